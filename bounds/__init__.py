@@ -1,0 +1,1 @@
+"""Formulas: one module per proposition, as sympy expressions, printed and corrected."""

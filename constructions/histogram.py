@@ -1,0 +1,131 @@
+"""The one-layer transformer block that all histogram propositions speak of."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from constructions.errors import BadInput
+
+MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+class HistogramTransformer(nn.Module):
+    """One token-mixing layer, one residual connection, one ReLU layer: counts each token of its sequence.
+
+    Claim: A, Sec. 2, eq. 1-3. A zero model; the builders fill in the weights, and what they leave is
+    the zero padding of A-pad.
+    Shapes: E (T, d); e_BOS (d,) for bos; A (L, L) for lin; W_Q, W_K (d, d) for dot and bos;
+        W_1 (d, p); b_1 (p,); W_2 (p, C); b_2 (C,), where class c stands for the count c + first_count.
+    Raises: BadInput for an unknown model or a size that makes no sense.
+
+    >>> model = HistogramTransformer("dot", T=3, L=4, d=3, p=1)
+    >>> model(torch.tensor([[0, 1, 1, 2]])).shape
+    torch.Size([1, 4, 4])
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        T: int,
+        L: int,
+        d: int,
+        p: int,
+        classes: int | None = None,
+        first_count: int = 1,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        check_sizes(model, T=T, L=L, d=d, p=p)
+        classes = L if classes is None else classes
+        if classes < L + 1 - first_count:
+            raise BadInput(
+                f"classes={classes}: the counts 1..{L} need at least {L + 1 - first_count} classes "
+                f"when class 0 is the count {first_count}"
+            )
+        self.model, self.T, self.L, self.d, self.p = model, T, L, d, p
+        self.first_count = first_count
+        self.is_softmax = model.endswith("+sftm")
+        self.is_linear = model.startswith("lin")
+        self.has_bos = model.startswith("bos")
+
+        def zeros(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros(*shape, dtype=dtype))
+
+        self.E = zeros(T, d)
+        if self.has_bos:
+            self.e_BOS = zeros(d)
+        if self.is_linear:
+            self.A = zeros(L, L)
+        else:
+            self.W_Q = zeros(d, d)
+            self.W_K = zeros(d, d)
+        self.W_1, self.b_1 = zeros(d, p), zeros(p)
+        self.W_2, self.b_2 = zeros(p, classes), zeros(classes)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.E.dtype
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (..., L, C) of tokens (..., L) in 0..T-1; BOS is put in front here where the model has one."""
+        x = self.E[tokens]
+        context = x
+        if self.has_bos:
+            context = torch.cat([self.e_BOS.expand(*x.shape[:-2], 1, self.d), x], dim=-2)
+        mixed_token = x + self.mixing(x, context) @ context
+        hidden = torch.relu(mixed_token @ self.W_1 + self.b_1)
+        return hidden @ self.W_2 + self.b_2
+
+    def mixing(self, x: Tensor, context: Tensor) -> Tensor:
+        """The token mixing matrix: A itself, or the scores of every query against every key."""
+        if self.is_linear:
+            scores = self.A
+        else:
+            scores = (x @ self.W_Q) @ (context @ self.W_K).transpose(-2, -1) / math.sqrt(self.d)
+        return torch.softmax(scores, dim=-1) if self.is_softmax else scores
+
+    def predict(self, tokens: Tensor) -> Tensor:
+        """The predicted count at every position."""
+        return self(tokens).argmax(-1) + self.first_count
+
+    def fill(self, **weights: Tensor) -> HistogramTransformer:
+        """Writes each named weight, rounded once to the dtype, into the leading block; the rest is padding.
+
+        Rounding from float64 to a 16-bit format goes through torch's cast, which may round twice; the
+        verifier judges the stored result, so this affects quality and never truth.
+        """
+        with torch.no_grad():
+            for name, value in weights.items():
+                parameter = getattr(self, name)
+                block = tuple(slice(0, n) for n in value.shape)
+                parameter[block] = value.to(parameter.dtype)
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{self.model}, T={self.T}, L={self.L}, d={self.d}, p={self.p}, dtype={self.dtype}"
+
+
+def check_sizes(model: str, *, T: int, L: int, d: int, p: int) -> None:
+    """Raises BadInput when the model is unknown or a size makes no sense."""
+    if model not in MODELS:
+        raise BadInput(f"model={model!r}: must be one of {', '.join(MODELS)}")
+    for name, value, least, why in (
+        ("T", T, 2, "counting needs at least two different tokens"),
+        ("L", L, 1, "a sequence has at least one token"),
+        ("d", d, 1, "an embedding has at least one dimension"),
+        ("p", p, 1, "the feed-forward layer has at least one neuron"),
+    ):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise BadInput(f"{name}={value!r}: must be an integer")
+        if value < least:
+            raise BadInput(f"{name}={value}: must be at least {least} ({why})")

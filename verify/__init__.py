@@ -1,0 +1,1 @@
+"""Judgement: procedures that decide a module on all its inputs, and the `verify` command."""

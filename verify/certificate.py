@@ -1,0 +1,115 @@
+"""The certificate: what was decided, in which reading, on how many inputs, and with which margin."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+
+class Verdict(StrEnum):
+    """PROVED on every input, REFUTED by an input, or UNKNOWN with a reason."""
+
+    PROVED = "PROVED"
+    REFUTED = "REFUTED"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def exit_code(self) -> int:
+        return {"PROVED": 0, "REFUTED": 1, "UNKNOWN": 3}[self.value]
+
+
+BAD_INPUT_EXIT_CODE = 2
+
+READING_REAL = "real"
+READING_DTYPE = "dtype, any order"
+READING_BIT_EXACT = "bit-exact"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """One verdict with everything needed to understand and repeat it.
+
+    `margin` is a lower bound on (logit of the right class) - (largest other logit) over all inputs when
+    PROVED, and the margin of the counterexample (zero or negative) when REFUTED. `margin_exact` is the
+    margin of the `tightest` input as an exact number. `error_share` brackets the share of wrong
+    (sequence, position) pairs. `inputs_covered` counts the inputs that the verdict speaks for.
+    """
+
+    verdict: Verdict
+    claim: str | None
+    task: str
+    parameters: dict[str, Any]
+    reading: str
+    method: str
+    inputs_covered: int
+    margin: float | None = None
+    margin_exact: str | None = None
+    margin_per_count: tuple[float | None, ...] | None = None
+    tightest: dict[str, Any] | None = None
+    counterexample: dict[str, Any] | None = None
+    assumptions: tuple[str, ...] = ()
+    error_share: tuple[Fraction, Fraction] | None = None
+    reason: str | None = None
+    seconds: float = 0.0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.verdict is Verdict.REFUTED and self.counterexample is None:
+            raise ValueError("REFUTED without a counterexample")
+        if self.verdict is Verdict.UNKNOWN and not self.reason:
+            raise ValueError("UNKNOWN without a reason")
+        if self.verdict is Verdict.PROVED and self.counterexample is not None:
+            raise ValueError("PROVED with a counterexample")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The certificate as plain JSON values; counts of inputs are decimal strings.
+
+        >>> Certificate(Verdict.PROVED, None, "t", {}, READING_REAL, "certified", 32**10).to_dict()["inputs_covered"]
+        '1125899906842624'
+        """
+        share = None
+        if self.error_share is not None:
+            share = [_float_below(self.error_share[0]), _float_above(self.error_share[1])]
+        return {
+            "verdict": self.verdict.value,
+            "claim": self.claim,
+            "task": self.task,
+            "parameters": self.parameters,
+            "reading": self.reading,
+            "method": self.method,
+            "inputs_covered": str(self.inputs_covered),
+            "margin": _finite(self.margin),
+            "margin_exact": self.margin_exact,
+            "margin_per_count": None
+            if self.margin_per_count is None
+            else [_finite(m) for m in self.margin_per_count],
+            "tightest": self.tightest,
+            "counterexample": self.counterexample,
+            "assumptions": list(self.assumptions),
+            "error_share": share,
+            "reason": self.reason,
+            "seconds": self.seconds,
+            **self.extra,
+        }
+
+    def to_json(self) -> str:
+        """One JSON object on one line."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+
+def _finite(x: float | None) -> float | None:
+    return x if x is not None and math.isfinite(x) else None
+
+
+def _float_below(x: Fraction) -> float:
+    y = float(x)
+    return y if Fraction(y) <= x else max(0.0, math.nextafter(y, -math.inf))
+
+
+def _float_above(x: Fraction) -> float:
+    y = float(x)
+    return y if Fraction(y) >= x else math.nextafter(y, math.inf)

@@ -1,0 +1,108 @@
+"""The registry: every claim that has a builder, a bound and a verifier, as one literal table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One proposition: its statement and source, and where its builder, bound and verifier live.
+
+    The three places are "module:function" strings, so that listing the claims imports none of them.
+    """
+
+    id: str
+    statement: str
+    source: str
+    builder: str
+    bound: str
+    verifier: str
+    command: str
+
+
+BEHRENS = "Behrens, Biggio, Zdeborova: Counting in Small Transformers"
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "A-4.1",
+        "bos and bos+sftm solve histogram by relation counting for every L >= 2, d >= T > 2, p >= 1",
+        f"{BEHRENS}, Prop. 4.1, App. B.2.2-B.2.3 (bias of B.2.3 corrected)",
+        "constructions.relation_counting:bos, constructions.relation_counting:bos_sftm",
+        "bounds.relation_counting:bos, bounds.relation_counting:bos_sftm",
+        "verify.histogram:certify",
+        "verify histogram --model bos+sftm --T 32 --L 10",
+    ),
+    Claim(
+        "A-4.1alt",
+        "bos with a zero BOS embedding solves histogram by relation counting with tagged embeddings",
+        f"{BEHRENS}, App. B.2.3, alternative proof",
+        "constructions.relation_counting:zero_bos",
+        "bounds.relation_counting:dot",
+        "verify.histogram:certify",
+        "verify histogram --model bos --construction zero-bos --T 32 --L 10",
+    ),
+    Claim(
+        "A-4.2",
+        "dot solves histogram by relation counting with tagged embeddings for d >= T > 2, p >= 1",
+        f"{BEHRENS}, Prop. 4.2, App. B.2.1",
+        "constructions.relation_counting:dot",
+        "bounds.relation_counting:dot",
+        "verify.histogram:certify",
+        "verify histogram --model dot --T 32 --L 10",
+    ),
+    Claim(
+        "A-4.3",
+        "lin and lin+sftm solve histogram by inventory counting for d >= T > 2, p >= T",
+        f"{BEHRENS}, Prop. 4.3, App. B.3.1-B.3.2",
+        "constructions.inventory_counting:lin, constructions.inventory_counting:lin_sftm",
+        "bounds.inventory_counting:lin, bounds.inventory_counting:lin_sftm",
+        "verify.histogram:certify",
+        "verify histogram --model lin --T 32 --L 10",
+    ),
+    Claim(
+        "A-B.1",
+        "dot+sftm solves histogram by inventory counting for d >= T > 2, p >= T",
+        f"{BEHRENS}, Prop. B.1, App. B.3.3",
+        "constructions.inventory_counting:dot_sftm",
+        "bounds.inventory_counting:dot_sftm",
+        "verify.histogram:certify",
+        "verify histogram --model dot+sftm --T 32 --L 10",
+    ),
+    Claim(
+        "A-B.4",
+        "a staircase of L lines with increasing slopes maps L separated values of one scalar to L classes",
+        f"{BEHRENS}, App. B.4, eq. 7-8",
+        "constructions.readout:staircase",
+        "bounds.readout:staircase",
+        "verify.histogram:certify",
+        "verify histogram --model dot --T 32 --L 10",
+    ),
+    Claim(
+        "A-pad",
+        "surplus embedding dimensions and hidden neurons are zero padding: d > T and p > T, or p > 1, keep working",
+        f"{BEHRENS}, end of App. B.3.3",
+        "constructions.histogram:HistogramTransformer",
+        "bounds.relation_counting:dot, bounds.inventory_counting:dot_sftm",
+        "verify.histogram:certify",
+        "verify histogram --model dot --T 32 --L 10 --d 45 --p 7",
+    ),
+    Claim(
+        "A-D",
+        "sequences by recursive partitions: the first block's size is uniform on 1..L",
+        f"{BEHRENS}, App. D (step 4 sets K = k; K = k - 1 is meant)",
+        "constructions.partition_sampler:sample",
+        "-",
+        "verify.strategies:histogram_sequences",
+        "verify histogram --model dot --T 32 --L 10 --method sampled",
+    ),
+    Claim(
+        "A-neg",
+        "with dot+sftm a direction common to all tokens carries no count: the mixed token's component is constant",
+        f"{BEHRENS}, Sec. 4.1.1",
+        "-",
+        "bounds.relation_counting:dot_sftm_common_direction",
+        "verify.histogram:certify",
+        "verify histogram --model dot+sftm --construction relation --T 32 --L 10",
+    ),
+)

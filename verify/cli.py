@@ -1,0 +1,63 @@
+"""The `verify` command: reads the command line, runs one subcommand, maps its outcome to an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+from typing import NoReturn
+
+from constructions.errors import BadInput
+from verify.certificate import BAD_INPUT_EXIT_CODE
+
+# Each names a module of verify.commands with HELP, add_arguments(parser) and run(args) -> exit code.
+COMMANDS = ("histogram", "claims")
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT_EXIT_CODE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all subcommands; building it imports neither torch nor numpy."""
+    parser = OneLineParser(
+        prog="verify",
+        description="Builds hand-constructed transformer weights and proves them right on every input.",
+        epilog="Exit codes: 0 PROVED, 1 REFUTED, 2 bad usage or input, 3 UNKNOWN.",
+        allow_abbrev=False,
+    )
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name in COMMANDS:
+        module = import_module(f"verify.commands.{name}")
+        subparser = subparsers.add_parser(
+            name, help=module.HELP, description=module.HELP, allow_abbrev=False
+        )
+        module.add_arguments(subparser)
+        subparser.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command and returns its exit code."""
+    args = build_parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+        return code
+    except BadInput as error:
+        print(f"verify {args.command}: {error}", file=sys.stderr)
+        return BAD_INPUT_EXIT_CODE
+    except KeyboardInterrupt:
+        print(f"verify {args.command}: interrupted, nothing was decided or written", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+if __name__ == "__main__":
+    sys.exit(main())

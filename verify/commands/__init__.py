@@ -1,0 +1,1 @@
+"""One module per subcommand: its arguments, and what it prints."""
