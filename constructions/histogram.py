@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,23 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+
+
+class Shape(TypedDict):
+    """What every histogram builder takes: sizes (d and p default to the smallest), dtype, and basis.
+
+    `basis` is "standard" or "random" (by `seed`); `as_printed` asks for the document's numbers, misprints
+    included.
+    """
+
+    T: int
+    L: int
+    d: NotRequired[int | None]
+    p: NotRequired[int | None]
+    dtype: NotRequired[torch.dtype]
+    basis: NotRequired[str]
+    seed: NotRequired[int]
+    as_printed: NotRequired[bool]
 
 
 class HistogramTransformer(nn.Module):
@@ -77,7 +95,7 @@ class HistogramTransformer(nn.Module):
         return self.E.dtype
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (..., L, C) of tokens (..., L) in 0..T-1; BOS is put in front here where the model has one."""
+        """Logits (..., L, C) of tokens (..., L) in 0..T-1; a model with BOS puts it in front itself."""
         x = self.E[tokens]
         context = x
         if self.has_bos:

@@ -68,7 +68,8 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain JSON values; counts of inputs are decimal strings.
 
-        >>> Certificate(Verdict.PROVED, None, "t", {}, READING_REAL, "certified", 32**10).to_dict()["inputs_covered"]
+        >>> certificate = Certificate(Verdict.PROVED, None, "t", {}, READING_REAL, "certified", 32**10)
+        >>> certificate.to_dict()["inputs_covered"]
         '1125899906842624'
         """
         share = None

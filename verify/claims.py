@@ -80,7 +80,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "A-pad",
-        "surplus embedding dimensions and hidden neurons are zero padding: d > T and p > T, or p > 1, keep working",
+        "surplus dimensions and hidden neurons are zero padding: d > T, p > T or p > 1 keep working",
         f"{BEHRENS}, end of App. B.3.3",
         "constructions.histogram:HistogramTransformer",
         "bounds.relation_counting:dot, bounds.inventory_counting:dot_sftm",
@@ -98,7 +98,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "A-neg",
-        "with dot+sftm a direction common to all tokens carries no count: the mixed token's component is constant",
+        "dot+sftm: along a direction common to all tokens the mixed token's component is constant",
         f"{BEHRENS}, Sec. 4.1.1",
         "-",
         "bounds.relation_counting:dot_sftm_common_direction",

@@ -33,9 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
         module = import_module(f"verify.commands.{name}")
-        subparser = subparsers.add_parser(
-            name, help=module.HELP, description=module.HELP, allow_abbrev=False
-        )
+        subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
         module.add_arguments(subparser)
         subparser.set_defaults(run=module.run)
     return parser

@@ -1,0 +1,206 @@
+"""Weights on disk: safetensors with the parameters in the metadata, and the layout of the document's public code."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from constructions.errors import BadInput
+from constructions.histogram import DTYPES, MODELS, HistogramTransformer
+
+METADATA_KEY = "weightproof"
+
+
+def save(
+    module: HistogramTransformer, path: str | os.PathLike[str], *, claim: str | None, construction: str | None
+) -> None:
+    """Writes the state dict and what is needed to rebuild the module; beside the target first, then renamed.
+
+    Raises: BadInput when the folder does not exist or the path is a folder.
+
+    >>> from constructions import relation_counting
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(relation_counting.dot(T=4, L=3), f"{folder}/m.safetensors", claim="A-4.2", construction=None)
+    ...     load(f"{folder}/m.safetensors")
+    HistogramTransformer(dot, T=4, L=3, d=4, p=1, dtype=torch.float32)
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise BadInput(f"save={str(path)!r}: is a folder. Name a file, such as {str(target / 'model.safetensors')!r}.")
+    if not target.parent.is_dir():
+        raise BadInput(f"save={str(path)!r}: the folder {str(target.parent)!r} does not exist. Create it first.")
+    header = {
+        "model": module.model,
+        "T": module.T,
+        "L": module.L,
+        "d": module.d,
+        "p": module.p,
+        "first_count": module.first_count,
+        "claim": claim,
+        "construction": construction,
+    }
+    tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
+    try:
+        handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise BadInput(f"save={str(path)!r}: cannot write there ({error.strerror})") from None
+    os.close(handle)
+    try:
+        # one sorted value under one key keeps the bytes the same from process to process
+        save_file(tensors, beside, metadata={METADATA_KEY: json.dumps(header, sort_keys=True)})
+        os.replace(beside, target)
+    finally:
+        Path(beside).unlink(missing_ok=True)
+
+
+def load(
+    path: str | os.PathLike[str], *, model: str | None = None, L: int | None = None
+) -> HistogramTransformer:
+    """Reads a model from safetensors, or from a .pt state dict without unpickling anything but tensors.
+
+    Claim: the names are ours (E, W_Q, ...) or those of the document's public code (semantic_emb.weight,
+        token_mixer.Q and .K or .A, fc1, fc2), where class 0 stands for the count 0 and is never right, the
+        last embedding belongs to BOS, and positional_emb is there but unused.
+    Raises: BadInput for anything that is not such a file, and where `model` or `L` is needed and missing.
+    """
+    tensors, header = _read(Path(path))
+    what = f"weights={str(path)!r}"
+    if "semantic_emb.weight" in tensors:
+        weights, first_count = _from_public_layout(tensors, model, what), 0
+    else:
+        weights, first_count = _from_our_layout(tensors, what), header.get("first_count", 1)
+    model = _consistent(what, "model", model, header.get("model"))
+    if model is None:
+        choices = "lin or lin+sftm" if "A" in weights else "dot, dot+sftm, bos or bos+sftm"
+        raise BadInput(f"{what}: the file does not say which model it holds. Add --model {choices}.")
+    return _assemble(what, model, weights, first_count, L, header.get("L"))
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    what = f"weights={str(path)!r}"
+    if path.is_dir():
+        raise BadInput(f"{what}: is a folder. Name the file in it.")
+    if not path.exists():
+        raise BadInput(f"{what}: no such file. Check the path.")
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path, what)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, EOFError, RuntimeError, zipfile.BadZipFile, ValueError, KeyError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise BadInput(
+            f"{what}: not a state dict that can be read safely ({reason[:120]}). "
+            "Save it with torch.save(module.state_dict(), path) or as .safetensors."
+        ) from None
+    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()) or not state:
+        raise BadInput(f"{what}: holds no state dict (a non-empty dict of tensors). Save module.state_dict().")
+    return {str(name): value for name, value in state.items()}, {}
+
+
+def _read_safetensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            header = json.loads((file.metadata() or {}).get(METADATA_KEY, "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise BadInput(f"{what}: not a complete safetensors file ({str(error)[:120]}). Save it again.") from None
+    if not isinstance(header, dict):
+        raise BadInput(f"{what}: the metadata under {METADATA_KEY!r} is not a JSON object. Save it again.")
+    return tensors, header
+
+
+def _from_our_layout(tensors: dict[str, Tensor], what: str) -> dict[str, Tensor]:
+    names = {"E", "W_1", "b_1", "W_2", "b_2"} | ({"A"} if "A" in tensors else {"W_Q", "W_K"})
+    _check_names(what, set(tensors), names, {"e_BOS"})
+    return dict(tensors)
+
+
+def _from_public_layout(tensors: dict[str, Tensor], model: str | None, what: str) -> dict[str, Tensor]:
+    mixer = {"token_mixer.A"} if "token_mixer.A" in tensors else {"token_mixer.Q", "token_mixer.K"}
+    required = {"semantic_emb.weight", "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"} | mixer
+    unused = {name for name in tensors if name.startswith("positional_emb.")}
+    _check_names(what, set(tensors), required, unused)
+    E, p = tensors["semantic_emb.weight"], tensors["fc1.weight"].shape[0]
+    weights = {
+        "W_1": tensors["fc1.weight"].T,
+        "b_1": tensors["fc1.bias"].expand(p) if tensors["fc1.bias"].dim() == 0 else tensors["fc1.bias"],
+        "W_2": tensors["fc2.weight"].T,
+        "b_2": tensors["fc2.bias"],
+        **{name.removeprefix("token_mixer.").replace("Q", "W_Q").replace("K", "W_K"): tensors[name] for name in mixer},
+    }
+    if model is not None and model.startswith("bos"):
+        return {"E": E[:-1], "e_BOS": E[-1], **weights}
+    return {"E": E, **weights}
+
+
+def _check_names(what: str, present: set[str], required: set[str], optional: set[str]) -> None:
+    if missing := required - present:
+        raise BadInput(f"{what}: lacks {', '.join(sorted(missing))}. It must hold {', '.join(sorted(required))}.")
+    if unknown := present - required - optional:
+        raise BadInput(
+            f"{what}: holds {', '.join(sorted(unknown))}, which no histogram model has. "
+            f"It must hold just {', '.join(sorted(required))}."
+        )
+
+
+def _consistent(what: str, name: str, asked: Any, stored: Any) -> Any:
+    if asked is not None and stored is not None and asked != stored:
+        raise BadInput(f"{name}={asked}: {what} says {name}={stored}. Leave --{name} out.")
+    return stored if asked is None else asked
+
+
+def _assemble(
+    what: str, model: str, weights: dict[str, Tensor], first_count: Any, L: int | None, stored_L: Any
+) -> HistogramTransformer:
+    if model not in MODELS:
+        raise BadInput(f"model={model!r}: must be one of {', '.join(MODELS)}")
+    if first_count not in (0, 1):
+        raise BadInput(f"{what}: first_count={first_count!r} must be 0 or 1. Save it again.")
+    _check_mixing(what, model, weights)
+    for name, value in weights.items():
+        if value.dtype not in DTYPES.values():
+            raise BadInput(f"{what}: {name} has dtype {value.dtype}. Use {', '.join(DTYPES)}.")
+        if not torch.isfinite(value).all():
+            raise BadInput(f"{what}: {name} holds NaN or infinity, and such weights compute nothing. Check the training.")
+        if value.dim() != (1 if name in ("e_BOS", "b_1", "b_2") else 2):
+            raise BadInput(f"{what}: {name} has shape {tuple(value.shape)}, which is not a {name}. Check the file.")
+    T, d = weights["E"].shape
+    p, classes = weights["W_2"].shape
+    if "A" in weights:
+        inferred = weights["A"].shape[0]
+        if L is not None and L != inferred:
+            raise BadInput(f"L={L}: {what} mixes positions by a {inferred} x {inferred} matrix. Use --L {inferred}.")
+    else:
+        inferred = stored_L if isinstance(stored_L, int) and L is None else classes + first_count - 1
+        inferred = inferred if L is None else L
+    dtype = weights["E"].dtype
+    for value in weights.values():
+        dtype = torch.promote_types(dtype, value.dtype)  # exact for every pair of these formats
+    module = HistogramTransformer(
+        model, T=T, L=inferred, d=d, p=p, classes=classes, first_count=first_count, dtype=dtype
+    )
+    for name, parameter in module.named_parameters():
+        if weights[name].shape != parameter.shape:
+            raise BadInput(
+                f"{what}: {name} has shape {tuple(weights[name].shape)}, but T={T}, d={d}, p={p}, L={inferred} "
+                f"need {tuple(parameter.shape)}. Check the file and --L."
+            )
+    return module.fill(**weights)
+
+
+def _check_mixing(what: str, model: str, weights: dict[str, Tensor]) -> None:
+    if model.startswith("lin") != ("A" in weights):
+        mixer = "a mixing matrix A" if "A" in weights else "W_Q and W_K"
+        raise BadInput(f"model={model}: {what} holds {mixer}, so it is another model. Change --model.")
+    if model.startswith("bos") != ("e_BOS" in weights):
+        raise BadInput(f"model={model}: {what} {'holds' if 'e_BOS' in weights else 'lacks'} e_BOS. Change --model.")

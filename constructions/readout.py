@@ -1,0 +1,44 @@
+"""From one scalar to the argmax over counts: a staircase of lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from constructions.errors import BadInput
+
+
+def staircase(
+    gamma: Sequence[float], dtype: torch.dtype, *, as_printed: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Slopes and intercepts of L lines such that line k is the highest one at the scalar gamma[k - 1].
+
+    Claim: A-B.4 (App. B.4, eq. 7-8). Line l takes over from line l - 1 half-way between their two values.
+        The printed slopes are -1 + l/(L+1); multiplying all logits by L+1 and adding the same line to each
+        changes no argmax and gives the slopes l, which every dtype stores exactly. Where gamma decreases
+        with the count the slopes do too.
+    Shapes: gamma (L,) strictly monotone; returns W_2's row (L,) and b_2 (L,), both in float64, with each
+        intercept already rounded to the dtype so that rounding errors do not add up along the recursion.
+    Raises: BadInput when gamma is not strictly monotone.
+
+    >>> slopes, intercepts = staircase([1.0, 2.0, 3.0], torch.float32)
+    >>> slopes.tolist(), intercepts.tolist()
+    ([1.0, 2.0, 3.0], [0.0, -1.5, -4.0])
+    """
+    L = len(gamma)
+    steps = [after - before for before, after in zip(gamma, gamma[1:], strict=False)]
+    if not (all(step > 0 for step in steps) or all(step < 0 for step in steps)):
+        raise BadInput("gamma: the scalar must increase, or decrease, strictly with the count")
+    direction = -1.0 if steps and steps[0] < 0 else 1.0
+    scale = 1.0 / (L + 1) if as_printed else 1.0
+    offset = -1.0 if as_printed else 0.0
+    slopes = torch.tensor([offset + direction * scale * l for l in range(1, L + 1)], dtype=torch.float64)
+    slopes = slopes.to(dtype).to(torch.float64)
+    intercepts = torch.zeros(L, dtype=torch.float64)
+    for l in range(1, L):
+        threshold = (gamma[l - 1] + gamma[l]) / 2
+        intercept = intercepts[l - 1] + (slopes[l - 1] - slopes[l]) * threshold
+        intercepts[l] = intercept.to(dtype).to(torch.float64)
+    return slopes, intercepts

@@ -1,0 +1,121 @@
+"""Relation-based counting: attention compares tokens, one neuron reads the count off a common direction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Unpack
+
+import torch
+from torch import Tensor
+
+from constructions.histogram import HistogramTransformer, Shape
+from constructions.orthonormal import orthonormal_rows
+from constructions.readout import staircase
+
+
+def dot(**shape: Unpack[Shape]) -> HistogramTransformer:
+    """dot with tagged embeddings e_t + e_cnt, where e_cnt is the sum of the orthonormal e_t.
+
+    Claim: A-4.2 (Prop. 4.2, App. B.2.1). We set W_Q = sqrt(d) I, W_K = I where d^(1/4) I twice is printed:
+        the same product with one rounding instead of two.
+    Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
+    Raises: BadInput when d < T or a size makes no sense.
+
+    >>> model = dot(T=4, L=3, d=4)
+    >>> model.predict(torch.tensor([2, 0, 2])).tolist()
+    [2, 1, 2]
+    """
+    return _tagged("dot", shape)
+
+
+def zero_bos(**shape: Unpack[Shape]) -> HistogramTransformer:
+    """bos with e_BOS = 0, which has score 0 and value 0: exactly the dot model of A-4.2.
+
+    Claim: A-4.1alt (App. B.2.3, alternative proof).
+    Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
+    Raises: BadInput when d < T or a size makes no sense.
+
+    >>> zero_bos(T=4, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
+    [2, 1, 2]
+    """
+    return _tagged("bos", shape)
+
+
+def bos(**shape: Unpack[Shape]) -> HistogramTransformer:
+    """bos with e_BOS the sum of the orthonormal e_t, which is also the direction the neuron reads.
+
+    Claim: A-4.1 (Prop. 4.1, App. B.2.3). The mixed token e_t + e_BOS + k e_t has component T + k + 1
+        along e_BOS, so the bias must be -(T + 1); the printed -T makes the neuron read k + 1.
+    Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
+    Raises: BadInput when d < T or a size makes no sense.
+
+    >>> bos(T=4, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
+    [2, 1, 2]
+    >>> bos(T=4, L=3, d=4, as_printed=True).predict(torch.tensor([2, 0, 2])).tolist()
+    [3, 2, 3]
+    """
+    model, e = _blank("bos", shape)
+    as_printed = shape.get("as_printed", False)
+    e_BOS = e.sum(0)
+    bias = -float(model.T) if as_printed else -float(model.T + 1)
+    model.fill(E=e, e_BOS=e_BOS, **unscaled_scores(model.d, as_printed))
+    return _read_one_neuron(model, e_BOS, bias, range(1, model.L + 1), as_printed)
+
+
+def bos_sftm(**shape: Unpack[Shape]) -> HistogramTransformer:
+    """bos+sftm with e_BOS the sum of the orthonormal e_t: the attention paid to BOS tells the count.
+
+    Claim: A-4.1 (Prop. 4.1, App. B.2.2). With a = e/((k+1)e + L-k) the neuron reads a(T-1) + 1 under the
+        printed bias -1; we take the bias -2, which drops the constant and leaves smaller thresholds.
+    Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
+    Raises: BadInput when d < T or a size makes no sense.
+
+    >>> bos_sftm(T=4, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
+    [2, 1, 2]
+    """
+    model, e = _blank("bos+sftm", shape)
+    T, L, as_printed = model.T, model.L, shape.get("as_printed", False)
+    e_BOS = e.sum(0)
+    constant = 1.0 if as_printed else 0.0
+    gamma = [math.e / ((k + 1) * math.e + L - k) * (T - 1) + constant for k in range(1, L + 1)]
+    model.fill(E=e, e_BOS=e_BOS, **unscaled_scores(model.d, as_printed))
+    return _read_one_neuron(model, e_BOS, constant - 2.0, gamma, as_printed)
+
+
+def unscaled_scores(d: int, as_printed: bool) -> dict[str, Tensor]:
+    """W_Q and W_K with W_Q W_K^T = sqrt(d) I, which undoes the architecture's 1/sqrt(d)."""
+    identity = torch.eye(d, dtype=torch.float64)
+    if as_printed:
+        return {"W_Q": d**0.25 * identity, "W_K": d**0.25 * identity}
+    return {"W_Q": math.sqrt(d) * identity, "W_K": identity}
+
+
+def _blank(kind: str, shape: Shape) -> tuple[HistogramTransformer, Tensor]:
+    """A zero model of the asked shape (by default d = T, p = 1) and its orthonormal tokens."""
+    T, d, p = shape["T"], shape.get("d"), shape.get("p")
+    d, p = T if d is None else d, 1 if p is None else p
+    model = HistogramTransformer(kind, T=T, L=shape["L"], d=d, p=p, dtype=shape.get("dtype", torch.float32))
+    return model, orthonormal_rows(T, d, shape.get("basis", "standard"), shape.get("seed", 0))
+
+
+def _tagged(kind: str, shape: Shape) -> HistogramTransformer:
+    model, e = _blank(kind, shape)
+    T, L, as_printed = model.T, model.L, shape.get("as_printed", False)
+    e_cnt = e.sum(0)
+    # <e_t + e_cnt, e_s + e_cnt> = T + 2 + [s = t] and <e_t + e_cnt, e_cnt> = T + 1, so the neuron reads
+    # 1 + L(T + 2) + k before its bias.
+    model.fill(E=e + e_cnt, **unscaled_scores(model.d, as_printed))
+    return _read_one_neuron(model, e_cnt / (T + 1), -(1.0 + L * (T + 2)), range(1, L + 1), as_printed)
+
+
+def _read_one_neuron(
+    model: HistogramTransformer,
+    direction: Tensor,
+    bias: float,
+    gamma: Sequence[float],
+    as_printed: bool,
+) -> HistogramTransformer:
+    slopes, intercepts = staircase(list(gamma), model.dtype, as_printed=as_printed)
+    b_1 = torch.tensor([bias], dtype=torch.float64)
+    return model.fill(W_1=direction[:, None], b_1=b_1, W_2=slopes[None, :], b_2=intercepts)

@@ -1,0 +1,93 @@
+"""The stored numbers of a model, exactly: what is judged is what is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from constructions.errors import BadInput
+from constructions.histogram import HistogramTransformer
+
+Array = NDArray[np.float64]
+
+# Formats whose every value is a float64: the conversion below loses nothing.
+EXACT_IN_FLOAT64 = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """The weights of a HistogramTransformer as exact float64 numbers, and the length L they are judged at.
+
+    Shapes: as in HistogramTransformer; weights that the model does not have are None.
+    """
+
+    model: str
+    T: int
+    L: int
+    d: int
+    p: int
+    classes: int
+    first_count: int
+    E: Array
+    e_BOS: Array | None
+    A: Array | None
+    W_Q: Array | None
+    W_K: Array | None
+    W_1: Array
+    b_1: Array
+    W_2: Array
+    b_2: Array
+
+    @property
+    def is_softmax(self) -> bool:
+        return self.model.endswith("+sftm")
+
+    @property
+    def is_linear(self) -> bool:
+        return self.A is not None
+
+    def class_of(self, k: int) -> int:
+        """The class that stands for the count k."""
+        return k - self.first_count
+
+    @classmethod
+    def of(cls, module: HistogramTransformer, L: int | None = None) -> StoredModel:
+        """Reads the stored numbers off a module, to be judged at length L (by default the module's own).
+
+        Raises: BadInput for weights that are not finite, or a length the model cannot be judged at.
+        """
+        L = module.L if L is None else L
+        if L < 1:
+            raise BadInput(f"L={L}: must be at least 1 (a sequence has at least one token)")
+        if module.is_linear and module.L != L:
+            raise BadInput(
+                f"L={L}: this model mixes positions by a {module.L} x {module.L} matrix. Use --L {module.L}."
+            )
+        classes = module.b_2.shape[0]
+        if classes + module.first_count <= L:
+            raise BadInput(
+                f"L={L}: this model has no class for counts above {classes + module.first_count - 1}. "
+                f"Use --L {classes + module.first_count - 1} or less."
+            )
+
+        def read(name: str) -> Array | None:
+            parameter = getattr(module, name, None)
+            if parameter is None:
+                return None
+            if parameter.dtype not in EXACT_IN_FLOAT64:
+                raise BadInput(
+                    f"{name}: dtype {parameter.dtype} is not supported. Use float64, float32, bfloat16 or float16."
+                )
+            value: Array = parameter.detach().cpu().to(torch.float64).numpy()
+            if not np.isfinite(value).all():
+                raise BadInput(
+                    f"{name}: holds NaN or infinity, and such weights compute nothing. Check the file."
+                )
+            return value
+
+        names = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
+        weights = {name: read(name) for name in names}
+        return cls(module.model, module.T, L, module.d, module.p, classes, module.first_count, **weights)  # type: ignore[arg-type]
