@@ -63,9 +63,7 @@ def save(
         Path(beside).unlink(missing_ok=True)
 
 
-def load(
-    path: str | os.PathLike[str], *, model: str | None = None, L: int | None = None
-) -> HistogramTransformer:
+def load(path: str | os.PathLike[str], *, model: str | None = None, L: int | None = None) -> HistogramTransformer:
     """Reads a model from safetensors, or from a .pt state dict without unpickling anything but tensors.
 
     Claim: the names are ours (E, W_Q, ...) or those of the document's public code (semantic_emb.weight,
@@ -96,7 +94,15 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return _read_safetensors(path, what)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError, zipfile.BadZipFile, ValueError, KeyError, OSError) as error:
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        ValueError,
+        KeyError,
+        OSError,
+    ) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise BadInput(
             f"{what}: not a state dict that can be read safely ({reason[:120]}). "
@@ -171,14 +177,16 @@ def _assemble(
         if value.dtype not in DTYPES.values():
             raise BadInput(f"{what}: {name} has dtype {value.dtype}. Use {', '.join(DTYPES)}.")
         if not torch.isfinite(value).all():
-            raise BadInput(f"{what}: {name} holds NaN or infinity, and such weights compute nothing. Check the training.")
+            raise BadInput(
+                f"{what}: {name} holds NaN or infinity, and such weights compute nothing. Check the training."
+            )
         if value.dim() != (1 if name in ("e_BOS", "b_1", "b_2") else 2):
             raise BadInput(f"{what}: {name} has shape {tuple(value.shape)}, which is not a {name}. Check the file.")
     T, d = weights["E"].shape
     p, classes = weights["W_2"].shape
     if "A" in weights:
         inferred = weights["A"].shape[0]
-        if L is not None and L != inferred:
+        if L is not None and inferred != L:
             raise BadInput(f"L={L}: {what} mixes positions by a {inferred} x {inferred} matrix. Use --L {inferred}.")
     else:
         inferred = stored_L if isinstance(stored_L, int) and L is None else classes + first_count - 1

@@ -106,11 +106,11 @@ class HistogramTransformer(nn.Module):
 
     def mixing(self, x: Tensor, context: Tensor) -> Tensor:
         """The token mixing matrix: A itself, or the scores of every query against every key."""
-        if self.is_linear:
-            scores = self.A
-        else:
-            scores = (x @ self.W_Q) @ (context @ self.W_K).transpose(-2, -1) / math.sqrt(self.d)
+        scores: Tensor = self.A if self.is_linear else self._scores(x, context)
         return torch.softmax(scores, dim=-1) if self.is_softmax else scores
+
+    def _scores(self, x: Tensor, context: Tensor) -> Tensor:
+        return (x @ self.W_Q) @ (context @ self.W_K).transpose(-2, -1) / math.sqrt(self.d)
 
     def predict(self, tokens: Tensor) -> Tensor:
         """The predicted count at every position."""

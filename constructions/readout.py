@@ -10,9 +10,7 @@ from torch import Tensor
 from constructions.errors import BadInput
 
 
-def staircase(
-    gamma: Sequence[float], dtype: torch.dtype, *, as_printed: bool = False
-) -> tuple[Tensor, Tensor]:
+def staircase(gamma: Sequence[float], dtype: torch.dtype, *, as_printed: bool = False) -> tuple[Tensor, Tensor]:
     """Slopes and intercepts of L lines such that line k is the highest one at the scalar gamma[k - 1].
 
     Claim: A-B.4 (App. B.4, eq. 7-8). Line l takes over from line l - 1 half-way between their two values.

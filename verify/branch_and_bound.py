@@ -55,9 +55,7 @@ class Regions:
         return len(self.k)
 
     def __getitem__(self, index: np.ndarray | slice) -> Regions:
-        return Regions(
-            self.k[index], self.own[index], self.counts[index], self.free[index], self.wrong[index]
-        )
+        return Regions(self.k[index], self.own[index], self.counts[index], self.free[index], self.wrong[index])
 
     @classmethod
     def join(cls, parts: list[Regions]) -> Regions:
@@ -114,9 +112,7 @@ class Tree:
 class Search:
     """The open cells of one query token t in one row (class of positions)."""
 
-    def __init__(
-        self, reduction: Reduction, exact: ExactForward, row: Row, t: int, counts: list[int]
-    ) -> None:
+    def __init__(self, reduction: Reduction, exact: ExactForward, row: Row, t: int, counts: list[int]) -> None:
         self.stored: StoredModel = reduction.stored
         self.exact, self.row, self.t = exact, row, t
         base, own, others = reduction.tables(row, t, t + 1).of_token(t)
@@ -307,7 +303,7 @@ class Search:
 
     def _split(self, regions: Regions, score: Array | None) -> None:
         """Replaces regions by their parts; without a score they are known wrong and only get resolved."""
-        has_free = regions.free.any(1)
+        has_free = np.asarray(regions.free.any(1))
         if has_free.any():
             self._share_out_group(regions[has_free])
             regions = regions[~has_free]
@@ -315,7 +311,7 @@ class Search:
         if not len(regions):
             return
         can_split = (regions.counts > 0) & self._is_splittable(exactly=score is None)
-        is_point = ~can_split.any((1, 2))
+        is_point = ~np.asarray(can_split.any((1, 2)))
         for i in np.nonzero(is_point)[0]:
             self._decide_point(regions[i : i + 1])
         regions, can_split = regions[~is_point], can_split[~is_point]
@@ -498,11 +494,7 @@ class Search:
 
     def open_pairs(self) -> int:
         """An upper bound on the number of pairs not decided yet; zero exactly when none is left."""
-        return sum(
-            self._weight_above(regions[~regions.wrong])
-            for parts in self.pending.values()
-            for regions in parts
-        )
+        return sum(self._weight_above(regions[~regions.wrong]) for parts in self.pending.values() for regions in parts)
 
     def _weight_above(self, regions: Regions) -> int:
         """At least the number of pairs in these regions, vectorised where float64 can hold it."""

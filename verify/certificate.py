@@ -85,9 +85,7 @@ class Certificate:
             "inputs_covered": str(self.inputs_covered),
             "margin": _finite(self.margin),
             "margin_exact": self.margin_exact,
-            "margin_per_count": None
-            if self.margin_per_count is None
-            else [_finite(m) for m in self.margin_per_count],
+            "margin_per_count": None if self.margin_per_count is None else [_finite(m) for m in self.margin_per_count],
             "tightest": self.tightest,
             "counterexample": self.counterexample,
             "assumptions": list(self.assumptions),

@@ -102,7 +102,17 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, Sec. 4.1.1",
         "-",
         "bounds.relation_counting:dot_sftm_common_direction",
+        "verify.exact_forward:ExactForward",
+        "pytest tests/test_relation_counting.py -k common_direction",
+    ),
+    Claim(
+        "W-1",
+        "dot, bos and bos+sftm also count by inventory with orthonormal tokens, for all T >= 2, L >= 1, d >= T, p >= T",
+        f"ours, after {BEHRENS}, Sec. 4.1 and App. B.3",
+        "constructions.inventory_counting:dot, constructions.inventory_counting:bos, "
+        "constructions.inventory_counting:bos_sftm",
+        "bounds.inventory_counting:dot, bounds.inventory_counting:bos_sftm",
         "verify.histogram:certify",
-        "verify histogram --model dot+sftm --construction relation --T 32 --L 10",
+        "verify histogram --model dot --construction inventory --T 32 --L 10",
     ),
 )

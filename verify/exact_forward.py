@@ -164,9 +164,7 @@ class ExactForward:
         counts = tuple(c + stored.first_count for c in winners)
         return Judgement(winners == [right], counts, margin, exact)
 
-    def _over_normalisation(
-        self, difference: Combination, tokens: Sequence[int], position: int
-    ) -> tuple[float, float]:
+    def _over_normalisation(self, difference: Combination, tokens: Sequence[int], position: int) -> tuple[float, float]:
         from flint import ctx
 
         from verify.exact_reals import float_above, float_below

@@ -96,7 +96,7 @@ class Combination:
             return float_below(self.ball()), float_above(self.ball())
 
     def __str__(self) -> str:
-        names = {ONE: "", SQRT: f"*sqrt({self.basis.d})"}
+        names: dict[Key, str] = {ONE: "", SQRT: f"*sqrt({self.basis.d})"}
         parts = [
             f"{c}{names[key]}" if key in names else f"{c}*exp({key}{self._over_root})"
             for key, c in sorted(self.terms.items(), key=lambda term: (term[0] != ONE, str(term[0])))

@@ -118,8 +118,7 @@ def _proved(
     common: dict[str, Any],
 ) -> Certificate:
     margins = [
-        min(float(cells.margin_per_count[k - 1]), split_margin.get(k, float("inf")))
-        for k in range(1, stored.L + 1)
+        min(float(cells.margin_per_count[k - 1]), split_margin.get(k, float("inf"))) for k in range(1, stored.L + 1)
     ]
     tightest, margin_exact = _tightest(stored, exact, cells)
     return Certificate(
@@ -134,9 +133,7 @@ def _proved(
     )
 
 
-def _tightest(
-    stored: StoredModel, exact: ExactForward, cells: Cells
-) -> tuple[dict[str, Any] | None, str | None]:
+def _tightest(stored: StoredModel, exact: ExactForward, cells: Cells) -> tuple[dict[str, Any] | None, str | None]:
     """The input with the smallest margin among the vertices of the tightest cell, evaluated exactly."""
     if cells.tightest is None:
         return None, None
@@ -182,9 +179,7 @@ def _branch_and_bound(
 
     stored = reduction.stored
     half_time = (time.perf_counter() + deadline) / 2
-    searches = [
-        Search(reduction, exact, reduction.rows[row], t, counts) for (row, t), counts in cells.open.items()
-    ]
+    searches = [Search(reduction, exact, reduction.rows[row], t, counts) for (row, t), counts in cells.open.items()]
     total = stored.L * stored.T**stored.L
 
     def is_over(end: float) -> Callable[[], bool]:

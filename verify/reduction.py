@@ -56,9 +56,7 @@ class Tables:
     def of_token(self, t: int) -> tuple[Ball, Ball, Ball]:
         """base (r,), own (r,) and others (T, r) of one token."""
         i = t - self.start
-        others = (
-            self.others[i] if self.others.mid.shape[0] > 1 or self.stop - self.start == 1 else self.others[0]
-        )
+        others = self.others[i] if self.others.mid.shape[0] > 1 or self.stop - self.start == 1 else self.others[0]
         return self.base[i], self.own[i], others
 
 

@@ -83,9 +83,7 @@ class StoredModel:
                 )
             value: Array = parameter.detach().cpu().to(torch.float64).numpy()
             if not np.isfinite(value).all():
-                raise BadInput(
-                    f"{name}: holds NaN or infinity, and such weights compute nothing. Check the file."
-                )
+                raise BadInput(f"{name}: holds NaN or infinity, and such weights compute nothing. Check the file.")
             return value
 
         names = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")

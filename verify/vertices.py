@@ -29,7 +29,7 @@ class Cells:
     tightest: tuple[float, Row, int, int] | None = None  # margin, row, t, k
     open: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # (row index, t) -> counts
 
-    def record(self, margin: Array, row: Row, t: Array, k: Array) -> None:
+    def record(self, margin: Array, row: Row, t: np.ndarray, k: np.ndarray) -> None:
         """Keeps the smallest margin per count and the tightest cell."""
         if margin.size == 0:
             return
@@ -168,9 +168,7 @@ def _ratio_at_vertices(
         token, count = t[cell], k[cell] + 1
         neuron = maybe_on[token, k[cell]].argmax(-1)
 
-        def ends(
-            coordinate: np.ndarray, token: np.ndarray = token, count: np.ndarray = count
-        ) -> tuple[Array, Array]:
+        def ends(coordinate: np.ndarray, token: np.ndarray = token, count: np.ndarray = count) -> tuple[Array, Array]:
             parts = []
             for sign in (1.0, -1.0):
                 base, own, others = (
@@ -226,8 +224,10 @@ def _least_without(x: Array, tokens: np.ndarray) -> Array:
     """min over s != t of x[s], for each t, propagating NaN."""
     order = np.argsort(x, axis=0, kind="stable")[:2]
     first, second = np.take_along_axis(x, order[:1], 0)[0], np.take_along_axis(x, order[1:2], 0)[0]
-    least = np.where(order[0][None, :] == tokens[:, None], second[None], first[None])
-    return np.where(np.isnan(x).any(0)[None], np.nan, least)
+    is_own = np.equal(order[0][None, :], tokens[:, None])
+    least = np.where(is_own, second[None], first[None])
+    has_nan = np.asarray(np.isnan(x).any(0))
+    return np.where(has_nan[None], np.nan, least)
 
 
 def _least_sum(

@@ -1,0 +1,23 @@
+"""Shared by all tests: the Hypothesis profiles, and one thread so that xdist's workers do not fight."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("fast", max_examples=40, deadline=None)
+settings.register_profile("deep", max_examples=2000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+torch.set_num_threads(1)
+
+SHARED_WEIGHTS = Path(__file__).parents[2] / "shared" / "data" / "weights"
+
+
+@pytest.fixture
+def shared_weights() -> Path:
+    """State dicts produced by the public code of document A, where they are at hand (not part of this project)."""
+    if not SHARED_WEIGHTS.is_dir():
+        pytest.skip("the public state dicts are not at hand")
+    return SHARED_WEIGHTS
