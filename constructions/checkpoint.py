@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import tempfile
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ def save(
 
     Raises: BadInput when the folder does not exist or the path is a folder.
 
+    >>> import tempfile
     >>> from constructions import relation_counting
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     save(relation_counting.dot(T=4, L=3), f"{folder}/m.safetensors", claim="A-4.2", construction=None)
@@ -50,17 +51,15 @@ def save(
         "construction": construction,
     }
     tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    try:
-        handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:
-        raise BadInput(f"save={str(path)!r}: cannot write there ({error.strerror})") from None
-    os.close(handle)
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         # one sorted value under one key keeps the bytes the same from process to process
         save_file(tensors, beside, metadata={METADATA_KEY: json.dumps(header, sort_keys=True)})
         os.replace(beside, target)
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"save={str(path)!r}: cannot write there ({error})") from None
     finally:
-        Path(beside).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str], *, model: str | None = None, L: int | None = None) -> HistogramTransformer:
@@ -93,7 +92,9 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if path.suffix == ".safetensors":
         return _read_safetensors(path, what)
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the error below says all there is to say
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except (
         pickle.UnpicklingError,
         EOFError,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput
 
+MOST_PARAMETERS = 1 << 28  # 2 GiB in float64; a proof needs a few times that
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 DTYPES = {
     "float64": torch.float64,
@@ -65,6 +66,7 @@ class HistogramTransformer(nn.Module):
         super().__init__()
         check_sizes(model, T=T, L=L, d=d, p=p)
         classes = L if classes is None else classes
+        check_memory(T * d + (L * L if model.startswith("lin") else 2 * d * d) + p * (d + classes))
         if classes < L + 1 - first_count:
             raise BadInput(
                 f"classes={classes}: the counts 1..{L} need at least {L + 1 - first_count} classes "
@@ -147,3 +149,12 @@ def check_sizes(model: str, *, T: int, L: int, d: int, p: int) -> None:
             raise BadInput(f"{name}={value!r}: must be an integer")
         if value < least:
             raise BadInput(f"{name}={value}: must be at least {least} ({why})")
+
+
+def check_memory(parameters: int) -> None:
+    """Raises BadInput for a model that would not fit into an ordinary machine's memory."""
+    if parameters > MOST_PARAMETERS:
+        raise BadInput(
+            f"T, L, d, p: these sizes mean {parameters} parameters, and at most {MOST_PARAMETERS} are built. "
+            "Choose smaller ones."
+        )

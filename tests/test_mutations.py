@@ -5,6 +5,7 @@ import torch
 from oracle import all_wrong_pairs, exactly_right, smallest, weights_of
 
 from constructions import inventory_counting, relation_counting
+from constructions.histogram import HistogramTransformer
 from verify.certificate import Verdict
 from verify.histogram import certify
 
@@ -89,26 +90,29 @@ def test_planted_fault_is_found(token, a, b):
     assert found["is_smallest"]
 
 
-def test_a_fault_on_exactly_three_distinct_tokens_unsorted_not_first():
-    """A neuron that fires when at least two of a, two of b and two of c occur: three distinct tokens are needed."""
+@pytest.mark.parametrize(("query", "a", "b"), [(4, 0, 2), (0, 1, 3), (1, 4, 0)])
+def test_a_fault_on_exactly_three_distinct_tokens(query, a, b):
+    """A class that is never right wins when query, a and b occur twice each: no two-token sequence shows it."""
     T, L = 5, 6
-    a, b, c = 0, 2, 4
-    module = inventory_counting.lin(T=T, L=L, p=T + 4, dtype=torch.float64)
+    base = inventory_counting.lin(T=T, L=L, p=T + 4, dtype=torch.float64)
+    weights = {name: value.detach() for name, value in base.named_parameters()}
+    module = HistogramTransformer("lin", T=T, L=L, d=T, p=T + 4, classes=L + 1, dtype=torch.float64).fill(**weights)
     weight = module.A[0, 0].item()
     with torch.no_grad():
-        # neuron T reads n_a + n_b + n_c (own token's 1 included); neurons T+1.. read how much each exceeds two
-        module.W_1[[a, b, c], T] = 1.0
+        module.b_2[L] = -10.0
+        # on only when the position holds one of the three tokens and so do all other positions
+        module.W_1[[query, a, b], T] = 1.0
         module.b_1[T] = -1.0 - weight * (L - 0.5)
-        module.W_2[T] = 0.0
-        module.W_2[T, 0] = 1e3
-        for i, s in enumerate((a, b, c), start=T + 1):
+        module.W_2[T, L] = 400.0
+        # and only when none of them occurs three times, at a position that holds `query`
+        for i, s in enumerate((query, a, b), start=T + 1):
             module.W_1[s, i] = 1.0
-            module.b_1[i] = -weight * 2.5
-            module.W_2[i] = 0.0
-            module.W_2[i, 0] = -1e4
+            module.b_1[i] = -weight * 2.5 - (s == query)
+            module.W_2[i, L] = -4000.0
     wrong = all_wrong_pairs(module)
+    assert {tuple(sorted(sequence)) for sequence, _ in wrong} == {tuple(sorted([query, a, b] * 2))}
     certificate = assert_refuted(module)
     found = certificate.counterexample
     assert len(set(found["tokens"])) == 3
     assert (tuple(found["tokens"]), found["position"]) == smallest(wrong)
-    assert int(certificate.extra["wrong_pairs"]) == len(wrong)
+    assert int(certificate.extra["wrong_pairs"]) == len(wrong) == 2 * 90

@@ -135,8 +135,9 @@ class Search:
         """What a token's term can do to the logits, to cluster tokens that act alike."""
         readout = np.abs(self.stored.W_2 - self.stored.W_2.mean(1, keepdims=True)).max(1)
         scale = np.append(readout, np.abs(self.stored.b_2 - self.stored.b_2.mean()).max())
-        points = H.mid * scale
-        return np.where(np.isfinite(points), points, 0.0)
+        points = H.mid * (scale / (scale.max() or 1.0))
+        points = np.where(np.isfinite(points), points, 0.0)
+        return points / (np.abs(points).max() or 1.0)
 
     def _set_errors(self, base: Ball, own: Ball, H: Ball) -> None:
         """Bounds, valid in every region, on the rounding of a pre-activation and of a logit difference.

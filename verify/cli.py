@@ -49,6 +49,9 @@ def main(argv: list[str] | None = None) -> int:
     except BadInput as error:
         print(f"verify {args.command}: {error}", file=sys.stderr)
         return BAD_INPUT_EXIT_CODE
+    except MemoryError:
+        print(f"verify {args.command}: not enough memory for these sizes. Choose smaller ones.", file=sys.stderr)
+        return BAD_INPUT_EXIT_CODE
     except KeyboardInterrupt:
         print(f"verify {args.command}: interrupted, nothing was decided or written", file=sys.stderr)
         return 130

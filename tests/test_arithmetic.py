@@ -1,0 +1,156 @@
+"""Balls contain the exact result, exact reals have the right sign, and bad numbers never prove anything."""
+
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from flint import fmpq
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import _logits60, weights_of
+from random_models import random_model
+
+from constructions import inventory_counting, relation_counting
+from constructions.errors import BadInput
+from verify.balls import HUGE, TINY, Ball, exponential, reciprocal_sqrt
+from verify.certificate import Verdict
+from verify.exact_forward import DyadicMatrix, ExactForward
+from verify.exact_reals import ONE, SQRT, Basis, Combination
+from verify.histogram import certify
+from verify.stored import StoredModel
+
+numbers = st.one_of(
+    st.floats(-4, 4),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([0.0, TINY, TINY / 2, -TINY, HUGE, 2 * HUGE, 5e-324, 1e308]),
+)
+
+
+def contains(ball, exact):
+    mid, rad = float(ball.mid), float(ball.rad)
+    if not np.isfinite(mid) or not np.isfinite(rad):
+        return True
+    return abs(Fraction(mid) - exact) <= Fraction(rad)
+
+
+@given(numbers, numbers)
+def test_sums_and_products_of_balls(x, y):
+    with np.errstate(all="ignore"):
+        a, b = Ball.exact(x), Ball.exact(y)
+        assert contains(a + b, Fraction(x) + Fraction(y))
+        assert contains(a - b, Fraction(x) - Fraction(y))
+        assert contains(a * b, Fraction(x) * Fraction(y))
+        assert contains((a + b) * (a - b), (Fraction(x) + Fraction(y)) * (Fraction(x) - Fraction(y)))
+
+
+@given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=6), numbers)
+def test_products_of_ball_matrices(pairs, factor):
+    x, y = np.array(pairs).T
+    with np.errstate(all="ignore"):
+        scaled = Ball.exact(x[None]) * Ball.exact(factor)
+        product = (scaled @ Ball.exact(y[:, None]))[0, 0]
+    exact = Fraction(factor) * sum(Fraction(a) * Fraction(b) for a, b in pairs)
+    assert contains(product, exact)
+
+
+@given(st.floats(-100, 0.5), st.floats(0, 1.5))
+def test_exponentials_of_balls(m, r):
+    with np.errstate(invalid="ignore"):
+        ball = exponential(Ball(np.array([m]), np.array([r])))
+    with mpmath.workdps(50):
+        for x in (mpmath.mpf(m) - mpmath.mpf(r), mpmath.mpf(m), mpmath.mpf(m) + mpmath.mpf(r)):
+            y = mpmath.exp(x)
+            assert not np.isfinite(ball.rad[0]) or abs(y - mpmath.mpf(float(ball.mid[0]))) <= mpmath.mpf(
+                float(ball.rad[0])
+            )
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4, 9, 16, 32, 1000])
+def test_reciprocal_square_root(d):
+    ball = reciprocal_sqrt(d)
+    low, high = (
+        Fraction(float(ball.mid)) - Fraction(float(ball.rad)),
+        Fraction(float(ball.mid)) + Fraction(float(ball.rad)),
+    )
+    assert low * low <= Fraction(1, d) <= high * high
+
+
+@given(st.fractions(-50, 50, max_denominator=99), st.fractions(-50, 50, max_denominator=99), st.integers(2, 50))
+def test_signs_of_square_root_combinations(a, b, d):
+    if int(d**0.5 + 0.5) ** 2 == d:
+        d += 1
+    number = Combination(
+        Basis(d, False), {ONE: fmpq(a.numerator, a.denominator), SQRT: fmpq(b.numerator, b.denominator)}
+    )
+    with mpmath.workdps(60):
+        exact = mpmath.mpf(a.numerator) / a.denominator + mpmath.mpf(b.numerator) / b.denominator * mpmath.sqrt(d)
+        assert number.sign() == mpmath.sign(exact)
+
+
+def test_a_near_tie_of_exponentials_needs_digits_and_gets_them():
+    basis = Basis(1, False)
+    tiny = fmpq(1, 2**400)
+    x = Combination(basis, {fmpq(1): fmpq(1), fmpq(0): fmpq(-3)})
+    nearly = (x + Combination(basis, {fmpq(2): tiny})) - x
+    assert nearly.sign() == 1 and (nearly - nearly).sign() == 0
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_exact_forward_agrees_with_sixty_digits(seed):
+    module = random_model(seed)
+    g = torch.Generator().manual_seed(seed)
+    exact = ExactForward(StoredModel.of(module))
+    tokens = torch.randint(0, module.T, (module.L,), generator=g).tolist()
+    for position in range(module.L):
+        logits = exact.logits(tokens, position)
+        with mpmath.workdps(60):
+            reference = _logits60(module, weights_of(module), tuple(tokens), position)
+            differences = [logit - logits[0] for logit in logits]
+            for difference, value in zip(differences, reference, strict=True):
+                sign = mpmath.sign(value - reference[0]) if abs(value - reference[0]) > mpmath.mpf(10) ** -40 else 0
+                assert difference.sign() == sign
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5))
+def test_dyadic_matrices_are_exact(values):
+    matrix = DyadicMatrix.of(np.array([values]))
+    for i, value in enumerate(values):
+        n, q = value.as_integer_ratio()
+        assert matrix.entry(0, i) == fmpq(n, q)
+
+
+@pytest.mark.parametrize("name", ["E", "W_Q", "W_1", "b_1", "W_2", "b_2"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(name, value):
+    module = relation_counting.dot(T=4, L=3)
+    with torch.no_grad():
+        getattr(module, name).view(-1)[0] = value
+    with pytest.raises(BadInput, match=name):
+        certify(module)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e150, 1e300])
+@pytest.mark.parametrize("build", [relation_counting.bos, inventory_counting.dot_sftm])
+def test_extreme_scales_are_decided_by_exact_arithmetic(build, scale):
+    """All logits scaled: the argmax is the same, but float64 overflows or underflows on the way."""
+    module = build(T=3, L=3, dtype=torch.float64)
+    with torch.no_grad():
+        module.W_2 *= scale
+        module.b_2 *= scale
+    certificate = certify(module, budget=60)
+    assert certificate.verdict is Verdict.PROVED
+    with torch.no_grad():
+        module.b_2[1] -= 3 * scale
+    assert certify(module, budget=60).verdict is Verdict.REFUTED
+
+
+def test_scores_that_overflow_exp():
+    """Scores of 10^5 without the maximum subtracted overflow every format; the proof divides by the largest."""
+    module = inventory_counting.dot_sftm(T=3, L=3, dtype=torch.float64)
+    with torch.no_grad():
+        module.W_Q *= 1e5
+    certificate = certify(module, budget=60)  # gamma saturates at 1 for every count: wrong
+    assert certificate.verdict is Verdict.REFUTED
+    assert certificate.error_share[0] == certificate.error_share[1]

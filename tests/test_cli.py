@@ -1,0 +1,177 @@
+"""The command as a user meets it: verdicts, exit codes, JSON, bad input, pipes and interruption."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from verify.cli import main
+
+KEYS = {
+    "verdict", "claim", "task", "parameters", "reading", "method", "inputs_covered", "margin", "margin_exact",
+    "tightest", "counterexample", "assumptions", "error_share", "seconds",
+}  # fmt: skip
+
+
+def run(capsys, *argv):
+    """Exit code, stdout and stderr of one command."""
+    try:
+        code = main(list(argv))
+    except SystemExit as stop:
+        code = stop.code
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def as_json(capsys, *argv):
+    code, out, err = run(capsys, *argv, "--json")
+    assert out.count("\n") == 1 and err == ""
+    return code, json.loads(out)
+
+
+def test_the_main_job(capsys):
+    code, out, err = run(capsys, "histogram", "--model", "dot", "--T", "32", "--L", "10", "--d", "32")
+    assert code == 0 and err == ""
+    assert "PROVED on all 1125899906842624 inputs" in out
+    assert "A-4.2" in out and "reading" in out and "float32" in out
+
+
+@pytest.mark.parametrize("model", ["lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm"])
+def test_json_has_the_promised_keys(capsys, model):
+    code, result = as_json(capsys, "histogram", "--model", model, "--T", "8", "--L", "5")
+    assert code == 0 and result.keys() >= KEYS
+    assert result["verdict"] == "PROVED" and result["inputs_covered"] == str(8**5)
+    assert result["reading"] == "real" and result["counterexample"] is None
+    assert result["parameters"] == {
+        "model": model, "T": 8, "L": 5, "d": 8, "p": result["parameters"]["p"], "dtype": "float32",
+    }  # fmt: skip
+
+
+def test_as_printed_is_refuted(capsys):
+    code, result = as_json(capsys, "histogram", "--model", "bos", "--T", "32", "--L", "10", "--as-printed")
+    assert code == 1 and result["verdict"] == "REFUTED"
+    found = result["counterexample"]
+    assert found["tokens"] == [0] * 9 + [1] and (found["expected"], found["predicted"]) == (9, 10)
+    assert result["error_share"][0] == result["error_share"][1]
+
+
+def test_sampling_never_proves(capsys):
+    code, result = as_json(capsys, "histogram", "--model", "dot", "--T", "5", "--L", "4", "--method", "sampled")
+    assert code == 3 and result["verdict"] == "UNKNOWN" and "never proves" in result["reason"]
+    printed = ("histogram", "--model", "bos", "--T", "5", "--L", "4", "--as-printed", "--method", "sampled")
+    code, first = as_json(capsys, *printed, "--seed", "3")
+    again = as_json(capsys, *printed, "--seed", "3")[1]
+    assert code == 1 and first["counterexample"] == again["counterexample"]
+
+
+def test_exhaustive(capsys):
+    code, result = as_json(capsys, "histogram", "--model", "bos", "--T", "4", "--L", "4", "--method", "exhaustive")
+    assert code == 0 and result["inputs_covered"] == "256" and result["reading"] == "bit-exact"
+    code, _, err = run(capsys, "histogram", "--model", "bos", "--T", "32", "--L", "10", "--method", "exhaustive")
+    assert code == 2 and "years" in err and err.count("\n") == 1
+
+
+def test_save_and_judge_again(capsys, tmp_path):
+    path = str(tmp_path / "m.safetensors")
+    code, out, err = run(capsys, "histogram", "--model", "bos+sftm", "--T", "8", "--L", "5", "--save", path)
+    assert code == 0
+    code, result = as_json(capsys, "histogram", "--weights", path)
+    assert code == 0 and result["parameters"]["model"] == "bos+sftm" and result["parameters"]["T"] == 8
+
+
+BAD_COMMANDS = [
+    ("--model", "dot", "--T", "32", "--L", "10", "--d", "16"),
+    ("--model", "dot", "--T", "1", "--L", "10"),
+    ("--model", "dot", "--T", "-5", "--L", "10"),
+    ("--model", "dot", "--T", "4", "--L", "0"),
+    ("--model", "dot", "--T", "4", "--L", "3", "--d", "0"),
+    ("--model", "lin", "--T", "4", "--L", "3", "--p", "3"),
+    ("--model", "lin", "--T", "4", "--L", "3", "--p", "0"),
+    ("--model", "dots", "--T", "4", "--L", "3"),
+    ("--model", "dot", "--T", "four", "--L", "3"),
+    ("--model", "dot", "--T", "4"),
+    ("--T", "4", "--L", "3"),
+    ("--model", "dot+sftm", "--construction", "relation", "--T", "4", "--L", "3"),
+    ("--model", "dot", "--T", "4", "--L", "3", "--budget", "nan"),
+    ("--model", "dot", "--T", "4", "--L", "3", "--dtype", "float8"),
+    ("--model", "dot", "--T", "4", "--L", "3", "--save", "/nowhere/m.safetensors"),
+    ("--weights", "missing.pt"),
+    ("--weights", "."),
+    ("--weights", "missing.pt", "--T", "4"),
+    ("--model", "dot", "--T", "1000000", "--L", "1000000"),
+]
+
+
+@pytest.mark.parametrize("argv", BAD_COMMANDS, ids=" ".join)
+def test_bad_input_is_one_line_and_exit_2(capsys, argv):
+    code, out, err = run(capsys, "histogram", *argv)
+    assert code == 2 and out == ""
+    assert err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_claims(capsys):
+    code, out, _ = run(capsys, "claims", "--json")
+    claims = json.loads(out)
+    assert code == 0 and {"A-4.1", "A-4.2", "A-4.3", "A-B.1", "A-B.4"} <= {claim["id"] for claim in claims}
+    assert run(capsys, "claims")[0] == 0
+
+
+def python(*argv, **options):
+    return subprocess.run([sys.executable, *argv], capture_output=True, text=True, timeout=120, **options)
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["histogram", "--help"], ["claims", "--help"]])
+def test_help_imports_no_torch(argv):
+    code = (
+        f"import sys; sys.argv = ['verify', *{argv}]\nfrom verify.cli import main\ntry: main()\nexcept SystemExit: pass"
+    )
+    result = python("-c", code + "\nassert not {'torch', 'numpy', 'sympy'} & set(sys.modules), 'heavy import'")
+    assert result.returncode == 0, result.stderr
+    assert "usage: verify" in result.stdout
+
+
+def test_sixty_columns_and_a_pipe():
+    env = {**os.environ, "COLUMNS": "60"}
+    result = python("-m", "verify.cli", "histogram", "--model", "bos", "--T", "32", "--L", "10", env=env)
+    assert result.returncode == 0 and result.stderr == ""
+    assert max(map(len, result.stdout.splitlines())) <= 60
+    assert "\x1b" not in result.stdout
+
+
+def test_interrupted(tmp_path):
+    """Ctrl-C in the middle: one line, exit 130, no half-written file."""
+    module_path = tmp_path / "hard.pt"
+    g = torch.Generator().manual_seed(0)
+    from constructions.histogram import HistogramTransformer
+
+    module = HistogramTransformer("dot+sftm", T=24, L=20, d=24, p=24)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=g))
+    torch.save(module.state_dict(), module_path)
+    out = tmp_path / "out.safetensors"
+    command = [
+        "-m",
+        "verify.cli",
+        "histogram",
+        "--weights",
+        str(module_path),
+        "--model",
+        "dot+sftm",
+        "--save",
+        str(out),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, *command, "--budget", "300"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    time.sleep(8)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and stdout == ""
+    assert stderr.count("\n") == 1 and "interrupted" in stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["hard.pt"]
