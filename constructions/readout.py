@@ -25,18 +25,32 @@ def staircase(gamma: Sequence[float], dtype: torch.dtype, *, as_printed: bool = 
     >>> slopes.tolist(), intercepts.tolist()
     ([1.0, 2.0, 3.0], [0.0, -1.5, -4.0])
     """
-    L = len(gamma)
     steps = [after - before for before, after in zip(gamma, gamma[1:], strict=False)]
     if not (all(step > 0 for step in steps) or all(step < 0 for step in steps)):
         raise BadInput("gamma: the scalar must increase, or decrease, strictly with the count")
-    direction = -1.0 if steps and steps[0] < 0 else 1.0
+    thresholds = [(before + after) / 2 for before, after in zip(gamma, gamma[1:], strict=False)]
+    return staircase_at(thresholds, bool(steps) and steps[0] < 0, dtype, as_printed=as_printed)
+
+
+def staircase_at(
+    thresholds: Sequence[float], is_falling: bool, dtype: torch.dtype, *, as_printed: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The same staircase from the thresholds between counts l and l + 1, for gamma that is known up to a range.
+
+    Claim: A-B.4 (App. B.4, eq. 7-8).
+    Shapes: thresholds (L - 1,); returns (L,) and (L,).
+
+    >>> staircase_at([1.5, 2.5], False, torch.float32)[1].tolist()
+    [0.0, -1.5, -4.0]
+    """
+    L = len(thresholds) + 1
+    direction = -1.0 if is_falling else 1.0
     scale = 1.0 / (L + 1) if as_printed else 1.0
     offset = -1.0 if as_printed else 0.0
     slopes = torch.tensor([offset + direction * scale * l for l in range(1, L + 1)], dtype=torch.float64)
     slopes = slopes.to(dtype).to(torch.float64)
     intercepts = torch.zeros(L, dtype=torch.float64)
-    for l in range(1, L):
-        threshold = (gamma[l - 1] + gamma[l]) / 2
+    for l, threshold in enumerate(thresholds, start=1):
         intercept = intercepts[l - 1] + (slopes[l - 1] - slopes[l]) * threshold
         intercepts[l] = intercept.to(dtype).to(torch.float64)
     return slopes, intercepts

@@ -2,14 +2,13 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
 
+from constructions.histogram import HistogramTransformer
 from verify.cli import main
 
 KEYS = {
@@ -144,34 +143,21 @@ def test_sixty_columns_and_a_pipe():
 
 
 def test_interrupted(tmp_path):
-    """Ctrl-C in the middle: one line, exit 130, no half-written file."""
-    module_path = tmp_path / "hard.pt"
-    g = torch.Generator().manual_seed(0)
-    from constructions.histogram import HistogramTransformer
-
+    """Ctrl-C in the middle of a search: one line, exit 130, no half-written file."""
     module = HistogramTransformer("dot+sftm", T=24, L=20, d=24, p=24)
+    g = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=g))
-    torch.save(module.state_dict(), module_path)
-    out = tmp_path / "out.safetensors"
-    command = [
-        "-m",
-        "verify.cli",
-        "histogram",
-        "--weights",
-        str(module_path),
-        "--model",
-        "dot+sftm",
-        "--save",
-        str(out),
-    ]
-    process = subprocess.Popen(
-        [sys.executable, *command, "--budget", "300"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    torch.save(module.state_dict(), tmp_path / "hard.pt")
+    argv = ["histogram", "--weights", "hard.pt", "--model", "dot+sftm", "--save", "out.safetensors", "--budget", "300"]
+    code = (
+        "import signal, sys, threading, torch\n"
+        "from verify import branch_and_bound, cli\n"
+        "threading.Timer(2.0, lambda: signal.raise_signal(signal.SIGINT)).start()\n"
+        f"sys.exit(cli.main({argv}))"
     )
-    time.sleep(8)
-    process.send_signal(signal.SIGINT)
-    stdout, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130 and stdout == ""
-    assert stderr.count("\n") == 1 and "interrupted" in stderr
+    result = python("-c", code, cwd=tmp_path)
+    assert result.returncode == 130 and result.stdout == ""
+    assert result.stderr.count("\n") == 1 and "interrupted" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["hard.pt"]
