@@ -129,7 +129,8 @@ class Count01Transformer(nn.Module):
         >>> [TOKENS[t] for t, _ in uniform().generate([BOS, ZERO, ONE, ONE, TWO, EQUALS])]
         ['4', 'EOS']
         """
-        tokens, out = list(prompt), []
+        tokens = list(prompt)
+        out: list[tuple[int, list[float]]] = []
         while len(out) < limit:
             logits = self.next_logits(torch.tensor(tokens))
             token = int(logits.argmax())
@@ -203,8 +204,8 @@ def uniform(
     """Uniform attention: "=" has embedding 0, so y = (n1 - n0 - 1/2) / (n0 + n1 + n2 + 2) has the right sign.
 
     Claim: W-10 (ours). BOS = -1/2 settles ties; 4 and 5 have embedding 4, so that the stream after them is
-    above 3 whatever precedes, while at "=" it is between -1 and 1: the EOS line 4 r - 6 is below 0 where r < 1
-    and at least 3 above the answers where r > 3. Every number is exact in every dtype down to 3 bits.
+    above 3 whatever precedes, while at "=" it is between -1 and 1: the EOS line 4 r - 6 is below 0
+    where r < 1 and at least 3 above the answers where r > 3. Every number is exact in every dtype down to 3 bits.
     Shapes: d = d_h = heads = 1.
     Raises: BadInput for unknown labels; ProvedImpossible without the skip connection.
 

@@ -8,7 +8,7 @@ not negative along any ray, and each of these signs is decidable (verify.exponen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -206,6 +206,16 @@ def decide(model: ExactModel, labels: str, region: Region) -> Decision:
     return Decision(tuple(sorted(failures, key=simplicity)), None if low is None else max(low, 0.0), tightest)
 
 
+def holds(model: ExactModel, labels: str, region: Region) -> bool:
+    """Whether one head is right on a region without max_length; exact and complete, as `decide`."""
+    return all(
+        all(form.at(v).sign() > 0 for v in vertices(form.cell.side, region))
+        and all(form.along(r).sign() >= 0 for r in rays(form.cell.side, region))
+        for form in forms(model, labels)
+        if any(True for _ in vertices(form.cell.side, region))
+    )
+
+
 def simplicity(failure: Failure) -> tuple[int, Triple, int]:
     return sum(failure.n), failure.n, failure.last
 
@@ -233,23 +243,13 @@ def smallest_failure(form: Form, region: Region, scale: ExpSum) -> Failure:
         candidates.append([a, b, B or 0])
     point = min(candidates, key=lambda p: (sum(side.at(*p)), p))
     for i in (2, 1, 0):
-        point[i] = smallest(lambda k, i=i: fails(*point[:i], k, *point[i + 1 :]), point[i])
+        without = side.at(*(0 if j == i else x for j, x in enumerate(point)))
+        k = first_nonpositive(form.at(without), form.along(generators[i]))
+        point[i] = point[i] if k is None else k
     n = side.at(*point)
     zero = form.at(n).sign() == 0
     margin = 0.0 if zero else float((form.quotient((1, *n)) / scale.ball(256)).mid())
     return Failure(n, form.cell.last, form.cell.expected, form.rival, margin, "0" if zero else None)
-
-
-def smallest(holds: Callable[[int], bool], k: int) -> int:
-    """The smallest value in 0..k for which a predicate that is monotone, and true at k, holds."""
-    low = 0
-    while low < k:
-        middle = (low + k) // 2
-        if holds(middle):
-            k = middle
-        else:
-            low = middle + 1
-    return k
 
 
 def largest_noise(model: ExactModel, labels: str, max_digits: int | None) -> int | None:

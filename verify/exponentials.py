@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 from flint import arb, ctx, fmpq
 
@@ -29,7 +30,7 @@ class ExpSum:
 
     __slots__ = ("terms",)
 
-    def __init__(self, terms: Mapping[Fraction | int, Fraction | int]) -> None:
+    def __init__(self, terms: Mapping[Any, Fraction | int]) -> None:
         self.terms = {Fraction(x): Fraction(c) for x, c in terms.items() if c}
 
     def __add__(self, other: ExpSum | Fraction | int) -> ExpSum:
@@ -106,7 +107,7 @@ def first_nonpositive(start: ExpSum, slope: ExpSum) -> int | None:
             ratio = start.ball(bits) / -slope.ball(bits)
             if not (ratio.is_finite() and ratio.rad() < arb(0.25)):
                 continue
-            k = max(int(ratio.mid().floor().unique_fmpz()) - 1, 0)
+            k = max(int(str(ratio.mid().floor().unique_fmpz())) - 1, 0)
         while (start + slope * k).sign() > 0:
             k += 1
         return k
