@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +21,11 @@ from verify.count01_real import (
     holds,
     largest_digits,
     largest_noise,
+    margin_at,
 )
 from verify.count01_rounding import ASSUMPTIONS, Format
 from verify.count01_runs import find_failure, name, replay, run_strings, run_triples
-from verify.count01_task import Region
+from verify.count01_task import EQUALS, Region, answer
 from verify.exponentials import Undecided
 
 DEFAULT_DIGITS = 1000
@@ -298,9 +300,18 @@ def refuted(
     settings: Settings,
     method: str,
 ) -> Certificate:
-    """REFUTED in exact arithmetic, preferring a failure that torch's kernel shows as well."""
-    runs = [(failure, replayed(model, failure)) for failure in failures[:8]]
-    failure, run = next((pair for pair in runs if pair[1]["fails"]), runs[0])
+    """REFUTED in exact arithmetic, preferring a failure that torch's kernel shows as well.
+
+    Rounding can hide a tie; then one digit more may show it.
+    """
+    by_input = {(failure.n, failure.last): failure for failure in reversed(failures)}
+    runs = ((failure, replayed(model, failure)) for failure in reversed(by_input.values()))
+    failure, run = first = next(runs)
+    if not run["fails"]:
+        exact = exact_model(model)
+        wider = (f for seed in by_input.values() for f in one_more(exact, seed, region, settings.labels))
+        candidates = itertools.chain(runs, ((f, replayed(model, f)) for f in wider))
+        failure, run = next((pair for pair in candidates if pair[1]["fails"]), first)
     return finish(
         settings,
         Verdict.REFUTED,
@@ -311,6 +322,17 @@ def refuted(
         margin_exact=failure.margin_exact,
         counterexample=run,
     )
+
+
+def one_more(exact: ExactModel, seed: Failure, region: Region, labels: str) -> Iterator[Failure]:
+    """The failures among the inputs with one digit, or one 0 and one 1, more than a failure."""
+    for step in ((0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 0)):
+        n = (seed.n[0] + step[0], seed.n[1] + step[1], seed.n[2] + step[2])
+        expected = answer(n[0], n[1], labels) if seed.last == EQUALS else seed.expected
+        if n in region:
+            sign, rival, ball = margin_at(exact, n, seed.last, expected)
+            if sign <= 0:
+                yield Failure(n, seed.last, expected, rival, float(ball.mid()), None if sign else "0")
 
 
 def proved(
