@@ -61,7 +61,7 @@ def noise_threshold(N: sp.Expr | int = N) -> sp.Expr:
 
 
 def answer_margin(N: sp.Expr | int = N) -> sp.Expr:
-    """Logit of the right answer at n1 = n0 + 1 over the tokens with logit 0: y - a; over the other answer twice.
+    """y - a at n1 = n0 + 1: the margin over the tokens with logit 0; over the other answer it is twice that.
 
     Claim: D-1 (ours).
 

@@ -205,7 +205,7 @@ def uniform(
 
     Claim: W-10 (ours). BOS = -1/2 settles ties; 4 and 5 have embedding 4, so that the stream after them is
     above 3 whatever precedes, while at "=" it is between -1 and 1: the EOS line 4 r - 6 is below 0
-    where r < 1 and at least 3 above the answers where r > 3. Every number is exact in every dtype down to 3 bits.
+    where r < 1 and at least 3 above the answers where r > 3. Every number has at most 3 bits.
     Shapes: d = d_h = heads = 1.
     Raises: BadInput for unknown labels; ProvedImpossible without the skip connection.
 

@@ -1,4 +1,4 @@
-"""Count01 in a dtype: what is proved holds in torch and in left-to-right rounding; what fails is never proved."""
+"""Count01 in a dtype: what is proved holds in torch and left to right; what fails is never proved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def proved(model, region, fmt):
 
 
 def perturbed(model, rng):
-    """A model with generic numbers in every weight, close enough to the given one to be right for short prompts."""
+    """Generic numbers in every weight, close enough to the given ones to be right for short prompts."""
     with torch.no_grad():
         for W in model.parameters():
             noise = torch.tensor([rng.uniform(-0.02, 0.02) for _ in range(W.numel())]).reshape(W.shape)
@@ -59,7 +59,7 @@ def test_what_is_proved_holds_in_torch_and_left_to_right(name):
             continue
         proofs += 1
         everything = list(triples(region))
-        for n in rng.sample(everything, min(16, len(everything))):
+        for n in rng.sample(everything, min(10, len(everything))):
             for last in (4, 5, 6):
                 due = 7 if last != 4 else 5 if n[1] > n[0] else 6
                 digits = [1] * n[0] + [2] * n[1] + [3] * n[2]

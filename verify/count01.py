@@ -104,9 +104,9 @@ def limits_of(exact: ExactModel, labels: str, region: Region) -> tuple[Region, l
     if noise is None:
         digits = DEFAULT_DIGITS if region.max_digits is None else region.max_digits
         noise = largest_noise(exact, labels, digits)
-    if noise == -1 and region.max_digits is None and (shorter := largest_digits(exact, labels, 0)):
-        if shorter > 0:
-            noise = largest_noise(exact, labels, shorter)
+    if noise == -1 and region.max_digits is None:
+        shorter = largest_digits(exact, labels, 0)
+        noise = largest_noise(exact, labels, shorter) if shorter is not None and shorter > 0 else -1
     if noise == -1:
         return Region(1 if region.max_digits is None else region.max_digits, 0), []
     digits_limit = region.max_digits

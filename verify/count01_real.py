@@ -172,7 +172,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Decision:
-    """What one head does on a region: the failures found (one per failing form), or a margin's lower bound."""
+    """What one head does on a region: a failure per failing form, and a margin's lower bound."""
 
     failures: tuple[Failure, ...]
     margin: float | None
@@ -270,7 +270,7 @@ def largest_noise(model: ExactModel, labels: str, max_digits: int | None) -> int
 
 
 def largest_digits(model: ExactModel, labels: str, max_noise: int | None) -> int | None:
-    """The exact largest A such that every n0, n1 <= A with n2 <= max_noise is right; None: any, -1: not even 0.
+    """The exact largest A: all n0, n1 <= A with n2 <= max_noise are right; None: any, -1: not even 0.
 
     Raises: Undecided when a sign needs more bits than the ladder has.
     """
@@ -291,7 +291,7 @@ def _tighter(a: int | None, b: int | None) -> int | None:
 
 
 def margin_at(model: ExactModel, n: Triple, last: int, expected: int) -> tuple[int, int, arb]:
-    """Sign and value of (expected logit - best other logit) at one input, any number of heads: (sign, rival, ball).
+    """(sign, rival, value) of the expected logit over the best other at one input, for any number of heads.
 
     Raises: Undecided when the ladder ends first (with several heads an exact tie can do that).
     """

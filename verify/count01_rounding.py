@@ -192,7 +192,7 @@ class QueryErrors:
         return relative, absolute
 
     def is_one_number(self, t: int) -> bool:
-        """Whether all occurrences of a kind have one computed score: it is there once, or nothing is summed."""
+        """Whether all occurrences of a kind have one computed score: one occurrence, or no sum."""
         return t not in (1, 2, 3) or self.model.W_Q.shape[1:] == (1, 1)
 
     def weight_error(self, h: int, low: Array, high: Array, D_low: Array) -> Array:
@@ -218,7 +218,7 @@ class QueryErrors:
         """Bounds (K, classes) on |computed - exact| logit for boxes of counts low..high (K, kinds).
 
         D (K, corners, heads) are the normalisers, mean and mean_size (K, heads, d_h) the largest absolute
-        weighted mean of the values and of their absolute values, largest_logit (K, classes) the largest |logit|.
+        weighted mean of the values and of their sizes, largest_logit (K, classes) the largest |logit|.
         """
         fmt, heads = self.fmt, self.model.heads
         if not self.is_finite:
@@ -277,8 +277,8 @@ def product(x: Array, W: Array) -> Array:
 def sum_error(size: Array, result: Array | None, W: Array, extra: Any, fmt: Format) -> Array:
     """The rounding error of x W (+ one more term where `extra`): size is the sum of absolute terms.
 
-    Products with 0 and powers of two >= 1 are exact; one term needs no addition; two terms round once, relative
-    to their result.
+    Products with 0 and powers of two >= 1 are exact; one term needs no addition; two terms round once,
+    relative to their result.
     """
     inexact = ((W != 0) & ((np.frexp(W)[0] != 0.5) | (W < 1))).sum(axis=0)
     k = (W != 0).sum(axis=0) + np.asarray(extra, dtype=int)

@@ -72,7 +72,7 @@ def describe(n: Triple, last: int, expected: int) -> dict[str, Any]:
 
 
 def sequential_logits(model: Count01Transformer, tokens: Tensor) -> Tensor:
-    """Next-token logits (batch, classes) of tokens (batch, n): every operation rounded, every sum left to right.
+    """Next-token logits (batch, classes) of tokens (batch, n): every operation rounded, sums left to right.
 
     The slow reference for "dtype, any order": one order, no wide accumulator, no fused operation.
     """
@@ -171,7 +171,7 @@ def failed(
 def find_failure(
     model: Count01Transformer, labels: str, region: Region, start: int, longest: int = 2000
 ) -> dict[str, Any] | None:
-    """A failing input of at least `start` digits in the region: torch's own kernel first, then left to right sums.
+    """A failing input of at least `start` digits in the region: in torch's kernel, or in left to right sums.
 
     Tries near-ties with no noise, some and much, in four orders, at growing lengths: it can miss failures.
     """
