@@ -64,8 +64,11 @@ def certify(
     """
     check_labels(labels)
     for bound in (region.max_digits, region.max_noise, region.max_length):
-        if bound is not None and not 0 <= bound <= LARGEST_COUNT and (fmt is not None or bound < 0):
-            raise BadInput(f"bound={bound}: must be between 0 and {LARGEST_COUNT}")
+        is_exact = fmt is None and model.heads == 1 and region.max_length is None
+        if bound is not None and (bound < 0 or (bound > LARGEST_COUNT and not is_exact)):
+            raise BadInput(
+                f"bound={bound}: must be between 0 and {LARGEST_COUNT}; more only for one head in real arithmetic"
+            )
     start = time.perf_counter()
     settings = Settings(labels, claim, parameters or {})
     try:

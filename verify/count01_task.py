@@ -51,7 +51,7 @@ class Region:
         """How many triples it has; only for a bounded region.
 
         >>> Region(max_length=2).size(), Region(1, 1).size(), Region(3, 5, 6).size()
-        (10, 8, 74)
+        (10, 8, 63)
         """
         L = self.max_length
         A = self.max_digits if self.max_digits is not None else L

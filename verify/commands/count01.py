@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from verify.certificate import Certificate
 
 HELP = "prove a one-dimensional transformer compares zeros with ones, whatever the length"
+LARGEST_N = 500
 PRECISIONS = ("real", "float64", "float32", "bfloat16", "float16")
 
 
@@ -63,6 +64,8 @@ def check(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and value < 0:
             raise BadInput(f"--{name.replace('_', '-')} {value}: must be at least 0")
+    if args.N is not None and args.N > LARGEST_N:
+        raise BadInput(f"--N {args.N}: must be at most {LARGEST_N}, where the limit on n2 has 218 digits")
     if args.eps != args.eps or abs(args.eps) > 1:
         raise BadInput(f"--eps {args.eps}: must be a number between -1 and 1 (the documents ask it small)")
     made = [f"--{n}" for n in ("N", "eps", "as_printed") if getattr(args, n)]
@@ -90,7 +93,10 @@ def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:
     dtype = count01.DTYPES[name or "float64"]
     if args.weights:
         model = count01.load(args.weights, skip=False if args.no_skip else None)
-        return (model if name is None else model.to(dtype)), None
+        model = model if name is None else model.to(dtype)
+        if not all(bool(W.double().isfinite().all()) for W in model.parameters()):
+            raise BadInput(f"--weights {args.weights}: a weight overflows {name}; choose a wider dtype")
+        return model, None
     if args.construction == "uniform":
         return count01.uniform(labels=args.labels, skip=not args.no_skip, dtype=dtype), "W-10"
     N = 10 if args.N is None else args.N
