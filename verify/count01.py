@@ -67,7 +67,7 @@ def certify(
         is_exact = fmt is None and model.heads == 1 and region.max_length is None
         if bound is not None and (bound < 0 or (bound > LARGEST_COUNT and not is_exact)):
             raise BadInput(
-                f"bound={bound}: must be between 0 and {LARGEST_COUNT}; more only for one head in real arithmetic"
+                f"bound={bound}: must be between 0 and {LARGEST_COUNT} (more: one head, reading real)"
             )
     start = time.perf_counter()
     settings = Settings(labels, claim, parameters or {})
