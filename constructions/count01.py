@@ -1,0 +1,350 @@
+"""Count01: a causal, attention-only decoder that says whether a string has more 1s than 0s, then stops."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from decimal import Decimal, localcontext
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from constructions.errors import BadInput, ProvedImpossible
+
+TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
+BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
+LABELS = ("majority-ones", "thesis")
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+
+class Count01Transformer(nn.Module):
+    """One layer of causal softmax attention without positions, an optional skip connection, a linear readout.
+
+    Claim: D, Sec. 4 and App. A; E, Sec. 5.3. A zero model; the builders fill in the weights. Scores are not
+    divided by sqrt(d_h), as in the documents: fold a scale into W_Q.
+    Shapes: E (8, d); W_Q, W_K, W_V (heads, d, d_h); W_O (heads, d_h, d); W_out (d, classes);
+        b_out (classes,); skip () bool.
+    Raises: BadInput for a size below one or fewer classes than tokens.
+
+    >>> Count01Transformer(d=4, heads=2, d_h=2)(torch.tensor([[BOS, ONE, EQUALS]])).shape
+    torch.Size([1, 3, 8])
+    """
+
+    skip: Tensor
+
+    def __init__(
+        self,
+        *,
+        d: int = 1,
+        heads: int = 1,
+        d_h: int = 1,
+        classes: int = len(TOKENS),
+        skip: bool = True,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        super().__init__()
+        for name, value, least in (
+            ("d", d, 1),
+            ("heads", heads, 1),
+            ("d_h", d_h, 1),
+            ("classes", classes, 8),
+        ):
+            if value < least:
+                raise BadInput(f"{name}={value}: must be at least {least}")
+
+        def zeros(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros(*shape, dtype=dtype), requires_grad=False)
+
+        self.E = zeros(len(TOKENS), d)
+        self.W_Q, self.W_K, self.W_V = zeros(heads, d, d_h), zeros(heads, d, d_h), zeros(heads, d, d_h)
+        self.W_O = zeros(heads, d_h, d)
+        self.W_out, self.b_out = zeros(d, classes), zeros(classes)
+        self.register_buffer("skip", torch.tensor(skip))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.E.dtype
+
+    @property
+    def heads(self) -> int:
+        return self.W_Q.shape[0]
+
+    @property
+    def has_skip(self) -> bool:
+        return bool(self.skip)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (..., n, classes) for the token after every position of tokens (..., n)."""
+        n = tokens.shape[-1]
+        future = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
+        x = self.E[tokens]
+        return self.readout(x, self.attend(x, x, future))
+
+    def next_logits(self, tokens: Tensor) -> Tensor:
+        """Logits (..., classes) for the token after the last one: one query, so linear in the length."""
+        x = self.E[tokens]
+        last = x[..., -1:, :]
+        return self.readout(last, self.attend(last, x, None))[..., 0, :]
+
+    def logits_at_counts(self, counts: Tensor, last: int) -> Tensor:
+        """Logits (..., classes) after the token `last` of any string with these token counts (..., 8).
+
+        One attention weight per token kind, times its count: for strings too long to write down.
+        """
+        x_last, counts = self.E[last], counts.to(self.dtype)
+        q = torch.einsum("d,hde->he", x_last, self.W_Q)
+        k, v = torch.einsum("td,hde->hte", self.E, self.W_K), torch.einsum("td,hde->hte", self.E, self.W_V)
+        scores = torch.einsum("he,hte->ht", q, k)
+        present = (counts > 0).unsqueeze(-2)
+        scores = scores.masked_fill(~present, -torch.inf)
+        weights = counts.unsqueeze(-2) * (scores - scores.amax(-1, keepdim=True)).exp()
+        mixed = torch.einsum("...ht,hte->...he", weights / weights.sum(-1, keepdim=True), v)
+        return self.readout(x_last, torch.einsum("...he,hed->...d", mixed, self.W_O))
+
+    def attend(self, queries: Tensor, context: Tensor, hidden: Tensor | None) -> Tensor:
+        """The heads' outputs, summed: (..., queries, d)."""
+        q = torch.einsum("...qd,hde->...hqe", queries, self.W_Q)
+        k = torch.einsum("...nd,hde->...hne", context, self.W_K)
+        v = torch.einsum("...nd,hde->...hne", context, self.W_V)
+        scores = q @ k.transpose(-2, -1)
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, -torch.inf)
+        mixed = torch.softmax(scores, dim=-1) @ v
+        return torch.einsum("...hqe,hed->...qd", mixed, self.W_O)
+
+    def readout(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Logits from the residual stream, or from the attention alone without the skip connection."""
+        stream = x + attended if self.has_skip else attended
+        return stream @ self.W_out + self.b_out
+
+    def generate(self, prompt: list[int], limit: int = 4) -> list[tuple[int, list[float]]]:
+        """Greedy continuation up to EOS: each new token with its logits.
+
+        >>> [TOKENS[t] for t, _ in uniform().generate([BOS, ZERO, ONE, ONE, TWO, EQUALS])]
+        ['4', 'EOS']
+        """
+        tokens = list(prompt)
+        out: list[tuple[int, list[float]]] = []
+        while len(out) < limit:
+            logits = self.next_logits(torch.tensor(tokens))
+            token = int(logits.argmax())
+            out.append((token, logits.double().tolist()))
+            if token == EOS or token >= len(TOKENS):
+                break
+            tokens.append(token)
+        return out
+
+    def extra_repr(self) -> str:
+        d, d_h = self.W_O.shape[2], self.W_O.shape[1]
+        return f"d={d}, heads={self.heads}, d_h={d_h}, skip={self.has_skip}, dtype={self.dtype}"
+
+
+def documents(
+    N: int,
+    *,
+    labels: str = "majority-ones",
+    skip: bool = True,
+    eps: float = 0.0,
+    dtype: torch.dtype = torch.float64,
+) -> Count01Transformer:
+    """The documents' minimal transformer: "=" weighs a 1 e times a 0, and y is compared with a.
+
+    Claim: D, App. A; E, Sec. 5.3. Departures: eight readout columns (nine are printed); eps = 0, because
+    any other value bounds n0 and n1; labels "thesis" exchanges the columns of 4 and 5 (as printed, E's
+    rule is answered the other way round). Without the skip connection the residual 1 leaves the biases.
+    Shapes: d = d_h = heads = 1.
+    Raises: BadInput for N < 1, unknown labels, or N^2 beyond the dtype.
+
+    >>> float(documents(10).b_out[FOUR])  # -(a + 1)
+    -11.731058578630005
+    """
+    check_labels(labels)
+    model = _scalar_model(_documents_embedding(N, dtype), skip, len(TOKENS), dtype)
+    threshold = _separating_value(N) + (1 if skip else 0)
+    more_ones, rest = (FOUR, FIVE) if labels == "majority-ones" else (FIVE, FOUR)
+    with torch.no_grad():
+        model.W_out[0, more_ones], model.b_out[more_ones] = 1, -float(threshold)
+        model.W_out[0, rest], model.b_out[rest] = -1, float(threshold + Decimal(eps))
+        model.W_out[0, EOS], model.b_out[EOS] = 4, -12 * (N + 1)
+    return model
+
+
+def as_printed(
+    N: int, *, eps: float = 0.0, aligned: bool = False, dtype: torch.dtype = torch.float64
+) -> Count01Transformer:
+    """The readout exactly as both documents print it: nine entries for eight tokens.
+
+    Claim: D, App. A (eps > 0, not given a value); E, Sec. 5.3 (eps = 0). The literal table puts 1, -1, 4 at
+    5, EOS and a ninth class; `aligned` drops one of its leading zeros, so that they belong to 4, 5 and EOS.
+    Shapes: classes = 9, or 8 when aligned.
+    Raises: BadInput as `documents`.
+
+    >>> as_printed(10).W_out.tolist()
+    [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, -1.0, 4.0]]
+    """
+    model = _scalar_model(_documents_embedding(N, dtype), True, 8 if aligned else 9, dtype)
+    threshold = _separating_value(N) + 1
+    with torch.no_grad():
+        model.W_out[0, -3:] = torch.tensor([1, -1, 4], dtype=dtype)
+        model.b_out[-3:] = torch.tensor(
+            [-float(threshold), float(threshold + Decimal(eps)), -12 * (N + 1)], dtype=torch.float64
+        ).to(dtype)
+    return model
+
+
+def uniform(
+    *, labels: str = "majority-ones", skip: bool = True, dtype: torch.dtype = torch.float64
+) -> Count01Transformer:
+    """Uniform attention: "=" has embedding 0, so y = (n1 - n0 - 1/2) / (n0 + n1 + n2 + 2) has the right sign.
+
+    Claim: W-10 (ours). BOS = -1/2 settles ties; 4 and 5 have embedding 4, so that the stream after them is
+    above 3 whatever precedes, while at "=" it is between -1 and 1: the EOS line 4 r - 6 is below 0
+    where r < 1 and at least 3 above the answers where r > 3. Every number has at most 3 bits.
+    Shapes: d = d_h = heads = 1.
+    Raises: BadInput for unknown labels; ProvedImpossible without the skip connection.
+
+    >>> uniform().next_logits(torch.tensor([BOS, ZERO, TWO, ONE, EQUALS])).argmax().item() == FIVE
+    True
+    """
+    check_labels(labels)
+    if not skip:
+        raise ProvedImpossible(
+            "skip=False: one head without the skip connection cannot be right for all n0, n1 "
+            "(docs/count01.md has the proof); keep the skip connection, or use --construction documents"
+        )
+    model = _scalar_model([-0.5, -1, 1, 0, 0, 4, 4, 0], True, len(TOKENS), dtype)
+    more_ones, rest = (FOUR, FIVE) if labels == "majority-ones" else (FIVE, FOUR)
+    with torch.no_grad():
+        model.W_out[0, more_ones], model.W_out[0, rest] = 1, -1
+        model.W_out[0, EOS], model.b_out[EOS] = 4, -6
+    return model
+
+
+def check_labels(labels: str) -> None:
+    """Raises BadInput unless the label convention is known."""
+    if labels not in LABELS:
+        raise BadInput(f"labels={labels!r}: must be majority-ones (4 iff n1 > n0) or thesis (4 iff n0 >= n1)")
+
+
+def _scalar_model(embedding: list[float], skip: bool, classes: int, dtype: torch.dtype) -> Count01Transformer:
+    """d = heads = d_h = 1 with K = Q = V = 1."""
+    model = Count01Transformer(skip=skip, classes=classes, dtype=dtype)
+    with torch.no_grad():
+        model.E[:, 0] = torch.tensor(embedding, dtype=torch.float64).to(dtype)
+        for W in (model.W_Q, model.W_K, model.W_V, model.W_O):
+            W.fill_(1)
+    return model
+
+
+def _documents_embedding(N: int, dtype: torch.dtype) -> list[float]:
+    if not isinstance(N, int) or isinstance(N, bool) or N < 1:
+        raise BadInput(f"N={N!r}: must be an integer of at least 1 (the documents need it large; try --N 10)")
+    largest = torch.finfo(dtype).max
+    if largest < N * N or largest < 12 * (N + 1):
+        name = str(dtype).removeprefix("torch.")
+        raise BadInput(
+            f"N={N}: N^2 = {N * N} exceeds the largest {name} {largest:g}; "
+            "use a smaller N, a wider dtype, or --construction uniform"
+        )
+    return [0, N, N + 1, 0, 1, N * N, N * N, 0]
+
+
+def _separating_value(N: int) -> Decimal:
+    """a = (e (N+1) + N) / (1 + e) = N + e / (1 + e), to 50 digits."""
+    with localcontext() as context:
+        context.prec = 50
+        e = Decimal(1).exp()
+        return N + e / (1 + e)
+
+
+def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> Count01Transformer:
+    """A model of whatever width and number of heads the tensors have; `skip` overrides the stored flag.
+
+    Raises: BadInput for a missing, unknown, misshapen, non-float or non-finite tensor.
+
+    >>> from_state_dict(uniform().state_dict()).heads
+    1
+    """
+    names = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out")
+    for name in names:
+        if not isinstance(weights.get(name), Tensor):
+            raise BadInput(f"weights: {name} is missing; a Count01 file has {', '.join(names)} and skip")
+        if not weights[name].dtype.is_floating_point or weights[name].dtype != weights["E"].dtype:
+            raise BadInput(
+                f"weights: {name} is {weights[name].dtype}, E is {weights['E'].dtype}; "
+                "all must be one floating point dtype"
+            )
+        if not bool(torch.isfinite(weights[name].double()).all()):
+            raise BadInput(f"weights: {name} has an infinite or NaN entry; nothing can be proved about it")
+    unknown = sorted(set(weights) - {*names, "skip"})
+    if unknown:
+        raise BadInput(f"weights: {unknown[0]} is not part of this model, which has {', '.join(names)}, skip")
+    if weights["E"].dtype not in DTYPES.values():
+        raise BadInput(f"weights: dtype {weights['E'].dtype} must be one of {', '.join(DTYPES)}")
+    if weights["W_Q"].ndim != 3 or weights["W_out"].ndim != 2:
+        raise BadInput("weights: W_Q must be (heads, d, d_h) and W_out (d, classes)")
+    heads, d, d_h = weights["W_Q"].shape
+    if min(heads, d, d_h) < 1:
+        raise BadInput(f"weights: W_Q has shape {(heads, d, d_h)}; every size must be at least 1")
+    stored = weights.get("skip")
+    if stored is not None and (not isinstance(stored, Tensor) or stored.numel() != 1):
+        raise BadInput("weights: skip must be one boolean")
+    has_skip = skip if skip is not None else True if stored is None else bool(stored)
+    model = Count01Transformer(
+        d=d, heads=heads, d_h=d_h, classes=weights["W_out"].shape[1], skip=has_skip, dtype=weights["E"].dtype
+    )
+    for name in names:
+        expected = tuple(getattr(model, name).shape)
+        if tuple(weights[name].shape) != expected:
+            raise BadInput(
+                f"weights: {name} has shape {tuple(weights[name].shape)}, W_Q and W_out ask {expected}"
+            )
+    model.load_state_dict({**{n: weights[n] for n in names}, "skip": torch.tensor(has_skip)})
+    return model
+
+
+def load(path: str, skip: bool | None = None) -> Count01Transformer:
+    """A model from a .safetensors file or a .pt state_dict (read without running code).
+
+    Raises: BadInput when the file cannot be read or is no Count01 model.
+    """
+    if not Path(path).is_file():
+        raise BadInput(f"weights={path}: no such file; give a .safetensors or .pt file")
+    try:
+        if path.endswith(".safetensors"):
+            from safetensors.torch import load_file
+
+            weights = load_file(path)
+        else:
+            weights = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise BadInput(
+            f"weights={path}: not a readable safetensors or state_dict file ({first_line})"
+        ) from error
+    if not isinstance(weights, Mapping):
+        raise BadInput(f"weights={path}: holds a {type(weights).__name__}, must be a state_dict")
+    return from_state_dict(weights, skip)
+
+
+def save(model: Count01Transformer, path: str) -> None:
+    """Writes the state_dict as safetensors; the file appears whole or not at all.
+
+    Raises: BadInput when the folder does not exist or cannot be written.
+    """
+    from safetensors.torch import save as to_bytes
+
+    partial = Path(f"{path}.partial")
+    try:
+        partial.write_bytes(to_bytes({n: t.contiguous() for n, t in model.state_dict().items()}))
+        os.replace(partial, path)
+    except OSError as error:
+        raise BadInput(f"save={path}: cannot be written ({error.strerror}); give another path") from error
+    finally:
+        partial.unlink(missing_ok=True)

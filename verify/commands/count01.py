@@ -1,0 +1,305 @@
+"""`verify count01`: builds or loads a Count01 model, decides it for all counts, or lets it speak."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from constructions.errors import BadInput
+
+if TYPE_CHECKING:
+    from constructions.count01 import Count01Transformer
+    from verify.certificate import Certificate
+
+HELP = "prove a one-dimensional transformer compares zeros with ones, whatever the length"
+LARGEST_N = 500
+PRECISIONS = ("real", "float64", "float32", "bfloat16", "float16")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--N", type=int, default=None, help="the documents' large number (default 10)")
+    add("--construction", choices=("documents", "uniform"), default="documents")
+    add("--labels", choices=("majority-ones", "thesis"), default="majority-ones",
+        help="4 iff n1 > n0, or 4 iff n0 >= n1")  # fmt: skip
+    add("--no-skip", action="store_true", help="without the skip connection")
+    add("--as-printed", nargs="?", const="literal", choices=("literal", "aligned"),
+        help="the printed readout: its nine entries, or without the surplus zero")  # fmt: skip
+    add("--eps", type=float, default=0.0, help="D's epsilon in the bias of 5 (default 0)")
+    add("--weights", metavar="FILE", help="decide a state_dict (.safetensors or .pt) instead")
+    add("--save", metavar="FILE", help="write the weights as safetensors")
+    add("--dtype", choices=PRECISIONS[1:], help="dtype of the stored weights (default float64)")
+    add("--precision", choices=PRECISIONS, default="real",
+        help="real arithmetic on the stored numbers, or every operation rounded")  # fmt: skip
+    add("--max-digits", type=int, metavar="A", help="n0 and n1 up to A each (default: find the limit)")
+    add("--max-noise", type=int, metavar="B", help="n2 up to B (default: find the limit)")
+    add("--max-length", type=int, metavar="L", help="n0 + n1 + n2 up to L")
+    add("--method", choices=("certified", "exhaustive"), default="certified")
+    add("--strings", type=int, metavar="L", help="exhaustive: also every string of up to L digits")
+    add("--say", metavar="PROMPT", help='continue a prompt, as in --say "0 1 1 2 ="')
+    add("--table", action="store_true", help="tabulate N x precision: largest proven length (a minute)")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    check(args)
+    if args.table:
+        return show_table(args)
+    model, claim = build(args)
+    if args.save:
+        from constructions.count01 import save
+
+        save(model, args.save)
+    if args.say is not None:
+        return say(model, args)
+    certificate = certificate_of(model, claim, args)
+    show(certificate, model, args)
+    return certificate.verdict.exit_code
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises BadInput for options that do not go together."""
+    for name in ("max_digits", "max_noise", "max_length", "strings"):
+        value = getattr(args, name)
+        if value is not None and value < 0:
+            raise BadInput(f"--{name.replace('_', '-')} {value}: must be at least 0")
+    if args.N is not None and args.N > LARGEST_N:
+        raise BadInput(f"--N {args.N}: must be at most {LARGEST_N}, where the limit on n2 has 218 digits")
+    if args.eps != args.eps or abs(args.eps) > 1:
+        raise BadInput(f"--eps {args.eps}: must be a number between -1 and 1 (the documents ask it small)")
+    made = [f"--{n}" for n in ("N", "eps", "as_printed") if getattr(args, n)]
+    if args.weights and (made or args.construction != "documents"):
+        raise BadInput("--weights: the file holds the numbers; drop --N, --construction, --as-printed, --eps")
+    if args.construction == "uniform" and made:
+        raise BadInput(
+            f"{made[0].replace('_', '-')}: the uniform construction has no such parameter; drop it"
+        )
+    if args.as_printed and args.no_skip:
+        raise BadInput(
+            "--as-printed: the documents print no table without the skip connection; drop --no-skip"
+        )
+    if args.precision != "real" and args.dtype not in (None, args.precision):
+        raise BadInput(f"--dtype {args.dtype}: differs from --precision {args.precision}; give only one")
+    if args.strings is not None and args.method != "exhaustive":
+        raise BadInput("--strings: only with --method exhaustive")
+
+
+def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:
+    """The model that the options ask for, and the claim it belongs to."""
+    from constructions import count01
+
+    name = args.precision if args.precision != "real" else args.dtype
+    dtype = count01.DTYPES[name or "float64"]
+    if args.weights:
+        model = count01.load(args.weights, skip=False if args.no_skip else None)
+        model = model if name is None else model.to(dtype)
+        if not all(bool(W.double().isfinite().all()) for W in model.parameters()):
+            raise BadInput(f"--weights {args.weights}: a weight overflows {name}; choose a wider dtype")
+        return model, None
+    if args.construction == "uniform":
+        return count01.uniform(labels=args.labels, skip=not args.no_skip, dtype=dtype), "W-10"
+    N = 10 if args.N is None else args.N
+    claim = "D-1" if args.labels == "majority-ones" else "E-5"
+    if args.as_printed:
+        aligned = args.as_printed == "aligned"
+        return count01.as_printed(N, eps=args.eps, aligned=aligned, dtype=dtype), claim
+    return count01.documents(N, labels=args.labels, skip=not args.no_skip, eps=args.eps, dtype=dtype), claim
+
+
+def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.Namespace) -> Certificate:
+    """The verdict in the reading that the options ask for."""
+    from verify.count01 import certify, exhaustive
+    from verify.count01_rounding import format_of
+    from verify.count01_task import Region
+
+    region = Region(args.max_digits, args.max_noise, args.max_length)
+    parameters: dict[str, Any] = {
+        "construction": "file" if args.weights else args.construction,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "heads": model.heads,
+        "d": model.E.shape[1],
+        "skip": model.has_skip,
+    }
+    if not args.weights and args.construction == "documents":
+        parameters |= {"N": 10 if args.N is None else args.N, "eps": args.eps, "as_printed": args.as_printed}
+    if args.method == "exhaustive":
+        return exhaustive(
+            model, args.labels, region, strings=args.strings, claim=claim, parameters=parameters
+        )
+    fmt = None if args.precision == "real" else format_of(model.dtype)
+    certificate = certify(model, args.labels, region, fmt=fmt, claim=claim, parameters=parameters)
+    if fmt is None and parameters.get("N") and not args.as_printed and not args.eps:
+        certificate.extra["exact_weights"] = exact_weights(parameters["N"], args.labels, model.has_skip)
+    return certificate
+
+
+def exact_weights(N: int, labels: str, skip: bool) -> dict[str, Any]:
+    """What holds for the weights as formulas, with e not rounded."""
+    from verify.count01_real import largest_noise
+    from verify.count01_symbolic import symbolic_model
+
+    symbolic = symbolic_model(N, labels, skip)
+    noise = largest_noise(symbolic, labels, None)
+    if noise != -1:
+        return {"digits": "unbounded", "max_noise": noise}
+    return {"digits": 1000, "max_noise": largest_noise(symbolic, labels, 1000)}
+
+
+def show(certificate: Certificate, model: Count01Transformer, args: argparse.Namespace) -> None:
+    """Prints the certificate, as one JSON object or for people."""
+    if args.json:
+        print(certificate.to_json())
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console, data = Console(highlight=False), certificate.to_dict()
+    colour = {"PROVED": "green", "REFUTED": "red", "UNKNOWN": "yellow"}[data["verdict"]]
+    console.print(f"[bold {colour}]{data['verdict']}[/]  {data['region']}")
+    rows = Table.grid(padding=(0, 2))
+    rows.add_column(no_wrap=True)
+    rows.add_column()
+    rule = "4 iff n1 > n0" if args.labels == "majority-ones" else "4 iff n0 >= n1"
+    rows.add_row("task", f"after = : {rule}, else 5; after 4, 5: EOS")
+    rows.add_row(
+        "ties", f"n0 = n1, and n0 = n1 = 0, are answered {'5' if args.labels == 'majority-ones' else '4'}"
+    )
+    rows.add_row("model", f"{data['parameters']['construction']}, {model.extra_repr()}")
+    if data["claim"]:
+        rows.add_row("claim", data["claim"])
+    rows.add_row("reading", data["reading"])
+    rows.add_row("method", data["method"])
+    rows.add_row("inputs", f"{data['inputs_covered']} {data['inputs_are']}")
+    if data["margin"] is not None:
+        rows.add_row("margin", describe_margin(data["margin"], data["verdict"] == "PROVED"))
+    if "exact_weights" in data:
+        rows.add_row("exact weights", describe_exact(data["exact_weights"]))
+    for failure in [data["counterexample"], *data.get("beyond", [])]:
+        if failure:
+            rows.add_row("fails" if failure is data["counterexample"] else "one step on", describe(failure))
+    if "search_ended_at" in data:
+        rows.add_row("limit", f"not reached: the search ended at {data['search_ended_at']}")
+    if data["reason"]:
+        rows.add_row("reason", data["reason"])
+    for assumption in data["assumptions"]:
+        rows.add_row("assumes", assumption)
+    rows.add_row("time", f"{data['seconds']:.3f} s")
+    console.print(rows)
+
+
+def describe_margin(margin: float, is_proved: bool) -> str:
+    """A lower bound, or the value at the counterexample."""
+    if not is_proved:
+        return f"{margin:.6g}"
+    return f">= {margin:.6g}" if margin > 0 else "positive on every input, with infimum 0"
+
+
+def describe_exact(limits: dict[str, Any]) -> str:
+    """One line on the weights as formulas."""
+    noise = limits["max_noise"]
+    digits = "all n0, n1" if limits["digits"] == "unbounded" else f"n0, n1 <= {limits['digits']}"
+    if noise == -1:
+        return f"{digits}: not even n2 = 0"
+    return f"{digits}, {'all n2' if noise is None else f'n2 <= {shortened(noise)}'} (e not rounded)"
+
+
+def shortened(number: int) -> str:
+    """A number, or its size where it has more than 30 digits."""
+    import math
+
+    digits = int(number.bit_length() * math.log10(2)) + 1
+    return str(number) if digits <= 30 else f"(a number of about {digits} digits)"
+
+
+def describe(failure: dict[str, Any]) -> str:
+    """A failing input in words."""
+    where = f"(n0, n1, n2) = ({failure['n0']}, {failure['n1']}, {failure['n2']}) after {failure['last']}"
+    seen = "" if failure["fails"] else "; torch rounds the difference away"
+    return (
+        f"{where}: {failure['predicted']}, not {failure['expected']} [{failure['replayed']}{seen}]".replace(
+            "[", "("
+        ).replace("]", ")")
+    )
+
+
+def say(model: Count01Transformer, args: argparse.Namespace) -> int:
+    """Prints the continuation of a prompt with its logits; exit code 1 where it is wrong."""
+    from constructions.count01 import EOS, TOKENS
+    from verify.count01_runs import fails
+    from verify.count01_runs import name as token_name
+    from verify.count01_task import answer
+
+    prompt = parse_prompt(args.say)
+    right = [answer(prompt.count(1), prompt.count(2), args.labels), EOS]
+    said = model.generate(prompt, limit=2)
+    is_right = len(said) == 2 and all(
+        token == r and not fails(logits, r) for (token, logits), r in zip(said, right, strict=True)
+    )
+    steps = [
+        {"token": token_name(token), "logits": dict(zip(names(len(logits)), finite(logits), strict=True))}
+        for token, logits in said
+    ]
+    if args.json:
+        prompt_tokens = [TOKENS[t] for t in prompt]
+        print(json.dumps({"prompt": prompt_tokens, "said": steps, "is_right": is_right}))
+        return 0 if is_right else 1
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", *(f"says {step['token']}" for step in steps), box=None)
+    for j, token in enumerate(names(len(said[0][1]))):
+        table.add_row(token, *(f"{logits[j]:.9g}" for _, logits in said))
+    console = Console(highlight=False)
+    console.print(" ".join(TOKENS[t] for t in prompt), "->", " ".join(str(step["token"]) for step in steps))
+    console.print(table)
+    if not is_right:
+        console.print("wrong: due is", " ".join(TOKENS[t] for t in right))
+    return 0 if is_right else 1
+
+
+def names(classes: int) -> list[str]:
+    from verify.count01_runs import name
+
+    return [name(j) for j in range(classes)]
+
+
+def finite(logits: list[float]) -> list[float | None]:
+    return [x if x == x and abs(x) != float("inf") else None for x in logits]
+
+
+def parse_prompt(text: str) -> list[int]:
+    """A prompt of digits 0, 1, 2 with "=" at the end, spaces or not; BOS is put in front."""
+    from constructions.count01 import BOS, TOKENS
+
+    symbols = text.replace("BOS", "").replace(" ", "")
+    if not symbols.endswith("=") or set(symbols[:-1]) - set("012"):
+        raise BadInput(f'--say {text!r}: must be digits 0, 1, 2 and then one =, as in "0 1 1 2 ="')
+    return [BOS, *(TOKENS.index(symbol) for symbol in symbols)]
+
+
+def show_table(args: argparse.Namespace) -> int:
+    """Prints N x precision: the largest length proved in the reading "dtype, any order"."""
+    from constructions.count01 import documents, uniform
+    from verify.count01_table import smallest_bits, table
+
+    sizes = (5, 8, 10, 12, 15) if args.N is None else (args.N,)
+    rows = table(sizes)
+    models = {f"N={N}, eps={eps:g}": documents(N, eps=eps) for N in sizes for eps in (0.0, 2.0**-10)}
+    bits = {name: smallest_bits(model) for name, model in {**models, "uniform": uniform()}.items()}
+    if args.json:
+        print(json.dumps({"length": {row.construction: row.lengths for row in rows}, "bits_for_200": bits}))
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    lengths = Table("", *rows[0].lengths, title="largest proven length", box=None)
+    for row in rows:
+        lengths.add_row(row.construction, *("none" if n < 0 else str(n) for n in row.lengths.values()))
+    console.print(lengths)
+    enough = Table("", "bits", title="significand proved enough for n0, n1, n2 <= 200", box=None)
+    for name, p in bits.items():
+        enough.add_row(name, "none" if p is None else str(p))
+    console.print(enough)
+    return 0

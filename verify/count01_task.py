@@ -1,0 +1,132 @@
+"""The Count01 task: what the right next token is, and which inputs there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
+DIGITS = (ZERO, ONE, TWO)
+
+Triple = tuple[int, int, int]
+
+
+def answer(n0: int, n1: int, labels: str) -> int:
+    """The token due after "=": 4 iff n1 > n0 (majority-ones), or 4 iff n0 >= n1 (thesis).
+
+    >>> answer(2, 2, "majority-ones") == FIVE, answer(2, 2, "thesis") == FOUR
+    (True, True)
+    """
+    if labels == "majority-ones":
+        return FOUR if n1 > n0 else FIVE
+    return FOUR if n0 >= n1 else FIVE
+
+
+@dataclass(frozen=True)
+class Region:
+    """The prompts spoken of: n0 and n1 up to max_digits each, n2 up to max_noise, at most max_length digits.
+
+    None is no bound.
+    """
+
+    max_digits: int | None = None
+    max_noise: int | None = None
+    max_length: int | None = None
+
+    def __contains__(self, n: Triple) -> bool:
+        n0, n1, n2 = n
+        return (
+            min(n) >= 0
+            and (self.max_digits is None or max(n0, n1) <= self.max_digits)
+            and (self.max_noise is None or n2 <= self.max_noise)
+            and (self.max_length is None or sum(n) <= self.max_length)
+        )
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.max_length is not None or None not in (self.max_digits, self.max_noise)
+
+    def size(self) -> int:
+        """How many triples it has; only for a bounded region.
+
+        >>> Region(max_length=2).size(), Region(1, 1).size(), Region(3, 5, 6).size()
+        (10, 8, 63)
+        """
+        L = self.max_length
+        A = self.max_digits if self.max_digits is not None else L
+        B = self.max_noise if self.max_noise is not None else L
+        assert A is not None and B is not None
+        if L is None:
+            return (A + 1) ** 2 * (B + 1)
+        pairs = ((s, max(0, min(s, A) - max(0, s - A) + 1)) for s in range(min(2 * A, L) + 1))
+        return sum(count * (min(B, L - s) + 1) for s, count in pairs)
+
+    def __str__(self) -> str:
+        parts = [
+            "all n0, n1" if self.max_digits is None else f"n0, n1 <= {self.max_digits}",
+            "all n2" if self.max_noise is None else f"n2 <= {self.max_noise}",
+        ]
+        if self.max_length is not None:
+            bounds = [p for p in parts if not p.startswith("all")]
+            parts = [*bounds, f"n0 + n1 + n2 <= {self.max_length}"]
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Side:
+    """Half of the prompts, as base + a (1, 1, 0) + b `away` + c (0, 0, 1) with integers a, b, c >= 0."""
+
+    base: Triple
+    away: Triple
+
+    def at(self, a: int, b: int, c: int) -> Triple:
+        (n0, n1, _), (d0, d1, _) = self.base, self.away
+        return n0 + a + b * d0, n1 + a + b * d1, c
+
+
+MORE_ONES = Side(base=(0, 1, 0), away=(0, 1, 0))
+REST = Side(base=(0, 0, 0), away=(1, 0, 0))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All prompts of one side, read after one last token: one expected token."""
+
+    last: int
+    side: Side
+    expected: int
+
+
+def cells(labels: str) -> tuple[Cell, ...]:
+    """Both subtasks on both sides: the answer after "=", EOS after 4 and 5 whatever precedes."""
+    semantic = [Cell(EQUALS, side, answer(side.base[0], side.base[1], labels)) for side in (MORE_ONES, REST)]
+    syntactic = [Cell(last, side, EOS) for last, side in product((FOUR, FIVE), (MORE_ONES, REST))]
+    return (*semantic, *syntactic)
+
+
+def kinds(last: int) -> tuple[int, ...]:
+    """The token kinds a query at `last` can see: BOS, the digits, "=", and itself."""
+    return (BOS, *DIGITS, EQUALS) if last == EQUALS else (BOS, *DIGITS, EQUALS, last)
+
+
+def multiplicities(n: Triple, last: int) -> tuple[int, ...]:
+    """How often each of `kinds(last)` is in the string."""
+    return (1, *n, 1) if last == EQUALS else (1, *n, 1, 1)
+
+
+def string(n: Triple, last: int) -> list[int]:
+    """One string with these counts, sorted, up to and including the token `last`."""
+    digits = [t for t, count in zip(DIGITS, n, strict=True) for _ in range(count)]
+    return [BOS, *digits, EQUALS, *([] if last == EQUALS else [last])]
+
+
+def triples(region: Region) -> Iterator[Triple]:
+    """Every triple of a bounded region."""
+    L = region.max_length
+    A = region.max_digits if region.max_digits is not None else L
+    B = region.max_noise if region.max_noise is not None else L
+    assert A is not None and B is not None
+    for n in product(range(A + 1), range(A + 1), range(B + 1)):
+        if n in region:
+            yield n
