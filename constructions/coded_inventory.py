@@ -87,7 +87,7 @@ def _readings(
     log_R = log_readings(carrier, E, X, W_1, L) + math.log(unit)
     if L == 1:
         return top, torch.ones_like(top), torch.zeros(1), torch.zeros(1), other
-    scale = (-(log_R.amax(-1) + log_R.amin(-1)).mean(0) / 2).exp()
+    scale = (-log_R.mean((0, 2))).exp()  # the normalisation whose gap was maximised
     R = log_R.exp() * scale[:, None]
     zero = torch.zeros(1, dtype=R.dtype)
     return top, scale, torch.cat([R.amin((1, 2)), zero]), torch.cat([R.amax((1, 2)), zero]), other
