@@ -185,10 +185,10 @@ class _Judge:
 
     def _unstructured(self) -> Certificate:
         """Weights whose steps cannot be tabulated: all inputs where they are few, else samples."""
-        sampled = self._sampled("sampled", 64, "the steps read too many tokens to be tabulated")
-        if sampled.verdict is Verdict.REFUTED or self.n > EXHAUSTIVE_INPUTS:
-            return sampled
-        return self.decide("exhaustive", 0)
+        if self.n > EXHAUSTIVE_INPUTS:
+            return self._sampled("certified", 64, "the steps read too many tokens to be tabulated")
+        failure = self._run(*exhaustive_words(self.n))
+        return self._refuted("certified", failure) if failure else self._proved("certified")
 
     def _sampled(self, method: str, samples: int, reason: str) -> Certificate:
         failure = self._run(*random_words(self.n, samples, self.seed))

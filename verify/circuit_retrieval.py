@@ -23,7 +23,7 @@ class TooManyPairs(Exception):
 class Rows:
     """Query or key vectors, each of one position; a position has several where they depend on tokens.
 
-    Shapes: vectors (R, 2k), position (R,), ascending.
+    Shapes: vectors (R, 2k), position (R,), in any order.
     """
 
     vectors: Ints

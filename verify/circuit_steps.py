@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -124,8 +123,8 @@ class Steps:
         for p in np.flatnonzero(self.first.clear == NONE):
             support = sorted({int(p), *self.first.reach(int(p))})
             streams, _ = self.local_stream(int(p), support, assignments(support))
-            queries.add(np.array([p]), layer.queries(streams)[:, None])
-            keys.add(np.array([p]), layer.keys(streams)[:, None])
+            queries.add(np.array([p]), np.unique(layer.queries(streams), axis=0)[:, None])
+            keys.add(np.array([p]), np.unique(layer.keys(streams), axis=0)[:, None])
         self.values_2 = np.concatenate(values or [np.zeros((4, 0), self.machine.bits.dtype)], axis=1)
         return retrieve(self.machine, queries.rows(first=self.n - 1), keys.rows(), self.N)
 
@@ -229,11 +228,6 @@ class Steps:
             is_right &= (first != NONE) & (second != NONE) & (self.machine.read(stream) == wanted)
         return is_right
 
-    @cached_property
-    def is_canonical(self) -> bool:
-        """Whether both heads are clear wherever they are used."""
-        return bool((self.first.clear != NONE).all() and (self.second.clear[self.n - 1 :] != NONE).all())
-
 
 class _Variants:
     """Collects the rows of each position: the first variant, and those that differ from it."""
@@ -244,10 +238,10 @@ class _Variants:
 
     def add(self, p: Indices, variants: Ints) -> None:
         """variants (V, B, m) of the positions p (B,)."""
-        for v, vectors in enumerate(variants):
-            differs = np.ones(len(p), bool)
-            for earlier in variants[:v]:
-                differs &= (vectors != earlier).any(axis=-1)
+        self.vectors.append(variants[0])
+        self.position.append(p)
+        for vectors in variants[1:]:
+            differs = (vectors != variants[0]).any(axis=-1)
             self.vectors.append(vectors[differs])
             self.position.append(p[differs])
 

@@ -170,7 +170,7 @@ def _print_certificate(certificate: Certificate) -> None:
         rows.append(("reason", certificate.reason))
     if extra.get("smallest_bits"):
         s = extra["smallest_bits"]
-        rows.append(("fewest", f"s={s}" + (f"; s=1..{s - 1} refuted" if s > 1 else "; s=0 has no token 1")))
+        rows.append(("fewest", f"s={s}" + (f"; s < {s} refuted" if s > 1 else "; s=0 has no token 1")))
     runs = extra["forward_runs"]
     if runs["inputs"]:
         rows.append(("runs", f"{runs['inputs']} inputs{' (all)' if runs['all'] else ''}, no wrong token"))
