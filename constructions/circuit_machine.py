@@ -148,8 +148,8 @@ def attend(
     Shapes: q (1 or batch, 2k); keys (2k, 1 or batch, L); values (batch, L) -> (batch,), (batch,).
     """
     scores = np.zeros((max(len(q), keys.shape[1]), keys.shape[2]), bits.dtype)
-    for q_j, keys_j in zip(q.T[:, :, None], keys, strict=True):
-        scores += bits.multiply(q_j, keys_j)
+    for term in bits.multiply(q.T[:, :, None], keys):
+        scores += term
         bits.saturate(scores)
     is_alive = scores > bits.vanishing
     exponentials = np.zeros(scores.shape, np.int64)

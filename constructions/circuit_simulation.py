@@ -175,7 +175,9 @@ def build(circuit: Circuit, *, s: int = 2, as_printed: bool = False) -> CircuitT
     with torch.no_grad():
         model.E[1, lanes.x] = 1.0
         model.P.copy_(_positions(circuit, lanes, as_printed))
-        for layer, address, target in zip(model.layers, (lanes.a, lanes.b), (lanes.x_a, lanes.x_b), strict=True):
+        for layer, address, target in zip(
+            model.layers, (lanes.a, lanes.b), (lanes.x_a, lanes.x_b), strict=True
+        ):
             # score = sum_j (address_j id_j B_s - B_s): 0 where all bits agree, else -B_s by saturation
             layer.W_Q[address, 0::2] = torch.eye(lanes.k)
             layer.W_Q[lanes.one, 1::2] = 1.0

@@ -44,7 +44,7 @@ class Automaton:
 def from_regex(regex: str, alphabet: str = "01") -> Automaton:
     """The minimal automaton of a regular expression, by automata-lib.
 
-    Its syntax: | union, * + ? {m,n} repetition, . any symbol, & intersection, ^ shuffle, () the empty
+    Its syntax: | union, * + ? {m,n} repetition, [01] and . classes, & intersection, ^ shuffle, () the empty
     string. The alphabet is always passed on: left to itself the library would count the 2 of x{2} as a symbol.
     Raises: BadInput for a malformed expression, a symbol outside the alphabet, or an odd alphabet.
 
@@ -77,7 +77,11 @@ def from_dfa_file(path: str | Path) -> Automaton:
         transitions = {str(q): dict(row) for q, row in data["transitions"].items()}
         alphabet = tuple(data["alphabet"])
         check_alphabet(alphabet)
-        states = {*transitions, *(str(q) for row in transitions.values() for q in row.values()), str(data["start"])}
+        states = {
+            *transitions,
+            *(str(q) for row in transitions.values() for q in row.values()),
+            str(data["start"]),
+        }
         dfa = DFA(
             states=states,
             input_symbols=set(alphabet),
@@ -159,6 +163,12 @@ class Unrolling:
             raise BadInput(f"string {string[:40]!r}: must be {self.n} symbols of {''.join(alphabet)!r}")
         return [alphabet.index(a) >> j & 1 for a in string for j in range(self.bits_per_symbol)]
 
+    def decode(self, bits: str) -> str | None:
+        """The string of an input, None when some bits are no symbol's."""
+        size, alphabet = self.bits_per_symbol, self.automaton.alphabet
+        indices = [int(bits[t * size : (t + 1) * size][::-1], 2) for t in range(self.n)]
+        return None if any(j >= len(alphabet) for j in indices) else "".join(alphabet[j] for j in indices)
+
 
 def bits_per_symbol(automaton: Automaton) -> int:
     return max(1, (len(automaton.alphabet) - 1).bit_length())
@@ -177,7 +187,9 @@ def unroll(automaton: Automaton, n: int) -> Unrolling:
     if n < 0:
         raise BadInput(f"length {n}: must be at least 0")
     if n * len(automaton.step) * len(automaton.alphabet) > MAX_NODES:
-        raise BadInput(f"length {n}: {len(automaton.step)} states make more than the {MAX_NODES} nodes that fit")
+        raise BadInput(
+            f"length {n}: {len(automaton.step)} states make more than the {MAX_NODES} nodes that fit"
+        )
     useful = _useful_states(automaton, n)
     inputs = [name for t in range(1, n + 1) for name in _bit_names(automaton, t)]
     definitions: dict[str, tuple[str, list[str]]] = {}

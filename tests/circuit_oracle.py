@@ -77,7 +77,9 @@ class NaiveTransformer:
     def generate(self, prompt):
         tokens, first, second = list(prompt), [], []
         for m in range(self.n + self.T - 1):
-            first.append([self.add(a, b) for a, b in zip(self.w["E"][tokens[m]], self.w["P"][m], strict=True)])
+            first.append(
+                [self.add(a, b) for a, b in zip(self.w["E"][tokens[m]], self.w["P"][m], strict=True)]
+            )
             y = self.head(0, first[m], first)
             if y is None:
                 break

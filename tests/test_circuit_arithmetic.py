@@ -8,10 +8,10 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
+from circuit_oracle import rounded, stored
 
 from constructions.constant_bit import Affine, FixedPoint, exp_to_bits, largest_value, round_to_bits
 from constructions.errors import BadInput
-from circuit_oracle import rounded, stored
 
 
 @pytest.mark.parametrize("s", [1, 2, 3])
@@ -51,7 +51,13 @@ def test_rounding_of_floats(s):
     rng = random.Random(s)
     half = [(j + 0.5) * 2.0**-s for j in range(-40, 40)]
     floats = half + [np.nextafter(x, 9) for x in half] + [np.nextafter(x, -9) for x in half]
-    floats += [rng.gauss(0, 10.0 ** rng.randrange(-9, 9)) for _ in range(500)] + [0.0, -0.0, 1e308, -1e308, 5e-324]
+    floats += [rng.gauss(0, 10.0 ** rng.randrange(-9, 9)) for _ in range(500)] + [
+        0.0,
+        -0.0,
+        1e308,
+        -1e308,
+        5e-324,
+    ]
     for x, j in zip(floats, bits.encode(np.array(floats)), strict=True):
         assert j == stored(x, s)
         assert Fraction(int(j), 2**s) == round_to_bits(Fraction(x), s)
@@ -80,7 +86,10 @@ def test_affine_against_plain_integers():
         bits = FixedPoint(s)
         for _ in range(20):
             W = rng.integers(-bits.largest, bits.largest + 1, (5, 4)) * rng.integers(0, 2, (5, 4))
-            b, x = rng.integers(-bits.largest, bits.largest + 1, 4), rng.integers(-bits.largest, bits.largest + 1, 5)
+            b, x = (
+                rng.integers(-bits.largest, bits.largest + 1, 4),
+                rng.integers(-bits.largest, bits.largest + 1, 5),
+            )
             got = Affine(bits, W.astype(bits.dtype), b.astype(bits.dtype))(x.astype(bits.dtype))
             for j in range(4):
                 total = 0

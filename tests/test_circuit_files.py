@@ -22,7 +22,17 @@ SIZES = {
     "i2c": (147, 142, 1342), "router": (60, 30, 257),
     "c17": (5, 2, 6), "c432": (36, 7, 160), "c880": (60, 26, 383), "c6288": (32, 32, 2416),
 }  # fmt: skip
-WITH_LATCHES = ("cnt1", "cnt1e", "notcnt1", "notcnt1e", "toggle", "toggle-re", "mult2", "s2cfair", "s2cunfair")
+WITH_LATCHES = (
+    "cnt1",
+    "cnt1e",
+    "notcnt1",
+    "notcnt1e",
+    "toggle",
+    "toggle-re",
+    "mult2",
+    "s2cfair",
+    "s2cunfair",
+)
 
 
 def path_of(name):
@@ -79,7 +89,12 @@ def test_aiger_is_equivalent_to_what_aigverse_reads(name, tmp_path):
     ours = read_ascii_aiger_into_aig(str(write(tmp_path, as_aiger(circuit), ".aag")))
     assert equivalence_checking(theirs, ours) is True
     wrong = circuit.gates[-1]._replace(kind="not", fan_in=(0,))
-    broken = Circuit("", circuit.inputs, (*circuit.gates[:-1], wrong), ((circuit.outputs[0][0], circuit.nodes - 1), *circuit.outputs[1:]))
+    broken = Circuit(
+        "",
+        circuit.inputs,
+        (*circuit.gates[:-1], wrong),
+        ((circuit.outputs[0][0], circuit.nodes - 1), *circuit.outputs[1:]),
+    )
     other = read_ascii_aiger_into_aig(str(write(tmp_path, as_aiger(broken), ".aag")))
     assert equivalence_checking(theirs, other) is False
 
@@ -243,7 +258,9 @@ def test_bench_constants_wide_gates_and_any_order(tmp_path):
     decomposition = decompose(read_circuit(write(tmp_path, text)))
     assert wrong_decomposition(decomposition) is None
     rng = random.Random(0)
-    for bits in [[1] * 40, [0] * 40, [1] * 39 + [0]] + [[rng.randrange(2) for _ in range(40)] for _ in range(50)]:
+    for bits in [[1] * 40, [0] * 40, [1] * 39 + [0]] + [
+        [rng.randrange(2) for _ in range(40)] for _ in range(50)
+    ]:
         wanted = (int(all(bits)), 1 - sum(bits) % 2, 0, bits[3])
         assert decomposition.original.outputs_of(bits) == wanted == decomposition.circuit.outputs_of(bits)
 
@@ -280,5 +297,7 @@ def test_a_wrong_decomposition_is_noticed():
         bad = dataclasses.replace(good, circuit=dataclasses.replace(good.circuit, gates=gates))
         noticed += wrong_decomposition(bad) is not None
     assert noticed == len(good.circuit.gates)
-    moved = dataclasses.replace(good.circuit, outputs=((good.circuit.outputs[0][0], 0), *good.circuit.outputs[1:]))
+    moved = dataclasses.replace(
+        good.circuit, outputs=((good.circuit.outputs[0][0], 0), *good.circuit.outputs[1:])
+    )
     assert wrong_decomposition(dataclasses.replace(good, circuit=moved)) == "output"

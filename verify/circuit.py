@@ -102,7 +102,9 @@ def smallest_bits(
         if certificate.verdict is Verdict.PROVED or s == MAX_BITS:
             break
         smaller.append({"s": s, "verdict": certificate.verdict.value, "why": certificate.counterexample})
-    certificate = certify(model, decomposition, runs=runs, seed=seed, progress=progress) if runs else certificate
+    certificate = (
+        certify(model, decomposition, runs=runs, seed=seed, progress=progress) if runs else certificate
+    )
     is_smallest = all(entry["verdict"] == "REFUTED" for entry in smaller)
     is_proved = certificate.verdict is Verdict.PROVED
     extra = {"smallest_bits": s if is_proved and is_smallest else None, "smaller_bits": smaller}
@@ -162,7 +164,9 @@ class _Judge:
                 if isinstance(found, list):
                     failure = self._run(found, 1)
                     if failure is not None:
-                        return self._refuted("certified", failure, fault.why if fault.gate == failure.gate else None)
+                        return self._refuted(
+                            "certified", failure, fault.why if fault.gate == failure.gate else None
+                        )
                     raise AssertionError(f"fault at gate {fault.gate} did not show when it was run")
                 unreached.append((fault, found))
                 if len(unreached) >= MAX_FAULTS:
@@ -269,7 +273,14 @@ class _Judge:
             verdict=verdict,
             claim=CLAIM,
             task="circuit",
-            parameters={"circuit": self.original.name, "s": self.s, "n": self.n, "T": self.T, "k": lanes.k, "d": lanes.d},
+            parameters={
+                "circuit": self.original.name,
+                "s": self.s,
+                "n": self.n,
+                "T": self.T,
+                "k": lanes.k,
+                "d": lanes.d,
+            },
             reading=READING_BIT_EXACT,
             method=method,
             inputs_covered=covered,
@@ -307,7 +318,12 @@ def wrong_decomposition(decomposition: Decomposition) -> str | None:
         if any(node < len(circuit.inputs) and node not in known for node in cone):
             return gate.name
         value = evaluate_cone(circuit, cone, known, mask)[node_of[n + j]]
-        one_gate = Circuit("", tuple(map(str, range(len(leaves)))), (gate._replace(fan_in=tuple(range(len(leaves)))),), (("", len(leaves)),))
+        one_gate = Circuit(
+            "",
+            tuple(map(str, range(len(leaves)))),
+            (gate._replace(fan_in=tuple(range(len(leaves)))),),
+            (("", len(leaves)),),
+        )
         if value != one_gate.evaluate([known[leaf] for leaf in leaves], mask)[-1]:
             return gate.name
     return None
@@ -318,7 +334,9 @@ def _leaf_words(circuit: Circuit, leaves: list[int]) -> tuple[dict[int, int], in
     n = len(circuit.inputs)
 
     def negated(node: int) -> int | None:
-        return circuit.gates[node - n].fan_in[0] if node >= n and circuit.gates[node - n].kind == "not" else None
+        return (
+            circuit.gates[node - n].fan_in[0] if node >= n and circuit.gates[node - n].kind == "not" else None
+        )
 
     variables = list(dict.fromkeys(leaf if negated(leaf) is None else negated(leaf) for leaf in leaves))
     words, mask = exhaustive_words(len(variables))

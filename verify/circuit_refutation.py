@@ -112,7 +112,9 @@ def evaluate_cone(circuit: Circuit, cone: Iterable[int], known: dict[int, int], 
     for node in cone:
         if node not in values:
             kind, fan_in, _ = circuit.gates[node - len(circuit.inputs)]
-            values[node] = values[fan_in[0]] ^ mask if kind == "not" else values[fan_in[0]] & values[fan_in[1]]
+            values[node] = (
+                values[fan_in[0]] ^ mask if kind == "not" else values[fan_in[0]] & values[fan_in[1]]
+            )
     return values
 
 
@@ -129,7 +131,10 @@ def _search(circuit: Circuit, fault: Fault, cone: list[int]) -> list[int] | Reac
                     solver.add_clause(clause)
         for bits in fault.assignments.tolist():
             solver.conf_budget(CONFLICTS)
-            wanted = [variable[node] if bit else -variable[node] for node, bit in zip(fault.nodes, bits, strict=True)]
+            wanted = [
+                variable[node] if bit else -variable[node]
+                for node, bit in zip(fault.nodes, bits, strict=True)
+            ]
             answer = solver.solve_limited(assumptions=wanted)
             if answer:
                 model = set(solver.get_model())

@@ -37,6 +37,8 @@ def surviving_pairs(bits: FixedPoint, queries: Rows, keys: Rows) -> tuple[Indice
     table of pairs in blocks.
     Raises: TooManyPairs beyond the limits.
     """
+    if not len(queries.position) or not len(keys.position):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     codes = addresses(bits, queries.vectors, keys.vectors)
     if codes is None:
         return _table(bits, queries, keys)
@@ -113,7 +115,9 @@ def _classes(agrees: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[Indices, Indi
     return class_of_q, class_of_k
 
 
-def _join(q_position: Indices, code_q: Indices, k_position: Indices, code_k: Indices) -> tuple[Indices, Indices]:
+def _join(
+    q_position: Indices, code_q: Indices, k_position: Indices, code_k: Indices
+) -> tuple[Indices, Indices]:
     """All pairs of equal codes with the key at or before the query, by one sort of (code, position)."""
     size = int(max(q_position.max(initial=0), k_position.max(initial=0))) + 1
     ranks = np.unique(np.concatenate([code_q, code_k]), return_inverse=True)[1]

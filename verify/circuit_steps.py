@@ -58,9 +58,7 @@ def retrieve(machine: ConstantBitMachine, queries: Rows, keys: Rows, positions: 
     the softmax is then [e / e]_s = 1 there, and nothing else is added.
     """
     query, key = surviving_pairs(machine.bits, queries, keys)
-    pairs, count = np.unique(
-        queries.position[query] * positions + keys.position[key], return_counts=True
-    )
+    pairs, count = np.unique(queries.position[query] * positions + keys.position[key], return_counts=True)
     position, retrieved = np.divmod(pairs, max(positions, 1))
     variants_q = np.bincount(queries.position, minlength=positions)
     variants_k = np.bincount(keys.position, minlength=positions)

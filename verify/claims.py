@@ -22,6 +22,7 @@ class Claim:
 
 
 BEHRENS = "Behrens, Biggio, Zdeborova: Counting in Small Transformers"
+THESIS_E = "document E (thesis on what transformers can express; its proof after Li, Liu, Zhou, Ma 2024)"
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
@@ -104,5 +105,23 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.relation_counting:dot_sftm_common_direction",
         "verify.histogram:certify",
         "verify histogram --model dot+sftm --construction relation --T 32 --L 10",
+    ),
+    Claim(
+        "E-3.4",
+        "two layers of one head, width 3k+6, in constant-bit arithmetic compute any circuit by chain of thought",
+        f"{THESIS_E}, Thm. 3.4 (second input of NOT, inputs' addresses, value vector and score scale corrected)",
+        "constructions.circuit_simulation:build",
+        "bounds.circuit_simulation:width, bounds.circuit_simulation:required_bits",
+        "verify.circuit:certify",
+        "verify circuit FILE",
+    ),
+    Claim(
+        "E-3.5",
+        "every regular language, on strings of any one length, is computed by the transformer of E-3.4",
+        f"{THESIS_E}, Cor. 3.5",
+        "constructions.regular_language:unroll",
+        "bounds.circuit_simulation:width, bounds.circuit_simulation:required_bits",
+        "verify.language:for_strings",
+        "verify language REGEX --length 64",
     ),
 )

@@ -24,7 +24,10 @@ def wrong_position(unrolling: Unrolling) -> int | None:
     True
     """
     automaton, circuit = unrolling.automaton, unrolling.circuit
-    if len(circuit.inputs) != unrolling.n * unrolling.bits_per_symbol or len(unrolling.slices) != unrolling.n + 1:
+    if (
+        len(circuit.inputs) != unrolling.n * unrolling.bits_per_symbol
+        or len(unrolling.slices) != unrolling.n + 1
+    ):
         return 0
     states = {0}
     for t in range(1, unrolling.n + 1):
@@ -85,7 +88,7 @@ def accepted(automaton: Automaton, n: int) -> int:
 def for_strings(certificate: Certificate, unrolling: Unrolling) -> Certificate:
     """The circuit's certificate, restated for the |alphabet|^n strings of the language.
 
-    Raises: nothing; UNKNOWN when the unrolled circuit is not the automaton.
+    UNKNOWN when the unrolled circuit is not the automaton, or the counterexample encodes no string.
     """
     automaton, n = unrolling.automaton, unrolling.n
     position = wrong_position(unrolling)
@@ -99,12 +102,25 @@ def for_strings(certificate: Certificate, unrolling: Unrolling) -> Certificate:
         claim=CLAIM,
         task="language",
         parameters={**certificate.parameters, "length": n, "alphabet": "".join(automaton.alphabet)},
-        assumptions=(*certificate.assumptions, "the language is that of the automaton (automata-lib's for a regular expression)"),
+        assumptions=(
+            *certificate.assumptions,
+            "the language is that of the automaton (automata-lib's for a regular expression)",
+        ),
         extra={**certificate.extra, **extra},
     )
     if position is not None:
         reason = f"the unrolled circuit is not the automaton at position {position}"
-        return replace(certificate, verdict=Verdict.UNKNOWN, counterexample=None, reason=reason, inputs_covered=0)
+        return replace(
+            certificate, verdict=Verdict.UNKNOWN, counterexample=None, reason=reason, inputs_covered=0
+        )
     if certificate.verdict is Verdict.PROVED:
         return replace(certificate, inputs_covered=strings)
+    if certificate.counterexample is not None:
+        string = unrolling.decode(certificate.counterexample["input"])
+        if string is None:
+            reason = f"wrong on bits that encode no string: {certificate.counterexample['input']}"
+            return replace(
+                certificate, verdict=Verdict.UNKNOWN, counterexample=None, reason=reason, inputs_covered=0
+            )
+        return replace(certificate, counterexample={**certificate.counterexample, "string": string})
     return certificate

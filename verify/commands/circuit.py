@@ -30,5 +30,7 @@ def input_bits(text: str, inputs: tuple[str, ...]) -> list[int]:
     from constructions.errors import BadInput
 
     if set(text) - {"0", "1"} or len(text) != len(inputs):
-        raise BadInput(f"--run {text[:40]!r}: must be {len(inputs)} digits 0 or 1, one per input in the file's order")
+        raise BadInput(
+            f"--run {text[:40]!r}: must be {len(inputs)} digits 0 or 1, one per input in the file's order"
+        )
     return [int(digit) for digit in text] or [0]

@@ -22,16 +22,23 @@ PATIENCE = 2.0  # seconds before a progress bar appears
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bits", type=int, metavar="S", help="integer and fractional bits (default: the fewest)")
+    parser.add_argument(
+        "--bits", type=int, metavar="S", help="bits before and after the point (default: the fewest)"
+    )
     parser.add_argument("--method", default="certified", help="certified (default), exhaustive, sampled")
     parser.add_argument(
-        "--runs", type=int, metavar="R", help="inputs run forward beside the proof; 0 for none (default: 64 if quick)"
+        "--runs",
+        type=int,
+        metavar="R",
+        help="inputs run forward beside the proof; 0 for none (default: 64 if quick)",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default 0)")
-    parser.add_argument("--run", dest="input", metavar="INPUT", help="print the chain of thought on this input")
+    parser.add_argument(
+        "--run", dest="input", metavar="INPUT", help="print the chain of thought on this input"
+    )
     parser.add_argument("--save", metavar="NAME", help="write NAME.safetensors and NAME.json")
-    parser.add_argument("--weights", metavar="FILE", help="judge these stored weights instead of building them")
-    parser.add_argument("--printed", action="store_true", help="build the proof as printed (second input of NOT: 0)")
+    parser.add_argument("--weights", metavar="FILE", help="judge these weights instead of building them")
+    parser.add_argument("--printed", action="store_true", help="build the proof as printed (NOT: b = 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
@@ -40,9 +47,10 @@ def progress_bar() -> Iterator[Progress]:
     """A progress bar on stderr for what takes longer than two seconds."""
     from rich.console import Console
     from rich.progress import Progress as Bar
+    from rich.progress import TaskID
 
     bar = Bar(console=Console(stderr=True), transient=True)
-    start, tasks = time.monotonic(), {}
+    start, tasks = time.monotonic(), dict[str, TaskID]()
 
     def update(what: str, done: int, total: int) -> None:
         if time.monotonic() - start > PATIENCE:
@@ -54,7 +62,8 @@ def progress_bar() -> Iterator[Progress]:
     try:
         yield update
     finally:
-        bar.stop()
+        if tasks:
+            bar.stop()
 
 
 def judge(args: argparse.Namespace, decomposition: Decomposition) -> tuple[CircuitTransformer, Certificate]:
@@ -109,7 +118,8 @@ def chain_of_thought(
 
 def print_chain(steps: list[dict[str, Any]], outputs: dict[str, int | None]) -> None:
     for step in steps:
-        print(f"{step['step']:>6}  {step['token']}  {step['gate']} = {step['kind'].upper()} {' '.join(step['reads'])}")
+        definition = f"{step['gate']} = {step['kind'].upper()} {' '.join(step['reads'])}"
+        print(f"{step['step']:>6}  {step['token']}  {definition}")
     print("outputs " + " ".join(f"{name}={value}" for name, value in outputs.items()))
 
 

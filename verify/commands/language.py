@@ -10,7 +10,7 @@ HELP = "prove that a transformer recognises a regular language by chain of thoug
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("regex", metavar="REGEX", nargs="?", help="regular expression, such as '0*1(0|10*1)*'")
+    parser.add_argument("regex", metavar="REGEX", nargs="?", help="such as '0*1(0|10*1)*'")
     parser.add_argument("--length", type=int, required=True, metavar="N", help="length of the strings")
     parser.add_argument("--alphabet", metavar="SYMBOLS", help="symbols of REGEX (default 01)")
     parser.add_argument("--dfa", metavar="FILE", help="JSON automaton instead of REGEX")
