@@ -81,7 +81,8 @@ class Circuit:
 
         Shapes: words has one integer per input, within `mask`, the word of all ones.
 
-        >>> Circuit("nor", ("x", "y"), (Gate("nor", (0, 1), "z"),), (("z", 2),)).evaluate([0b0011, 0b0101], 0b1111)
+        >>> circuit = Circuit("nor", ("x", "y"), (Gate("nor", (0, 1), "z"),), (("z", 2),))
+        >>> circuit.evaluate([0b0011, 0b0101], 0b1111)
         [3, 5, 8]
         """
         values = list(words)

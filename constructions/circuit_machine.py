@@ -40,7 +40,7 @@ class ConstantBitMachine:
     """A circuit transformer in s-bit arithmetic: every sum left to right, rounded after every operation.
 
     The weights are the stored ones, rounded once to s bits. Positions later than the query are not summed
-    over. A softmax whose exponentials are all zero is 0/0: the step has no token, and neither has any later one.
+    over. A softmax whose exponentials are all zero is 0/0: its step has no token, nor has any later one.
     Claim: E, Sec. 3.3 and Thm. 3.4.
     Raises: BadInput for a weight that is not finite.
 

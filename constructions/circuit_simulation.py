@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -91,12 +92,17 @@ class CircuitTransformer(nn.Module):
         self.P = nn.Parameter(torch.zeros(n + T - 1, d))
         self.layers = nn.ModuleList([Layer(self.lanes.k, d), Layer(self.lanes.k, d)])
 
+    @property
+    def both(self) -> tuple[Layer, Layer]:
+        """The two layers, first the one that retrieves the first input."""
+        return cast(Layer, self.layers[0]), cast(Layer, self.layers[1])
+
     def forward(self, tokens: Tensor) -> Tensor:
         """Coordinate g at every position: (..., L) tokens in {0, 1} -> (..., L), L <= n+T-1."""
         L = tokens.shape[-1]
         x = self.E[tokens] + self.P[:L]
         is_later = torch.ones(L, L, dtype=torch.bool, device=x.device).triu(1)
-        for layer in self.layers:
+        for layer in self.both:
             scores = (x @ layer.W_Q) @ (x @ layer.W_K).transpose(-2, -1)
             attention = torch.softmax(scores.masked_fill(is_later, -torch.inf), dim=-1)
             x = layer.feed_forward(x + attention @ (x @ layer.W_V) @ layer.W_O)
@@ -110,10 +116,10 @@ class CircuitTransformer(nn.Module):
         """
         tokens = torch.zeros(len(prompts), self.n + self.T, dtype=torch.long, device=self.E.device)
         tokens[:, : self.n] = prompts
-        caches = [_Cache(self.n + self.T - 1) for _ in self.layers]
+        caches = [_Cache(self.n + self.T - 1) for _ in self.both]
         for m in range(self.n + self.T - 1):
             x = self.E[tokens[:, m]] + self.P[m]
-            for layer, cache in zip(self.layers, caches, strict=True):
+            for layer, cache in zip(self.both, caches, strict=True):
                 keys, values = cache.extended(m, x @ layer.W_K, x @ layer.W_V)
                 q = x @ layer.W_Q
                 q = q[:1] if len(keys) == 1 and bool((q == q[:1]).all()) else q
@@ -176,7 +182,7 @@ def build(circuit: Circuit, *, s: int = 2, as_printed: bool = False) -> CircuitT
         model.E[1, lanes.x] = 1.0
         model.P.copy_(_positions(circuit, lanes, as_printed))
         for layer, address, target in zip(
-            model.layers, (lanes.a, lanes.b), (lanes.x_a, lanes.x_b), strict=True
+            model.both, (lanes.a, lanes.b), (lanes.x_a, lanes.x_b), strict=True
         ):
             # score = sum_j (address_j id_j B_s - B_s): 0 where all bits agree, else -B_s by saturation
             layer.W_Q[address, 0::2] = torch.eye(lanes.k)
@@ -185,11 +191,11 @@ def build(circuit: Circuit, *, s: int = 2, as_printed: bool = False) -> CircuitT
             layer.W_K[lanes.one, 1::2] = -B_s
             layer.W_V[lanes.x, 0] = 1.0
             layer.W_O[0, target] = 1.0
-        _gate_layer(model.layers[1], lanes)
+        _gate_layer(model.both[1], lanes)
     return model
 
 
-def _gate_layer(layer: nn.Module, lanes: Lanes) -> None:
+def _gate_layer(layer: Layer, lanes: Lanes) -> None:
     """g = ReLU(1 - x_a - c) + ReLU(x_a + x_b + c - 2): NOT x_a for c = 0, x_a AND x_b for c = 1."""
     not_, and_ = 0, 1
     layer.W_1[[lanes.x_a, lanes.c], not_] = -1.0

@@ -106,7 +106,7 @@ class FixedPoint:
         return np.int16 if self.s <= 3 else np.int32 if self.s <= 7 else np.int64
 
     def encode(self, x: np.ndarray[Any, Any]) -> Ints:
-        """Rounds finite float64 values; |x| 2^s is exact, and so is taking 1/2 from it unless it is below 1/2."""
+        """Rounds finite float64 values: |x| 2^s is exact, and less 1/2 too unless it is below 1/2."""
         magnitude = np.minimum(np.abs(np.asarray(x, dtype=np.float64)), self.one)  # 2^s, above B_s
         steps = np.ceil(magnitude * self.one - 0.5)
         return np.copysign(np.clip(steps, 0, self.largest), x).astype(self.dtype)

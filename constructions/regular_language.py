@@ -45,7 +45,7 @@ def from_regex(regex: str, alphabet: str = "01") -> Automaton:
     """The minimal automaton of a regular expression, by automata-lib.
 
     Its syntax: | union, * + ? {m,n} repetition, [01] and . classes, & intersection, ^ shuffle, () the empty
-    string. The alphabet is always passed on: left to itself the library would count the 2 of x{2} as a symbol.
+    string. The alphabet is always passed on: by itself the library takes the 2 of x{2} for a symbol.
     Raises: BadInput for a malformed expression, a symbol outside the alphabet, or an odd alphabet.
 
     >>> from_regex("0*1(0|10*1)*").accepts("0111")
@@ -175,7 +175,7 @@ def bits_per_symbol(automaton: Automaton) -> int:
 
 
 def unroll(automaton: Automaton, n: int) -> Unrolling:
-    """The circuit that says whether a string of n symbols is accepted, one node per position and useful state.
+    """The circuit that says whether a string of n symbols is accepted: a node per position and useful state.
 
     Claim: E, Cor. 3.5. A state is useful after t symbols when some string leads there and some string on
     to acceptance. Size: at most n times the transitions of the automaton, each one AND, joined by ORs.

@@ -123,14 +123,16 @@ def random_gates(rng: random.Random, n: int, size: int) -> list[tuple[str, tuple
     return gates
 
 
+def gate_value(kind: str, x: list[int]) -> int:
+    return int({
+        "and": all(x), "nand": not all(x), "or": any(x), "nor": not any(x), "xor": sum(x) % 2,
+        "xnor": 1 - sum(x) % 2, "not": not any(x), "buf": any(x), "one": True, "zero": False,
+    }[kind])  # fmt: skip
+
+
 def gate_values(gates, bits) -> list[int]:
     """Every node's value, by Python's own words for the gates."""
     values = list(bits)
     for kind, fan_in in gates:
-        x = [values[node] for node in fan_in]
-        values.append({
-            "and": lambda: int(all(x)), "nand": lambda: int(not all(x)), "or": lambda: int(any(x)),
-            "nor": lambda: int(not any(x)), "xor": lambda: sum(x) % 2, "xnor": lambda: 1 - sum(x) % 2,
-            "not": lambda: 1 - x[0], "buf": lambda: x[0], "one": lambda: 1, "zero": lambda: 0,
-        }[kind]())  # fmt: skip
+        values.append(gate_value(kind, [values[node] for node in fan_in]))
     return values

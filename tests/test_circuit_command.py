@@ -54,13 +54,15 @@ def test_chain_of_thought(capsys):
 
 
 BAD = [
-    ("circuit", "nothing.aig"), ("circuit", DATA), ("circuit", path_of("toggle")), ("circuit", path_of("empty")),
+    ("circuit", "nothing.aig"), ("circuit", DATA), ("circuit", path_of("toggle")),
+    ("circuit", path_of("empty")),
     ("circuit", path_of("c17"), "--bits", "0"), ("circuit", path_of("c17"), "--bits", "99"),
     ("circuit", path_of("c17"), "--bits", "x"), ("circuit", path_of("c17"), "--run", "1"),
     ("circuit", path_of("c17"), "--run", "1011x"), ("circuit", path_of("c17"), "--method", "magic"),
     ("circuit", path_of("c432"), "--method", "exhaustive"), ("circuit", path_of("c17"), "--runs", "-1"),
-    ("circuit", path_of("c17"), "--weights", path_of("c17")), ("circuit", path_of("c17"), "--weights", "nothing"),
-    ("circuit", path_of("c17"), "--printed"), ("circuit", path_of("c17"), "--save", "/nonexistent/x"), ("circuit",),
+    ("circuit", path_of("c17"), "--weights", path_of("c17")),
+    ("circuit", path_of("c17"), "--weights", "nothing"), ("circuit", path_of("c17"), "--printed"),
+    ("circuit", path_of("c17"), "--save", "/nonexistent/x"), ("circuit",),
     ("language", "(", "--length", "3"), ("language", "0", "--length", "-1"), ("language", "--length", "3"),
     ("language", "0", "--majority", "--length", "3"), ("language", "0", "--length", "3", "--run", "01"),
     ("language", "--dfa", "nothing", "--length", "3"), ("language", "0"),
@@ -92,6 +94,9 @@ def test_language(capsys):
 
 
 def test_no_torch_for_help():
-    script = "import sys; from verify.cli import build_parser; build_parser(); print('torch' in sys.modules, 'numpy' in sys.modules)"
+    script = (
+        "import sys; from verify.cli import build_parser; build_parser(); "
+        "print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

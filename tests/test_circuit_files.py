@@ -198,7 +198,7 @@ BAD = {
     "blif latch": (".model m\n.inputs a\n.outputs q\n.latch a q 0\n.end\n", ".blif", "latch"),
     "blif no end": (".model m\n.inputs a\n.outputs q\n.names a q\n1 1\n", ".blif", "no .end"),
     "blif row": (".model m\n.inputs a\n.outputs q\n.names a q\n11 1\n.end\n", ".blif", "row '11 1'"),
-    "blif mixed": (".model m\n.inputs a\n.outputs q\n.names a q\n1 1\n0 0\n.end\n", ".blif", "ones and zeros"),
+    "blif mixed": (".model m\n.inputs a\n.outputs q\n.names a q\n1 1\n0 0\n.end\n", ".blif", "ones and z"),
     "blif stray row": (".model m\n.inputs a\n1 1\n.end\n", ".blif", "belongs to no .names"),
     "blif subcircuit": (".model m\n.inputs a\n.outputs q\n.subckt f x=a y=q\n.end\n", ".blif", "flatten"),
     "blif cut": (".model m\n.inputs a \\", ".blif", "backslash"),
@@ -254,7 +254,8 @@ def test_blif_against_its_covers(tmp_path):
 def test_bench_constants_wide_gates_and_any_order(tmp_path):
     wide = ", ".join(f"x{j}" for j in range(40))
     inputs = "".join(f"INPUT(x{j})\n" for j in range(40))
-    text = f"{inputs}OUTPUT(z)\nOUTPUT(p)\nOUTPUT(k)\nOUTPUT(x3)\nz = nand(o, n)\nn = NAND({wide})\no = vdd\np = XNOR({wide})\nk = gnd\n"
+    outputs = "".join(f"OUTPUT({y})\n" for y in ("z", "p", "k", "x3"))
+    text = f"{inputs}{outputs}z = nand(o, n)\nn = NAND({wide})\no = vdd\np = XNOR({wide})\nk = gnd\n"
     decomposition = decompose(read_circuit(write(tmp_path, text)))
     assert wrong_decomposition(decomposition) is None
     rng = random.Random(0)
@@ -291,8 +292,10 @@ def test_a_wrong_decomposition_is_noticed():
     good = decompose(circuit)
     noticed = 0
     for j, gate in enumerate(good.circuit.gates):
-        swapped = gate._replace(kind="and", fan_in=(gate.fan_in[0], 0)) if gate.kind == "not" else gate._replace(
-            kind="not", fan_in=gate.fan_in[:1])  # fmt: skip
+        if gate.kind == "not":
+            swapped = gate._replace(kind="and", fan_in=(gate.fan_in[0], 0))
+        else:
+            swapped = gate._replace(kind="not", fan_in=gate.fan_in[:1])
         gates = (*good.circuit.gates[:j], swapped, *good.circuit.gates[j + 1 :])
         bad = dataclasses.replace(good, circuit=dataclasses.replace(good.circuit, gates=gates))
         noticed += wrong_decomposition(bad) is not None

@@ -127,7 +127,8 @@ class _Judge:
         self.n, self.T = len(self.circuit.inputs), len(self.circuit.gates)
         if (model.n, model.T) != (self.n, self.T):
             raise BadInput(
-                f"weights for n={model.n}, T={model.T}: circuit {self.original.name} has n={self.n}, T={self.T}"
+                f"weights for n={model.n}, T={model.T}: "
+                f"circuit {self.original.name} has n={self.n}, T={self.T}"
             )
         self.s = model.s if s is None else s
         self.model = model
@@ -137,8 +138,8 @@ class _Judge:
     def decide(self, method: str, runs: int) -> Certificate:
         if method == "exhaustive" and self.n > EXHAUSTIVE_INPUTS:
             raise BadInput(
-                f"method=exhaustive: n={self.n} inputs are 2^{self.n} runs, the most is n={EXHAUSTIVE_INPUTS}; "
-                "use certified"
+                f"method=exhaustive: n={self.n} inputs are 2^{self.n} runs, "
+                f"the most is n={EXHAUSTIVE_INPUTS}; use certified"
             )
         wrong = wrong_decomposition(self.decomposition)
         if wrong is not None:

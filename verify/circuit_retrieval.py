@@ -1,4 +1,4 @@
-"""Which keys survive the rounded exponential of which queries: by hashing addresses, not by a table of pairs."""
+"""Which keys survive the rounded exponential of which queries, by hashing addresses."""
 
 from __future__ import annotations
 

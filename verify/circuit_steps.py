@@ -1,4 +1,4 @@
-"""What every step of a circuit transformer computes from the tokens before it, read off its stored weights."""
+"""What every step of a circuit transformer computes from earlier tokens, by its stored weights."""
 
 from __future__ import annotations
 
@@ -118,16 +118,16 @@ class Steps:
             queries.add(p[is_clear], layer.queries(streams[:, is_clear]))
             keys.add(p[is_clear], layer.keys(streams[:, is_clear]))
             values.append(layer.values(streams)[..., 0])
-        for p in np.flatnonzero(self.first.clear == NONE):
-            support = sorted({int(p), *self.first.reach(int(p))})
-            streams, _ = self.local_stream(int(p), support, assignments(support))
-            queries.add(np.array([p]), np.unique(layer.queries(streams), axis=0)[:, None])
-            keys.add(np.array([p]), np.unique(layer.keys(streams), axis=0)[:, None])
+        for one in np.flatnonzero(self.first.clear == NONE).tolist():
+            support = sorted({one, *self.first.reach(one)})
+            streams, _ = self.local_stream(one, support, assignments(support))
+            queries.add(np.array([one]), np.unique(layer.queries(streams), axis=0)[:, None])
+            keys.add(np.array([one]), np.unique(layer.keys(streams), axis=0)[:, None])
         self.values_2 = np.concatenate(values or [np.zeros((4, 0), self.machine.bits.dtype)], axis=1)
         return retrieve(self.machine, queries.rows(first=self.n - 1), keys.rows(), self.N)
 
     def local_stream(self, p: int, nodes: list[int], tokens: Bits) -> tuple[Ints, np.ndarray[Any, Any]]:
-        """The stream after the first layer at one position for each row of tokens of `nodes`, and where 0/0."""
+        """The stream after layer 1 at one position for each row of tokens of `nodes`, and where 0/0."""
         machine, layer = self.machine, self.machine.layers[0]
         x = machine.embed(tokens[:, nodes.index(p)], p)
         sources = [machine.embed(tokens[:, nodes.index(r)], r) for r in self.first.reach(p)]
@@ -206,7 +206,7 @@ class Steps:
     def _is_right(self, p: Indices, is_and: Indices, a_wanted: Indices, b_wanted: Indices) -> Any:
         """Where both heads are clear and the output is the gate's on all cases of its (up to four) tokens.
 
-        Tokens of equal nodes are equal: x_a is x_p where a = p, and so on, so that every case is a possible one.
+        Tokens of equal nodes are equal (x_a is x_p where a = p, and so on): every case is a possible one.
         """
         a, b = self.first.clear[p], self.second.clear[p]
         a_of_b = self.first.clear[np.maximum(b, 0)]
