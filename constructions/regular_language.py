@@ -45,7 +45,8 @@ def from_regex(regex: str, alphabet: str = "01") -> Automaton:
     """The minimal automaton of a regular expression, by automata-lib.
 
     Its syntax: | union, * + ? {m,n} repetition, [01] and . classes, & intersection, ^ shuffle, () the empty
-    string; what a class names outside the alphabet matches nothing. The alphabet is always passed on: by itself the library takes the 2 of x{2} for a symbol.
+    string; what a class names outside the alphabet matches nothing. The alphabet is always passed on: by
+    itself the library takes the 2 of x{2} for a symbol.
     Raises: BadInput for a malformed expression, a symbol outside the alphabet, or an odd alphabet.
 
     >>> from_regex("0*1(0|10*1)*").accepts("0111")
