@@ -50,9 +50,7 @@ def lin() -> DimensionBound:
     (29, 25, 26)
     """
     fraction = welch_fraction(X**2)
-    return DimensionBound(
-        "lin, lin+sftm; p=T", "A-4.4", 1 / X, sympy.ceiling(fraction), sympy.floor(fraction) + 1
-    )
+    return DimensionBound("lin, lin+sftm; p=T", "A-4.4", 1 / X, sympy.ceiling(fraction), sympy.floor(fraction) + 1)
 
 
 def dot_one_neuron() -> DimensionBound:
@@ -118,9 +116,7 @@ def softmax_inventory() -> DimensionBound:
     >>> bound.at(bound.printed, T=32, L=10)
     6
     """
-    return DimensionBound(
-        "dot+sftm; p=T", "A-C.3.2", sympy.Integer(1), sympy.ceiling(sympy.log(T + 1, 2)), T
-    )
+    return DimensionBound("dot+sftm; p=T", "A-C.3.2", sympy.Integer(1), sympy.ceiling(sympy.log(T + 1, 2)), T)
 
 
 BOUNDS = (lin, dot_one_neuron, dot_inventory, softmax_relation, softmax_inventory)

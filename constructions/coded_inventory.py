@@ -56,7 +56,7 @@ def _mix(module: HistogramTransformer, code: Code, E: Tensor, W_1: Tensor) -> Te
         return code.X
     X = code.X
     if carrier == "dot":
-        X = X * _small((E @ W_1)) / module.L / float((E @ X @ E.T).abs().max())
+        X = X * _small(E @ W_1) / module.L / float((E @ X @ E.T).abs().max())
     module.fill(W_Q=root * X, W_K=torch.eye(module.d, dtype=torch.float64))
     return module.W_Q.detach().double() / root
 

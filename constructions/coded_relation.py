@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-from constructions import token_codes
 from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer
 from constructions.readout import staircase_at

@@ -302,9 +302,7 @@ def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> 
     for name in names:
         expected = tuple(getattr(model, name).shape)
         if tuple(weights[name].shape) != expected:
-            raise BadInput(
-                f"weights: {name} has shape {tuple(weights[name].shape)}, W_Q and W_out ask {expected}"
-            )
+            raise BadInput(f"weights: {name} has shape {tuple(weights[name].shape)}, W_Q and W_out ask {expected}")
     model.load_state_dict({**{n: weights[n] for n in names}, "skip": torch.tensor(has_skip)})
     return model
 
@@ -325,9 +323,7 @@ def load(path: str, skip: bool | None = None) -> Count01Transformer:
             weights = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise BadInput(
-            f"weights={path}: not a readable safetensors or state_dict file ({first_line})"
-        ) from error
+        raise BadInput(f"weights={path}: not a readable safetensors or state_dict file ({first_line})") from error
     if not isinstance(weights, Mapping):
         raise BadInput(f"weights={path}: holds a {type(weights).__name__}, must be a state_dict")
     return from_state_dict(weights, skip)

@@ -35,9 +35,7 @@ def truth(model, n, last):
     stream = [mpmath.mpf(E[last][i] if bool(model.skip) else 0) for i in range(d)]
 
     def times(x, W):
-        return [
-            mpmath.fsum(mpmath.mpf(a) * row[j] for a, row in zip(x, W, strict=True)) for j in range(len(W[0]))
-        ]
+        return [mpmath.fsum(mpmath.mpf(a) * row[j] for a, row in zip(x, W, strict=True)) for j in range(len(W[0]))]
 
     for h in range(len(model.W_Q)):
         W_Q, W_K, W_V, W_O = (W[h].double().tolist() for W in (model.W_Q, model.W_K, model.W_V, model.W_O))

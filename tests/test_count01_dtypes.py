@@ -71,9 +71,7 @@ def test_what_is_proved_holds_in_torch_and_left_to_right(name):
     assert proofs >= (6 if name in ("float64", "float32") else 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "reach"), [("float64", 300), ("float32", 60), ("bfloat16", 4), ("float16", 12)]
-)
+@pytest.mark.parametrize(("name", "reach"), [("float64", 300), ("float32", 60), ("bfloat16", 4), ("float16", 12)])
 def test_computed_logits_stay_within_the_error_bound(name, reach):
     """The distance of torch's and the sequential logits from float64's, against the bound, input by input."""
     import numpy as np
@@ -89,14 +87,10 @@ def test_computed_logits_stay_within_the_error_bound(name, reach):
         wide(rng, dtype),
         perturbed(build.uniform(dtype=dtype), rng),
     ):
-        exact = build.from_state_dict(
-            {k: v.double() if k != "skip" else v for k, v in model.state_dict().items()}
-        )
+        exact = build.from_state_dict({k: v.double() if k != "skip" else v for k, v in model.state_dict().items()})
         for cell in cells(ONES):
             query = Query(model, exact_model(model), cell, format_of(dtype))
-            for point in [
-                (rng.randrange(reach), rng.randrange(reach), rng.randrange(reach)) for _ in range(4)
-            ]:
+            for point in [(rng.randrange(reach), rng.randrange(reach), rng.randrange(reach)) for _ in range(4)]:
                 at = np.array([point], dtype=float)
                 counts = query.counts(at[:, None])
                 D = np.einsum("kct,ht->kch", counts, query.weights)

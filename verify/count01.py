@@ -30,9 +30,7 @@ from verify.exponentials import Undecided
 
 DEFAULT_DIGITS = 1000
 LONGEST_SEARCHED = 1 << 22
-INPUTS = (
-    "triples (n0, n1, n2) times the last tokens =, 4, 5; each triple stands for every order of its digits"
-)
+INPUTS = "triples (n0, n1, n2) times the last tokens =, 4, 5; each triple stands for every order of its digits"
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,7 @@ def certify(
     for bound in (region.max_digits, region.max_noise, region.max_length):
         is_exact = fmt is None and model.heads == 1 and region.max_length is None
         if bound is not None and (bound < 0 or (bound > LARGEST_COUNT and not is_exact)):
-            raise BadInput(
-                f"bound={bound}: must be between 0 and {LARGEST_COUNT} (more: one head, reading real)"
-            )
+            raise BadInput(f"bound={bound}: must be between 0 and {LARGEST_COUNT} (more: one head, reading real)")
     start = time.perf_counter()
     settings = Settings(labels, claim, parameters or {})
     try:
@@ -140,9 +136,7 @@ def several_heads(model: Count01Transformer, region: Region, settings: Settings)
     if result.failure is not None:
         return refuted(model, (result.failure,), region, settings, method)
     if not result.is_proved:
-        return finish(
-            settings, Verdict.UNKNOWN, region, READING_REAL, method, reason=result.reason, extra=extra
-        )
+        return finish(settings, Verdict.UNKNOWN, region, READING_REAL, method, reason=result.reason, extra=extra)
     return finish(settings, Verdict.PROVED, region, READING_REAL, method, margin=result.margin, extra=extra)
 
 
@@ -157,9 +151,7 @@ def in_dtype(model: Count01Transformer, region: Region, fmt: Format, settings: S
         if LONGEST_SEARCHED - 1 in (resolved.max_digits, resolved.max_noise, resolved.max_length):
             extra["search_ended_at"] = LONGEST_SEARCHED - 1
         elif resolved != region and runs_here:
-            extra["beyond"] = [
-                f for f in [find_failure(model, labels, region, shortest_beyond(resolved))] if f
-            ]
+            extra["beyond"] = [f for f in [find_failure(model, labels, region, shortest_beyond(resolved))] if f]
         return finish(
             settings,
             Verdict.PROVED,
@@ -220,9 +212,7 @@ def dtype_limit(model: Count01Transformer, labels: str, region: Region, fmt: For
     return Region(max_length=max(1, found.max_length or 0))
 
 
-def largest_region(
-    family: Callable[[int], Region], model: Count01Transformer, labels: str, fmt: Format
-) -> Region:
+def largest_region(family: Callable[[int], Region], model: Count01Transformer, labels: str, fmt: Format) -> Region:
     """The largest member (at least member 0) whose proof closes, by doubling and bisection."""
 
     def holds(k: int) -> bool:
@@ -338,9 +328,7 @@ def one_more(exact: ExactModel, seed: Failure, region: Region, labels: str) -> I
                 yield Failure(n, seed.last, expected, rival, float(ball.mid()), None if sign else "0")
 
 
-def proved(
-    decision: Decision, region: Region, settings: Settings, method: str, extra: dict[str, Any]
-) -> Certificate:
+def proved(decision: Decision, region: Region, settings: Settings, method: str, extra: dict[str, Any]) -> Certificate:
     tightest = decision.tightest
     if tightest is not None:
         names = {k: name(v) for k, v in tightest.items() if isinstance(v, int)}

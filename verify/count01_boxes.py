@@ -46,9 +46,7 @@ class Query:
         self.cell, self.tokens = cell, kinds(cell.last)
         rivals = [j for j in range(exact.classes) if j != cell.expected]
         self.rivals = rivals
-        values = [
-            [[_rational(x) for x in exact.values[h][t]] for t in self.tokens] for h in range(exact.heads)
-        ]
+        values = [[[_rational(x) for x in exact.values[h][t]] for t in self.tokens] for h in range(exact.heads)]
         constant = [_rational(x) for x in exact.constant[cell.last]]
         c = cell.expected
         self.weights = np.array(
@@ -56,9 +54,7 @@ class Query:
         )
         self.values = np.array([[[float(x) for x in row] for row in head] for head in values])
         self.constant = np.array([float(x) for x in constant])
-        self.differences = np.array(
-            [[[float(row[c] - row[j]) for j in rivals] for row in head] for head in values]
-        )
+        self.differences = np.array([[[float(row[c] - row[j]) for j in rivals] for row in head] for head in values])
         self.offset = np.array([float(constant[c] - constant[j]) for j in rivals])
         largest = np.abs(self.differences).max(axis=1).sum(axis=0) + np.abs(self.offset)
         self.radius = FLOAT_ERROR * largest + 1e-300
@@ -80,17 +76,13 @@ class Query:
         """Bounds (K, rivals) on the error of the computed logit differences."""
         assert self.errors is not None
         V = self.errors.V
-        mean = np.abs(np.einsum("kct,hte->kche", counts, self.weights[..., None] * V) / D[..., None]).max(
-            axis=1
-        )
+        mean = np.abs(np.einsum("kct,hte->kche", counts, self.weights[..., None] * V) / D[..., None]).max(axis=1)
         size = np.abs(V) + self.errors.V_radius
         mean_size = (np.einsum("kct,hte->kche", counts, self.weights[..., None] * size) / D[..., None]).max(1)
         logits = np.einsum("kct,htj->kchj", counts, self.weights[..., None] * self.values) / D[..., None]
         high = logits.max(axis=1).sum(axis=1) + self.constant
         low = logits.min(axis=1).sum(axis=1) + self.constant
-        slack = FLOAT_ERROR * (
-            np.abs(self.values).max(axis=(0, 1)) * len(self.weights) + np.abs(self.constant)
-        )
+        slack = FLOAT_ERROR * (np.abs(self.values).max(axis=(0, 1)) * len(self.weights) + np.abs(self.constant))
         largest = np.maximum(np.abs(high), np.abs(low)) + slack
         widen = 1 + 1e-10
         errors = self.errors.logit_errors(

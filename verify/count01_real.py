@@ -61,15 +61,11 @@ def exact_model(model: Count01Transformer) -> ExactModel:
         W_Q, W_K, W_V, W_O = (exact(W[h]) for W in (model.W_Q, model.W_K, model.W_V, model.W_O))
         keys = product_of(E, W_K)
         queries = product_of([E[last] for last in (EQUALS, FOUR, FIVE)], W_Q)
-        scores.append(
-            {last: [dot(q, k) for k in keys] for last, q in zip((EQUALS, FOUR, FIVE), queries, strict=True)}
-        )
+        scores.append({last: [dot(q, k) for k in keys] for last, q in zip((EQUALS, FOUR, FIVE), queries, strict=True)})
         values.append(as_sums(product_of(product_of(product_of(E, W_V), W_O), W_out)))
     residual = product_of(E, W_out)
     constant = {
-        last: [
-            ExpSum({0: b + (r if model.has_skip else 0)}) for r, b in zip(residual[last], b_out, strict=True)
-        ]
+        last: [ExpSum({0: b + (r if model.has_skip else 0)}) for r, b in zip(residual[last], b_out, strict=True)]
         for last in (EQUALS, FOUR, FIVE)
     }
     return ExactModel(len(b_out), tuple(scores), tuple(values), constant, ExpSum({0: 1}))
@@ -328,9 +324,7 @@ def logit_differences(model: ExactModel, n: Triple, last: int, expected: int, bi
             ]
             D = sum(weights, arb(0))
             for j in range(model.classes):
-                values = (
-                    (model.values[h][t][expected] - model.values[h][t][j]).ball(bits) for t in kinds(last)
-                )
+                values = ((model.values[h][t][expected] - model.values[h][t][j]).ball(bits) for t in kinds(last))
                 out[j] += sum((w * v for w, v in zip(weights, values, strict=True)), arb(0)) / D
         return out
 
@@ -346,8 +340,7 @@ def is_tie(model: ExactModel, n: Triple, last: int, expected: int, rival: int) -
     denominator = ExpSum({0: 1})
     for h in range(model.heads):
         weights = [
-            ExpSum({model.scores[h][last][t]: k})
-            for t, k in zip(kinds(last), multiplicities(n, last), strict=True)
+            ExpSum({model.scores[h][last][t]: k}) for t, k in zip(kinds(last), multiplicities(n, last), strict=True)
         ]
         D = total(weights)
         N = total(

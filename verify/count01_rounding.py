@@ -163,9 +163,7 @@ class QueryErrors:
         V = np.abs(self.V).max(axis=1) + self.V_radius.max(axis=1)
         attended = np.einsum("he,hed->d", V, self.W_O)
         stream = self.E_last + attended
-        largest = max(
-            float(V.max()), float(stream.max()), float((stream @ self.W_out + self.b_out).max()) * 2
-        )
+        largest = max(float(V.max()), float(stream.max()), float((stream @ self.W_out + self.b_out).max()) * 2)
         if not largest < half:
             self.is_finite = False
 
@@ -251,9 +249,7 @@ class QueryErrors:
         fmt = self.fmt
         heads, d_h, d = self.W_O.shape
         flat, W_O = mixed.reshape(-1, heads * d_h), self.W_O.reshape(heads * d_h, d)
-        attended = product(flat, W_O) + sum_error(
-            product(size.reshape(flat.shape), W_O), None, W_O, False, fmt
-        )
+        attended = product(flat, W_O) + sum_error(product(size.reshape(flat.shape), W_O), None, W_O, False, fmt)
         stream, stream_size = attended, product(size.reshape(flat.shape), W_O) + attended
         if self.model.has_skip:
             stream_size = stream_size + self.E_last
@@ -292,9 +288,7 @@ def columns(W: Matrix) -> list[list[Fraction]]:
     return [list(column) for column in zip(*W, strict=True)]
 
 
-def exponential_error(
-    distance: Fraction, radius: Fraction, offset: Fraction, fmt: Format
-) -> tuple[float, float]:
+def exponential_error(distance: Fraction, radius: Fraction, offset: Fraction, fmt: Format) -> tuple[float, float]:
     """Relative error of the computed exp(distance), and absolute error times exp(offset)."""
     with ctx.workprec(96):
         grow = _ball(radius).exp()

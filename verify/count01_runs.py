@@ -153,9 +153,7 @@ def chunks(items: list[Any], length: int) -> Iterator[list[Any]]:
         yield items[start : start + size]
 
 
-def failed(
-    model: Count01Transformer, tokens: list[int], expected: int, logits: list[float]
-) -> dict[str, Any]:
+def failed(model: Count01Transformer, tokens: list[int], expected: int, logits: list[float]) -> dict[str, Any]:
     """A failed run as a counterexample."""
     n = (tokens.count(1), tokens.count(2), tokens.count(3))
     return {

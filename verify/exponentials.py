@@ -71,9 +71,7 @@ class ExpSum:
                 return 1
             if ball < 0:
                 return -1
-        raise Undecided(
-            f"the sign of a sum of {len(self.terms)} exponentials needs more than {LAST_BITS} bits"
-        )
+        raise Undecided(f"the sign of a sum of {len(self.terms)} exponentials needs more than {LAST_BITS} bits")
 
 
 def ladder() -> Iterable[int]:

@@ -72,13 +72,9 @@ def check(args: argparse.Namespace) -> None:
     if args.weights and (made or args.construction != "documents"):
         raise BadInput("--weights: the file holds the numbers; drop --N, --construction, --as-printed, --eps")
     if args.construction == "uniform" and made:
-        raise BadInput(
-            f"{made[0].replace('_', '-')}: the uniform construction has no such parameter; drop it"
-        )
+        raise BadInput(f"{made[0].replace('_', '-')}: the uniform construction has no such parameter; drop it")
     if args.as_printed and args.no_skip:
-        raise BadInput(
-            "--as-printed: the documents print no table without the skip connection; drop --no-skip"
-        )
+        raise BadInput("--as-printed: the documents print no table without the skip connection; drop --no-skip")
     if args.precision != "real" and args.dtype not in (None, args.precision):
         raise BadInput(f"--dtype {args.dtype}: differs from --precision {args.precision}; give only one")
     if args.strings is not None and args.method != "exhaustive":
@@ -124,9 +120,7 @@ def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.
     if not args.weights and args.construction == "documents":
         parameters |= {"N": 10 if args.N is None else args.N, "eps": args.eps, "as_printed": args.as_printed}
     if args.method == "exhaustive":
-        return exhaustive(
-            model, args.labels, region, strings=args.strings, claim=claim, parameters=parameters
-        )
+        return exhaustive(model, args.labels, region, strings=args.strings, claim=claim, parameters=parameters)
     fmt = None if args.precision == "real" else format_of(model.dtype)
     certificate = certify(model, args.labels, region, fmt=fmt, claim=claim, parameters=parameters)
     if fmt is None and parameters.get("N") and not args.as_printed and not args.eps:
@@ -162,9 +156,7 @@ def show(certificate: Certificate, model: Count01Transformer, args: argparse.Nam
     rows.add_column()
     rule = "4 iff n1 > n0" if args.labels == "majority-ones" else "4 iff n0 >= n1"
     rows.add_row("task", f"after = : {rule}, else 5; after 4, 5: EOS")
-    rows.add_row(
-        "ties", f"n0 = n1, and n0 = n1 = 0, are answered {'5' if args.labels == 'majority-ones' else '4'}"
-    )
+    rows.add_row("ties", f"n0 = n1, and n0 = n1 = 0, are answered {'5' if args.labels == 'majority-ones' else '4'}")
     rows.add_row("model", f"{data['parameters']['construction']}, {model.extra_repr()}")
     if data["claim"]:
         rows.add_row("claim", data["claim"])
@@ -216,11 +208,9 @@ def describe(failure: dict[str, Any]) -> str:
     """A failing input in words."""
     where = f"(n0, n1, n2) = ({failure['n0']}, {failure['n1']}, {failure['n2']}) after {failure['last']}"
     seen = "" if failure["fails"] else "; torch rounds the difference away"
-    return (
-        f"{where}: {failure['predicted']}, not {failure['expected']} [{failure['replayed']}{seen}]".replace(
-            "[", "("
-        ).replace("]", ")")
-    )
+    return f"{where}: {failure['predicted']}, not {failure['expected']} [{failure['replayed']}{seen}]".replace(
+        "[", "("
+    ).replace("]", ")")
 
 
 def say(model: Count01Transformer, args: argparse.Namespace) -> int:

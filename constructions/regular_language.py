@@ -1,0 +1,255 @@
+"""Regular languages as circuits: an automaton unrolled over the positions of strings of one length."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from automata.base.exceptions import AutomatonException, RegexException
+from automata.fa.dfa import DFA
+from automata.fa.nfa import NFA
+
+from constructions.circuit import MAX_NODES, Circuit, from_signals
+from constructions.errors import BadInput
+
+DEAD = -1
+
+
+@dataclass(frozen=True)
+class Automaton:
+    """A deterministic automaton: states 0 (the start), 1, ...; step[state][symbol] is a state or DEAD.
+
+    >>> parity().accepts("1011")
+    True
+    """
+
+    name: str
+    alphabet: tuple[str, ...]
+    step: tuple[tuple[int, ...], ...]
+    accepting: frozenset[int]
+
+    def run(self, string: str) -> int:
+        """The state after the string, DEAD once there is no transition."""
+        state = 0
+        for symbol in string:
+            state = DEAD if state == DEAD else self.step[state][self.alphabet.index(symbol)]
+        return state
+
+    def accepts(self, string: str) -> bool:
+        return self.run(string) in self.accepting
+
+
+def from_regex(regex: str, alphabet: str = "01") -> Automaton:
+    """The minimal automaton of a regular expression, by automata-lib.
+
+    Its syntax: | union, * + ? {m,n} repetition, [01] and . classes, & intersection, ^ shuffle, () the empty
+    string; what a class names outside the alphabet matches nothing. The alphabet is always passed on: by
+    itself the library takes the 2 of x{2} for a symbol.
+    Raises: BadInput for a malformed expression, a symbol outside the alphabet, or an odd alphabet.
+
+    >>> from_regex("0*1(0|10*1)*").accepts("0111")
+    True
+    """
+    check_alphabet(tuple(alphabet))
+    try:
+        nfa = NFA.from_regex(regex, input_symbols=set(alphabet))
+        dfa = DFA.from_nfa(nfa)
+    except (RegexException, AutomatonException) as error:
+        raise BadInput(f"regular expression {regex!r} over {alphabet!r}: {error}") from None
+    return _canonical(f"/{regex}/", tuple(alphabet), dfa)
+
+
+def from_dfa_file(path: str | Path) -> Automaton:
+    """The automaton of a JSON file with `alphabet`, `start`, `accept` and `transitions`.
+
+    transitions maps each state to {symbol: state}; what is missing leads nowhere.
+    Raises: BadInput when the file is not such an automaton.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError):
+        raise BadInput(f"{path}: is not JSON text") from None
+    rule = "must be JSON with alphabet, start, accept and transitions, as in docs/circuit.md"
+    try:
+        transitions = {str(q): dict(row) for q, row in data["transitions"].items()}
+        alphabet = tuple(data["alphabet"])
+        check_alphabet(alphabet)
+        states = {
+            *transitions,
+            *(str(q) for row in transitions.values() for q in row.values()),
+            str(data["start"]),
+        }
+        dfa = DFA(
+            states=states,
+            input_symbols=set(alphabet),
+            transitions={q: {a: str(r) for a, r in transitions.get(q, {}).items()} for q in states},
+            initial_state=str(data["start"]),
+            final_states={str(q) for q in data["accept"]},
+            allow_partial=True,
+        )
+    except (KeyError, TypeError, AttributeError, ValueError, AutomatonException) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{path}: {rule} ({type(error).__name__}: {error})") from None
+    return _canonical(Path(path).name, alphabet, dfa.minify())
+
+
+def check_alphabet(alphabet: tuple[str, ...]) -> None:
+    if not alphabet or any(not isinstance(a, str) or len(a) != 1 for a in alphabet):
+        raise BadInput(f"alphabet {''.join(map(str, alphabet))!r}: must be one or more single characters")
+    if len(set(alphabet)) < len(alphabet):
+        raise BadInput(f"alphabet {''.join(alphabet)!r}: names a symbol twice")
+
+
+def _canonical(name: str, alphabet: tuple[str, ...], dfa: DFA) -> Automaton:
+    """States numbered in the order of discovery, so that the same language gives the same weights."""
+    number = {dfa.initial_state: 0}
+    queue, step = deque([dfa.initial_state]), []
+    while queue:
+        row = dfa.transitions[queue.popleft()]
+        for symbol in alphabet:
+            if symbol in row and row[symbol] not in number:
+                number[row[symbol]] = len(number)
+                queue.append(row[symbol])
+        step.append(tuple(number[row[symbol]] if symbol in row else DEAD for symbol in alphabet))
+    accepting = frozenset(number[state] for state in dfa.final_states if state in number)
+    return Automaton(name, alphabet, tuple(step), accepting)
+
+
+def parity() -> Automaton:
+    """Strings over 0 and 1 with an odd number of ones."""
+    return Automaton("PARITY", ("0", "1"), ((0, 1), (1, 0)), frozenset({1}))
+
+
+def majority(n: int) -> Automaton:
+    """Strings of length n over 0 and 1 with more ones than zeros: a counter up to n // 2 + 1.
+
+    MAJORITY is not regular; its strings of one length are, and this automaton is right for those.
+
+    >>> majority(4).accepts("1011"), majority(4).accepts("1010")
+    (True, False)
+    """
+    most = n // 2 + 1
+    step = tuple((count, min(count + 1, most)) for count in range(most + 1))
+    return Automaton(f"MAJORITY of {n}", ("0", "1"), step, frozenset({most}))
+
+
+@dataclass(frozen=True)
+class Unrolling:
+    """The circuit of an automaton on strings of length n, and its node for each (position, state) kept.
+
+    `slices[t]` maps states after t symbols to nodes. It claims nothing: verify.language checks it.
+    """
+
+    automaton: Automaton
+    n: int
+    circuit: Circuit
+    slices: tuple[dict[int, int], ...]
+
+    @property
+    def bits_per_symbol(self) -> int:
+        return bits_per_symbol(self.automaton)
+
+    def encode(self, string: str) -> list[int]:
+        """The circuit's input of a string: each symbol's index in the alphabet, lowest bit first.
+
+        Raises: BadInput for another length or an unknown symbol.
+        """
+        alphabet = self.automaton.alphabet
+        if len(string) != self.n or set(string) - set(alphabet):
+            raise BadInput(f"string {string[:40]!r}: must be {self.n} symbols of {''.join(alphabet)!r}")
+        return [alphabet.index(a) >> j & 1 for a in string for j in range(self.bits_per_symbol)]
+
+    def decode(self, bits: str) -> str | None:
+        """The string of an input, None when some bits are no symbol's."""
+        size, alphabet = self.bits_per_symbol, self.automaton.alphabet
+        indices = [int(bits[t * size : (t + 1) * size][::-1], 2) for t in range(self.n)]
+        return None if any(j >= len(alphabet) for j in indices) else "".join(alphabet[j] for j in indices)
+
+
+def bits_per_symbol(automaton: Automaton) -> int:
+    return max(1, (len(automaton.alphabet) - 1).bit_length())
+
+
+def unroll(automaton: Automaton, n: int) -> Unrolling:
+    """The circuit that says whether a string of n symbols is accepted: a node per position and useful state.
+
+    Claim: E, Cor. 3.5. A state is useful after t symbols when some string leads there and some string on
+    to acceptance. Size: at most n times the transitions of the automaton, each one AND, joined by ORs.
+    Raises: BadInput for a negative length or a circuit that is too large.
+
+    >>> unroll(parity(), 3).circuit.outputs_of([1, 1, 1])
+    (1,)
+    """
+    if n < 0:
+        raise BadInput(f"length {n}: must be at least 0")
+    if n * len(automaton.step) * len(automaton.alphabet) > MAX_NODES:
+        raise BadInput(f"length {n}: {len(automaton.step)} states make more than the {MAX_NODES} nodes that fit")
+    useful = _useful_states(automaton, n)
+    inputs = [name for t in range(1, n + 1) for name in _bit_names(automaton, t)]
+    definitions: dict[str, tuple[str, list[str]]] = {}
+    for t in range(1, n + 1):
+        definitions |= _symbols(automaton, t)
+        definitions |= _transitions(automaton, t, useful)
+    last = [_state(n, state) for state in sorted(useful[n] & automaton.accepting)]
+    if n == 0:
+        definitions["accept"] = ("one" if useful[0] else "zero", [])
+    else:
+        definitions["accept"] = ("or", last) if last else ("zero", [])
+    circuit = from_signals(f"{automaton.name}, length {n}", inputs, definitions, ["accept"])
+    node_of = {gate.name: node for node, gate in enumerate(circuit.gates, start=len(inputs))}
+    slices = tuple({q: node_of[_state(t, q)] for q in sorted(useful[t])} for t in range(1, n + 1))
+    return Unrolling(automaton, n, circuit, ({}, *slices))
+
+
+def _useful_states(automaton: Automaton, n: int) -> list[set[int]]:
+    reached = [{0}]
+    for _ in range(n):
+        reached.append({q for p in reached[-1] for q in automaton.step[p]} - {DEAD})
+    wanted = [set(automaton.accepting)]
+    for _ in range(n):
+        wanted.append({p for p, row in enumerate(automaton.step) if wanted[-1] & set(row)})
+    return [r & w for r, w in zip(reached, reversed(wanted), strict=True)]
+
+
+def _bit_names(automaton: Automaton, t: int) -> list[str]:
+    count = bits_per_symbol(automaton)
+    return [f"x{t}"] if count == 1 else [f"x{t}.{j}" for j in range(count)]
+
+
+def _state(t: int, state: int) -> str:
+    return f"q{state}@{t}"
+
+
+def _symbols(automaton: Automaton, t: int) -> dict[str, tuple[str, list[str]]]:
+    """x_t=a for every symbol a: the AND of its bits."""
+    definitions: dict[str, tuple[str, list[str]]] = {}
+    bits = _bit_names(automaton, t)
+    for index, symbol in enumerate(automaton.alphabet):
+        literals = []
+        for j, bit in enumerate(bits):
+            if not index >> j & 1:
+                definitions[f"~{bit}"] = ("not", [bit])
+            literals.append(bit if index >> j & 1 else f"~{bit}")
+        definitions[f"x{t}={symbol}"] = ("and", literals)
+    return definitions
+
+
+def _transitions(automaton: Automaton, t: int, useful: list[set[int]]) -> dict[str, tuple[str, list[str]]]:
+    """q@t is the OR, over the transitions into q, of the state before AND the symbol."""
+    definitions: dict[str, tuple[str, list[str]]] = {}
+    into: dict[int, list[str]] = {q: [] for q in sorted(useful[t])}
+    for p in sorted(useful[t - 1]):
+        for index, q in enumerate(automaton.step[p]):
+            if q in into:
+                symbol = f"x{t}={automaton.alphabet[index]}"
+                edge = f"{_state(t, q)}<{p}{automaton.alphabet[index]}"
+                definitions[edge] = ("and", [symbol] if t == 1 else [_state(t - 1, p), symbol])
+                into[q].append(edge)
+    for q, edges in into.items():
+        definitions[_state(t, q)] = ("or", edges)
+    return definitions

@@ -1,0 +1,188 @@
+"""What `verify circuit` and `verify language` share: arguments, progress, output, and saving."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from constructions.circuit import Decomposition
+    from constructions.circuit_simulation import CircuitTransformer
+    from verify.certificate import Certificate
+    from verify.circuit import Progress
+
+DEFAULT_RUNS = 64
+QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
+PATIENCE = 2.0  # seconds before a progress bar appears
+
+
+def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bits", type=int, metavar="S", help="bits before and after the point (default: the fewest)")
+    parser.add_argument("--method", default="certified", help="certified (default), exhaustive, sampled")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        metavar="R",
+        help="inputs run forward beside the proof; 0 for none (default: 64 if quick)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default 0)")
+    parser.add_argument("--run", dest="input", metavar="INPUT", help="print the chain of thought on this input")
+    parser.add_argument("--save", metavar="NAME", help="write NAME.safetensors and NAME.json")
+    parser.add_argument("--weights", metavar="FILE", help="judge these weights instead of building them")
+    parser.add_argument("--printed", action="store_true", help="build the proof as printed (NOT: b = 0)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """A progress bar on stderr for what takes longer than two seconds."""
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+    bar = Bar(console=Console(stderr=True), transient=True)
+    start, tasks = time.monotonic(), dict[str, TaskID]()
+
+    def update(what: str, done: int, total: int) -> None:
+        if time.monotonic() - start > PATIENCE:
+            bar.start()
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+    try:
+        yield update
+    finally:
+        if tasks:
+            bar.stop()
+
+
+def judge(args: argparse.Namespace, decomposition: Decomposition) -> tuple[CircuitTransformer, Certificate]:
+    """Builds or loads the weights and decides them."""
+    from constructions.circuit_simulation import build
+    from constructions.circuit_weights import load_weights
+    from constructions.errors import BadInput
+    from verify.circuit import certify, smallest_bits
+
+    if args.runs is not None and args.runs < 0:
+        raise BadInput(f"--runs {args.runs}: must be 0 or more")
+    if args.printed and (args.bits is None or args.weights):
+        raise BadInput("--printed: needs --bits S and no --weights, as it fails at every S")
+    runs = args.runs
+    if runs is None:
+        runs = DEFAULT_RUNS if decomposition.circuit.nodes <= QUICK_POSITIONS else 0
+    with progress_bar() as progress:
+        if args.weights is None and args.bits is None and args.method == "certified":
+            return smallest_bits(decomposition, runs=runs, seed=args.seed, progress=progress)
+        if args.weights is not None:
+            model = load_weights(args.weights)
+        else:
+            s = 2 if args.bits is None else args.bits
+            model = build(decomposition.circuit, s=s, as_printed=args.printed)
+        options = {"s": args.bits, "method": args.method, "runs": runs, "seed": args.seed}
+        return model, certify(model, decomposition, **options, progress=progress)
+
+
+def chain_of_thought(
+    model: CircuitTransformer, decomposition: Decomposition, s: int, bits: list[int]
+) -> tuple[list[dict[str, Any]], dict[str, int | None]]:
+    """Every step of one run as a row, and the outputs by name."""
+    import numpy as np
+
+    from constructions.circuit_machine import ConstantBitMachine
+
+    circuit = decomposition.circuit
+    tokens = [int(t) for t in ConstantBitMachine(model, s).generate(np.array([bits]))[0]]
+    value = {node: None if token < 0 else token for node, token in enumerate(tokens)}
+    steps = [
+        {
+            "step": j + 1,
+            "gate": gate.name,
+            "kind": gate.kind,
+            "reads": [circuit.name_of(node) for node in gate.fan_in],
+            "token": value[len(circuit.inputs) + j],
+        }
+        for j, gate in enumerate(circuit.gates)
+    ]
+    return steps, {name: value[node] for name, node in circuit.outputs}
+
+
+def print_chain(steps: list[dict[str, Any]], outputs: dict[str, int | None]) -> None:
+    for step in steps:
+        definition = f"{step['gate']} = {step['kind'].upper()} {' '.join(step['reads'])}"
+        print(f"{step['step']:>6}  {step['token']}  {definition}")
+    print("outputs " + " ".join(f"{name}={value}" for name, value in outputs.items()))
+
+
+def finish(
+    args: argparse.Namespace,
+    model: CircuitTransformer,
+    decomposition: Decomposition,
+    certificate: Certificate,
+    bits: list[int] | None,
+) -> int:
+    """Saves, prints, and returns the exit code."""
+    steps: list[dict[str, Any]] = []
+    outputs: dict[str, int | None] = {}
+    result = certificate.to_dict()
+    if bits is not None:
+        steps, outputs = chain_of_thought(model, decomposition, certificate.parameters["s"], bits)
+        result |= {"chain": steps, "outputs": outputs}
+    if args.save:
+        _save(args.save, model, certificate)
+    if args.json:
+        print(json.dumps(result, allow_nan=False))
+    else:
+        if bits is not None:
+            print_chain(steps, outputs)
+        _print_certificate(certificate)
+        if args.save:
+            print(f"saved  {args.save}.safetensors, {args.save}.json", file=sys.stderr)
+    return certificate.verdict.exit_code
+
+
+def _save(name: str, model: CircuitTransformer, certificate: Certificate) -> None:
+    from constructions.circuit_weights import save_weights, write_whole
+
+    save_weights(model, f"{name}.safetensors")
+    write_whole(f"{name}.json", (certificate.to_json() + "\n").encode())
+
+
+def _print_certificate(certificate: Certificate) -> None:
+    """Fits 60 columns, except for names and inputs that are longer."""
+    p, extra = certificate.parameters, certificate.extra
+    covered = certificate.inputs_covered
+    count = str(covered) if covered < 10**9 else f"2^{covered.bit_length() - 1}"
+    if covered >= 10**9 and covered & (covered - 1):
+        count = f"about 2^{covered.bit_length() - 1}"
+    rows = [
+        (certificate.verdict.value, f"{p['circuit']} ({certificate.claim}, {certificate.method})"),
+        ("inputs", f"{count}, reading {certificate.reading}"),
+        ("circuit", f"{extra['statistics']['gates']} gates; {p['n']} inputs, {p['T']} steps"),
+        ("model", f"width {p['d']} = 3k+6 (k={p['k']}), s={p['s']} bits"),
+    ]
+    if certificate.counterexample:
+        c = certificate.counterexample
+        rows.append(("gate", f"{c['gate']} ({c['kind'].upper()}, step {c['step']})"))
+        rows.append(("input", c["input"]))
+        rows.append(("token", f"{c['computed']}, should be {c['expected']}"))
+        rows += [("why", c["why"])] if c["why"] else []
+    if certificate.reason:
+        rows.append(("reason", certificate.reason))
+    if extra.get("smallest_bits"):
+        s = extra["smallest_bits"]
+        rows.append(("fewest", f"s={s}" + (f"; s < {s} refuted" if s > 1 else "; s=0 has no token 1")))
+    runs = extra["forward_runs"]
+    if runs["inputs"]:
+        rows.append(("runs", f"{runs['inputs']} inputs{' (all)' if runs['all'] else ''}, no wrong token"))
+    if extra.get("harmless_differences"):
+        rows.append(("harmless", f"{extra['harmless_differences']} steps, for bits no input brings"))
+    rows += [("language", extra["language"])] if "language" in extra else []
+    rows.append(("time", f"{certificate.seconds:.2f} s"))
+    for name, text in rows:
+        print(f"{name:<9}{text}")
