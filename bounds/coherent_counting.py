@@ -1,4 +1,4 @@
-"""Fewer dimensions than tokens: the coherence that counting tolerates, and the sizes that follow, printed and corrected."""
+"""Fewer dimensions than tokens: the coherence that counting tolerates, and the sizes that follow."""
 
 from __future__ import annotations
 

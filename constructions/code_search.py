@@ -13,6 +13,7 @@ maximised, together with the condition that the neurons of all other tokens stay
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -86,14 +87,14 @@ def search(
     E = torch.nn.functional.normalize(torch.randn(restarts, T, d, generator=g, dtype=torch.float64), dim=-1)
     X = 2.0 * torch.eye(d, dtype=torch.float64).repeat(restarts, 1, 1)
     W_1 = E.transpose(1, 2).clone()
-    parameters = [tensor.requires_grad_() for tensor in (E, X, W_1)]
+    parameters = (E.requires_grad_(), X.requires_grad_(), W_1.requires_grad_())
     optimizer = torch.optim.Adam(parameters, lr=0.02)
     best_gap, best = torch.full((restarts,), -torch.inf, dtype=torch.float64), [p.detach().clone() for p in parameters]
     for step in range(steps):
         share = step / steps
         sharpness = 10.0 * 200.0**share
         optimizer.param_groups[0]["lr"] = 0.02 * (1 - share) + 2e-4
-        loss, gap = _loss(model, *parameters, L, sharpness)
+        loss, gap = _loss(model, E, X, W_1, L, sharpness)
         better = gap > best_gap
         if better.any():
             best_gap = torch.where(better, gap, best_gap)
@@ -110,11 +111,17 @@ def search(
 
 def _loss(model: str, E: Tensor, X: Tensor, W_1: Tensor, L: int, sharpness: float) -> tuple[Tensor, Tensor]:
     """The smooth loss of each restart, and its true gap (minus infinity while a wrong neuron can be on)."""
-    readings = log_readings(model, E, X, W_1, L)
+    # without softmax R is (L - k) D, so evenness of D is all, and the hardest pair of counts is 1 and 2
+    is_product = model != "dot+sftm"
+    readings = log_readings(model, E, X, W_1, L if not is_product else 2)
     readings = (readings - readings.mean((-3, -1), keepdim=True)).flatten(-2)  # each neuron has its own scale
     high = torch.logsumexp(sharpness * readings, -1) / sharpness
     low = -torch.logsumexp(-sharpness * readings, -1) / sharpness
-    if L > 2:
+    if is_product:
+        slack = math.log((L - 1) / (L - 2)) if L > 2 else 20.0
+        gaps = slack + low - high
+        true_gap = slack + (readings.amin(-1) - readings.amax(-1))[..., 0]
+    elif L > 2:
         gaps = low[..., :-1] - high[..., 1:]
         true_gap = (readings.amin(-1)[..., :-1] - readings.amax(-1)[..., 1:]).amin(-1)
     else:  # one reading to tell from zero: make it as even as possible

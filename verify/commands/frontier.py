@@ -1,0 +1,101 @@
+"""`verify frontier`: the smallest embedding size that is proved for a model, by search and proof."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from constructions.errors import BadInput
+from verify.commands.ranges import integers
+from verify.tables import FORMATS, render
+
+if TYPE_CHECKING:
+    from verify.frontier import Frontier
+
+HELP = "search for the smallest provable d of a model; every hit is proved"
+MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
+COLUMNS = ("model", "T", "L", "p", "d", "margin", "lower bound on d", "of what", "tried")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("task", choices=("histogram",), help="the task")
+    add("--model", choices=(*MODELS, "all"), default="all", help="one model, or all six (default)")
+    add("--T", type=integers, required=True, help="alphabet size: 32, 16,32 or 8:64:8")
+    add("--L", type=integers, required=True, help="sequence length: 10, 5,10 or 5:30:5")
+    add("--seed", type=int, default=0, help="of the search (default: 0)")
+    add("--steps", type=int, default=3000, help="steps of each search (default: 3000)")
+    add("--save", metavar="DIR", help="write weights and certificate of every hit")
+    add("--format", choices=FORMATS, default="rich", help="default: rich")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.steps < 1:
+        raise BadInput(f"steps={args.steps}: must be at least 1")
+    folder = _folder(args.save)
+    from verify.frontier import smallest_d
+
+    models = MODELS if args.model == "all" else (args.model,)
+    rows = []
+    for T in args.T:
+        for L in args.L:
+            for model in models:
+                frontier = smallest_d(model, T, L, seed=args.seed, steps=args.steps, report=_say)
+                if folder is not None:
+                    save(frontier, folder)
+                rows.append(as_row(frontier))
+    sys.stdout.write(render(COLUMNS, rows, args.format))
+    return 0
+
+
+def as_row(frontier: Frontier) -> list[Any]:
+    """One line of the table."""
+    tried = ", ".join(f"{d}: {outcome}" for d, outcome in sorted(frontier.tried.items()))
+    return [
+        frontier.model,
+        frontier.T,
+        frontier.L,
+        frontier.p,
+        frontier.d,
+        float(f"{frontier.certificate.margin:.4g}"),
+        frontier.lower_bound,
+        frontier.lower_bound_scope,
+        tried or None,
+    ]
+
+
+def save(frontier: Frontier, folder: Path) -> None:
+    """Writes NAME.safetensors and NAME.json, each beside its target first."""
+    from constructions import checkpoint
+
+    name = f"{frontier.model}_T{frontier.T}_L{frontier.L}_d{frontier.d}"
+    checkpoint.save(frontier.module, folder / f"{name}.safetensors", claim=None, construction="code")
+    beside = folder / f".{name}.json.{os.getpid()}.tmp"
+    beside.write_text(frontier.certificate.to_json() + "\n")
+    os.replace(beside, folder / f"{name}.json")
+
+
+def kept_table() -> list[dict[str, Any]]:
+    """The rows of the frontier table that this project keeps (docs/frontier.md shows them)."""
+    path = Path(__file__).parent.parent / "frontier.json"
+    rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    return rows
+
+
+def _folder(save: str | None) -> Path | None:
+    if save is None:
+        return None
+    folder = Path(save)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"save={save!r}: cannot make this folder ({error.strerror}). Name another.") from None
+    return folder
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
