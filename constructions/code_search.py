@@ -14,7 +14,8 @@ maximised, together with the condition that the neurons of all other tokens stay
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -83,6 +84,24 @@ def search(
     >>> search("dot", 6, 4, 3, steps=300).gap > 0
     True
     """
+    with one_thread():
+        return _search(model, T, L, d, seed, restarts, steps, progress)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """These tensors are too small to share out: a second thread only waits, on a busy machine for long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _search(
+    model: str, T: int, L: int, d: int, seed: int, restarts: int, steps: int, progress: Progress | None
+) -> Code:
     g = torch.Generator().manual_seed(seed)
     E = torch.nn.functional.normalize(torch.randn(restarts, T, d, generator=g, dtype=torch.float64), dim=-1)
     X = 2.0 * torch.eye(d, dtype=torch.float64).repeat(restarts, 1, 1)

@@ -22,7 +22,9 @@ def orthonormal_rows(T: int, d: int, basis: str = "standard", seed: int = 0) -> 
             [0., 1., 0.]], dtype=torch.float64)
     """
     if d < T:
-        raise BadInput(f"d={d}: this construction needs d >= T (orthonormal tokens), got T={T}. Use --d {T} or more.")
+        raise BadInput(
+            f"d={d}: this construction needs d >= T (orthonormal tokens), got T={T}. Use --d {T} or more, or --p {T}, which allows d < T."
+        )
     if basis == "standard":
         return torch.eye(T, d, dtype=torch.float64)
     if basis == "random":

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from constructions.code_search import one_thread
 from constructions.errors import BadInput
 
 
@@ -87,6 +88,11 @@ def spread_out(T: int, m: int, *, seed: int = 0, steps: int = 2000) -> Tensor:
         raise BadInput(f"m={m}: the unit sphere of R^1 has two points, got T={T}. Use one dimension more.")
     if m == 2 or T == 2:
         return torch.nn.functional.pad(circle(T), (0, m - 2))
+    with one_thread():
+        return _spread_out(T, m, seed, steps)
+
+
+def _spread_out(T: int, m: int, seed: int, steps: int) -> Tensor:
     g = torch.Generator().manual_seed(seed)
     v = torch.randn(4, T, m, generator=g, dtype=torch.float64).requires_grad_()
     optimizer = torch.optim.Adam([v], lr=0.05)

@@ -11,7 +11,17 @@ from verify.tables import FORMATS, render
 
 HELP = "print every model's bound on d: as printed, as corrected, and the smallest d proved here"
 
-COLUMNS = ("model", "claim", "T", "L", "coherence below", "d printed", "d corrected", "least coherence at that d", "d proved")
+COLUMNS = (
+    "model",
+    "claim",
+    "T",
+    "L",
+    "coherence below",
+    "d printed",
+    "d corrected",
+    "least coherence at that d",
+    "d proved",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
             if value < (2 if name == "T" else 3):
                 raise BadInput(f"{name}={value}: the propositions ask for T >= 2 and L >= 3. Use larger ones.")
     if args.formulas:
-        sys.stdout.write(render(("model", "claim", "coherence below", "d printed", "d corrected"), formulas(), args.format))
+        sys.stdout.write(
+            render(("model", "claim", "coherence below", "d printed", "d corrected"), formulas(), args.format)
+        )
         return 0
     sys.stdout.write(render(COLUMNS, [row for T in args.T for L in args.L for row in rows(T, L)], args.format))
     return 0
@@ -36,8 +48,9 @@ def run(args: argparse.Namespace) -> int:
 
 def rows(T: int, L: int) -> list[list[object]]:
     """One row per proposition, evaluated at (T, L)."""
-    from bounds import coherent_counting
     from bounds.coherence import best_known_lower_bound
+
+    from bounds import coherent_counting
 
     out: list[list[object]] = []
     for build in coherent_counting.BOUNDS:
@@ -46,7 +59,17 @@ def rows(T: int, L: int) -> list[list[object]]:
         printed, corrected = (int(bound.at(e, T=T, L=L)) for e in (bound.printed, bound.corrected))
         least = best_known_lower_bound(T, corrected) if corrected < T else 0
         out.append(
-            [bound.models, bound.claim, T, L, str(threshold), printed, corrected, f"{float(least):.4g}", proved_d(build.__name__, T, L)]
+            [
+                bound.models,
+                bound.claim,
+                T,
+                L,
+                str(threshold),
+                printed,
+                corrected,
+                f"{float(least):.4g}",
+                proved_d(build.__name__, T, L),
+            ]
         )
     return out
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from constructions.errors import BadInput, NotKnown
+from constructions.errors import BadInput, NotKnown, ProvedImpossible
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
@@ -29,6 +29,17 @@ CONSTRUCTIONS = {
     ("bos", "inventory"): ("inventory_counting.bos", "W-1"),
     ("bos+sftm", "relation"): ("relation_counting.bos_sftm", "A-4.1"),
     ("bos+sftm", "inventory"): ("inventory_counting.bos_sftm", "W-1"),
+    # fewer dimensions than tokens
+    ("lin", "code"): ("fewer_dimensions.code", "W-2"),
+    ("lin+sftm", "code"): ("fewer_dimensions.code", "W-2"),
+    ("dot", "code"): ("fewer_dimensions.code", "W-2"),
+    ("dot", "simplex"): ("fewer_dimensions.simplex", "W-4"),
+    ("dot+sftm", "code"): ("fewer_dimensions.code", "W-2"),
+    ("bos", "code"): ("fewer_dimensions.code", "W-2"),
+    ("bos", "simplex"): ("fewer_dimensions.simplex", "W-4"),
+    ("bos+sftm", "sphere"): ("fewer_dimensions.sphere", "W-3"),
+    ("bos+sftm", "binary"): ("fewer_dimensions.binary", "A-4.5"),
+    ("bos+sftm", "quarter-circle"): ("fewer_dimensions.quarter_circle", "A-rem"),
 }
 
 
@@ -42,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--construction",
         choices=sorted({construction for _, construction in CONSTRUCTIONS}),
-        help="how it counts (default: relation where the model can and p < T, else inventory)",
+        help="how it counts (default: relation where the model can and p < T, else inventory; for d < T code, "
+        "simplex or sphere)",
     )
     add("--basis", choices=("standard", "random"), default="standard", help="orthonormal token directions")
     add("--dtype", choices=DTYPES, help="the dtype that stores the weights (default: float32)")
@@ -62,9 +74,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
-    module, claim = _load(args) if args.weights else _build(args)
     from verify.render import print_certificate, progress_bar
 
+    try:
+        with progress_bar("searching a code", quiet=args.json) as progress:
+            module, claim = _load(args) if args.weights else _build(args, progress)
+    except NotKnown as error:
+        return _print_unknown(args, str(error))
     with progress_bar("deciding", quiet=args.json) as progress:
         certificate = _decide(args, module, claim, progress)
     if args.save:
@@ -99,16 +115,41 @@ def _load(args: argparse.Namespace) -> tuple[HistogramTransformer, None]:
     return load(args.weights, model=args.model, L=args.L), None
 
 
-def _build(args: argparse.Namespace) -> tuple[HistogramTransformer, str]:
+def _print_unknown(args: argparse.Namespace, reason: str) -> int:
+    """No construction is known for these sizes, which is neither bad input nor impossible."""
+    from verify.certificate import READING_REAL, Certificate, Verdict
+
+    parameters = {name: getattr(args, name) for name in ("model", "T", "L", "d", "p", "dtype")}
+    certificate = Certificate(
+        Verdict.UNKNOWN, None, "histogram", parameters, READING_REAL, args.method, inputs_covered=0, reason=reason
+    )
+    print(certificate.to_json() if args.json else f"UNKNOWN: {reason}")
+    return certificate.verdict.exit_code
+
+
+def _refuse_impossible(args: argparse.Namespace) -> None:
+    """One neuron cannot count without BOS where the mixing weights do not grow with the sequence (W-5)."""
+    one_neuron = args.p == 1 or args.construction == "relation"
+    if args.model in ("lin", "lin+sftm", "dot+sftm") and one_neuron and args.L >= 2:
+        raise ProvedImpossible(
+            f"model={args.model}, p=1: proved impossible for every d, T >= 2 and L >= 2 (W-5): one more of the own "
+            "token moves the neuron towards that token, up for one token and down for another. "
+            f"Use --p {args.T}, or --model bos."
+        )
+
+
+def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTransformer, str]:
     from importlib import import_module
 
     from constructions.histogram import DTYPES as TORCH_DTYPES
     from constructions.histogram import check_sizes
 
     check_sizes(args.model, T=args.T, L=args.L, d=1 if args.d is None else args.d, p=1 if args.p is None else args.p)
+    _refuse_impossible(args)
     construction = args.construction or _default_construction(args)
     if (args.model, construction) not in CONSTRUCTIONS:
-        raise NotKnown(_why_not(args.model, construction))
+        known = ", ".join(c for m, c in CONSTRUCTIONS if m == args.model)
+        raise BadInput(f"construction={construction}: there is none for {args.model}. Use --construction {known}.")
     builder, claim = CONSTRUCTIONS[args.model, construction]
     module_name, function = builder.split(".")
     build = getattr(import_module(f"constructions.{module_name}"), function)
@@ -123,22 +164,26 @@ def _build(args: argparse.Namespace) -> tuple[HistogramTransformer, str]:
             basis=args.basis,
             seed=args.seed,
             as_printed=args.as_printed,
+            **(_for_codes(args, construction, progress) if module_name == "fewer_dimensions" else {}),
         ),
         claim,
     )
 
 
+def _for_codes(args: argparse.Namespace, construction: str, progress: Progress) -> dict[str, object]:
+    return {"model": args.model} | ({"progress": progress} if construction == "code" else {})
+
+
 def _default_construction(args: argparse.Namespace) -> str:
     known = [construction for model, construction in CONSTRUCTIONS if model == args.model]
-    return "inventory" if "inventory" in known and args.p is not None and args.p >= args.T else known[0]
-
-
-def _why_not(model: str, construction: str) -> str:
-    known = ", ".join(c for m, c in CONSTRUCTIONS if m == model)
-    reason = "no such construction is known"
-    if (model, construction) == ("dot+sftm", "relation"):
-        reason = "softmax weights sum to one, so a direction common to all tokens carries no count (A-neg)"
-    return f"construction={construction}: {reason} for {model}. Use --construction {known}."
+    has_neuron_per_token = args.p is not None and args.p >= args.T
+    if args.d is not None and args.d < args.T:
+        if args.model == "bos+sftm":
+            return "sphere"
+        if known[0] == "inventory" or has_neuron_per_token:
+            return "code"
+        return "simplex" if args.d == args.T - 1 else known[0]
+    return "inventory" if "inventory" in known and has_neuron_per_token else known[0]
 
 
 def _decide(

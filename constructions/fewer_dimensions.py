@@ -1,0 +1,115 @@
+"""Histogram models with fewer dimensions than tokens, by the sizes the command line asks for."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from constructions import code_library, token_codes
+from constructions.code_search import Progress
+from constructions.coded_inventory import CARRIER, on_code
+from constructions.coded_relation import signed_simplex, softmax_code, tagged_softmax_code
+from constructions.errors import BadInput, NotKnown
+from constructions.histogram import HistogramTransformer, Shape, check_sizes
+
+# Printed in the document's experiments for the binary and the quarter-circle code.
+PRINTED_ALPHA, PRINTED_KAPPA = 0.01, {"binary": 200.0, "quarter-circle": 30000.0}
+
+
+def code(model: str, *, progress: Progress | None = None, **shape: Unpack[Shape]) -> HistogramTransformer:
+    """Inventory counting (p >= T) on the best code that is kept or found for d dimensions.
+
+    Claim: A-4.4 and A-C.3.2 as sizes, W-2 as the condition on the code.
+    Shapes: see HistogramTransformer.
+    Raises: NotKnown when no code is found, with the best gap; BadInput for p < T.
+
+    >>> code("lin", T=6, L=3, d=5).predict(torch.tensor([2, 0, 2])).tolist()
+    [2, 1, 2]
+    """
+    T, L, d, p = _sizes(model, shape, default_p=shape["T"])
+    if p < T:
+        raise BadInput(f"p={p}: counting on a code needs p >= T (one neuron per token), got T={T}. Use --p {T}.")
+    found = code_library.find(CARRIER[model], T, L, d, seed=shape.get("seed", 0), progress=progress)
+    return on_code(model, found, L=L, p=p, dtype=shape.get("dtype", torch.float32))
+
+
+def simplex(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
+    """dot or bos with p = 1 at d = T - 1, on the signed simplex.
+
+    Claim: W-4.
+    Raises: NotKnown for odd T or L too large; BadInput for another d.
+
+    >>> simplex("dot", T=6, L=3, d=5).d
+    5
+    """
+    T, L, d, p = _sizes(model, shape, default_p=1)
+    if d != T - 1:
+        raise BadInput(f"d={d}: the signed simplex has d = T - 1. Use --d {T - 1}, or --p {T} for a code.")
+    return signed_simplex(model, T=T, L=L, p=p, dtype=shape.get("dtype", torch.float32))
+
+
+def sphere(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
+    """bos+sftm with one neuron on the best spherical code of d - 1 dimensions: d = 3 is the circle.
+
+    Claim: W-3.
+    Raises: NotKnown for d = 2 with T > 2.
+
+    >>> sphere("bos+sftm", T=8, L=4, d=3).predict(torch.tensor([7, 0, 7, 7])).tolist()
+    [3, 1, 3, 3]
+    """
+    T, L, d, p = _sizes(model, shape, default_p=1)
+    if d < 3 and T > 2:
+        raise NotKnown(
+            f"d={d}: for one neuron to read the same on every token, the tokens must lie on one line of the plane, and "
+            f"on a line attention cannot single out a token between two others (W-7); whether tokens on which it reads "
+            "differently can work is not known. Use --d 3."
+        )
+    v = token_codes.circle(T) if d == 3 else token_codes.spread_out(T, d - 1, seed=shape.get("seed", 0))
+    return softmax_code(v, L=L, p=p, dtype=shape.get("dtype", torch.float32))
+
+
+def binary(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
+    """bos+sftm with one neuron on the binary code: d = ceil(log2(T + 1)) + 2, the rest zero padding.
+
+    Claim: A-4.5; `as_printed` takes alpha = 0.01 and kappa = 200.
+    Raises: BadInput when d is too small.
+
+    >>> binary("bos+sftm", T=7, L=4).d
+    5
+    """
+    return _tagged("binary", token_codes.binary(shape["T"]), model, shape)
+
+
+def quarter_circle(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
+    """bos+sftm with one neuron on the quarter circle: d = 4, the rest zero padding.
+
+    Claim: A-rem; `as_printed` takes alpha = 0.01 and kappa = 30000.
+    Raises: BadInput when d is too small.
+
+    >>> quarter_circle("bos+sftm", T=7, L=4).d
+    4
+    """
+    return _tagged("quarter-circle", token_codes.quarter_circle(shape["T"]), model, shape)
+
+
+def _tagged(name: str, v: Tensor, model: str, shape: Shape) -> HistogramTransformer:
+    least = v.shape[1] + 2
+    T, L, d, p = _sizes(model, shape, default_p=1, default_d=least)
+    if d < least:
+        raise BadInput(f"d={d}: the {name} code of T={T} tokens needs d >= {least}. Use --d {least}.")
+    dtype = shape.get("dtype", torch.float32)
+    v = pad(v, (0, d - least))
+    if shape.get("as_printed", False):
+        return tagged_softmax_code(v, L=L, p=p, dtype=dtype, kappa=PRINTED_KAPPA[name], alpha=PRINTED_ALPHA)
+    return tagged_softmax_code(v, L=L, p=p, dtype=dtype)
+
+
+def _sizes(model: str, shape: Shape, *, default_p: int, default_d: int | None = None) -> tuple[int, int, int, int]:
+    T, L, d, p = shape["T"], shape["L"], shape.get("d"), shape.get("p")
+    d = (T if default_d is None else default_d) if d is None else d
+    p = default_p if p is None else p
+    check_sizes(model, T=T, L=L, d=d, p=p)
+    return T, L, d, p
