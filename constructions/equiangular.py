@@ -45,7 +45,7 @@ def conference(q: int) -> LineSystem:
 def steiner(blocks: list[tuple[int, ...]], name: str) -> LineSystem:
     """The equiangular tight frame of a Steiner system: per point, a Hadamard matrix on the blocks through it.
 
-    Claim: Fickus, Mixon, Tremain, Linear Algebra Appl. 436 (2012), Thm 1: v (r + 1) lines in R^b, coherence 1 / r, for
+    Claim: Fickus, Mixon, Tremain, Linear Algebra Appl. 436 (2012): v (r + 1) lines in R^b, coherence 1 / r, for
     b blocks, r of them through each point, any two points in exactly one, and a Hadamard matrix of order r + 1.
     Shapes: (v (r + 1), b), entries 0 and +-1.
     Raises: BadInput when two points do not lie in exactly one block; NotKnown without a Hadamard matrix.
