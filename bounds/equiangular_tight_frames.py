@@ -99,7 +99,7 @@ def real_etf_status(T: int, d: int) -> EtfStatus:
             if (T, size) in table:
                 reason, reference = table[T, size]
                 return EtfStatus(status, prefix + reason, reference)  # type: ignore[arg-type]
-    if T == 2 * d and _is_prime_power(T - 1):
+    if 2 * d == T and _is_prime_power(T - 1):
         return EtfStatus("exists", f"conference matrix, q = {T - 1}", PALEY)
     return EtfStatus("unknown", "passes the necessary conditions; open or not catalogued here", TABLES)
 
@@ -119,9 +119,9 @@ def _trivial(T: int, d: int) -> EtfStatus | None:
 def _broken_conditions(T: int, d: int) -> Iterator[str]:
     """The necessary conditions for 1 < d < T - 1 that (T, d) breaks."""
     for size, where in ((d, "d"), (T - d, "d' = T - d")):
-        if 2 * T > size * (size + 1):
+        if size * (size + 1) < 2 * T:
             yield f"T <= {where} ({where} + 1) / 2 fails: {T} > {size * (size + 1) // 2}"
-    if T == 2 * d:
+    if 2 * d == T:
         if d % 2 == 0:
             yield f"T = 2d needs odd d, got d = {d}"
         if not _is_sum_of_two_squares(T - 1):

@@ -18,6 +18,8 @@ Progress = Callable[[float], None]
 STEPS = 1200  # of each round; at (32, 10) and (32, 13) half as many miss the best basin more often than not
 RESTARTS = 512  # of each round at T = 32
 FINALISTS = 3
+COARSE = (4.0, 1000.0, torch.float32)  # p rises from, to; a p-norm exceeds the maximum by about log(pairs) / p
+FINE = (1000.0, 1e6, torch.float64)
 
 
 def coherence(vectors: Tensor) -> Tensor:
@@ -64,10 +66,12 @@ def optimised_lines(
         for number, (kind, n) in enumerate(rounds):
             groups = torch.stack([random_group(kind, n, d, generator) for _ in range(restarts)])
             seeds = torch.randn(restarts, -(-T // n), d, dtype=torch.float64, generator=generator)
-            lines = _anneal(groups, normalize(seeds, dim=-1), steps)[:, :T]
+            lines = _anneal(groups, normalize(seeds, dim=-1), steps, COARSE)[:, :T]
             finalists = _best([*finalists, *lines])
             report((number + 1) / (len(rounds) + FINALISTS))
-        results = []
+        no_group = torch.eye(d, dtype=torch.float64).expand(len(finalists), 1, d, d)
+        finalists = list(_anneal(no_group, torch.stack(finalists), steps, FINE))
+        results = list(finalists)
         for number, lines in enumerate(finalists):
             results.append(torch.from_numpy(polished(lines.numpy())))
             report((len(rounds) + FINALISTS - len(finalists) + number + 1) / (len(rounds) + FINALISTS))
@@ -107,18 +111,19 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _anneal(groups: Tensor, seeds: Tensor, steps: int) -> Tensor:
-    """Descends the p-norm of the overlaps of the orbits while p rises from 4 to 1000, by momentum on the spheres.
+def _anneal(groups: Tensor, seeds: Tensor, steps: int, schedule: tuple[float, float, torch.dtype]) -> Tensor:
+    """Descends the p-norm of the overlaps of the orbits while p rises, by momentum on the spheres.
 
     By symmetry the overlaps of the seeds with all lines are enough, and so is the gradient in the seeds.
-    Shapes: groups (B, n, d, d), seeds (B, m, d) -> lines (B, n m, d), float64; in float32 on the way.
+    Shapes: groups (B, n, d, d), seeds (B, m, d) -> lines (B, n m, d), float64.
     """
     B, n, d, _ = groups.shape
     m = seeds.shape[1]
-    stacked, S = groups.reshape(B, n * d, d).float(), seeds.float()
-    momentum, scale = torch.zeros_like(S), torch.zeros(B, 1, 1)
+    first, last, dtype = schedule
+    stacked, S = groups.reshape(B, n * d, d).to(dtype), seeds.to(dtype)
+    momentum, scale = torch.zeros_like(S), torch.zeros(B, 1, 1, dtype=dtype)
     for step in range(steps):
-        p = 4.0 * 250.0 ** (step / max(steps - 1, 1))
+        p = first * (last / first) ** (step / max(steps - 1, 1))
         gradient = _p_norm_gradient(S, _orbits(stacked, S), p)
         momentum = 0.9 * momentum + 0.1 * gradient
         scale = 0.99 * scale + 0.01 * gradient.square().mean((-1, -2), keepdim=True)
