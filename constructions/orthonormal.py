@@ -23,7 +23,8 @@ def orthonormal_rows(T: int, d: int, basis: str = "standard", seed: int = 0) -> 
     """
     if d < T:
         raise BadInput(
-            f"d={d}: this construction needs d >= T (orthonormal tokens), got T={T}. Use --d {T} or more, or --p {T}, which allows d < T."
+            f"d={d}: this construction needs d >= T (orthonormal tokens), got T={T}. "
+            f"Use --d {T} or more, or --p {T}, which allows d < T."
         )
     if basis == "standard":
         return torch.eye(T, d, dtype=torch.float64)

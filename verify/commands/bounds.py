@@ -11,17 +11,8 @@ from verify.tables import FORMATS, render
 
 HELP = "print every model's bound on d: as printed, as corrected, and the smallest d proved here"
 
-COLUMNS = (
-    "model",
-    "claim",
-    "T",
-    "L",
-    "coherence below",
-    "d printed",
-    "d corrected",
-    "least coherence at that d",
-    "d proved",
-)
+FORMULA_COLUMNS = ("model", "claim", "coherence below", "d printed", "d corrected")
+COLUMNS = ("model", "claim", "T", "L", *FORMULA_COLUMNS[2:], "least coherence at that d", "d proved")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +29,7 @@ def run(args: argparse.Namespace) -> int:
             if value < (2 if name == "T" else 3):
                 raise BadInput(f"{name}={value}: the propositions ask for T >= 2 and L >= 3. Use larger ones.")
     if args.formulas:
-        sys.stdout.write(
-            render(("model", "claim", "coherence below", "d printed", "d corrected"), formulas(), args.format)
-        )
+        sys.stdout.write(render(FORMULA_COLUMNS, formulas(), args.format))
         return 0
     sys.stdout.write(render(COLUMNS, [row for T in args.T for L in args.L for row in rows(T, L)], args.format))
     return 0
@@ -48,29 +37,17 @@ def run(args: argparse.Namespace) -> int:
 
 def rows(T: int, L: int) -> list[list[object]]:
     """One row per proposition, evaluated at (T, L)."""
-    from bounds.coherence import best_known_lower_bound
-
     from bounds import coherent_counting
+    from bounds.coherence import best_known_lower_bound
 
     out: list[list[object]] = []
     for build in coherent_counting.BOUNDS:
         bound = build()
         threshold = bound.at(bound.threshold, T=T, L=L).subs(coherent_counting.alpha, 0)
         printed, corrected = (int(bound.at(e, T=T, L=L)) for e in (bound.printed, bound.corrected))
-        least = best_known_lower_bound(T, corrected) if corrected < T else 0
-        out.append(
-            [
-                bound.models,
-                bound.claim,
-                T,
-                L,
-                str(threshold),
-                printed,
-                corrected,
-                f"{float(least):.4g}",
-                proved_d(build.__name__, T, L),
-            ]
-        )
+        least = float(best_known_lower_bound(T, corrected)[0]) if corrected < T else 0.0
+        proved = proved_d(build.__name__, T, L)
+        out.append([bound.models, bound.claim, T, L, str(threshold), printed, corrected, f"{least:.4g}", proved])
     return out
 
 
@@ -87,7 +64,7 @@ def formulas() -> list[list[object]]:
 
 
 def proved_d(name: str, T: int, L: int) -> int | None:
-    """The smallest d in the kept frontier table; where (T, L) is not in it, what a proof is known for without a search."""
+    """The smallest d in the kept frontier table, or what is proved without a search."""
     from verify.commands.frontier import kept_table
 
     model = {"lin": "lin", "dot_inventory": "dot", "softmax_inventory": "dot+sftm"}.get(name)
