@@ -139,12 +139,8 @@ def test_printed_and_corrected_sizes():
     assert at(coherent_counting.lin, 50, 5) == (25, 26)
     assert at(coherent_counting.softmax_relation, 32, 10)[0] == 8
     assert at(coherent_counting.softmax_relation, 31, 10)[0] == 7
-    assert (
-        sympy.limit(
-            coherent_counting.epsilon_quarter_circle() * 2 * coherent_counting.T**2, coherent_counting.T, sympy.oo
-        )
-        == 1
-    )
+    epsilon, T = coherent_counting.epsilon_quarter_circle(), coherent_counting.T
+    assert sympy.limit(2 * epsilon * T**2, T, sympy.oo) == 1
 
 
 def test_frontier_is_proved_saved_and_judged_again(tmp_path, capsys):

@@ -124,7 +124,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, Prop. 4.4, App. C.2 (strict; evaluated at T=32, L=10 the third d is 8, not 7)",
         "constructions.frames:low_coherence, constructions.fewer_dimensions:code",
         "bounds.coherent_counting:lin, bounds.coherent_counting:dot_one_neuron, bounds.coherent_counting:dot_inventory",
-        "verify.histogram:certify, verify.coherence:certified_coherence",
+        "verify.histogram:certify, verify.coherence:certify_coherence",
         "verify histogram --model dot --T 32 --L 10 --d 12 --p 32",
     ),
     Claim(
@@ -203,7 +203,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "W-7",
-        "on tokens e_t = (x_t, 1) with distinct x_t, no scores e_t X e_s make every token's own key its largest, T >= 3",
+        "on T >= 3 tokens e_t = (x_t, 1), no scores e_t X e_s make every token's own key its strict maximum",
         "this project",
         "-",
         "-",
