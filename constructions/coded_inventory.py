@@ -37,7 +37,7 @@ def on_code(model: str, code: Code, *, L: int, p: int | None = None, dtype: torc
     top, scale, low, high, other = _readings(module, X, E, W_1)
     K = min(float((scale * (top - other)).min()), 1.25 * float(high[0]))
     is_apart = bool((high[1:] < low[:-1]).all()) and (L == 1 or float(high[1]) < K)  # false for NaN
-    if not (is_apart and 0 < K < math.inf):
+    if not (code.gap > 0 and is_apart and 0 < K < math.inf):
         raise NotKnown(
             f"d={d}: no {model} code is known to count T={T} tokens at L={L} there; on the best one found the readings "
             f"of two counts overlap (gap {code.gap:.3g} in log R, above zero is needed). Use a larger --d."
