@@ -14,6 +14,7 @@ from random_models import random_model
 
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
+from constructions.histogram import HistogramTransformer
 from verify.balls import HUGE, TINY, Ball, exponential, reciprocal_sqrt
 from verify.certificate import Verdict
 from verify.exact_forward import DyadicMatrix, ExactForward
@@ -154,3 +155,69 @@ def test_scores_that_overflow_exp():
     certificate = certify(module, budget=60)  # gamma saturates at 1 for every count: wrong
     assert certificate.verdict is Verdict.REFUTED
     assert certificate.error_share[0] == certificate.error_share[1]
+
+
+def one_position(p, b_1, W_2, classes=2):
+    """lin at L = 1: the logits are ReLU(b_1) W_2."""
+    module = HistogramTransformer("lin", T=2, L=1, d=1, p=p, classes=classes, dtype=torch.float64)
+    with torch.no_grad():
+        module.E.fill_(1.0)
+        module.b_1.copy_(torch.tensor(b_1, dtype=torch.float64))
+        for (i, c), value in W_2.items():
+            module.W_2[i, c] = value
+    return module
+
+
+BIG, LEAST = 2.0**1023, 2.0**-1074
+READOUTS = {
+    # 4 x against 3 * 1.9 x: wrong; each product alone overflows
+    "overflow, wrong": (
+        one_position(4, [4.0, 1.9, 1.9, 1.9], {(0, 0): BIG, (1, 1): BIG, (2, 1): BIG, (3, 1): BIG}),
+        False,
+    ),
+    "overflow, right": (
+        one_position(4, [2.1, 0.9, 1.9, 0.9], {(0, 1): BIG, (1, 0): BIG, (2, 0): BIG, (3, 0): BIG}),
+        True,
+    ),
+    # 0.6 + 0.6 against 1.4 units: each product rounds to one unit, the sum to a tie or the wrong side
+    "underflow, wrong": (one_position(3, [0.6, 0.6, 1.4], {(0, 0): LEAST, (1, 0): LEAST, (2, 1): LEAST}), False),
+    "underflow, right": (one_position(3, [0.6, 0.6, 1.4], {(0, 1): LEAST, (1, 1): LEAST, (2, 0): LEAST}), True),
+}
+
+
+@pytest.mark.parametrize("name", READOUTS)
+def test_readouts_at_the_ends_of_float64(name):
+    """The readout overflows or underflows in float64, and only exact arithmetic knows the winner."""
+    module, is_right = READOUTS[name]
+    certificate = certify(module, budget=20)
+    assert certificate.verdict is (Verdict.PROVED if is_right else Verdict.REFUTED)
+    assert certificate.margin >= 0 if is_right else certificate.margin <= 0
+    if not is_right:
+        assert certificate.error_share == (1, 1)
+
+
+def test_margins_have_the_sign_of_the_verdict():
+    """Scores of 10^300 cancel beyond any fixed precision."""
+    for shift, verdict in ((1.0, Verdict.PROVED), (-1.0, Verdict.REFUTED)):
+        module = HistogramTransformer("dot+sftm", T=2, L=1, d=2, p=2, classes=2, dtype=torch.float64)
+        with torch.no_grad():
+            module.E.copy_(torch.eye(2))
+            module.W_Q.copy_(torch.eye(2))
+            module.W_K.copy_(1e300 * torch.eye(2, dtype=torch.float64))
+            module.b_2[0] = shift
+        certificate = certify(module)
+        assert certificate.verdict is verdict and certificate.margin == pytest.approx(shift)
+
+
+def test_the_budget_counts_from_the_first_search():
+    """A small budget on a model with many open cells: no proof, and the share is bracketed."""
+    module = HistogramTransformer("dot", T=60, L=6, d=4, p=6)
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=g))
+    certificate = certify(module, budget=0.0)
+    assert certificate.verdict is not Verdict.PROVED
+    if certificate.error_share is not None:
+        low, high = certificate.error_share
+        assert low <= high <= 1 and high > Fraction(1, 2)

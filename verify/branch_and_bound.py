@@ -163,6 +163,12 @@ class Search:
             self.difference_error = (
                 np.einsum("r,krc->kc", per_neuron[:-1], np.abs(dW)) + per_neuron[-1] * np.abs(db)
             ) * (1 + gamma(stored.p + 8))
+            # W_2 and b_2 have not come through the door. A product that underflows is off by at most 2^-1075, then
+            # multiplied by at most a form's size or by `slots`; one that overflows may hide what it cancels.
+            reach = (base.magnitude + max(1.0, slots) * largest) * ENLARGE
+            self.difference_error += 2.0**-1060 * (roundings * (1 + slots) + reach.sum())
+            most = np.einsum("r,krc->kc", reach[:-1], np.abs(dW)) + reach[-1] * np.abs(db)
+            self.difference_error = np.where(most < 2.0**1000, self.difference_error, np.inf)
 
     def _differences(self, k: np.ndarray) -> tuple[Array, Array]:
         """(W_2)_right - (W_2)_j (B, p, C) and (b_2)_right - (b_2)_j (B, C)."""

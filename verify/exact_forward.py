@@ -159,7 +159,12 @@ class ExactForward:
                 exact = "0" if difference.is_zero else None
             else:
                 margin, exact = difference.enclosure(), str(difference)
-            if difference.is_zero:
+            sign = difference.sign()
+            if sign >= 0:
+                margin = (max(margin[0], 0.0), margin[1])
+            if sign <= 0:
+                margin = (margin[0], min(margin[1], 0.0))
+            if sign == 0:
                 margin = (0.0, 0.0)
         counts = tuple(c + stored.first_count for c in winners)
         return Judgement(winners == [right], counts, margin, exact)
@@ -173,9 +178,13 @@ class ExactForward:
         D = Combination(self.basis, {})
         for m in range(len(context)):
             D = D + self.mixing_weight(context, position, m)
-        with ctx.workprec(256):
-            ratio = difference.ball() / D.ball()
-            return float_below(ratio), float_above(ratio)
+        precision = 256
+        while True:
+            with ctx.workprec(precision):
+                ratio = difference.ball() / D.ball()
+                if difference.is_zero or (ratio.is_finite() and ratio.rel_accuracy_bits() >= 60):
+                    return float_below(ratio), float_above(ratio)
+            precision *= 2
 
 
 def _rational(x: float) -> fmpq:

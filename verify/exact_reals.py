@@ -92,8 +92,13 @@ class Combination:
 
     def enclosure(self) -> tuple[float, float]:
         """Floats at or below and at or above the number."""
-        with ctx.workprec(128):
-            return float_below(self.ball()), float_above(self.ball())
+        precision = 128
+        while True:
+            with ctx.workprec(precision):
+                ball = self.ball()
+                if self.is_zero or (ball.is_finite() and ball.rel_accuracy_bits() >= 60):
+                    return float_below(ball), float_above(ball)
+            precision *= 2
 
     def __str__(self) -> str:
         names: dict[Key, str] = {ONE: "", SQRT: f"*sqrt({self.basis.d})"}

@@ -143,7 +143,9 @@ def line_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, hi
         for end in (low[part], high[part]):
             difference = slope * end[:, None] + intercept
             # Five roundings, each relative to one of these two terms or to their sum.
-            difference -= 8 * U * (np.abs(slope * end[:, None]) + np.abs(intercept))
+            difference -= (
+                8 * U * (np.abs(slope * end[:, None]) + np.abs(intercept)) + 2.0**-1073
+            )  # two units of underflow
             difference[i, right[part]] = np.inf
             smallest = np.minimum(smallest, difference.min(1))
         out[part] = smallest
