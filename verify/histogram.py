@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,16 @@ def _branch_and_bound(
 
     stored = reduction.stored
     half_time = (time.perf_counter() + deadline) / 2
-    searches = [Search(reduction, exact, reduction.rows[row], t, counts) for (row, t), counts in cells.open.items()]
+    waiting_cells = list(cells.open.items())
+    searches: list[Search] = []
+
+    def start_searches(end: float) -> None:
+        """Turns open cells into searches, at least one, until the time is up."""
+        while waiting_cells and (not searches or time.perf_counter() < end):
+            (row, t), counts = waiting_cells.pop(0)
+            searches.append(Search(reduction, exact, reduction.rows[row], t, counts))
+
+    start_searches(half_time)
     total = stored.L * stored.T**stored.L
 
     def is_over(end: float) -> Callable[[], bool]:
@@ -205,17 +215,21 @@ def _branch_and_bound(
         if any(search.pending.get(level) for search in searches):
             break
         if any(c.distinct <= level for search in searches for c in search.candidates):
-            is_smallest = True
+            is_smallest = not waiting_cells
             break
         _report(progress, searches, total)
     while not is_over(deadline)():
         waiting = [search for search in searches if not search.is_finished]
         if not waiting:
-            break
+            if not waiting_cells:
+                break
+            start_searches(min(deadline, time.perf_counter() + 1.0))
+            continue
         for search in waiting:
             search.run_heaviest(is_over(deadline))
         _report(progress, searches, total)
     open_pairs = sum(search.open_pairs() for search in searches)
+    open_pairs += sum(_pairs(stored, reduction.rows[row], counts) for (row, _), counts in waiting_cells)
     wrong_pairs = sum(search.wrong_pairs for search in searches)
     candidates = [c for search in searches for c in search.candidates]
     best = min(candidates) if candidates else None
@@ -232,6 +246,12 @@ def _branch_and_bound(
         None if best is None else (best.tokens, best.position),
         is_smallest,
     )
+
+
+def _pairs(stored: StoredModel, row: Row, counts: Sequence[int]) -> int:
+    """How many (sequence, position) pairs the cells of one token with these own counts hold."""
+    others = stored.T - 1
+    return len(row.positions) * sum(comb(stored.L - 1, k - 1) * others ** (stored.L - k) for k in counts)
 
 
 def _report(progress: Progress | None, searches: Sequence[Any], total: int) -> None:
