@@ -26,7 +26,7 @@ from verify.count01_real import (
 from verify.count01_rounding import ASSUMPTIONS, Format
 from verify.count01_runs import find_failure, name, replay, run_strings, run_triples
 from verify.count01_task import EQUALS, Region, answer
-from verify.exponentials import Undecided
+from verify.exact_reals import Undecided
 
 DEFAULT_DIGITS = 1000
 LONGEST_SEARCHED = 1 << 22
