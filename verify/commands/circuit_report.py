@@ -5,20 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from constructions.circuit import Decomposition
     from constructions.circuit_simulation import CircuitTransformer
     from verify.certificate import Certificate
-    from verify.circuit import Progress
 
 DEFAULT_RUNS = 64
 QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
-PATIENCE = 2.0  # seconds before a progress bar appears
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,36 +33,13 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
-@contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """A progress bar on stderr for what takes longer than two seconds."""
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
-
-    bar = Bar(console=Console(stderr=True), transient=True)
-    start, tasks = time.monotonic(), dict[str, TaskID]()
-
-    def update(what: str, done: int, total: int) -> None:
-        if time.monotonic() - start > PATIENCE:
-            bar.start()
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
-
-    try:
-        yield update
-    finally:
-        if tasks:
-            bar.stop()
-
-
 def judge(args: argparse.Namespace, decomposition: Decomposition) -> tuple[CircuitTransformer, Certificate]:
     """Builds or loads the weights and decides them."""
     from constructions.circuit_simulation import build
     from constructions.circuit_weights import load_weights
     from constructions.errors import BadInput
     from verify.circuit import certify, smallest_bits
+    from verify.render import progress_bar
 
     if args.runs is not None and args.runs < 0:
         raise BadInput(f"--runs {args.runs}: must be 0 or more")
@@ -76,7 +48,11 @@ def judge(args: argparse.Namespace, decomposition: Decomposition) -> tuple[Circu
     runs = args.runs
     if runs is None:
         runs = DEFAULT_RUNS if decomposition.circuit.nodes <= QUICK_POSITIONS else 0
-    with progress_bar() as progress:
+    with progress_bar("deciding", quiet=args.json) as advance:
+
+        def progress(what: str, done: int, total: int) -> None:
+            advance(done / max(total, 1), what)
+
         if args.weights is None and args.bits is None and args.method == "certified":
             return smallest_bits(decomposition, runs=runs, seed=args.seed, progress=progress)
         if args.weights is not None:
@@ -147,7 +123,8 @@ def finish(
 
 
 def _save(name: str, model: CircuitTransformer, certificate: Certificate) -> None:
-    from constructions.circuit_weights import save_weights, write_whole
+    from constructions.circuit_weights import save_weights
+    from constructions.files import write_whole
 
     save_weights(model, f"{name}.safetensors")
     write_whole(f"{name}.json", (certificate.to_json() + "\n").encode())
