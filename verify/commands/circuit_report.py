@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from verify.certificate import Certificate
 
 DEFAULT_RUNS = 64
+MOST_RUNS = 1_000_000
 QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
 
 
@@ -38,12 +39,17 @@ def judge(args: argparse.Namespace, decomposition: Decomposition) -> tuple[Circu
     from constructions.circuit_simulation import build
     from constructions.circuit_weights import load_weights
     from constructions.errors import BadInput
+    from constructions.files import check_target
     from verify.circuit import certify, smallest_bits
     from verify.render import progress_bar
 
-    if args.runs is not None and args.runs < 0:
-        raise BadInput(f"--runs {args.runs}: must be 0 or more")
-    if args.printed and (args.bits is None or args.weights):
+    if args.runs is not None and not 0 <= args.runs <= MOST_RUNS:
+        raise BadInput(f"--runs {args.runs}: must be between 0 and {MOST_RUNS}; the proof needs none")
+    if args.save is not None:
+        if args.save.endswith("/") or not args.save:
+            raise BadInput(f"--save {args.save!r}: names no file; give a NAME for NAME.safetensors and NAME.json")
+        check_target(f"{args.save}.safetensors")
+    if args.printed and (args.bits is None or args.weights is not None):
         raise BadInput("--printed: needs --bits S and no --weights, as it fails at every S")
     runs = args.runs
     if runs is None:
@@ -109,7 +115,7 @@ def finish(
     if bits is not None:
         steps, outputs = chain_of_thought(model, decomposition, certificate.parameters["s"], bits)
         result |= {"chain": steps, "outputs": outputs}
-    if args.save:
+    if args.save is not None:
         _save(args.save, model, certificate)
     if args.json:
         print(json.dumps(result, allow_nan=False))
@@ -117,7 +123,7 @@ def finish(
         if bits is not None:
             print_chain(steps, outputs)
         _print_certificate(certificate)
-        if args.save:
+        if args.save is not None:
             print(f"saved  {args.save}.safetensors, {args.save}.json", file=sys.stderr)
     return certificate.verdict.exit_code
 
