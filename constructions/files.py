@@ -90,7 +90,7 @@ def check_target(path: StrPath) -> None:
     if text.endswith(os.sep) or os.path.isdir(text):
         raise BadInput(f"{what}: is a folder. Name a file, such as {str(target / 'model.safetensors')!r}.")
     if not os.path.isdir(target.parent):
-        raise BadInput(f"{what}: the folder {str(target.parent)!r} does not exist. Create it first.")
+        raise BadInput(f"{what}: there is no folder {str(target.parent)!r}. Create it first.")
 
 
 def write_whole(path: StrPath, data: bytes) -> None:
