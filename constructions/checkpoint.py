@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
-import warnings
-import zipfile
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from constructions.errors import BadInput
+from constructions.files import read_tensors, write_whole
 from constructions.histogram import DTYPES, MODELS, HistogramTransformer
 
 METADATA_KEY = "weightproof"
@@ -35,11 +31,6 @@ def save(
     ...     load(f"{folder}/m.safetensors")
     HistogramTransformer(dot, T=4, L=3, d=4, p=1, dtype=torch.float32)
     """
-    target = Path(path)
-    if target.is_dir():
-        raise BadInput(f"save={str(path)!r}: is a folder. Name a file, such as {str(target / 'model.safetensors')!r}.")
-    if not target.parent.is_dir():
-        raise BadInput(f"save={str(path)!r}: the folder {str(target.parent)!r} does not exist. Create it first.")
     header = {
         "model": module.model,
         "T": module.T,
@@ -51,15 +42,8 @@ def save(
         "construction": construction,
     }
     tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
-    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        # one sorted value under one key keeps the bytes the same from process to process
-        save_file(tensors, beside, metadata={METADATA_KEY: json.dumps(header, sort_keys=True)})
-        os.replace(beside, target)
-    except (OSError, SafetensorError) as error:
-        raise BadInput(f"save={str(path)!r}: cannot write there ({error})") from None
-    finally:
-        beside.unlink(missing_ok=True)
+    # one sorted value under one key keeps the bytes the same from process to process
+    write_whole(path, to_bytes(tensors, metadata={METADATA_KEY: json.dumps(header, sort_keys=True)}))
 
 
 def load(path: str | os.PathLike[str], *, model: str | None = None, L: int | None = None) -> HistogramTransformer:
@@ -70,7 +54,7 @@ def load(path: str | os.PathLike[str], *, model: str | None = None, L: int | Non
         last embedding belongs to BOS, and positional_emb is there but unused.
     Raises: BadInput for anything that is not such a file, and where `model` or `L` is needed and missing.
     """
-    tensors, header = _read(Path(path))
+    tensors, header = read_tensors(path, METADATA_KEY)
     what = f"weights={str(path)!r}"
     if "semantic_emb.weight" in tensors:
         weights, first_count = _from_public_layout(tensors, model, what), 0
@@ -81,49 +65,6 @@ def load(path: str | os.PathLike[str], *, model: str | None = None, L: int | Non
         choices = "lin or lin+sftm" if "A" in weights else "dot, dot+sftm, bos or bos+sftm"
         raise BadInput(f"{what}: the file does not say which model it holds. Add --model {choices}.")
     return _assemble(what, model, weights, first_count, L, header.get("L"))
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    what = f"weights={str(path)!r}"
-    if path.is_dir():
-        raise BadInput(f"{what}: is a folder. Name the file in it.")
-    if not path.exists():
-        raise BadInput(f"{what}: no such file. Check the path.")
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path, what)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the error below says all there is to say
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        pickle.UnpicklingError,
-        EOFError,
-        RuntimeError,
-        zipfile.BadZipFile,
-        ValueError,
-        KeyError,
-        OSError,
-    ) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise BadInput(
-            f"{what}: not a state dict that can be read safely ({reason[:120]}). "
-            "Save it with torch.save(module.state_dict(), path) or as .safetensors."
-        ) from None
-    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()) or not state:
-        raise BadInput(f"{what}: holds no state dict (a non-empty dict of tensors). Save module.state_dict().")
-    return {str(name): value for name, value in state.items()}, {}
-
-
-def _read_safetensors(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            header = json.loads((file.metadata() or {}).get(METADATA_KEY, "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise BadInput(f"{what}: not a complete safetensors file ({str(error)[:120]}). Save it again.") from None
-    if not isinstance(header, dict):
-        raise BadInput(f"{what}: the metadata under {METADATA_KEY!r} is not a JSON object. Save it again.")
-    return tensors, header
 
 
 def _from_our_layout(tensors: dict[str, Tensor], what: str) -> dict[str, Tensor]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
+from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from constructions.circuit import MAX_NODES
 from constructions.circuit_simulation import CircuitTransformer
 from constructions.errors import BadInput
+from constructions.files import read_tensors, write_whole
 
 KEY = "weightproof.circuit"
 
@@ -30,37 +30,17 @@ def save_weights(model: CircuitTransformer, path: str | Path) -> None:
     write_whole(path, save(tensors, metadata={KEY: sizes}))
 
 
-def write_whole(path: str | Path, data: bytes) -> None:
-    """Writes beside the file, then renames, so that no half-written file is ever seen.
-
-    Raises: BadInput when the place cannot be written to.
-    """
-    beside = Path(f"{path}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def load_weights(path: str | Path) -> CircuitTransformer:
     """The stored weights as a module, whatever they are: what they compute is for the verifier to say.
 
     Raises: BadInput when the file is not safetensors, or its tensors do not have the shapes of its sizes.
     """
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            n, T, s = _sizes(path, (file.metadata() or {}).get(KEY))
-            model = CircuitTransformer(n=n, T=T, s=s)
-            wanted = model.state_dict()
-            if set(file.keys()) != set(wanted):
-                odd = sorted(set(file.keys()) ^ set(wanted))[0]
-                raise BadInput(f"{path}: tensor {odd} is missing or not one of a circuit transformer's")
-            state = {name: file.get_tensor(name) for name in wanted}
-    except (OSError, SafetensorError) as error:
-        raise BadInput(f"{path}: not a readable safetensors file ({str(error).splitlines()[0]})") from None
+    state, header = read_tensors(path, KEY)
+    n, T, s = _sizes(path, header)
+    model = CircuitTransformer(n=n, T=T, s=s)
+    wanted = model.state_dict()
+    if odd := sorted(set(state) ^ set(wanted)):
+        raise BadInput(f"{path}: tensor {odd[0]} is missing or not one of a circuit transformer's")
     for name, tensor in state.items():
         if tensor.shape != wanted[name].shape or not tensor.is_floating_point():
             raise BadInput(
@@ -71,13 +51,11 @@ def load_weights(path: str | Path) -> CircuitTransformer:
     return model
 
 
-def _sizes(path: str | Path, text: str | None) -> tuple[int, int, int]:
-    rule = f"{path}: the metadata {KEY} must be the JSON sizes n >= 1, T >= 0 and s"
-    try:
-        sizes = json.loads(text or "")
-        n, T, s = (sizes[name] for name in ("n", "T", "s"))
-    except (ValueError, TypeError, KeyError):
-        raise BadInput(f"{rule}; save one with verify circuit FILE --save") from None
-    if not all(type(size) is int for size in (n, T, s)) or not 0 < n + T <= MAX_NODES:
-        raise BadInput(rule)
-    return n, T, s
+def _sizes(path: str | Path, header: dict[str, Any]) -> tuple[int, int, int]:
+    n, T, s = (header.get(name) for name in ("n", "T", "s"))
+    if type(n) is int and type(T) is int and type(s) is int and n >= 0 and T >= 0 and 0 < n + T <= MAX_NODES:
+        return n, T, s
+    raise BadInput(
+        f"{path}: the metadata {KEY} must be the JSON sizes n >= 1, T >= 0 and s; "
+        "save one with verify circuit FILE --save NAME"
+    )

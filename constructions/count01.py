@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from decimal import Decimal, localcontext
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput, ProvedImpossible
+from constructions.files import read_tensors, write_whole
 
 TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
@@ -312,20 +311,7 @@ def load(path: str, skip: bool | None = None) -> Count01Transformer:
 
     Raises: BadInput when the file cannot be read or is no Count01 model.
     """
-    if not Path(path).is_file():
-        raise BadInput(f"weights={path}: no such file; give a .safetensors or .pt file")
-    try:
-        if path.endswith(".safetensors"):
-            from safetensors.torch import load_file
-
-            weights = load_file(path)
-        else:
-            weights = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        first_line = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise BadInput(f"weights={path}: not a readable safetensors or state_dict file ({first_line})") from error
-    if not isinstance(weights, Mapping):
-        raise BadInput(f"weights={path}: holds a {type(weights).__name__}, must be a state_dict")
+    weights, _ = read_tensors(path, "weightproof.count01")
     return from_state_dict(weights, skip)
 
 
@@ -336,11 +322,4 @@ def save(model: Count01Transformer, path: str) -> None:
     """
     from safetensors.torch import save as to_bytes
 
-    partial = Path(f"{path}.partial")
-    try:
-        partial.write_bytes(to_bytes({n: t.contiguous() for n, t in model.state_dict().items()}))
-        os.replace(partial, path)
-    except OSError as error:
-        raise BadInput(f"save={path}: cannot be written ({error.strerror}); give another path") from error
-    finally:
-        partial.unlink(missing_ok=True)
+    write_whole(path, to_bytes({n: t.contiguous() for n, t in model.state_dict().items()}))

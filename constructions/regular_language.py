@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from constructions.circuit import MAX_NODES, Circuit, from_signals
 from constructions.errors import BadInput
 
 DEAD = -1
+MOST_REPETITIONS = 100_000  # of one part of a regular expression; the library makes a state for each
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,9 @@ def from_regex(regex: str, alphabet: str = "01") -> Automaton:
     True
     """
     check_alphabet(tuple(alphabet))
+    for number in re.findall(r"\d+", " ".join(re.findall(r"\{([^}]*)\}", regex))):
+        if int(number[:12]) > MOST_REPETITIONS:
+            raise BadInput(f"regular expression {regex!r}: repeats {number} times; the most is {MOST_REPETITIONS}")
     try:
         nfa = NFA.from_regex(regex, input_symbols=set(alphabet))
         dfa = DFA.from_nfa(nfa)

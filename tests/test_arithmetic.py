@@ -18,7 +18,7 @@ from constructions.histogram import HistogramTransformer
 from verify.balls import HUGE, TINY, Ball, exponential, reciprocal_sqrt
 from verify.certificate import Verdict
 from verify.exact_forward import DyadicMatrix, ExactForward
-from verify.exact_reals import ONE, SQRT, Basis, Combination
+from verify.exact_reals import ONE, SQRT, Basis, Combination, Undecided, exponentials, first_nonpositive
 from verify.histogram import certify
 from verify.stored import StoredModel
 
@@ -96,6 +96,14 @@ def test_a_near_tie_of_exponentials_needs_digits_and_gets_them():
     x = Combination(basis, {fmpq(1): fmpq(1), fmpq(0): fmpq(-3)})
     nearly = (x + Combination(basis, {fmpq(2): tiny})) - x
     assert nearly.sign() == 1 and (nearly - nearly).sign() == 0
+
+
+def test_products_and_quotients_end_in_an_error_where_they_must():
+    root = Combination(Basis(2, False), {SQRT: fmpq(1)})
+    with pytest.raises(TypeError, match="exponentials"):
+        root * root
+    with pytest.raises(Undecided, match="bits"):
+        first_nonpositive(exponentials({10**9: 1}), exponentials({0: -1}))
 
 
 @pytest.mark.parametrize("seed", range(60))

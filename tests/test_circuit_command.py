@@ -66,13 +66,18 @@ BAD = [
     ("language", "(", "--length", "3"), ("language", "0", "--length", "-1"), ("language", "--length", "3"),
     ("language", "0", "--majority", "--length", "3"), ("language", "0", "--length", "3", "--run", "01"),
     ("language", "--dfa", "nothing", "--length", "3"), ("language", "0"),
+    ("circuit", path_of("c17"), "--save", f"{path_of('c17')}/x"), ("circuit", path_of("c17"), "--save", ""),
+    ("circuit", path_of("c17"), "--save", "/tmp/"), ("circuit", path_of("c17"), "--weights", "/tmp"),
+    ("circuit", path_of("c17"), "--weights", ""), ("circuit", "two\nlines.bench"),
+    ("circuit", path_of("c432"), "--runs", str(10**14)), ("circuit", path_of("c17"), "two\nlines"),
+    ("language", "0{99999999999}", "--length", "3"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("arguments", BAD, ids=lambda a: " ".join(str(x).split("/")[-1] for x in a))
 def test_bad_input_is_one_line(capsys, arguments):
     code, out, err = call(capsys, *arguments)
-    assert code == 2 and out == "" and err.count("\n") == 1 and err.startswith("verify ")
+    assert code == 2 and out == "" and err.count("\n") == 1 and err.startswith(("verify ", "verify:"))
 
 
 def test_saved_weights_are_judged_again(capsys, tmp_path):
@@ -91,6 +96,12 @@ def test_language(capsys):
     result = json.loads(out)
     assert code == 0 and result["outputs"] == {"accept": 1} and result["accepted"] == "16"
     assert result["inputs_covered"] == "32" and result["claim"] == "E-3.5"
+
+
+def test_counts_of_any_length_are_printed_in_full(capsys):
+    """Python's str of an integer stops at 4300 digits; 2^15000 has 4516."""
+    code, out, _ = call(capsys, "language", "0", "--length", 15000, "--runs", 0, "--json")
+    assert code == 0 and len(json.loads(out)["inputs_covered"]) == 4516
 
 
 def test_no_torch_for_help():

@@ -142,6 +142,17 @@ def test_sixty_columns_and_a_pipe():
     assert "\x1b" not in result.stdout
 
 
+@pytest.mark.parametrize("argv", [["claims"], ["count01"]])
+def test_a_reader_that_goes_away_is_no_verdict(argv):
+    """`| head -1` must not turn PROVED into the exit code of REFUTED."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as gone:
+        command = [sys.executable, "-m", "verify.cli", *argv]
+        result = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert result.returncode == 141 and result.stderr == ""
+
+
 def test_interrupted(tmp_path):
     """Ctrl-C in the middle of a search: one line, exit 130, no half-written file."""
     module = HistogramTransformer("dot+sftm", T=24, L=20, d=24, p=24)

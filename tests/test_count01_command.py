@@ -48,7 +48,7 @@ def test_weights_round_trip_and_bad_files(tmp_path):
     assert build.load(str(tmp_path / "m.pt")).heads == 1
     (tmp_path / "cut.safetensors").write_bytes(path.read_bytes()[:50])
     torch.save([1, 2], tmp_path / "list.pt")
-    for name, match in (("cut.safetensors", "readable"), ("list.pt", "state_dict"), (".", "no such file")):
+    for name, match in (("cut.safetensors", "readable"), ("list.pt", "state dict"), (".", "is a folder")):
         with pytest.raises(BadInput, match=match):
             build.load(str(tmp_path / name))
     for change, match in (
@@ -106,6 +106,19 @@ def test_command(argv, code, capsys, monkeypatch):
         ["--max-length", str(1 << 60)],
         ["--dtype", "float16", "--precision", "float32"],
         ["--save", "/nonexistent/folder/x", "--say", "="],
+        ["--save", "/dev/null/x"],
+        ["--save", "a" * 300],
+        ["--save", ""],
+        ["--weights", ""],
+        ["--weights", "."],
+        ["--weights", "two\nlines"],
+        ["--construction", "uniform", "--N", "0"],
+        ["--method", "exhaustive", "--strings", str(10**17)],
+        ["--table", "--say", "="],
+        ["--table", "--weights", "none.pt"],
+        ["--table", "--save", "x"],
+        ["--say", "=", "--method", "exhaustive"],
+        ["--say", "=", "--max-digits", "3"],
     ],
 )
 def test_bad_input_is_one_line(argv, capsys):

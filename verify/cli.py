@@ -14,12 +14,23 @@ from verify.certificate import BAD_INPUT_EXIT_CODE
 # Each names a module of verify.commands with HELP, add_arguments(parser) and run(args) -> exit code.
 COMMANDS = ("histogram", "frontier", "bounds", "count01", "circuit", "language", "claims")
 
+BROKEN_PIPE_EXIT_CODE = 141
+
 
 class OneLineParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT_EXIT_CODE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(BAD_INPUT_EXIT_CODE, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
+
+
+def one_line(message: object) -> str:
+    """The message with its line ends written out: a path may hold some.
+
+    >>> one_line("a" + chr(10) + "b")
+    'a\\\\nb'
+    """
+    return str(message).replace("\r", "\\r").replace("\n", "\\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -41,13 +52,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command and returns its exit code."""
+    sys.set_int_max_str_digits(0)  # 2^100000 inputs are printed in full
     args = build_parser().parse_args(argv)
     try:
         code: int = args.run(args)
         sys.stdout.flush()
         return code
     except BadInput as error:
-        print(f"verify {args.command}: {error}", file=sys.stderr)
+        print(f"verify {args.command}: {one_line(error)}", file=sys.stderr)
         return BAD_INPUT_EXIT_CODE
     except MemoryError:
         print(f"verify {args.command}: not enough memory for these sizes. Choose smaller ones.", file=sys.stderr)
@@ -57,7 +69,9 @@ def main(argv: list[str] | None = None) -> int:
         return 130
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return BROKEN_PIPE_EXIT_CODE
+    except SystemExit:  # rich ends so at a broken pipe, with 1, which would say REFUTED
+        return BROKEN_PIPE_EXIT_CODE
 
 
 if __name__ == "__main__":

@@ -26,10 +26,11 @@ from verify.count01_real import (
 from verify.count01_rounding import ASSUMPTIONS, Format
 from verify.count01_runs import find_failure, name, replay, run_strings, run_triples
 from verify.count01_task import EQUALS, Region, answer
-from verify.exponentials import Undecided
+from verify.exact_reals import Undecided
 
 DEFAULT_DIGITS = 1000
 LONGEST_SEARCHED = 1 << 22
+LONGEST_STRINGS = 40  # far beyond what can be run; 3^strings is still a short number
 INPUTS = "triples (n0, n1, n2) times the last tokens =, 4, 5; each triple stands for every order of its digits"
 
 
@@ -246,6 +247,8 @@ def exhaustive(
     check_labels(labels)
     if not region.is_bounded and strings is None:
         raise BadInput("method=exhaustive: give --max-digits and --max-noise, or --strings")
+    if strings is not None and strings > LONGEST_STRINGS:
+        raise BadInput(f"strings={strings}: must be at most {LONGEST_STRINGS}, as there are 3^strings to run")
     runs = 3 * region.size() if region.is_bounded else 0
     runs += 4 * (3 ** (strings + 1) // 2) if strings is not None else 0
     if runs > largest:

@@ -19,6 +19,7 @@ from constructions.count01 import Count01Transformer
 from verify.count01_real import ExactModel, Failure, exact_model, margin_at
 from verify.count01_rounding import Array, Format, QueryErrors
 from verify.count01_task import Cell, Region, Triple, cells, kinds
+from verify.exact_reals import ONE, Combination, float_below, rational
 
 CHUNK = 2048
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
@@ -105,16 +106,17 @@ class Query:
         return np.stack([one, *digits, one, *([one] * (len(self.tokens) - 5))], axis=-1).astype(float)
 
 
-def _rational(x: object) -> Fraction:
-    terms = x.terms  # type: ignore[attr-defined]
-    return terms.get(Fraction(0), Fraction(0))
+def _rational(x: Combination) -> Fraction:
+    """The value of a combination that has no exponential."""
+    c = x.terms.get(ONE, fmpq(0))
+    return Fraction(int(c.p), int(c.q))
 
 
 def _normalised(scores: list[Fraction]) -> list[float]:
     """exp(score - largest score), each the nearest float of a tight ball."""
     top = max(scores)
     with ctx.workprec(128):
-        return [float(arb(fmpq((s - top).numerator, (s - top).denominator)).exp().mid()) for s in scores]
+        return [float(arb(rational(s - top)).exp().mid()) for s in scores]
 
 
 def decide_boxes(
@@ -151,7 +153,7 @@ def decide_boxes(
                     tie = "0" if sign == 0 else None
                     found = Failure(n, cell.last, cell.expected, rival, float(ball.mid()), tie)
                     return BoxResult(False, None, boxes, failure=found)
-                margin = min(margin, max(math.nextafter(float(ball.lower()), -math.inf), 0.0))
+                margin = min(margin, max(float_below(ball), 0.0))
             order = np.argsort(-np.nan_to_num(bound, nan=-np.inf), kind="stable")
             open_boxes = order[(~decided & ~is_leaf)[order]]
             children = split(lo[open_boxes], hi[open_boxes], cell, region)

@@ -3,7 +3,7 @@
 With D(n) = sum over tokens of n_t e^{score_t} > 0, every difference of two logits times D is linear in
 (n0, n1, n2) with coefficients that are sums of exponentials of rationals. On a polyhedron with integer
 vertices and rays it is positive on all integer points if and only if it is positive at every vertex and
-not negative along any ray, and each of these signs is decidable (verify.exponentials).
+not negative along any ray, and each of these signs is decidable (verify.exact_reals).
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from verify.count01_task import (
     kinds,
     multiplicities,
 )
-from verify.exponentials import ExpSum, Undecided, first_nonpositive, ladder, lower_float, total
+from verify.exact_reals import Combination, Undecided, exponentials, first_nonpositive, float_below, precisions, total
 
 Matrix = list[list[Fraction]]
+MOST_BITS = 1 << 14  # for several heads, where no theorem says that more bits end the search
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class ExactModel:
 
     classes: int
     scores: tuple[dict[int, list[Fraction]], ...]
-    values: tuple[list[list[ExpSum]], ...]
-    constant: dict[int, list[ExpSum]]
-    scale: ExpSum
+    values: tuple[list[list[Combination]], ...]
+    constant: dict[int, list[Combination]]
+    scale: Combination
 
     @property
     def heads(self) -> int:
@@ -65,10 +66,10 @@ def exact_model(model: Count01Transformer) -> ExactModel:
         values.append(as_sums(product_of(product_of(product_of(E, W_V), W_O), W_out)))
     residual = product_of(E, W_out)
     constant = {
-        last: [ExpSum({0: b + (r if model.has_skip else 0)}) for r, b in zip(residual[last], b_out, strict=True)]
+        last: [exponentials({0: b + (r if model.has_skip else 0)}) for r, b in zip(residual[last], b_out, strict=True)]
         for last in (EQUALS, FOUR, FIVE)
     }
-    return ExactModel(len(b_out), tuple(scores), tuple(values), constant, ExpSum({0: 1}))
+    return ExactModel(len(b_out), tuple(scores), tuple(values), constant, exponentials({0: 1}))
 
 
 def exact(W: Tensor) -> Matrix:
@@ -86,8 +87,8 @@ def dot(x: list[Fraction] | tuple[Fraction, ...], y: list[Fraction] | tuple[Frac
     return sum((a * b for a, b in zip(x, y, strict=True) if a and b), Fraction(0))
 
 
-def as_sums(A: Matrix) -> list[list[ExpSum]]:
-    return [[ExpSum({0: x}) for x in row] for row in A]
+def as_sums(A: Matrix) -> list[list[Combination]]:
+    return [[exponentials({0: x}) for x in row] for row in A]
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,13 @@ class Form:
 
     cell: Cell
     rival: int
-    difference: tuple[ExpSum, ExpSum, ExpSum, ExpSum]
-    normaliser: tuple[ExpSum, ExpSum, ExpSum, ExpSum]
+    difference: tuple[Combination, Combination, Combination, Combination]
+    normaliser: tuple[Combination, Combination, Combination, Combination]
 
-    def at(self, n: Triple) -> ExpSum:
+    def at(self, n: Triple) -> Combination:
         return total(c * k for c, k in zip(self.difference, (1, *n), strict=True))
 
-    def along(self, ray: Triple) -> ExpSum:
+    def along(self, ray: Triple) -> Combination:
         return total(c * k for c, k in zip(self.difference[1:], ray, strict=True))
 
     def quotient(self, numbers: tuple[int, ...], bits: int = 256) -> arb:
@@ -118,7 +119,7 @@ def forms(model: ExactModel, labels: str) -> list[Form]:
     assert model.heads == 1
     out = []
     for cell in cells(labels):
-        weights = {t: ExpSum({model.scores[0][cell.last][t]: 1}) for t in kinds(cell.last)}
+        weights = {t: exponentials({model.scores[0][cell.last][t]: 1}) for t in kinds(cell.last)}
         values, constant = model.values[0], model.constant[cell.last]
         for rival in range(model.classes):
             if rival == cell.expected:
@@ -129,7 +130,7 @@ def forms(model: ExactModel, labels: str) -> list[Form]:
     return out
 
 
-def by_count(term: dict[int, ExpSum]) -> tuple[ExpSum, ExpSum, ExpSum, ExpSum]:
+def by_count(term: dict[int, Combination]) -> tuple[Combination, Combination, Combination, Combination]:
     """The constant part (every token that is there once), then the parts of 0, 1 and 2."""
     _, zero, one, two, *_ = term.values()
     return total([*term.values()]) - zero - one - two, zero, one, two
@@ -178,7 +179,7 @@ class Decision:
 def decide(model: ExactModel, labels: str, region: Region) -> Decision:
     """Decides one head on a region without max_length, bounded or not; exact and complete.
 
-    Raises: Undecided when a sign needs more bits than the ladder has.
+    Raises: Undecided when a failing count has more than 2^22 bits.
     """
     failures, low, tightest = [], None, None
     for form in forms(model, labels):
@@ -190,7 +191,7 @@ def decide(model: ExactModel, labels: str, region: Region) -> Decision:
             failures.append(smallest_failure(form, region, model.scale))
             continue
         for kind, numbers in [("at", (1, *v)) for v in corners] + [("towards", (0, *r)) for r in directions]:
-            margin = lower_float(form.quotient(numbers) / model.scale.ball(256))
+            margin = float_below(form.quotient(numbers) / model.scale.ball(256))
             if low is None or margin < low:
                 low = margin
                 tightest = {
@@ -216,7 +217,7 @@ def simplicity(failure: Failure) -> tuple[int, Triple, int]:
     return sum(failure.n), failure.n, failure.last
 
 
-def smallest_failure(form: Form, region: Region, scale: ExpSum) -> Failure:
+def smallest_failure(form: Form, region: Region, scale: Combination) -> Failure:
     """A failing triple of a failing form that no single coordinate can shrink further."""
     side, step = form.cell.side, sum(form.cell.side.base)
 
@@ -251,7 +252,7 @@ def smallest_failure(form: Form, region: Region, scale: ExpSum) -> Failure:
 def largest_noise(model: ExactModel, labels: str, max_digits: int | None) -> int | None:
     """The exact largest n2 up to which every n0, n1 <= max_digits is right; None: any, -1: not even 0.
 
-    Raises: Undecided when a sign needs more bits than the ladder has.
+    Raises: Undecided when the limit has more than 2^22 bits.
     """
     limit: int | None = None
     for form in forms(model, labels):
@@ -268,7 +269,7 @@ def largest_noise(model: ExactModel, labels: str, max_digits: int | None) -> int
 def largest_digits(model: ExactModel, labels: str, max_noise: int | None) -> int | None:
     """The exact largest A: all n0, n1 <= A with n2 <= max_noise are right; None: any, -1: not even 0.
 
-    Raises: Undecided when a sign needs more bits than the ladder has.
+    Raises: Undecided when the limit has more than 2^22 bits.
     """
     limit: int | None = None
     for form in forms(model, labels):
@@ -289,10 +290,10 @@ def _tighter(a: int | None, b: int | None) -> int | None:
 def margin_at(model: ExactModel, n: Triple, last: int, expected: int) -> tuple[int, int, arb]:
     """(sign, rival, value) of the expected logit over the best other at one input, for any number of heads.
 
-    Raises: Undecided when the ladder ends first (with several heads an exact tie can do that).
+    Raises: Undecided when 2^14 bits do not show it (with several heads an exact tie can do that).
     """
     rivals = [j for j in range(model.classes) if j != expected]
-    for bits in ladder():
+    for bits in precisions():
         balls = logit_differences(model, n, last, expected, bits)
         if all(balls[j] > 0 for j in rivals):
             return (
@@ -307,7 +308,7 @@ def margin_at(model: ExactModel, n: Triple, last: int, expected: int) -> tuple[i
         ties = [j for j in undecided if is_tie(model, n, last, expected, j)]
         if ties:
             return 0, ties[0], arb(0)
-        if bits > 1 << 14 and model.heads > 1:
+        if bits > MOST_BITS and model.heads > 1:
             break
     raise Undecided(f"n = {n} after token {last}: too close to a tie of several heads to decide")
 
@@ -319,7 +320,7 @@ def logit_differences(model: ExactModel, n: Triple, last: int, expected: int, bi
         out = [constant[expected] - c for c in constant]
         for h in range(model.heads):
             weights = [
-                ExpSum({model.scores[h][last][t]: k}).ball(bits)
+                exponentials({model.scores[h][last][t]: k}).ball(bits)
                 for t, k in zip(kinds(last), multiplicities(n, last), strict=True)
             ]
             D = sum(weights, arb(0))
@@ -337,10 +338,11 @@ def is_tie(model: ExactModel, n: Triple, last: int, expected: int, rival: int) -
     if model.heads > 4:
         return False
     numerator = model.constant[last][expected] - model.constant[last][rival]
-    denominator = ExpSum({0: 1})
+    denominator = exponentials({0: 1})
     for h in range(model.heads):
         weights = [
-            ExpSum({model.scores[h][last][t]: k}) for t, k in zip(kinds(last), multiplicities(n, last), strict=True)
+            exponentials({model.scores[h][last][t]: k})
+            for t, k in zip(kinds(last), multiplicities(n, last), strict=True)
         ]
         D = total(weights)
         N = total(
@@ -349,4 +351,4 @@ def is_tie(model: ExactModel, n: Triple, last: int, expected: int, rival: int) -
         )
         numerator = numerator * D + denominator * N
         denominator = denominator * D
-    return not numerator.terms
+    return numerator.is_zero

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from flint import arb, ctx, fmpq
+from flint import arb, ctx
 
 from constructions.count01 import Count01Transformer
 from verify.count01_real import Matrix, exact
 from verify.count01_task import kinds
+from verify.exact_reals import float_above, rational
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -291,19 +292,8 @@ def columns(W: Matrix) -> list[list[Fraction]]:
 def exponential_error(distance: Fraction, radius: Fraction, offset: Fraction, fmt: Format) -> tuple[float, float]:
     """Relative error of the computed exp(distance), and absolute error times exp(offset)."""
     with ctx.workprec(96):
-        grow = _ball(radius).exp()
+        grow = arb(rational(radius)).exp()
         relative = (grow - 1) + 4 * arb(fmt.u) * grow
-        value = _ball(distance).exp()
+        value = arb(rational(distance)).exp()
         absolute = value * relative + 2 * arb(fmt.eta)
-        return _upper(absolute / value), _upper(absolute * _ball(offset).exp())
-
-
-def _ball(x: Fraction) -> arb:
-    return arb(fmpq(x.numerator, x.denominator))
-
-
-def _upper(x: arb) -> float:
-    if not x.is_finite():
-        return float("inf")
-    high = float(x.upper())
-    return high * (1 + 1e-12) + 5e-324 if np.isfinite(high) else float("inf")
+        return float_above(absolute / value), float_above(absolute * arb(rational(offset)).exp())

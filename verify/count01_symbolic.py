@@ -9,7 +9,7 @@ import sympy as sp
 from bounds import count01 as bounds
 from verify.count01_real import ExactModel
 from verify.count01_task import EQUALS, FIVE, FOUR
-from verify.exponentials import ExpSum
+from verify.exact_reals import Combination, exponentials
 
 
 def symbolic_model(N: int, labels: str, skip: bool = True) -> ExactModel:
@@ -21,7 +21,7 @@ def symbolic_model(N: int, labels: str, skip: bool = True) -> ExactModel:
     """
     tables = bounds.tables(N, labels, skip)
     embedding = [Fraction(int(x)) for x in tables["E"]]
-    scale = ExpSum({0: 1, 1: 1})
+    scale = exponentials({0: 1, 1: 1})
     W_out = [scale * Fraction(int(w)) for w in tables["W_out"]]
     b_out = [scaled(b) for b in tables["b_out"]]
     queries = (EQUALS, FOUR, FIVE)
@@ -37,7 +37,7 @@ def symbolic_model(N: int, labels: str, skip: bool = True) -> ExactModel:
     )
 
 
-def scaled(x: sp.Expr) -> ExpSum:
+def scaled(x: sp.Expr) -> Combination:
     """(1 + e) x as a sum of powers of e."""
     polynomial = sp.Poly(sp.cancel(sp.sympify(x) * (1 + sp.E)), sp.E)
-    return ExpSum({k: Fraction(int(c.p), int(c.q)) for (k,), c in polynomial.terms()})
+    return exponentials({k: Fraction(int(c.p), int(c.q)) for (k,), c in polynomial.terms()})

@@ -12,9 +12,9 @@ from functools import cached_property
 from math import isqrt
 
 import numpy as np
-from flint import fmpq, fmpz, fmpz_mat
+from flint import ctx, fmpq, fmpz, fmpz_mat
 
-from verify.exact_reals import ONE, Basis, Combination, square_root_terms
+from verify.exact_reals import ONE, Basis, Combination, float_above, float_below, rational, square_root_terms
 from verify.stored import Array, StoredModel
 
 
@@ -121,16 +121,16 @@ class ExactForward:
                 D = D + weight
         hidden = []
         for i in range(stored.p):
-            z = D.scaled(self.features.entry(tokens[position], i) + _rational(stored.b_1[i]))
+            z = D.scaled(self.features.entry(tokens[position], i) + rational(stored.b_1[i]))
             for token, weight in pooled.items():
                 z = z + weight.scaled(self.features.entry(token, i))
             if z.sign() > 0:
                 hidden.append((i, z))
         logits = []
         for c in range(stored.classes):
-            logit = D.scaled(_rational(stored.b_2[c]))
+            logit = D.scaled(rational(stored.b_2[c]))
             for i, z in hidden:
-                logit = logit + z.scaled(_rational(stored.W_2[i, c]))
+                logit = logit + z.scaled(rational(stored.W_2[i, c]))
             logits.append(logit)
         return logits
 
@@ -170,10 +170,6 @@ class ExactForward:
         return Judgement(winners == [right], counts, margin, exact)
 
     def _over_normalisation(self, difference: Combination, tokens: Sequence[int], position: int) -> tuple[float, float]:
-        from flint import ctx
-
-        from verify.exact_reals import float_above, float_below
-
         context = list(tokens) + ([self.stored.T] if self.stored.e_BOS is not None else [])
         D = Combination(self.basis, {})
         for m in range(len(context)):
@@ -181,12 +177,7 @@ class ExactForward:
         precision = 256
         while True:
             with ctx.workprec(precision):
-                ratio = difference.ball() / D.ball()
+                ratio = difference.ball(precision) / D.ball(precision)
                 if difference.is_zero or (ratio.is_finite() and ratio.rel_accuracy_bits() >= 60):
                     return float_below(ratio), float_above(ratio)
             precision *= 2
-
-
-def _rational(x: float) -> fmpq:
-    numerator, denominator = float(x).as_integer_ratio()
-    return fmpq(numerator, denominator)

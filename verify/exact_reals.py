@@ -1,11 +1,11 @@
-"""Exact real numbers of the two kinds that a stored attention model computes.
+"""Exact real numbers of the kinds that a stored attention model computes, each with a decidable sign.
 
 A number is a rational combination of basis numbers that are linearly independent over the rationals:
 
 * without softmax the basis is 1 and sqrt(d) (only 1 when d is a square);
 * with softmax it is e^(x) for distinct rational x, or e^(x / sqrt(d)). These are independent by the
   Lindemann-Weierstrass theorem: exponentials of distinct algebraic numbers are linearly independent
-  over the algebraic numbers.
+  over the algebraic numbers. Such combinations can be multiplied: e^x e^y = e^(x + y).
 
 So a combination is zero exactly when all its coefficients are, and every other one has a sign that
 enough digits show. That is why no tie stays open.
@@ -13,14 +13,41 @@ enough digits show. That is why no tie stays open.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from math import isqrt
+from fractions import Fraction
+from functools import lru_cache
 
 from flint import arb, ctx, fmpq
 
-# A basis number: a rational x stands for e^(x * unit); the two strings for 1 and sqrt(d).
+# A basis number: a rational x stands for e^(x * unit), and so 0 for 1; the string for sqrt(d).
 Key = fmpq | str
-ONE, SQRT = "1", "sqrt"
+ONE, SQRT = fmpq(0), "sqrt"
+
+Number = fmpq | Fraction | int | float
+LAST_BITS = 1 << 22  # of a quotient; signs need no limit
+
+
+class Undecided(ArithmeticError):
+    """An answer could not be shown within the limits on precision."""
+
+
+def rational(x: Number) -> fmpq:
+    """The exact value of a number.
+
+    >>> rational(0.5), rational(Fraction(1, 3))
+    (1/2, 1/3)
+    """
+    return x if isinstance(x, fmpq) else fmpq(*x.as_integer_ratio())
+
+
+def precisions() -> Iterator[int]:
+    """Bits to try, doubling without end."""
+    bits = 64
+    while True:
+        yield bits
+        bits *= 2
 
 
 @dataclass(frozen=True)
@@ -30,14 +57,32 @@ class Basis:
     d: int
     exponents_over_root: bool
 
-    def value(self, key: Key) -> arb:
-        """A ball around the basis number at the current working precision."""
-        if key == ONE:
-            return arb(1)
-        if key == SQRT:
-            return arb(self.d).sqrt()
-        exponent = arb(key)
-        return (exponent / arb(self.d).sqrt()).exp() if self.exponents_over_root else exponent.exp()
+    def value(self, key: Key, bits: int) -> arb:
+        """A ball around the basis number; all of them are positive."""
+        with ctx.workprec(bits):
+            if isinstance(key, str):
+                return arb(self.d).sqrt()
+            return _exponential(key, self.d if self.exponents_over_root else 1, bits)
+
+
+@lru_cache(maxsize=4096)
+def _exponential(x: fmpq, d: int, bits: int) -> arb:
+    """A ball around e^(x / sqrt(d))."""
+    with ctx.workprec(bits):
+        return (arb(x) if d == 1 else arb(x) / arb(d).sqrt()).exp()
+
+
+EXPONENTIALS = Basis(1, exponents_over_root=False)
+
+
+def exponentials(terms: Mapping[int, Number] | Mapping[Fraction, Number]) -> Combination:
+    """The sum of c e^x over `terms` {x: c}, with x and c rational.
+
+    >>> e = exponentials({1: 1})
+    >>> ((e + 1) * (e - 1) - e * e + 1).sign(), (e * 1001 - 2721).sign()
+    (0, 1)
+    """
+    return _collected(EXPONENTIALS, ((rational(x), rational(c)) for x, c in terms.items()))
 
 
 @dataclass(frozen=True)
@@ -53,51 +98,52 @@ class Combination:
     basis: Basis
     terms: dict[Key, fmpq]
 
-    def __add__(self, other: Combination) -> Combination:
-        terms = dict(self.terms)
-        for key, coefficient in other.terms.items():
-            terms[key] = terms[key] + coefficient if key in terms else coefficient
-        return Combination(self.basis, terms)
+    def __add__(self, other: Combination | Number) -> Combination:
+        return _collected(self.basis, (*self.terms.items(), *self._as_combination(other).terms.items()))
 
-    def __sub__(self, other: Combination) -> Combination:
-        return self + other.scaled(fmpq(-1))
+    def __sub__(self, other: Combination | Number) -> Combination:
+        return self + self._as_combination(other).scaled(fmpq(-1))
+
+    def __neg__(self) -> Combination:
+        return self.scaled(fmpq(-1))
+
+    def __mul__(self, other: Combination | Number) -> Combination:
+        """A rational multiple, or the product of two combinations of exponentials."""
+        if not isinstance(other, Combination):
+            return self.scaled(rational(other))
+        products = (((x, y), c * b) for x, c in self.terms.items() for y, b in other.terms.items())
+        return _collected(self.basis, ((_sum_of_exponents(*xy), c) for xy, c in products))
 
     def scaled(self, factor: fmpq) -> Combination:
-        return Combination(self.basis, {key: factor * c for key, c in self.terms.items()})
+        return Combination(self.basis, {key: factor * c for key, c in self.terms.items()} if factor != 0 else {})
+
+    def _as_combination(self, value: Combination | Number) -> Combination:
+        return value if isinstance(value, Combination) else Combination(self.basis, {ONE: rational(value)})
 
     @property
     def is_zero(self) -> bool:
         return all(c == 0 for c in self.terms.values())
 
-    def ball(self) -> arb:
-        """An enclosure at the current working precision."""
-        total = arb(0)
-        for key, coefficient in self.terms.items():
-            total += arb(coefficient) * self.basis.value(key)
-        return total
+    def ball(self, bits: int) -> arb:
+        """An enclosure computed with this many bits."""
+        with ctx.workprec(bits):
+            return sum((arb(c) * self.basis.value(key, bits) for key, c in self.terms.items()), arb(0))
 
     def sign(self) -> int:
         """-1, 0 or 1; ends because a combination that is not identically zero is not zero."""
-        if self.is_zero:
-            return 0
-        precision = 64
-        while True:
-            with ctx.workprec(precision):
-                ball = self.ball()
-                if ball > 0:
-                    return 1
-                if ball < 0:
-                    return -1
-            precision *= 2
+        signs = {1 if c > 0 else -1 for c in self.terms.values() if c != 0}
+        if len(signs) < 2:
+            return signs.pop() if signs else 0
+        balls = (self.ball(bits) for bits in precisions())
+        return next(1 if ball > 0 else -1 for ball in balls if ball > 0 or ball < 0)
 
     def enclosure(self) -> tuple[float, float]:
         """Floats at or below and at or above the number."""
         precision = 128
         while True:
-            with ctx.workprec(precision):
-                ball = self.ball()
-                if self.is_zero or (ball.is_finite() and ball.rel_accuracy_bits() >= 60):
-                    return float_below(ball), float_above(ball)
+            ball = self.ball(precision)
+            if self.is_zero or (ball.is_finite() and ball.rel_accuracy_bits() >= 60):
+                return float_below(ball), float_above(ball)
             precision *= 2
 
     def __str__(self) -> str:
@@ -114,16 +160,75 @@ class Combination:
         return f"/sqrt({self.basis.d})" if self.basis.exponents_over_root else ""
 
 
+def _sum_of_exponents(x: Key, y: Key) -> fmpq:
+    if isinstance(x, str) or isinstance(y, str):
+        raise TypeError("only combinations of exponentials are multiplied")
+    return x + y
+
+
+def _collected(basis: Basis, terms: Iterable[tuple[Key, fmpq]]) -> Combination:
+    """The combination of these terms, equal keys joined and zeros dropped."""
+    joined: dict[Key, fmpq] = {}
+    for key, c in terms:
+        joined[key] = joined[key] + c if key in joined else c
+    return Combination(basis, {key: c for key, c in joined.items() if c != 0})
+
+
+def total(summands: Iterable[Combination]) -> Combination:
+    """The sum of many combinations of exponentials.
+
+    >>> str(total([exponentials({1: 2}), exponentials({1: -2, 0: 1})]))
+    '1'
+    """
+    return _collected(EXPONENTIALS, (term for x in summands for term in x.terms.items()))
+
+
+def first_nonpositive(start: Combination, slope: Combination) -> int | None:
+    """The smallest integer k >= 0 with start + k slope <= 0, exactly; None if there is none.
+
+    Raises: Undecided when k has more than 2^22 bits.
+
+    >>> first_nonpositive(exponentials({1: 1000}), exponentials({0: -1}))  # 1000 e = 2718.28...
+    2719
+    """
+    if start.sign() <= 0:
+        return 0
+    if slope.sign() >= 0:
+        return None
+    k = max(_floor_to_one(start, -slope) - 1, 0)
+    while (start + slope * k).sign() > 0:
+        k += 1
+    return k
+
+
+def _floor_to_one(x: Combination, y: Combination) -> int:
+    """The floor of x / y for positive x and y, up to one."""
+    for bits in precisions():
+        with ctx.workprec(bits):
+            ratio = x.ball(bits) / y.ball(bits)
+            if ratio.is_finite() and ratio.rad() < arb(0.25):
+                floor = ratio.mid().floor().unique_fmpz()
+                assert floor is not None, "the floor of an exact number is an integer"
+                return int(floor)
+        if bits >= LAST_BITS:
+            break
+    raise Undecided(f"a limit on the counts is a number of more than {LAST_BITS} bits")
+
+
 def square_root_terms(d: int, numerator: fmpq) -> dict[Key, fmpq]:
     """numerator / sqrt(d) in the basis 1, sqrt(d)."""
-    root = isqrt(d)
+    root = math.isqrt(d)
     if root * root == d:
         return {ONE: numerator / root}
     return {SQRT: numerator / d}
 
 
 def float_below(ball: arb) -> float:
-    """A float at or below every number in the ball."""
+    """A float at or below every number in the ball.
+
+    >>> 2.9 < float_below(arb(3)) <= 3.0 <= float_above(arb(3)) < 3.1
+    True
+    """
     return _directed(ball.lower(), -1)
 
 
@@ -133,8 +238,6 @@ def float_above(ball: arb) -> float:
 
 
 def _directed(bound: arb, direction: int) -> float:
-    import math
-
     value = float(bound)
     if math.isnan(value):
         return direction * math.inf

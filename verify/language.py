@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from constructions.circuit import Circuit, apply_gate
 from constructions.regular_language import DEAD, Automaton, Unrolling
-from verify.certificate import Certificate, Verdict
+from verify.certificate import Certificate, Verdict, decimal
 from verify.circuit_refutation import cone_of
 
 CLAIM = "E-3.5"
@@ -92,7 +92,7 @@ def for_strings(certificate: Certificate, unrolling: Unrolling) -> Certificate:
     strings = len(automaton.alphabet) ** n
     extra = {
         "language": f"{automaton.name} over {''.join(automaton.alphabet)}, {len(automaton.step)} states",
-        "accepted": str(accepted(automaton, n)),
+        "accepted": decimal(accepted(automaton, n)),
     }
     certificate = replace(
         certificate,

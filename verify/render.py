@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -19,8 +20,14 @@ STYLES = {Verdict.PROVED: "bold green", Verdict.REFUTED: "bold red", Verdict.UNK
 SHOW_PROGRESS_AFTER = 2.0
 
 
+class Advance(Protocol):
+    """Reports the finished share, between 0 and 1, and optionally what is being done."""
+
+    def __call__(self, share: float, doing: str = ...) -> None: ...
+
+
 @contextmanager
-def progress_bar(what: str, *, quiet: bool) -> Iterator[Callable[[float], None]]:
+def progress_bar(what: str, *, quiet: bool) -> Iterator[Advance]:
     """Yields a callback for the finished share; the bar appears on a terminal's stderr after two seconds."""
     console = Console(stderr=True)
     started = time.perf_counter()
@@ -29,14 +36,14 @@ def progress_bar(what: str, *, quiet: bool) -> Iterator[Callable[[float], None]]
     task = bar.add_task(what, total=1.0)
     is_shown = False
 
-    def advance(share: float) -> None:
+    def advance(share: float, doing: str = what) -> None:
         nonlocal is_shown
         if quiet or not console.is_terminal or time.perf_counter() - started < SHOW_PROGRESS_AFTER:
             return
         if not is_shown:
             bar.start()
             is_shown = True
-        bar.update(task, completed=share)
+        bar.update(task, completed=share, description=doing)
 
     try:
         yield advance

@@ -5,20 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from constructions.circuit import Decomposition
     from constructions.circuit_simulation import CircuitTransformer
     from verify.certificate import Certificate
-    from verify.circuit import Progress
 
 DEFAULT_RUNS = 64
+MOST_RUNS = 1_000_000
 QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
-PATIENCE = 2.0  # seconds before a progress bar appears
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,45 +34,31 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
-@contextmanager
-def progress_bar() -> Iterator[Progress]:
-    """A progress bar on stderr for what takes longer than two seconds."""
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-    from rich.progress import TaskID
-
-    bar = Bar(console=Console(stderr=True), transient=True)
-    start, tasks = time.monotonic(), dict[str, TaskID]()
-
-    def update(what: str, done: int, total: int) -> None:
-        if time.monotonic() - start > PATIENCE:
-            bar.start()
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
-
-    try:
-        yield update
-    finally:
-        if tasks:
-            bar.stop()
-
-
 def judge(args: argparse.Namespace, decomposition: Decomposition) -> tuple[CircuitTransformer, Certificate]:
     """Builds or loads the weights and decides them."""
     from constructions.circuit_simulation import build
     from constructions.circuit_weights import load_weights
     from constructions.errors import BadInput
+    from constructions.files import check_target
     from verify.circuit import certify, smallest_bits
+    from verify.render import progress_bar
 
-    if args.runs is not None and args.runs < 0:
-        raise BadInput(f"--runs {args.runs}: must be 0 or more")
-    if args.printed and (args.bits is None or args.weights):
+    if args.runs is not None and not 0 <= args.runs <= MOST_RUNS:
+        raise BadInput(f"--runs {args.runs}: must be between 0 and {MOST_RUNS}; the proof needs none")
+    if args.save is not None:
+        if args.save.endswith("/") or not args.save:
+            raise BadInput(f"--save {args.save!r}: names no file; give a NAME for NAME.safetensors and NAME.json")
+        check_target(f"{args.save}.safetensors")
+    if args.printed and (args.bits is None or args.weights is not None):
         raise BadInput("--printed: needs --bits S and no --weights, as it fails at every S")
     runs = args.runs
     if runs is None:
         runs = DEFAULT_RUNS if decomposition.circuit.nodes <= QUICK_POSITIONS else 0
-    with progress_bar() as progress:
+    with progress_bar("deciding", quiet=args.json) as advance:
+
+        def progress(what: str, done: int, total: int) -> None:
+            advance(done / max(total, 1), what)
+
         if args.weights is None and args.bits is None and args.method == "certified":
             return smallest_bits(decomposition, runs=runs, seed=args.seed, progress=progress)
         if args.weights is not None:
@@ -133,7 +115,7 @@ def finish(
     if bits is not None:
         steps, outputs = chain_of_thought(model, decomposition, certificate.parameters["s"], bits)
         result |= {"chain": steps, "outputs": outputs}
-    if args.save:
+    if args.save is not None:
         _save(args.save, model, certificate)
     if args.json:
         print(json.dumps(result, allow_nan=False))
@@ -141,13 +123,14 @@ def finish(
         if bits is not None:
             print_chain(steps, outputs)
         _print_certificate(certificate)
-        if args.save:
+        if args.save is not None:
             print(f"saved  {args.save}.safetensors, {args.save}.json", file=sys.stderr)
     return certificate.verdict.exit_code
 
 
 def _save(name: str, model: CircuitTransformer, certificate: Certificate) -> None:
-    from constructions.circuit_weights import save_weights, write_whole
+    from constructions.circuit_weights import save_weights
+    from constructions.files import write_whole
 
     save_weights(model, f"{name}.safetensors")
     write_whole(f"{name}.json", (certificate.to_json() + "\n").encode())

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 HELP = "prove a one-dimensional transformer compares zeros with ones, whatever the length"
 LARGEST_N = 500
+BOUNDS = ("max_digits", "max_noise", "max_length")
+# Options that do another job than deciding, and what they would ignore.
+ALONE = {
+    "say": ("method", "strings", *BOUNDS),
+    "table": ("say", "weights", "save", "method", "strings", "construction", "no_skip", "as_printed", "eps", *BOUNDS),
+}
 PRECISIONS = ("real", "float64", "float32", "bfloat16", "float16")
 
 
@@ -47,15 +53,21 @@ def run(args: argparse.Namespace) -> int:
     if args.table:
         return show_table(args)
     model, claim = build(args)
-    if args.save:
+    if args.say is not None:
+        save_if_asked(model, args)
+        return say(model, args)
+    certificate = certificate_of(model, claim, args)
+    save_if_asked(model, args)
+    show(certificate, model, args)
+    return certificate.verdict.exit_code
+
+
+def save_if_asked(model: Count01Transformer, args: argparse.Namespace) -> None:
+    """Writes the weights of --save; after deciding, as an interrupted run says that nothing was written."""
+    if args.save is not None:
         from constructions.count01 import save
 
         save(model, args.save)
-    if args.say is not None:
-        return say(model, args)
-    certificate = certificate_of(model, claim, args)
-    show(certificate, model, args)
-    return certificate.verdict.exit_code
 
 
 def check(args: argparse.Namespace) -> None:
@@ -68,8 +80,8 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput(f"--N {args.N}: must be at most {LARGEST_N}, where the limit on n2 has 218 digits")
     if args.eps != args.eps or abs(args.eps) > 1:
         raise BadInput(f"--eps {args.eps}: must be a number between -1 and 1 (the documents ask it small)")
-    made = [f"--{n}" for n in ("N", "eps", "as_printed") if getattr(args, n)]
-    if args.weights and (made or args.construction != "documents"):
+    made = [f"--{n}" for n in ("N", "eps", "as_printed") if is_given(args, n)]
+    if args.weights is not None and (made or args.construction != "documents"):
         raise BadInput("--weights: the file holds the numbers; drop --N, --construction, --as-printed, --eps")
     if args.construction == "uniform" and made:
         raise BadInput(f"{made[0].replace('_', '-')}: the uniform construction has no such parameter; drop it")
@@ -77,8 +89,22 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput("--as-printed: the documents print no table without the skip connection; drop --no-skip")
     if args.precision != "real" and args.dtype not in (None, args.precision):
         raise BadInput(f"--dtype {args.dtype}: differs from --precision {args.precision}; give only one")
+    for mode, rest in ALONE.items():
+        clash = [name for name in rest if is_given(args, mode) and is_given(args, name)]
+        if clash:
+            raise BadInput(f"--{clash[0].replace('_', '-')}: has no effect with --{mode}; drop one of the two")
+    if args.save is not None:
+        from constructions.files import check_target
+
+        check_target(args.save)
     if args.strings is not None and args.method != "exhaustive":
         raise BadInput("--strings: only with --method exhaustive")
+
+
+def is_given(args: argparse.Namespace, name: str) -> bool:
+    """Whether an option differs from its default."""
+    defaults = {"eps": 0.0, "table": False, "method": "certified", "construction": "documents", "no_skip": False}
+    return bool(getattr(args, name) != defaults.get(name))
 
 
 def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:
@@ -87,7 +113,7 @@ def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:
 
     name = args.precision if args.precision != "real" else args.dtype
     dtype = count01.DTYPES[name or "float64"]
-    if args.weights:
+    if args.weights is not None:
         model = count01.load(args.weights, skip=False if args.no_skip else None)
         model = model if name is None else model.to(dtype)
         if not all(bool(W.double().isfinite().all()) for W in model.parameters()):
@@ -111,13 +137,13 @@ def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.
 
     region = Region(args.max_digits, args.max_noise, args.max_length)
     parameters: dict[str, Any] = {
-        "construction": "file" if args.weights else args.construction,
+        "construction": "file" if args.weights is not None else args.construction,
         "dtype": str(model.dtype).removeprefix("torch."),
         "heads": model.heads,
         "d": model.E.shape[1],
         "skip": model.has_skip,
     }
-    if not args.weights and args.construction == "documents":
+    if args.weights is None and args.construction == "documents":
         parameters |= {"N": 10 if args.N is None else args.N, "eps": args.eps, "as_printed": args.as_printed}
     if args.method == "exhaustive":
         return exhaustive(model, args.labels, region, strings=args.strings, claim=claim, parameters=parameters)

@@ -78,12 +78,12 @@ def run(args: argparse.Namespace) -> int:
 
     try:
         with progress_bar("searching a code", quiet=args.json) as progress:
-            module, claim = _load(args) if args.weights else _build(args, progress)
+            module, claim = _load(args) if args.weights is not None else _build(args, progress)
     except NotKnown as error:
         return _print_unknown(args, str(error))
     with progress_bar("deciding", quiet=args.json) as progress:
         certificate = _decide(args, module, claim, progress)
-    if args.save:
+    if args.save is not None:
         from constructions.checkpoint import save
 
         save(module, args.save, claim=claim, construction=args.construction or "default")
@@ -97,7 +97,11 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     if not args.budget >= 0:
         raise BadInput(f"budget={args.budget}: must be a number of seconds, zero or more")
-    if args.weights:
+    if args.save is not None:
+        from constructions.files import check_target
+
+        check_target(args.save)
+    if args.weights is not None:
         for name in ("T", "d", "p", "construction", "dtype"):
             if getattr(args, name) is not None:
                 raise BadInput(f"{name}={getattr(args, name)}: read from the file. Leave --{name} out with --weights.")
