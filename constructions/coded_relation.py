@@ -22,6 +22,7 @@ def softmax_code(v: Tensor, *, L: int, p: int = 1, dtype: torch.dtype) -> Histog
     Shapes: v (T, m); see HistogramTransformer.
     Raises: BadInput when two vectors coincide.
 
+    >>> from constructions import token_codes
     >>> softmax_code(token_codes.circle(5), L=4, dtype=torch.float64).predict(torch.tensor([2, 0, 2, 2])).tolist()
     [3, 1, 3, 3]
     """
@@ -46,6 +47,7 @@ def tagged_softmax_code(
     Shapes: v (T, d'); see HistogramTransformer.
     Raises: BadInput when two vectors coincide.
 
+    >>> from constructions import token_codes
     >>> model = tagged_softmax_code(token_codes.binary(5), L=4, dtype=torch.float64)
     >>> model.d, model.predict(torch.tensor([2, 0, 2, 2])).tolist()
     (5, [3, 1, 3, 3])
@@ -70,6 +72,7 @@ def derived_kappa(v: Tensor, L: int) -> float:
     (L - k) x_max - (L - k - 1) x_min < 1, hardest for k = 1.
     Raises: BadInput when two vectors coincide.
 
+    >>> from constructions import token_codes
     >>> round(derived_kappa(token_codes.circle(32), 10))
     150
     """
@@ -86,6 +89,37 @@ def derived_kappa(v: Tensor, L: int) -> float:
         else:
             low = kappa
     return high
+
+
+def coherent(kind: str, v: Tensor, *, L: int, p: int = 1, dtype: torch.dtype) -> HistogramTransformer:
+    """dot or bos with p = 1 on unit vectors of low coherence, and one more dimension that the neuron reads.
+
+    e_t = (v_t, alpha), read along (0, 1/alpha): the neuron reads
+    1 + k (1 + alpha^2) + sum_s n_s (<v_t, v_s> + alpha^2).
+
+    Claim: A-4.4 (App. C.2.2, eq. 45-54): M < 1/(2L-3) - (2L-4)/(2L-3) alpha^2; alpha takes half of what M leaves.
+    Shapes: v (T, d - 1); see HistogramTransformer.
+    Raises: NotKnown when M is not below 1/(2L - 3).
+
+    >>> simplex = torch.linalg.svd(torch.eye(6, dtype=torch.float64) - 1 / 6).U[:, :5] * (6 / 5) ** 0.5
+    >>> coherent("dot", simplex, L=3, dtype=torch.float64).predict(torch.tensor([2, 0, 2])).tolist()
+    [2, 1, 2]
+    """
+    T, m = v.shape
+    M = float((v @ v.T)[~torch.eye(T, dtype=torch.bool)].abs().max())
+    slack = 1 - max(1, 2 * L - 3) * M
+    if not slack > 0:
+        raise NotKnown(
+            f"d={m + 1}: the best vectors found in {m} dimensions have coherence {M:.4g}, and {kind} with p = 1 needs "
+            f"less than 1/(2 L - 3) = {1 / max(1, 2 * L - 3):.4g} on this construction. Use a larger --d, or --p {T}."
+        )
+    alpha = math.sqrt(slack / (2 * max(1, 2 * L - 4)))
+    module = HistogramTransformer(kind, T=T, L=L, d=m + 1, p=p, dtype=dtype)
+    root, identity = math.sqrt(m + 1), torch.eye(m + 1, dtype=torch.float64)
+    E = torch.cat([v, torch.full((T, 1), alpha, dtype=v.dtype)], dim=1)
+    module.fill(E=E, W_Q=root * identity, W_K=identity)
+    # at least 1 + k - (L - k) M > 0 before the bias, so none is needed
+    return read_one_neuron(module, identity[-1] / alpha, bias=0.0)
 
 
 def signed_simplex(kind: str, *, T: int, L: int, p: int = 1, dtype: torch.dtype) -> HistogramTransformer:

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from constructions import code_library, token_codes
+from constructions import code_library, coded_relation, token_codes
 from constructions.code_search import Progress
 from constructions.coded_inventory import CARRIER, on_code
 from constructions.coded_relation import signed_simplex, softmax_code, tagged_softmax_code
 from constructions.errors import BadInput, NotKnown
+from constructions.frames import low_coherence
 from constructions.histogram import HistogramTransformer, Shape, check_sizes
 
 # Printed in the document's experiments for the binary and the quarter-circle code.
@@ -49,6 +50,22 @@ def simplex(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
     if d != T - 1:
         raise BadInput(f"d={d}: the signed simplex has d = T - 1. Use --d {T - 1}, or --p {T} for a code.")
     return signed_simplex(model, T=T, L=L, p=p, dtype=shape.get("dtype", torch.float32))
+
+
+def coherent(model: str, *, progress: Progress | None = None, **shape: Unpack[Shape]) -> HistogramTransformer:
+    """dot or bos with p = 1 on the frame of lowest coherence known here for T vectors in d - 1 dimensions.
+
+    Claim: A-4.4.
+    Raises: NotKnown when its coherence is not below 1/(2L - 3); BadInput for d < 3.
+
+    >>> coherent("dot", T=6, L=3, d=6).predict(torch.tensor([2, 0, 2])).tolist()
+    [2, 1, 2]
+    """
+    T, L, d, p = _sizes(model, shape, default_p=1)
+    if d < 3:
+        raise BadInput(f"d={d}: vectors in d - 1 dimensions and one counting direction need d >= 3. Use a larger --d.")
+    frame = low_coherence(T, d - 1, seed=shape.get("seed", 0), progress=progress)
+    return coded_relation.coherent(model, frame.vectors, L=L, p=p, dtype=shape.get("dtype", torch.float32))
 
 
 def sphere(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:

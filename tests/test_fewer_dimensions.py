@@ -60,6 +60,19 @@ def test_signed_simplex(kind):
             signed_simplex(kind, T=T, L=L, dtype=torch.float32)
 
 
+@pytest.mark.parametrize("kind", ["dot", "bos"])
+@pytest.mark.parametrize(("T", "L", "d"), [(6, 3, 6), (28, 5, 22), (16, 3, 11)])
+def test_low_coherence_and_one_neuron(kind, T, L, d):
+    """A-4.4 with p = 1, on a simplex and on equiangular tight frames: (28, 21) has M = 1/9 < 1/7."""
+    certificate = certify(fewer_dimensions.coherent(kind, T=T, L=L, d=d))
+    assert certificate.verdict is Verdict.PROVED and certificate.parameters["p"] == 1
+
+
+def test_coherence_that_is_too_large_is_not_known():
+    with pytest.raises(NotKnown, match="coherence"):
+        fewer_dimensions.coherent("dot", T=6, L=5, d=4)
+
+
 @pytest.mark.parametrize(
     ("model", "T", "L", "d"),
     [("lin", 12, 5, 11), ("lin+sftm", 12, 5, 11), ("dot", 12, 6, 5), ("bos", 12, 6, 5), ("dot+sftm", 12, 6, 5)],

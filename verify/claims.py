@@ -122,7 +122,8 @@ CLAIMS: tuple[Claim, ...] = (
         "d < T by coherence M: lin, lin+sftm (p = T) M < 1/(2L-3); dot, bos (p = 1) the same in d - 1 dimensions; "
         "dot, bos (p = T) M < 1/sqrt(L-1); with Welch, d > T x^2/(T - 1 + x^2) where a ceiling is printed",
         f"{BEHRENS}, Prop. 4.4, App. C.2 (strict; evaluated at T=32, L=10 the third d is 8, not 7)",
-        "constructions.frames:low_coherence, constructions.fewer_dimensions:code",
+        "constructions.frames:low_coherence, constructions.fewer_dimensions:coherent, "
+        "constructions.fewer_dimensions:code",
         "bounds.coherent_counting:lin, bounds.coherent_counting:dot_one_neuron, bounds.coherent_counting:dot_inventory",
         "verify.histogram:certify, verify.coherence:certify_coherence",
         "verify histogram --model dot --T 32 --L 10 --d 12 --p 32",

@@ -34,9 +34,11 @@ CONSTRUCTIONS = {
     ("lin+sftm", "code"): ("fewer_dimensions.code", "W-2"),
     ("dot", "code"): ("fewer_dimensions.code", "W-2"),
     ("dot", "simplex"): ("fewer_dimensions.simplex", "W-4"),
+    ("dot", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
     ("dot+sftm", "code"): ("fewer_dimensions.code", "W-2"),
     ("bos", "code"): ("fewer_dimensions.code", "W-2"),
     ("bos", "simplex"): ("fewer_dimensions.simplex", "W-4"),
+    ("bos", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
     ("bos+sftm", "sphere"): ("fewer_dimensions.sphere", "W-3"),
     ("bos+sftm", "binary"): ("fewer_dimensions.binary", "A-4.5"),
     ("bos+sftm", "quarter-circle"): ("fewer_dimensions.quarter_circle", "A-rem"),
@@ -175,7 +177,7 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
 
 
 def _for_codes(args: argparse.Namespace, construction: str, progress: Progress) -> dict[str, object]:
-    return {"model": args.model} | ({"progress": progress} if construction == "code" else {})
+    return {"model": args.model} | ({"progress": progress} if construction in ("code", "coherent") else {})
 
 
 def _default_construction(args: argparse.Namespace) -> str:
