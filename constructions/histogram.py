@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput
 
+LONGEST = 1 << 15  # L counts against L classes: 2^30 comparisons
 MOST_PARAMETERS = 1 << 28  # 2 GiB in float64; a proof needs a few times that
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 DTYPES = {
@@ -149,6 +150,8 @@ def check_sizes(model: str, *, T: int, L: int, d: int, p: int) -> None:
             raise BadInput(f"{name}={value!r}: must be an integer")
         if value < least:
             raise BadInput(f"{name}={value}: must be at least {least} ({why})")
+    if L > LONGEST:
+        raise BadInput(f"L={L}: at most {LONGEST} (every count is compared with every other). Use a smaller --L.")
 
 
 def check_memory(parameters: int) -> None:

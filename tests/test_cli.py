@@ -102,7 +102,9 @@ BAD_COMMANDS = [
     ("--weights", "missing.pt"),
     ("--weights", "."),
     ("--weights", "missing.pt", "--T", "4"),
-    ("--model", "dot", "--T", "1000000", "--L", "1000000"),
+    ("--model", "dot", "--T", "1000000", "--L", "10"),
+    ("--model", "dot", "--T", "3", "--L", "99999999"),
+    ("--weights", ""),
 ]
 
 
