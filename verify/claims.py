@@ -158,8 +158,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "W-2",
-        "inventory counting needs even readings, not small ones: for lin and dot, if max D_ts < (L-1)/(L-2) min D_ts "
-        "over s != t for each t, scales and biases exist that count; equal overlaps count for every L",
+        "inventory counting needs even readings, not small ones: for lin and dot, if V_tt > V_st and "
+        "0 < max D_ts < (L-1)/(L-2) min D_ts over s != t for each t, scales and biases exist that count",
         "this project",
         "constructions.fewer_dimensions:code, constructions.coded_inventory:on_code",
         "-",

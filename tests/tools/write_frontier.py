@@ -27,9 +27,11 @@ bound on (right logit) - (highest other logit) and depends on the weights' scale
 
 def main(rows_file: str, weights: str, exceptions: str = "") -> None:
     text = Path(rows_file).read_text()
-    rows = json.loads(text) if text.lstrip().startswith("[{") else [
-        dict(zip(COLUMNS, json.loads(line), strict=True)) for line in text.splitlines()
-    ]
+    rows = (
+        json.loads(text)
+        if text.lstrip().startswith("[{")
+        else [dict(zip(COLUMNS, json.loads(line), strict=True)) for line in text.splitlines()]
+    )
     order = {model: i for i, model in enumerate(("lin", "lin+sftm", "dot", "bos", "dot+sftm", "bos+sftm"))}
     rows.sort(key=lambda row: (row["T"], row["L"], order[row["model"]]))
     (ROOT / "verify" / "frontier.json").write_text(json.dumps(rows, indent=1) + "\n")
