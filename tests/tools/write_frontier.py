@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 INTRODUCTION = """# The smallest d that is proved
 
 `verify frontier histogram --T 16,32,64 --L 5,10,15,30 --steps 2000 --save DIR` searches codes by bisection over d and
-proves every hit in float64; the weights and certificates of this table are in `tests/data/frontier`, and the tests judge
+proves every hit in float64; weights and certificates of this table are in `tests/data/frontier`, and the tests judge
 them again. "no code found" says nothing about what exists. The lower bounds are those of the construction's shape
 ([W-6](fewer-dimensions.md)), so where d equals its bound, no other code of that shape is smaller. The margin is a lower
 bound on (right logit) - (highest other logit) and depends on the weights' scale.
