@@ -90,7 +90,7 @@ def search(
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """These tensors are too small to share out: a second thread only waits, on a busy machine for long."""
+    """Products this small lose by being split over threads, and sums then do not depend on the number of cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

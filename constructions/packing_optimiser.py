@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Generator, Tensor
 from torch.nn.functional import normalize
 
+from constructions.code_search import one_thread
 from constructions.errors import BadInput
 from constructions.packing_polish import polished
 from constructions.symmetries import KINDS, random_group
@@ -61,7 +61,7 @@ def optimised_lines(
     report = progress if progress is not None else lambda fraction: None
     generator = Generator().manual_seed(seed)
     rounds = _rounds(T)
-    with _one_thread():
+    with one_thread():
         finalists: list[Tensor] = []
         for number, (kind, n) in enumerate(rounds):
             groups = torch.stack([random_group(kind, n, d, generator) for _ in range(restarts)])
@@ -98,17 +98,6 @@ def _best(candidates: list[Tensor]) -> list[Tensor]:
         if len(kept) == FINALISTS:
             break
     return [candidates[index].clone() for index in kept]
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Products this small lose by being split over threads, and sums then do not depend on the number of cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _anneal(groups: Tensor, seeds: Tensor, steps: int, schedule: tuple[float, float, torch.dtype]) -> Tensor:

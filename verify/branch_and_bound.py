@@ -274,7 +274,7 @@ class Search:
         if not len(regions):
             return
         lower, upper = self._form_ranges(regions)
-        B, every = len(regions), np.arange(len(regions))
+        every = np.arange(len(regions))
         dW, db = self._differences(regions.k)
         least, spread = self._least_differences(regions, dW, db, lower, upper)
         least = least - self.difference_error[regions.k - 1]
