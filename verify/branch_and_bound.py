@@ -300,7 +300,6 @@ class Search:
             gap = (ambiguous * np.abs(dW_worst)) @ (self.H_most - self.H_least)[:, :-1].T
             score = spread[every, worst] + np.where(np.isfinite(gap), gap, 0.0)
             self._split(regions[undecided], score[undecided])
-        assert len(regions) <= B
 
     def _record_right(self, k: np.ndarray, margin: Array, D_upper: Array) -> None:
         for count in np.unique(k):
