@@ -18,10 +18,10 @@ from verify.certificate import READING_REAL, Verdict
 from verify.count01 import certify
 from verify.count01_boxes import decide_boxes
 from verify.count01_real import decide, exact_model, largest_digits, largest_noise, margin_at
-from verify.count01_rounding import format_of
 from verify.count01_symbolic import symbolic_model
 from verify.count01_task import Region, triples
 from verify.exact_reals import exponentials, first_nonpositive
+from verify.formats import format_of
 
 ONES = "majority-ones"
 

@@ -11,10 +11,11 @@ from constructions import count01 as build
 from verify.certificate import Verdict
 from verify.count01 import certify
 from verify.count01_boxes import decide_boxes
-from verify.count01_rounding import format_of, format_of_bits, is_exact
+from verify.count01_rounding import is_exact
 from verify.count01_runs import fails, sequential_logits
 from verify.count01_table import rounded_to_bits, smallest_bits
 from verify.count01_task import Region, triples
+from verify.formats import format_of, format_of_bits
 
 ONES = "majority-ones"
 

@@ -23,10 +23,11 @@ from verify.count01_real import (
     largest_noise,
     margin_at,
 )
-from verify.count01_rounding import ASSUMPTIONS, Format
+from verify.count01_rounding import ASSUMPTIONS
 from verify.count01_runs import find_failure, name, replay, run_strings, run_triples
 from verify.count01_task import EQUALS, Region, answer
 from verify.exact_reals import Undecided
+from verify.formats import Format
 
 DEFAULT_DIGITS = 1000
 LONGEST_SEARCHED = 1 << 22

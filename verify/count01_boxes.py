@@ -17,9 +17,10 @@ from flint import arb, ctx, fmpq
 
 from constructions.count01 import Count01Transformer
 from verify.count01_real import ExactModel, Failure, exact_model, margin_at
-from verify.count01_rounding import Array, Format, QueryErrors
+from verify.count01_rounding import QueryErrors
 from verify.count01_task import Cell, Region, Triple, cells, kinds
 from verify.exact_reals import ONE, Combination, float_below, rational
+from verify.formats import Array, Format
 
 CHUNK = 2048
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums

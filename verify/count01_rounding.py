@@ -13,15 +13,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import torch
 from flint import arb, ctx
 
 from constructions.count01 import Count01Transformer
 from verify.count01_real import Matrix, exact
 from verify.count01_task import kinds
 from verify.exact_reals import float_above, rational
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
+from verify.formats import INFLATION, Array, Format, gamma, gammas
 
 ASSUMPTIONS = (
     "operations round to nearest in the dtype or keep more bits; subnormals are kept; no TF32",
@@ -29,42 +27,6 @@ ASSUMPTIONS = (
     "exp is within 2 units in the last place, and exp(0) = 1",
     "softmax subtracts the maximum, normalises, then weighs the values; sums in any order, fused or not",
 )
-INFLATION = 1 + 2.0**-30  # covers the float64 rounding of the error terms themselves: positive, < 10^3 steps
-
-
-@dataclass(frozen=True)
-class Format:
-    """A binary floating point format: significand bits with the hidden one, and the exponent range."""
-
-    name: str
-    p: int
-    smallest_exponent: int
-    largest: float
-
-    @property
-    def u(self) -> float:
-        return 2.0**-self.p
-
-    @property
-    def eta(self) -> float:
-        """The smallest subnormal."""
-        return max(2.0 ** (self.smallest_exponent - self.p + 1), 5e-324)
-
-
-def format_of(dtype: torch.dtype) -> Format:
-    """The format of a torch dtype.
-
-    >>> format_of(torch.bfloat16).p
-    8
-    """
-    info = torch.finfo(dtype)
-    p = 1 - round(np.log2(info.eps))
-    return Format(str(dtype).removeprefix("torch."), p, round(np.log2(info.tiny)), info.max)
-
-
-def format_of_bits(p: int) -> Format:
-    """A format with p significand bits and the exponents of float32."""
-    return Format(f"{p}-bit significand", p, -126, float(torch.finfo(torch.float32).max))
 
 
 @dataclass(frozen=True)
@@ -94,18 +56,6 @@ def is_exact(terms: list[Fraction], fmt: Format) -> bool:
         return True
     unit = min(units)
     return unit >= Fraction(fmt.eta) and sum(abs(t) for t in terms) <= 2**fmt.p * unit
-
-
-def gamma(k: int, fmt: Format) -> float:
-    """k u / (1 - k u), a bound on (1 + u)^k - 1, a little enlarged; infinite once k u > 1/4."""
-    ku = k * fmt.u
-    return float("inf") if ku > 0.25 else ku / (1 - ku) * INFLATION
-
-
-def gammas(k: Array, fmt: Format) -> Array:
-    """The same for many k."""
-    ku = np.minimum(k * fmt.u, 0.25)
-    return np.where(k * fmt.u > 0.25, np.inf, ku / (1 - ku) * INFLATION)
 
 
 class QueryErrors:

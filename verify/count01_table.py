@@ -10,8 +10,8 @@ from constructions.count01 import DTYPES, Count01Transformer, documents, uniform
 from constructions.errors import BadInput
 from verify.count01 import largest_region
 from verify.count01_boxes import decide_boxes
-from verify.count01_rounding import Format, format_of, format_of_bits
 from verify.count01_task import Region
+from verify.formats import Format, format_of, format_of_bits
 
 DOCUMENTS_RANGE = Region(max_digits=200, max_noise=200)
 LABELS = "majority-ones"

@@ -132,8 +132,8 @@ def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:
 def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.Namespace) -> Certificate:
     """The verdict in the reading that the options ask for."""
     from verify.count01 import certify, exhaustive
-    from verify.count01_rounding import format_of
     from verify.count01_task import Region
+    from verify.formats import format_of
 
     region = Region(args.max_digits, args.max_noise, args.max_length)
     parameters: dict[str, Any] = {
