@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -86,7 +87,7 @@ class Certificate:
             "margin": _finite(self.margin),
             "margin_exact": self.margin_exact,
             "margin_per_count": None if self.margin_per_count is None else [_finite(m) for m in self.margin_per_count],
-            "tightest": self.tightest,
+            "tightest": None if self.tightest is None else self.tightest | {"margin": _finite(self.tightest["margin"])},
             "counterexample": self.counterexample,
             "assumptions": list(self.assumptions),
             "error_share": share,
@@ -94,6 +95,10 @@ class Certificate:
             "seconds": self.seconds,
             **self.extra,
         }
+
+    def about(self, weights: bytes) -> Certificate:
+        """The certificate with the digest of the file that holds the weights."""
+        return replace(self, extra=self.extra | {"weights_sha256": hashlib.sha256(weights).hexdigest()})
 
     def to_json(self) -> str:
         """One JSON object on one line."""

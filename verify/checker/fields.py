@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from flint import fmpz
 
 from verify.checker.mathematics import Model
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, Refusal, Weights, read, read_json, read_weights
+from verify.checker.reading import NOT_CHECKABLE, Refusal, Weights, read_json, read_weights
 
 # The propositions about these models; tests/test_checker.py compares with the registry.
 CLAIMS = (None, "A-4.1", "A-4.1alt", "A-4.2", "A-4.3", "A-4.4", "A-4.5", "A-B.1", "A-rem", "W-1", "W-2", "W-3", "W-4")
 EXAMINED = 16  # open cells of which inputs are run: where the weights are wrong, one of the first mostly shows it
 ULPS = 4  # within which a float stands for an exact number
+FURTHER = ["verdict", "inputs_covered", "margin", "margin_exact", "margin_per_count", "tightest"]
+FURTHER += ["counterexample", "error_share", "seconds", "wrong_pairs"]
 CASE = ["tokens", "position", "expected"]
 
 
-def pairs(place: Path) -> list[tuple[Path, Path]]:
-    """The weights and certificates at a place: a file of weights, or a folder of them."""
-    files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
-    if not files:
-        raise Refusal(f"{place.name} holds no weights (*.safetensors)", UNREADABLE)
-    return [(f, f.with_name("certificate.json") if f.stem == "weights" else f.with_suffix(".json")) for f in files]
-
-
-def check(weights_file: Path, certificate_file: Path) -> tuple[str, list[str]]:
+def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    w, c = read_weights(read(weights_file)), read_json(read(certificate_file), certificate_file.name)
+    w, c = read_weights(weights), read_json(certificate, "the certificate")
     if c.get("reading") in ("dtype, any order", "bit-exact") or c.get("method") in ("exhaustive", "sampled"):
         raise Refusal("only proofs in the reading 'real' are checked", NOT_CHECKABLE)
     _expect(c, "verdict", "PROVED", "REFUTED", "UNKNOWN")
@@ -56,9 +48,7 @@ def check(weights_file: Path, certificate_file: Path) -> tuple[str, list[str]]:
     }
     for name, value in recomputed.items():
         _expect(c, name, value)
-    known = {*recomputed, "verdict", "inputs_covered", "margin", "margin_exact", "margin_per_count", "tightest"}
-    known |= {"counterexample", "error_share", "seconds", "wrong_pairs"}
-    if wrong := {"wrong_pairs", *c} ^ known:
+    if wrong := {"wrong_pairs", *c} ^ {*recomputed, *FURTHER}:
         raise Refusal(f"fields missing or not known: {', '.join(sorted(wrong))}")
     if type(c["seconds"]) is not float or c["seconds"] < 0:
         raise Refusal(f"seconds: {c['seconds']!r} is no duration")
@@ -99,8 +89,8 @@ def _proved(w: Weights, c: dict[str, Any]) -> list[str]:
 
 def _refuted(w: Weights, c: dict[str, Any]) -> list[str]:
     L, found, model = w.parameters["L"], c["counterexample"], Model(w, [0.0])
-    for name in ("margin_per_count", "tightest"):
-        _expect(c, name, None)
+    _expect(c, "margin_per_count", None)
+    _expect(c, "tightest", None)
     names = [*CASE, "predicted", "is_tie", "module_predicts", "is_smallest"]
     _expect({"counterexample": sorted(found or [])}, "counterexample", sorted(names))
     winners = _replay(model, found, c["margin"], c["margin_exact"])
@@ -125,7 +115,7 @@ def _replay(model: Model, case: Any, margin: Any, exact: Any, bound: float | Non
     tokens, position = case["tokens"], case["position"]
     if not isinstance(tokens, list) or [type(x) for x in [*tokens, position]] != [int] * (model.L + 1):
         raise Refusal(f"tokens and position: must be {model.L} integers and one")
-    if not all(0 <= t < model.T for t in tokens) or not 0 <= position < model.L:
+    if not min(tokens) >= 0 <= position < model.L or max(tokens) >= model.T:
         raise Refusal("tokens or position: out of range")
     _expect(case, "expected", tokens.count(tokens[position]))
     winners, difference, D = model.judge(tokens, position)
@@ -144,10 +134,6 @@ def _replay(model: Model, case: Any, margin: Any, exact: Any, bound: float | Non
 
 def _expect(found: dict[str, Any], name: str, *allowed: Any) -> None:
     """One of the allowed values, and of its very type: True is not 1, and 1 is not 1.0."""
-    if not any(_text(found.get(name)) == _text(value) for value in allowed):
-        rule = " or ".join(_text(value)[:80] for value in allowed) or "something else"
-        raise Refusal(f"{name}: is {_text(found.get(name))[:80]}, must be {rule}")
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
+    if not any(repr(found.get(name)) == repr(value) for value in allowed):
+        rule = " or ".join(repr(value)[:80] for value in allowed) or "something else"
+        raise Refusal(f"{name}: is {repr(found.get(name))[:80]}, must be {rule}")

@@ -8,7 +8,6 @@ import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 FORMATS = {"F64": ("float64", "d"), "F32": ("float32", "f"), "F16": ("float16", "e"), "BF16": ("bfloat16", "H")}
@@ -37,25 +36,18 @@ class Weights:
     matrices: dict[str, Scaled]
 
 
-def read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise Refusal(f"{path.name} cannot be read ({error.strerror})", UNREADABLE) from None
-
-
 def read_json(data: bytes, what: str) -> dict[str, Any]:
     """A JSON object without duplicate keys, NaN and infinity (which a float beyond the largest one is, too)."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
-            raise ValueError("a key occurs twice")
-        return dict(pairs)
+        if len(dict(pairs)) == len(pairs):
+            return dict(pairs)
+        raise ValueError("a key occurs twice")
 
     def finite(digits: str) -> float:
-        if not math.isfinite(float(digits)):
-            raise ValueError(f"{digits} is not finite")
-        return float(digits)
+        if math.isfinite(float(digits)):
+            return float(digits)
+        raise ValueError(f"{digits} is not finite")
 
     try:
         found = json.loads(data.decode(), object_pairs_hook=unique, parse_float=finite, parse_constant=finite)
@@ -67,23 +59,27 @@ def read_json(data: bytes, what: str) -> dict[str, Any]:
 def read_weights(data: bytes) -> Weights:
     """The model in the bytes of a safetensors file that `--save` wrote."""
     tensors, about = _tensors(data)
-    model, first_count, claim, L = (about.get(name) for name in ("model", "first_count", "claim", "L"))
+    names: list[Any] = [about.get(name) for name in ("model", "first_count", "L")]
+    model, first_count, L = names
     try:
         (T, d), (p, classes), dtype = tensors["E"][1], tensors["W_2"][1], tensors["E"][0]
     except (KeyError, ValueError):
         raise Refusal("E or W_2 is missing, or no matrix") from None
-    shapes = {"E": [T, d], "W_1": [d, p], "b_1": [p], "W_2": [p, classes], "b_2": [classes]}
+    shapes: dict[str, Any] = {"E": [T, d], "W_1": [d, p], "b_1": [p], "W_2": [p, classes], "b_2": [classes]}
     shapes |= {"A": [L, L]} if str(model).startswith("lin") else {"W_Q": [d, d], "W_K": [d, d]}
     shapes |= {"e_BOS": [d]} if str(model).startswith("bos") else {}
     if {name: tensor[:2] for name, tensor in tensors.items()} != {name: (dtype, x) for name, x in shapes.items()}:
         raise Refusal(f"the tensors' names, dtypes or shapes are not those of {model} ({dtype}: {shapes})")
     parameters = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": FORMATS[dtype][0]}
-    if model not in MODELS or repr([about.get(name) for name in "Tdp"]) != repr([T, d, p]) or type(L) is not int:
-        raise Refusal(f"the weights' metadata say {about}, their shapes {parameters}")
-    if type(first_count) is not int or first_count not in (0, 1) or min(T - 1, L, d, p, classes + first_count - L) < 1:
-        raise Refusal(f"{parameters} with {classes} classes from {first_count} on cannot count up to L")
+    if [type(x) for x in (L, first_count)] != [int, int] or not 0 <= first_count <= 1 or model not in MODELS:
+        raise Refusal(f"the weights' metadata name no model: {about}")
+    if (
+        repr([about.get(name) for name in "Tdp"]) != repr([T, d, p])
+        or min(T - 1, L, d, p, classes + first_count - L) < 1
+    ):
+        raise Refusal(f"the weights' metadata {about} do not fit {parameters} with {classes} classes")
     matrices = {name: _matrix(name, *tensor) for name, tensor in tensors.items()}
-    return Weights(parameters, first_count, claim, hashlib.sha256(data).hexdigest(), matrices)
+    return Weights(parameters, first_count, about.get("claim"), hashlib.sha256(data).hexdigest(), matrices)
 
 
 def _tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], dict[str, Any]]:
@@ -109,10 +105,9 @@ def _matrix(name: str, dtype: str, shape: list[int], raw: bytes) -> Scaled:
     values: Sequence[Any] = struct.unpack(f"<{math.prod(shape)}{FORMATS[dtype][1]}", raw)
     if dtype == "BF16":  # the upper half of a float32
         values = struct.unpack(f"<{len(values)}f", b"".join(struct.pack("<I", x << 16) for x in values))
-    try:
-        return scaled(values, shape[-1])
-    except (ValueError, OverflowError):
-        raise Refusal(f"{name} holds NaN or infinity") from None
+    if not all(map(math.isfinite, values)):
+        raise Refusal(f"{name} holds NaN or infinity")
+    return scaled(values, shape[-1])
 
 
 def scaled(values: Sequence[float], width: int) -> Scaled:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 HELP = "prove that a one-layer transformer counts every token of every sequence"
 
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
+SAVED = ("weights.safetensors", "certificate.json")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 # (model, construction) -> builder and claim; the first construction of a model is its default.
@@ -67,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="proof, or running the torch module on every or on sampled sequences",
     )
     add("--weights", metavar="FILE", help="judge these weights (.safetensors or .pt state dict) instead")
-    add("--save", metavar="FILE", help="also write the weights as safetensors")
+    add("--save", metavar="DIR", help="also write weights and certificate; a FILE.safetensors gets the weights alone")
     add("--as-printed", action="store_true", help="the document's own numbers, misprints included")
     add("--seed", type=int, default=0, help="for --basis random and --method sampled (default: 0)")
     add("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit of a search (default: 30)")
@@ -86,9 +87,7 @@ def run(args: argparse.Namespace) -> int:
     with progress_bar("deciding", quiet=args.json) as progress:
         certificate = _decide(args, module, claim, progress)
     if args.save is not None:
-        from constructions.checkpoint import save
-
-        save(module, args.save, claim=claim, construction=args.construction or "default")
+        certificate = _save(args, module, claim, certificate)
     if args.json:
         print(certificate.to_json())
     else:
@@ -96,13 +95,36 @@ def run(args: argparse.Namespace) -> int:
     return certificate.verdict.exit_code
 
 
+def _is_weights_file(save: str) -> bool:
+    return save == "" or save.endswith(".safetensors")
+
+
+def _save(
+    args: argparse.Namespace, module: HistogramTransformer, claim: str | None, certificate: Certificate
+) -> Certificate:
+    """Writes the weights, and into a folder the certificate beside them; returns it with the weights' digest."""
+    from constructions import checkpoint, files
+
+    weights = checkpoint.as_bytes(module, claim=claim, construction=args.construction or "default")
+    certificate = certificate.about(weights)
+    if _is_weights_file(args.save):
+        files.write_whole(args.save, weights)
+    else:
+        text = certificate.to_json() + "\n"
+        files.write_whole_folder(args.save, dict(zip(SAVED, (weights, text.encode()), strict=True)))
+    return certificate
+
+
 def _check(args: argparse.Namespace) -> None:
     if not args.budget >= 0:
         raise BadInput(f"budget={args.budget}: must be a number of seconds, zero or more")
     if args.save is not None:
-        from constructions.files import check_target
+        from constructions.files import check_target, check_target_folder
 
-        check_target(args.save)
+        if _is_weights_file(args.save):
+            check_target(args.save)
+        else:
+            check_target_folder(args.save, SAVED)
     if args.weights is not None:
         for name in ("T", "d", "p", "construction", "dtype"):
             if getattr(args, name) is not None:
