@@ -87,7 +87,7 @@ class Certificate:
             "margin": _finite(self.margin),
             "margin_exact": self.margin_exact,
             "margin_per_count": None if self.margin_per_count is None else [_finite(m) for m in self.margin_per_count],
-            "tightest": None if self.tightest is None else self.tightest | {"margin": _finite(self.tightest["margin"])},
+            "tightest": _finite_margin(self.tightest),
             "counterexample": self.counterexample,
             "assumptions": list(self.assumptions),
             "error_share": share,
@@ -118,6 +118,10 @@ def decimal(n: int) -> str:
 
 def _finite(x: float | None) -> float | None:
     return x if x is not None and math.isfinite(x) else None
+
+
+def _finite_margin(case: dict[str, Any] | None) -> dict[str, Any] | None:
+    return case if case is None or "margin" not in case else case | {"margin": _finite(case["margin"])}
 
 
 def _float_below(x: Fraction) -> float:

@@ -17,7 +17,7 @@ FAILS, UNREADABLE, NOT_CHECKABLE = 1, 2, 3  # exit codes
 Scaled = tuple[list[list[int]], int]  # rows of integers, times 2^-shift
 
 
-class Refusal(ValueError):
+class Refusal(Exception):
     """Why a certificate is not accepted, and the exit code for that kind of reason."""
 
     def __init__(self, reason: str, exit_code: int = FAILS) -> None:
@@ -94,7 +94,7 @@ def _tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], dict
             if entry or any(type(n) is not int or n < 0 for n in [*shape, stop]) or start != end or stop != end + size:
                 raise KeyError
             tensors[name], end = (dtype, shape, buffer[end:stop]), stop
-    except (TypeError, KeyError, AttributeError):
+    except (TypeError, ValueError, KeyError, AttributeError):
         raise Refusal("the weights file's header does not name tensors that follow each other", UNREADABLE) from None
     if len(data) < 8 + length or end != len(buffer):
         raise Refusal(f"the weights file holds {len(buffer)} bytes of numbers, its header says {end}", UNREADABLE)
