@@ -41,6 +41,7 @@ CONSTRUCTIONS = {
     ("bos", "simplex"): ("fewer_dimensions.simplex", "W-4"),
     ("bos", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
     ("bos+sftm", "sphere"): ("fewer_dimensions.sphere", "W-3"),
+    ("bos+sftm", "plane"): ("fewer_dimensions.plane", "W-8"),
     ("bos+sftm", "binary"): ("fewer_dimensions.binary", "A-4.5"),
     ("bos+sftm", "quarter-circle"): ("fewer_dimensions.quarter_circle", "A-rem"),
 }
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--construction",
         choices=sorted({construction for _, construction in CONSTRUCTIONS}),
         help="how it counts (default: relation where the model can and p < T, else inventory; for d < T code, "
-        "simplex or sphere)",
+        "simplex, sphere or plane)",
     )
     add("--basis", choices=("standard", "random"), default="standard", help="orthonormal token directions")
     add("--dtype", choices=DTYPES, help="the dtype that stores the weights (default: float32)")
@@ -199,7 +200,7 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
 
 
 def _for_codes(args: argparse.Namespace, construction: str, progress: Progress) -> dict[str, object]:
-    return {"model": args.model} | ({"progress": progress} if construction in ("code", "coherent") else {})
+    return {"model": args.model} | ({"progress": progress} if construction in ("code", "coherent", "plane") else {})
 
 
 def _default_construction(args: argparse.Namespace) -> str:
@@ -207,7 +208,7 @@ def _default_construction(args: argparse.Namespace) -> str:
     has_neuron_per_token = args.p is not None and args.p >= args.T
     if args.d is not None and args.d < args.T:
         if args.model == "bos+sftm":
-            return "sphere"
+            return "plane" if args.d == 2 else "sphere"
         if known[0] == "inventory" or has_neuron_per_token:
             return "code"
         return "simplex" if args.d == args.T - 1 else known[0]
