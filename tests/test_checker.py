@@ -207,6 +207,18 @@ def test_scores_far_apart():
     assert 0 in outcomes and outcomes <= {0, NOT_CHECKABLE}
 
 
+@pytest.mark.parametrize("on", [0.0, 1.0])
+def test_a_normalisation_that_vanishes_within_the_intervals_counts_as_positive(on):
+    """The own weight is smaller than any float of any precision that is tried, so where all slots hold t, D is an interval around zero."""
+    module = inventory_counting.dot_sftm(T=3, L=3, dtype=torch.float64)
+    with torch.no_grad():
+        module.W_Q.mul_(-1e30)
+        module.b_1.fill_(on)
+    weights, certificate = saved(module)
+    assert outcome(weights, certificate) == (0, "REFUTED")
+    assert outcome(weights, forged(module, weights, [5e-324] * 3))[0] == FAILS
+
+
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_bit_of_a_weight_matters_or_changes_nothing(name):
     """One bit flipped and the digest made to fit: accepted only where enumeration agrees with every margin."""
