@@ -89,7 +89,7 @@ class ContextualCountingTransformer(nn.Module):
     def encode(self, tokens: Tensor) -> Tensor:
         """The encoder's stream (..., n, d), BOS included where the model has one."""
         if self.has_bos:
-            tokens = torch.cat([torch.full_like(tokens[..., :1], BOS).expand(*tokens.shape[:-1], 1), tokens], dim=-1)
+            tokens = torch.cat([tokens.new_full((*tokens.shape[:-1], 1), BOS), tokens], dim=-1)
         n = tokens.shape[-1]
         x = self.E[tokens]
         future = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
