@@ -100,13 +100,16 @@ def bias_count(N: int, R: int, bias: str, zeros: int | None = None) -> int:
 
 
 def temperature(N: int, dtype: torch.dtype) -> int:
-    """An integer kappa with N e^-kappa <= u/4, so that N leaking tokens together stay below the dtype's resolution.
+    """An integer kappa at which N leaking tokens leave a sum of up to N + 1 ones exact, in every order.
+
+    Their weights can double at most 2 log2(N + 1) + 4 times on the way up a summation tree (docs/contextual.md), so
+    16 (N+1)^2 N e^-kappa <= u/4 is enough; in real arithmetic a third of this kappa would do.
 
     >>> temperature(512, torch.float32), temperature(512, torch.float64)
-    (25, 45)
+    (40, 60)
     """
     u = torch.finfo(dtype).eps / 2
-    return math.ceil(math.log(4 * N / u))
+    return math.ceil(math.log(64 * N * (N + 1) ** 2 / u))
 
 
 def line(j: int, has_bos: bool) -> tuple[int, int]:
@@ -185,22 +188,25 @@ def fill_penalty(model: ContextualCountingTransformer, bias: int, i: int, kappa:
 
 def fill_readout(model: ContextualCountingTransformer, N: int, B: int) -> None:
     """Line k is the highest where the bias share is B/(k+B); it meets line k+1 at B/(k+B+1/2)."""
-    u = torch.finfo(model.dtype).eps / 2
-    # equal steps of the slope leave a margin of 1/(2 N (N+B)) of the logits; a few roundings must fit into it
-    growth = 1.0 if 16 * u * N * (N + B) <= 1 else readout_growth(N, model.dtype)
+    growth = readout_growth(N, B, model.dtype)
     slopes, intercepts = staircase_at([B / (k + B + 0.5) for k in range(N)], True, model.dtype, growth=growth)
     model.W_out[0], model.b_out[:] = slopes.to(model.dtype), intercepts.to(model.dtype)
 
 
-def readout_growth(N: int, dtype: torch.dtype) -> float:
-    """Slopes that grow geometrically have larger steps where counts lie close: over half the dtype's powers of two,
-    and never beyond 2^64, where float64 has enough powers for equal steps.
+def readout_growth(N: int, B: int, dtype: torch.dtype) -> float:
+    """The factor from one step of the slopes to the next: 1 where that leaves room for rounding.
 
-    >>> round(readout_growth(64, torch.float32), 3)
-    2.0
+    With steps 1 the margin of count N over N - 1 is B/(2 (N+B)^2), and both logits, sums of a product of at most B
+    and an intercept of at most B (1 + ln(N+B)), are rounded: steps 1 must leave a quarter of it. With geometric steps, over half of the dtype's powers of
+    two and at most 2^64, margins and logits grow alike and the margin is log(growth)/N of the logit.
+
+    >>> readout_growth(512, 1, torch.float32), readout_growth(64, 1, torch.bfloat16)
+    (1.0, 2.0)
     """
-    powers = min(64.0, math.log2(torch.finfo(dtype).max) / 2)
-    return float(2.0 ** min(1.0, powers / N))
+    u = torch.finfo(dtype).eps / 2
+    if 4 * u * (2 + math.log(N + B)) * (N + B) ** 2 <= 0.75:
+        return 1.0
+    return float(2.0 ** min(1.0, min(64.0, math.log2(torch.finfo(dtype).max) / 2) / N))
 
 
 __all__ = ["BIASES", "DTYPES", "KEYS", "bias_count", "build", "line", "temperature"]

@@ -85,7 +85,11 @@ def decided(
         elif found is None:
             worst = min(cells, key=lambda c: float(c.margin.min()))
             reason = f"undecided at prompt {worst.r}, count {int(worst.margin.argmin())}, and no failing string found"
-    lengths = {M: right_lengths(cells, domain, M) for M in range(domain.fewest, domain.most + 1)}
+    judged = [(cells, domain)]
+    if verdict is not Verdict.PROVED and domain.zeros is None:  # strings without 0 are a telling part of the domain
+        only_ones = replace(domain, zeros=0)
+        judged.append((list(CellProof(stored, only_ones).decide()), only_ones))
+    lengths = {M: right_lengths(judged, M) for M in range(domain.fewest, domain.most + 1)}
     tightest = min(cells, key=lambda c: float(c.margin.min()))
     return Certificate(
         verdict,
@@ -145,19 +149,21 @@ def strings_are_right(stored: StoredContextual, proof: CellProof, domain: Domain
     return all(bool((judge(stored, proof.readout, tokens).margin > 0).all()) for tokens in domain.enumerate())
 
 
-def right_lengths(cells: list[Cells], domain: Domain, M: int) -> tuple[int | None, int | None]:
+def right_lengths(judged: list[tuple[list[Cells], Domain]], M: int) -> tuple[int | None, int | None]:
     """For M regions: the largest length up to which every string is right, and the smallest at which some is not.
 
-    Right at a length means: on all strings of that length. None: no such length up to N. A string exists at every
-    length from that of the smallest wrong one on, so where the two meet the set of lengths is exact.
+    The first of the domains is the whole one, the others are parts of it, where wrong strings may be found too. A
+    wrong cell has strings of every length from its shortest on, so where the two numbers meet the set of lengths is
+    exact. None: no such length up to N.
     """
-    shortest = max(domain.shortest, 2 * M + (domain.zeros or 0))
+    domain = judged[0][1]
     right, wrong = domain.N, domain.N + 1
-    for c in cells:
-        if c.fewest <= M <= c.most:
+    base = 2 * M + (domain.zeros or 0)
+    shortest = max(domain.shortest, base)
+    for cells, part in judged:
+        for c in (c for c in cells if c.fewest <= M <= c.most):
             unproved, lost = np.nonzero(~(c.margin > 0))[0], np.nonzero(c.wrong)[0]
-            base = 2 * M + (domain.zeros or 0)
-            if len(unproved):
+            if len(unproved) and part is domain:
                 right = min(right, max(base + int(unproved[0]), shortest) - 1)
             if len(lost):
                 wrong = min(wrong, max(base + int(lost[0]), shortest))

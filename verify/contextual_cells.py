@@ -16,7 +16,7 @@ import numpy as np
 from constructions.contextual_transformer import BOS, ONE, ZERO
 from verify.balls import TINY, U, Array, Ball, exponential
 from verify.contextual_readout import Readout
-from verify.contextual_stream import Kinds, Positions, StoredContextual, hull, see
+from verify.contextual_stream import Kinds, Positions, StoredContextual, encode, hull, see
 from verify.contextual_task import Domain
 
 
@@ -49,14 +49,15 @@ class CellProof:
     def __init__(self, stored: StoredContextual, domain: Domain) -> None:
         self.stored, self.domain = stored, domain
         self.kinds = Kinds.of(domain.N, domain.most, stored.has_bos)
-        self.seen = see(stored, self.kinds.tokens, self.kinds.counts)
-        self.readout = Readout(stored.W["W_out"], stored.W["b_out"])
+        self.encoded = encode(stored, self.kinds.tokens, self.kinds.counts)
+        self.seen = see(stored, self.encoded)
+        self.readout: Readout = Readout(stored.W["W_out"], stored.W["b_out"])
         self.is_digit = (self.kinds.tokens == ZERO) | (self.kinds.tokens == ONE)
 
     def decide(self) -> Iterator[Cells]:
         """All cells, several numbers of regions together where that suffices."""
         for r in range(1, self.stored.R + 1):
-            weighed = weigh(self.seen, r - 1)
+            weighed = self.weigh(r - 1)
             for low, high in ((self.domain.fewest, r - 1), (max(r, self.domain.fewest), self.domain.most)):
                 high = min(high, self.domain.most)
                 if low > high:
@@ -66,6 +67,10 @@ class CellProof:
                     yield together
                 else:
                     yield from (self.cells(weighed, r, M, M) for M in range(low, high + 1))
+
+    def weigh(self, prompt: int) -> Weighed:
+        """Weights exp(score - largest score) of one prompt."""
+        return weighed(self.seen.scores[:, prompt], self.seen.values)
 
     def cells(self, weighed: Weighed, r: int, fewest: int, most: int) -> Cells:
         """The cells of prompt r in strings with fewest..most regions, either all below r or none."""
@@ -108,15 +113,13 @@ class CellProof:
         return around(chosen @ weighed.weights), around(chosen @ weighed.products)
 
 
-def weigh(seen: Positions, prompt: int) -> Weighed:
-    """Weights exp(score - largest score) of one prompt."""
-    scores = seen.scores[:, prompt]
-    reference = np.nanmax(np.where(np.isfinite(scores.rad), scores.mid, -np.inf))
-    shifted = scores - Ball.exact(reference)
+def weighed(scores: Ball, values: Ball) -> Weighed:
+    """The weights (K,) of scores (K,), up to one factor, and the weighted values."""
+    shifted = scores - Ball.exact(np.where(np.isfinite(scores.rad), scores.mid, -np.inf).max())
     low = exponential(Ball(shifted.lower, np.zeros_like(shifted.rad)))
     high = exponential(Ball(shifted.upper, np.zeros_like(shifted.rad)))
     weights = hull(np.maximum(low.lower, 0.0), high.upper)
-    return Weighed(weights, seen.values, weights[:, None] * seen.values)
+    return Weighed(weights, values, weights[:, None] * values)
 
 
 def around(balls: Ball) -> Ball:

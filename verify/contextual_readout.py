@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verify.balls import Array, Ball
+from verify.formats import INFLATION, Format, gamma
 
 CHUNK = 1 << 22  # pairs compared at once
 
@@ -23,11 +24,24 @@ class Comparison:
 
 
 class Readout:
-    """The stored lines W_out, b_out; neighbours decide where they form a staircase, all pairs otherwise."""
+    """The stored lines W_out, b_out; neighbours decide where they form a staircase, all pairs otherwise.
 
-    def __init__(self, W_out: Array, b_out: Array) -> None:
-        self.W, self.b = Ball.exact(W_out), Ball.exact(b_out)
-        self.is_staircase = len(W_out) == 1 and is_staircase(W_out[0], b_out)
+    Own lines are what the right class has at least, rivals what the others have at most: in real arithmetic the same,
+    in a dtype apart by the rounding of a logit, which is a line itself where the output is not negative.
+    """
+
+    def __init__(self, W_out: Array, b_out: Array, fmt: Format | None = None) -> None:
+        W, b = Ball.exact(W_out), Ball.exact(b_out)
+        self.is_real, self.is_finite = fmt is None, True
+        self.W, self.b, self.rival_W, self.rival_b = W, b, W, b
+        if fmt is not None:
+            g = len(W_out)
+            slack_W = Ball.exact((fmt.u + gamma(g, fmt) * (1 + fmt.u)) * np.abs(W_out) * INFLATION)
+            slack_b = Ball.exact((gamma(g, fmt) * np.abs(b_out) + 2 * (g + 1) * fmt.tiny) * INFLATION)
+            self.W, self.b, self.rival_W, self.rival_b = W - slack_W, b - slack_b, W + slack_W, b + slack_b
+            self.largest = fmt.largest / 2 - np.abs(b_out).max()
+            self.size = np.abs(W_out).max(axis=1)
+        self.is_staircase = len(W_out) == 1 and is_staircase(self.rival_W[0], self.rival_b)
 
     def compare(self, low: Array, high: Array, k: np.ndarray) -> Comparison:
         """Margins over boxes low..high (cells, g) of the output with right classes k (cells,).
@@ -54,16 +68,18 @@ class Readout:
 
     def against(self, low: Array, high: Array, k: np.ndarray, rivals: np.ndarray) -> Comparison:
         """The same against given rivals (cells, n): each difference of lines is extreme at the box's corners."""
-        least = most = self.b[k][:, None] - self.b[rivals]
+        least = most = self.b[k][:, None] - self.rival_b[rivals]
         for i in range(len(self.W.mid)):
-            slope = self.W[i][k][:, None] - self.W[i][rivals]
+            slope = self.W[i][k][:, None] - self.rival_W[i][rivals]
             ends = [slope * Ball.exact(end[:, i])[:, None] for end in (low, high)]
             least = least + lesser(ends[0], ends[1])
             most = most - lesser(-ends[0], -ends[1])
         is_known = np.isfinite(low).all(axis=1) & np.isfinite(high).all(axis=1)
+        if not self.is_real:
+            is_known &= (low >= 0).all(axis=1) & (high @ self.size < self.largest)
         margin = np.where(is_known, least.lower.min(axis=1), -np.inf)
         is_lost = (most.upper < 0) | ((most.mid <= 0) & (most.rad == 0))  # a tie is lost too
-        return Comparison(np.where(np.isnan(margin), -np.inf, margin), is_known & is_lost.any(axis=1))
+        return Comparison(np.where(np.isnan(margin), -np.inf, margin), self.is_real & is_known & is_lost.any(axis=1))
 
 
 def lesser(x: Ball, y: Ball) -> Ball:
@@ -77,15 +93,15 @@ def alone(k: np.ndarray) -> Comparison:
     return Comparison(np.full(len(k), np.inf), np.zeros(len(k), dtype=bool))
 
 
-def is_staircase(slopes: Array, intercepts: Array) -> bool:
-    """Whether each line is the highest somewhere, in order: slopes strictly monotone and breakpoints too.
+def is_staircase(a: Ball, b: Ball) -> bool:
+    """Whether each line a x + b is the highest somewhere, in order: slopes strictly monotone and breakpoints too.
 
-    >>> is_staircase(np.array([0.0, 1.0, 2.0]), np.array([0.0, -1.0, -3.0]))
+    >>> slopes = Ball.exact(np.array([0.0, 1.0, 2.0]))
+    >>> is_staircase(slopes, Ball.exact(np.array([0.0, -1.0, -3.0])))
     True
-    >>> is_staircase(np.array([0.0, 1.0, 2.0]), np.array([0.0, -1.0, -2.0]))
+    >>> is_staircase(slopes, Ball.exact(np.array([0.0, -1.0, -2.0])))
     False
     """
-    a, b = Ball.exact(slopes), Ball.exact(intercepts)
     rise = a[1:] - a[:-1]
     if not (np.all(rise.lower > 0) or np.all(rise.upper < 0)):
         return False

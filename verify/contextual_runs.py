@@ -12,7 +12,7 @@ from constructions.contextual_transformer import BOS, CLOSE, ONE, OPEN, ZERO, Co
 from verify.balls import Ball, exponential
 from verify.contextual_cells import Cells
 from verify.contextual_readout import Comparison, Readout
-from verify.contextual_stream import StoredContextual, see
+from verify.contextual_stream import StoredContextual, encode, see
 from verify.contextual_task import Domain, answers, written
 
 
@@ -27,7 +27,7 @@ def decode(stored: StoredContextual, tokens: list[int]) -> Ball:
     row = np.array([BOS] * stored.has_bos + tokens)
     counts = np.cumsum(np.eye(5, dtype=np.int64)[row], axis=0)
     kinds, number = np.unique(np.concatenate([row[:, None], counts], axis=1), axis=0, return_counts=True)
-    seen = see(stored, kinds[:, 0], kinds[:, None, 1:])
+    seen = see(stored, encode(stored, kinds[:, 0], kinds[:, None, 1:]))
     scores = seen.scores
     weights = exponential(scores - Ball.exact(scores.mid.max(axis=0))).T * Ball.exact(number.astype(np.float64))
     return (weights @ seen.values) / (weights @ Ball.exact(np.ones((len(kinds), 1))))

@@ -70,13 +70,31 @@ class Positions:
     values: Ball
 
 
-def see(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray) -> Positions:
-    """Scores and values of positions with these tokens (K,) after prefixes with these counts.
+@dataclass(frozen=True)
+class Encoded:
+    """The encoder's intermediate results at the corners of K kinds, in real arithmetic.
+
+    Shapes: attended (K, corners, d_h), x (K, corners, d) before the feed-forward layer, pre (K, corners, p).
+    """
+
+    attended: Ball
+    x: Ball
+    pre: Ball
+
+
+def encode(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray) -> Encoded:
+    """Up to the hidden neurons, for positions with these tokens (K,) after prefixes with these counts.
 
     Shapes: counts (K, corners, 5), the position itself included; the corners span the prefixes of a kind.
     """
-    x = stored.ball("E")[tokens][:, None, :] + attend(stored, tokens, counts) @ stored.ball("W_O")
-    pre = x @ stored.ball("W_1") + stored.ball("b_1")
+    attended = attend(stored, tokens, counts, stored.ball("E") @ stored.ball("W_V"))
+    x = stored.ball("E")[tokens][:, None, :] + attended @ stored.ball("W_O")
+    return Encoded(attended, x, x @ stored.ball("W_1") + stored.ball("b_1"))
+
+
+def see(stored: StoredContextual, encoded: Encoded) -> Positions:
+    """Scores for every prompt, and values."""
+    x, pre = encoded.x, encoded.pre
     seen_by = stack_last(stored.ball("U_K") @ (stored.ball("P") @ stored.ball("U_Q")).T, stored.ball("U_V"))
     low, high = pre.lower.min(axis=1), pre.upper.max(axis=1)
     is_on, is_off = low >= 0, high <= 0
@@ -85,18 +103,24 @@ def see(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray) -> Pos
     affine = x @ seen_by + stored.ball("b_2")[None, None] @ seen_by
     gated = Ball(np.where(is_on[:, None], pre.mid, 0.0), np.where(is_on[:, None], pre.rad, 0.0)) @ readers
     undecided = hull(np.zeros_like(high), np.where(is_open, high, 0.0))
-    seen = affine + gated + (undecided @ readers)[:, None, :]
-    bounds = hull(seen.lower.min(axis=1), seen.upper.max(axis=1))
+    bounds = corners_hull(affine + gated + (undecided @ readers)[:, None, :])
     return Positions(bounds[:, : stored.R], bounds[:, stored.R :])
 
 
-def attend(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray) -> Ball:
-    """The encoder head's output (K, corners, d_h)."""
+def corners_hull(balls: Ball) -> Ball:
+    """One ball around each kind's corners; a number known exactly stays so."""
+    is_exact = (balls.rad == 0).all(axis=1) & (balls.mid == balls.mid[:, :1]).all(axis=1)
+    around = hull(balls.lower.min(axis=1), balls.upper.max(axis=1))
+    return Ball(np.where(is_exact, balls.mid[:, 0], around.mid), np.where(is_exact, 0.0, around.rad))
+
+
+def attend(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray, values: Ball) -> Ball:
+    """The encoder's weighted mean (K, corners, n) of values (5, n)."""
     E = stored.ball("E")
     scores = ((E @ stored.ball("W_Q")) @ (E @ stored.ball("W_K")).T)[tokens][:, None, :]
     weights = softmax_weights(scores, counts)
     total = weights @ Ball.exact(np.ones((5, 1)))
-    return (weights @ (E @ stored.ball("W_V"))) / total
+    return (weights @ values) / total
 
 
 def softmax_weights(scores: Ball, counts: np.ndarray) -> Ball:

@@ -76,7 +76,7 @@ class Domain:
 
     >>> domain = Domain(4, 1)
     >>> domain.strings(), sum(1 for _ in domain.enumerate())
-    (66, 66)
+    (62, 62)
     """
 
     N: int

@@ -130,7 +130,7 @@ def build(args: argparse.Namespace) -> tuple[ContextualCountingTransformer, str 
 
 def default_dtype(precision: str) -> str:
     """Weights are stored in the dtype that computes, where torch has it."""
-    return precision if precision in DTYPES else "float32"
+    return precision if precision in DTYPES else "float64" if precision.startswith("p") else "float32"
 
 
 def save_if_asked(module: ContextualCountingTransformer, args: argparse.Namespace) -> None:
@@ -157,10 +157,13 @@ def certificate_of(module: ContextualCountingTransformer, claim: str | None, arg
     if args.method == "exhaustive":
         return exhaustive(module, domain, claim=claim, **named)
     if args.precision != "real":
-        from verify.contextual_rounding import certify_in
+        from verify.contextual_dtype import certify_in, round_weights
         from verify.formats import format_named
 
-        return certify_in(module, domain, format_named(args.precision), claim=claim, **named)
+        fmt = format_named(args.precision)
+        if args.precision not in DTYPES and args.weights is None:
+            module = round_weights(module, fmt)
+        return certify_in(module, domain, fmt, claim=claim, **named)
     return certify(module, domain, claim=claim, **named)
 
 
