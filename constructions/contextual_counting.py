@@ -35,6 +35,7 @@ def build(
     keys: str = "onehot",
     zeros: int | None = None,
     dtype: torch.dtype = torch.float32,
+    u: float | None = None,
 ) -> ContextualCountingTransformer:
     """The transformer that counts the ones of each of R regions in strings of length up to N.
 
@@ -43,7 +44,8 @@ def build(
         y can (W-11); the count is read from the bias token's share alone, which is a sum of few terms.
     Shapes: d = 6 + R and p = 2R - 1 (onehot: a lane per region), or d = 8 and p = R + 1 (convex: the points
         (y, height(y)) on a convex polygon with an edge per region).
-    Units: `zeros` is the number of 0 tokens that bias "0" is calibrated for (default: half of the N - 2R digits).
+    Units: `zeros` is the number of 0 tokens that bias "0" is calibrated for (default: half of the N - 2R digits); u the
+        unit round-off of the arithmetic to build for (default: the dtype's).
     Raises: BadInput for N < 1, R < 1, an unknown bias or keys, or sizes beyond the dtype.
 
     >>> build(16, 3)(torch.tensor([[2, 1, 0, 1, 3, 1, 2, 3, 2, 1, 3]])).argmax(-1).tolist()
@@ -60,15 +62,16 @@ def build(
         bos=bias == "BOS",
         dtype=dtype,
     )
-    kappa = temperature(N, dtype)
+    u = torch.finfo(dtype).eps / 2 if u is None else u
+    kappa = temperature(N, u) if is_onehot else real_temperature(N)
     with torch.no_grad():
-        fill_positions(model, kappa)
+        fill_positions(model, temperature(N, u))
         model.P[:, ONE] = 1  # a lane that is 1 for every prompt
         fill = fill_onehot if is_onehot else fill_convex
         fill(model, BIASES[bias], kappa)
         model.W_1[BIASES[bias]] -= gate(R)
         model.U_V[BIASES[bias], 0] = 1
-        fill_readout(model, N, bias_count(N, R, bias, zeros))
+        fill_readout(model, N, bias_count(N, R, bias, zeros), u)
     for name, weight in model.named_parameters():
         if not bool(weight.isfinite().all()):
             largest = torch.finfo(dtype).max
@@ -99,17 +102,27 @@ def bias_count(N: int, R: int, bias: str, zeros: int | None = None) -> int:
     return {"BOS": 1, "]": R, "0": zeros or max(1, (N - 2 * R) // 2)}[bias]
 
 
-def temperature(N: int, dtype: torch.dtype) -> int:
+def temperature(N: int, u: float) -> int:
     """An integer kappa at which N leaking tokens leave a sum of up to N + 1 ones exact, in every order.
 
     Their weights can double at most 2 log2(N + 1) + 4 times on the way up a summation tree (docs/contextual.md), so
-    16 (N+1)^2 N e^-kappa <= u/4 is enough; in real arithmetic a third of this kappa would do.
+    16 (N+1)^2 N e^-kappa <= u/4 is enough. It costs nothing where the scores of what is attended to are exactly 0.
 
-    >>> temperature(512, torch.float32), temperature(512, torch.float64)
+    >>> temperature(512, 2.0**-24), temperature(512, 2.0**-53)
     (40, 60)
     """
-    u = torch.finfo(dtype).eps / 2
     return math.ceil(math.log(64 * N * (N + 1) ** 2 / u))
+
+
+def real_temperature(N: int) -> int:
+    """An integer kappa with N e^-kappa <= 1/8: of the half count that the readout allows, leaks take a quarter.
+
+    Convex keys cancel numbers of size kappa R^2 to reach their zero, so a larger kappa would cost precision.
+
+    >>> real_temperature(512)
+    9
+    """
+    return math.ceil(math.log(8 * N))
 
 
 def line(j: int, has_bos: bool) -> tuple[int, int]:
@@ -186,27 +199,27 @@ def fill_penalty(model: ContextualCountingTransformer, bias: int, i: int, kappa:
     model.U_K[[t for t in range(POSITION) if t not in (ONE, bias)], i] = -kappa
 
 
-def fill_readout(model: ContextualCountingTransformer, N: int, B: int) -> None:
+def fill_readout(model: ContextualCountingTransformer, N: int, B: int, u: float) -> None:
     """Line k is the highest where the bias share is B/(k+B); it meets line k+1 at B/(k+B+1/2)."""
-    growth = readout_growth(N, B, model.dtype)
+    powers = min(64.0, math.log2(torch.finfo(model.dtype).max) / 2)
+    growth = readout_growth(N, B, powers, u)
     slopes, intercepts = staircase_at([B / (k + B + 0.5) for k in range(N)], True, model.dtype, growth=growth)
     model.W_out[0], model.b_out[:] = slopes.to(model.dtype), intercepts.to(model.dtype)
 
 
-def readout_growth(N: int, B: int, dtype: torch.dtype) -> float:
+def readout_growth(N: int, B: int, powers: float, u: float) -> float:
     """The factor from one step of the slopes to the next: 1 where that leaves room for rounding.
 
     With steps 1 the margin of count N over N - 1 is B/(2 (N+B)^2), and both logits, sums of a product of at most B
-    and an intercept of at most B (1 + ln(N+B)), are rounded: steps 1 must leave a quarter of it. With geometric steps, over half of the dtype's powers of
-    two and at most 2^64, margins and logits grow alike and the margin is log(growth)/N of the logit.
+    and an intercept of at most B (1 + ln(N+B)), are rounded: steps 1 must leave half of it. With geometric steps, here
+    over `powers` powers of two, margins and logits grow alike and the margin is about log(growth)/N of the logit.
 
-    >>> readout_growth(512, 1, torch.float32), readout_growth(64, 1, torch.bfloat16)
+    >>> readout_growth(256, 1, 64, 2.0**-24), readout_growth(64, 1, 64, 2.0**-8)
     (1.0, 2.0)
     """
-    u = torch.finfo(dtype).eps / 2
-    if 4 * u * (2 + math.log(N + B)) * (N + B) ** 2 <= 0.75:
+    if 4 * u * (2 + math.log(N + B)) * (N + B) ** 2 <= 0.5:
         return 1.0
-    return float(2.0 ** min(1.0, min(64.0, math.log2(torch.finfo(dtype).max) / 2) / N))
+    return float(2.0 ** (powers / N))
 
 
 __all__ = ["BIASES", "DTYPES", "KEYS", "bias_count", "build", "line", "temperature"]

@@ -17,7 +17,15 @@ from verify.certificate import READING_DTYPE, Certificate, Verdict
 from verify.contextual import ASSUMES, parameters
 from verify.contextual_cells import CellProof, Cells, Weighed, weighed
 from verify.contextual_readout import Readout
-from verify.contextual_rounding import ASSUMPTIONS, argument_error, exponential_error, lowest_bit, position_errors, total_error
+from verify.contextual_rounding import (
+    ASSUMPTIONS,
+    argument_error,
+    exponential_error,
+    lowest_bit,
+    position_errors,
+    quotient_error,
+    total_error,
+)
 from verify.contextual_runs import candidates, counterexample
 from verify.contextual_stream import Positions, StoredContextual, hull
 from verify.contextual_task import Domain, answers
@@ -61,9 +69,22 @@ class RoundedCells(CellProof):
         # the mean of the values' sizes is what the sums' errors are relative to
         mean = super().outputs(Weighed(weighed.weights, sizes, weighed.weights[:, None] * sizes), r, fewest, most, k)[1]
         error = self.sum_error(weighed, r, fewest, most, k)[:, None] * mean
-        valued = self.domain.N + 1
-        error = (error + 4 * valued * self.fmt.tiny * (1 + size.max()) * (size > 0).any()) * INFLATION
+        error = (error + self.flushed(weighed, most)) * INFLATION
         return np.nextafter(low - error, -np.inf), np.nextafter(high + error, np.inf)
+
+    def flushed(self, weighed: Weighed, most: int) -> float:
+        """What underflow can cost: nothing where each share that counts stays normal and all values have one sign."""
+        is_there = (self.kinds.m <= 2 * most) | (self.kinds.tokens == BOS)
+        valued = is_there & (weighed.values.magnitude > 0).any(axis=1)
+        if not valued.any():
+            return 0.0
+        values = weighed.values[valued]
+        smallest = np.maximum(values.lower, -values.upper).min()
+        has_one_sign = bool((values.lower > 0).all() or (values.upper < 0).all())
+        share = float(weighed.weights.lower[valued].min()) / (self.domain.N + 2)
+        if has_one_sign and share * min(1.0, smallest) > 2 * self.fmt.tiny:
+            return 0.0
+        return 4 * (self.domain.N + 1) * self.fmt.tiny * (1 + float(values.magnitude.max()))
 
     def sum_error(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> Array:
         """The relative error (counts,) of total, quotient, products and sum, with respect to the mean size."""
@@ -76,8 +97,7 @@ class RoundedCells(CellProof):
         heaviest = weighed.weights.upper[others].max() if others.any() else 0.0
         terms = self.domain.N + 1
         total = total_error(terms, ones, terms * heaviest * INFLATION, least >= 1, fmt)
-        rest = 3 * fmt.u + gammas(np.maximum(valued - 1, 0), fmt)
-        return np.where(total < 0.25, (rest + total) / (1 - np.minimum(total, 0.25)) * INFLATION, np.inf)
+        return quotient_error(total, 3 * fmt.u + gammas(np.maximum(valued - 1, 0), fmt))
 
     def count(self, chosen: np.ndarray, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """At least and at most how many positions of a cell are of the chosen kinds."""

@@ -143,6 +143,11 @@ def total_error(terms: Array | float, J: Array, tau: Array | float, has_ones: np
     return np.minimum(small_first, any_sum) * INFLATION
 
 
+def quotient_error(total: Array, rest: Array) -> Array:
+    """The relative error of a quotient whose divisor is off by `total` and everything else by `rest`."""
+    return np.where(total < 0.25, (rest + total) / (1 - np.minimum(total, 0.25)) * INFLATION, np.inf)
+
+
 def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Array:
     """The error (K, d_h) of the encoder head's output."""
     E, W_Q, W_K, W_V = (stored.W[name] for name in ("E", "W_Q", "W_K", "W_V"))
@@ -178,8 +183,7 @@ def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Arra
     spread = V.max(axis=0)[None, :] * 2
     size = magnitude(attend(stored, kinds.tokens, kinds.counts, Ball.exact(V)))
     valued = np.einsum("kt,th->kh", most.astype(float), (V + V_error > 0).astype(float))
-    rounding = (total[:, None] + 3 * fmt.u + gammas(np.maximum(valued - 1, 0), fmt)) * (1 + total[:, None]) * 2
-    rounding = np.where(total[:, None] < 0.25, rounding, np.inf)
+    rounding = quotient_error(total[:, None], 3 * fmt.u + gammas(np.maximum(valued - 1, 0), fmt))
     shaken = np.where(moved[:, None] > 0, moved[:, None] * spread, 0.0)
     flushed = 2 * valued * fmt.tiny * (1 + V.max(axis=0))
     error = shaken + rounding * (size + shaken) + V_error.max(axis=0) * (1 + rounding) + flushed

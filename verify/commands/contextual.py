@@ -116,7 +116,11 @@ def build(args: argparse.Namespace) -> tuple[ContextualCountingTransformer, str 
 
     if args.weights is not None:
         return contextual_transformer.load(args.weights), None
-    bias = args.bias or "BOS"
+    bias, u = args.bias or "BOS", None
+    if args.precision != "real":
+        from verify.formats import format_named
+
+        u = format_named(args.precision).u
     module = contextual_counting.build(
         args.length or 512,
         args.regions or 4,
@@ -124,6 +128,7 @@ def build(args: argparse.Namespace) -> tuple[ContextualCountingTransformer, str 
         keys=args.keys or "onehot",
         zeros=args.calibrated_zeros,
         dtype=contextual_transformer.DTYPES[args.dtype or default_dtype(args.precision)],
+        u=u,
     )
     return module, "B-2.1+2.2" if bias == "BOS" else "B-3.4"
 
