@@ -200,10 +200,15 @@ def fill_penalty(model: ContextualCountingTransformer, bias: int, i: int, kappa:
 
 
 def fill_readout(model: ContextualCountingTransformer, N: int, B: int, u: float) -> None:
-    """Line k is the highest where the bias share is B/(k+B); it meets line k+1 at B/(k+B+1/2)."""
+    """Line k is the highest where the bias share is B/(k+B).
+
+    It meets line k+1 at the geometric mean of both shares: as far, relatively, from either, and irrational, so that no
+    other number of bias tokens leads to a tie.
+    """
     powers = min(64.0, math.log2(torch.finfo(model.dtype).max) / 2)
     growth = readout_growth(N, B, powers, u)
-    slopes, intercepts = staircase_at([B / (k + B + 0.5) for k in range(N)], True, model.dtype, growth=growth)
+    thresholds = [B / math.sqrt((k + B) * (k + B + 1)) for k in range(N)]
+    slopes, intercepts = staircase_at(thresholds, True, model.dtype, growth=growth)
     model.W_out[0], model.b_out[:] = slopes.to(model.dtype), intercepts.to(model.dtype)
 
 

@@ -24,7 +24,8 @@ from verify.contextual_task import Domain
 class Cells:
     """Counts k = 0, 1, ... of prompt r (from 1) in strings with `fewest`..`most` regions, decided.
 
-    Shapes: margin, wrong (counts,): a proved lower bound on the margin, and whether every string is wrong.
+    Shapes: margin, wrong (counts,): a lower bound on the margin where it is positive, and whether every string is
+        wrong.
     """
 
     r: int
@@ -101,7 +102,7 @@ class CellProof:
         room = self.domain.N - 2 * fewest - (self.domain.zeros or 0) - k
         low, high = spread(F / G[:, None], G, room, weighed, is_free)
         # whatever the weights are, the output is a mean of the values of positions that can be there
-        values = weighed.values[(m <= 2 * most) | (tokens == BOS)]
+        values = weighed.values[((m <= 2 * most) | (tokens == BOS)) & ~((tokens == ZERO) & (self.domain.zeros == 0))]
         return np.fmax(low, values.lower.min(axis=0)), np.fmin(high, values.upper.max(axis=0))
 
     def delimiters(self, weighed: Weighed, fewest: int, most: int) -> tuple[Ball, Ball]:

@@ -77,6 +77,9 @@ class Domain:
     >>> domain = Domain(4, 1)
     >>> domain.strings(), sum(1 for _ in domain.enumerate())
     (62, 62)
+    >>> domain = Domain(6, 2, 1, 1, zeros=2)
+    >>> domain.strings(), sum(1 for _ in domain.enumerate())
+    (141, 141)
     """
 
     N: int
@@ -104,15 +107,19 @@ class Domain:
         return min(self.R, (self.N - (self.zeros or 0)) // 2)
 
     def _with(self, regions: int) -> int:
-        """The strings with so many regions: choose the delimiters' places, then the digits, for every length."""
-        free = self.zeros is None
-        first = 2 * regions + (self.zeros or 0)
-        count, total = comb(first, 2 * regions), 0
-        for length in range(first, self.N + 1):
-            total += count if length >= self.shortest else 0
-            digits = length + 1 - 2 * regions
-            count = count * (length + 1) * (2 if free else 1) // (digits if free else digits - (self.zeros or 0))
-        return total
+        """The strings with so many regions: over all lengths, choose the delimiters' places, then the digits.
+
+        With a_j = sum over L <= N of C(L, j) 2^L, Pascal's rule gives a_j = C(N+1, j) 2^(N+1) - [j = 0] - 2 a_(j-1);
+        with the zeros given there is only to choose where they and the delimiters are.
+        """
+        empty = int(self.shortest > 0 and regions == 0 and not self.zeros)
+        if self.zeros is not None:
+            marked = 2 * regions + self.zeros
+            return comb(self.N + 1, marked + 1) * comb(marked, self.zeros) - empty
+        a = 0
+        for j in range(2 * regions + 1):
+            a = (comb(self.N + 1, j) << (self.N + 1)) - (j == 0) - 2 * a
+        return (a >> (2 * regions)) - empty
 
     def enumerate(self) -> Iterator[list[int]]:
         """Every string, the shortest first."""
