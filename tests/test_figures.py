@@ -17,12 +17,15 @@ from random_models import random_model
 
 from constructions import inventory_counting, relation_counting
 from constructions.circuit_files import read_circuit
+from constructions.contextual_counting import build
 from constructions.errors import BadInput
 from constructions.histogram import MODELS, HistogramTransformer
 from verify.activations import activation_ranges, thresholds
 from verify.certificate import Verdict
 from verify.cli import main
+from verify.contextual_task import parse
 from verify.figures import histogram as figures
+from verify.figures.contextual import contextual_quantities
 from verify.figures.phase import PANELS, phase
 from verify.figures.style import rendered
 from verify.figures.tape import tape
@@ -161,6 +164,28 @@ def test_the_tape_holds_the_circuit_s_values(name, bits):
         assert tokens[place] == str(value)
 
 
+@pytest.mark.parametrize("bias", ["BOS", "]", "0"])
+@pytest.mark.parametrize("keys", ["onehot", "convex"])
+def test_contextual_positions_and_attention_are_those_of_the_string(bias, keys):
+    """Counted by hand: the position from the delimiters so far, the attention from the ones and the bias tokens."""
+    string = "01[0110][101]0[1]1[]0"
+    tokens = parse(string)
+    positions, attention, counts = contextual_quantities(
+        build(len(tokens), 4, bias=bias, keys=keys, zeros=string.count("0") if bias == "0" else None), tokens
+    )
+    has_bos = bias == "BOS"
+    assert counts == [2, 2, 1, 0]
+    for i, _ in enumerate(string):
+        opened, closed = string[: i + 1].count("["), string[: i + 1].count("]")
+        exact = (opened - closed) / (has_bos + opened + closed) if has_bos + opened + closed else 0.0
+        assert positions[i + has_bos] == pytest.approx(exact, abs=1e-9)
+    shown = ["B"] * has_bos + list(string)
+    for r in range(4):
+        read = [i for i, t in enumerate(shown) if t == ("B" if has_bos else bias)]
+        read += [i for i, t in enumerate(shown) if t == "1" and shown[:i].count("[") == r + 1 > shown[:i].count("]")]
+        assert attention[r, read] == pytest.approx(1 / len(read), abs=0.02)
+
+
 def test_the_margins_are_the_certificate_s():
     certificate = certify(relation_counting.bos_sftm(T=6, L=5))
     axes = figures.margins(certificate).axes[0]
@@ -174,6 +199,7 @@ JOBS = {
     "attention": ["--model", "bos", "--T", "4", "--sequence", "0,1,0,2"],
     "activation": ["--model", "dot+sftm", "--T", "4", "--L", "5"],
     "margin": ["--model", "lin", "--T", "4", "--L", "5"],
+    "contextual": ["--string", "01[0110][101]0[1]1[]0"],
     "phase": ["--T", "4", "--L", "3"],
     "tape": [str(CIRCUITS / "aiger/halfadder.aag"), "--input", "10"],
 }
@@ -230,6 +256,10 @@ def test_axes_are_named_and_no_names_overlap(kind):
         ["attention", "--model", "lin", "--T", "4", "--L", "3", "--sequence", "0,1", "--output", "x.svg"],
         ["attention", "--model", "bos", "--T", "4", "--sequence", "", "--output", "x.svg"],
         ["activation", *JOBS["activation"], "--neuron", "4", "--output", "x.svg"],
+        ["contextual", "--string", "[1", "--output", "x.svg"],
+        ["contextual", "--string", "", "--output", "x.svg"],
+        ["contextual", "--string", "0" * 81, "--output", "x.svg"],
+        ["contextual", "--string", "[1]", "--regions", "0", "--output", "x.svg"],
         ["phase", "--T", "1", "--output", "x.svg"],
         ["phase", "--L", "0", "--output", "x.svg"],
         ["tape", str(CIRCUITS / "aiger/halfadder.aag"), "--input", "1", "--output", "x.svg"],
