@@ -12,13 +12,13 @@ import pytest
 import torch
 from oracle import all_wrong_pairs, forward, weights_of
 from random_models import random_model
+from test_cli import run
 
 from constructions import checkpoint, inventory_counting, relation_counting
 from constructions.files import write_whole_folder
 from verify.checker import fields, mathematics, reading
 from verify.checker.fields import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
-from verify.cli import main
 from verify.commands.histogram import CONSTRUCTIONS
 from verify.histogram import certify
 
@@ -658,15 +658,6 @@ def test_what_a_changed_sign_or_interval_would_do():
         low, high = model.weight(score)
         exact = math.exp(score / 2**model.u / math.sqrt(3)) * 2.0**mathematics.BITS
         assert low <= high <= low + 16 and low / exact == pytest.approx(1, rel=1e-12)
-
-
-def run(capsys, *argv):
-    try:
-        code = main(list(argv))
-    except SystemExit as stop:
-        code = stop.code
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 def test_the_command(capsys, tmp_path):
