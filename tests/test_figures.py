@@ -318,6 +318,11 @@ def test_notebooks_show_certificates_models_and_circuits():
     assert json.loads(certificate.to_json())["verdict"] == "PROVED"
 
 
+def test_notebooks_show_figures():
+    figure = figures.margins(certify(relation_counting.bos(T=4, L=3)))
+    assert ET.fromstring(figure._repr_svg_()).tag.endswith("svg")
+
+
 def test_large_matrices_are_named_only():
     html = HistogramTransformer("dot", T=100, L=3, d=100, p=1)._repr_html_()
     assert "100 x 100" in html and well_formed(html).count("rect") < 1000
