@@ -19,6 +19,8 @@ INFLATION = 1 + 2.0**-30  # covers the float64 rounding of the error terms thems
 class Format:
     """A binary floating point format: significand bits with the hidden one, and the exponent range.
 
+    Beyond `largest` a rounded number is infinite; in a format without infinity it `saturates`.
+
     >>> FORMATS["e4m3"].u, FORMATS["e4m3"].eta, FORMATS["e4m3"].tiny
     (0.0625, 0.001953125, 0.015625)
     """
@@ -27,6 +29,7 @@ class Format:
     p: int
     smallest_exponent: int
     largest: float
+    saturates: bool = False
 
     @property
     def u(self) -> float:
@@ -44,15 +47,20 @@ class Format:
         return max(2.0 ** (self.smallest_exponent - self.p + 1), 5e-324)
 
 
+def largest_below(power: float, p: int) -> float:
+    """The largest number with p significand bits below a power of two."""
+    return power * (1 - 2.0**-p)
+
+
 FORMATS = {
     fmt.name: fmt
     for fmt in (
         Format("float64", 53, -1022, float(np.finfo(np.float64).max)),
         Format("float32", 24, -126, float(np.finfo(np.float32).max)),
-        Format("tf32", 11, -126, (2 - 2.0**-10) * 2.0**127),
-        Format("bfloat16", 8, -126, (2 - 2.0**-7) * 2.0**127),
+        Format("tf32", 11, -126, largest_below(2.0**128, 11)),
+        Format("bfloat16", 8, -126, largest_below(2.0**128, 8)),
         Format("float16", 11, -14, 65504.0),
-        Format("e4m3", 4, -6, 448.0),
+        Format("e4m3", 4, -6, 448.0, saturates=True),
         Format("e5m2", 3, -14, 57344.0),
     )
 }
@@ -70,7 +78,7 @@ def format_of(dtype: torch.dtype) -> Format:
 
 def format_of_bits(p: int) -> Format:
     """A format with p significand bits and the exponents of float32."""
-    return Format(f"{p}-bit significand", p, -126, FORMATS["float32"].largest)
+    return Format(f"{p}-bit significand", p, -126, largest_below(2.0**128, p))
 
 
 def format_named(name: str) -> Format:
