@@ -15,7 +15,7 @@ from verify.formats import FORMATS, Array, Format
 
 FLOAT64 = FORMATS["float64"]
 SPLITTER = 2.0**27 + 1  # Veltkamp: cuts a significand into halves of 26 bits
-SAFE = 2.0**900  # products and sums up to here, and products down to its inverse, have an exact float64 error
+SAFE = 2.0**900  # where all numbers are below it and a product is above its inverse, float64 errors are exact
 
 
 def rounded(x: Array, fmt: Format, rest: Array | float = 0.0) -> Array:
@@ -130,7 +130,8 @@ def _with_exact_extremes(result: Array, x: Array, y: Array, z: Array) -> Array:
     with np.errstate(all="ignore"):
         size = np.abs(x * y)
         is_finite = np.isfinite(x) & np.isfinite(y) & np.isfinite(z)
-        is_extreme = (size > SAFE) | ((size < 1 / SAFE) & (x != 0) & (y != 0)) | (np.abs(z) > SAFE)
+        largest = np.max([size, np.abs(x), np.abs(y), np.abs(z)], axis=0)
+        is_extreme = (largest > SAFE) | ((size < 1 / SAFE) & (x != 0) & (y != 0))
         result = np.where(is_finite, result, x * y + z)
     for i in zip(*np.nonzero(is_extreme & is_finite), strict=True):
         exact = Fraction(float(x[i])) * Fraction(float(y[i])) + Fraction(float(z[i]))
