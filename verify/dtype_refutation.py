@@ -39,7 +39,7 @@ def search(
     seed: int,
     progress: Progress | None = None,
 ) -> Failure | None:
-    """Runs inputs of the undecided cells (rows, T, L), those with the smallest margins first, in one order after another.
+    """Runs inputs of the undecided cells (rows, T, L), smallest margins first, in one order after another.
 
     Every order sees a few inputs before any order sees many; a plain order is named where one fails.
     """
@@ -60,7 +60,7 @@ def search(
 
 
 def evaluations(fmt: Format, accumulate: Format | None, stored: StoredModel) -> Iterator[Evaluation]:
-    """Plain orders first, then fused, driven and random ones, flushed, and with a reciprocal where sqrt(d) is rounded."""
+    """Plain orders first, then fused, driven and random ones, with a reciprocal of sqrt(d), and flushed."""
     for fused in (False, True):
         for order in ORDERS:
             for seed in range(RANDOM_TREES if order == "random" else 1):
@@ -98,7 +98,7 @@ def description(evaluation: Evaluation) -> str:
 
 
 def candidates(stored: StoredModel, margins: Array, positions: list[int], seed: int) -> Tokens:
-    """Inputs of the open cells, tightest cells first: with one other token, every other token in turn, and with several.
+    """Inputs of the open cells, tightest first: with one other token, every other token in turn, and with several.
 
     A position class is tried at its first position, given for each row.
     """

@@ -121,7 +121,7 @@ class RoundedReadout:
 
 
 def cell_margins(reduction: RoundedReduction) -> Array:
-    """A lower bound on the computed margin of every cell (row, t, k - 1); nothing is proved where it is not positive."""
+    """A lower bound on the computed margin of every cell (row, t, k - 1); only positive ones prove anything."""
     readout = RoundedReadout(reduction)
     stored = reduction.stored
     margins = np.full((len(reduction.rows), stored.T, stored.L), -np.inf)

@@ -219,7 +219,7 @@ class RoundedReduction(Reduction):
         is_bounded = worst <= 0.5  # then the normalisation is at least 2/3, where the largest exponential is 1
         worst = np.where(is_bounded, worst, 0.5)
         total = np.expm1(np.log1p(worst) + np.log1p(at.growth(N - 1)) + np.log1p(2 * (N + 2) * tiny)) * INFLATION
-        is_uniform = is_top.all(1, keepdims=True) & (N <= 2**at.stored.p)
+        is_uniform = is_top.all(1, keepdims=True) & (2**at.stored.p >= N)
         total = np.where(is_uniform, 0.0, total)
         is_bounded &= total <= 0.5
         quotient = np.where(is_uniform & (N & (N - 1) == 0), 0.0, u)
@@ -353,7 +353,7 @@ def _slot_weights(reduction: RoundedReduction) -> tuple[Array, np.ndarray]:
         N = stored.L + (stored.e_BOS is not None)
         scores = Ball.exact(stored.A) if stored.A is not None else reduction.scores
         is_uniform = not scores.rad.any() and bool((scores.mid == scores.mid[:, :1]).all()) and N & (N - 1) == 0
-        is_uniform &= reduction.at.stored.p >= N.bit_length() and 1 / N >= reduction.at.stored.tiny
+        is_uniform &= reduction.at.stored.p >= N.bit_length() and reduction.at.stored.tiny <= 1 / N
         keys = stored.T + (stored.e_BOS is not None)
         unit = -(N.bit_length() - 1) if is_uniform else -NO_UNIT
         # All computed weights together: 1, their errors of at most 11/4, and 3 (1 + 1/2) that flushing can lose.
