@@ -68,20 +68,77 @@ class Arithmetic:
         wider = 0.0 if self.inner is self.stored else 2 * self.stored.tiny
         return np.where(n > 0, (n * self.inner.tiny + wider) * INFLATION, 0.0)
 
+    def result(self, x: Ball) -> Ball:
+        """What becomes of a result in x: rounded to nearest as it is stored, or kept with 2p + 2 bits or more.
+
+        Rounding is monotone, so its values at the ends bound it.
+        """
+        low, high = ends(x)
+        wider = 2.0 ** -(2 * self.stored.p + 2) + (0.0 if self.inner is self.stored else self.inner.u)
+        is_kept = (x.rad == 0) & (rounded(x.mid, self.stored) == x.mid) & ~self._may_flush(x.mid)
+        low, high = low - wider * np.abs(low), high + wider * np.abs(high)
+        low, high = np.minimum(low, rounded(low, self.stored)), np.maximum(high, rounded(high, self.stored))
+        low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
+        high = np.where(self._may_flush(high), np.maximum(high, 0.0), high)
+        return between(np.where(is_kept, x.mid, low), np.where(is_kept, x.mid, high))
+
+    def factors(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """The ends of what numbers between two ends are as factors of a matrix product.
+
+        They are then numbers of the stored format, subnormal ones possibly flushed; in tf32 they are rounded to
+        11 bits, to nearest or towards zero, or not at all.
+        """
+        wider = 0.0 if self.inner is self.stored else self.inner.u
+        low, high = rounded(low - wider * np.abs(low), self.stored), rounded(high + wider * np.abs(high), self.stored)
+        low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
+        high = np.where(self._may_flush(high), np.maximum(high, 0.0), high)
+        if self.operand is not self.stored:
+            low = np.minimum(low, np.minimum(rounded(low, self.operand), towards_zero(low, self.operand)))
+            high = np.maximum(high, np.maximum(rounded(high, self.operand), towards_zero(high, self.operand)))
+        return low, high
+
+    def _may_flush(self, x: Array) -> np.ndarray:
+        return (x != 0) & (np.abs(x) < self.stored.tiny)
+
     def flush_loss(self, W: Array) -> Array:
         """What reading stored numbers can lose: a subnormal one may be flushed to zero."""
         size = np.abs(W)
         return np.where(size < self.stored.tiny, size, 0.0)
 
-    def is_representable(self, size: Array, unit: Array, result: Array | None = None) -> np.ndarray:
-        """Whether multiples of 2^unit whose partial sums are at most `size` are all numbers of the formats."""
-        result = size if result is None else result
-        inner, stored = (np.ldexp(1.0, np.minimum(unit, 512) + min(fmt.p, 52)) for fmt in (self.inner, self.stored))
-        return (size <= inner) & (result <= stored) & (np.ldexp(1.0, np.minimum(unit, 512)) >= self.stored.tiny)
+    def is_exact_sum(self, size: Array, unit: Array) -> np.ndarray:
+        """Whether multiples of 2^unit whose absolute values sum to `size` have only exact partial sums."""
+        step = np.ldexp(1.0, np.minimum(unit, 512))
+        return (size <= step * 2.0 ** min(self.inner.p, 52)) & (step >= self.stored.tiny)
+
+    def is_representable(self, size: Array, unit: Array) -> np.ndarray:
+        """Whether the sum is then stored as it is, too."""
+        step = np.ldexp(1.0, np.minimum(unit, 512))
+        return self.is_exact_sum(size, unit) & (size <= step * 2.0 ** min(self.stored.p, 52))
 
     def fits_operand(self, size: Array, unit: Array) -> np.ndarray:
         """Whether numbers that are such multiples stay themselves as factors of a matrix product."""
         return size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
+
+
+def towards_zero(x: Array, fmt: Format) -> Array:
+    """The number of the format next to x on the side of zero."""
+    nearest = rounded(x, fmt)
+    quantum = np.ldexp(1.0, np.frexp(nearest)[1] - fmt.p)
+    return np.where(np.abs(nearest) > np.abs(x), nearest - np.copysign(quantum, x), nearest)
+
+
+def ends(x: Ball) -> tuple[Array, Array]:
+    """The ends of balls; the number itself where there is no radius."""
+    return np.where(x.rad == 0, x.mid, x.lower), np.where(x.rad == 0, x.mid, x.upper)
+
+
+def between(low: Array, high: Array) -> Ball:
+    """Balls that hold all numbers between two ends."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        mid = np.where(low == high, low, low / 2 + high / 2)
+        rad = np.where(low == high, 0.0, np.maximum(high - mid, mid - low) * ENLARGE)
+    is_finite = np.isfinite(low) & np.isfinite(high)
+    return Ball(np.where(is_finite, mid, 0.0), np.where(is_finite, rad, np.inf))
 
 
 def unit_exponent(x: Array) -> np.ndarray:
@@ -123,22 +180,18 @@ class RoundedReduction(Reduction):
         self.at = arithmetic
 
     def operand(self, W: Array) -> Ball:
-        """A stored matrix as a factor: in tf32 possibly rounded, and a subnormal number possibly flushed to zero."""
-        ball = Ball.exact(W)
-        lost = self.at.flush_loss(W)
-        if self.at.operand is not self.at.stored:
-            lost = lost + np.where(rounded(W, self.at.operand) == W, 0.0, self.at.operand.u * np.abs(W))
-        return Ball(ball.mid, (ball.rad + lost) * ENLARGE)
+        """A stored matrix as a factor of a matrix product."""
+        return self.as_operand(Ball.exact(W))
 
     def as_operand(self, x: Ball) -> Ball:
-        """A computed matrix as a factor of the next product."""
-        if self.at.operand is self.at.stored:
-            return x
-        is_kept = (x.rad == 0) & (rounded(x.mid, self.at.operand) == x.mid)
-        return Ball(x.mid, np.where(is_kept, 0.0, (x.rad + self.at.operand.u * x.magnitude) * ENLARGE))
+        """A computed matrix as a factor of a matrix product."""
+        is_fit = (x.rad == 0) & (rounded(x.mid, self.at.operand) == x.mid) & (self.at.flush_loss(x.mid) == 0)
+        low, high = ends(x)
+        changed = between(*self.at.factors(low, high))
+        return Ball(np.where(is_fit, x.mid, changed.mid), np.where(is_fit, 0.0, changed.rad))
 
     def product(self, x: Ball, W: Ball) -> Ball:
-        """Every computed value of the matrix product x W; radius zero where all of them are the exact one."""
+        """Every computed value of the matrix product x W; radius zero where there is only one."""
         at = self.at
         x, W = self.as_operand(x), self.as_operand(W)
         real = x @ W
@@ -146,14 +199,16 @@ class RoundedReduction(Reduction):
         terms = (x.magnitude > 0).astype(float) @ (W.magnitude > 0).astype(float)
         hard_x, hard_W = (~is_power_of_two(b.mid) | (b.rad > 0) for b in (x, W))
         hard = (hard_x.astype(float) @ hard_W.astype(float)) > 0
-        roundings = np.maximum(terms - 1, 0) + hard
-        computed = real.rad + at.growth(roundings, roundings > 0) * size + at.underflow(2 * terms)
+        roundings = np.maximum(terms - 1, 0) + hard - (at.inner is at.stored)  # the last one is that of the result
+        error = at.growth(np.maximum(roundings, 0), 0) * size + np.where(terms > 1, at.underflow(2 * terms), 0.0)
         unit = unit_exponent(x.mid).min(1)[:, None] + unit_exponent(W.mid).min(0)[None, :]
-        is_single = (terms <= 1) & ~hard & ((size >= at.stored.tiny) | (size == 0))
-        is_exact = at.is_representable(size, unit) | is_single | (terms == 0)
-        is_exact &= (x.rad == 0).all(1)[:, None] & (W.rad == 0).all(0)[None, :]
-        rad = np.where(is_exact, 0.0, computed * INFLATION)
-        return Ball(real.mid, np.where(size + rad <= at.stored.largest, rad, np.inf))
+        is_known = (x.rad == 0).all(1)[:, None] & (W.rad == 0).all(0)[None, :]
+        is_sum_exact = at.is_exact_sum(size, unit) | (terms <= 1)
+        # a single product of numbers with at most 26 bits is exact in float64 as well
+        is_mid_exact = at.is_exact_sum(size, unit) | ((terms <= 1) & (~hard | (at.stored.p <= 26)))
+        rad = np.where(is_sum_exact, np.where(is_known & is_mid_exact, 0.0, real.rad), real.rad + error * INFLATION)
+        out = at.result(Ball(real.mid, rad))
+        return Ball(out.mid, np.where(size + error + out.rad <= at.stored.largest, out.rad, np.inf))
 
     @cached_property
     def scores(self) -> Ball:
@@ -173,16 +228,19 @@ class RoundedReduction(Reduction):
     def _divided_by_root(self, scores: Ball) -> Ball:
         """scores / sqrt(d), as a division by the rounded root or a product with a rounded reciprocal."""
         scale = reciprocal_sqrt(self.stored.d)
-        scaled = scores * scale
-        u, tiny = self.at.stored.u, self.at.stored.tiny
-        if not scale.rad:  # a power of two: exact unless it underflows
-            lost = np.where((scaled.magnitude > 0) & (np.abs(scaled.mid) - scores.rad < tiny), 3 * tiny, 0.0)
-            exact = scores.mid * float(scale.mid)
-            return Ball(exact, np.where((scores.rad == 0) & (lost == 0), 0.0, scaled.rad + lost))
-        relative = ((1 + u) ** 2 / (1 - u) - 1) * INFLATION  # of the root, of the reciprocal, of the result
-        is_zero = (scores.rad == 0) & (scores.mid == 0)
-        rad = (scaled.rad + relative * scaled.magnitude + 3 * tiny) * INFLATION
-        return Ball(scaled.mid, np.where(is_zero, 0.0, rad))
+        if not scale.rad:  # a power of two
+            scaled = scores.times_power_of_two(float(scale.mid))
+        else:
+            formats = (self.at.stored, self.at.inner)
+            root = np.sqrt(np.array([float(self.stored.d)]))
+            roots = [root, *(rounded(root, fmt) for fmt in formats)]
+            factors = [1 / r for r in roots]
+            factors += [rounded(factor, fmt) for factor in factors for fmt in formats]
+            wider = 2.0 ** -(2 * self.at.stored.p + 1) + 2.0**-50  # kept wider, or computed in float64 here
+            low, high = np.min(factors) * (1 - wider), np.max(factors) * (1 + wider)
+            scaled = scores * between(low, high)
+            scaled = Ball(scaled.mid, np.where((scores.mid == 0) & (scores.rad == 0), 0.0, scaled.rad))
+        return self.at.result(scaled)
 
     @cached_property
     def normaliser(self) -> Ball:
@@ -203,11 +261,11 @@ class RoundedReduction(Reduction):
 
         The maximum is one number for the whole row, so what it is cancels. `own` (n,) is a key that always takes part.
         """
-        at, u, tiny = self.at, self.at.stored.u, self.at.stored.tiny
+        at, u, tiny, once = self.at, self.at.stored.u, self.at.stored.tiny, self.at.growth(1, 1)
         distance = (scores.upper.max(1, keepdims=True) - scores.lower) * INFLATION
         is_exact_row = (scores.rad == 0).all(1, keepdims=True)
         unit = unit_exponent(scores.mid).min(1, keepdims=True)
-        subtracted = np.where(is_exact_row & at.is_representable(distance, unit), 0.0, u * distance + tiny)
+        subtracted = np.where(is_exact_row & at.is_representable(distance, unit), 0.0, once * distance + tiny)
         is_top = is_exact_row & (scores.mid == scores.mid.max(1, keepdims=True))  # exp(0) = 1
         with np.errstate(over="ignore"):
             relative = np.where(is_top, 0.0, np.expm1(4 * u + scores.rad + subtracted) * INFLATION)
@@ -222,7 +280,7 @@ class RoundedReduction(Reduction):
         is_uniform = is_top.all(1, keepdims=True) & (2**at.stored.p >= N)
         total = np.where(is_uniform, 0.0, total)
         is_bounded &= total <= 0.5
-        quotient = np.where(is_uniform & (N & (N - 1) == 0), 0.0, u)
+        quotient = np.where(is_uniform & (N & (N - 1) == 0), 0.0, once)
         common = np.expm1(np.log1p(quotient) - np.log1p(-np.minimum(total, 0.5)))
         error = np.where(is_bounded, wrong * (1 + common) + common * size, np.inf)
         # Flushing to zero loses a number itself at most: the exponential and the quotient.
@@ -272,11 +330,9 @@ class RoundedReduction(Reduction):
         stored, mixed, reader = self.stored, self.mixed, self.reader
         W_1, b_1 = self.operand(stored.W_1), Ball.exact(stored.b_1)
         exact = Ball.exact(stored.E) @ W_1 + b_1
-        size_x = absolute_product(np.abs(stored.E), W_1.magnitude)
+        size = absolute_product(np.abs(stored.E), W_1.magnitude)
         inherited = absolute_product(np.abs(stored.E) * mixed.residual_error, W_1.magnitude)
-        many = reader.growth * size_x + reader.bias_growth * b_1.magnitude
-        single = reader.product_growth * size_x + reader.result_growth * exact.magnitude
-        own = np.where(reader.is_single, single, many)
+        own = reader.growth * size + reader.bias_growth * b_1.magnitude
         lost = absolute_product(mixed.lost[None, :], W_1.magnitude)[0] * (1 + reader.growth) + reader.lost
         flushed = absolute_product(self.at.flush_loss(stored.E), W_1.magnitude) + self.at.flush_loss(stored.b_1)
         rad = exact.rad + inherited * (1 + reader.growth) + own + lost + flushed * (1 + reader.growth)
@@ -337,7 +393,7 @@ class Mixed:
         lost = at.underflow(2 * N)
         slot_error, residual_error, lost = (np.where(is_exact, 0.0, e) for e in (slot_error, residual_error, lost))
         if at.operand is not at.stored:
-            u = np.where(is_exact & at.fits_operand(largest, units), 0.0, at.operand.u)
+            u = np.where(is_exact & at.fits_operand(largest, units), 0.0, 2 * at.operand.u)  # or towards zero
             is_exact = is_exact & (u == 0)
             slot_error, residual_error = (e + u * (1 + e) for e in (slot_error, residual_error))
         largest = largest * (1 + slot_error + residual_error) + lost
@@ -366,19 +422,17 @@ def _slot_weights(reduction: RoundedReduction) -> tuple[Array, np.ndarray]:
 
 @dataclass(frozen=True)
 class Reader:
-    """Each pre-activation <x', W_1> + b_1: how it rounds, and how large it and its partial sums can be.
+    """Each pre-activation <x', W_1> + b_1: how large it and its partial sums are, and how all but its last step rounds.
 
-    Shapes: (p,) each. `is_single` marks neurons that read one coordinate: one product, one addition.
+    The last step's rounding is that of the result, whose range is known only later.
+    Shapes: (p,) each.
     """
 
     largest: Array
     unit: np.ndarray
     is_exact: np.ndarray
-    is_single: np.ndarray
     growth: Array
     bias_growth: Array
-    product_growth: Array
-    result_growth: Array
     lost: Array
 
     @classmethod
@@ -394,15 +448,14 @@ class Reader:
         unit = np.minimum(unit, unit_exponent(b))
         is_exact = (mixed.is_exact[:, None] | ~is_read).all(0) & at.is_representable(largest, unit)
         is_exact &= ((reduction.operand(W).rad == 0) | ~is_read).all(0) & (at.flush_loss(b) == 0)
-        growth = at.growth(np.maximum(terms - 1, 0) + has_bias + hard, 1 + has_bias)
+        last = at.inner is at.stored
+        steps = np.maximum(terms - 1 + has_bias - last, 0) + hard
+        growth = at.growth(steps, has_bias & ((terms > 1) | hard))
         return cls(
             largest * (1 + growth),
             unit,
             is_exact,
-            terms <= 1,
             np.where(is_exact, 0.0, growth),
-            at.growth(terms, 1),
-            np.where(hard, at.growth(1, 1), 0.0),
-            np.where(has_bias | hard, at.growth(1, 1), 0.0) * (1 + at.growth(1, 1)),
+            at.growth(np.maximum(terms - last, 0), 0),
             np.where(is_exact, 0.0, at.underflow(2 * terms + has_bias)),
         )
