@@ -85,16 +85,16 @@ class Arithmetic:
     def factors(self, low: Array, high: Array) -> tuple[Array, Array]:
         """The ends of what numbers between two ends are as factors of a matrix product.
 
-        They are then numbers of the stored format, subnormal ones possibly flushed; in tf32 they are rounded to
-        11 bits, to nearest or towards zero, or not at all.
+        They are then numbers of the stored format, subnormal ones possibly flushed; in tf32 they are rounded to the
+        nearest of 11 bits, half-way cases either way, or not at all.
         """
         wider = 0.0 if self.inner is self.stored else self.inner.u
         low, high = rounded(low - wider * np.abs(low), self.stored), rounded(high + wider * np.abs(high), self.stored)
         low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
         high = np.where(self._may_flush(high), np.maximum(high, 0.0), high)
         if self.operand is not self.stored:
-            low = np.minimum(low, np.minimum(rounded(low, self.operand), towards_zero(low, self.operand)))
-            high = np.maximum(high, np.maximum(rounded(high, self.operand), towards_zero(high, self.operand)))
+            low = np.minimum(low, rounded(low, self.operand, rest=-1.0))
+            high = np.maximum(high, rounded(high, self.operand, rest=1.0))
         return low, high
 
     def _may_flush(self, x: Array) -> np.ndarray:
@@ -118,13 +118,6 @@ class Arithmetic:
     def fits_operand(self, size: Array, unit: Array) -> np.ndarray:
         """Whether numbers that are such multiples stay themselves as factors of a matrix product."""
         return size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
-
-
-def towards_zero(x: Array, fmt: Format) -> Array:
-    """The number of the format next to x on the side of zero."""
-    nearest = rounded(x, fmt)
-    quantum = np.ldexp(1.0, np.frexp(nearest)[1] - fmt.p)
-    return np.where(np.abs(nearest) > np.abs(x), nearest - np.copysign(quantum, x), nearest)
 
 
 def ends(x: Ball) -> tuple[Array, Array]:
@@ -305,6 +298,38 @@ class RoundedReduction(Reduction):
         return Row(positions, row.groups, computed[firsts], computed[positions[0]], row.D)
 
     @cached_property
+    def slot_weights(self) -> tuple[Array, np.ndarray]:
+        """For each key the largest computed weight that any query or position gives it, and the unit of exact ones.
+
+        With softmax, the largest sum of the computed weights.
+        """
+        stored = self.stored
+        weights = self.mixing if stored.is_linear else self.attention
+        if stored.is_softmax:
+            N, keys = stored.L + (stored.e_BOS is not None), stored.T + (stored.e_BOS is not None)
+            scores = self.operand(stored.A) if stored.A is not None else self.scores
+            # A weight is exact only where all of the row's are equal and their number is a power of two.
+            is_uniform = not scores.rad.any() and bool((scores.mid == scores.mid[:, :1]).all()) and N & (N - 1) == 0
+            is_uniform &= self.at.stored.p >= N.bit_length() and self.at.stored.tiny * N <= 1
+            # The computed weights sum to 1, their errors to at most 11/4, and flushing loses at most 3 (1 + 1/2).
+            largest = 1.0 if is_uniform else 9.0 if np.isfinite(weights.rad).all() else np.inf
+            return np.full(keys, largest), np.full(keys, 1 - N.bit_length() if is_uniform else -NO_UNIT)
+        units = np.where(weights.rad == 0, unit_exponent(weights.mid), -NO_UNIT)
+        if stored.is_linear:
+            return np.full(stored.T, weights.magnitude.max()), np.full(stored.T, units.min())
+        return weights.magnitude.max(0), units.min(0)
+
+    def largest_sum(self, sizes: Array) -> Array:
+        """The largest sum of the token's own size and of weight times size over all that it attends to.
+
+        Shapes: sizes (keys, n), not negative; returns (n,).
+        """
+        stored, (weight, _) = self.stored, self.slot_weights
+        terms = times(weight[:, None], sizes)
+        slots = terms[: stored.T].max(0) * (1 if stored.is_softmax else stored.L)
+        return (sizes[: stored.T].max(0) + slots + terms[stored.T :].sum(0)) * INFLATION
+
+    @cached_property
     def mixed(self) -> Mixed:
         """What the mixing of tokens does to each coordinate of the residual stream."""
         return Mixed.of(self)
@@ -371,19 +396,13 @@ class Mixed:
         stored, at = reduction.stored, reduction.at
         E = np.abs(reduction._embeddings)
         x = E[: stored.T]
-        weight, unit = _slot_weights(reduction)
-        terms = weight[:, None] * E * INFLATION
-        slots = terms[: stored.T].max(0)
-        if not stored.is_softmax:
-            slots = slots * stored.L
-        if stored.e_BOS is not None:
-            slots = slots + terms[stored.T]
-        N = (terms[: stored.T] > 0).any(0) * stored.L + (terms[stored.T :] > 0).any(0)
-        units = np.where((E > 0) & (weight > 0)[:, None], unit[:, None] + unit_exponent(E), NO_UNIT).min(0)
+        weight, unit = reduction.slot_weights
+        is_mixed = (E > 0) & (weight > 0)[:, None]
+        N = is_mixed[: stored.T].any(0) * stored.L + is_mixed[stored.T :].any(0)
+        units = np.where(is_mixed, unit[:, None] + unit_exponent(E), NO_UNIT).min(0)
         units = np.minimum(units, unit_exponent(x).min(0))
-        # no unit: some computed weight is not the exact one
-        is_known = ~((E > 0) & (unit == -NO_UNIT)[:, None] & (weight > 0)[:, None]).any(0)
-        largest = (slots + x.max(0)) * INFLATION
+        is_known = ~(is_mixed & (unit == -NO_UNIT)[:, None]).any(0)  # all computed weights are the exact ones
+        largest = reduction.largest_sum(E)
         operands = (reduction.operand(reduction._embeddings).rad == 0).all(0)
         is_exact = (N == 0) | (is_known & operands & at.is_representable(largest, units))
         adds = (x > 0).any(0)
@@ -393,31 +412,11 @@ class Mixed:
         lost = at.underflow(2 * N)
         slot_error, residual_error, lost = (np.where(is_exact, 0.0, e) for e in (slot_error, residual_error, lost))
         if at.operand is not at.stored:
-            u = np.where(is_exact & at.fits_operand(largest, units), 0.0, 2 * at.operand.u)  # or towards zero
+            u = np.where(is_exact & at.fits_operand(largest, units), 0.0, at.operand.u)
             is_exact = is_exact & (u == 0)
             slot_error, residual_error = (e + u * (1 + e) for e in (slot_error, residual_error))
         largest = largest * (1 + slot_error + residual_error) + lost
         return cls(largest, units, is_exact, slot_error * INFLATION, residual_error * INFLATION, lost)
-
-
-def _slot_weights(reduction: RoundedReduction) -> tuple[Array, np.ndarray]:
-    """For each key the largest computed weight that any query or position gives it, and the unit of exact ones."""
-    stored = reduction.stored
-    weights = reduction.mixing if stored.is_linear else reduction.attention
-    if stored.is_softmax:
-        # A weight is exact only where all of the row's are equal and their number is a power of two.
-        N = stored.L + (stored.e_BOS is not None)
-        scores = Ball.exact(stored.A) if stored.A is not None else reduction.scores
-        is_uniform = not scores.rad.any() and bool((scores.mid == scores.mid[:, :1]).all()) and N & (N - 1) == 0
-        is_uniform &= reduction.at.stored.p >= N.bit_length() and reduction.at.stored.tiny <= 1 / N
-        keys = stored.T + (stored.e_BOS is not None)
-        unit = -(N.bit_length() - 1) if is_uniform else -NO_UNIT
-        # All computed weights together: 1, their errors of at most 11/4, and 3 (1 + 1/2) that flushing can lose.
-        largest = 1.0 if is_uniform else 9.0 if np.isfinite(weights.rad).all() else np.inf
-        return np.full(keys, largest), np.full(keys, unit)
-    largest = weights.magnitude.max(0) if not stored.is_linear else np.full(stored.T, weights.magnitude.max())
-    units = np.where(weights.rad == 0, unit_exponent(weights.mid), -NO_UNIT)
-    return largest, units.min(0) if not stored.is_linear else np.full(stored.T, units.min())
 
 
 @dataclass(frozen=True)
@@ -442,8 +441,9 @@ class Reader:
         is_read = (mixed.largest > 0)[:, None] & (W > 0)
         terms, has_bias = is_read.sum(0), b > 0
         hard = (is_read & ~is_power_of_two(W)).any(0)
-        with np.errstate(invalid="ignore"):
-            largest = np.where(is_read, mixed.largest[:, None] * W, 0.0).sum(0) * INFLATION + b
+        wrong = (1 + mixed.slot_error + mixed.residual_error)[:, None]
+        largest = reduction.largest_sum(absolute_product(np.abs(reduction._embeddings), W * wrong))
+        largest = (largest + absolute_product(mixed.lost[None, :], W)[0] + b) * INFLATION
         unit = np.where(is_read, mixed.unit[:, None] + unit_exponent(W), NO_UNIT).min(0)
         unit = np.minimum(unit, unit_exponent(b))
         is_exact = (mixed.is_exact[:, None] | ~is_read).all(0) & at.is_representable(largest, unit)
