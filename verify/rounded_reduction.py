@@ -224,11 +224,9 @@ class RoundedReduction(Reduction):
         if not scale.rad:  # a power of two
             scaled = scores.times_power_of_two(float(scale.mid))
         else:
-            formats = (self.at.stored, self.at.inner)
             root = np.sqrt(np.array([float(self.stored.d)]))
-            roots = [root, *(rounded(root, fmt) for fmt in formats)]
-            factors = [1 / r for r in roots]
-            factors += [rounded(factor, fmt) for factor in factors for fmt in formats]
+            factors = [1 / root, 1 / rounded(root, self.at.inner)]
+            factors += [rounded(factor, self.at.inner) for factor in factors]
             wider = 2.0 ** -(2 * self.at.stored.p + 1) + 2.0**-50  # kept wider, or computed in float64 here
             low, high = np.min(factors) * (1 - wider), np.max(factors) * (1 + wider)
             scaled = scores * between(low, high)
