@@ -61,6 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--basis", choices=("standard", "random"), default="standard", help="orthonormal token directions")
     add("--dtype", choices=DTYPES, help="the dtype that stores the weights (default: float32)")
     add(
+        "--precision",
+        metavar="D",
+        help="round every operation to float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN (N bits), in any "
+        "order; builds and judges weights in that format (default: real arithmetic on the stored numbers)",
+    )
+    add("--accumulate", choices=("float32",), help="with --precision: sum matrix products in float32")
+    add(
         "--method",
         choices=("certified", "exhaustive", "sampled"),
         default="certified",
@@ -103,6 +110,7 @@ def _check(args: argparse.Namespace) -> None:
         from constructions.files import check_target
 
         check_target(args.save)
+    _check_precision(args)
     if args.weights is not None:
         for name in ("T", "d", "p", "construction", "dtype"):
             if getattr(args, name) is not None:
@@ -113,6 +121,29 @@ def _check(args: argparse.Namespace) -> None:
     for name in ("model", "T", "L"):
         if getattr(args, name) is None:
             raise BadInput(f"{name}: missing. Add --{name}, or judge a file with --weights.")
+
+
+def _check_precision(args: argparse.Namespace) -> None:
+    if args.precision is None:
+        if args.accumulate is not None:
+            raise BadInput(f"accumulate={args.accumulate}: says how --precision sums. Add --precision.")
+        return
+    from verify.formats import FORMATS, format_named
+    from verify.rounded_reduction import Arithmetic
+
+    fmt = format_named(args.precision)
+    Arithmetic.of(fmt, None if args.accumulate is None else FORMATS[args.accumulate])
+    if args.method != "certified":
+        raise BadInput(f"method={args.method}: runs torch as it is. Leave --precision out, or use --method certified.")
+    if args.dtype is not None and args.dtype != storage(fmt.name):
+        raise BadInput(
+            f"dtype={args.dtype}: --precision {fmt.name} builds {storage(fmt.name)} weights. Leave --dtype out."
+        )
+
+
+def storage(precision: str) -> str:
+    """The dtype in which a builder makes weights for a precision: its own where torch builds with it."""
+    return precision if precision in DTYPES else "float32" if precision in ("tf32", "e4m3", "e5m2") else "float64"
 
 
 def _load(args: argparse.Namespace) -> tuple[HistogramTransformer, None]:
@@ -166,7 +197,7 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
             L=args.L,
             d=args.d,
             p=args.p,
-            dtype=TORCH_DTYPES[args.dtype or "float32"],
+            dtype=TORCH_DTYPES[args.dtype or (storage(args.precision) if args.precision else "float32")],
             basis=args.basis,
             seed=args.seed,
             as_printed=args.as_printed,
@@ -197,6 +228,22 @@ def _decide(
 ) -> Certificate:
     from verify import runs
     from verify.histogram import certify
+
+    if args.precision is not None:
+        from verify.formats import FORMATS, format_named
+        from verify.histogram_dtype import certify as certify_dtype
+
+        accumulate = None if args.accumulate is None else FORMATS[args.accumulate]
+        return certify_dtype(
+            module,
+            fmt=format_named(args.precision),
+            accumulate=accumulate,
+            L=args.L,
+            claim=claim,
+            budget=args.budget,
+            progress=progress,
+            seed=args.seed,
+        )
 
     if args.method == "sampled":
         return runs.sampled(module, L=args.L, claim=claim, seed=args.seed)
