@@ -135,10 +135,6 @@ def _check_precision(args: argparse.Namespace) -> None:
     Arithmetic.of(fmt, None if args.accumulate is None else FORMATS[args.accumulate])
     if args.method != "certified":
         raise BadInput(f"method={args.method}: runs torch as it is. Leave --precision out, or use --method certified.")
-    if args.dtype is not None and args.dtype != storage(fmt.name):
-        raise BadInput(
-            f"dtype={args.dtype}: --precision {fmt.name} builds {storage(fmt.name)} weights. Leave --dtype out."
-        )
 
 
 def storage(precision: str) -> str:
@@ -154,17 +150,18 @@ def _load(args: argparse.Namespace) -> tuple[HistogramTransformer, None]:
 
 def _print_unknown(args: argparse.Namespace, reason: str) -> int:
     """No construction is known for these sizes, which is neither bad input nor impossible."""
-    from verify.certificate import READING_REAL, Certificate, Verdict
+    from verify.certificate import READING_DTYPE, READING_REAL, Certificate, Verdict
 
     parameters = {name: getattr(args, name) for name in ("model", "T", "L", "d", "p", "dtype")}
+    reading = READING_REAL if args.precision is None else READING_DTYPE
     certificate = Certificate(
-        Verdict.UNKNOWN, None, "histogram", parameters, READING_REAL, args.method, inputs_covered=0, reason=reason
+        Verdict.UNKNOWN, None, "histogram", parameters, reading, args.method, inputs_covered=0, reason=reason
     )
     print(certificate.to_json() if args.json else f"UNKNOWN: {reason}")
     return certificate.verdict.exit_code
 
 
-def _refuse_impossible(args: argparse.Namespace) -> None:
+def check_possible(args: argparse.Namespace) -> None:
     """One neuron cannot count without BOS where the mixing weights do not grow with the sequence (W-5)."""
     one_neuron = args.p == 1 or args.construction == "relation"
     if args.model in ("lin", "lin+sftm", "dot+sftm") and one_neuron and args.L >= 2:
@@ -182,8 +179,8 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
     from constructions.histogram import check_sizes
 
     check_sizes(args.model, T=args.T, L=args.L, d=1 if args.d is None else args.d, p=1 if args.p is None else args.p)
-    _refuse_impossible(args)
-    construction = args.construction or _default_construction(args)
+    check_possible(args)
+    construction = args.construction or default_construction(args)
     if (args.model, construction) not in CONSTRUCTIONS:
         known = ", ".join(c for m, c in CONSTRUCTIONS if m == args.model)
         raise BadInput(f"construction={construction}: there is none for {args.model}. Use --construction {known}.")
@@ -211,7 +208,7 @@ def _for_codes(args: argparse.Namespace, construction: str, progress: Progress) 
     return {"model": args.model} | ({"progress": progress} if construction in ("code", "coherent") else {})
 
 
-def _default_construction(args: argparse.Namespace) -> str:
+def default_construction(args: argparse.Namespace) -> str:
     known = [construction for model, construction in CONSTRUCTIONS if model == args.model]
     has_neuron_per_token = args.p is not None and args.p >= args.T
     if args.d is not None and args.d < args.T:
