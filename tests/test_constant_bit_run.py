@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -10,11 +11,13 @@ import torch
 from circuit_oracle import NaiveTransformer, rounded, stored
 from random_models import random_model
 
-from constructions import circuit_simulation, count01
+from constructions import circuit_simulation, count01, inventory_counting, relation_counting
 from constructions.circuit import Circuit, Gate
 from constructions.constant_bit_run import constant_bit
 from constructions.errors import BadInput
 from constructions.histogram import MODELS
+from verify.certificate import Verdict
+from verify.constant_bit import certify
 
 
 class Integers(NaiveTransformer):
@@ -156,3 +159,40 @@ def test_scaled_values_saturate():
     module = count01.uniform()
     module.W_out.fill_(1e300)
     assert np.abs(constant_bit(module, 2)(torch.tensor([[0, 1, 4]])).numpy()).max() == 3.75
+
+
+@pytest.mark.parametrize("kind", range(len(MODELS)))
+def test_verdicts_on_every_sequence_of_small_models(kind):
+    """PROVED exactly where the integers are right everywhere, and a counterexample that fails where not."""
+    verdicts = set()
+    for seed in range(kind, kind + 60, 6):
+        module = random_model(seed)
+        if module.T**module.L > 200:
+            continue
+        s = (3, 5, 8)[seed % 3]
+        oracle = Integers(module, s)
+
+        def is_right(tokens, position, oracle=oracle, module=module):
+            logits = oracle.histogram(tokens)[position]
+            right = tokens.count(tokens[position]) - module.first_count
+            return logits is not None and all(logits[right] > v for c, v in enumerate(logits) if c != right)
+
+        pairs = itertools.product(itertools.product(range(module.T), repeat=module.L), range(module.L))
+        certificate = certify(module, s)
+        expected = Verdict.PROVED if all(is_right(list(t), i) for t, i in pairs) else Verdict.REFUTED
+        assert certificate.verdict is expected
+        verdicts.add(expected)
+        if expected is Verdict.REFUTED:
+            found = certificate.counterexample
+            assert not is_right(found["tokens"], found["position"])
+    assert Verdict.REFUTED in verdicts
+
+
+def test_large_models_are_refuted_by_a_run_or_stay_open():
+    few_bits = certify(relation_counting.dot(T=32, L=10), 6, budget=2)
+    assert few_bits.verdict is Verdict.REFUTED
+    found = few_bits.counterexample
+    logits = constant_bit(relation_counting.dot(T=32, L=10), 6)(torch.tensor([found["tokens"]]))[0, found["position"]]
+    assert not logits[found["expected"] - 1] > logits[torch.arange(10) != found["expected"] - 1].max()
+    enough = certify(inventory_counting.dot(T=6, L=10, dtype=torch.float32), 8, budget=1)
+    assert enough.verdict is Verdict.UNKNOWN and "without a failure" in enough.reason
