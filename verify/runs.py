@@ -163,11 +163,11 @@ def seconds_for_all(run: Run, stored: StoredModel) -> float:
     n = stored.T**stored.L
     if n <= BATCH:
         return 0.0
-    first = next(_all_sequences(stored.T, stored.L))
-    run_margins(run, first[:1], stored.first_count)
+    probe = next(_all_sequences(stored.T, stored.L))[: BATCH // 16]
+    run_margins(run, probe, stored.first_count)
     before = time.perf_counter()
-    run_margins(run, first, stored.first_count)
-    return (time.perf_counter() - before) / BATCH * n
+    run_margins(run, probe, stored.first_count)
+    return (time.perf_counter() - before) / len(probe) * n
 
 
 def readable_time(seconds: float) -> str:
