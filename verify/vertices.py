@@ -44,14 +44,14 @@ def decide_cells(reduction: Reduction) -> Cells:
     stored = reduction.stored
     cells = Cells(np.full(stored.L, np.inf))
     for row_index, row in enumerate(reduction.rows):
-        for tables in _chunks(reduction, row):
+        for tables in chunks(reduction, row):
             decided = _decide_chunk(stored, row, tables, cells)
             for t, k in zip(*np.nonzero(~decided), strict=True):
                 cells.open.setdefault((row_index, tables.start + int(t)), []).append(int(k) + 1)
     return cells
 
 
-def _chunks(reduction: Reduction, row: Row) -> Iterator[Tables]:
+def chunks(reduction: Reduction, row: Row) -> Iterator[Tables]:
     stored = reduction.stored
     per_token = (stored.p + 1) * max(stored.T, stored.L * max(1, len(row.groups)))
     step = max(1, CHUNK // per_token)
@@ -77,7 +77,7 @@ def _decide_chunk(stored: StoredModel, row: Row, tables: Tables, cells: Cells) -
     if t.size:
         low, high = low[t, k], high[t, k]
         if stored.is_softmax and not stored.is_linear:
-            low, high = _ratio_at_vertices(stored, tables, t, k, maybe_on, low, high)
+            low, high = ratio_at_vertices(stored, tables, t, k, maybe_on, low, high)
         margin = line_margins(stored, stored.W_2[readout[t, k]], k, low, high)
         proved = margin > 0
         decided[t[proved], k[proved]] = True
@@ -152,7 +152,7 @@ def line_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, hi
     return out
 
 
-def _ratio_at_vertices(
+def ratio_at_vertices(
     stored: StoredModel,
     tables: Tables,
     t: np.ndarray,

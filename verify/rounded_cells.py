@@ -1,0 +1,131 @@
+"""From computed pre-activations to logits: a lower bound on every cell's computed margin.
+
+With one neuron on, the computed logits are lines over its value h, off by at most a sum of absolute values of lines.
+So (right logit) - (other logit) - (their errors) is concave in h, and its minimum over a range is at an end.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from verify.balls import U, gamma
+from verify.formats import INFLATION, Array
+from verify.reduction import Row, Tables
+from verify.rounded_reduction import NO_UNIT, RoundedReduction, is_power_of_two, times, unit_exponent
+from verify.vertices import CHUNK, chunks, form_ranges, ratio_at_vertices
+
+
+class RoundedReadout:
+    """Computed logits of a rounded model, given what its hidden neurons can be."""
+
+    def __init__(self, reduction: RoundedReduction) -> None:
+        self.reduction, self.at = reduction, reduction.at
+        stored, at, reader = reduction.stored, reduction.at, reduction.reader
+        self.W_2, self.b_2 = stored.W_2, stored.b_2
+        self.hard = ~is_power_of_two(self.W_2)
+        self.is_fit = reader.is_exact & at.fits_operand(reader.largest, reader.unit)
+        # What a product with h can lose before it rounds: h as a factor, W_2 as a factor.
+        as_factor = 0.0 if at.operand is at.stored else at.operand.u
+        lost = reduction.operand(self.W_2).rad + np.where(self.is_fit, 0.0, as_factor)[:, None] * np.abs(self.W_2)
+        self.factor_error = lost * (1 + as_factor) * INFLATION
+        known = self.is_fit[:, None] & (lost == 0)
+        self.unit = np.where(known, reader.unit[:, None] + unit_exponent(self.W_2), -NO_UNIT)
+        self.unit = np.where(self.W_2 == 0, NO_UNIT, self.unit)
+        self.unit_b = unit_exponent(self.b_2)
+        self.lost_b = at.flush_loss(self.b_2)
+
+    @cached_property
+    def has_bias(self) -> np.ndarray:
+        return self.b_2 != 0
+
+    def margins(self, row: Row, tables: Tables) -> Array:
+        """Lower bounds (n, L) on the computed margins of the tokens of these tables."""
+        stored, p = self.reduction.stored, self.reduction.stored.p
+        lower, upper = form_ranges(stored, row, tables)
+        maybe_on = ~(upper[..., :p] <= 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            low = np.where(maybe_on, np.maximum(lower[..., :p], 0), 0) / upper[..., p:] * (1 - 4 * U)
+            high = np.where(maybe_on, np.maximum(upper[..., :p], 0), 0) / lower[..., p:] * (1 + 4 * U)
+        out = np.full(maybe_on.shape[:2], -np.inf)
+        count = maybe_on.sum(-1)
+        t, k = np.nonzero((count <= 1) & (lower[..., p] > 0))
+        neuron = maybe_on[t, k].argmax(-1)
+        ends = low[t, k, neuron], high[t, k, neuron]
+        if stored.is_softmax and not stored.is_linear:
+            ends = ratio_at_vertices(stored, tables, t, k, maybe_on, *ends)
+        out[t, k] = self._with_one(neuron, k, *ends)
+        t, k = np.nonzero((count > 1) & (lower[..., p] > 0))
+        step = max(1, CHUNK // (p * stored.classes))
+        for a in range(0, len(t), step):
+            cell = t[a : a + step], k[a : a + step]
+            out[cell] = self._with_many(cell[1], maybe_on[cell], low[cell], high[cell])
+        return np.where(np.isnan(out), -np.inf, out)
+
+    def _with_one(self, neuron: np.ndarray, k: np.ndarray, low: Array, high: Array) -> Array:
+        """At most one neuron on, with a value between low and high; k counts from 0."""
+        at, W, b = self.at, self.W_2[neuron], self.b_2
+        unit = np.minimum(self.unit[neuron], self.unit_b)
+        sizes = [np.abs(W * end[:, None]) for end in (low, high)]
+        results = [np.abs(W * end[:, None] + b) for end in (low, high)]
+        largest = np.max([*sizes, *results, np.broadcast_to(np.abs(b), W.shape)], axis=0) * INFLATION
+        is_exact = at.is_representable(largest, unit) & (self.lost_b == 0)
+        is_exact |= (W == 0) & (self.lost_b == 0)
+        once = at.growth(1, 1)
+        product = np.where(self.hard[neuron], once, 0.0)
+        total = np.where(self.has_bias & (W != 0), once, 0.0)
+        slack = at.underflow(np.where(W != 0, 2, 0)) + self.lost_b
+        factor = self.factor_error[neuron]
+        margin = np.full(len(k), np.inf)
+        for end, size, result in zip((low, high), sizes, results, strict=True):
+            error = times(factor, end[:, None]) + times(product, size) * (1 + at.operand.u) ** 2
+            error = (error + total * (result + error) + slack) * (1 + once)
+            error = np.where(is_exact, 0.0, error * INFLATION)
+            margin = np.minimum(margin, self._margin(W * end[:, None], error, k))
+        return np.where(largest.max(1) * (1 + 4 * once) <= at.stored.largest, margin, -np.inf)
+
+    def _margin(self, terms: Array, error: Array, k: np.ndarray) -> Array:
+        """(right logit) - (largest other logit) of logits terms + b_2 that are each off by at most `error`."""
+        i, right = np.arange(len(k)), k + 1 - self.reduction.stored.first_count
+        size = np.abs(terms) + np.abs(self.b_2)
+        difference = (terms[i, right] - error[i, right])[:, None] - terms - error
+        difference = difference + (self.b_2[right][:, None] - self.b_2)
+        difference -= 8 * U * (size + size[i, right][:, None] + error + error[i, right][:, None])
+        difference[i, right] = np.inf
+        return difference.min(1)
+
+    def _with_many(self, k: np.ndarray, is_on: np.ndarray, low: Array, high: Array) -> Array:
+        """Several neurons on (n, p), each within its own range."""
+        at, b = self.at, self.b_2
+        i, right = np.arange(len(k)), k + 1 - self.reduction.stored.first_count
+        W = np.where(is_on[..., None], self.W_2, 0.0)
+        size = times(np.abs(W), high[..., None]).sum(1) * INFLATION
+        unit = np.where(is_on[..., None], self.unit, NO_UNIT).min(1)
+        is_exact = at.is_representable(size + np.abs(b), np.minimum(unit, self.unit_b)) & (self.lost_b == 0)
+        terms = (W != 0).sum(1)
+        hard = (self.hard & is_on[..., None]).any(1)
+        growth = at.growth(np.maximum(terms - 1, 0) + self.has_bias + hard, 1 + self.has_bias)
+        factor = times(self.factor_error * is_on[..., None], high[..., None]).sum(1)
+        error = factor * (1 + growth) + growth * size * (1 + at.operand.u) ** 2 + at.growth(terms, 1) * np.abs(b)
+        error = error + (at.underflow(2 * terms) + self.lost_b) * (1 + growth)
+        error = np.where(is_exact, 0.0, error * INFLATION)
+        slope = W[i, :, right][:, :, None] - W
+        least = np.minimum(slope * low[..., None], slope * high[..., None]).sum(1)
+        difference = least + (b[right][:, None] - b) - error - error[i, right][:, None]
+        rounding = size + size[i, right][:, None] + np.abs(b) + np.abs(b[right])[:, None] + error
+        difference -= gamma(W.shape[1] + 8) * (rounding + error[i, right][:, None])
+        difference[i, right] = np.inf
+        largest = (size + np.abs(b)) * (1 + growth) + error
+        return np.where(largest.max(1) <= at.stored.largest, difference.min(1), -np.inf)
+
+
+def cell_margins(reduction: RoundedReduction) -> Array:
+    """A lower bound on the computed margin of every cell (row, t, k - 1); only positive ones prove anything."""
+    readout = RoundedReadout(reduction)
+    stored = reduction.stored
+    margins = np.full((len(reduction.rows), stored.T, stored.L), -np.inf)
+    for index, row in enumerate(reduction.rows):
+        for tables in chunks(reduction, row):
+            margins[index, tables.start : tables.stop] = readout.margins(row, tables)
+    return margins

@@ -1,0 +1,408 @@
+"""The tables of a model whose every operation is rounded: what any order of evaluation can make of them.
+
+The rounding error of everything up to the pre-activations is bounded by sums over slots, as the pre-activations
+themselves are sums over slots. So it fits into the radii of the same tables: a weight's error goes to the ball of
+that weight, and the error of summing and reading goes to the balls of the features <e_s, W_1>. What the exact
+tables prove by their vertices, these prove for every computed number, cell by cell.
+
+The second way to a proof is exactness: where all terms of a sum are multiples of a unit and their absolute values
+sum to at most 2^p units, every partial sum is representable, and there is no error in any order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from constructions.errors import BadInput
+from verify.balls import ENLARGE, Ball, reciprocal_sqrt, stack_last
+from verify.formats import FORMATS, INFLATION, Array, Format
+from verify.reduction import Reduction, Row, Tables
+from verify.rounding import rounded
+from verify.stored import StoredModel
+
+NO_UNIT = 1 << 20  # log2 of the unit of zero, which is a multiple of everything
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The formats of one reading: of stored tensors, of partial sums, and of the factors of matrix products.
+
+    >>> Arithmetic.of(FORMATS["tf32"]).operand.p, Arithmetic.of(FORMATS["tf32"]).stored.p
+    (11, 24)
+    """
+
+    stored: Format
+    inner: Format
+    operand: Format
+
+    @classmethod
+    def of(cls, fmt: Format, accumulate: Format | None = None) -> Arithmetic:
+        """tf32 has factors of 11 bits, and float32 otherwise; elsewhere there is only the accumulation to choose.
+
+        Raises: BadInput for an accumulation with fewer bits than the format.
+        """
+        stored = FORMATS["float32"] if fmt.name == "tf32" else fmt
+        inner = stored if accumulate is None else accumulate
+        if inner.p < stored.p or inner.largest < stored.largest or inner.tiny > stored.tiny:
+            raise BadInput(f"accumulate={inner.name}: holds less than {stored.name}. Leave --accumulate out.")
+        return cls(stored, inner, fmt if fmt.name == "tf32" else stored)
+
+    def growth(self, inner: Array | int, stored: Array | int = 1) -> Array:
+        """(1 + u)^n - 1 for n roundings of partial results, and of `stored` results that are then stored.
+
+        The relative error of a product of factors 1 + delta; a result that needs no wider partial sum is stored as is.
+        """
+        u, v = self.inner.u, self.stored.u
+        log = np.asarray(inner, dtype=float) * np.log1p(u)
+        if self.inner is not self.stored:
+            log = log + np.asarray(stored, dtype=float) * np.log1p(v)
+        with np.errstate(over="ignore"):
+            return np.expm1(log) * INFLATION
+
+    def underflow(self, operations: Array | int) -> Array:
+        """What flushing to zero can take away: each result once, and twice what is stored (a product and a sum)."""
+        n = np.asarray(operations, dtype=float)
+        wider = 0.0 if self.inner is self.stored else 2 * self.stored.tiny
+        return np.where(n > 0, (n * self.inner.tiny + wider) * INFLATION, 0.0)
+
+    def flush_loss(self, W: Array) -> Array:
+        """What reading stored numbers can lose: a subnormal one may be flushed to zero."""
+        size = np.abs(W)
+        return np.where(size < self.stored.tiny, size, 0.0)
+
+    def is_representable(self, size: Array, unit: Array, result: Array | None = None) -> np.ndarray:
+        """Whether multiples of 2^unit whose partial sums are at most `size` are all numbers of the formats."""
+        result = size if result is None else result
+        inner, stored = (np.ldexp(1.0, np.minimum(unit, 512) + min(fmt.p, 52)) for fmt in (self.inner, self.stored))
+        return (size <= inner) & (result <= stored) & (np.ldexp(1.0, np.minimum(unit, 512)) >= self.stored.tiny)
+
+    def fits_operand(self, size: Array, unit: Array) -> np.ndarray:
+        """Whether numbers that are such multiples stay themselves as factors of a matrix product."""
+        return size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
+
+
+def unit_exponent(x: Array) -> np.ndarray:
+    """The largest e such that x is a multiple of 2^e.
+
+    >>> unit_exponent(np.array([1.0, 0.75, 12.0])).tolist()
+    [0, -2, 2]
+    """
+    mantissa, exponent = np.frexp(x)
+    integer = (mantissa * 2.0**53).astype(np.int64)
+    lowest = np.frexp((integer & -integer).astype(float))[1] - 1
+    return np.where(x == 0, NO_UNIT, exponent - 53 + lowest)
+
+
+def is_power_of_two(x: Array) -> np.ndarray:
+    """Whether a product with x is exact: x is zero or a power of two, of either sign."""
+    return (x == 0) | (np.abs(np.frexp(x)[0]) == 0.5)
+
+
+def times(a: Array, b: Array) -> Array:
+    """a b of non-negative numbers, where infinity times zero is zero: an exact zero has no error."""
+    with np.errstate(invalid="ignore"):
+        return np.where((a == 0) | (b == 0), 0.0, a * b)
+
+
+def absolute_product(x: Array, W: Array) -> Array:
+    """An upper bound on x W for non-negative matrices."""
+    return (x @ W) * INFLATION
+
+
+class RoundedReduction(Reduction):
+    """The tables with radii that cover every computed number, whatever the order of evaluation.
+
+    The exact values around which they lie are those of the computed scores' midpoints.
+    """
+
+    def __init__(self, stored: StoredModel, arithmetic: Arithmetic) -> None:
+        super().__init__(stored)
+        self.at = arithmetic
+
+    def operand(self, W: Array) -> Ball:
+        """A stored matrix as a factor: in tf32 possibly rounded, and a subnormal number possibly flushed to zero."""
+        ball = Ball.exact(W)
+        lost = self.at.flush_loss(W)
+        if self.at.operand is not self.at.stored:
+            lost = lost + np.where(rounded(W, self.at.operand) == W, 0.0, self.at.operand.u * np.abs(W))
+        return Ball(ball.mid, (ball.rad + lost) * ENLARGE)
+
+    def as_operand(self, x: Ball) -> Ball:
+        """A computed matrix as a factor of the next product."""
+        if self.at.operand is self.at.stored:
+            return x
+        is_kept = (x.rad == 0) & (rounded(x.mid, self.at.operand) == x.mid)
+        return Ball(x.mid, np.where(is_kept, 0.0, (x.rad + self.at.operand.u * x.magnitude) * ENLARGE))
+
+    def product(self, x: Ball, W: Ball) -> Ball:
+        """Every computed value of the matrix product x W; radius zero where all of them are the exact one."""
+        at = self.at
+        x, W = self.as_operand(x), self.as_operand(W)
+        real = x @ W
+        size = absolute_product(x.magnitude, W.magnitude)
+        terms = (x.magnitude > 0).astype(float) @ (W.magnitude > 0).astype(float)
+        hard_x, hard_W = (~is_power_of_two(b.mid) | (b.rad > 0) for b in (x, W))
+        hard = (hard_x.astype(float) @ hard_W.astype(float)) > 0
+        roundings = np.maximum(terms - 1, 0) + hard
+        computed = real.rad + at.growth(roundings, roundings > 0) * size + at.underflow(2 * terms)
+        unit = unit_exponent(x.mid).min(1)[:, None] + unit_exponent(W.mid).min(0)[None, :]
+        is_single = (terms <= 1) & ~hard & ((size >= at.stored.tiny) | (size == 0))
+        is_exact = at.is_representable(size, unit) | is_single | (terms == 0)
+        is_exact &= (x.rad == 0).all(1)[:, None] & (W.rad == 0).all(0)[None, :]
+        rad = np.where(is_exact, 0.0, computed * INFLATION)
+        return Ball(real.mid, np.where(size + rad <= at.stored.largest, rad, np.inf))
+
+    @cached_property
+    def scores(self) -> Ball:
+        """Every computed score of a query and a key (T, T or T + 1)."""
+        stored = self.stored
+        assert stored.W_Q is not None and stored.W_K is not None
+        E = self.operand(self._embeddings)
+        queries = self.product(E[: stored.T], self.operand(stored.W_Q))
+        keys = self.product(E, self.operand(stored.W_K))
+        return self._divided_by_root(self.product(queries, keys.T))
+
+    @property
+    def _embeddings(self) -> Array:
+        stored = self.stored
+        return stored.E if stored.e_BOS is None else np.vstack([stored.E, stored.e_BOS])
+
+    def _divided_by_root(self, scores: Ball) -> Ball:
+        """scores / sqrt(d), as a division by the rounded root or a product with a rounded reciprocal."""
+        scale = reciprocal_sqrt(self.stored.d)
+        scaled = scores * scale
+        u, tiny = self.at.stored.u, self.at.stored.tiny
+        if not scale.rad:  # a power of two: exact unless it underflows
+            lost = np.where((scaled.magnitude > 0) & (np.abs(scaled.mid) - scores.rad < tiny), 3 * tiny, 0.0)
+            exact = scores.mid * float(scale.mid)
+            return Ball(exact, np.where((scores.rad == 0) & (lost == 0), 0.0, scaled.rad + lost))
+        relative = ((1 + u) ** 2 / (1 - u) - 1) * INFLATION  # of the root, of the reciprocal, of the result
+        is_zero = (scores.rad == 0) & (scores.mid == 0)
+        rad = (scaled.rad + relative * scaled.magnitude + 3 * tiny) * INFLATION
+        return Ball(scaled.mid, np.where(is_zero, 0.0, rad))
+
+    @cached_property
+    def normaliser(self) -> Ball:
+        """The exact exponentials of the midpoints of the computed scores, over the largest of their row."""
+        return self._exponentials(Ball(self.scores.mid, np.zeros_like(self.scores.mid)))
+
+    @cached_property
+    def attention(self) -> Ball:
+        """Every computed weight as a factor; with softmax times the exact normalisation, as `normaliser` has it."""
+        if not self.stored.is_softmax:
+            return self.as_operand(self.scores)
+        N = self.stored.L + (self.stored.e_BOS is not None)
+        own = np.arange(self.stored.T)
+        return self.as_operand(self._softmax(self.scores, self.normaliser, own, N))
+
+    def _softmax(self, scores: Ball, exponentials: Ball, own: np.ndarray, N: int) -> Ball:
+        """Adds to exact exponentials of scores (n, keys) the error of a computed softmax over N of the keys.
+
+        The maximum is one number for the whole row, so what it is cancels. `own` (n,) is a key that always takes part.
+        """
+        at, u, tiny = self.at, self.at.stored.u, self.at.stored.tiny
+        distance = (scores.upper.max(1, keepdims=True) - scores.lower) * INFLATION
+        is_exact_row = (scores.rad == 0).all(1, keepdims=True)
+        unit = unit_exponent(scores.mid).min(1, keepdims=True)
+        subtracted = np.where(is_exact_row & at.is_representable(distance, unit), 0.0, u * distance + tiny)
+        is_top = is_exact_row & (scores.mid == scores.mid.max(1, keepdims=True))  # exp(0) = 1
+        with np.errstate(over="ignore"):
+            relative = np.where(is_top, 0.0, np.expm1(4 * u + scores.rad + subtracted) * INFLATION)
+        size = exponentials.magnitude
+        wrong = times(relative, size)
+        always = exponentials.lower[np.arange(len(own)), own][:, None]
+        by_own = relative[np.arange(len(own)), own][:, None] + (N - 1) * wrong.max(1, keepdims=True) / always
+        worst = np.fmin(relative.max(1, keepdims=True), np.where(always > 0, by_own, np.inf))
+        is_bounded = worst <= 0.5  # then the normalisation is at least 2/3, where the largest exponential is 1
+        worst = np.where(is_bounded, worst, 0.5)
+        total = np.expm1(np.log1p(worst) + np.log1p(at.growth(N - 1)) + np.log1p(2 * (N + 2) * tiny)) * INFLATION
+        is_uniform = is_top.all(1, keepdims=True) & (2**at.stored.p >= N)
+        total = np.where(is_uniform, 0.0, total)
+        is_bounded &= total <= 0.5
+        quotient = np.where(is_uniform & (N & (N - 1) == 0), 0.0, u)
+        common = np.expm1(np.log1p(quotient) - np.log1p(-np.minimum(total, 0.5)))
+        error = np.where(is_bounded, wrong * (1 + common) + common * size, np.inf)
+        # Flushing to zero loses a number itself at most: the exponential and the quotient.
+        lost = np.where(is_uniform, 0.0, np.minimum(6 * tiny * N, 3 * (size + wrong)))
+        return Ball(exponentials.mid, (exponentials.rad + error + lost) * INFLATION)
+
+    @cached_property
+    def mixing(self) -> Ball:
+        """lin: every computed entry of A, or of its softmax times the exact normalisation of the row."""
+        A = self.stored.A
+        assert A is not None
+        if not self.stored.is_softmax:
+            return self.operand(A)
+        exact, own = Ball.exact(A), np.arange(self.stored.L)
+        scores = Ball(exact.mid, exact.rad + self.at.flush_loss(A))
+        return self.as_operand(self._softmax(scores, self._exponentials(exact), own, self.stored.L))
+
+    def _row(self, positions: tuple[int, ...], weights: Ball) -> Row:
+        row = super()._row(positions, weights)
+        firsts = [group[0] for group in row.groups]
+        computed = self.mixing[positions[0]]
+        return Row(positions, row.groups, computed[firsts], computed[positions[0]], row.D)
+
+    @cached_property
+    def mixed(self) -> Mixed:
+        """What the mixing of tokens does to each coordinate of the residual stream."""
+        return Mixed.of(self)
+
+    @cached_property
+    def reader(self) -> Reader:
+        """What reading the mixed token does to each pre-activation."""
+        return Reader.of(self)
+
+    @cached_property
+    def features(self) -> Ball:
+        """<e_s, W_1> with the error that a slot holding s brings into each pre-activation, per unit of weight."""
+        E, W_1 = self.operand(self._embeddings), self.operand(self.stored.W_1)
+        exact = E @ W_1
+        inherited = absolute_product(E.magnitude * self.mixed.slot_error, W_1.magnitude)
+        size = absolute_product(E.magnitude, W_1.magnitude)
+        rad = exact.rad + (inherited + size) * self.reader.growth + inherited
+        return Ball(exact.mid, np.where(self.reader.is_exact, exact.rad, rad * INFLATION))
+
+    @cached_property
+    def residual(self) -> Ball:
+        """<e_t, W_1> + b_1 with the errors that do not depend on the slots."""
+        stored, mixed, reader = self.stored, self.mixed, self.reader
+        W_1, b_1 = self.operand(stored.W_1), Ball.exact(stored.b_1)
+        exact = Ball.exact(stored.E) @ W_1 + b_1
+        size_x = absolute_product(np.abs(stored.E), W_1.magnitude)
+        inherited = absolute_product(np.abs(stored.E) * mixed.residual_error, W_1.magnitude)
+        many = reader.growth * size_x + reader.bias_growth * b_1.magnitude
+        single = reader.product_growth * size_x + reader.result_growth * exact.magnitude
+        own = np.where(reader.is_single, single, many)
+        lost = absolute_product(mixed.lost[None, :], W_1.magnitude)[0] * (1 + reader.growth) + reader.lost
+        flushed = absolute_product(self.at.flush_loss(stored.E), W_1.magnitude) + self.at.flush_loss(stored.b_1)
+        rad = exact.rad + inherited * (1 + reader.growth) + own + lost + flushed * (1 + reader.growth)
+        rad = np.where(reader.is_exact, exact.rad, rad * INFLATION)
+        return Ball(exact.mid, np.where(reader.largest <= self.at.stored.largest, rad, np.inf))
+
+    def _attending(self, start: int, stop: int) -> Tables:
+        if not self.stored.is_softmax:
+            return super()._attending(start, stop)
+        T = self.stored.T
+        computed = self.attention[start:stop][..., None]
+        D = self.normaliser[start:stop][..., None]
+        terms = stack_last(computed * self.features[None] + D * self.residual[start:stop, None], D)
+        zeros = np.zeros((stop - start, terms.mid.shape[-1]))
+        base = Ball(zeros, zeros) if self.stored.e_BOS is None else terms[:, T]
+        own = terms[np.arange(stop - start), np.arange(start, stop)]
+        return Tables(start, stop, base + own, own, terms[:, :T])
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Each coordinate of x' = x + (weights) x: size and unit of what it can hold, and relative errors.
+
+    Shapes: (d,) each. `slot_error` is relative to a slot's |weight x|, `residual_error` to |x|, `lost` absolute.
+    """
+
+    largest: Array
+    unit: np.ndarray
+    is_exact: np.ndarray
+    slot_error: Array
+    residual_error: Array
+    lost: Array
+
+    @classmethod
+    def of(cls, reduction: RoundedReduction) -> Mixed:
+        stored, at = reduction.stored, reduction.at
+        E = np.abs(reduction._embeddings)
+        x = E[: stored.T]
+        weight, unit = _slot_weights(reduction)
+        terms = weight[:, None] * E * INFLATION
+        slots = terms[: stored.T].max(0)
+        if not stored.is_softmax:
+            slots = slots * stored.L
+        if stored.e_BOS is not None:
+            slots = slots + terms[stored.T]
+        N = (terms[: stored.T] > 0).any(0) * stored.L + (terms[stored.T :] > 0).any(0)
+        units = np.where((E > 0) & (weight > 0)[:, None], unit[:, None] + unit_exponent(E), NO_UNIT).min(0)
+        units = np.minimum(units, unit_exponent(x).min(0))
+        # no unit: some computed weight is not the exact one
+        is_known = ~((E > 0) & (unit == -NO_UNIT)[:, None] & (weight > 0)[:, None]).any(0)
+        largest = (slots + x.max(0)) * INFLATION
+        operands = (reduction.operand(reduction._embeddings).rad == 0).all(0)
+        is_exact = (N == 0) | (is_known & operands & at.is_representable(largest, units))
+        adds = (x > 0).any(0)
+        hard = (~is_power_of_two(E)).any(0)
+        slot_error = at.growth(np.maximum(N - 1, 0) + adds + hard, 1 + adds)
+        residual_error = at.growth(N, 1)
+        lost = at.underflow(2 * N)
+        slot_error, residual_error, lost = (np.where(is_exact, 0.0, e) for e in (slot_error, residual_error, lost))
+        if at.operand is not at.stored:
+            u = np.where(is_exact & at.fits_operand(largest, units), 0.0, at.operand.u)
+            is_exact = is_exact & (u == 0)
+            slot_error, residual_error = (e + u * (1 + e) for e in (slot_error, residual_error))
+        largest = largest * (1 + slot_error + residual_error) + lost
+        return cls(largest, units, is_exact, slot_error * INFLATION, residual_error * INFLATION, lost)
+
+
+def _slot_weights(reduction: RoundedReduction) -> tuple[Array, np.ndarray]:
+    """For each key the largest computed weight that any query or position gives it, and the unit of exact ones."""
+    stored = reduction.stored
+    weights = reduction.mixing if stored.is_linear else reduction.attention
+    if stored.is_softmax:
+        # A weight is exact only where all of the row's are equal and their number is a power of two.
+        N = stored.L + (stored.e_BOS is not None)
+        scores = Ball.exact(stored.A) if stored.A is not None else reduction.scores
+        is_uniform = not scores.rad.any() and bool((scores.mid == scores.mid[:, :1]).all()) and N & (N - 1) == 0
+        is_uniform &= reduction.at.stored.p >= N.bit_length() and reduction.at.stored.tiny <= 1 / N
+        keys = stored.T + (stored.e_BOS is not None)
+        unit = -(N.bit_length() - 1) if is_uniform else -NO_UNIT
+        # All computed weights together: 1, their errors of at most 11/4, and 3 (1 + 1/2) that flushing can lose.
+        largest = 1.0 if is_uniform else 9.0 if np.isfinite(weights.rad).all() else np.inf
+        return np.full(keys, largest), np.full(keys, unit)
+    largest = weights.magnitude.max(0) if not stored.is_linear else np.full(stored.T, weights.magnitude.max())
+    units = np.where(weights.rad == 0, unit_exponent(weights.mid), -NO_UNIT)
+    return largest, units.min(0) if not stored.is_linear else np.full(stored.T, units.min())
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Each pre-activation <x', W_1> + b_1: how it rounds, and how large it and its partial sums can be.
+
+    Shapes: (p,) each. `is_single` marks neurons that read one coordinate: one product, one addition.
+    """
+
+    largest: Array
+    unit: np.ndarray
+    is_exact: np.ndarray
+    is_single: np.ndarray
+    growth: Array
+    bias_growth: Array
+    product_growth: Array
+    result_growth: Array
+    lost: Array
+
+    @classmethod
+    def of(cls, reduction: RoundedReduction) -> Reader:
+        stored, mixed, at = reduction.stored, reduction.mixed, reduction.at
+        W, b = np.abs(stored.W_1), np.abs(stored.b_1)
+        is_read = (mixed.largest > 0)[:, None] & (W > 0)
+        terms, has_bias = is_read.sum(0), b > 0
+        hard = (is_read & ~is_power_of_two(W)).any(0)
+        with np.errstate(invalid="ignore"):
+            largest = np.where(is_read, mixed.largest[:, None] * W, 0.0).sum(0) * INFLATION + b
+        unit = np.where(is_read, mixed.unit[:, None] + unit_exponent(W), NO_UNIT).min(0)
+        unit = np.minimum(unit, unit_exponent(b))
+        is_exact = (mixed.is_exact[:, None] | ~is_read).all(0) & at.is_representable(largest, unit)
+        is_exact &= ((reduction.operand(W).rad == 0) | ~is_read).all(0) & (at.flush_loss(b) == 0)
+        growth = at.growth(np.maximum(terms - 1, 0) + has_bias + hard, 1 + has_bias)
+        return cls(
+            largest * (1 + growth),
+            unit,
+            is_exact,
+            terms <= 1,
+            np.where(is_exact, 0.0, growth),
+            at.growth(terms, 1),
+            np.where(hard, at.growth(1, 1), 0.0),
+            np.where(has_bias | hard, at.growth(1, 1), 0.0) * (1 + at.growth(1, 1)),
+            np.where(is_exact, 0.0, at.underflow(2 * terms + has_bias)),
+        )
