@@ -6,8 +6,6 @@ So (right logit) - (other logit) - (their errors) is concave in h, and its minim
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from verify.balls import U, gamma
@@ -25,20 +23,12 @@ class RoundedReadout:
         stored, at, reader = reduction.stored, reduction.at, reduction.reader
         self.W_2, self.b_2 = stored.W_2, stored.b_2
         self.hard = ~is_power_of_two(self.W_2)
-        self.is_fit = reader.is_exact & at.fits_operand(reader.largest, reader.unit)
-        # What a product with h can lose before it rounds: h as a factor, W_2 as a factor.
-        as_factor = 0.0 if at.operand is at.stored else at.operand.u
-        lost = reduction.operand(self.W_2).rad + np.where(self.is_fit, 0.0, as_factor)[:, None] * np.abs(self.W_2)
-        self.factor_error = lost * (1 + as_factor) * INFLATION
-        known = self.is_fit[:, None] & (lost == 0)
-        self.unit = np.where(known, reader.unit[:, None] + unit_exponent(self.W_2), -NO_UNIT)
-        self.unit = np.where(self.W_2 == 0, NO_UNIT, self.unit)
-        self.unit_b = unit_exponent(self.b_2)
+        W_2 = reduction.operand(self.W_2)
+        self.factor_error = W_2.rad + np.abs(self.W_2 - W_2.mid)
+        self.is_known = self.factor_error == 0
+        is_fit = reader.is_exact & at.fits_operand(reader.largest, reader.unit)
+        self.exact_unit = np.where(is_fit, reader.unit, -NO_UNIT)
         self.lost_b = at.flush_loss(self.b_2)
-
-    @cached_property
-    def has_bias(self) -> np.ndarray:
-        return self.b_2 != 0
 
     def margins(self, row: Row, tables: Tables) -> Array:
         """Lower bounds (n, L) on the computed margins of the tokens of these tables."""
@@ -55,35 +45,44 @@ class RoundedReadout:
         ends = low[t, k, neuron], high[t, k, neuron]
         if stored.is_softmax and not stored.is_linear:
             ends = ratio_at_vertices(stored, tables, t, k, maybe_on, *ends)
-        out[t, k] = self._with_one(neuron, k, *ends)
+        out[t, k] = self._with_one(neuron, k, *self.at.factors(*ends))
         t, k = np.nonzero((count > 1) & (lower[..., p] > 0))
         step = max(1, CHUNK // (p * stored.classes))
         for a in range(0, len(t), step):
             cell = t[a : a + step], k[a : a + step]
-            out[cell] = self._with_many(cell[1], maybe_on[cell], low[cell], high[cell])
+            out[cell] = self._with_many(cell[1], maybe_on[cell], *self.at.factors(low[cell], high[cell]))
         return np.where(np.isnan(out), -np.inf, out)
+
+    def _units(self, neuron: np.ndarray, low: Array, high: Array) -> np.ndarray:
+        """log2 of a number of which all values of the neuron between low and high are multiples."""
+        spacing = np.where(low > 0, np.frexp(low)[1] - self.at.stored.p, -NO_UNIT)
+        spacing = np.where(low == high, unit_exponent(low), spacing)
+        return np.maximum(spacing, self.exact_unit[neuron])
 
     def _with_one(self, neuron: np.ndarray, k: np.ndarray, low: Array, high: Array) -> Array:
         """At most one neuron on, with a value between low and high; k counts from 0."""
         at, W, b = self.at, self.W_2[neuron], self.b_2
-        unit = np.minimum(self.unit[neuron], self.unit_b)
+        unit = self._units(neuron, low, high)[:, None] + np.where(W == 0, NO_UNIT, unit_exponent(W))
         sizes = [np.abs(W * end[:, None]) for end in (low, high)]
         results = [np.abs(W * end[:, None] + b) for end in (low, high)]
-        largest = np.max([*sizes, *results, np.broadcast_to(np.abs(b), W.shape)], axis=0) * INFLATION
-        is_exact = at.is_representable(largest, unit) & (self.lost_b == 0)
-        is_exact |= (W == 0) & (self.lost_b == 0)
+        largest_product, largest_result = np.maximum(*sizes) * INFLATION, np.maximum(*results) * INFLATION
+        is_known = self.is_known[neuron] & (self.lost_b == 0)
+        is_exact_product = is_known & (at.is_representable(largest_product, unit) | (W == 0))
+        is_exact_sum = at.is_representable(largest_result, np.minimum(unit, unit_exponent(b)))
+        is_exact = is_exact_product & (is_exact_sum | (W == 0))
         once = at.growth(1, 1)
-        product = np.where(self.hard[neuron], once, 0.0)
-        total = np.where(self.has_bias & (W != 0), once, 0.0)
+        product = np.where(self.hard[neuron] & ~is_exact_product, once, 0.0)
+        total = np.where((b != 0) & (W != 0) & ~is_exact, once, 0.0)
         slack = at.underflow(np.where(W != 0, 2, 0)) + self.lost_b
         factor = self.factor_error[neuron]
         margin = np.full(len(k), np.inf)
         for end, size, result in zip((low, high), sizes, results, strict=True):
-            error = times(factor, end[:, None]) + times(product, size) * (1 + at.operand.u) ** 2
+            error = times(factor, end[:, None]) * (1 + once) + times(product, size)
             error = (error + total * (result + error) + slack) * (1 + once)
             error = np.where(is_exact, 0.0, error * INFLATION)
             margin = np.minimum(margin, self._margin(W * end[:, None], error, k))
-        return np.where(largest.max(1) * (1 + 4 * once) <= at.stored.largest, margin, -np.inf)
+        largest = np.maximum(largest_product, np.maximum(largest_result, np.abs(b))).max(1)
+        return np.where(largest * (1 + 4 * once) <= at.stored.largest, margin, -np.inf)
 
     def _margin(self, terms: Array, error: Array, k: np.ndarray) -> Array:
         """(right logit) - (largest other logit) of logits terms + b_2 that are each off by at most `error`."""
@@ -101,13 +100,15 @@ class RoundedReadout:
         i, right = np.arange(len(k)), k + 1 - self.reduction.stored.first_count
         W = np.where(is_on[..., None], self.W_2, 0.0)
         size = times(np.abs(W), high[..., None]).sum(1) * INFLATION
-        unit = np.where(is_on[..., None], self.unit, NO_UNIT).min(1)
-        is_exact = at.is_representable(size + np.abs(b), np.minimum(unit, self.unit_b)) & (self.lost_b == 0)
+        h = self._units(np.broadcast_to(np.arange(W.shape[1]), low.shape), low, high)
+        unit = np.where(W == 0, NO_UNIT, h[..., None] + unit_exponent(W)).min(1)
+        is_exact = at.is_representable((size + np.abs(b)) * INFLATION, np.minimum(unit, unit_exponent(b)))
+        is_exact &= (self.is_known | ~is_on[..., None]).all(1) & (self.lost_b == 0)
         terms = (W != 0).sum(1)
         hard = (self.hard & is_on[..., None]).any(1)
-        growth = at.growth(np.maximum(terms - 1, 0) + self.has_bias + hard, 1 + self.has_bias)
+        growth = at.growth(np.maximum(terms - 1, 0) + (b != 0) + hard, 1 + (b != 0))
         factor = times(self.factor_error * is_on[..., None], high[..., None]).sum(1)
-        error = factor * (1 + growth) + growth * size * (1 + at.operand.u) ** 2 + at.growth(terms, 1) * np.abs(b)
+        error = factor * (1 + growth) + growth * size + at.growth(terms, 1) * np.abs(b)
         error = error + (at.underflow(2 * terms) + self.lost_b) * (1 + growth)
         error = np.where(is_exact, 0.0, error * INFLATION)
         slope = W[i, :, right][:, :, None] - W

@@ -68,20 +68,70 @@ class Arithmetic:
         wider = 0.0 if self.inner is self.stored else 2 * self.stored.tiny
         return np.where(n > 0, (n * self.inner.tiny + wider) * INFLATION, 0.0)
 
+    def result(self, x: Ball) -> Ball:
+        """What becomes of a result in x: rounded to nearest as it is stored, or kept with 2p + 2 bits or more.
+
+        Rounding is monotone, so its values at the ends bound it.
+        """
+        low, high = ends(x)
+        wider = 2.0 ** -(2 * self.stored.p + 2) + (0.0 if self.inner is self.stored else self.inner.u)
+        is_kept = (x.rad == 0) & (rounded(x.mid, self.stored) == x.mid) & ~self._may_flush(x.mid)
+        low, high = low - wider * np.abs(low), high + wider * np.abs(high)
+        low, high = np.minimum(low, rounded(low, self.stored)), np.maximum(high, rounded(high, self.stored))
+        low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
+        high = np.where(self._may_flush(high), np.maximum(high, 0.0), high)
+        return between(np.where(is_kept, x.mid, low), np.where(is_kept, x.mid, high))
+
+    def factors(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """The ends of what numbers between two ends are as factors of a matrix product.
+
+        They are then numbers of the stored format, subnormal ones possibly flushed; in tf32 they are rounded to the
+        nearest of 11 bits, half-way cases either way, or not at all.
+        """
+        wider = 0.0 if self.inner is self.stored else self.inner.u
+        low, high = rounded(low - wider * np.abs(low), self.stored), rounded(high + wider * np.abs(high), self.stored)
+        low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
+        high = np.where(self._may_flush(high), np.maximum(high, 0.0), high)
+        if self.operand is not self.stored:
+            low = np.minimum(low, rounded(low, self.operand, rest=-1.0))
+            high = np.maximum(high, rounded(high, self.operand, rest=1.0))
+        return low, high
+
+    def _may_flush(self, x: Array) -> np.ndarray:
+        return (x != 0) & (np.abs(x) < self.stored.tiny)
+
     def flush_loss(self, W: Array) -> Array:
         """What reading stored numbers can lose: a subnormal one may be flushed to zero."""
         size = np.abs(W)
         return np.where(size < self.stored.tiny, size, 0.0)
 
-    def is_representable(self, size: Array, unit: Array, result: Array | None = None) -> np.ndarray:
-        """Whether multiples of 2^unit whose partial sums are at most `size` are all numbers of the formats."""
-        result = size if result is None else result
-        inner, stored = (np.ldexp(1.0, np.minimum(unit, 512) + min(fmt.p, 52)) for fmt in (self.inner, self.stored))
-        return (size <= inner) & (result <= stored) & (np.ldexp(1.0, np.minimum(unit, 512)) >= self.stored.tiny)
+    def is_exact_sum(self, size: Array, unit: Array) -> np.ndarray:
+        """Whether multiples of 2^unit whose absolute values sum to `size` have only exact partial sums."""
+        step = np.ldexp(1.0, np.minimum(unit, 512))
+        return (size <= step * 2.0 ** min(self.inner.p, 52)) & (step >= self.stored.tiny)
+
+    def is_representable(self, size: Array, unit: Array) -> np.ndarray:
+        """Whether the sum is then stored as it is, too."""
+        step = np.ldexp(1.0, np.minimum(unit, 512))
+        return self.is_exact_sum(size, unit) & (size <= step * 2.0 ** min(self.stored.p, 52))
 
     def fits_operand(self, size: Array, unit: Array) -> np.ndarray:
         """Whether numbers that are such multiples stay themselves as factors of a matrix product."""
         return size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
+
+
+def ends(x: Ball) -> tuple[Array, Array]:
+    """The ends of balls; the number itself where there is no radius."""
+    return np.where(x.rad == 0, x.mid, x.lower), np.where(x.rad == 0, x.mid, x.upper)
+
+
+def between(low: Array, high: Array) -> Ball:
+    """Balls that hold all numbers between two ends."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        mid = np.where(low == high, low, low / 2 + high / 2)
+        rad = np.where(low == high, 0.0, np.maximum(high - mid, mid - low) * ENLARGE)
+    is_finite = np.isfinite(low) & np.isfinite(high)
+    return Ball(np.where(is_finite, mid, 0.0), np.where(is_finite, rad, np.inf))
 
 
 def unit_exponent(x: Array) -> np.ndarray:
@@ -123,22 +173,18 @@ class RoundedReduction(Reduction):
         self.at = arithmetic
 
     def operand(self, W: Array) -> Ball:
-        """A stored matrix as a factor: in tf32 possibly rounded, and a subnormal number possibly flushed to zero."""
-        ball = Ball.exact(W)
-        lost = self.at.flush_loss(W)
-        if self.at.operand is not self.at.stored:
-            lost = lost + np.where(rounded(W, self.at.operand) == W, 0.0, self.at.operand.u * np.abs(W))
-        return Ball(ball.mid, (ball.rad + lost) * ENLARGE)
+        """A stored matrix as a factor of a matrix product."""
+        return self.as_operand(Ball.exact(W))
 
     def as_operand(self, x: Ball) -> Ball:
-        """A computed matrix as a factor of the next product."""
-        if self.at.operand is self.at.stored:
-            return x
-        is_kept = (x.rad == 0) & (rounded(x.mid, self.at.operand) == x.mid)
-        return Ball(x.mid, np.where(is_kept, 0.0, (x.rad + self.at.operand.u * x.magnitude) * ENLARGE))
+        """A computed matrix as a factor of a matrix product."""
+        is_fit = (x.rad == 0) & (rounded(x.mid, self.at.operand) == x.mid) & (self.at.flush_loss(x.mid) == 0)
+        low, high = ends(x)
+        changed = between(*self.at.factors(low, high))
+        return Ball(np.where(is_fit, x.mid, changed.mid), np.where(is_fit, 0.0, changed.rad))
 
     def product(self, x: Ball, W: Ball) -> Ball:
-        """Every computed value of the matrix product x W; radius zero where all of them are the exact one."""
+        """Every computed value of the matrix product x W; radius zero where there is only one."""
         at = self.at
         x, W = self.as_operand(x), self.as_operand(W)
         real = x @ W
@@ -146,14 +192,16 @@ class RoundedReduction(Reduction):
         terms = (x.magnitude > 0).astype(float) @ (W.magnitude > 0).astype(float)
         hard_x, hard_W = (~is_power_of_two(b.mid) | (b.rad > 0) for b in (x, W))
         hard = (hard_x.astype(float) @ hard_W.astype(float)) > 0
-        roundings = np.maximum(terms - 1, 0) + hard
-        computed = real.rad + at.growth(roundings, roundings > 0) * size + at.underflow(2 * terms)
+        roundings = np.maximum(terms - 1, 0) + hard - (at.inner is at.stored)  # the last one is that of the result
+        error = at.growth(np.maximum(roundings, 0), 0) * size + np.where(terms > 1, at.underflow(2 * terms), 0.0)
         unit = unit_exponent(x.mid).min(1)[:, None] + unit_exponent(W.mid).min(0)[None, :]
-        is_single = (terms <= 1) & ~hard & ((size >= at.stored.tiny) | (size == 0))
-        is_exact = at.is_representable(size, unit) | is_single | (terms == 0)
-        is_exact &= (x.rad == 0).all(1)[:, None] & (W.rad == 0).all(0)[None, :]
-        rad = np.where(is_exact, 0.0, computed * INFLATION)
-        return Ball(real.mid, np.where(size + rad <= at.stored.largest, rad, np.inf))
+        is_known = (x.rad == 0).all(1)[:, None] & (W.rad == 0).all(0)[None, :]
+        is_sum_exact = at.is_exact_sum(size, unit) | (terms <= 1)
+        # a single product of numbers with at most 26 bits is exact in float64 as well
+        is_mid_exact = at.is_exact_sum(size, unit) | ((terms <= 1) & (~hard | (at.stored.p <= 26)))
+        rad = np.where(is_sum_exact, np.where(is_known & is_mid_exact, 0.0, real.rad), real.rad + error * INFLATION)
+        out = at.result(Ball(real.mid, rad))
+        return Ball(out.mid, np.where(size + error + out.rad <= at.stored.largest, out.rad, np.inf))
 
     @cached_property
     def scores(self) -> Ball:
@@ -173,16 +221,17 @@ class RoundedReduction(Reduction):
     def _divided_by_root(self, scores: Ball) -> Ball:
         """scores / sqrt(d), as a division by the rounded root or a product with a rounded reciprocal."""
         scale = reciprocal_sqrt(self.stored.d)
-        scaled = scores * scale
-        u, tiny = self.at.stored.u, self.at.stored.tiny
-        if not scale.rad:  # a power of two: exact unless it underflows
-            lost = np.where((scaled.magnitude > 0) & (np.abs(scaled.mid) - scores.rad < tiny), 3 * tiny, 0.0)
-            exact = scores.mid * float(scale.mid)
-            return Ball(exact, np.where((scores.rad == 0) & (lost == 0), 0.0, scaled.rad + lost))
-        relative = ((1 + u) ** 2 / (1 - u) - 1) * INFLATION  # of the root, of the reciprocal, of the result
-        is_zero = (scores.rad == 0) & (scores.mid == 0)
-        rad = (scaled.rad + relative * scaled.magnitude + 3 * tiny) * INFLATION
-        return Ball(scaled.mid, np.where(is_zero, 0.0, rad))
+        if not scale.rad:  # a power of two
+            scaled = scores.times_power_of_two(float(scale.mid))
+        else:
+            root = np.sqrt(np.array([float(self.stored.d)]))
+            factors = [1 / root, 1 / rounded(root, self.at.inner)]
+            factors += [rounded(factor, self.at.inner) for factor in factors]
+            wider = 2.0 ** -(2 * self.at.stored.p + 1) + 2.0**-50  # kept wider, or computed in float64 here
+            low, high = np.min(factors) * (1 - wider), np.max(factors) * (1 + wider)
+            scaled = scores * between(low, high)
+            scaled = Ball(scaled.mid, np.where((scores.mid == 0) & (scores.rad == 0), 0.0, scaled.rad))
+        return self.at.result(scaled)
 
     @cached_property
     def normaliser(self) -> Ball:
@@ -203,11 +252,11 @@ class RoundedReduction(Reduction):
 
         The maximum is one number for the whole row, so what it is cancels. `own` (n,) is a key that always takes part.
         """
-        at, u, tiny = self.at, self.at.stored.u, self.at.stored.tiny
+        at, u, tiny, once = self.at, self.at.stored.u, self.at.stored.tiny, self.at.growth(1, 1)
         distance = (scores.upper.max(1, keepdims=True) - scores.lower) * INFLATION
         is_exact_row = (scores.rad == 0).all(1, keepdims=True)
         unit = unit_exponent(scores.mid).min(1, keepdims=True)
-        subtracted = np.where(is_exact_row & at.is_representable(distance, unit), 0.0, u * distance + tiny)
+        subtracted = np.where(is_exact_row & at.is_representable(distance, unit), 0.0, once * distance + tiny)
         is_top = is_exact_row & (scores.mid == scores.mid.max(1, keepdims=True))  # exp(0) = 1
         with np.errstate(over="ignore"):
             relative = np.where(is_top, 0.0, np.expm1(4 * u + scores.rad + subtracted) * INFLATION)
@@ -222,7 +271,7 @@ class RoundedReduction(Reduction):
         is_uniform = is_top.all(1, keepdims=True) & (2**at.stored.p >= N)
         total = np.where(is_uniform, 0.0, total)
         is_bounded &= total <= 0.5
-        quotient = np.where(is_uniform & (N & (N - 1) == 0), 0.0, u)
+        quotient = np.where(is_uniform & (N & (N - 1) == 0), 0.0, once)
         common = np.expm1(np.log1p(quotient) - np.log1p(-np.minimum(total, 0.5)))
         error = np.where(is_bounded, wrong * (1 + common) + common * size, np.inf)
         # Flushing to zero loses a number itself at most: the exponential and the quotient.
@@ -245,6 +294,38 @@ class RoundedReduction(Reduction):
         firsts = [group[0] for group in row.groups]
         computed = self.mixing[positions[0]]
         return Row(positions, row.groups, computed[firsts], computed[positions[0]], row.D)
+
+    @cached_property
+    def slot_weights(self) -> tuple[Array, np.ndarray]:
+        """For each key the largest computed weight that any query or position gives it, and the unit of exact ones.
+
+        With softmax, the largest sum of the computed weights.
+        """
+        stored = self.stored
+        weights = self.mixing if stored.is_linear else self.attention
+        if stored.is_softmax:
+            N, keys = stored.L + (stored.e_BOS is not None), stored.T + (stored.e_BOS is not None)
+            scores = self.operand(stored.A) if stored.A is not None else self.scores
+            # A weight is exact only where all of the row's are equal and their number is a power of two.
+            is_uniform = not scores.rad.any() and bool((scores.mid == scores.mid[:, :1]).all()) and N & (N - 1) == 0
+            is_uniform &= self.at.stored.p >= N.bit_length() and self.at.stored.tiny * N <= 1
+            # The computed weights sum to 1, their errors to at most 11/4, and flushing loses at most 3 (1 + 1/2).
+            largest = 1.0 if is_uniform else 9.0 if np.isfinite(weights.rad).all() else np.inf
+            return np.full(keys, largest), np.full(keys, 1 - N.bit_length() if is_uniform else -NO_UNIT)
+        units = np.where(weights.rad == 0, unit_exponent(weights.mid), -NO_UNIT)
+        if stored.is_linear:
+            return np.full(stored.T, weights.magnitude.max()), np.full(stored.T, units.min())
+        return weights.magnitude.max(0), units.min(0)
+
+    def largest_sum(self, sizes: Array) -> Array:
+        """The largest sum of the token's own size and of weight times size over all that it attends to.
+
+        Shapes: sizes (keys, n), not negative; returns (n,).
+        """
+        stored, (weight, _) = self.stored, self.slot_weights
+        terms = times(weight[:, None], sizes)
+        slots = terms[: stored.T].max(0) * (1 if stored.is_softmax else stored.L)
+        return (sizes[: stored.T].max(0) + slots + terms[stored.T :].sum(0)) * INFLATION
 
     @cached_property
     def mixed(self) -> Mixed:
@@ -272,11 +353,9 @@ class RoundedReduction(Reduction):
         stored, mixed, reader = self.stored, self.mixed, self.reader
         W_1, b_1 = self.operand(stored.W_1), Ball.exact(stored.b_1)
         exact = Ball.exact(stored.E) @ W_1 + b_1
-        size_x = absolute_product(np.abs(stored.E), W_1.magnitude)
+        size = absolute_product(np.abs(stored.E), W_1.magnitude)
         inherited = absolute_product(np.abs(stored.E) * mixed.residual_error, W_1.magnitude)
-        many = reader.growth * size_x + reader.bias_growth * b_1.magnitude
-        single = reader.product_growth * size_x + reader.result_growth * exact.magnitude
-        own = np.where(reader.is_single, single, many)
+        own = reader.growth * size + reader.bias_growth * b_1.magnitude
         lost = absolute_product(mixed.lost[None, :], W_1.magnitude)[0] * (1 + reader.growth) + reader.lost
         flushed = absolute_product(self.at.flush_loss(stored.E), W_1.magnitude) + self.at.flush_loss(stored.b_1)
         rad = exact.rad + inherited * (1 + reader.growth) + own + lost + flushed * (1 + reader.growth)
@@ -315,19 +394,13 @@ class Mixed:
         stored, at = reduction.stored, reduction.at
         E = np.abs(reduction._embeddings)
         x = E[: stored.T]
-        weight, unit = _slot_weights(reduction)
-        terms = weight[:, None] * E * INFLATION
-        slots = terms[: stored.T].max(0)
-        if not stored.is_softmax:
-            slots = slots * stored.L
-        if stored.e_BOS is not None:
-            slots = slots + terms[stored.T]
-        N = (terms[: stored.T] > 0).any(0) * stored.L + (terms[stored.T :] > 0).any(0)
-        units = np.where((E > 0) & (weight > 0)[:, None], unit[:, None] + unit_exponent(E), NO_UNIT).min(0)
+        weight, unit = reduction.slot_weights
+        is_mixed = (E > 0) & (weight > 0)[:, None]
+        N = is_mixed[: stored.T].any(0) * stored.L + is_mixed[stored.T :].any(0)
+        units = np.where(is_mixed, unit[:, None] + unit_exponent(E), NO_UNIT).min(0)
         units = np.minimum(units, unit_exponent(x).min(0))
-        # no unit: some computed weight is not the exact one
-        is_known = ~((E > 0) & (unit == -NO_UNIT)[:, None] & (weight > 0)[:, None]).any(0)
-        largest = (slots + x.max(0)) * INFLATION
+        is_known = ~(is_mixed & (unit == -NO_UNIT)[:, None]).any(0)  # all computed weights are the exact ones
+        largest = reduction.largest_sum(E)
         operands = (reduction.operand(reduction._embeddings).rad == 0).all(0)
         is_exact = (N == 0) | (is_known & operands & at.is_representable(largest, units))
         adds = (x > 0).any(0)
@@ -344,41 +417,19 @@ class Mixed:
         return cls(largest, units, is_exact, slot_error * INFLATION, residual_error * INFLATION, lost)
 
 
-def _slot_weights(reduction: RoundedReduction) -> tuple[Array, np.ndarray]:
-    """For each key the largest computed weight that any query or position gives it, and the unit of exact ones."""
-    stored = reduction.stored
-    weights = reduction.mixing if stored.is_linear else reduction.attention
-    if stored.is_softmax:
-        # A weight is exact only where all of the row's are equal and their number is a power of two.
-        N = stored.L + (stored.e_BOS is not None)
-        scores = Ball.exact(stored.A) if stored.A is not None else reduction.scores
-        is_uniform = not scores.rad.any() and bool((scores.mid == scores.mid[:, :1]).all()) and N & (N - 1) == 0
-        is_uniform &= reduction.at.stored.p >= N.bit_length() and reduction.at.stored.tiny <= 1 / N
-        keys = stored.T + (stored.e_BOS is not None)
-        unit = -(N.bit_length() - 1) if is_uniform else -NO_UNIT
-        # All computed weights together: 1, their errors of at most 11/4, and 3 (1 + 1/2) that flushing can lose.
-        largest = 1.0 if is_uniform else 9.0 if np.isfinite(weights.rad).all() else np.inf
-        return np.full(keys, largest), np.full(keys, unit)
-    largest = weights.magnitude.max(0) if not stored.is_linear else np.full(stored.T, weights.magnitude.max())
-    units = np.where(weights.rad == 0, unit_exponent(weights.mid), -NO_UNIT)
-    return largest, units.min(0) if not stored.is_linear else np.full(stored.T, units.min())
-
-
 @dataclass(frozen=True)
 class Reader:
-    """Each pre-activation <x', W_1> + b_1: how it rounds, and how large it and its partial sums can be.
+    """Each pre-activation <x', W_1> + b_1: how large it and its partial sums are, and how all but its last step rounds.
 
-    Shapes: (p,) each. `is_single` marks neurons that read one coordinate: one product, one addition.
+    The last step's rounding is that of the result, whose range is known only later.
+    Shapes: (p,) each.
     """
 
     largest: Array
     unit: np.ndarray
     is_exact: np.ndarray
-    is_single: np.ndarray
     growth: Array
     bias_growth: Array
-    product_growth: Array
-    result_growth: Array
     lost: Array
 
     @classmethod
@@ -388,21 +439,21 @@ class Reader:
         is_read = (mixed.largest > 0)[:, None] & (W > 0)
         terms, has_bias = is_read.sum(0), b > 0
         hard = (is_read & ~is_power_of_two(W)).any(0)
-        with np.errstate(invalid="ignore"):
-            largest = np.where(is_read, mixed.largest[:, None] * W, 0.0).sum(0) * INFLATION + b
+        wrong = (1 + mixed.slot_error + mixed.residual_error)[:, None]
+        largest = reduction.largest_sum(absolute_product(np.abs(reduction._embeddings), W * wrong))
+        largest = (largest + absolute_product(mixed.lost[None, :], W)[0] + b) * INFLATION
         unit = np.where(is_read, mixed.unit[:, None] + unit_exponent(W), NO_UNIT).min(0)
         unit = np.minimum(unit, unit_exponent(b))
         is_exact = (mixed.is_exact[:, None] | ~is_read).all(0) & at.is_representable(largest, unit)
         is_exact &= ((reduction.operand(W).rad == 0) | ~is_read).all(0) & (at.flush_loss(b) == 0)
-        growth = at.growth(np.maximum(terms - 1, 0) + has_bias + hard, 1 + has_bias)
+        last = at.inner is at.stored
+        steps = np.maximum(terms - 1 + has_bias - last, 0) + hard
+        growth = at.growth(steps, has_bias & ((terms > 1) | hard))
         return cls(
             largest * (1 + growth),
             unit,
             is_exact,
-            terms <= 1,
             np.where(is_exact, 0.0, growth),
-            at.growth(terms, 1),
-            np.where(hard, at.growth(1, 1), 0.0),
-            np.where(has_bias | hard, at.growth(1, 1), 0.0) * (1 + at.growth(1, 1)),
+            at.growth(np.maximum(terms - last, 0), 0),
             np.where(is_exact, 0.0, at.underflow(2 * terms + has_bias)),
         )
