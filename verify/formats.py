@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from constructions.constant_bit import FixedPoint
 from constructions.errors import BadInput
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -94,8 +95,8 @@ def format_named(name: str) -> Format:
     if name.startswith("p") and name[1:].isdecimal() and 2 <= int(name[1:]) <= 53:
         return format_of_bits(int(name[1:]))
     raise BadInput(
-        f"precision={name!r}: must be one of {', '.join(FORMATS)}, or pN for a significand of N bits, "
-        "the hidden one counted, N = 2..53"
+        f"precision={name!r}: must be one of {', '.join(FORMATS)}, pN for a significand of N = 2..53 bits, the "
+        "hidden one counted, or sN for constant-bit arithmetic, N = 1..12"
     )
 
 
@@ -109,3 +110,16 @@ def gammas(k: Array, fmt: Format) -> Array:
     """The same for many k."""
     ku = np.minimum(k * fmt.u, 0.25)
     return np.where(k * fmt.u > 0.25, np.inf, ku / (1 - ku) * INFLATION)
+
+
+def precision_named(name: str) -> Format | FixedPoint:
+    """What --precision names: a floating point format, or "s6" for constant-bit arithmetic of 6 bits either side.
+
+    Raises: BadInput for any other name.
+
+    >>> precision_named("s6"), precision_named("bfloat16").p
+    (FixedPoint(s=6), 8)
+    """
+    if name.startswith("s") and name[1:].isdecimal():
+        return FixedPoint(int(name[1:]))
+    return format_named(name)

@@ -171,8 +171,9 @@ def margins(model: StoredModel, tokens: Tokens, evaluation: Evaluation) -> Array
 def rounded_model(model: StoredModel, evaluation: Evaluation) -> StoredModel:
     """The weights rounded once to the format."""
     names = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
-    weights: dict[str, Any] = {name: getattr(model, name) for name in names}
-    return replace(model, **{name: evaluation.tensor(W) for name, W in weights.items() if W is not None})
+    weights = {name: getattr(model, name) for name in names}
+    rounded_once = {name: evaluation.tensor(W) for name, W in weights.items() if W is not None}
+    return replace(model, **rounded_once)  # type: ignore[arg-type]
 
 
 def _forward(model: StoredModel, tokens: Tokens, at: Evaluation) -> Array:
