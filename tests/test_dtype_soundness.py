@@ -13,9 +13,9 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from random_models import BUILDERS, random_model
+from random_models import random_model
 
-from verify.balls import reciprocal_sqrt
+from constructions.histogram import HistogramTransformer
 from verify.formats import FORMATS, format_named
 from verify.histogram_dtype import is_finite, rounded_module
 from verify.rounded_cells import cell_margins
@@ -35,12 +35,25 @@ def all_sequences(T, L):
 
 
 def model_for(seed):
-    """T, L <= 4: random, of small integers, a construction, or a mutated one."""
+    """T, L <= 4: random, of small integers, a construction, or a mutated one; some with close scores."""
     module = random_model(seed)
     while module.L > 4:
         seed += 600_000
         module = random_model(seed)
-    return module
+    return close_scores(module, seed) if seed % 7 == 0 and module.is_softmax and not module.is_linear else module
+
+
+def close_scores(module, seed):
+    """Scores come from a first coordinate near 6, so their rounding shows; the neurons read a second one of +-1."""
+    g = torch.Generator().manual_seed(seed)
+    model = HistogramTransformer("dot+sftm", T=module.T, L=module.L, d=4, p=1, dtype=torch.float64)
+    with torch.no_grad():
+        model.E[:, 0] = 6 + torch.rand(module.T, generator=g) / 8
+        model.E[:, 1] = torch.arange(module.T) % 2 * 2.0 - 1
+        model.W_Q[0, 0] = model.W_K[0, 0] = 1 + float(torch.rand(1, generator=g))
+        model.W_1[1], model.b_1[:] = 1, 2
+        model.W_2[0], model.b_2[0] = torch.arange(module.L), 8  # count 1 is proved
+    return model
 
 
 class Certified:
@@ -165,18 +178,18 @@ def broken_in_the_simulator(seed, n):
     return certified, [e for e in runs if certified.broken_by(certified.simulated(e))]
 
 
-@pytest.mark.parametrize("start", range(0, 800, CHUNK))
+@pytest.mark.parametrize("start", range(0, 600, CHUNK))
 def test_torch_never_falls_below_a_certified_margin(start):
     assert sum(check_in_torch(seed) for seed in range(start, start + CHUNK)) > CHUNK // 4
 
 
-@pytest.mark.parametrize("start", range(0, 800, CHUNK))
+@pytest.mark.parametrize("start", range(0, 600, CHUNK))
 def test_no_simulated_order_falls_below_a_certified_margin(start):
     assert sum(check_in_the_simulator(seed) for seed in range(start, start + CHUNK)) > CHUNK // 5
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("start", range(800, 6000, CHUNK))
+@pytest.mark.parametrize("start", range(600, 6000, CHUNK))
 def test_thousands_more(start):
     for seed in range(start, start + CHUNK):
         check_in_torch(seed)
@@ -184,7 +197,7 @@ def test_thousands_more(start):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("start", range(0, 800, CHUNK))
+@pytest.mark.parametrize("start", range(0, 600, CHUNK))
 def test_a_gpu_never_falls_below_a_certified_margin(start):
     for seed in range(start, start + CHUNK):
         check_in_torch(seed, "cuda")
@@ -208,33 +221,25 @@ def test_compiled_models_never_fall_below_a_certified_margin():
 
 
 def squeezed(seed):
-    """A proved construction whose logits were shifted until the certified margin is all but used up."""
-    builders = [build for group in BUILDERS.values() for build in group]
+    """Five operations on long significands, and a threshold raised until the certified margin is all but used up."""
     rng = np.random.default_rng(seed)
-    T, L = int(rng.integers(2, 5)), int(rng.integers(2, 5))
-    module = builders[seed % len(builders)](T=T, L=L, dtype=torch.float64, basis="random", seed=seed)
-    fmt = format_named(("float32", "float16", "bfloat16", "p12", "p30", "float64")[seed // len(builders) % 6])
-    if not Certified(module, fmt).is_proved:
-        return None
-    base, rival, low, high = module.b_2.clone(), int(rng.integers(L)), 0.0, 64.0
-    for _ in range(14):
-        middle = (low + high) / 2
-        with torch.no_grad():
-            module.b_2.copy_(base)
-            module.b_2[rival] += middle
-        low, high = (middle, high) if Certified(module, fmt).is_proved else (low, middle)
+    fmt = format_named(("float32", "float16", "bfloat16", "p12", "p30", "float64", "e4m3", "e5m2")[seed % 8])
+    module = HistogramTransformer("lin", T=2, L=1, d=1, p=1, classes=2, dtype=torch.float64)
     with torch.no_grad():
-        module.b_2.copy_(base)
-        module.b_2[rival] += low
+        for W in (module.E, module.A, module.W_1, module.W_2[:, :1]):
+            W.copy_(torch.from_numpy(1 + rng.random(tuple(W.shape))))
+        module.E[1] = module.E[0]
+    low, high = 0.0, 64.0
+    for _ in range(40):
+        module.b_2.data[0] = -(low + high) / 2
+        low, high = ((low + high) / 2, high) if Certified(module, fmt).is_proved else (low, (low + high) / 2)
+    module.b_2.data[0] = -low
     return Certified(module, fmt), module
 
 
 def failures_of_squeezed(seed, n=8):
     """Evaluations in which a model that is all but refutable, yet proved, answers wrongly."""
-    found = squeezed(seed)
-    if found is None:
-        return []
-    certified, module = found
+    certified, module = squeezed(seed)
     assert certified.is_proved
     rng = np.random.default_rng(seed)
     runs = evaluations(certified.fmt, None, rng, n)
@@ -267,17 +272,11 @@ def softmax_called_exact(monkeypatch):
     monkeypatch.setattr(RoundedReduction, "_softmax", lambda self, scores, exponentials, own, N: exponentials)
 
 
-def root_called_exact(monkeypatch):
-    monkeypatch.setattr(
-        RoundedReduction, "_divided_by_root", lambda self, scores: scores * reciprocal_sqrt(self.stored.d)
-    )
-
-
-@pytest.mark.parametrize("bug", [halved, quartered, called_exact, softmax_called_exact, root_called_exact])
+@pytest.mark.parametrize("bug", [halved, quartered, called_exact, softmax_called_exact])
 def test_a_planted_bug_in_the_bound_is_found(bug, monkeypatch):
     """The comparison above can fail: each of these bugs is caught by the models above."""
     bug(monkeypatch)
-    assert any(broken_in_the_simulator(seed, 3)[1] for seed in range(800))
+    assert any(broken_in_the_simulator(seed, 3)[1] for seed in range(600))
 
 
 def test_a_quartered_bound_proves_wrong_models(monkeypatch):
