@@ -15,9 +15,12 @@ import pytest
 import torch
 from random_models import random_model
 
+from constructions import inventory_counting, relation_counting
+from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from verify.certificate import Verdict
 from verify.formats import FORMATS, format_named
-from verify.histogram_dtype import is_finite, rounded_module
+from verify.histogram_dtype import certify, is_finite, rounded_module
 from verify.rounded_cells import cell_margins
 from verify.rounded_forward import ORDERS, Evaluation, margins, rounded_model
 from verify.rounded_reduction import Arithmetic, RoundedReduction
@@ -282,3 +285,76 @@ def test_a_planted_bug_in_the_bound_is_found(bug, monkeypatch):
 def test_a_quartered_bound_proves_wrong_models(monkeypatch):
     quartered(monkeypatch)
     assert any(failures_of_squeezed(seed, 16) for seed in range(40))
+
+
+def everywhere_right(certified, n=10):
+    """No simulated evaluation falls below what is certified."""
+    runs = evaluations(certified.fmt, None, np.random.default_rng(n), n)
+    return not any(certified.broken_by(certified.simulated(e)) for e in runs)
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("is_right", [True, False])
+def test_sharp_attention_to_very_negative_scores(name, is_right):
+    """Scores -50 and -35: the second weight is 0.9999997, though both exponentials are below 1e-15."""
+    module = HistogramTransformer("dot+sftm", T=2, L=2, d=1, p=1, dtype=torch.float64)
+    with torch.no_grad():
+        module.E[:, 0] = torch.tensor([1.0, 0.7])
+        module.W_Q.fill_(-50)
+        module.W_K.fill_(1)
+        module.W_1.fill_(1)
+        module.b_1.fill_(-1)  # the neuron reads 0.7 at (0, 1), and 1 at (0, 0)
+        module.W_2[0] = torch.tensor([0.0, 1.0])
+        module.b_2[0] = 0.85 if is_right else 0.2
+    certified = Certified(module, format_named(name))
+    assert everywhere_right(certified)
+    if not is_right:
+        assert not certified.cells[0, 0, 0] > 0
+    elif certified.fmt.p >= 24:
+        assert certified.cells[0, 0].min() > 0
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("scale", [1e2, 1e5, 1e30, 1e300])
+def test_scores_whose_exponential_overflows(name, scale):
+    module = inventory_counting.dot_sftm(T=3, L=3, dtype=torch.float64)
+    with torch.no_grad():
+        module.W_Q *= scale
+    certified = Certified(module, format_named(name))
+    assert everywhere_right(certified)
+    assert not certified.is_proved  # the attention is one-hot or NaN: the own neuron reads 1 for every count
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("scale", [1.0, 2.0**-6, 2.0**-14, 2.0**-126, 2.0**-140, 2.0**-1022, 2.0**-1060])
+def test_flushed_subnormals(name, scale):
+    """A readout at the lower end of the format: what flushing takes is not proved."""
+    module, fmt = relation_counting.bos(T=3, L=3, d=4, dtype=torch.float64), format_named(name)
+    with torch.no_grad():
+        module.W_2 *= scale
+        module.b_2 *= scale
+    certified = Certified(module, fmt)
+    flushed = certified.simulated(Evaluation(fmt, flush=True))
+    assert everywhere_right(certified) and not certified.broken_by(flushed)
+    if scale < Evaluation(fmt).stored.tiny / 8:
+        assert not certified.proves_something and not (flushed > 0).any()
+    if scale == 1 and fmt.p >= 8:
+        assert certified.is_proved
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_weights_that_are_not_finite_or_overflow(name):
+    fmt = format_named(name)
+    for value in (float("nan"), float("inf")):
+        module = relation_counting.bos(T=3, L=3, d=4, dtype=torch.float64)
+        module.W_2.data[0, 0] = value
+        with pytest.raises(BadInput, match="W_2"):
+            certify(module, fmt=fmt)
+    module = relation_counting.bos(T=3, L=3, d=4, dtype=torch.float64)
+    with torch.no_grad():
+        module.W_1 *= 1e300
+    certified = Certified(module, fmt)
+    assert everywhere_right(certified)
+    if not fmt.saturates:
+        assert not certified.is_proved
+        assert certify(module, fmt=fmt, budget=1).verdict is not Verdict.PROVED
