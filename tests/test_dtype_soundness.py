@@ -13,11 +13,14 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from random_models import BUILDERS, random_model
+from random_models import random_model
 
-from verify.balls import reciprocal_sqrt
+from constructions import inventory_counting, relation_counting
+from constructions.errors import BadInput
+from constructions.histogram import HistogramTransformer
+from verify.certificate import Verdict
 from verify.formats import FORMATS, format_named
-from verify.histogram_dtype import is_finite, rounded_module
+from verify.histogram_dtype import certify, is_finite, rounded_module
 from verify.rounded_cells import cell_margins
 from verify.rounded_forward import ORDERS, Evaluation, margins, rounded_model
 from verify.rounded_reduction import Arithmetic, RoundedReduction
@@ -35,12 +38,25 @@ def all_sequences(T, L):
 
 
 def model_for(seed):
-    """T, L <= 4: random, of small integers, a construction, or a mutated one."""
+    """T, L <= 4: random, of small integers, a construction, or a mutated one; some with close scores."""
     module = random_model(seed)
     while module.L > 4:
         seed += 600_000
         module = random_model(seed)
-    return module
+    return close_scores(module, seed) if seed % 7 == 0 and module.is_softmax and not module.is_linear else module
+
+
+def close_scores(module, seed):
+    """Scores come from a first coordinate near 6, so their rounding shows; the neurons read a second one of +-1."""
+    g = torch.Generator().manual_seed(seed)
+    model = HistogramTransformer("dot+sftm", T=module.T, L=module.L, d=4, p=1, dtype=torch.float64)
+    with torch.no_grad():
+        model.E[:, 0] = 6 + torch.rand(module.T, generator=g) / 8
+        model.E[:, 1] = torch.arange(module.T) % 2 * 2.0 - 1
+        model.W_Q[0, 0] = model.W_K[0, 0] = 1 + float(torch.rand(1, generator=g))
+        model.W_1[1], model.b_1[:] = 1, 2
+        model.W_2[0], model.b_2[0] = torch.arange(module.L), 8  # count 1 is proved
+    return model
 
 
 class Certified:
@@ -165,18 +181,18 @@ def broken_in_the_simulator(seed, n):
     return certified, [e for e in runs if certified.broken_by(certified.simulated(e))]
 
 
-@pytest.mark.parametrize("start", range(0, 800, CHUNK))
+@pytest.mark.parametrize("start", range(0, 600, CHUNK))
 def test_torch_never_falls_below_a_certified_margin(start):
     assert sum(check_in_torch(seed) for seed in range(start, start + CHUNK)) > CHUNK // 4
 
 
-@pytest.mark.parametrize("start", range(0, 800, CHUNK))
+@pytest.mark.parametrize("start", range(0, 600, CHUNK))
 def test_no_simulated_order_falls_below_a_certified_margin(start):
     assert sum(check_in_the_simulator(seed) for seed in range(start, start + CHUNK)) > CHUNK // 5
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("start", range(800, 6000, CHUNK))
+@pytest.mark.parametrize("start", range(600, 6000, CHUNK))
 def test_thousands_more(start):
     for seed in range(start, start + CHUNK):
         check_in_torch(seed)
@@ -184,7 +200,7 @@ def test_thousands_more(start):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("start", range(0, 800, CHUNK))
+@pytest.mark.parametrize("start", range(0, 600, CHUNK))
 def test_a_gpu_never_falls_below_a_certified_margin(start):
     for seed in range(start, start + CHUNK):
         check_in_torch(seed, "cuda")
@@ -208,33 +224,25 @@ def test_compiled_models_never_fall_below_a_certified_margin():
 
 
 def squeezed(seed):
-    """A proved construction whose logits were shifted until the certified margin is all but used up."""
-    builders = [build for group in BUILDERS.values() for build in group]
+    """Five operations on long significands, and a threshold raised until the certified margin is all but used up."""
     rng = np.random.default_rng(seed)
-    T, L = int(rng.integers(2, 5)), int(rng.integers(2, 5))
-    module = builders[seed % len(builders)](T=T, L=L, dtype=torch.float64, basis="random", seed=seed)
-    fmt = format_named(("float32", "float16", "bfloat16", "p12", "p30", "float64")[seed // len(builders) % 6])
-    if not Certified(module, fmt).is_proved:
-        return None
-    base, rival, low, high = module.b_2.clone(), int(rng.integers(L)), 0.0, 64.0
-    for _ in range(14):
-        middle = (low + high) / 2
-        with torch.no_grad():
-            module.b_2.copy_(base)
-            module.b_2[rival] += middle
-        low, high = (middle, high) if Certified(module, fmt).is_proved else (low, middle)
+    fmt = format_named(("float32", "float16", "bfloat16", "p12", "p30", "float64", "e4m3", "e5m2")[seed % 8])
+    module = HistogramTransformer("lin", T=2, L=1, d=1, p=1, classes=2, dtype=torch.float64)
     with torch.no_grad():
-        module.b_2.copy_(base)
-        module.b_2[rival] += low
+        for W in (module.E, module.A, module.W_1, module.W_2[:, :1]):
+            W.copy_(torch.from_numpy(1 + rng.random(tuple(W.shape))))
+        module.E[1] = module.E[0]
+    low, high = 0.0, 64.0
+    for _ in range(40):
+        module.b_2.data[0] = -(low + high) / 2
+        low, high = ((low + high) / 2, high) if Certified(module, fmt).is_proved else (low, (low + high) / 2)
+    module.b_2.data[0] = -low
     return Certified(module, fmt), module
 
 
 def failures_of_squeezed(seed, n=8):
     """Evaluations in which a model that is all but refutable, yet proved, answers wrongly."""
-    found = squeezed(seed)
-    if found is None:
-        return []
-    certified, module = found
+    certified, module = squeezed(seed)
     assert certified.is_proved
     rng = np.random.default_rng(seed)
     runs = evaluations(certified.fmt, None, rng, n)
@@ -267,19 +275,86 @@ def softmax_called_exact(monkeypatch):
     monkeypatch.setattr(RoundedReduction, "_softmax", lambda self, scores, exponentials, own, N: exponentials)
 
 
-def root_called_exact(monkeypatch):
-    monkeypatch.setattr(
-        RoundedReduction, "_divided_by_root", lambda self, scores: scores * reciprocal_sqrt(self.stored.d)
-    )
-
-
-@pytest.mark.parametrize("bug", [halved, quartered, called_exact, softmax_called_exact, root_called_exact])
+@pytest.mark.parametrize("bug", [halved, quartered, called_exact, softmax_called_exact])
 def test_a_planted_bug_in_the_bound_is_found(bug, monkeypatch):
     """The comparison above can fail: each of these bugs is caught by the models above."""
     bug(monkeypatch)
-    assert any(broken_in_the_simulator(seed, 3)[1] for seed in range(800))
+    assert any(broken_in_the_simulator(seed, 3)[1] for seed in range(600))
 
 
 def test_a_quartered_bound_proves_wrong_models(monkeypatch):
     quartered(monkeypatch)
     assert any(failures_of_squeezed(seed, 16) for seed in range(40))
+
+
+def everywhere_right(certified, n=10):
+    """No simulated evaluation falls below what is certified."""
+    runs = evaluations(certified.fmt, None, np.random.default_rng(n), n)
+    return not any(certified.broken_by(certified.simulated(e)) for e in runs)
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("is_right", [True, False])
+def test_sharp_attention_to_very_negative_scores(name, is_right):
+    """Scores -50 and -35: the second weight is 0.9999997, though both exponentials are below 1e-15."""
+    module = HistogramTransformer("dot+sftm", T=2, L=2, d=1, p=1, dtype=torch.float64)
+    with torch.no_grad():
+        module.E[:, 0] = torch.tensor([1.0, 0.7])
+        module.W_Q.fill_(-50)
+        module.W_K.fill_(1)
+        module.W_1.fill_(1)
+        module.b_1.fill_(-1)  # the neuron reads 0.7 at (0, 1), and 1 at (0, 0)
+        module.W_2[0] = torch.tensor([0.0, 1.0])
+        module.b_2[0] = 0.85 if is_right else 0.2
+    certified = Certified(module, format_named(name))
+    assert everywhere_right(certified)
+    if not is_right:
+        assert not certified.cells[0, 0, 0] > 0
+    elif certified.fmt.p >= 24:
+        assert certified.cells[0, 0].min() > 0
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("scale", [1e2, 1e5, 1e30, 1e300])
+def test_scores_whose_exponential_overflows(name, scale):
+    module = inventory_counting.dot_sftm(T=3, L=3, dtype=torch.float64)
+    with torch.no_grad():
+        module.W_Q *= scale
+    certified = Certified(module, format_named(name))
+    assert everywhere_right(certified)
+    assert not certified.is_proved  # the attention is one-hot or NaN: the own neuron reads 1 for every count
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+@pytest.mark.parametrize("scale", [1.0, 2.0**-6, 2.0**-14, 2.0**-126, 2.0**-140, 2.0**-1022, 2.0**-1060])
+def test_flushed_subnormals(name, scale):
+    """A readout at the lower end of the format: what flushing takes is not proved."""
+    module, fmt = relation_counting.bos(T=3, L=3, d=4, dtype=torch.float64), format_named(name)
+    with torch.no_grad():
+        module.W_2 *= scale
+        module.b_2 *= scale
+    certified = Certified(module, fmt)
+    flushed = certified.simulated(Evaluation(fmt, flush=True))
+    assert everywhere_right(certified) and not certified.broken_by(flushed)
+    if scale < Evaluation(fmt).stored.tiny / 8:
+        assert not certified.proves_something and not (flushed > 0).any()
+    if scale == 1 and fmt.p >= 8:
+        assert certified.is_proved
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_weights_that_are_not_finite_or_overflow(name):
+    fmt = format_named(name)
+    for value in (float("nan"), float("inf")):
+        module = relation_counting.bos(T=3, L=3, d=4, dtype=torch.float64)
+        module.W_2.data[0, 0] = value
+        with pytest.raises(BadInput, match="W_2"):
+            certify(module, fmt=fmt)
+    module = relation_counting.bos(T=3, L=3, d=4, dtype=torch.float64)
+    with torch.no_grad():
+        module.W_1 *= 1e300
+    certified = Certified(module, fmt)
+    assert everywhere_right(certified)
+    if not fmt.saturates:
+        assert not certified.is_proved
+        assert certify(module, fmt=fmt, budget=1).verdict is not Verdict.PROVED
