@@ -26,7 +26,6 @@ class Failure:
     predicted: int | None
     margin: float
     order: str
-    is_in_every_order: bool = False
 
 
 def search(

@@ -15,7 +15,7 @@ from verify.certificate import READING_DTYPE, Certificate, Verdict
 from verify.dtype_refutation import Failure, search
 from verify.formats import Format
 from verify.histogram import Progress, parameters
-from verify.rounded_cells import cell_margins
+from verify.rounded_cells import RoundedReadout, cell_margins
 from verify.rounded_forward import Evaluation, rounded_model
 from verify.rounded_reduction import Arithmetic, RoundedReduction
 from verify.stored import StoredModel
@@ -51,7 +51,7 @@ def certify(
     arithmetic = Arithmetic.of(fmt, accumulate)
     given = StoredModel.of(deepcopy(module).float() if module.dtype in FLOAT8 else module, L)
     stored = rounded_model(given, Evaluation(fmt))
-    margins, positions = np.full((1, stored.T, stored.L), -np.inf), [0]
+    margins, positions, reduction = np.full((1, stored.T, stored.L), -np.inf), [0], None
     if is_finite(stored):
         with np.errstate(all="ignore"):  # overflow and NaN decide nothing: every test is false for them
             reduction = RoundedReduction(stored, arithmetic)
@@ -82,11 +82,16 @@ def certify(
         return Certificate(
             Verdict.UNKNOWN, inputs_covered=0, reason=reason, seconds=time.perf_counter() - started, **common
         )
+    with np.errstate(all="ignore"):
+        is_in_every_order = reduction is not None and RoundedReadout(reduction).is_wrong_in_every_order(
+            failure.tokens, failure.position
+        )
     return Certificate(
         Verdict.REFUTED,
         inputs_covered=1,
         margin=failure.margin,
-        counterexample=counterexample(module, stored, fmt, failure),
+        counterexample=counterexample(module, stored, fmt, failure)
+        | {"fails_in": "every order" if is_in_every_order else "some order"},
         seconds=time.perf_counter() - started,
         **common,
     )
@@ -139,5 +144,4 @@ def counterexample(module: HistogramTransformer, stored: StoredModel, fmt: Forma
         "module_predicts": answer,
         "is_smallest": False,
         "order": failure.order,
-        "fails_in": "every order" if failure.is_in_every_order else "some order",
     }

@@ -10,7 +10,7 @@ import numpy as np
 
 from verify.balls import Ball, U, gamma
 from verify.formats import INFLATION, Array
-from verify.reduction import Row, Tables
+from verify.reduction import Row, Tables, slot_groups
 from verify.rounded_reduction import NO_UNIT, RoundedReduction, between, ends, is_power_of_two, times, unit_exponent
 from verify.rounding import rounded
 from verify.vertices import CHUNK, chunks, form_ranges, ratio_at_vertices
@@ -52,13 +52,14 @@ class RoundedReadout:
         margin = self._with_one(neuron, k, low_h, high_h)
         for cell in np.nonzero(~(margin > 0))[0]:
             by_value = self._value_by_value(int(neuron[cell]), int(k[cell]), float(low_h[cell]), float(high_h[cell]))
-            margin[cell] = np.fmax(margin[cell], by_value)
+            margin[cell] = np.fmax(margin[cell], by_value[0])
         out[t, k] = margin
         t, k = np.nonzero((count > 1) & (lower[..., p] > 0))
         step = max(1, CHUNK // (p * stored.classes))
         for a in range(0, len(t), step):
-            cell = t[a : a + step], k[a : a + step]
-            out[cell] = self._with_many(cell[1], maybe_on[cell], *self.at.factors(low[cell], high[cell]))
+            token, count = t[a : a + step], k[a : a + step]
+            ends_h = self.at.factors(low[token, count], high[token, count])
+            out[token, count] = self._with_many(count, maybe_on[token, count], *ends_h)
         return np.where(np.isnan(out), -np.inf, out)
 
     def _units(self, neuron: np.ndarray, low: Array, high: Array) -> np.ndarray:
@@ -92,25 +93,47 @@ class RoundedReadout:
         largest = np.maximum(largest_product, np.maximum(largest_result, np.abs(b))).max(1)
         return np.where(largest * (1 + 4 * once) <= at.stored.largest, margin, -np.inf)
 
-    def _value_by_value(self, neuron: int, k: int, low: float, high: float) -> float:
-        """One neuron on whose values are so few numbers of the format that each one's logits can be bounded."""
-        at = self.at
+    def _value_by_value(self, neuron: int, k: int, low: float, high: float) -> tuple[float, float]:
+        """Bounds on the margin from both sides, of one neuron with few values, each tried; k counts from 0."""
+        at, nothing = self.at, (-np.inf, np.inf)
         quantum = 2.0 ** (int(np.frexp(low)[1]) - at.stored.p)
-        if at.operand is not at.stored or not 0 < low <= high < low + MOST_VALUES * quantum:
-            return -np.inf
+        if at.operand is not at.stored or not 0 <= low <= high < low + MOST_VALUES * quantum:
+            return nothing
+        if low == 0 < high:
+            return nothing
         h = np.unique(rounded(np.arange(low, high + quantum, quantum), at.stored))
         h = h[h <= high][:, None]
         product = Ball.exact(h) * self.reduction.operand(self.W_2[neuron])
         if at.inner is not at.stored:
             product = Ball(product.mid, product.rad + at.inner.u * product.magnitude)
-        b = Ball(self.b_2, self.lost_b)
+        if not np.maximum(product.magnitude, np.abs(self.b_2)).max() * 4 <= at.stored.largest:
+            return nothing
         low_product, high_product = ends(at.result(product))
-        low_sum, high_sum = ends(between(low_product, high_product) + b)
+        low_sum, high_sum = ends(between(low_product, high_product) + Ball(self.b_2, self.lost_b))
         low_logit, high_logit = ends(at.result(between(low_sum, high_sum)))
         right = k + 1 - self.reduction.stored.first_count
-        margin = low_logit[:, right] - np.delete(high_logit, right, axis=1).max(1, initial=-np.inf)
-        largest = np.maximum(product.magnitude, np.abs(self.b_2)).max() * 4
-        return float(margin.min()) if largest <= at.stored.largest else -np.inf
+        least = low_logit[:, right] - np.delete(high_logit, right, axis=1).max(1, initial=-np.inf)
+        greatest = high_logit[:, right] - np.delete(low_logit, right, axis=1).max(1, initial=-np.inf)
+        return float(least.min()), float(greatest.max())
+
+    def is_wrong_in_every_order(self, tokens: list[int], position: int) -> bool:
+        """Whether no order of evaluation makes the right logit the largest at a position of this input."""
+        reduction, p, t = self.reduction, self.reduction.stored.p, tokens[position]
+        row = next(row for row in reduction.rows if position in row.positions)
+        total, own, others = reduction.tables(row, t, t + 1).of_token(t)
+        for g, group in enumerate(slot_groups(reduction.stored, position)):
+            for m in group:
+                total = total + (own if tokens[m] == t else others[tokens[m]]) * row.weight[g]
+        with np.errstate(all="ignore"):
+            low = np.maximum(total.lower[:p], 0) / total.upper[p] * (1 - 4 * U)
+            high = np.maximum(total.upper[:p], 0) / total.lower[p] * (1 + 4 * U)
+            on = np.nonzero(~(high <= 0))[0]
+            if len(on) > 1 or not total.lower[p] > 0:
+                return False
+            neuron = int(on[0]) if len(on) else 0
+            ends_h = self.at.factors(low[[neuron]], high[[neuron]])
+            count = tokens.count(t) - 1
+            return self._value_by_value(neuron, count, float(ends_h[0][0]), float(ends_h[1][0]))[1] <= 0
 
     def _margin(self, terms: Array, error: Array, k: np.ndarray) -> Array:
         """(right logit) - (largest other logit) of logits terms + b_2 that are each off by at most `error`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class Arithmetic:
             raise BadInput(f"accumulate={inner.name}: holds less than {stored.name}. Leave --accumulate out.")
         return cls(stored, inner, fmt if fmt.name == "tf32" else stored)
 
-    def growth(self, inner: Array | int, stored: Array | int = 1) -> Array:
+    def growth(self, inner: Any, stored: Any = 1) -> Array:
         """(1 + u)^n - 1 for n roundings of partial results, and of `stored` results that are then stored.
 
         The relative error of a product of factors 1 + delta; a result that needs no wider partial sum is stored as is.
@@ -62,7 +63,7 @@ class Arithmetic:
         with np.errstate(over="ignore"):
             return np.expm1(log) * INFLATION
 
-    def underflow(self, operations: Array | int) -> Array:
+    def underflow(self, operations: Any) -> Array:
         """What flushing to zero can take away: each result once, and twice what is stored (a product and a sum)."""
         n = np.asarray(operations, dtype=float)
         wider = 0.0 if self.inner is self.stored else 2 * self.stored.tiny
