@@ -98,13 +98,15 @@ def description(evaluation: Evaluation) -> str:
 
 
 def candidates(stored: StoredModel, margins: Array, positions: list[int], seed: int) -> Tokens:
-    """Inputs of the open cells, tightest first: with one other token, every other token in turn, and with several.
+    """Inputs of the open cells: with one other token, every other token in turn, and with several.
 
-    A position class is tried at its first position, given for each row.
+    All counts take turns, each with its tightest tokens first. A position class is tried at its first position,
+    given for each row.
     """
     rng = np.random.default_rng(seed)
+    rank = np.argsort(np.argsort(margins, axis=1, kind="stable"), axis=1)
     rows, t, k = np.nonzero(~(margins > 0))
-    order = np.argsort(margins[rows, t, k], kind="stable")
+    order = np.lexsort((margins[rows, t, k], rank[rows, t, k]))
     inputs: list[list[int]] = []
     for turn in range(1, stored.T):
         for row, token, count in zip(rows[order].tolist(), t[order].tolist(), (k[order] + 1).tolist(), strict=True):

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from verify.balls import U, gamma
+from verify.balls import Ball, U, gamma
 from verify.formats import INFLATION, Array
 from verify.reduction import Row, Tables
-from verify.rounded_reduction import NO_UNIT, RoundedReduction, is_power_of_two, times, unit_exponent
+from verify.rounded_reduction import NO_UNIT, RoundedReduction, between, ends, is_power_of_two, times, unit_exponent
+from verify.rounding import rounded
 from verify.vertices import CHUNK, chunks, form_ranges, ratio_at_vertices
+
+MOST_VALUES = 1 << 12  # numbers of a format tried one by one
 
 
 class RoundedReadout:
@@ -45,7 +48,12 @@ class RoundedReadout:
         ends = low[t, k, neuron], high[t, k, neuron]
         if stored.is_softmax and not stored.is_linear:
             ends = ratio_at_vertices(stored, tables, t, k, maybe_on, *ends)
-        out[t, k] = self._with_one(neuron, k, *self.at.factors(*ends))
+        low_h, high_h = self.at.factors(*ends)
+        margin = self._with_one(neuron, k, low_h, high_h)
+        for cell in np.nonzero(~(margin > 0))[0]:
+            by_value = self._value_by_value(int(neuron[cell]), int(k[cell]), float(low_h[cell]), float(high_h[cell]))
+            margin[cell] = np.fmax(margin[cell], by_value)
+        out[t, k] = margin
         t, k = np.nonzero((count > 1) & (lower[..., p] > 0))
         step = max(1, CHUNK // (p * stored.classes))
         for a in range(0, len(t), step):
@@ -83,6 +91,26 @@ class RoundedReadout:
             margin = np.minimum(margin, self._margin(W * end[:, None], error, k))
         largest = np.maximum(largest_product, np.maximum(largest_result, np.abs(b))).max(1)
         return np.where(largest * (1 + 4 * once) <= at.stored.largest, margin, -np.inf)
+
+    def _value_by_value(self, neuron: int, k: int, low: float, high: float) -> float:
+        """One neuron on whose values are so few numbers of the format that each one's logits can be bounded."""
+        at = self.at
+        quantum = 2.0 ** (int(np.frexp(low)[1]) - at.stored.p)
+        if at.operand is not at.stored or not 0 < low <= high < low + MOST_VALUES * quantum:
+            return -np.inf
+        h = np.unique(rounded(np.arange(low, high + quantum, quantum), at.stored))
+        h = h[h <= high][:, None]
+        product = Ball.exact(h) * self.reduction.operand(self.W_2[neuron])
+        if at.inner is not at.stored:
+            product = Ball(product.mid, product.rad + at.inner.u * product.magnitude)
+        b = Ball(self.b_2, self.lost_b)
+        low_product, high_product = ends(at.result(product))
+        low_sum, high_sum = ends(between(low_product, high_product) + b)
+        low_logit, high_logit = ends(at.result(between(low_sum, high_sum)))
+        right = k + 1 - self.reduction.stored.first_count
+        margin = low_logit[:, right] - np.delete(high_logit, right, axis=1).max(1, initial=-np.inf)
+        largest = np.maximum(product.magnitude, np.abs(self.b_2)).max() * 4
+        return float(margin.min()) if largest <= at.stored.largest else -np.inf
 
     def _margin(self, terms: Array, error: Array, k: np.ndarray) -> Array:
         """(right logit) - (largest other logit) of logits terms + b_2 that are each off by at most `error`."""
