@@ -306,6 +306,7 @@ class RoundedReduction(Reduction):
         is_own_top = scores.mid[np.arange(len(own)), own][:, None] == top
         moved = shift + scores.rad[np.arange(len(own)), own][:, None] + (scores.upper.max(1, keepdims=True) - top)
         low, high = exponentials.lower * np.exp(-moved), exponentials.upper * np.exp(moved)
+        high = np.minimum(high, 1 - 2.0**-53)  # exp(0) is exact, and below the maximum it is below 1
         unit = np.ldexp(0.5, np.frexp(high)[1]) / low * INFLATION
         return np.where(is_own_top & (low > 0) & (unit < 1), unit, 1.0)
 
