@@ -79,10 +79,8 @@ class Model:
         terms = [({key: 1} if self.is_softmax else {0: key}, s) for key, s in zip(scores, context, strict=True)]
         constant = {0: self.root << self.u} if self.root else {1: 1 << self.u}
         D = _sum((weight, 1) for weight, _ in terms) if self.is_softmax else constant
-        hidden = (
-            _sum([(D, self.V[t][i] + b), *((weight, self.V[s][i]) for weight, s in terms)])
-            for i, b in enumerate(self.b_1)
-        )
+        rest = [x + b for x, b in zip(self.V[t], self.b_1, strict=True)]
+        hidden = [_sum([(D, r), *((weight, self.V[s][i]) for weight, s in terms)]) for i, r in enumerate(rest)]
         on = [(z, row) for z, row in zip(hidden, self.W_2, strict=True) if self.sign(z) > 0]
         logits = [_sum([(D, b << self.v), *((z, row[c]) for z, row in on)]) for c, b in enumerate(self.b_2)]
         right = tokens.count(t) - self.first_count
@@ -150,8 +148,8 @@ class Model:
             minus_high = [self.least(q, [-x for x in u], -b) for u, b in zip(self.columns, self.biases, strict=True)]
             for k in range(1, self.L + 1):
                 ranges = [(x[k - 1], -y[k - 1]) for x, y in zip(low, minus_high, strict=True)]
-                on = [i for i, (x, y) in enumerate(ranges) if x >= 0 and y > 0]
-                undecided = [i for i, (x, y) in enumerate(ranges) if x < 0 < y]
+                on = [i for i, (x, y) in enumerate(ranges[:-1]) if x >= 0 and y > 0] + [len(ranges) - 1]
+                undecided = [i for i, (x, y) in enumerate(ranges[:-1]) if x < 0 < y]
                 others = [c for c in range(len(self.b_2)) if c != k - self.first_count]
                 if len(undecided) > 1 or not all(self._is_ahead(q, k, c, on, undecided, ranges) for c in others):
                     yield q, k

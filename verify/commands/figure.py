@@ -33,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     phase = add_kind("phase", "which (d, p) are proved to count, for all six histogram models")
     phase.add_argument("--T", type=int, default=32, help="alphabet size (default: 32)")
     phase.add_argument("--L", type=int, default=10, help="sequence length (default: 10)")
+    contextual = add_kind("contextual", "contextual positions and attention of contextual counting on one string")
+    contextual.add_argument("--string", required=True, metavar="S", help='such as "[0][101]0[1]1[]0"')
+    contextual.add_argument("--regions", type=int, metavar="R", help="regions it counts (default: those of the string)")
+    contextual.add_argument("--bias", choices=("BOS", "]", "0"), default="BOS", help="the bias token (default: BOS)")
+    contextual.add_argument("--keys", choices=("onehot", "convex"), default="onehot", help="(default: onehot)")
     tape = add_kind("tape", "the chain of thought of a small circuit on one input")
     tape.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")
     tape.add_argument("--input", required=True, metavar="BITS", help="such as 011")
@@ -55,6 +60,16 @@ def draw(args: argparse.Namespace) -> Figure:
         from verify.figures.phase import phase
 
         return phase(args.T, args.L)
+    if args.kind == "contextual":
+        from constructions.contextual_counting import build
+        from verify.contextual_task import parse
+        from verify.figures.contextual import contextual
+
+        tokens = parse(args.string)
+        regions = max(1, args.string.count("[")) if args.regions is None else args.regions
+        zeros = max(1, args.string.count("0")) if args.bias == "0" else None
+        model = build(max(1, len(tokens)), regions, bias=args.bias, keys=args.keys, zeros=zeros)
+        return contextual(model, tokens)
     if args.kind == "tape":
         from constructions.circuit_files import read_circuit
         from verify.commands.circuit import input_bits

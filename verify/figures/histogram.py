@@ -119,7 +119,8 @@ def activation(module: HistogramTransformer, neuron: int = 0) -> Figure:
         lower.set_xlabel(rf"hidden activation $\gamma$ of neuron {neuron}, range over all inputs ({whose})")
         lower.set_xlim(-0.03 * right, 1.06 * right)
         lower.legend(loc="upper left" if high[own, -1].max() >= high[own, 0].max() else "upper right")
-        upper.set_title(f"{module.model}, T={module.T}, L={module.L}, d={module.d}, p={module.p}")
+        size = f"{module.model}, T={module.T}, L={module.L}, d={module.d}, p={module.p}"
+        upper.set_title(size if module.p == 1 else f"{size}; logits with the other neurons off")
     return figure
 
 

@@ -42,15 +42,14 @@ def tape(circuit: Circuit, bits: list[int]) -> Figure:
         named = {node: name for name, node in simple.outputs}
         for node, value in enumerate(values):
             _cell(axes, node, value, is_input=node < n, is_output=node in named)
-            kind = "" if node < n else f"{simple.gates[node - n].kind.upper()} "
-            label = kind + (named.get(node) or simple.name_of(node))
-            axes.text(node + 0.1, -0.65, label, ha="right", va="top", rotation=40, rotation_mode="anchor", fontsize=8)
         for j, gate in enumerate(simple.gates):
             for head, node in enumerate(gate.fan_in):
                 _arc(axes, node, n + j + 0.3 * head - 0.15 * (len(gate.fan_in) - 1), HEADS[head], height / reach)
-        _finish(
-            axes, simple.nodes, n, height, f"{circuit.name}: " + ", ".join(f"{k} = {v}" for k, v in outputs.items())
-        )
+        kinds = [""] * n + [f"{gate.kind.upper()} " for gate in simple.gates]
+        names = [kinds[node] + named.get(node, simple.name_of(node)) for node in range(simple.nodes)]
+        axes.set_xticks(range(simple.nodes), names, rotation=40, ha="right", rotation_mode="anchor", fontsize=8)
+        axes.set_title(f"{circuit.name}: " + ", ".join(f"{name} = {value}" for name, value in outputs.items()))
+        _finish(axes, simple.nodes, n, height)
     return figure
 
 
@@ -73,15 +72,15 @@ def _arc(axes: Axes, source: float, target: float, colour: str, unit: float) -> 
     axes.plot(target, 0.46, "v", color=colour, markersize=4)
 
 
-def _finish(axes: Axes, nodes: int, n: int, height: float, title: str) -> None:
+def _finish(axes: Axes, nodes: int, n: int, height: float) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     axes.axvline(n - 0.5, ymin=0, ymax=0.5, color=GREY, linestyle="--", linewidth=0.8)
     axes.set_xlim(-0.8, nodes - 0.2)
     axes.set_ylim(-0.6, 0.8 + height)
-    axes.set_xticks([])
     axes.set_yticks([])
+    axes.tick_params(length=0)
     axes.set_xlabel("tape: inputs, then one token per step")
     axes.spines[:].set_visible(False)
     handles = [
@@ -92,4 +91,3 @@ def _finish(axes: Axes, nodes: int, n: int, height: float, title: str) -> None:
         Line2D([], [], color=HEADS[1], label="second read"),
     ]
     axes.figure.legend(handles=handles, loc="outside lower center", fontsize=8, ncols=5 if nodes > 10 else 3)
-    axes.set_title(title)
