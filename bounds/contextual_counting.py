@@ -102,11 +102,11 @@ def confused(count: sp.Expr | int, built_for: sp.Expr | int, present: sp.Expr | 
 def first_wrong_count(built_for: int, present: int) -> int | None:
     """The smallest count that is answered wrongly where `present` bias tokens are there instead of `built_for`.
 
-    Claim: B-3.4 (Fig. 5, made exact). The answer is the c with c (c - 1) <= ... : the share present/(k+present) lies
-        between the geometric means of the shares around c = k. None where all counts are right.
+    Claim: B-3.4 (Fig. 5, made exact): right means that present/(k + present) lies between the two thresholds of k,
+        the geometric means of its share with its neighbours'. None where all counts are right.
 
     >>> [first_wrong_count(4, present) for present in (1, 2, 3, 4)], first_wrong_count(252, 253)
-    ([1, 1, 2, None], 126)
+    ([1, 1, 2, None], 127)
     """
     if built_for == present:
         return None
@@ -127,7 +127,7 @@ def largest_length(unit: float) -> int:
     Claim: B-2.1 (ours). Geometric steps go further; `verify contextual --precision` finds the exact limit.
 
     >>> [largest_length(2.0**-p) for p in (24, 53)]
-    [499, 8010437]
+    [503, 7933874]
     """
     low, high = 1, 2
     while _fits(high, unit):
@@ -147,7 +147,7 @@ def causal_rank(length: int, softmax: bool = False) -> int:
 
     Claim: B-2.4 (the printed bound is L; softmax ignores row offsets).
 
-    >>> triangle = sp.Matrix(6, 6, lambda i, j: int(j <= i))
+    >>> triangle = sp.Matrix([[1 if column <= row else 0 for column in range(6)] for row in range(6)])
     >>> triangle.rank() == causal_rank(6), (triangle - sp.ones(6, 6)).rank() == causal_rank(6, softmax=True)
     (True, True)
     """
