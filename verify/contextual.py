@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from verify.contextual_task import Domain, answers
 
 FEW_STRINGS = 3000  # decided one by one where cells leave something open
 LARGEST_RUN = 2_000_000
+MOST_CANDIDATES, MOST_TOKENS = 400, 10**6  # strings tried against undecided cells, and their tokens
 ASSUMES = (
     "encoder x' = x + softmax(x W_Q (x W_K)^T, causal) x W_V W_O, x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; "
     "logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out",
@@ -159,10 +161,8 @@ def find_failure(
     domain: Domain,
 ) -> dict[str, Any] | None:
     """A string that real arithmetic shows to be wrong: among candidates, and among all where they are few."""
-    strings = [*candidates(cells, domain)]
-    if are_few(domain):
-        strings += domain.enumerate()
-    for tokens in strings:
+    few = domain.enumerate() if are_few(domain) else iter(())
+    for tokens in chain(islice(candidates(cells, domain), 1 + min(MOST_CANDIDATES, MOST_TOKENS // domain.N)), few):
         judged = judge(stored, proof.readout, tokens)
         if judged.wrong.any():
             return counterexample(module, tokens, int(judged.wrong.argmax()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ from verify.contextual_stream import Positions, StoredContextual, hull
 from verify.contextual_task import Domain, answers
 from verify.formats import INFLATION, Format, format_of, gammas
 
-RUN_BUDGET = 2 * 10**8  # attention scores computed in search of a failing run
+# strings tried, their tokens, and attention scores computed, in search of a failing run
+MOST_RUNS, MOST_TOKENS, RUN_BUDGET = 400, 10**6, 2 * 10**8
 
 
 class RoundedCells(CellProof):
@@ -178,7 +180,7 @@ def round_weights(module: ContextualCountingTransformer, fmt: Format) -> Context
 def failing_run(module: ContextualCountingTransformer, cells: Iterable[Cells], domain: Domain) -> dict[str, Any] | None:
     """A string that the module itself gets wrong in its dtype."""
     spent = 0
-    for tokens in candidates(cells, domain):
+    for tokens in islice(candidates(cells, domain), 1 + min(MOST_RUNS, MOST_TOKENS // domain.N)):
         spent += (len(tokens) + 1) ** 2
         if spent > RUN_BUDGET:
             return None
