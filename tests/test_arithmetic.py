@@ -36,6 +36,16 @@ def contains(ball, exact):
     return abs(Fraction(mid) - exact) <= Fraction(rad)
 
 
+@given(st.floats(-4, 4), st.floats(-4, 4), st.floats(0, 0.5), st.floats(0, 0.5), st.floats(-1, 1), st.floats(-1, 1))
+def test_quotients_of_balls(x, y, rx, ry, at_x, at_y):
+    quotient = Ball(np.array(x), np.array(rx)) / Ball(np.array(y), np.array(ry))
+    divisor = Fraction(y) + Fraction(ry) * Fraction(at_y)
+    if abs(y) <= ry:
+        assert np.isinf(quotient.rad)
+    else:
+        assert contains(quotient, (Fraction(x) + Fraction(rx) * Fraction(at_x)) / divisor)
+
+
 @given(numbers, numbers)
 def test_sums_and_products_of_balls(x, y):
     with np.errstate(all="ignore"):
