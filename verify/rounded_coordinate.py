@@ -87,4 +87,5 @@ def _error(
         error = error + 2 * at.stored.u * total
     error = error * (1 + at.growth(n + 1, 2)) + reduction.mixed.lost[coordinate]
     error = error * W * (1 + reader.growth[neuron]) + reader.growth[neuron] * total * W + reader.lost[neuron]
-    return np.where(is_read.sum(0)[neuron] == 1, error * INFLATION, np.inf)
+    is_finite = np.maximum(reduction.mixed.largest[coordinate], reader.largest[neuron]) <= at.stored.largest
+    return np.where((is_read.sum(0)[neuron] == 1) & is_finite, error * INFLATION, np.inf)
