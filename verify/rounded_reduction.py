@@ -440,12 +440,14 @@ class Mixed:
         slot_error = at.growth(np.maximum(N - 1, 0) + adds + hard, 1 + adds)
         residual_error = at.growth(N, 1)
         lost = at.underflow(2 * N)
+        is_exact &= largest <= at.stored.largest
         slot_error, residual_error, lost = (np.where(is_exact, 0.0, e) for e in (slot_error, residual_error, lost))
         if at.operand is not at.stored:
             u = np.where(is_exact & at.fits_operand(largest, units), 0.0, at.operand.u)
             is_exact = is_exact & (u == 0)
             slot_error, residual_error = (e + u * (1 + e) for e in (slot_error, residual_error))
         largest = largest * (1 + slot_error + residual_error) + lost
+        slot_error = np.where(largest <= at.stored.largest, slot_error, np.inf)
         return cls(largest, units, is_exact, slot_error * INFLATION, residual_error * INFLATION, lost)
 
 
