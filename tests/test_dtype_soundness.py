@@ -191,6 +191,11 @@ def test_no_simulated_order_falls_below_a_certified_margin(start):
     assert sum(check_in_the_simulator(seed) for seed in range(start, start + CHUNK)) > CHUNK // 5
 
 
+def test_weights_far_below_the_largest_of_their_row():
+    """The largest score of the table is not in the sequence, where small weights become the largest ones."""
+    assert check_in_torch(1101) and check_in_torch(2231)
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("start", range(600, 6000, CHUNK))
 def test_thousands_more(start):
