@@ -11,6 +11,7 @@ import numpy as np
 from verify.balls import Ball, U, gamma
 from verify.formats import INFLATION, Array
 from verify.reduction import Row, Tables, slot_groups
+from verify.rounded_coordinate import sharper_ends
 from verify.rounded_reduction import NO_UNIT, RoundedReduction, between, ends, is_power_of_two, times, unit_exponent
 from verify.rounding import rounded
 from verify.vertices import CHUNK, chunks, form_ranges, ratio_at_vertices
@@ -48,11 +49,14 @@ class RoundedReadout:
         ends = low[t, k, neuron], high[t, k, neuron]
         if stored.is_softmax and not stored.is_linear:
             ends = ratio_at_vertices(stored, tables, t, k, maybe_on, *ends)
-        low_h, high_h = self.at.factors(*ends)
-        margin = self._with_one(neuron, k, low_h, high_h)
-        for cell in np.nonzero(~(margin > 0))[0]:
-            by_value = self._value_by_value(int(neuron[cell]), int(k[cell]), float(low_h[cell]), float(high_h[cell]))
-            margin[cell] = np.fmax(margin[cell], by_value[0])
+        margin = self._with_one(neuron, k, *self.at.factors(*ends))
+        open_ = np.nonzero(~(margin > 0))[0]
+        if len(open_):
+            cells, ends = (t[open_], k[open_], neuron[open_]), (ends[0][open_], ends[1][open_])
+            ends = sharper_ends(self.reduction, row, tables.start, tables.stop, cells, maybe_on, ends)
+            for i, low_h, high_h in zip(open_, *self.at.factors(*ends), strict=True):
+                by_value = self._value_by_value(int(neuron[i]), int(k[i]), float(low_h), float(high_h))
+                margin[i] = np.fmax(margin[i], by_value[0])
         out[t, k] = margin
         t, k = np.nonzero((count > 1) & (lower[..., p] > 0))
         step = max(1, CHUNK // (p * stored.classes))

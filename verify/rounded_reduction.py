@@ -158,6 +158,19 @@ def times(a: Array, b: Array) -> Array:
         return np.where((a == 0) | (b == 0), 0.0, a * b)
 
 
+def partial_sums(least: Array, N: int) -> Array:
+    """The largest sum of partial sums, over the sum, of N numbers between `least` and 1 in any order (shape of least).
+
+    It is largest when the largest come first, and linear-fractional in the numbers, so some are 1 and the rest `least`.
+    """
+    place = np.arange(1, N + 1)
+    largest = np.zeros_like(least)
+    for ones in range(1, N + 1):
+        sums = np.minimum(place, ones) + np.maximum(place - ones, 0) * least[..., None]
+        largest = np.maximum(largest, sums[..., 1:].sum(-1) / sums[..., -1])
+    return largest * INFLATION
+
+
 def absolute_product(x: Array, W: Array) -> Array:
     """An upper bound on x W for non-negative matrices."""
     return (x @ W) * INFLATION
@@ -276,7 +289,10 @@ class RoundedReduction(Reduction):
         worst = np.fmin(relative.max(1, keepdims=True), np.where(always > 0, by_own, np.inf))
         is_bounded = worst <= 0.5  # then the normalisation is at least 2/3, where the largest exponential is 1
         worst = np.where(is_bounded, worst, 0.5)
-        total = np.expm1(np.log1p(worst) + np.log1p(at.growth(N - 1)) + np.log1p(2 * (N + 2) * tiny)) * INFLATION
+        least = exponentials.lower.min(1, keepdims=True) / exponentials.upper.max(1, keepdims=True) / (1 + worst) ** 3
+        summing = at.growth(0, 1) + at.inner.u * partial_sums(np.where(least > 2 * tiny, least, 0.0), N)
+        summing = np.minimum(summing * (1 + at.growth(N, 1)), at.growth(N - 1))
+        total = np.expm1(np.log1p(worst) + np.log1p(summing) + np.log1p(2 * (N + 2) * tiny)) * INFLATION
         is_uniform = is_top.all(1, keepdims=True) & (2**at.stored.p >= N)
         total = np.where(is_uniform, 0.0, total)
         is_bounded &= total <= 0.5
