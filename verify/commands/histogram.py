@@ -64,7 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         metavar="D",
         help="round every operation to float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN (N bits), in any "
-        "order, or to sN: constant-bit arithmetic of N bits either side of the point, left to right; builds and judges weights in that format (default: real arithmetic on the stored numbers)",
+        "order, or to sN: constant-bit arithmetic of N bits either side of the point, left to right; "
+        "builds and judges weights in that format (default: real arithmetic on the stored numbers)",
     )
     add("--accumulate", choices=("float32",), help="with --precision: sum matrix products in float32")
     add(
