@@ -127,6 +127,22 @@ def test_weights_that_are_no_numbers_are_refused_and_overflow_is_never_proved():
     assert overflown.verdict is Verdict.REFUTED and overflown.counterexample["predicted"] is None
 
 
+@pytest.mark.parametrize("build", [relation_counting.bos, inventory_counting.dot])
+def test_overflow_inside_is_never_proved(build):
+    """The mixed token is beyond float16, and a small W_1 would bring it back: in float32 right, in float16 not."""
+    module = build(T=4, L=3, d=4, dtype=torch.float32)
+    with torch.no_grad():
+        module.E *= 2.0**14
+        module.W_1 *= 2.0**-14
+        module.W_Q *= 2.0**-14
+        module.W_K *= 2.0**-14
+        if module.has_bos:
+            module.e_BOS *= 2.0**14
+    at_most = certify(module, fmt=FORMATS["float16"], budget=1)
+    assert at_most.verdict is not Verdict.PROVED
+    assert certify(module, fmt=FORMATS["float32"], budget=1).verdict is Verdict.PROVED
+
+
 def test_what_only_subnormals_tell_apart_is_not_proved():
     """Logits whose differences are subnormal: right with gradual underflow, tied where it is flushed."""
     module = relation_counting.bos(T=4, L=3, dtype=torch.float32)

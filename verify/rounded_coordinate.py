@@ -42,21 +42,21 @@ def sharper_ends(
     """Narrower ranges of the one neuron that can be on in cells (token, k - 1, neuron), if it reads one coordinate."""
     stored, at = reduction.stored, reduction.at
     t, k, neuron = cells
-    if stored.is_linear or at.operand is not at.stored:
+    if at.operand is not at.stored:
         return ends
     tables = UnroundedSums(stored, at).tables(row, start, stop)
     lower, upper = form_ranges(stored, row, tables)
     D = lower[t, k, stored.p]
     bottom, top = np.maximum(lower[t, k, neuron], 0), np.maximum(upper[t, k, neuron], 0)
     exact = bottom / upper[t, k, stored.p] / INFLATION, top / D * INFLATION
-    if stored.is_softmax:
+    if stored.is_softmax and not stored.is_linear:
         exact = ratio_at_vertices(stored, tables, t, k, maybe_on, *exact)
-    error = _error(reduction, tables, t, k, neuron, D)
+    error = _error(reduction, row, tables, t, k, neuron, D)
     return np.fmax(ends[0], np.maximum(exact[0] - error, 0)), np.fmin(ends[1], np.maximum(exact[1] + error, 0))
 
 
 def _error(
-    reduction: RoundedReduction, tables: Tables, t: np.ndarray, k: np.ndarray, neuron: np.ndarray, D: Array
+    reduction: RoundedReduction, row: Row, tables: Tables, t: np.ndarray, k: np.ndarray, neuron: np.ndarray, D: Array
 ) -> Array:
     """How far a computed pre-activation can be from that of exact sums; infinite where it reads several coordinates."""
     stored, at, reader = reduction.stored, reduction.at, reduction.reader
@@ -65,7 +65,11 @@ def _error(
     W = np.abs(stored.W_1[coordinate, neuron])
     token = tables.start + t
     E = np.abs(reduction._embeddings)
-    sizes = reduction.attention.magnitude[token] * E[:, coordinate].T * INFLATION / D[:, None]
+    if stored.is_linear:
+        weight = np.asarray(max(row.own_weight.magnitude, row.weight.magnitude.max(initial=0.0)))
+    else:
+        weight = reduction.attention.magnitude[token]
+    sizes = weight * E[:, coordinate].T * INFLATION / D[:, None]
     own = np.take_along_axis(sizes, token[:, None], 1)
     is_other = np.arange(stored.T)[None, :] != token[:, None]
     other = np.where(is_other, sizes[:, : stored.T], 0.0).max(1, keepdims=True)
@@ -83,4 +87,5 @@ def _error(
         error = error + 2 * at.stored.u * total
     error = error * (1 + at.growth(n + 1, 2)) + reduction.mixed.lost[coordinate]
     error = error * W * (1 + reader.growth[neuron]) + reader.growth[neuron] * total * W + reader.lost[neuron]
-    return np.where(is_read.sum(0)[neuron] == 1, error * INFLATION, np.inf)
+    is_finite = np.maximum(reduction.mixed.largest[coordinate], reader.largest[neuron]) <= at.stored.largest
+    return np.where((is_read.sum(0)[neuron] == 1) & is_finite, error * INFLATION, np.inf)

@@ -281,7 +281,9 @@ class RoundedReduction(Reduction):
         subtracted = np.where(is_exact_row & at.is_representable(distance, unit), 0.0, once * distance + tiny)
         is_top = is_exact_row & (scores.mid == scores.mid.max(1, keepdims=True))  # exp(0) = 1
         with np.errstate(over="ignore"):
-            relative = np.where(is_top, 0.0, np.expm1(4 * u + scores.rad + subtracted) * INFLATION)
+            shift = scores.rad + subtracted
+            units = 4 * u * self._exponential_unit(scores, exponentials, own, shift)  # 2 units in the last place
+            relative = np.where(is_top, 0.0, np.expm1(units + shift) * INFLATION)
         size = exponentials.magnitude
         wrong = times(relative, size)
         always = exponentials.lower[np.arange(len(own)), own][:, None]
@@ -302,6 +304,19 @@ class RoundedReduction(Reduction):
         # Flushing to zero loses a number itself at most: the exponential and the quotient.
         lost = np.where(is_uniform, 0.0, np.minimum(6 * tiny * N, 3 * (size + wrong)))
         return Ball(exponentials.mid, (exponentials.rad + error + lost) * INFLATION)
+
+    def _exponential_unit(self, scores: Ball, exponentials: Ball, own: np.ndarray, shift: Array) -> Array:
+        """The power of two at or below each exponential, relative to it: at most 1.
+
+        It is known where the own key has the largest score, as the exponentials are then near those of the row.
+        """
+        top = scores.mid.max(1, keepdims=True)
+        is_own_top = scores.mid[np.arange(len(own)), own][:, None] == top
+        moved = shift + scores.rad[np.arange(len(own)), own][:, None] + (scores.upper.max(1, keepdims=True) - top)
+        low, high = exponentials.lower * np.exp(-moved), exponentials.upper * np.exp(moved)
+        high = np.minimum(high, 1 - 2.0**-53)  # exp(0) is exact, and below the maximum it is below 1
+        unit = np.ldexp(0.5, np.frexp(high)[1]) / low * INFLATION
+        return np.where(is_own_top & (low > 0) & (unit < 1), unit, 1.0)
 
     @cached_property
     def mixing(self) -> Ball:
@@ -433,12 +448,14 @@ class Mixed:
         slot_error = at.growth(np.maximum(N - 1, 0) + adds + hard, 1 + adds)
         residual_error = at.growth(N, 1)
         lost = at.underflow(2 * N)
+        is_exact &= largest <= at.stored.largest
         slot_error, residual_error, lost = (np.where(is_exact, 0.0, e) for e in (slot_error, residual_error, lost))
         if at.operand is not at.stored:
             u = np.where(is_exact & at.fits_operand(largest, units), 0.0, at.operand.u)
             is_exact = is_exact & (u == 0)
             slot_error, residual_error = (e + u * (1 + e) for e in (slot_error, residual_error))
         largest = largest * (1 + slot_error + residual_error) + lost
+        slot_error = np.where(largest <= at.stored.largest, slot_error, np.inf)
         return cls(largest, units, is_exact, slot_error * INFLATION, residual_error * INFLATION, lost)
 
 
