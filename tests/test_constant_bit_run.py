@@ -189,10 +189,10 @@ def test_verdicts_on_every_sequence_of_small_models(kind):
 
 
 def test_large_models_are_refuted_by_a_run_or_stay_open():
-    few_bits = certify(relation_counting.dot(T=32, L=10), 6, budget=2)
+    few_bits = certify(relation_counting.dot(T=32, L=10), 4, budget=2)
     assert few_bits.verdict is Verdict.REFUTED
     found = few_bits.counterexample
-    logits = constant_bit(relation_counting.dot(T=32, L=10), 6)(torch.tensor([found["tokens"]]))[0, found["position"]]
+    logits = constant_bit(relation_counting.dot(T=32, L=10), 4)(torch.tensor([found["tokens"]]))[0, found["position"]]
     assert not logits[found["expected"] - 1] > logits[torch.arange(10) != found["expected"] - 1].max()
     enough = certify(inventory_counting.dot(T=6, L=10, dtype=torch.float32), 8, budget=1)
     assert enough.verdict is Verdict.UNKNOWN and "without a failure" in enough.reason

@@ -95,8 +95,8 @@ def format_named(name: str) -> Format:
     if name.startswith("p") and name[1:].isdecimal() and 2 <= int(name[1:]) <= 53:
         return format_of_bits(int(name[1:]))
     raise BadInput(
-        f"precision={name!r}: must be one of {', '.join(FORMATS)}, pN for a significand of N = 2..53 bits, the "
-        "hidden one counted, or sN for constant-bit arithmetic, N = 1..12"
+        f"precision={name!r}: must be one of {', '.join(FORMATS)}, or pN for a significand of N bits, "
+        "the hidden one counted, N = 2..53"
     )
 
 

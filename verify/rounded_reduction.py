@@ -197,6 +197,14 @@ class RoundedReduction(Reduction):
         changed = between(*self.at.factors(low, high))
         return Ball(np.where(is_fit, x.mid, changed.mid), np.where(is_fit, 0.0, changed.rad))
 
+    def weights_as_factors(self, x: Ball) -> Ball:
+        """Weights times their normalisation: no numbers of the format, so that only relative errors carry over.
+
+        Where there is no error, all are one power of two. What flushing takes is in the radius already.
+        """
+        u = 0.0 if self.at.operand is self.at.stored else self.at.operand.u
+        return Ball(x.mid, np.where(x.rad == 0, 0.0, (x.rad + u * x.magnitude) * INFLATION))
+
     def product(self, x: Ball, W: Ball) -> Ball:
         """Every computed value of the matrix product x W; radius zero where there is only one."""
         at = self.at
@@ -259,7 +267,7 @@ class RoundedReduction(Reduction):
             return self.as_operand(self.scores)
         N = self.stored.L + (self.stored.e_BOS is not None)
         own = np.arange(self.stored.T)
-        return self.as_operand(self._softmax(self.scores, self.normaliser, own, N))
+        return self.weights_as_factors(self._softmax(self.scores, self.normaliser, own, N))
 
     def _softmax(self, scores: Ball, exponentials: Ball, own: np.ndarray, N: int) -> Ball:
         """Adds to exact exponentials of scores (n, keys) the error of a computed softmax over N of the keys.
@@ -319,7 +327,7 @@ class RoundedReduction(Reduction):
             return self.operand(A)
         exact, own = Ball.exact(A), np.arange(self.stored.L)
         scores = Ball(exact.mid, exact.rad + self.at.flush_loss(A))
-        return self.as_operand(self._softmax(scores, self._exponentials(exact), own, self.stored.L))
+        return self.weights_as_factors(self._softmax(scores, self._exponentials(exact), own, self.stored.L))
 
     def _row(self, positions: tuple[int, ...], weights: Ball) -> Row:
         row = super()._row(positions, weights)

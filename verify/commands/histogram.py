@@ -75,7 +75,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         metavar="D",
         help="round every operation to float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN (N bits), in any "
-        "order; builds and judges weights in that format (default: real arithmetic on the stored numbers)",
+        "order, or to sN: constant-bit arithmetic of N bits either side of the point, left to right; "
+        "builds and judges weights in that format (default: real arithmetic on the stored numbers)",
     )
     add("--accumulate", choices=("float32",), help="with --precision: sum matrix products in float32")
     add(
@@ -171,11 +172,16 @@ def _check_precision(args: argparse.Namespace) -> None:
         if args.accumulate is not None:
             raise BadInput(f"accumulate={args.accumulate}: says how --precision sums. Add --precision.")
         return
-    from verify.formats import FORMATS, format_named
+    from verify.formats import FORMATS, Format, precision_named
     from verify.rounded_reduction import Arithmetic
 
-    fmt = format_named(args.precision)
-    Arithmetic.of(fmt, None if args.accumulate is None else FORMATS[args.accumulate])
+    precision = precision_named(args.precision)
+    if isinstance(precision, Format):
+        Arithmetic.of(precision, None if args.accumulate is None else FORMATS[args.accumulate])
+    elif args.accumulate is not None:
+        raise BadInput(
+            f"accumulate={args.accumulate}: {args.precision} rounds every operation. Leave --accumulate out."
+        )
     if args.method != "certified":
         raise BadInput(f"method={args.method}: runs torch as it is. Leave --precision out, or use --method certified.")
 
@@ -193,10 +199,11 @@ def _load(args: argparse.Namespace) -> tuple[HistogramTransformer, None]:
 
 def _print_unknown(args: argparse.Namespace, reason: str) -> int:
     """No construction is known for these sizes, which is neither bad input nor impossible."""
-    from verify.certificate import READING_DTYPE, READING_REAL, Certificate, Verdict
+    from verify.certificate import READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
 
     parameters = {name: getattr(args, name) for name in ("model", "T", "L", "d", "p", "dtype")}
-    reading = READING_REAL if args.precision is None else READING_DTYPE
+    rounded = READING_BIT_EXACT if (args.precision or "").startswith("s") else READING_DTYPE
+    reading = READING_REAL if args.precision is None else rounded
     certificate = Certificate(
         Verdict.UNKNOWN, None, "histogram", parameters, reading, args.method, inputs_covered=0, reason=reason
     )
@@ -270,13 +277,18 @@ def _decide(
     from verify.histogram import certify
 
     if args.precision is not None:
-        from verify.formats import FORMATS, format_named
+        from verify.constant_bit import certify as certify_bits
+        from verify.formats import FORMATS, Format, precision_named
         from verify.histogram_dtype import certify as certify_dtype
 
+        precision = precision_named(args.precision)
+        if not isinstance(precision, Format):
+            options = {"claim": claim, "budget": args.budget, "seed": args.seed, "progress": progress}
+            return certify_bits(module, precision.s, L=args.L, **options)
         accumulate = None if args.accumulate is None else FORMATS[args.accumulate]
         return certify_dtype(
             module,
-            fmt=format_named(args.precision),
+            fmt=precision,
             accumulate=accumulate,
             L=args.L,
             claim=claim,
