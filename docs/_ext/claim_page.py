@@ -1,0 +1,96 @@
+"""One page per claim of the registry: statement, source, weights, bound, verdict now, departures."""
+
+import re
+import tempfile
+from pathlib import Path
+
+import drawing
+import terminal
+from formulas import bound_section, description, markdown, places, role
+
+from verify.claims import Claim
+
+# The claim's own command at sizes that can be read; where none is named, T = 4 and L = 3 replace the command's.
+SMALL = {
+    "A-pad": "verify histogram --model dot --T 4 --L 3 --d 5 --p 2",
+    "A-4.4": "verify histogram --model dot --construction coherent --T 6 --L 3 --d 6",
+    "A-C.3.2": "verify histogram --model dot+sftm --T 32 --L 10 --d 6 --p 32",
+    "W-2": "verify histogram --model lin --T 6 --L 3 --d 5",
+    "W-4": "verify histogram --model dot --T 6 --L 3 --d 5",
+    "W-6": "verify frontier histogram --model lin --T 4 --L 3 --steps 50",
+    "D-1": "verify count01 --N 5",
+    "E-5": "verify count01 --N 5 --labels thesis",
+    "E-3.4": "verify circuit xor.bench",
+    "E-3.5": "verify language '(0|1)*1' --length 2",
+}
+XOR = """INPUT(x)
+INPUT(y)
+OUTPUT(z)
+z = XOR(x, y)
+"""
+SAVES = ("histogram", "count01", "circuit", "language")
+
+
+def small_command(claim: Claim) -> str:
+    """The command that is run for the page."""
+    command = re.sub(r"--T \d+", "--T 4", claim.command)
+    return SMALL.get(claim.id, re.sub(r"--L \d+", "--L 3", command))
+
+
+def page(claim: Claim, errata: dict[str, list[str]]) -> tuple[str, str]:
+    """The page in markdown, and the last word of its verdict for the index."""
+    command = small_command(claim)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "xor.bench").write_text(XOR)
+        output, code = terminal.run(command, folder)
+        weights = saved_weights(command, folder) if code == 0 else ""
+    parts = [
+        f"# {claim.id}",
+        markdown(claim.statement) + ".",
+        f"**Source:** {markdown(claim.source)}",
+        f"**Proved by:** `{claim.command}`",
+        *section("Verdict", verdict(claim, command, output, code)),
+        *section("Weights", builders(claim), weights),
+        *section("Bound", *(bound_section(place) for place in places(claim.bound))),
+        *section("Departures and errata", departures(claim, errata)),
+        *section("Verifier", ", ".join(role(place) for place in places(claim.verifier))),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n", verdict_word(output, code)
+
+
+def section(title: str, *parts: str) -> list[str]:
+    shown = [part for part in parts if part]
+    return [f"## {title}", *shown] if shown else []
+
+
+def verdict(claim: Claim, command: str, output: str, code: int) -> str:
+    small = "" if command == claim.command else " at a size that can be read"
+    return f"Run{small} when this page was built; exit code {code}.\n\n```console\n$ {command}\n{output.rstrip()}\n```"
+
+
+def verdict_word(output: str, code: int) -> str:
+    words = re.findall(r"\b(PROVED|REFUTED|UNKNOWN)\b", output)
+    if code == 0:
+        return words[-1] if words else "holds"
+    return {1: "REFUTED", 2: "refused", 3: "UNKNOWN"}.get(code, f"exit code {code}")
+
+
+def builders(claim: Claim) -> str:
+    return "\n".join(f"- {role(place)}: {description(place)[0]}" for place in places(claim.builder))
+
+
+def saved_weights(command: str, folder: str) -> str:
+    """The matrices that the command saves; commands that build no weights have none."""
+    if not any(command.startswith(f"verify {name} ") for name in SAVES):
+        return ""
+    terminal.run(f"{command} --save {folder}/weights", folder)
+    files = [path for path in Path(folder).rglob("*") if path.name in ("weights", "weights.safetensors") and path.is_file()]
+    drawn = drawing.drawings(files[0])
+    return f"Stored by `{command}`, four digits shown. A dot is an exact 0; rows of zeros are left out of tall matrices.\n\n{drawn}"
+
+
+def departures(claim: Claim, errata: dict[str, list[str]]) -> str:
+    """What the builders say about where they depart, and the errata that name this claim."""
+    said = [f"- {role(place)}: {text}" for place in places(claim.builder) if (text := description(place)[1])]
+    said += [f"- [{title}](../errata.md#{anchor})" for anchor, title in errata.get(claim.id, [])]
+    return "\n".join(said)
