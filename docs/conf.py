@@ -28,6 +28,7 @@ suppress_warnings = ["misc.highlighting_failure"]  # console blocks hold prompts
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+add_module_names = False
 
 html_theme = "furo"
 html_title = "weightproof"
