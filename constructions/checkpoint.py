@@ -31,6 +31,11 @@ def save(
     ...     load(f"{folder}/m.safetensors")
     HistogramTransformer(dot, T=4, L=3, d=4, p=1, dtype=torch.float32)
     """
+    write_whole(path, as_bytes(module, claim=claim, construction=construction))
+
+
+def as_bytes(module: HistogramTransformer, *, claim: str | None, construction: str | None) -> bytes:
+    """The safetensors file that `save` writes."""
     header = {
         "model": module.model,
         "T": module.T,
@@ -43,7 +48,7 @@ def save(
     }
     tensors = {name: value.detach().cpu().contiguous() for name, value in module.state_dict().items()}
     # one sorted value under one key keeps the bytes the same from process to process
-    write_whole(path, to_bytes(tensors, metadata={METADATA_KEY: json.dumps(header, sort_keys=True)}))
+    return to_bytes(tensors, metadata={METADATA_KEY: json.dumps(header, sort_keys=True)})
 
 
 def load(path: str | os.PathLike[str], *, model: str | None = None, L: int | None = None) -> HistogramTransformer:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from constructions import code_library, coded_relation, token_codes
+from constructions import code_library, coded_relation, planar_relation, token_codes
 from constructions.code_search import Progress
 from constructions.coded_inventory import CARRIER, on_code
 from constructions.coded_relation import signed_simplex, softmax_code, tagged_softmax_code
-from constructions.errors import BadInput, NotKnown
+from constructions.errors import BadInput
 from constructions.frames import low_coherence
 from constructions.histogram import HistogramTransformer, Shape, check_sizes
 
@@ -72,20 +72,33 @@ def sphere(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
     """bos+sftm with one neuron on the best spherical code of d - 1 dimensions: d = 3 is the circle.
 
     Claim: W-3.
-    Raises: NotKnown for d = 2 with T > 2.
+    Raises: BadInput for d < 3 with T > 2.
 
     >>> sphere("bos+sftm", T=8, L=4, d=3).predict(torch.tensor([7, 0, 7, 7])).tolist()
     [3, 1, 3, 3]
     """
     T, L, d, p = _sizes(model, shape, default_p=1)
     if d < 3 and T > 2:
-        raise NotKnown(
-            f"d={d}: for one neuron to read the same on every token, the tokens must lie on one line of the plane, and "
-            f"on a line attention cannot single out a token between two others (W-7); whether tokens on which it reads "
-            "differently can work is not known. Use --d 3."
-        )
+        raise BadInput(f"d={d}: a code on the sphere of R^(d-1) needs d >= 3 for T={T} tokens. Use --d 3.")
     v = token_codes.circle(T) if d == 3 else token_codes.spread_out(T, d - 1, seed=shape.get("seed", 0))
     return softmax_code(v, L=L, p=p, dtype=shape.get("dtype", torch.float32))
+
+
+def plane(model: str, *, progress: Progress | None = None, **shape: Unpack[Shape]) -> HistogramTransformer:
+    """bos+sftm with one neuron at d = 2, on searched tokens that the neuron reads differently.
+
+    Claim: W-8.
+    Raises: NotKnown when no such tokens are found, with the gap reached; BadInput for another d.
+
+    >>> plane("bos+sftm", T=3, L=2, d=4)
+    Traceback (most recent call last):
+    constructions.errors.BadInput: d=4: the plane has d = 2. Use --d 2, or --construction sphere.
+    """
+    T, L, d, p = _sizes(model, shape, default_p=1, default_d=2)
+    if d != 2:
+        raise BadInput(f"d={d}: the plane has d = 2. Use --d 2, or --construction sphere.")
+    dtype, seed = shape.get("dtype", torch.float32), shape.get("seed", 0)
+    return planar_relation.plane(T=T, L=L, p=p, dtype=dtype, seed=seed, progress=progress)
 
 
 def binary(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import warnings
 import zipfile
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,44 @@ def check_target(path: StrPath) -> None:
         raise BadInput(f"{what}: is a folder. Name a file, such as {str(target / 'model.safetensors')!r}.")
     if not os.path.isdir(target.parent):
         raise BadInput(f"{what}: there is no folder {str(target.parent)!r}. Create it first.")
+
+
+def check_target_folder(path: StrPath, names: Iterable[str]) -> None:
+    """Refuses a place where no folder of these files can be written, before anything is computed for it.
+
+    Raises: BadInput for a file, a folder that holds anything else, or a folder whose parent is not there.
+    """
+    what, target = f"save={os.fspath(path)!r}", Path(path)
+    if not target.resolve().parent.is_dir():
+        raise BadInput(f"{what}: there is no folder {str(target.parent)!r}. Create it first.")
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise BadInput(f"{what}: is no folder. Name a new one, or a file that ends in .safetensors.")
+    if target.is_dir() and (others := sorted(set(os.listdir(target)) - set(names))):
+        raise BadInput(f"{what}: holds {others[0]!r}, which would be lost. Name a new folder.")
+
+
+def write_whole_folder(path: StrPath, files: Mapping[str, bytes]) -> None:
+    """Writes a folder of these files beside the place, then renames it, so that files of two runs never mix.
+
+    Raises: BadInput when the place cannot be written to, or holds anything but files of these names.
+    """
+    check_target_folder(path, files)
+    target = Path(path).resolve()
+    beside, before = (target.with_name(f".{target.name}.{os.getpid()}.{end}") for end in ("tmp", "old"))
+    try:
+        beside.mkdir()
+        for name, data in files.items():
+            (beside / name).write_bytes(data)
+        if target.exists():
+            target.rename(before)  # a folder that is not empty cannot be renamed onto
+        beside.rename(target)
+    except OSError as error:
+        raise BadInput(f"save={os.fspath(path)!r}: cannot write there ({error.strerror}). Name another.") from None
+    finally:
+        if before.exists() and not target.exists():
+            before.rename(target)
+        for folder in (beside, before):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_whole(path: StrPath, data: bytes) -> None:

@@ -8,6 +8,7 @@ import random
 from fractions import Fraction
 
 import mpmath
+import numpy as np
 import pytest
 import torch
 
@@ -16,10 +17,10 @@ from constructions import count01 as build
 from constructions.errors import BadInput
 from verify.certificate import READING_REAL, Verdict
 from verify.count01 import certify
-from verify.count01_boxes import decide_boxes
+from verify.count01_boxes import Query, decide_boxes
 from verify.count01_real import decide, exact_model, largest_digits, largest_noise, margin_at
 from verify.count01_symbolic import symbolic_model
-from verify.count01_task import Region, triples
+from verify.count01_task import Region, cells, triples
 from verify.exact_reals import exponentials, first_nonpositive
 from verify.formats import format_of
 
@@ -346,3 +347,43 @@ def test_exponential_sums():
 def test_regions_count_their_triples():
     for region in (Region(3, 2), Region(2, 5, 4), Region(max_length=5), Region(max_digits=2, max_length=7)):
         assert region.size() == sum(1 for _ in triples(region))
+
+
+def test_infinite_and_nan_weights_are_refused():
+    for value in (math.inf, math.nan):
+        model = build.uniform()
+        model.W_out[0, 3] = value
+        with pytest.raises(BadInput, match="W_out: has an infinite or NaN entry"):
+            certify(model, ONES, Region(3, 3))
+
+
+def two_averages(first, second):
+    """Two uniform heads whose values are given per token (8, 8) and added up to the logits."""
+    model = build.Count01Transformer(d=9, heads=2, d_h=8, skip=False)
+    identity = torch.eye(8, dtype=torch.float64)
+    model.E[:, :8], model.E[:, 8], model.W_out[:8] = identity, 1.0, identity
+    for h, values in enumerate((first, second)):
+        model.W_V[h, :8], model.W_O[h, :, :8] = values, identity
+    return model
+
+
+def test_an_overflow_of_the_floats_bounds_nothing():
+    """Count times value overflows to +infinity, which is no lower bound of a quotient below -1e307."""
+    one, two = torch.zeros(8, 8, dtype=torch.float64), torch.zeros(8, 8, dtype=torch.float64)
+    one[1, build.FOUR], two[build.BOS, build.FOUR] = 1e306, -1e307
+    model = two_averages(one, two)
+    model.W_Q[1, 8, 0], model.W_K[1, build.BOS, 0] = 1.0, 50.0  # the second head looks at BOS
+    exact, cell = exact_model(model), cells(ONES)[0]
+    point = np.array([[1e6, 1e5, 0.0]])
+    with np.errstate(all="ignore"):
+        bound = Query(model, exact, cell, None).lower_bounds(point, point)
+    assert margin_at(exact, cell.side.at(10**6, 10**5, 0), cell.last, cell.expected)[0] == -1
+    assert not bound[0] > 0
+
+
+def test_logits_too_large_for_a_float_are_decided_exactly():
+    one = torch.zeros(8, 8, dtype=torch.float64)
+    one[1, build.FOUR], one[2, build.FOUR] = -1e200, 1e200
+    model = two_averages(one, torch.zeros_like(one))
+    model.W_out.mul_(1e200)
+    assert certify(model, ONES, Region(1, 1)).verdict is Verdict.REFUTED  # after 4 the logits of EOS and 5 are equal

@@ -1,18 +1,20 @@
 """Fewer dimensions than tokens: proved where the claims say so, unknown and impossible told apart."""
 
 import json
+from functools import partial
 
 import pytest
 import sympy
 import torch
 
 from bounds import coherent_counting
-from constructions import code_library, fewer_dimensions, token_codes
+from constructions import code_library, fewer_dimensions, planar_relation, token_codes
 from constructions.code_search import Code, log_readings, search
 from constructions.coded_inventory import CARRIER, on_code
 from constructions.coded_relation import derived_kappa, signed_simplex, softmax_code, tagged_softmax_code
 from constructions.errors import NotKnown
 from constructions.histogram import HistogramTransformer
+from constructions.planar_relation import plane
 from verify.certificate import Verdict
 from verify.cli import main
 from verify.frontier import smallest_d
@@ -176,6 +178,7 @@ def test_frontier_respects_the_rank_bound():
 
 def test_unknown_and_impossible_are_two_things(capsys, monkeypatch):
     monkeypatch.setattr(code_library, "find", lambda *a, **k: search("dot", 16, 10, 2, steps=20))
+    monkeypatch.setattr(planar_relation, "plane", partial(plane, steps=20))
     small = ["--T", "16", "--L", "10"]
     assert main(["histogram", "--model", "dot", "--p", "16", "--d", "2", *small, "--json"]) == 3
     result = json.loads(capsys.readouterr().out)
@@ -184,6 +187,23 @@ def test_unknown_and_impossible_are_two_things(capsys, monkeypatch):
     assert "UNKNOWN" in capsys.readouterr().out
     assert main(["histogram", "--model", "lin", "--p", "1", *small]) == 2
     assert "impossible" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("T", "L"), [(3, 3), (4, 2)])
+def test_one_neuron_in_the_plane(T, L):
+    assert certify(plane(T=T, L=L, dtype=torch.float32, steps=300)).verdict is Verdict.PROVED
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("T", "L"), [*((3, L) for L in range(2, 11)), *((T, 2) for T in range(4, 9))])
+def test_all_sizes_that_the_claim_names(T, L):
+    """W-8, with the command's own number of steps."""
+    assert certify(plane(T=T, L=L, dtype=torch.float32)).verdict is Verdict.PROVED
+
+
+def test_the_plane_refuses_what_it_cannot_find():
+    with pytest.raises(NotKnown, match="gap -"):
+        plane(T=5, L=4, dtype=torch.float32, steps=50)
 
 
 @pytest.mark.parametrize("form", ["rich", "markdown", "latex", "csv", "json"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -86,7 +87,7 @@ class Certificate:
             "margin": _finite(self.margin),
             "margin_exact": self.margin_exact,
             "margin_per_count": None if self.margin_per_count is None else [_finite(m) for m in self.margin_per_count],
-            "tightest": self.tightest,
+            "tightest": _finite_margin(self.tightest),
             "counterexample": self.counterexample,
             "assumptions": list(self.assumptions),
             "error_share": share,
@@ -94,6 +95,10 @@ class Certificate:
             "seconds": self.seconds,
             **self.extra,
         }
+
+    def about(self, weights: bytes) -> Certificate:
+        """The certificate with the digest of the file that holds the weights."""
+        return replace(self, extra=self.extra | {"weights_sha256": hashlib.sha256(weights).hexdigest()})
 
     def to_json(self) -> str:
         """One JSON object on one line."""
@@ -113,6 +118,10 @@ def decimal(n: int) -> str:
 
 def _finite(x: float | None) -> float | None:
     return x if x is not None and math.isfinite(x) else None
+
+
+def _finite_margin(case: dict[str, Any] | None) -> dict[str, Any] | None:
+    return case if case is None or "margin" not in case else case | {"margin": _finite(case["margin"])}
 
 
 def _float_below(x: Fraction) -> float:

@@ -212,6 +212,16 @@ CLAIMS: tuple[Claim, ...] = (
         "verify histogram --model bos+sftm --T 32 --L 10 --d 2 --p 1",
     ),
     Claim(
+        "W-8",
+        "bos+sftm with one neuron counts in the plane (d = 2), on searched weights, at T = 3 for 2 <= L <= 10, and at "
+        "L = 2 for 3 <= T <= 8",
+        "this project (no weights found for T >= 4, L >= 3)",
+        "constructions.fewer_dimensions:plane",
+        "-",
+        "verify.histogram:certify",
+        "verify histogram --model bos+sftm --T 3 --L 10 --d 2",
+    ),
+    Claim(
         "D-1",
         "Count01 with d = 1 and N >= 5: 4 iff n1 > n0, else 5, then EOS, for all n0, n1 >= 0 and exactly the "
         "n2 < (e^(N+1)/(1+e) + e)/a - 1 - e, a = N + e/(1+e); N=10: 1497, N=15: 151915, N=20: 17108827",

@@ -54,10 +54,10 @@ class Query:
         self.weights = np.array(
             [_normalised([exact.scores[h][cell.last][t] for t in self.tokens]) for h in range(exact.heads)]
         )
-        self.values = np.array([[[float(x) for x in row] for row in head] for head in values])
-        self.constant = np.array([float(x) for x in constant])
-        self.differences = np.array([[[float(row[c] - row[j]) for j in rivals] for row in head] for head in values])
-        self.offset = np.array([float(constant[c] - constant[j]) for j in rivals])
+        self.values = np.array([[[_nearest(x) for x in row] for row in head] for head in values])
+        self.constant = np.array([_nearest(x) for x in constant])
+        self.differences = np.array([[[_nearest(row[c] - row[j]) for j in rivals] for row in head] for head in values])
+        self.offset = np.array([_nearest(constant[c] - constant[j]) for j in rivals])
         largest = np.abs(self.differences).max(axis=1).sum(axis=0) + np.abs(self.offset)
         self.radius = FLOAT_ERROR * largest + 1e-300
         self.errors = None if fmt is None else QueryErrors(model, cell.last, fmt)
@@ -69,10 +69,11 @@ class Query:
         D = np.where(D > SMALLEST_NORMALISER, D, np.nan)
         weighted = self.weights[:, :, None] * self.differences
         quotients = np.einsum("kct,htr->kchr", counts, weighted) / D[..., None]
+        quotients = np.where(np.isfinite(quotients), quotients, np.nan)  # an overflow bounds nothing
         margins = quotients.min(axis=1).sum(axis=1) + self.offset - self.radius
         if self.errors is not None:
             margins = margins - self.rounding(counts, D)
-        return margins.min(axis=1)
+        return np.where(np.isfinite(margins).all(axis=1), margins.min(axis=1), np.nan)
 
     def rounding(self, counts: Array, D: Array) -> Array:
         """Bounds (K, rivals) on the error of the computed logit differences."""
@@ -111,6 +112,14 @@ def _rational(x: Combination) -> Fraction:
     """The value of a combination that has no exponential."""
     c = x.terms.get(ONE, fmpq(0))
     return Fraction(int(c.p), int(c.q))
+
+
+def _nearest(x: Fraction) -> float:
+    """The nearest float; NaN, which decides nothing, where x is too large for one."""
+    try:
+        return float(x)
+    except OverflowError:
+        return math.nan
 
 
 def _normalised(scores: list[Fraction]) -> list[float]:

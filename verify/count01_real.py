@@ -16,6 +16,7 @@ from flint import arb, ctx
 from torch import Tensor
 
 from constructions.count01 import Count01Transformer
+from constructions.errors import BadInput
 from verify.count01_task import (
     EQUALS,
     FIVE,
@@ -54,7 +55,13 @@ class ExactModel:
 
 
 def exact_model(model: Count01Transformer) -> ExactModel:
-    """The stored numbers of a module, as they are."""
+    """The stored numbers of a module, as they are.
+
+    Raises: BadInput for a weight that is NaN or infinite.
+    """
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise BadInput(f"{name}: has an infinite or NaN entry; nothing can be proved about it. Check the weights.")
     E, W_out = exact(model.E), exact(model.W_out)
     b_out = [Fraction(b) for b in model.b_out.double().tolist()]
     scores, values = [], []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,13 +69,12 @@ def as_row(frontier: Frontier) -> list[Any]:
 
 def save(frontier: Frontier, folder: Path) -> None:
     """Writes NAME.safetensors and NAME.json, each beside its target first."""
-    from constructions import checkpoint
+    from constructions import checkpoint, files
 
     name = f"{frontier.model}_T{frontier.T}_L{frontier.L}_d{frontier.d}"
-    checkpoint.save(frontier.module, folder / f"{name}.safetensors", claim=None, construction="code")
-    beside = folder / f".{name}.json.{os.getpid()}.tmp"
-    beside.write_text(frontier.certificate.to_json() + "\n")
-    os.replace(beside, folder / f"{name}.json")
+    weights = checkpoint.as_bytes(frontier.module, claim=None, construction="code")
+    files.write_whole(folder / f"{name}.safetensors", weights)
+    files.write_whole(folder / f"{name}.json", (frontier.certificate.about(weights).to_json() + "\n").encode())
 
 
 def kept_table() -> list[dict[str, Any]]:

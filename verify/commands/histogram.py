@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 HELP = "prove that a one-layer transformer counts every token of every sequence"
 
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
+SAVED = ("weights.safetensors", "certificate.json")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 # (model, construction) -> builder and claim; the first construction of a model is its default.
@@ -40,6 +41,7 @@ CONSTRUCTIONS = {
     ("bos", "simplex"): ("fewer_dimensions.simplex", "W-4"),
     ("bos", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
     ("bos+sftm", "sphere"): ("fewer_dimensions.sphere", "W-3"),
+    ("bos+sftm", "plane"): ("fewer_dimensions.plane", "W-8"),
     ("bos+sftm", "binary"): ("fewer_dimensions.binary", "A-4.5"),
     ("bos+sftm", "quarter-circle"): ("fewer_dimensions.quarter_circle", "A-rem"),
 }
@@ -56,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--construction",
         choices=sorted({construction for _, construction in CONSTRUCTIONS}),
         help="how it counts (default: relation where the model can and p < T, else inventory; for d < T code, "
-        "simplex or sphere)",
+        "simplex, sphere or plane)",
     )
     add("--basis", choices=("standard", "random"), default="standard", help="orthonormal token directions")
     add("--dtype", choices=DTYPES, help="the dtype that stores the weights (default: float32)")
@@ -67,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="proof, or running the torch module on every or on sampled sequences",
     )
     add("--weights", metavar="FILE", help="judge these weights (.safetensors or .pt state dict) instead")
-    add("--save", metavar="FILE", help="also write the weights as safetensors")
+    add("--save", metavar="DIR", help="also write weights and certificate; a FILE.safetensors gets the weights alone")
     add("--as-printed", action="store_true", help="the document's own numbers, misprints included")
     add("--seed", type=int, default=0, help="for --basis random and --method sampled (default: 0)")
     add("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit of a search (default: 30)")
@@ -86,9 +88,7 @@ def run(args: argparse.Namespace) -> int:
     with progress_bar("deciding", quiet=args.json) as progress:
         certificate = _decide(args, module, claim, progress)
     if args.save is not None:
-        from constructions.checkpoint import save
-
-        save(module, args.save, claim=claim, construction=args.construction or "default")
+        certificate = _save(args, module, claim, certificate)
     if args.json:
         print(certificate.to_json())
     else:
@@ -96,13 +96,36 @@ def run(args: argparse.Namespace) -> int:
     return certificate.verdict.exit_code
 
 
+def _is_weights_file(save: str) -> bool:
+    return save == "" or save.endswith(".safetensors")
+
+
+def _save(
+    args: argparse.Namespace, module: HistogramTransformer, claim: str | None, certificate: Certificate
+) -> Certificate:
+    """Writes the weights, and into a folder the certificate beside them; returns it with the weights' digest."""
+    from constructions import checkpoint, files
+
+    weights = checkpoint.as_bytes(module, claim=claim, construction=args.construction or "default")
+    certificate = certificate.about(weights)
+    if _is_weights_file(args.save):
+        files.write_whole(args.save, weights)
+    else:
+        text = certificate.to_json() + "\n"
+        files.write_whole_folder(args.save, dict(zip(SAVED, (weights, text.encode()), strict=True)))
+    return certificate
+
+
 def _check(args: argparse.Namespace) -> None:
     if not args.budget >= 0:
         raise BadInput(f"budget={args.budget}: must be a number of seconds, zero or more")
     if args.save is not None:
-        from constructions.files import check_target
+        from constructions.files import check_target, check_target_folder
 
-        check_target(args.save)
+        if _is_weights_file(args.save):
+            check_target(args.save)
+        else:
+            check_target_folder(args.save, SAVED)
     if args.weights is not None:
         for name in ("T", "d", "p", "construction", "dtype"):
             if getattr(args, name) is not None:
@@ -177,7 +200,7 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
 
 
 def _for_codes(args: argparse.Namespace, construction: str, progress: Progress) -> dict[str, object]:
-    return {"model": args.model} | ({"progress": progress} if construction in ("code", "coherent") else {})
+    return {"model": args.model} | ({"progress": progress} if construction in ("code", "coherent", "plane") else {})
 
 
 def _default_construction(args: argparse.Namespace) -> str:
@@ -185,7 +208,7 @@ def _default_construction(args: argparse.Namespace) -> str:
     has_neuron_per_token = args.p is not None and args.p >= args.T
     if args.d is not None and args.d < args.T:
         if args.model == "bos+sftm":
-            return "sphere"
+            return "plane" if args.d == 2 else "sphere"
         if known[0] == "inventory" or has_neuron_per_token:
             return "code"
         return "simplex" if args.d == args.T - 1 else known[0]

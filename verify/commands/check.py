@@ -1,0 +1,61 @@
+"""`verify check`: re-checks saved certificates by the small independent checker."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from constructions.errors import BadInput
+
+HELP = "re-check saved weights and certificates by a small independent checker"
+OUTCOMES = {0: "HOLDS", 1: "DOES NOT HOLD", 2: "UNREADABLE", 3: "NOT CHECKABLE"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("place", help="a folder that --save wrote, or a weights file with its certificate beside it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per certificate and nothing else")
+    parser.epilog = "Exit codes: 0 it holds, 1 it does not, 2 unreadable, 3 beyond what this checker recomputes."
+
+
+def run(args: argparse.Namespace) -> int:
+    answers = [check_files(weights) for weights in _weights(args.place)]
+    for answer in answers:
+        if args.json:
+            print(json.dumps(answer))
+            continue
+        detail = answer["reason"] or f"{answer['verdict']}; not re-checked: {', '.join(answer['not_rechecked'])}"
+        print(f"{answer['outcome']}  {answer['weights']}: {detail}")
+    return min({answer["exit_code"] for answer in answers} - {0}, default=0)
+
+
+def check_files(weights: Path) -> dict[str, Any]:
+    """The outcome for one weights file and the certificate beside it."""
+    from verify.checker.fields import check
+    from verify.checker.reading import Refusal
+
+    certificate = weights.with_name("certificate.json") if weights.stem == "weights" else weights.with_suffix(".json")
+    verdict, trusted, code, reason = None, list[str](), 0, None
+    try:
+        verdict, trusted = check(weights.read_bytes(), certificate.read_bytes())
+    except Refusal as refusal:
+        code, reason = refusal.exit_code, str(refusal)
+    except OSError as error:
+        code, reason = 2, f"{Path(error.filename).name} cannot be read ({error.strerror})"
+    return {
+        "weights": str(weights),
+        "outcome": OUTCOMES[code],
+        "exit_code": code,
+        "verdict": verdict,
+        "not_rechecked": trusted,
+        "reason": reason,
+    }
+
+
+def _weights(place: str) -> list[Path]:
+    path = Path(place)
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if not files or not path.exists():
+        raise BadInput(f"place={place!r}: no weights (*.safetensors) there. Name a folder that --save wrote.")
+    return files
