@@ -10,14 +10,17 @@ from formulas import bound_section, description, markdown, places, role
 
 from verify.claims import Claim
 
-# The claim's own command at sizes that can be read; where none is named, T = 4 and L = 3 replace the command's.
+# The claim's own command at sizes that can be read. Where none is named, T = 4 and L = 3 replace the command's, unless
+# it asks for a d, which makes sense at its own sizes only.
 SMALL = {
     "A-pad": "verify histogram --model dot --T 4 --L 3 --d 5 --p 2",
     "A-4.4": "verify histogram --model dot --construction coherent --T 6 --L 3 --d 6",
     "A-C.3.2": "verify histogram --model dot+sftm --T 32 --L 10 --d 6 --p 32",
     "W-2": "verify histogram --model lin --T 6 --L 3 --d 5",
+    "W-3": "verify histogram --model bos+sftm --T 4 --L 3 --d 3",
     "W-4": "verify histogram --model dot --T 6 --L 3 --d 5",
     "W-6": "verify frontier histogram --model lin --T 4 --L 3 --steps 50",
+    "W-8": "verify histogram --model bos+sftm --T 3 --L 4 --d 2",
     "D-1": "verify count01 --N 5",
     "E-5": "verify count01 --N 5 --labels thesis",
     "E-3.4": "verify circuit xor.bench",
@@ -33,8 +36,11 @@ SAVES = ("histogram", "count01", "circuit", "language")
 
 def small_command(claim: Claim) -> str:
     """The command that is run for the page."""
-    command = re.sub(r"--T \d+", "--T 4", claim.command)
-    return SMALL.get(claim.id, re.sub(r"--L \d+", "--L 3", command))
+    if claim.id in SMALL:
+        return SMALL[claim.id]
+    if "--d " in claim.command:
+        return claim.command
+    return re.sub(r"--L \d+", "--L 3", re.sub(r"--T \d+", "--T 4", claim.command))
 
 
 def page(claim: Claim, errata: dict[str, list[str]]) -> tuple[str, str]:
