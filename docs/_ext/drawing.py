@@ -94,7 +94,10 @@ def labels_of(tensors):
 def by_axis(name, shape, rows, columns):
     axes = HISTOGRAM.get(name, ("position", "dim"))
     start = {"token": 0, "count": 1}
-    names = [[f"{PREFIX[axis]}{{{start.get(axis, 1) + i}}}" for i in range(n)] for axis, n in zip(axes[-2:], shape, strict=False)]
+    names = [
+        [f"{PREFIX[axis]}{{{start.get(axis, 1) + i}}}" for i in range(n)]
+        for axis, n in zip(axes[-2:], shape, strict=False)
+    ]
     return (names if len(shape) == 2 else [[""], *names])[:2]
 
 
@@ -117,6 +120,8 @@ def by_lane(lanes):
     names[lanes.one] = "1"
 
     def label(name, shape, rows, columns):
-        return tuple(names if n == lanes.d else [str(i + 1) for i in range(n)] if n > 1 else [""] for n in (rows, columns))
+        first = 0 if name == "E" else 1  # tokens are 0 and 1
+        plain = [[str(first + i) for i in range(n)] if n > 1 else [""] for n in (rows, columns)]
+        return tuple(names if n == lanes.d else own for n, own in zip((rows, columns), plain, strict=True))
 
     return label

@@ -47,10 +47,15 @@ def bound_section(place: str) -> str:
     lines += formula_table(place)
     examples = DocTestParser().get_examples(getdoc(look_up(place)) or "")
     if examples:
-        lines += ["```pycon", *(">>> " + e.source.rstrip().replace("\n", "\n... ") + "\n" + e.want.rstrip() for e in examples), "```", ""]
+        lines += ["```pycon", *map(as_typed, examples), "```", ""]
     if claim:
         lines += [f"Source and departures: {claim}", ""]
     return "\n".join(lines)
+
+
+def as_typed(example) -> str:
+    typed = ">>> " + example.source.rstrip().replace("\n", "\n... ")
+    return f"{typed}\n{example.want}".rstrip()
 
 
 def formula_table(place: str) -> list[str]:
