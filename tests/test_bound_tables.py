@@ -1,4 +1,4 @@
-"""The tables of docs/bounds.md are what the commands above them print; `python tests/test_bound_tables.py` mends them."""
+"""The tables of docs/bounds.md are what the commands above them print; run this file to mend them."""
 
 import re
 from pathlib import Path

@@ -90,11 +90,11 @@ def saved_weights(command: str, folder: str) -> str:
     if not any(command.startswith(f"verify {name} ") for name in SAVES):
         return ""
     terminal.run(f"{command} --save {folder}/weights", folder)
-    files = [
-        path for path in Path(folder).rglob("*") if path.name in ("weights", "weights.safetensors") and path.is_file()
-    ]
-    drawn = drawing.drawings(files[0])
-    return f"Stored by `{command}`, four digits shown. A dot is an exact 0; rows of zeros are left out of tall matrices.\n\n{drawn}"
+    (saved,) = Path(folder).rglob("weights.safetensors")
+    said = (
+        f"Stored by `{command}`, four digits shown. A dot is an exact 0; rows of zeros are left out of tall matrices."
+    )
+    return f"{said}\n\n{drawing.drawings(saved)}"
 
 
 def departures(claim: Claim, errata: dict[str, list[str]]) -> str:

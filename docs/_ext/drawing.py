@@ -1,6 +1,5 @@
 """Stored weights as labelled matrices: LaTeX arrays with a name for every row and column."""
 
-import math
 from dataclasses import fields
 from pathlib import Path
 

@@ -38,8 +38,9 @@ def write_claims(docs: Path) -> None:
 
 INTRODUCTION = """# The book of claims
 
-One page per claim of the registry. Every page was made by running the claim's own command, at a small size, when this
-site was built; the last column is what came out. "refused" means that the command declines what is proved impossible."""
+One page per claim of the registry. Every page was made by running the claim's own command, at a small size, when
+this site was built; the last column is what came out. "refused" means that the command declines what is proved
+impossible."""
 
 
 def errata_by_claim(text: str) -> dict[str, list[tuple[str, str]]]:
