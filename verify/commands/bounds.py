@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     check(args)
+    columns: tuple[str, ...]
     if args.N is not None:
         columns, table = NOISE_COLUMNS, [noise_formula()] if args.formulas else [noise_row(size) for size in args.N]
     elif args.formulas:
