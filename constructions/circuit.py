@@ -76,6 +76,12 @@ class Circuit:
         n = len(self.inputs)
         return self.inputs[node] if node < n else self.gates[node - n].name
 
+    def _repr_html_(self) -> str:
+        """The gates as a table, for notebooks."""
+        from constructions.drawing import gates
+
+        return gates(self)
+
     def evaluate(self, words: Sequence[int], mask: int = 1) -> list[int]:
         """The value of every node; bit t of each word belongs to the t-th input vector.
 

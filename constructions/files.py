@@ -80,13 +80,13 @@ def _read_safetensors(path: Path, what: str, key: str) -> tuple[dict[str, Tensor
     return tensors, header
 
 
-def check_target(path: StrPath) -> None:
+def check_target(path: StrPath, name: str = "save") -> None:
     """Refuses a place that no file can be written to, before anything is computed for it.
 
     Raises: BadInput for an empty name, a folder, or a folder that is not there.
     """
     text = os.fspath(path)
-    what, target = f"save={text!r}", Path(text)
+    what, target = f"{name}={text!r}", Path(text)
     if not text:
         raise BadInput(f"{what}: is empty. Name a file, such as 'model.safetensors'.")
     if text.endswith(os.sep) or os.path.isdir(text):
@@ -133,19 +133,19 @@ def write_whole_folder(path: StrPath, files: Mapping[str, bytes]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_whole(path: StrPath, data: bytes) -> None:
+def write_whole(path: StrPath, data: bytes, name: str = "save") -> None:
     """Writes beside the file, then renames, so that no half-written file is ever seen.
 
     Raises: BadInput when the place cannot be written to.
     """
-    check_target(path)
+    check_target(path, name)
     target = Path(path)
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         beside.write_bytes(data)
         os.replace(beside, target)
     except OSError as error:
-        raise BadInput(f"save={os.fspath(path)!r}: cannot write there ({error.strerror}). Name another.") from None
+        raise BadInput(f"{name}={os.fspath(path)!r}: cannot write there ({error.strerror}). Name another.") from None
     finally:
         with suppress(OSError):
             beside.unlink(missing_ok=True)

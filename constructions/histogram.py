@@ -132,6 +132,12 @@ class HistogramTransformer(nn.Module):
                 parameter[block] = value.to(parameter.dtype)
         return self
 
+    def _repr_html_(self) -> str:
+        """The stored matrices, drawn, for notebooks."""
+        from constructions.drawing import matrices
+
+        return matrices(f"HistogramTransformer({self.extra_repr()})", dict(self.named_parameters()))
+
     def extra_repr(self) -> str:
         return f"{self.model}, T={self.T}, L={self.L}, d={self.d}, p={self.p}, dtype={self.dtype}"
 

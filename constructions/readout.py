@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -33,11 +34,16 @@ def staircase(gamma: Sequence[float], dtype: torch.dtype, *, as_printed: bool = 
 
 
 def staircase_at(
-    thresholds: Sequence[float], is_falling: bool, dtype: torch.dtype, *, as_printed: bool = False
+    thresholds: Sequence[float],
+    is_falling: bool,
+    dtype: torch.dtype,
+    *,
+    as_printed: bool = False,
+    growth: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """The same staircase from the thresholds between counts l and l + 1, for gamma that is known up to a range.
 
-    Claim: A-B.4 (App. B.4, eq. 7-8).
+    Claim: A-B.4 (App. B.4, eq. 7-8). With `growth` the slope's step from line l to l + 1 is growth^l instead of 1.
     Shapes: thresholds (L - 1,); returns (L,) and (L,).
 
     >>> staircase_at([1.5, 2.5], False, torch.float32)[1].tolist()
@@ -47,7 +53,8 @@ def staircase_at(
     direction = -1.0 if is_falling else 1.0
     scale = 1.0 / (L + 1) if as_printed else 1.0
     offset = -1.0 if as_printed else 0.0
-    slopes = torch.tensor([offset + direction * scale * l for l in range(1, L + 1)], dtype=torch.float64)
+    heights = range(1, L + 1) if growth == 1 else accumulate(growth**l for l in range(L))
+    slopes = torch.tensor([offset + direction * scale * height for height in heights], dtype=torch.float64)
     slopes = slopes.to(dtype).to(torch.float64)
     intercepts = torch.zeros(L, dtype=torch.float64)
     for l, threshold in enumerate(thresholds, start=1):

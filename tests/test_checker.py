@@ -190,6 +190,35 @@ def test_random_and_mutated_models_against_enumeration(start):
     assert accepted and refused
 
 
+def test_scores_far_apart():
+    """Weights that the intervals cannot tell from zero: nothing wrong is accepted, and nothing divides by them."""
+    outcomes = set()
+    for seed in range(1, 80, 2):
+        module = random_model(seed)
+        if not module.is_softmax or len(module.b_2) == 1:
+            continue
+        with torch.no_grad():
+            (module.A if module.is_linear else module.W_Q).mul_(1000.0)
+        weights, certificate = saved(module)
+        outcomes.add(outcome(weights, certificate)[0])
+        wrong = all_wrong_pairs(module)
+        code, _ = outcome(weights, forged(module, weights, [5e-324] * module.L))
+        assert not (wrong and code == 0), seed
+    assert 0 in outcomes and outcomes <= {0, NOT_CHECKABLE}
+
+
+@pytest.mark.parametrize("on", [0.0, 1.0])
+def test_a_normalisation_that_vanishes_within_the_intervals_counts_as_positive(on):
+    """The own weight is below all precision that is tried: where all slots hold t, D is an interval around zero."""
+    module = inventory_counting.dot_sftm(T=3, L=3, dtype=torch.float64)
+    with torch.no_grad():
+        module.W_Q.mul_(-1e30)
+        module.b_1.fill_(on)
+    weights, certificate = saved(module)
+    assert outcome(weights, certificate) == (0, "REFUTED")
+    assert outcome(weights, forged(module, weights, [5e-324] * 3))[0] == FAILS
+
+
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_bit_of_a_weight_matters_or_changes_nothing(name):
     """One bit flipped and the digest made to fit: accepted only where enumeration agrees with every margin."""

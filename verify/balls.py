@@ -102,6 +102,16 @@ class Ball:
         # gamma(n + 2) also covers the rounding inside these products, whose terms are all positive
         return Ball(mid, rad * (1 + gamma(2 * n + 8)))
 
+    def __truediv__(self, other: Ball) -> Ball:
+        """Quotients; the radius is infinite where the divisor may be zero."""
+        low = np.nextafter(np.abs(other.mid) - other.rad, -np.inf)
+        is_safe = low > TINY**3
+        low = np.where(is_safe, low, 1.0)
+        mid = self.mid / np.where(is_safe, other.mid, 1.0)
+        # |x/y - m/n| <= (|x - m| + |m/n| |y - n|) / |y|, and mid is m/n up to rounding
+        spread = (self.rad + np.abs(mid) * ENLARGE * other.rad) / low
+        return Ball(mid, np.where(is_safe, (spread + U * np.abs(mid)) * ENLARGE, np.inf))
+
     def times_power_of_two(self, factor: float) -> Ball:
         return Ball(self.mid * factor, self.rad * factor)
 

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
+from html import escape
 from typing import Any
 
 
@@ -96,6 +97,23 @@ class Certificate:
             **self.extra,
         }
 
+    def _repr_html_(self) -> str:
+        """The fields as a table and the margins as bars, for notebooks."""
+        rows = {name: value for name, value in self.to_dict().items() if value is not None}
+        margins = [m for m in rows.pop("margin_per_count", []) if m is not None]
+        assumptions = "<br>".join(escape(text) for text in rows.pop("assumptions"))
+        cells = {name: escape(_plain(value)) for name, value in rows.items()} | {"assumptions": assumptions}
+        bars = "".join(
+            f'<tr><td>{k}</td><td>{m:.6g}</td><td><div style="background:#0072B2;height:0.7em;'
+            f'width:{120 * m / max(margins):.0f}px"></div></td></tr>'
+            for k, m in enumerate(margins, 1)
+            if max(margins) > 0
+        )
+        body = "".join(f"<tr><th>{name}</th><td>{cell}</td></tr>" for name, cell in cells.items())
+        return f"<table>{body}</table>" + (
+            f"<table><tr><th>count</th><th>margin</th></tr>{bars}</table>" if bars else ""
+        )
+
     def about(self, weights: bytes) -> Certificate:
         """The certificate with the digest of the file that holds the weights."""
         return replace(self, extra=self.extra | {"weights_sha256": hashlib.sha256(weights).hexdigest()})
@@ -118,6 +136,10 @@ def decimal(n: int) -> str:
 
 def _finite(x: float | None) -> float | None:
     return x if x is not None and math.isfinite(x) else None
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(f"{k} = {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _finite_margin(case: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -12,7 +12,18 @@ from constructions.errors import BadInput
 from verify.certificate import BAD_INPUT_EXIT_CODE
 
 # Each names a module of verify.commands with HELP, add_arguments(parser) and run(args) -> exit code.
-COMMANDS = ("histogram", "check", "frontier", "bounds", "count01", "circuit", "language", "claims")
+COMMANDS = (
+    "histogram",
+    "check",
+    "figure",
+    "frontier",
+    "bounds",
+    "count01",
+    "contextual",
+    "circuit",
+    "language",
+    "claims",
+)
 
 BROKEN_PIPE_EXIT_CODE = 141
 

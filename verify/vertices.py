@@ -77,7 +77,7 @@ def _decide_chunk(stored: StoredModel, row: Row, tables: Tables, cells: Cells) -
     if t.size:
         low, high = low[t, k], high[t, k]
         if stored.is_softmax and not stored.is_linear:
-            low, high = _ratio_at_vertices(stored, tables, t, k, maybe_on, low, high)
+            low, high = ratio_at_vertices(stored, tables, t, k, maybe_on, low, high)
         margin = line_margins(stored, stored.W_2[readout[t, k]], k, low, high)
         proved = margin > 0
         decided[t[proved], k[proved]] = True
@@ -152,7 +152,7 @@ def line_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, hi
     return out
 
 
-def _ratio_at_vertices(
+def ratio_at_vertices(
     stored: StoredModel,
     tables: Tables,
     t: np.ndarray,

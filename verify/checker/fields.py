@@ -14,7 +14,22 @@ from verify.checker.mathematics import Model
 from verify.checker.reading import NOT_CHECKABLE, Refusal, Weights, read_json, read_weights
 
 # The propositions about these models; tests/test_checker.py compares with the registry.
-CLAIMS = (None, "A-4.1", "A-4.1alt", "A-4.2", "A-4.3", "A-4.4", "A-4.5", "A-B.1", "A-rem", "W-1", "W-2", "W-3", "W-4")
+CLAIMS = (
+    None,
+    "A-4.1",
+    "A-4.1alt",
+    "A-4.2",
+    "A-4.3",
+    "A-4.4",
+    "A-4.5",
+    "A-B.1",
+    "A-rem",
+    "W-1",
+    "W-2",
+    "W-3",
+    "W-4",
+    "W-8",
+)
 EXAMINED = 16  # open cells of which inputs are run: where the weights are wrong, one of the first mostly shows it
 ULPS = 4  # within which a float stands for an exact number
 FURTHER = ["verdict", "inputs_covered", "margin", "margin_exact", "margin_per_count", "tightest"]

@@ -150,8 +150,8 @@ class Model:
             minus_high = [self.least(q, [-x for x in u], -b) for u, b in zip(self.columns, self.biases, strict=True)]
             for k in range(1, self.L + 1):
                 ranges = [(x[k - 1], -y[k - 1]) for x, y in zip(low, minus_high, strict=True)]
-                on = [i for i, (x, y) in enumerate(ranges) if x >= 0 and y > 0]
-                undecided = [i for i, (x, y) in enumerate(ranges) if x < 0 < y]
+                on = [i for i, (x, y) in enumerate(ranges[:-1]) if x >= 0 and y > 0] + [len(ranges) - 1]
+                undecided = [i for i, (x, y) in enumerate(ranges[:-1]) if x < 0 < y]
                 others = [c for c in range(len(self.b_2)) if c != k - self.first_count]
                 if len(undecided) > 1 or not all(self._is_ahead(q, k, c, on, undecided, ranges) for c in others):
                     yield q, k

@@ -47,7 +47,8 @@ CONSTRUCTIONS = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """What chooses the weights: built for a size, or read from a file."""
     add = parser.add_argument
     add("--model", choices=MODELS, metavar="M", help=f"one of {', '.join(MODELS)}")
     add("--T", type=int, help="alphabet size")
@@ -62,16 +63,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--basis", choices=("standard", "random"), default="standard", help="orthonormal token directions")
     add("--dtype", choices=DTYPES, help="the dtype that stores the weights (default: float32)")
+    add("--weights", metavar="FILE", help="judge these weights (.safetensors or .pt state dict) instead")
+    add("--as-printed", action="store_true", help="the document's own numbers, misprints included")
+    add("--seed", type=int, default=0, help="for --basis random and --method sampled (default: 0)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model_arguments(parser)
+    add = parser.add_argument
     add(
         "--method",
         choices=("certified", "exhaustive", "sampled"),
         default="certified",
         help="proof, or running the torch module on every or on sampled sequences",
     )
-    add("--weights", metavar="FILE", help="judge these weights (.safetensors or .pt state dict) instead")
     add("--save", metavar="DIR", help="also write weights and certificate; a FILE.safetensors gets the weights alone")
-    add("--as-printed", action="store_true", help="the document's own numbers, misprints included")
-    add("--seed", type=int, default=0, help="for --basis random and --method sampled (default: 0)")
     add("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit of a search (default: 30)")
     add("--json", action="store_true", help="print one JSON object and nothing else")
 
@@ -81,8 +87,7 @@ def run(args: argparse.Namespace) -> int:
     from verify.render import print_certificate, progress_bar
 
     try:
-        with progress_bar("searching a code", quiet=args.json) as progress:
-            module, claim = _load(args) if args.weights is not None else _build(args, progress)
+        module, claim = chosen_model(args, quiet=args.json)
     except NotKnown as error:
         return _print_unknown(args, str(error))
     with progress_bar("deciding", quiet=args.json) as progress:
@@ -119,6 +124,7 @@ def _save(
 def _check(args: argparse.Namespace) -> None:
     if not args.budget >= 0:
         raise BadInput(f"budget={args.budget}: must be a number of seconds, zero or more")
+    check_model_arguments(args)
     if args.save is not None:
         from constructions.files import check_target, check_target_folder
 
@@ -126,6 +132,18 @@ def _check(args: argparse.Namespace) -> None:
             check_target(args.save)
         else:
             check_target_folder(args.save, SAVED)
+
+
+def chosen_model(args: argparse.Namespace, *, quiet: bool) -> tuple[HistogramTransformer, str | None]:
+    """The model that the arguments ask for, and its claim."""
+    from verify.render import progress_bar
+
+    with progress_bar("searching a code", quiet=quiet) as progress:
+        return _load(args) if args.weights is not None else _build(args, progress)
+
+
+def check_model_arguments(args: argparse.Namespace) -> None:
+    """Raises: BadInput for what is missing, and for what has no effect."""
     if args.weights is not None:
         for name in ("T", "d", "p", "construction", "dtype"):
             if getattr(args, name) is not None:

@@ -1,0 +1,166 @@
+"""Reading "dtype, any order" against an emulation that rounds every operation and sums in random orders."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from contextual_oracle import counts, random_model, valid_strings
+
+from constructions.contextual_counting import KEYS, build
+from constructions.errors import BadInput
+from verify.certificate import READING_DTYPE, Verdict
+from verify.contextual import domain_of, exhaustive
+from verify.contextual_dtype import RoundedCells, certify_in, round_weights
+from verify.contextual_rounding import total_error
+from verify.contextual_stream import StoredContextual
+from verify.formats import FORMATS, format_of_bits
+
+
+class Machine:
+    """Scalar arithmetic in a format: each result rounded, or kept wider, or flushed, at random; sums in any order."""
+
+    def __init__(self, fmt, rng):
+        self.fmt, self.rng = fmt, rng
+
+    def rounded(self, x):
+        if x == 0:
+            return 0.0
+        if abs(x) < self.fmt.tiny and self.rng.random() < 0.5:
+            return 0.0
+        fraction, exponent = math.frexp(x)
+        return math.ldexp(round(math.ldexp(fraction, self.fmt.p)), exponent - self.fmt.p)
+
+    def sum(self, terms):
+        terms = list(terms)
+        self.rng.shuffle(terms)
+        while len(terms) > 1:
+            i = self.rng.randrange(len(terms) - 1)
+            terms[i : i + 2] = [self.rounded(terms[i] + terms[i + 1])]
+        return terms[0] if terms else 0.0
+
+    def dot(self, x, y):
+        return self.sum([self.rounded(a * b) for a, b in zip(x, y, strict=True) if a * b])
+
+    def times(self, x, W):
+        return [self.dot(x, column) for column in zip(*W, strict=True)]
+
+    def attend(self, q, keys, values):
+        scores = [self.dot(q, key) for key in keys]
+        weights = [self.rounded(math.exp(self.rounded(s - max(scores)))) for s in scores]
+        total = self.sum(weights)
+        shares = [self.rounded(w / total) for w in weights]
+        return [self.dot(shares, column) for column in zip(*values, strict=True)]
+
+    def plus(self, x, y):
+        return [self.rounded(a + b) if a and b else a + b for a, b in zip(x, y, strict=True)]
+
+    def run(self, model, text):
+        """The decoder's outputs and the logits of every prompt."""
+        W = {name: weight.double().tolist() for name, weight in model.named_parameters()}
+        x = [W["E"][t] for t in [4] * model.has_bos + ["01[]".index(c) for c in text]]
+        q, k, v = ([self.times(y, W[name]) for y in x] for name in ("W_Q", "W_K", "W_V"))
+        stream = []
+        for i in range(len(x)):
+            y = self.plus(x[i], self.times(self.attend(q[i], k[: i + 1], v[: i + 1]), W["W_O"]))
+            hidden = [max(0.0, z) for z in self.plus(self.times(y, W["W_1"]), W["b_1"])]
+            stream.append(self.plus(y, self.plus(self.times(hidden, W["W_2"]), W["b_2"])))
+        keys, values = [self.times(y, W["U_K"]) for y in stream], [self.times(y, W["U_V"]) for y in stream]
+        outputs = [self.attend(self.times(prompt, W["U_Q"]), keys, values) for prompt in W["P"]]
+        return outputs, [self.plus(self.times(o, W["W_out"]), W["b_out"]) for o in outputs]
+
+
+def is_right(logits, right):
+    return all(logits[right] > logit for i, logit in enumerate(logits) if i != right)
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("p", [12, 16])
+def test_proved_models_are_right_in_every_order(p, keys):
+    fmt, rng = format_of_bits(p), random.Random(p)
+    model = round_weights(build(6, 2, keys=keys, dtype=torch.float64, u=fmt.u), fmt)
+    certificate = certify_in(model, domain_of(model, 6), fmt)
+    assert certificate.reading == READING_DTYPE
+    assert certificate.verdict is Verdict.PROVED or (keys == "convex" and p == 12)
+    if certificate.verdict is Verdict.PROVED:
+        machine = Machine(fmt, rng)
+        for text in rng.sample(list(valid_strings(6, 2)), 150):
+            for logits, right in zip(machine.run(model, text)[1], counts(text, 2), strict=True):
+                assert is_right(logits, right), text
+
+
+def test_computed_outputs_lie_in_their_cells():
+    """The intervals themselves, for constructions and for mutated models, whatever their verdict."""
+    rng = random.Random(5)
+    strings = list(valid_strings(6, 2, 1))
+    told = []
+    for seed in [*range(1, 40, 3), *range(2, 40, 4)]:
+        p = rng.choice([10, 14, 20])
+        fmt = format_of_bits(p)
+        model = round_weights(random_model(seed, 6), fmt)
+        domain = domain_of(model, 6, regions=2)
+        machine = Machine(fmt, rng)
+        with np.errstate(all="ignore"):
+            proof = RoundedCells(StoredContextual.of(model), domain, fmt)
+            bounds = {
+                (r, M): proof.outputs(proof.weigh(r - 1), r, M, M, np.arange(6 - 2 * M + 1 if r <= M else 1))
+                for r in range(1, model.R + 1)
+                for M in range(3)
+            }
+        for text in rng.sample(strings, 25):
+            outputs = machine.run(model, text)[0]
+            for r, (output, k) in enumerate(zip(outputs, counts(text, model.R), strict=True), 1):
+                low, high = (bound[k] for bound in bounds[r, text.count("[")])
+                for a, x, b in zip(low, output, high, strict=True):
+                    if not (math.isnan(a) or math.isnan(b)):
+                        assert a <= x <= b, (seed, text, r)
+                        told.append(b - a < 0.25)
+    assert sum(told) > len(told) / 4  # the intervals say something
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+def test_torch_agrees_where_the_dtype_is_proved(dtype):
+    model = build(8, 2, dtype=getattr(torch, dtype))
+    assert certify_in(model, domain_of(model, 8), FORMATS[dtype]).verdict is Verdict.PROVED
+    assert exhaustive(model, domain_of(model, 8)).verdict is Verdict.PROVED
+
+
+def test_the_documents_setting_and_beyond():
+    """N = 512, R = 4 in float64, float32 and 17 bits; N = 4096, R = 32 in float32; and not where bits are too few."""
+    for dtype, keys in (("float64", "onehot"), ("float64", "convex"), ("float32", "onehot"), ("float32", "convex")):
+        model = build(512, 4, keys=keys, dtype=getattr(torch, dtype))
+        assert certify_in(model, domain_of(model, 512), FORMATS[dtype]).verdict is Verdict.PROVED, (dtype, keys)
+    for bits, verdict in ((17, Verdict.PROVED), (14, Verdict.UNKNOWN)):
+        fmt = format_of_bits(bits)
+        model = round_weights(build(512, 4, dtype=torch.float64, u=fmt.u), fmt)
+        assert certify_in(model, domain_of(model, 512), fmt).verdict is verdict
+    model = build(4096, 32, dtype=torch.float32)
+    assert certify_in(model, domain_of(model, 4096), FORMATS["float32"]).verdict is Verdict.PROVED
+
+
+def test_a_failing_run_refutes():
+    """bfloat16 has too few bits for 200 counts: the module itself is shown to fail."""
+    model = build(200, 1, dtype=torch.bfloat16)
+    certificate = certify_in(model, domain_of(model, 200), FORMATS["bfloat16"])
+    assert certificate.verdict is Verdict.REFUTED
+    found = certificate.counterexample
+    assert found["all_module_answers"] != found["all_expected"] or found["expected"] == found["module_answers"]
+
+
+def test_more_bits_than_the_format_are_refused():
+    with pytest.raises(BadInput, match="round the weights first"):
+        model = build(64, 2, dtype=torch.float32)
+        certify_in(model, domain_of(model, 64), format_of_bits(8))
+
+
+def test_the_total_of_ones_and_small_terms():
+    """The bound 16 (J+1)^2 tau against random summation trees, in the format itself and in wider ones."""
+    rng = random.Random(1)
+    for _ in range(400):
+        bits = rng.choice([8, 9, 11, 14])
+        J, small = rng.randint(1, 60), [rng.random() * 2.0 ** -rng.randint(12, 20) for _ in range(rng.randint(1, 30))]
+        machine = Machine(format_of_bits(bits), rng)
+        total = machine.sum([1.0] * J + [machine.rounded(x) for x in small])
+        bound = float(total_error(J + len(small), J, sum(small) * (1 + 2.0**-7), True, format_of_bits(8)))
+        assert J <= total <= J * (1 + bound) or abs(total - J - sum(small)) <= bound * (J + sum(small))

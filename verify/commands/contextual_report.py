@@ -1,0 +1,87 @@
+"""What `verify contextual` prints for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from constructions.contextual_transformer import ContextualCountingTransformer
+from verify.certificate import Certificate, Verdict, decimal
+from verify.claims import CLAIMS
+from verify.commands.contextual import shortened
+
+
+def print_certificate(certificate: Certificate, module: ContextualCountingTransformer) -> None:
+    """The verdict and everything it rests on."""
+    console = Console(highlight=False)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts(certificate, module):
+        table.add_row(name, value)
+    console.print(table, markup=False)
+    colour = {Verdict.PROVED: "green", Verdict.REFUTED: "red", Verdict.UNKNOWN: "yellow"}[certificate.verdict]
+    console.print(f"[bold {colour}]{certificate.verdict}[/]", end="")
+    console.print(summary(certificate), markup=False)
+
+
+def facts(certificate: Certificate, module: ContextualCountingTransformer) -> Iterator[tuple[str, str]]:
+    """Name and value, in the order they are read."""
+    claim = next((claim for claim in CLAIMS if claim.id == certificate.claim), None)
+    if claim is not None:
+        yield "claim", f"{claim.id}: {claim.statement}"
+        yield "source", claim.source
+    yield "task", f"{certificate.task}, {certificate.extra['domain']}"
+    yield "model", ", ".join(f"{k}={v}" for k, v in certificate.parameters.items() if v is not None)
+    shapes = [f"{name} {'x'.join(map(str, p.shape))}" for name, p in module.named_parameters()]
+    yield "weights", f"{', '.join(shapes)}: {sum(p.numel() for p in module.parameters())} parameters"
+    yield "reading", certificate.reading
+    yield "method", certificate.method
+    for assumption in certificate.assumptions:
+        yield "assumes", assumption
+    yield "inputs", f"{big(certificate.inputs_covered)} pairs of string and prompt"
+    if certificate.verdict is Verdict.PROVED and certificate.tightest is not None:
+        where = certificate.tightest
+        yield "tightest", f"prompt {where['prompt']}, count {where['count']}, margin {certificate.margin:.6g}"
+    if certificate.verdict is not Verdict.PROVED and "right_lengths" in certificate.extra:
+        for M, (right, wrong) in certificate.extra["right_lengths"].items():
+            yield f"{M} regions", describe_lengths(right, wrong, int(certificate.parameters["length"]))
+    found = certificate.counterexample
+    if found is not None:
+        yield "counterexample", f"{shortened(found['string']) or 'the empty string'} (length {found['length']})"
+        yield "regions", shortened(" ".join(found["regions"])) or "none"
+        yield "prompt", f"{found['prompt']}: {found['expected']} ones, the module answers {found['module_answers']}"
+    if certificate.reason is not None:
+        yield "reason", certificate.reason
+    yield "time", f"{certificate.seconds * 1000:.1f} ms to decide, start-up and building not included"
+
+
+def describe_lengths(right: int | None, wrong: int | None, longest: int) -> str:
+    """For which lengths every string is right.
+
+    >>> describe_lengths(7, 8, 512)
+    'right on every string up to length 7; wrong strings at every length from 8 on'
+    """
+    if wrong is None and right == longest:
+        return f"right on every string up to length {longest}"
+    proved = "not proved at any length" if right is None else f"right on every string up to length {right}"
+    if wrong is None:
+        return f"{proved}; open beyond"
+    return f"{proved}; wrong strings at every length from {wrong} on"
+
+
+def big(number: int) -> str:
+    """A number, or its size where it has more than 40 digits."""
+    text = decimal(number)
+    return text if len(text) <= 40 else f"about {text[0]}.{text[1:3]}e{len(text) - 1}"
+
+
+def summary(certificate: Certificate) -> str:
+    if certificate.verdict is Verdict.PROVED:
+        margin = "" if certificate.margin is None else f", margin at least {certificate.margin:.6g}"
+        return f" for all {big(certificate.inputs_covered)} pairs of string and prompt{margin}"
+    if certificate.verdict is Verdict.REFUTED:
+        return " by the counterexample above"
+    return f": {certificate.reason}"

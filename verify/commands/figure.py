@@ -1,0 +1,105 @@
+"""`verify figure`: exact figures of models, proofs and circuits as SVG or PNG."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from constructions.errors import BadInput
+from verify.commands.histogram import add_model_arguments
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HELP = "draw attention, hidden activations, margins, phase diagrams and tapes, exactly"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+
+    def add_kind(name: str, help: str) -> argparse.ArgumentParser:
+        kind: argparse.ArgumentParser = kinds.add_parser(name, help=help, description=help, allow_abbrev=False)
+        kind.add_argument("--output", required=True, metavar="FILE", help="FILE.svg or FILE.png")
+        return kind
+
+    attention = add_kind("attention", "the mixing matrix of a histogram model on one sequence")
+    attention.add_argument("--sequence", required=True, metavar="T,T,...", help="tokens, such as 1,0,1,2")
+    activation = add_kind("activation", "what a neuron reads at each count over all inputs, and the thresholds")
+    activation.add_argument("--neuron", type=int, default=0, help="which neuron (default: 0)")
+    margin = add_kind("margin", "the proved margin at each count")
+    margin.add_argument("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit (default: 30)")
+    for kind in (attention, activation, margin):
+        add_model_arguments(kind)
+    phase = add_kind("phase", "which (d, p) are proved to count, for all six histogram models")
+    phase.add_argument("--T", type=int, default=32, help="alphabet size (default: 32)")
+    phase.add_argument("--L", type=int, default=10, help="sequence length (default: 10)")
+    contextual = add_kind("contextual", "contextual positions and attention of contextual counting on one string")
+    contextual.add_argument("--string", required=True, metavar="S", help='such as "[0][101]0[1]1[]0"')
+    contextual.add_argument("--regions", type=int, metavar="R", help="regions it counts (default: those of the string)")
+    contextual.add_argument("--bias", choices=("BOS", "]", "0"), default="BOS", help="the bias token (default: BOS)")
+    contextual.add_argument("--keys", choices=("onehot", "convex"), default="onehot", help="(default: onehot)")
+    tape = add_kind("tape", "the chain of thought of a small circuit on one input")
+    tape.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")
+    tape.add_argument("--input", required=True, metavar="BITS", help="such as 011")
+
+
+def run(args: argparse.Namespace) -> int:
+    from constructions.files import check_target
+    from verify.figures.style import format_of, save, style
+
+    check_target(args.output, "output")
+    format_of(args.output)
+    with style():
+        save(draw(args), args.output)
+    return 0
+
+
+def draw(args: argparse.Namespace) -> Figure:
+    """The figure that the arguments ask for."""
+    if args.kind == "phase":
+        from verify.figures.phase import phase
+
+        return phase(args.T, args.L)
+    if args.kind == "contextual":
+        from constructions.contextual_counting import build
+        from verify.contextual_task import parse
+        from verify.figures.contextual import contextual
+
+        tokens = parse(args.string)
+        regions = max(1, args.string.count("[")) if args.regions is None else args.regions
+        zeros = max(1, args.string.count("0")) if args.bias == "0" else None
+        model = build(max(1, len(tokens)), regions, bias=args.bias, keys=args.keys, zeros=zeros)
+        return contextual(model, tokens)
+    if args.kind == "tape":
+        from constructions.circuit_files import read_circuit
+        from verify.commands.circuit import input_bits
+        from verify.figures.tape import tape
+
+        circuit = read_circuit(args.file)
+        return tape(circuit, input_bits(args.input, circuit.inputs))
+    return _of_histogram(args)
+
+
+def _of_histogram(args: argparse.Namespace) -> Figure:
+    from verify.commands.histogram import check_model_arguments, chosen_model
+    from verify.figures import histogram
+
+    tokens = _tokens(args.sequence) if args.kind == "attention" else None
+    if tokens is not None and args.L is None and args.weights is None:
+        args.L = len(tokens)
+    check_model_arguments(args)
+    module, claim = chosen_model(args, quiet=False)
+    if tokens is not None:
+        return histogram.attention(module, tokens)
+    if args.kind == "activation":
+        return histogram.activation(module, args.neuron)
+    from verify.histogram import certify
+
+    return histogram.margins(certify(module, L=args.L, claim=claim, budget=args.budget))
+
+
+def _tokens(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.strip().isascii() and part.strip().isdigit() for part in parts):
+        raise BadInput(f"sequence={text[:60]!r}: must be tokens with commas between them, such as 1,0,1,2")
+    return [int(part) for part in parts]
