@@ -76,7 +76,9 @@ def random_model(seed, N):
     if style == 0:
         g = rng.choice([1, 1, 2])
         sizes = {"d": rng.randint(1, 4), "p": rng.randint(1, 4), "R": rng.randint(1, 2), "classes": N + 1}
-        model = ContextualCountingTransformer(**sizes, d_h=rng.randint(1, 2), e=rng.randint(1, 2), g=g, bos=rng.random() < 0.6)
+        model = ContextualCountingTransformer(
+            **sizes, d_h=rng.randint(1, 2), e=rng.randint(1, 2), g=g, bos=rng.random() < 0.6
+        )
         with torch.no_grad():
             for weight in model.parameters():
                 weight.copy_(torch.randn(weight.shape, dtype=torch.float64) * rng.choice([0.3, 1, 3]))

@@ -162,7 +162,9 @@ def check_representable(stored: StoredContextual, fmt: Format) -> None:
         size = np.abs(W[W != 0])
         span = np.frexp(size)[1] - lowest_bit(size)
         if len(size) and not ((span <= fmt.p).all() and size.max() <= fmt.largest and size.min() >= fmt.tiny):
-            raise BadInput(f"precision={fmt.name}: {name} holds numbers that {fmt.name} does not; round the weights first")
+            raise BadInput(
+                f"precision={fmt.name}: {name} holds numbers that {fmt.name} does not; round the weights first"
+            )
 
 
 def round_weights(module: ContextualCountingTransformer, fmt: Format) -> ContextualCountingTransformer:
@@ -174,9 +176,7 @@ def round_weights(module: ContextualCountingTransformer, fmt: Format) -> Context
     return module
 
 
-def failing_run(
-    module: ContextualCountingTransformer, cells: Iterable[Cells], domain: Domain
-) -> dict[str, Any] | None:
+def failing_run(module: ContextualCountingTransformer, cells: Iterable[Cells], domain: Domain) -> dict[str, Any] | None:
     """A string that the module itself gets wrong in its dtype."""
     spent = 0
     for tokens in candidates(cells, domain):

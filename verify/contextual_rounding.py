@@ -188,4 +188,3 @@ def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Arra
     flushed = 2 * valued * fmt.tiny * (1 + V.max(axis=0))
     error = shaken + rounding * (size + shaken) + V_error.max(axis=0) * (1 + rounding) + flushed
     return known(error * INFLATION)
-

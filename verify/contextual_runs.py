@@ -77,9 +77,7 @@ def string(r: int, M: int, k: int, token: int, place: int, number: int, zeros: i
     return out + [ZERO] * zeros
 
 
-def counterexample(
-    module: ContextualCountingTransformer, tokens: list[int], prompt: int
-) -> dict[str, Any]:
+def counterexample(module: ContextualCountingTransformer, tokens: list[int], prompt: int) -> dict[str, Any]:
     """A string that is wrong in real arithmetic, with its regions and the module's own run."""
     right = answers(tokens, module.R)
     with torch.no_grad():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from constructions.contextual_transformer import ContextualCountingTransformer
 from verify.certificate import Certificate, Verdict, decimal
@@ -85,3 +89,68 @@ def summary(certificate: Certificate) -> str:
     if certificate.verdict is Verdict.REFUTED:
         return " by the counterexample above"
     return f": {certificate.reason}"
+
+
+def figure5(args: argparse.Namespace) -> int:
+    """Prints the three bias tokens on three families of strings, and for which strings each is right."""
+    from constructions.contextual_counting import build
+    from constructions.contextual_transformer import DTYPES
+    from verify.contextual import certify, domain_of
+    from verify.contextual_patterns import figure5 as rows_of
+    from verify.contextual_patterns import right_zeros
+    from verify.render import progress_bar
+
+    N, R = args.length or 512, args.regions or 4
+    keys, dtype = args.keys or "onehot", DTYPES[args.dtype or "float32"]
+    rows = list(rows_of(N, R, keys, dtype))
+    sets = {}
+    for bias in ("BOS", "]"):
+        module = build(N, R, bias=bias, keys=keys, dtype=dtype)
+        sets[bias] = certify(module, domain_of(module, N)).extra["right_lengths"]
+    with progress_bar("numbers of zeros", quiet=args.json) as advance:
+        right, wrong = right_zeros(build(N, R, bias="0", keys=keys, dtype=dtype), N, R, advance)
+    sets["0"] = {"right_zeros": right, "wrong_zeros": wrong}
+    if args.json:
+        table = [{"bias": row.bias, "strings": row.strings, **row.certificate.to_dict()} for row in rows]
+        print(json.dumps({"rows": table, "sets": sets}))
+        return 0
+    console = Console(highlight=False)
+    table = Table("bias", "strings", "verdict", "margin, or the first failure", box=None)
+    for row in rows:
+        c = row.certificate
+        found = c.counterexample
+        told = f"{c.margin:.3g}" if found is None and c.margin is not None else ""
+        if found is not None:
+            told = f"{shortened(found['string'])}: prompt {found['prompt']}, {found['expected']} ones, "
+            told += f"answer {found['module_answers']}"
+        table.add_row(row.bias, row.strings, c.verdict.value, Text(told))
+    console.print(table)
+    for bias in ("BOS", "]"):
+        for M, (good, bad) in sets[bias].items():
+            console.print(f"bias {bias}, {M} regions: {describe_lengths(good, bad, N)}", markup=False)
+    spread = f"right on every string with {', '.join(map(str, right)) or 'no number of'} zeros"
+    console.print(f"bias 0, any regions and length: {spread}; wrong strings for {len(wrong)} other numbers of zeros")
+    return 0
+
+
+def impossible(args: argparse.Namespace) -> int:
+    """Prints an argument, its witness and the checks; exit code 3 where a check did not come out."""
+    from verify import contextual_impossible as why
+
+    result = {
+        "2.1+2.2": lambda: why.no_middle(args.seed),
+        "2.3": lambda: why.no_order(args.seed),
+        "2.4": lambda: why.causal_rank(min(args.length or 64, 256)),
+        "2.5": lambda: why.no_direction(args.seed),
+    }[args.impossible]()
+    if args.json:
+        print(json.dumps(asdict(result)))
+        return 0 if result.holds else 3
+    console = Console(highlight=False)
+    console.print(f"{result.claim}: {result.statement}", markup=False)
+    for i, step in enumerate(result.argument, 1):
+        console.print(f"{i}. {step}", markup=False)
+    for name, values in (("witness", result.witness), ("checked", result.checks)):
+        console.print(f"{name}: " + "; ".join(f"{k}: {v}" for k, v in values.items()), markup=False)
+    console.print("all checks agree with the argument" if result.holds else "a check disagrees with the argument")
+    return 0 if result.holds else 3
