@@ -6,6 +6,7 @@ from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
 
+import terminal
 from claim_page import page
 from formulas import markdown
 from sphinx.util.display import status_iterator
@@ -27,6 +28,8 @@ def write_claims(docs: Path) -> None:
     """One page per claim, and the table that links them."""
     from verify.claims import CLAIMS
 
+    (docs / "claims").mkdir(exist_ok=True)
+    terminal.run(FIGURE, docs / "claims")
     errata = errata_by_claim((docs / "errata.md").read_text())
     rows = ["| claim | statement | now |", "|---|---|---|"]
     for claim in status_iterator(CLAIMS, "proving... ", length=len(CLAIMS), stringify_func=lambda claim: claim.id):
@@ -36,6 +39,7 @@ def write_claims(docs: Path) -> None:
     write(docs / "claims" / "index.md", "\n\n".join([INTRODUCTION, "\n".join(rows), toctree([c.id for c in CLAIMS])]))
 
 
+FIGURE = "verify figure activation --model dot --T 32 --L 10 --output activation.svg"  # for the tutorial
 INTRODUCTION = """# The book of claims
 
 One page per claim of the registry. Every page was made by running the claim's own command, at a small size, when
