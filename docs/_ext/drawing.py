@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 
 MOST_ROWS, MOST_COLUMNS = 32, 24
 MOST_ROWS_IN_FULL = 8  # above, rows of zeros are left out
-HISTOGRAM = {
+AXES = {
     "E": ("token", "dim"),
     "e_BOS": ("dim",),
     "A": ("position", "position"),
@@ -18,7 +18,16 @@ HISTOGRAM = {
     "W_2": ("neuron", "count"),
     "b_2": ("count",),
 }
-PREFIX = {"token": "", "dim": "d_", "position": "x_", "head": "h_", "neuron": "p_", "count": ""}
+CONTEXTUAL = AXES | {
+    "W_O": ("head", "dim"),
+    "W_2": ("neuron", "dim"),
+    "b_2": ("dim",),
+    "P": ("prompt", "dim"),
+    "W_out": ("head", "count from 0"),
+    "b_out": ("count from 0",),
+}
+PREFIX = {"dim": "d_", "position": "x_", "head": "h_", "neuron": "p_", "prompt": "r_"}
+FIRST = {"token": 0, "count from 0": 0}  # the others are numbered from 1
 
 
 def drawings(path: Path) -> str:
@@ -31,7 +40,25 @@ def drawings(path: Path) -> str:
 def place(name: str) -> tuple[str, int]:
     """Embeddings first, then the layers in the order in which they are passed, the readout last."""
     layer, _, own = name.rpartition(".")
-    order = ["E", "P", "e_BOS", "A", "W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2", "b_2", "W_out", "b_out"]
+    order = [
+        "E",
+        "P",
+        "e_BOS",
+        "A",
+        "W_Q",
+        "W_K",
+        "W_V",
+        "W_O",
+        "W_1",
+        "b_1",
+        "W_2",
+        "b_2",
+        "U_Q",
+        "U_K",
+        "U_V",
+        "W_out",
+        "b_out",
+    ]
     return layer, order.index(own) if own in order else len(order)
 
 
@@ -87,17 +114,21 @@ def labels_of(tensors):
         from constructions.count01 import TOKENS
 
         return by_token([rf"\text{{{token}}}" for token in TOKENS])
-    return by_axis
+    return by_axis(CONTEXTUAL if "U_Q" in tensors else AXES)
 
 
-def by_axis(name, shape, rows, columns):
-    axes = HISTOGRAM.get(name, ("position", "dim"))
-    start = {"token": 0, "count": 1}
-    names = [
-        [f"{PREFIX[axis]}{{{start.get(axis, 1) + i}}}" for i in range(n)]
-        for axis, n in zip(axes[-2:], shape, strict=False)
-    ]
-    return (names if len(shape) == 2 else [[""], *names])[:2]
+def by_axis(axes):
+    def label(name, shape, rows, columns):
+        known = axes.get(name, ("dim", "head"))[-len(shape) :]
+        names = [numbered(axis, n) for axis, n in zip(known, shape, strict=True)]
+        return names if len(shape) == 2 else [[""], *names]
+
+    return label
+
+
+def numbered(axis: str, n: int) -> list[str]:
+    """d_1, d_2, ...; plain numbers for tokens and counts."""
+    return [f"{PREFIX.get(axis, '')}{{{FIRST.get(axis, 1) + i}}}" for i in range(n)]
 
 
 def by_token(tokens):
