@@ -14,6 +14,7 @@ import pytest
 import torch
 from oracle import weights_of
 from random_models import random_model
+from test_cli import run
 
 from constructions import inventory_counting, relation_counting
 from constructions.circuit_files import read_circuit
@@ -22,7 +23,6 @@ from constructions.errors import BadInput
 from constructions.histogram import MODELS, HistogramTransformer
 from verify.activations import activation_ranges, thresholds
 from verify.certificate import Verdict
-from verify.cli import main
 from verify.contextual_task import parse
 from verify.figures import histogram as figures
 from verify.figures.contextual import contextual_quantities
@@ -33,15 +33,6 @@ from verify.histogram import certify
 from verify.phase import ONE_NEURON_IMPOSSIBLE, corners
 
 CIRCUITS = Path(__file__).parent / "data" / "circuits"
-
-
-def run(capsys, *argv):
-    try:
-        code = main(list(argv))
-    except SystemExit as stop:
-        code = stop.code
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 # ---- what is drawn is true
@@ -131,6 +122,7 @@ def test_the_corners_are_proved():
     assert {(c.d, c.p) for c in found["dot"]} == {(7, 1)} and {(c.d, c.p) for c in found["bos+sftm"]} == {(3, 1)}
     assert all(c.p > 1 for model in ONE_NEURON_IMPOSSIBLE for c in found[model])
     assert certify(relation_counting.dot(T=8, L=4, d=11, p=5)).verdict is Verdict.PROVED
+    assert all(c.d < 32 for model in MODELS for c in corners(model, 32, 10))  # docs/figures.md says so
     assert {(c.d, c.p) for c in corners("lin", 32, 10)} == {(29, 32)}
     assert {(c.d, c.p) for c in corners("dot", 32, 10)} == {(31, 1), (8, 32)}
 
@@ -324,6 +316,11 @@ def test_notebooks_show_certificates_models_and_circuits():
         module.E[0, 0] = float("nan")
     assert "#999999" in module._repr_html_()
     assert json.loads(certificate.to_json())["verdict"] == "PROVED"
+
+
+def test_notebooks_show_figures():
+    figure = figures.margins(certify(relation_counting.bos(T=4, L=3)))
+    assert ET.fromstring(figure._repr_svg_()).tag.endswith("svg")
 
 
 def test_large_matrices_are_named_only():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from fractions import Fraction
@@ -14,24 +15,12 @@ from verify.checker.mathematics import Model
 from verify.checker.reading import NOT_CHECKABLE, Refusal, Weights, read_json, read_weights
 
 # The propositions about these models; tests/test_checker.py compares with the registry.
-CLAIMS = (
-    None,
-    "A-4.1",
-    "A-4.1alt",
-    "A-4.2",
-    "A-4.3",
-    "A-4.4",
-    "A-4.5",
-    "A-B.1",
-    "A-rem",
-    "W-1",
-    "W-2",
-    "W-3",
-    "W-4",
-    "W-8",
-)
+CLAIMS = [None, "A-4.1", "A-4.1alt", "A-4.2", "A-4.3", "A-4.4", "A-4.5", "A-B.1", "A-rem"]
+CLAIMS += ["W-1", "W-2", "W-3", "W-4", "W-8"]
 EXAMINED = 16  # open cells of which inputs are run: where the weights are wrong, one of the first mostly shows it
 ULPS = 4  # within which a float stands for an exact number
+ASSUMPTIONS = ["the weights are the stored numbers, exactly"]
+ASSUMPTIONS += ["right means: the right class has strictly the largest logit"]
 FURTHER = ["verdict", "inputs_covered", "margin", "margin_exact", "margin_per_count", "tightest"]
 FURTHER += ["counterexample", "error_share", "seconds", "wrong_pairs"]
 
@@ -47,20 +36,10 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     model = w.parameters["model"]
     mixing = "A" if model.startswith("lin") else "x W_Q W_K^T x^T / sqrt(d)"
     mixing = f"softmax({mixing})" if model.endswith("+sftm") else mixing
-    recomputed = {
-        "task": "histogram",
-        "claim": w.claim if w.claim in CLAIMS else None,
-        "parameters": w.parameters,
-        "reading": "real",
-        "method": "certified",
-        "assumptions": [
-            f"x' = x + {mixing} x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, evaluated in real arithmetic",
-            "the weights are the stored numbers, exactly",
-            "right means: the right class has strictly the largest logit",
-        ],
-        "reason": None,
-        "weights_sha256": w.sha256,
-    }
+    recomputed: dict[str, Any] = {"task": "histogram", "reading": "real", "method": "certified", "reason": None}
+    recomputed |= {"claim": w.claim if w.claim in CLAIMS else None, "parameters": w.parameters}
+    formula = f"x' = x + {mixing} x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, evaluated in real arithmetic"
+    recomputed |= {"assumptions": [formula, *ASSUMPTIONS], "weights_sha256": w.sha256}
     for name, value in recomputed.items():
         _expect(c, name, value)
     if wrong := {"wrong_pairs", *c} ^ {*recomputed, *FURTHER}:
@@ -86,6 +65,8 @@ def _proved(w: Weights, c: dict[str, Any]) -> list[str]:
     if c["tightest"] is not None or "wrong_pairs" not in c:  # only where cases were split there may be none
         _keys(c, "tightest", "margin")
         _replay(model, c["tightest"], c["tightest"]["margin"], c["margin_exact"], bound=c["margin"])
+    else:
+        _expect(c, "margin_exact", None)
     cells = list(islice(model.open_cells(), EXAMINED))
     for q, k in cells:
         for s in {*range(model.T)} - {q.t}:
@@ -96,9 +77,7 @@ def _proved(w: Weights, c: dict[str, Any]) -> list[str]:
                 raise Refusal(f"margin_per_count: position {q.position} of {tokens} is not right by {margins[k - 1]}")
     if cells:
         where = f"token {cells[0][0].t} with count {cells[0][1]}"
-        raise Refusal(
-            f"{where}: vertices do not decide it, and proofs that split cases are not repeated", NOT_CHECKABLE
-        )
+        raise Refusal(f"{where}: vertices do not decide it; proofs that split cases are not repeated", NOT_CHECKABLE)
     return ["seconds"]
 
 
@@ -114,16 +93,12 @@ def _refuted(w: Weights, c: dict[str, Any]) -> list[str]:
     _expect(found, "module_predicts", *range(w.first_count, w.first_count + len(model.b_2)))
     inputs, wrong, share = fmpz(w.parameters["T"]) ** L, c.get("wrong_pairs"), c["error_share"]
     _expect(c, "inputs_covered", "1" if wrong is None else str(inputs))
-    if (
-        not isinstance(share, list)
-        or [type(x) for x in share] != [float, float]
-        or not 0 <= share[0] <= share[1] <= 1
-        or share[1] == 0
-    ):
+    is_pair = isinstance(share, list) and [type(x) for x in share] == [float, float]
+    if not is_pair or not 0 <= share[0] <= share[1] <= 1 or share[1] == 0:
         raise Refusal("error_share: must be two shares, the second above zero")
     if wrong is not None:
-        _expect(c, "wrong_pairs", str(int(wrong)) if re.fullmatch("[0-9]+", str(wrong)) else "a number")
-        exact = Fraction(int(wrong), int(inputs * L))
+        _expect(c, "wrong_pairs", str(fmpz(wrong)) if re.fullmatch("[0-9]+", str(wrong)) else "a number")
+        exact = Fraction(int(fmpz(wrong)), int(inputs * L))
         if any(abs(Fraction(x) - exact) > ULPS * math.ulp(x) for x in share):
             raise Refusal("error_share: does not fit wrong_pairs")
     return ["seconds", "is_smallest", "module_predicts", "wrong_pairs", "error_share"]
@@ -157,7 +132,7 @@ def _keys(c: dict[str, Any], name: str, *further: str) -> None:
 
 
 def _expect(found: dict[str, Any], name: str, *allowed: Any) -> None:
-    """One of the allowed values, and of its very type: True is not 1, and 1 is not 1.0."""
-    if not any(repr(found.get(name)) == repr(value) for value in allowed):
-        rule = " or ".join(repr(value)[:80] for value in allowed) or "something else"
-        raise Refusal(f"{name}: is {repr(found.get(name))[:80]}, must be {rule}")
+    """One of the allowed values, and of its very type: true is not 1, and 1 is not 1.0."""
+    said, *may_be = (json.dumps(value, sort_keys=True) for value in (found.get(name), *allowed))
+    if said not in may_be:
+        raise Refusal(f"{name}: is {said[:80]}, must be {' or '.join(x[:80] for x in may_be[:9]) or 'something else'}")

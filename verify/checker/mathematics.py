@@ -79,10 +79,8 @@ class Model:
         terms = [({key: 1} if self.is_softmax else {0: key}, s) for key, s in zip(scores, context, strict=True)]
         constant = {0: self.root << self.u} if self.root else {1: 1 << self.u}
         D = _sum((weight, 1) for weight, _ in terms) if self.is_softmax else constant
-        hidden = (
-            _sum([(D, self.V[t][i] + b), *((weight, self.V[s][i]) for weight, s in terms)])
-            for i, b in enumerate(self.b_1)
-        )
+        rest = [x + b for x, b in zip(self.V[t], self.b_1, strict=True)]
+        hidden = [_sum([(D, r), *((weight, self.V[s][i]) for weight, s in terms)]) for i, r in enumerate(rest)]
         on = [(z, row) for z, row in zip(hidden, self.W_2, strict=True) if self.sign(z) > 0]
         logits = [_sum([(D, b << self.v), *((z, row[c]) for z, row in on)]) for c, b in enumerate(self.b_2)]
         right = tokens.count(t) - self.first_count

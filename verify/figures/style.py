@@ -46,7 +46,13 @@ def new_figure(width: float, height: float, **options: Any) -> tuple[Figure, Any
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    class NotebookFigure(Figure):
+        """Shows itself in notebooks, whether or not they have set up matplotlib."""
+
+        def _repr_svg_(self) -> str:
+            return rendered(self, "svg").decode()
+
+    figure = NotebookFigure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(**options)
 
