@@ -272,8 +272,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "B-2.1",
-        "with the region linearly readable from keys in convex position, one cross-attention head counts: the count k is "
-        "in the bias token's share 1/(k+1)",
+        "with the region linearly readable from keys in convex position, one cross-attention head counts: the count k "
+        "is in the bias token's share 1/(k+1)",
         f"{GOLKAR}, Prop. 2.1, App. C (printed again as 3.1; the share of the bias token instead of both values)",
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:share, bounds.contextual_counting:margin",
@@ -293,8 +293,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "B-2.1+2.2",
-        "encoder and decoder of one head each, with a feed-forward layer between, count the ones of every region on all "
-        "valid strings: N = 512, R = 4 in float32 and in 17 bits, N = 4096, R = 32 in float32, N = 100000 in float64",
+        "encoder and decoder of one head each, with a feed-forward layer between, count the ones of every region on "
+        "all valid strings: N = 512, R = 4 in float32 and in 17 bits, N = 4096, R = 32 in float32, N = 100000, R = 32 in "
+        "float64",
         f"{GOLKAR}, Sec. 2.2 (the feed-forward layer is needed for R >= 3, see W-11)",
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:line, bounds.contextual_counting:largest_length",
@@ -313,10 +314,10 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "B-2.4",
-        "exact causal scores in bidirectional attention with absolute positions need d >= L; up to the row offsets that "
-        "softmax ignores, d = L - 1 is needed and enough",
-        f"{GOLKAR}, Prop. 2.4, App. C (printed again as 3.4 with d >= L; its proof takes the last row of a causal profile "
-        "to be zero before the last entry, where it attends to all)",
+        "exact causal scores in bidirectional attention with absolute positions need d >= L; up to the row offsets "
+        "that softmax ignores, d = L - 1 is needed and enough",
+        f"{GOLKAR}, Prop. 2.4, App. C (printed again as 3.4 with d >= L; its proof takes the last row of a causal "
+        "profile to be zero before the last entry, where it attends to all)",
         "-",
         "bounds.contextual_counting:causal_rank",
         "verify.contextual_impossible:causal_rank",
@@ -344,7 +345,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "W-11",
         "p ReLU neurons between a delimiter-counting head and one cross-attention head select 2p + 2 regions and no "
-        "more: attention alone counts 2 regions, and for R >= 3 no fixed weights do it for every length",
+        "more: attention alone counts 2 regions, and for R >= 3 no fixed weights whose 1s attend to delimiters and BOS "
+        "only do it for every length",
         "this project (the gap between Prop. 2.1 and 2.2 of Golkar et al.)",
         "constructions.contextual_fewest_neurons:build",
         "bounds.contextual_counting:neurons",

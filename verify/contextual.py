@@ -42,7 +42,7 @@ def domain_of(
     R = module.R if regions is None else regions
     domain = Domain(N, R, R if exactly else 0, 0 if module.has_bos else 1, zeros)
     classes = len(module.b_out)
-    if R and N - 2 >= classes:
+    if R and classes <= N - 2:
         raise BadInput(f"length={N}: the model has classes 0 to {classes - 1}; use --length {classes + 1} or less")
     return domain
 
@@ -76,39 +76,66 @@ def decided(
     """The certificate of `certify`, without the time."""
     proof = CellProof(stored, domain)
     cells = list(proof.decide())
-    verdict, found, reason = Verdict.PROVED, None, None
-    if not all((c.margin > 0).all() for c in cells):
-        found = find_failure(module, stored, proof, cells, domain)
-        verdict = Verdict.REFUTED if found else Verdict.UNKNOWN
-        if found is None and strings_are_right(stored, proof, domain):
-            verdict = Verdict.PROVED
-        elif found is None:
-            worst = min(cells, key=lambda c: float(c.margin.min()))
-            reason = f"undecided at prompt {worst.r}, count {int(worst.margin.argmin())}, and no failing string found"
-    judged = [(cells, domain)]
-    if verdict is not Verdict.PROVED and domain.zeros is None:  # strings without 0 are a telling part of the domain
-        only_ones = replace(domain, zeros=0)
-        judged.append((list(CellProof(stored, only_ones).decide()), only_ones))
-    lengths = {M: right_lengths(judged, M) for M in range(domain.fewest, domain.most + 1)}
     tightest = min(cells, key=lambda c: float(c.margin.min()))
+    where = {
+        "prompt": tightest.r,
+        "count": int(tightest.margin.argmin()),
+        "regions": [tightest.fewest, tightest.most],
+    }
+    margin, method = float(tightest.margin.min()), "cells of strings"
+    found = reason = None
+    judged = [(cells, domain)]
+    if not margin > 0:
+        found = find_failure(module, stored, proof, cells, domain)
+        if found is None and are_few(domain):
+            margin, method, where = strings_margin(stored, proof, domain), "string by string", {}
+        if domain.zeros is None:  # strings without 0 are a telling part of the domain
+            only_ones = replace(domain, zeros=0)
+            judged.append((list(CellProof(stored, only_ones).decide()), only_ones))
+    verdict = Verdict.REFUTED if found else Verdict.PROVED if margin > 0 else Verdict.UNKNOWN
+    if verdict is Verdict.UNKNOWN:
+        reason = f"undecided at prompt {tightest.r}, count {tightest.margin.argmin()}, and no failing string found"
+    lengths = {str(M): right_lengths(judged, M) for M in range(domain.fewest, domain.most + 1)}
+    return certificate(
+        module,
+        domain,
+        verdict,
+        READING_REAL,
+        method,
+        claim,
+        named,
+        margin=margin if verdict is Verdict.PROVED else None,
+        tightest=where or None,
+        counterexample=found,
+        assumptions=ASSUMES,
+        reason=reason,
+        extra={"right_lengths": lengths},
+    )
+
+
+def certificate(
+    module: ContextualCountingTransformer,
+    domain: Domain,
+    verdict: Verdict,
+    reading: str,
+    method: str,
+    claim: str | None,
+    named: dict[str, Any],
+    *,
+    extra: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Certificate:
+    """The certificate with what all readings share."""
     return Certificate(
         verdict,
         claim,
         "contextual counting",
         parameters(module, domain) | named,
-        READING_REAL,
-        "cells of strings",
+        reading,
+        method,
         domain.strings() * module.R,
-        margin=float(tightest.margin.min()) if verdict is Verdict.PROVED else None,
-        tightest={
-            "prompt": tightest.r,
-            "count": int(tightest.margin.argmin()),
-            "regions": [tightest.fewest, tightest.most],
-        },
-        counterexample=found,
-        assumptions=ASSUMES,
-        reason=reason,
-        extra={"domain": str(domain), "right_lengths": {str(M): pair for M, pair in lengths.items()}},
+        extra={"domain": str(domain), **(extra or {})},
+        **fields,
     )
 
 
@@ -133,7 +160,7 @@ def find_failure(
 ) -> dict[str, Any] | None:
     """A string that real arithmetic shows to be wrong: among candidates, and among all where they are few."""
     strings = [*candidates(cells, domain)]
-    if domain.strings() <= FEW_STRINGS and 4**domain.N <= LARGEST_RUN:
+    if are_few(domain):
         strings += domain.enumerate()
     for tokens in strings:
         judged = judge(stored, proof.readout, tokens)
@@ -142,11 +169,14 @@ def find_failure(
     return None
 
 
-def strings_are_right(stored: StoredContextual, proof: CellProof, domain: Domain) -> bool:
-    """Whether the strings are few and each of them is proved right."""
-    if domain.strings() > FEW_STRINGS or 4**domain.N > LARGEST_RUN:
-        return False
-    return all(bool((judge(stored, proof.readout, tokens).margin > 0).all()) for tokens in domain.enumerate())
+def are_few(domain: Domain) -> bool:
+    """Whether the strings can be decided one by one."""
+    return 4**domain.N <= LARGEST_RUN and domain.strings() <= FEW_STRINGS
+
+
+def strings_margin(stored: StoredContextual, proof: CellProof, domain: Domain) -> float:
+    """The smallest margin over all strings, or a number that is not positive where one is undecided."""
+    return min(float(judge(stored, proof.readout, tokens).margin.min()) for tokens in domain.enumerate())
 
 
 def right_lengths(judged: list[tuple[list[Cells], Domain]], M: int) -> tuple[int | None, int | None]:
@@ -194,16 +224,15 @@ def exhaustive(
             i, prompt = (int(x) for x in lost.nonzero()[0])
             failure = counterexample(module, strings[i], prompt)
             break
-    certificate = Certificate(
+    run = certificate(
+        module,
+        domain,
         Verdict.REFUTED if failure else Verdict.PROVED,
-        claim,
-        "contextual counting",
-        parameters(module, domain) | named,
         READING_BIT_EXACT,
         "exhaustive",
-        domain.strings() * module.R,
+        claim,
+        named,
         counterexample=failure,
         assumptions=("this torch kernel, all strings of one length in one batch",),
-        extra={"domain": str(domain)},
     )
-    return replace(certificate, seconds=time.perf_counter() - started)
+    return replace(run, seconds=time.perf_counter() - started)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from constructions.contextual_transformer import BOS, ONE, ZERO
-from verify.balls import TINY, U, Array, Ball, exponential
+from verify.balls import TINY, Array, Ball, U, exponential
 from verify.contextual_readout import Readout
-from verify.contextual_stream import Kinds, Positions, StoredContextual, encode, hull, see
+from verify.contextual_stream import Kinds, StoredContextual, encode, hull, see
 from verify.contextual_task import Domain
 
 

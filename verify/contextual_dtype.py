@@ -14,7 +14,7 @@ from constructions.contextual_transformer import BOS, ONE, ZERO, ContextualCount
 from constructions.errors import BadInput
 from verify.balls import ENLARGE, Array, Ball
 from verify.certificate import READING_DTYPE, Certificate, Verdict
-from verify.contextual import ASSUMES, parameters
+from verify.contextual import ASSUMES, certificate
 from verify.contextual_cells import CellProof, Cells, Weighed, weighed
 from verify.contextual_readout import Readout
 from verify.contextual_rounding import (
@@ -90,7 +90,7 @@ class RoundedCells(CellProof):
         """The relative error (counts,) of total, quotient, products and sum, with respect to the mean size."""
         tokens, m, fmt = self.kinds.tokens, self.kinds.m, self.fmt
         is_there = (m <= 2 * most) | (tokens == BOS)
-        has_value = (weighed.values.magnitude > 0).any(axis=1)
+        has_value = np.asarray((weighed.values.magnitude > 0).any(axis=1))
         least, ones = self.count(self.is_one, r, fewest, most, k)
         _, valued = self.count(has_value, r, fewest, most, k)
         others = is_there & ~self.is_one
@@ -138,22 +138,21 @@ def certify_in(
         reason = f"the error bound exceeds the margin at prompt {worst.r}, count {count}; no failing run found"
         found = failing_run(module, cells, domain) if format_of(module.dtype) == fmt else None
         verdict = Verdict.REFUTED if found else verdict
-    certificate = Certificate(
+    decided = certificate(
+        module,
+        domain,
         verdict,
-        claim,
-        "contextual counting",
-        parameters(module, domain) | named | {"precision": fmt.name},
         READING_DTYPE,
         "cells of strings, margin above error bound",
-        domain.strings() * module.R,
+        claim,
+        named | {"precision": fmt.name},
         margin=float(worst.margin.min()) if verdict is Verdict.PROVED else None,
         tightest={"prompt": worst.r, "count": int(worst.margin.argmin()), "regions": [worst.fewest, worst.most]},
         counterexample=found,
         assumptions=ASSUMES + ASSUMPTIONS,
         reason=None if found else reason,
-        extra={"domain": str(domain)},
     )
-    return replace(certificate, seconds=time.perf_counter() - started)
+    return replace(decided, seconds=time.perf_counter() - started)
 
 
 def check_representable(stored: StoredContextual, fmt: Format) -> None:

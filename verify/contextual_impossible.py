@@ -191,12 +191,12 @@ def no_middle(seed: int = 0) -> Impossibility:
         (
             "a 1 in region j has seen j '[' and j - 1 ']': its latent is (A + B j) / (a + b j), a point on a line that "
             "moves one way with t = 1 / (a + b j), whatever the values and the scores by token type",
-            "p neurons cut the line into p + 1 pieces; if R > 2p + 2, three regions a < b < c lie on one of them, where "
-            "keys and values are affine in t",
+            "p neurons cut the line into p + 1 pieces; if R > 2p + 2, three regions a < b < c lie on one of them, "
+            "where keys and values are affine in t",
             "selection: log w_b lies between log w_a and log w_c, so no prompt gives the 1s of b more weight than both",
             "counting: softmax's total times logit k - logit l is sum of n_j w_j L(t_j) + C with L affine. Any number "
-            "of 1s in a and in c must change no answer, so L(t_a) = L(t_c) = 0, hence L(t_b) = 0: then n_b is not seen. "
-            "No fixed weights do it for every length (1s attending to delimiters and BOS only, as in Prop. 2.2)",
+            "of 1s in a and in c must change no answer, so L(t_a) = L(t_c) = 0, hence L(t_b) = 0: then n_b is not "
+            "seen. No fixed weights do it for every length (1s attending to delimiters and BOS only, as in Prop. 2.2)",
             "the construction reaches the bound: a polygon of p + 1 edges has 2p + 2 vertices",
         ),
         {"string": "[1][1][1]", "prompt": 2},

@@ -24,10 +24,10 @@ from verify.contextual_stream import Encoded, Kinds, StoredContextual, attend
 from verify.formats import INFLATION, Format, gammas
 
 ASSUMPTIONS = (
-    "operations round to nearest in the dtype or keep more bits; one sum keeps to one format; subnormals may be flushed",
+    "operations round to nearest in the dtype or keep more bits; a sum keeps to one format; subnormals may be flushed",
     "exp is within 2 units in the last place, exp(0) = 1, and results below the smallest normal number lie between 0 "
     "and twice the exact value",
-    "softmax subtracts the maximum, and normalises before or after weighing the values; sums in any order, fused or not",
+    "softmax subtracts the maximum, normalises before or after weighing the values; sums in any order, fused or not",
     "matrix products in the order in which the module writes them",
 )
 
@@ -137,7 +137,7 @@ def total_error(terms: Array | float, J: Array, tau: Array | float, has_ones: np
     `terms` in all, of which J are exactly 1 where has_ones, and the others sum up to at most tau.
     """
     J = np.maximum(np.asarray(J, dtype=float), 1.0)
-    excess = np.where(has_ones & (2 * J < 2.0**fmt.p), 16 * (J + 1) ** 2 * tau / J, np.inf)
+    excess = np.where(has_ones & (2.0**fmt.p > 2 * J), 16 * (J + 1) ** 2 * tau / J, np.inf)
     small_first = np.where(np.asarray(terms) * fmt.u < 0.5, excess, np.inf)
     any_sum = gammas(np.maximum(np.asarray(terms, dtype=float) - 1, 0), fmt)
     return np.minimum(small_first, any_sum) * INFLATION
@@ -162,7 +162,7 @@ def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Arra
     possible, sure = (kinds.counts > 0).any(axis=1), (kinds.counts > 0).all(axis=1)
     most = kinds.counts.max(axis=1)
     highest = np.where(possible, S + S_error, -np.inf).max(axis=1, keepdims=True)
-    is_top = possible & (S_error == 0) & (S == highest)
+    is_top = possible & (S_error == 0) & (highest == S)
     is_known = (is_top & sure).any(axis=1) | ~(possible & ~is_top).any(axis=1)
     is_one = is_top & is_known[:, None]
     weight = np.exp(np.minimum(S + S_error - highest, 0.0)) * INFLATION

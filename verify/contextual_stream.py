@@ -165,13 +165,13 @@ class Kinds:
             kinds += delimiter + [(ZERO, m), (ONE, m)]
         room = {m: N - m - m % 2 for m in range(2 * M + 1)}  # an open region needs one more token
         kinds = [(t, m) for t, m in kinds if room[m] >= (t in (ZERO, ONE))]
-        tokens, m = np.array([t for t, _ in kinds]), np.array([m for _, m in kinds])
+        tokens, after = np.array([t for t, _ in kinds]), np.array([m for _, m in kinds])
         counts = np.zeros((len(kinds), 3, 5), dtype=np.int64)
-        counts[..., OPEN], counts[..., CLOSE] = ((m + 1) // 2)[:, None], (m // 2)[:, None]
+        counts[..., OPEN], counts[..., CLOSE] = ((after + 1) // 2)[:, None], (after // 2)[:, None]
         counts[..., BOS] = has_bos
         a0, b0 = (tokens == ZERO).astype(np.int64), (tokens == ONE).astype(np.int64)
-        digits = np.where(tokens == BOS, 0, np.array([room[int(i)] for i in m]))
+        digits = np.where(tokens == BOS, 0, np.array([room[int(m)] for m in after]))
         counts[..., ZERO] = np.stack([a0, digits - b0, a0], axis=1)
         counts[..., ONE] = np.stack([b0, b0, digits - a0], axis=1)
         counts[tokens == BOS] = np.eye(5, dtype=np.int64)[BOS]
-        return cls(tokens, m, counts)
+        return cls(tokens, after, counts)

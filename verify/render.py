@@ -68,13 +68,9 @@ def print_certificate(certificate: Certificate, module: nn.Module, console: Cons
 
 
 def _facts(certificate: Certificate, module: nn.Module) -> Iterator[tuple[str, str]]:
-    claim = next((claim for claim in CLAIMS if claim.id == certificate.claim), None)
-    if claim is not None:
-        yield "claim", f"{claim.id}: {claim.statement}"
-        yield "source", claim.source
+    yield from claim_facts(certificate)
     yield "task", f"{certificate.task}, " + ", ".join(f"{k}={v}" for k, v in certificate.parameters.items())
-    shapes = [f"{name} {'x'.join(map(str, p.shape))}" for name, p in module.named_parameters()]
-    yield "weights", f"{', '.join(shapes)}: {sum(p.numel() for p in module.parameters())} parameters"
+    yield weights_fact(module)
     yield "reading", certificate.reading
     yield "method", certificate.method
     for assumption in certificate.assumptions:
@@ -89,6 +85,20 @@ def _facts(certificate: Certificate, module: nn.Module) -> Iterator[tuple[str, s
     if certificate.reason is not None:
         yield "reason", certificate.reason
     yield "time", f"{_duration(certificate.seconds)} to decide, start-up and building not included"
+
+
+def claim_facts(certificate: Certificate) -> Iterator[tuple[str, str]]:
+    """The certificate's claim and its source, where it has one."""
+    claim = next((claim for claim in CLAIMS if claim.id == certificate.claim), None)
+    if claim is not None:
+        yield "claim", f"{claim.id}: {claim.statement}"
+        yield "source", claim.source
+
+
+def weights_fact(module: nn.Module) -> tuple[str, str]:
+    """The shapes of a module's weights."""
+    shapes = [f"{name} {'x'.join(map(str, p.shape))}" for name, p in module.named_parameters()]
+    return "weights", f"{', '.join(shapes)}: {sum(p.numel() for p in module.parameters())} parameters"
 
 
 def _duration(seconds: float) -> str:

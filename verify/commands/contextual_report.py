@@ -13,8 +13,8 @@ from rich.text import Text
 
 from constructions.contextual_transformer import ContextualCountingTransformer
 from verify.certificate import Certificate, Verdict, decimal
-from verify.claims import CLAIMS
 from verify.commands.contextual import shortened
+from verify.render import claim_facts, progress_bar, weights_fact
 
 
 def print_certificate(certificate: Certificate, module: ContextualCountingTransformer) -> None:
@@ -33,14 +33,10 @@ def print_certificate(certificate: Certificate, module: ContextualCountingTransf
 
 def facts(certificate: Certificate, module: ContextualCountingTransformer) -> Iterator[tuple[str, str]]:
     """Name and value, in the order they are read."""
-    claim = next((claim for claim in CLAIMS if claim.id == certificate.claim), None)
-    if claim is not None:
-        yield "claim", f"{claim.id}: {claim.statement}"
-        yield "source", claim.source
+    yield from claim_facts(certificate)
     yield "task", f"{certificate.task}, {certificate.extra['domain']}"
     yield "model", ", ".join(f"{k}={v}" for k, v in certificate.parameters.items() if v is not None)
-    shapes = [f"{name} {'x'.join(map(str, p.shape))}" for name, p in module.named_parameters()]
-    yield "weights", f"{', '.join(shapes)}: {sum(p.numel() for p in module.parameters())} parameters"
+    yield weights_fact(module)
     yield "reading", certificate.reading
     yield "method", certificate.method
     for assumption in certificate.assumptions:
@@ -98,7 +94,6 @@ def figure5(args: argparse.Namespace) -> int:
     from verify.contextual import certify, domain_of
     from verify.contextual_patterns import figure5 as rows_of
     from verify.contextual_patterns import right_zeros
-    from verify.render import progress_bar
 
     N, R = args.length or 512, args.regions or 4
     keys, dtype = args.keys or "onehot", DTYPES[args.dtype or "float32"]
@@ -111,8 +106,8 @@ def figure5(args: argparse.Namespace) -> int:
         right, wrong = right_zeros(build(N, R, bias="0", keys=keys, dtype=dtype), N, R, advance)
     sets["0"] = {"right_zeros": right, "wrong_zeros": wrong}
     if args.json:
-        table = [{"bias": row.bias, "strings": row.strings, **row.certificate.to_dict()} for row in rows]
-        print(json.dumps({"rows": table, "sets": sets}))
+        listed = [{"bias": row.bias, "strings": row.strings, **row.certificate.to_dict()} for row in rows]
+        print(json.dumps({"rows": listed, "sets": sets}))
         return 0
     console = Console(highlight=False)
     table = Table("bias", "strings", "verdict", "margin, or the first failure", box=None)
