@@ -126,9 +126,10 @@ class FixedPoint:
         return self.saturate(product)
 
     def divide(self, x: Ints, y: Ints) -> Ints:
-        """[x / y]_s for x >= 0 and y > 0 (the division of softmax)."""
-        numerator = np.asarray(x, dtype=np.int64) << (self.s + 1)
-        return self.saturate((numerator + y - 1) // (2 * np.asarray(y, dtype=np.int64))).astype(self.dtype)
+        """[x / y]_s for y > 0 (the divisions of softmax and of the scores)."""
+        numerator = np.abs(np.asarray(x, dtype=np.int64)) << (self.s + 1)
+        magnitude = self.saturate((numerator + y - 1) // (2 * np.asarray(y, dtype=np.int64)))
+        return np.where(x < 0, -magnitude, magnitude).astype(self.dtype)
 
     def saturate(self, x: Ints) -> Ints:
         """Clips in place, and returns, an array that nobody else holds."""

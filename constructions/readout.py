@@ -16,21 +16,52 @@ def staircase(gamma: Sequence[float], dtype: torch.dtype, *, as_printed: bool = 
 
     Claim: A-B.4 (App. B.4, eq. 7-8). Line l takes over from line l - 1 half-way between their two values.
         The printed slopes are -1 + l/(L+1); multiplying all logits by L+1 and adding the same line to each
-        changes no argmax and gives the slopes l, which every dtype stores exactly. Where gamma decreases
-        with the count the slopes do too.
+        changes no argmax and gives the slopes l - c, which every dtype stores exactly; c is the count whose logit
+        is zero, chosen so that rounding costs the least. Where gamma decreases with the count the slopes do too.
     Shapes: gamma (L,) strictly monotone; returns W_2's row (L,) and b_2 (L,), both in float64, with each
         intercept already rounded to the dtype so that rounding errors do not add up along the recursion.
     Raises: BadInput when gamma is not strictly monotone.
 
     >>> slopes, intercepts = staircase([1.0, 2.0, 3.0], torch.float32)
     >>> slopes.tolist(), intercepts.tolist()
-    ([1.0, 2.0, 3.0], [0.0, -1.5, -4.0])
+    ([-1.0, 0.0, 1.0], [1.5, 0.0, -2.5])
     """
     steps = [after - before for before, after in zip(gamma, gamma[1:], strict=False)]
     if not (all(step > 0 for step in steps) or all(step < 0 for step in steps)):
         raise BadInput("gamma: the scalar must increase, or decrease, strictly with the count")
     thresholds = [(before + after) / 2 for before, after in zip(gamma, gamma[1:], strict=False)]
-    return staircase_at(thresholds, bool(steps) and steps[0] < 0, dtype, as_printed=as_printed)
+    is_falling = bool(steps) and steps[0] < 0
+    if as_printed:
+        return staircase_at(thresholds, is_falling, dtype, as_printed=True)
+    centred = [_staircase_around(c, thresholds, is_falling, dtype) for c in range(len(gamma))]
+    return min(centred, key=lambda lines: rounding_cost(gamma, *lines))
+
+
+def _staircase_around(
+    c: int, thresholds: Sequence[float], is_falling: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """The staircase whose line c is zero."""
+    L, direction = len(thresholds) + 1, -1.0 if is_falling else 1.0
+    slopes = direction * torch.arange(-c, L - c, dtype=torch.float64)
+    intercepts = torch.zeros(L, dtype=torch.float64)
+    for l in range(c + 1, L):
+        intercepts[l] = (intercepts[l - 1] - direction * thresholds[l - 1]).to(dtype)
+    for l in reversed(range(c)):
+        intercepts[l] = (intercepts[l + 1] + direction * thresholds[l]).to(dtype)
+    return slopes, intercepts
+
+
+def rounding_cost(gamma: Sequence[float], slopes: Tensor, intercepts: Tensor) -> float:
+    """The largest |product| + |intercept| of a line, against how far it is above or below the right one.
+
+    >>> rounding_cost([1.0, 2.0], torch.tensor([0.0, 1.0]), torch.tensor([0.0, -1.5]))
+    7.0
+    """
+    h = torch.tensor(list(gamma), dtype=torch.float64)[:, None]
+    logits, size = h * slopes + intercepts, (h * slopes).abs() + intercepts.abs()
+    gap = logits.diagonal()[:, None] - logits
+    gap.fill_diagonal_(torch.inf)
+    return float(((size + size.diagonal()[:, None]) / gap).max())
 
 
 def staircase_at(

@@ -15,10 +15,12 @@ from constructions.readout import staircase
 
 
 def dot(**shape: Unpack[Shape]) -> HistogramTransformer:
-    """dot with tagged embeddings e_t + e_cnt, where e_cnt is the sum of the orthonormal e_t.
+    """dot with tagged tokens, all of which have one component along a direction that the neuron reads.
 
-    Claim: A-4.2 (Prop. 4.2, App. B.2.1). We set W_Q = sqrt(d) I, W_K = I where d^(1/4) I twice is printed:
-        the same product with one rounding instead of two.
+    Claim: A-4.2 (Prop. 4.2, App. B.2.1). The printed tag is the sum of the orthonormal tokens, so that every score
+        holds T + 2 and the neuron reads L (T + 2) beside the count. We tag by one of the tokens and let W_Q, W_K
+        undo that: the scores are 0 and 1, and every number is a whole one up to L + 1. sqrt(d) is in W_Q alone,
+        where d^(1/4) twice is printed.
     Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
     Raises: BadInput when d < T or a size makes no sense.
 
@@ -67,7 +69,8 @@ def bos_sftm(**shape: Unpack[Shape]) -> HistogramTransformer:
     """bos+sftm with e_BOS the sum of the orthonormal e_t: the attention paid to BOS tells the count.
 
     Claim: A-4.1 (Prop. 4.1, App. B.2.2). With a = e/((k+1)e + L-k) the neuron reads a(T-1) + 1 under the
-        printed bias -1; we take the bias -2, which drops the constant and leaves smaller thresholds.
+        printed bias -1; we take the bias -2, which drops the constant and leaves smaller thresholds. As in `dot`,
+        W_Q and W_K undo a tag, along which tokens have 1 and BOS has T: the neuron reads one coordinate, not T.
     Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
     Raises: BadInput when d < T or a size makes no sense.
 
@@ -79,8 +82,12 @@ def bos_sftm(**shape: Unpack[Shape]) -> HistogramTransformer:
     e_BOS = e.sum(0)
     constant = 1.0 if as_printed else 0.0
     gamma = [math.e / ((k + 1) * math.e + L - k) * (T - 1) + constant for k in range(1, L + 1)]
-    model.fill(E=e, e_BOS=e_BOS, **unscaled_scores(model.d, as_printed))
-    return _read_one_neuron(model, e_BOS, constant - 2.0, gamma, as_printed)
+    if as_printed:
+        model.fill(E=e, e_BOS=e_BOS, **unscaled_scores(model.d, True))
+        return _read_one_neuron(model, e_BOS, -1.0, gamma, True)
+    tagged = one_tag(e)
+    model.fill(e_BOS=tagged["E"].sum(0), **tagged)
+    return _read_one_neuron(model, e[-1], -2.0, gamma, False)
 
 
 def unscaled_scores(d: int, as_printed: bool) -> dict[str, Tensor]:
@@ -101,12 +108,29 @@ def _blank(kind: str, shape: Shape) -> tuple[HistogramTransformer, Tensor]:
 
 def _tagged(kind: str, shape: Shape) -> HistogramTransformer:
     model, e = _blank(kind, shape)
-    T, L, as_printed = model.T, model.L, shape.get("as_printed", False)
+    if shape.get("as_printed", False):
+        return _tagged_as_printed(model, e)
+    model.fill(**one_tag(e))
+    return _read_one_neuron(model, e[-1], -1.0, range(1, model.L + 1), False)
+
+
+def one_tag(e: Tensor) -> dict[str, Tensor]:
+    """Tokens e_t + tag, with the last e_t as the tag and as the last token, and W_Q, W_K that make them orthonormal.
+
+    (e_t + tag) D = e_t and tag D = tag for D = sum of e_t e_t^T, less (sum of the first T - 1) tag^T.
+    """
+    tag, others = e[-1], e[:-1]
+    D = e.T @ e - others.sum(0)[:, None] * tag
+    return {"E": torch.cat([others + tag, tag[None]]), "W_Q": math.sqrt(e.shape[1]) * D, "W_K": D}
+
+
+def _tagged_as_printed(model: HistogramTransformer, e: Tensor) -> HistogramTransformer:
+    T, L = model.T, model.L
     e_cnt = e.sum(0)
     # <e_t + e_cnt, e_s + e_cnt> = T + 2 + [s = t] and <e_t + e_cnt, e_cnt> = T + 1, so the neuron reads
     # 1 + L(T + 2) + k before its bias.
-    model.fill(E=e + e_cnt, **unscaled_scores(model.d, as_printed))
-    return _read_one_neuron(model, e_cnt / (T + 1), -(1.0 + L * (T + 2)), range(1, L + 1), as_printed)
+    model.fill(E=e + e_cnt, **unscaled_scores(model.d, True))
+    return _read_one_neuron(model, e_cnt / (T + 1), -(1.0 + L * (T + 2)), range(1, L + 1), True)
 
 
 def _read_one_neuron(

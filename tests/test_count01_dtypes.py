@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 import torch
 
 from constructions import count01 as build
+from constructions.errors import BadInput
 from verify.certificate import Verdict
-from verify.count01 import certify
-from verify.count01_boxes import decide_boxes
-from verify.count01_rounding import is_exact
-from verify.count01_runs import fails, sequential_logits
-from verify.count01_table import rounded_to_bits, smallest_bits
-from verify.count01_task import Region, triples
-from verify.formats import format_of, format_of_bits
+from verify.count01 import certify, largest_region
+from verify.count01_boxes import Query, decide_boxes
+from verify.count01_real import exact_model
+from verify.count01_rounding import Arithmetic, is_exact
+from verify.count01_runs import fails, rounded_logits, rounded_model, sequential_logits
+from verify.count01_table import smallest_bits
+from verify.count01_task import Region, cells, triples
+from verify.formats import FORMATS, format_named, format_of, format_of_bits
+from verify.rounded_forward import ORDERS, Evaluation
 
 ONES = "majority-ones"
 
 
 def proved(model, region, fmt):
-    return decide_boxes(model, ONES, region, fmt).is_proved
+    return decide_boxes(model, ONES, region, Arithmetic(fmt)).is_proved
 
 
 def perturbed(model, rng):
@@ -75,12 +79,6 @@ def test_what_is_proved_holds_in_torch_and_left_to_right(name):
 @pytest.mark.parametrize(("name", "reach"), [("float64", 300), ("float32", 60), ("bfloat16", 4), ("float16", 12)])
 def test_computed_logits_stay_within_the_error_bound(name, reach):
     """The distance of torch's and the sequential logits from float64's, against the bound, input by input."""
-    import numpy as np
-
-    from verify.count01_boxes import Query
-    from verify.count01_real import exact_model
-    from verify.count01_task import cells
-
     dtype, rng, used = build.DTYPES[name], random.Random(9), 0.0
     for model in (
         build.documents(4, dtype=dtype),
@@ -90,7 +88,7 @@ def test_computed_logits_stay_within_the_error_bound(name, reach):
     ):
         exact = build.from_state_dict({k: v.double() if k != "skip" else v for k, v in model.state_dict().items()})
         for cell in cells(ONES):
-            query = Query(model, exact_model(model), cell, format_of(dtype))
+            query = Query(model, exact_model(model), cell, Arithmetic(format_of(dtype)))
             for point in [(rng.randrange(reach), rng.randrange(reach), rng.randrange(reach)) for _ in range(4)]:
                 at = np.array([point], dtype=float)
                 counts = query.counts(at[:, None])
@@ -110,7 +108,7 @@ def test_computed_logits_stay_within_the_error_bound(name, reach):
     assert used > 0.001  # the bound is met by errors of its own kind, not by accident of scale
 
 
-@pytest.mark.parametrize(("name", "length"), [("float32", 2894), ("float16", 30), ("bfloat16", 9)])
+@pytest.mark.parametrize(("name", "length"), [("float32", 2894), ("float16", 24), ("bfloat16", 9)])
 def test_uniform_reaches_these_lengths(name, length):
     model, fmt = build.uniform(dtype=build.DTYPES[name]), format_of(build.DTYPES[name])
     assert proved(model, Region(max_length=length), fmt)
@@ -146,5 +144,72 @@ def test_rounding_helpers():
     fmt = format_of_bits(4)
     assert is_exact([Fraction(3), Fraction(-5), Fraction(0)], fmt)
     assert not is_exact([Fraction(16), Fraction(1)], fmt)
-    rounded = rounded_to_bits(build.documents(10), 4)
+    rounded = rounded_model(build.documents(10), fmt)
     assert rounded.b_out[5].item() == -12.0
+
+
+FORMATS_WITHOUT_KERNEL = ("tf32", "e4m3", "e5m2", "p6", "p12", "p30")
+
+
+@pytest.mark.parametrize("accumulate", [None, "float32"])
+@pytest.mark.parametrize("name", (*FORMATS_WITHOUT_KERNEL, "bfloat16", "float16"))
+def test_simulated_runs_stay_within_the_error_bound(name, accumulate):
+    """Every order of the simulator, fused or not, subnormals flushed or not, against real arithmetic."""
+    fmt, rng = format_named(name), random.Random(name)
+    if accumulate is not None and fmt.p > 24:
+        pytest.skip("p30 holds more than float32")
+    inner = None if accumulate is None else FORMATS[accumulate]
+    reach, used = {"p30": 60, "tf32": 20, "p12": 20, "float16": 9}.get(name, 3), 0.0
+    for base in (build.uniform(), wide(rng, torch.float64), perturbed(build.uniform(), rng)):
+        model = rounded_model(base, fmt)
+        for cell in cells(ONES):
+            query = Query(model, exact_model(model), cell, Arithmetic(fmt, inner))
+            for point in [tuple(rng.randrange(reach) for _ in range(3)) for _ in range(3)]:
+                counts = query.counts(np.array([point], dtype=float)[:, None])
+                D = np.einsum("kct,ht->kch", counts, query.weights)
+                with np.errstate(invalid="ignore"):
+                    bound = query.rounding(counts, D)[0]
+                n = cell.side.at(*point)
+                digits = [1] * n[0] + [2] * n[1] + [3] * n[2]
+                end = [4] if cell.last == 4 else [4, cell.last]
+                tokens = torch.tensor([[0, *rng.sample(digits, len(digits)), *end]])
+                reference = model.next_logits(tokens)[0].numpy()
+                order = rng.choice(ORDERS)
+                at = Evaluation(fmt, inner, order, fused=rng.random() < 0.5, flush=rng.random() < 0.5)
+                run = rounded_logits(model, tokens, at)[0]
+                for j, slack in zip(query.rivals, bound, strict=True):
+                    error = abs((run[cell.expected] - run[j]) - (reference[cell.expected] - reference[j]))
+                    assert error <= slack + 1e-12, (order, n, cell.last)
+                    used = max(used, error / slack if 0 < slack < np.inf else 0)
+    assert used > 0.002 or name in ("e5m2", "e4m3")
+
+
+def test_formats_without_a_kernel_are_decided():
+    fmt = FORMATS["tf32"]
+    certificate = certify(rounded_model(build.uniform(), fmt), ONES, Region(max_length=8), fmt=fmt)
+    assert certificate.verdict is Verdict.PROVED and "11 bits" in certificate.assumptions[0]
+    fmt = FORMATS["e4m3"]
+    certificate = certify(rounded_model(build.documents(10), fmt), ONES, Region(3, 1), fmt=fmt)
+    assert certificate.verdict is Verdict.REFUTED
+    assert "simulated" in certificate.counterexample["replayed"]
+
+
+def test_a_wider_accumulation_proves_longer_prompts():
+    model, fmt = build.uniform(dtype=torch.bfloat16), FORMATS["bfloat16"]
+    alone = largest_region(lambda k: Region(max_length=k), model, ONES, Arithmetic(fmt))
+    wider = largest_region(lambda k: Region(max_length=k), model, ONES, Arithmetic(fmt, FORMATS["float32"]))
+    assert alone.max_length == 9 and wider.max_length > 9
+    with pytest.raises(BadInput, match="accumulate=bfloat16"):
+        Arithmetic(FORMATS["float32"], fmt)
+
+
+def test_subnormal_weights_and_flushed_results_are_not_proved():
+    model = build.uniform(dtype=torch.float16)
+    with torch.no_grad():
+        model.W_out *= 2.0**-16
+        model.b_out *= 2.0**-16
+    assert proved(build.uniform(dtype=torch.float16), Region(2, 2), FORMATS["float16"])
+    assert not proved(model, Region(2, 2), FORMATS["float16"])
+    flushing = Evaluation(FORMATS["float16"], flush=True)
+    assert fails(rounded_logits(model, torch.tensor([[0, 2, 4]]), flushing)[0].tolist(), 5)
+    assert not fails(rounded_logits(model, torch.tensor([[0, 2, 4]]), Evaluation(FORMATS["float16"]))[0].tolist(), 5)

@@ -16,6 +16,7 @@ COMMANDS = (
     "histogram",
     "check",
     "figure",
+    "precision",
     "frontier",
     "bounds",
     "count01",

@@ -23,8 +23,8 @@ from verify.count01_real import (
     largest_noise,
     margin_at,
 )
-from verify.count01_rounding import ASSUMPTIONS
-from verify.count01_runs import find_failure, name, replay, run_strings, run_triples
+from verify.count01_rounding import Arithmetic, assumptions
+from verify.count01_runs import find_failure, kernels_of, name, replay, run_strings, run_triples
 from verify.count01_task import EQUALS, Region, answer
 from verify.exact_reals import Undecided
 from verify.formats import Format
@@ -50,13 +50,16 @@ def certify(
     region: Region,
     *,
     fmt: Format | None = None,
+    accumulate: Format | None = None,
     claim: str | None = None,
     parameters: dict[str, Any] | None = None,
 ) -> Certificate:
     """Decides a model on every prompt of a region, and on 4 and 5 after it; without limits it finds them.
 
-    Claim: D, E-5, W-10. `fmt` None is the reading "real"; a format is "dtype, any order" in it.
-    Raises: BadInput for unknown labels, or several heads in the reading real without bounds on the counts.
+    Claim: D, E-5, W-10. `fmt` None is the reading "real"; a format is "dtype, any order" in it, where matrix products
+        and softmax may keep the wider format `accumulate`. The model's numbers are to be in the format already.
+    Raises: BadInput for unknown labels, too narrow an `accumulate`, or several heads in the reading real without
+        bounds on the counts.
 
     >>> from constructions.count01 import uniform
     >>> certify(uniform(), "majority-ones", Region()).verdict.value
@@ -71,7 +74,7 @@ def certify(
     settings = Settings(labels, claim, parameters or {})
     try:
         if fmt is not None:
-            certificate = in_dtype(model, region, fmt, settings)
+            certificate = in_dtype(model, region, fmt, accumulate, settings)
         elif model.heads == 1 and region.max_length is None:
             certificate = one_head(model, region, settings)
         else:
@@ -142,18 +145,22 @@ def several_heads(model: Count01Transformer, region: Region, settings: Settings)
     return finish(settings, Verdict.PROVED, region, READING_REAL, method, margin=result.margin, extra=extra)
 
 
-def in_dtype(model: Count01Transformer, region: Region, fmt: Format, settings: Settings) -> Certificate:
+def in_dtype(
+    model: Count01Transformer, region: Region, fmt: Format, accumulate: Format | None, settings: Settings
+) -> Certificate:
     """Reading "dtype, any order": margin above error bound on every box, or a failing run, or UNKNOWN."""
     labels, method = settings.labels, "margin above error bound, branch and bound over counts"
-    resolved = region if region.is_bounded else dtype_limit(model, labels, region, fmt)
-    result = decide_boxes(model, labels, resolved, fmt)
-    runs_here = fmt.name == str(model.dtype).removeprefix("torch.")
+    at, assumed = Arithmetic(fmt, accumulate), assumptions(fmt, accumulate)
+    resolved = region if region.is_bounded else dtype_limit(model, labels, region, at)
+    result = decide_boxes(model, labels, resolved, at)
+    kernels = kernels_of(model, fmt, accumulate)
     if result.is_proved:
         extra: dict[str, Any] = {"boxes": result.boxes}
         if LONGEST_SEARCHED - 1 in (resolved.max_digits, resolved.max_noise, resolved.max_length):
             extra["search_ended_at"] = LONGEST_SEARCHED - 1
-        elif resolved != region and runs_here:
-            extra["beyond"] = [f for f in [find_failure(model, labels, region, shortest_beyond(resolved))] if f]
+        elif resolved != region:
+            beyond = find_failure(model, kernels, labels, region, shortest_beyond(resolved))
+            extra["beyond"] = [] if beyond is None else [beyond]
         return finish(
             settings,
             Verdict.PROVED,
@@ -161,10 +168,10 @@ def in_dtype(model: Count01Transformer, region: Region, fmt: Format, settings: S
             READING_DTYPE,
             method,
             margin=result.margin,
-            assumptions=ASSUMPTIONS,
+            assumptions=assumed,
             extra=extra,
         )
-    found = find_failure(model, labels, resolved, 0) if runs_here else None
+    found = find_failure(model, kernels, labels, resolved, 0)
     if found is not None:
         return finish(
             settings,
@@ -173,7 +180,7 @@ def in_dtype(model: Count01Transformer, region: Region, fmt: Format, settings: S
             READING_DTYPE,
             "a run in the dtype",
             counterexample=found,
-            assumptions=ASSUMPTIONS,
+            assumptions=assumed,
         )
     return finish(
         settings,
@@ -182,7 +189,7 @@ def in_dtype(model: Count01Transformer, region: Region, fmt: Format, settings: S
         READING_DTYPE,
         method,
         reason=result.reason or undecided_reason(result.undecided),
-        assumptions=ASSUMPTIONS,
+        assumptions=assumed,
     )
 
 
@@ -200,25 +207,25 @@ def shortest_beyond(region: Region) -> int:
     return min(x for x in (region.max_digits, region.max_noise) if x is not None) + 1
 
 
-def dtype_limit(model: Count01Transformer, labels: str, region: Region, fmt: Format) -> Region:
+def dtype_limit(model: Count01Transformer, labels: str, region: Region, at: Arithmetic) -> Region:
     """The largest region for which the proof closes, along the one free bound: digits, noise, or length.
 
     Digits and length are at least 1: the empty prompt alone is no result.
     """
     if region.max_digits is not None:
-        return largest_region(lambda k: replace(region, max_noise=k), model, labels, fmt)
+        return largest_region(lambda k: replace(region, max_noise=k), model, labels, at)
     if region.max_noise is not None:
-        found = largest_region(lambda k: replace(region, max_digits=k), model, labels, fmt)
+        found = largest_region(lambda k: replace(region, max_digits=k), model, labels, at)
         return replace(found, max_digits=max(1, found.max_digits or 0))
-    found = largest_region(lambda k: Region(max_length=k), model, labels, fmt)
+    found = largest_region(lambda k: Region(max_length=k), model, labels, at)
     return Region(max_length=max(1, found.max_length or 0))
 
 
-def largest_region(family: Callable[[int], Region], model: Count01Transformer, labels: str, fmt: Format) -> Region:
+def largest_region(family: Callable[[int], Region], model: Count01Transformer, labels: str, at: Arithmetic) -> Region:
     """The largest member (at least member 0) whose proof closes, by doubling and bisection."""
 
     def holds(k: int) -> bool:
-        return decide_boxes(model, labels, family(k), fmt).is_proved
+        return decide_boxes(model, labels, family(k), at).is_proved
 
     if not holds(0):
         return family(0)

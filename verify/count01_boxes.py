@@ -17,10 +17,10 @@ from flint import arb, ctx, fmpq
 
 from constructions.count01 import Count01Transformer
 from verify.count01_real import ExactModel, Failure, exact_model, margin_at
-from verify.count01_rounding import QueryErrors
+from verify.count01_rounding import Arithmetic, QueryErrors
 from verify.count01_task import Cell, Region, Triple, cells, kinds
 from verify.exact_reals import ONE, Combination, float_below, rational
-from verify.formats import Array, Format
+from verify.formats import Array
 
 CHUNK = 2048
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
@@ -44,7 +44,7 @@ class BoxResult:
 class Query:
     """The float arrays of one cell: weights (heads, kinds), differences (heads, kinds, rivals), offsets."""
 
-    def __init__(self, model: Count01Transformer, exact: ExactModel, cell: Cell, fmt: Format | None) -> None:
+    def __init__(self, model: Count01Transformer, exact: ExactModel, cell: Cell, at: Arithmetic | None) -> None:
         self.cell, self.tokens = cell, kinds(cell.last)
         rivals = [j for j in range(exact.classes) if j != cell.expected]
         self.rivals = rivals
@@ -60,7 +60,7 @@ class Query:
         self.offset = np.array([_nearest(constant[c] - constant[j]) for j in rivals])
         largest = np.abs(self.differences).max(axis=1).sum(axis=0) + np.abs(self.offset)
         self.radius = FLOAT_ERROR * largest + 1e-300
-        self.errors = None if fmt is None else QueryErrors(model, cell.last, fmt)
+        self.errors = None if at is None else QueryErrors(model, cell.last, at)
 
     def lower_bounds(self, low: Array, high: Array) -> Array:
         """Lower bounds (K,) of the margin on boxes of generator coordinates low..high (K, 3); NaN is none."""
@@ -130,9 +130,9 @@ def _normalised(scores: list[Fraction]) -> list[float]:
 
 
 def decide_boxes(
-    model: Count01Transformer, labels: str, region: Region, fmt: Format | None, budget: int = 200_000
+    model: Count01Transformer, labels: str, region: Region, at: Arithmetic | None, budget: int = 200_000
 ) -> BoxResult:
-    """Decides any number of heads on a bounded region: fmt None is real arithmetic, else any order in fmt.
+    """Decides any number of heads on a bounded region: at None is real arithmetic, else any order in its formats.
 
     In real arithmetic single triples that the floats leave undecided are settled exactly; in a dtype the
     first one ends the search undecided. `budget` is the number of boxes.
@@ -140,9 +140,9 @@ def decide_boxes(
     exact = exact_model(model)
     margin, boxes = math.inf, 0
     for cell in cells(labels):
-        query = Query(model, exact, cell, fmt)
-        if fmt is not None and query.errors is not None and not query.errors.is_finite:
-            return BoxResult(False, None, boxes, reason=f"an intermediate can overflow {fmt.name}")
+        query = Query(model, exact, cell, at)
+        if query.errors is not None and query.errors.obstacle:
+            return BoxResult(False, None, boxes, reason=query.errors.obstacle)
         low, high = root(cell, region)
         while len(low):
             boxes += len(low[-CHUNK:])
@@ -156,7 +156,7 @@ def decide_boxes(
             is_leaf = (lo == hi).all(axis=1)
             for point in lo[~decided & is_leaf]:
                 n = cell.side.at(*(int(x) for x in point))
-                if fmt is not None:
+                if at is not None:
                     return BoxResult(False, None, boxes, undecided=(n, cell))
                 sign, rival, ball = margin_at(exact, n, cell.last, cell.expected)
                 if sign <= 0:

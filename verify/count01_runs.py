@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from constructions.count01 import TOKENS, Count01Transformer
+from constructions.count01 import DTYPES, TOKENS, Count01Transformer
 from verify.count01_task import EOS, EQUALS, FOUR, Cell, Region, Triple, answer, cells, string, triples
+from verify.formats import FORMATS, Array, Format
+from verify.rounded_forward import Evaluation
+from verify.rounding import add, rounded
 
 LONGEST_STRING = 1 << 25
 BATCH_TOKENS = 1 << 16
+LONGEST_SIMULATED = 40  # digits: a simulated operation costs what a thousand of a kernel cost
 
 
 def fails(logits: list[float], expected: int) -> bool:
@@ -94,6 +100,51 @@ def sequential_logits(model: Count01Transformer, tokens: Tensor) -> Tensor:
     return dot(stream, model.W_out) + model.b_out
 
 
+def rounded_logits(model: Count01Transformer, tokens: Tensor, at: Evaluation) -> Array:
+    """Next-token logits (batch, classes) of tokens (batch, n) in any format and order, simulated."""
+    W = {name: at.tensor(value.detach().double().numpy()) for name, value in model.named_parameters()}
+    x = W["E"][tokens.numpy()]
+    last, heads = x[:, -1:], []
+    with np.errstate(all="ignore"):
+        for W_Q, W_K, W_V in zip(W["W_Q"], W["W_K"], W["W_V"], strict=True):
+            scores = at.product(at.product(last, W_Q), np.swapaxes(at.product(x, W_K), -1, -2))
+            heads.append(at.product(at.softmax(scores), at.product(x, W_V)))
+        stream = at.product(np.concatenate(heads, axis=-1), W["W_O"].reshape(-1, W["W_O"].shape[-1]))
+        if model.has_skip:
+            stream = at.tensor(at(add, last, stream))
+        return at.tensor(at(add, at.product(stream, W["W_out"]), W["b_out"]))[:, 0]
+
+
+def rounded_model(model: Count01Transformer, fmt: Format) -> Count01Transformer:
+    """The model with every stored number rounded once to the format, kept in float64."""
+    stored = FORMATS["float32"] if fmt.name == "tf32" else fmt
+    model = copy.deepcopy(model).double()
+    with torch.no_grad():
+        for W in model.parameters():
+            W.copy_(torch.from_numpy(rounded(W.numpy(), stored)))
+    return model
+
+
+Kernel = Callable[[Tensor], Tensor]
+
+
+def kernels_of(model: Count01Transformer, fmt: Format, accumulate: Format | None) -> dict[str, Kernel]:
+    """Ways to run the model in a format, by name: torch's where it has the dtype, and left to right."""
+    by_torch = fmt.name in DTYPES and model.dtype == DTYPES[fmt.name]
+    if by_torch and accumulate is None:
+        return {
+            "torch's kernel": model.next_logits,
+            "every operation rounded, left to right": lambda tokens: sequential_logits(model, tokens),
+        }
+    evaluation = Evaluation(fmt, accumulate)
+
+    def simulator(order: str) -> Kernel:
+        return lambda tokens: torch.from_numpy(rounded_logits(model, tokens, replace(evaluation, order=order)))
+
+    simulated = {f"simulated, {order}": simulator(order) for order in ("left to right", "right to left")}
+    return {"torch's kernel": model.next_logits, **simulated} if by_torch else simulated
+
+
 def add_up(terms: Tensor) -> Tensor:
     """The sum over the first axis, left to right, rounded after every addition."""
     out = terms[0]
@@ -167,9 +218,14 @@ def failed(model: Count01Transformer, tokens: list[int], expected: int, logits: 
 
 
 def find_failure(
-    model: Count01Transformer, labels: str, region: Region, start: int, longest: int = 2000
+    model: Count01Transformer,
+    kernels: dict[str, Kernel],
+    labels: str,
+    region: Region,
+    start: int,
+    longest: int = 2000,
 ) -> dict[str, Any] | None:
-    """A failing input of at least `start` digits in the region: in torch's kernel, or in left to right sums.
+    """A failing input of at least `start` digits in the region, under one of the kernels.
 
     Tries near-ties with no noise, some and much, in four orders, at growing lengths: it can miss failures.
     """
@@ -178,15 +234,13 @@ def find_failure(
         for cell in cells(labels):
             candidates = [n for n in near_ties(length, cell) if n in region]
             for order, tokens in orders(candidates, cell.last):
-                for kernel, logits in (
-                    ("torch's kernel", model.next_logits(tokens)),
-                    ("every operation rounded, left to right", sequential_logits(model, tokens)),
-                ):
-                    for n, row in zip(candidates, logits.double().tolist(), strict=True):
+                for kernel, run in kernels.items():
+                    if "simulated" in kernel and length > LONGEST_SIMULATED:
+                        continue
+                    for n, row in zip(candidates, run(tokens).double().tolist(), strict=True):
                         if fails(row, cell.expected):
                             found = failed(model, string(n, cell.last), cell.expected, row)
-                            dtype = str(model.dtype).removeprefix("torch.")
-                            return {**found, "replayed": f"{dtype}, digits ordered {order}: {kernel}"}
+                            return {**found, "replayed": f"digits ordered {order}: {kernel}"}
         length = length + 1 if length < 40 else length + length // 4
     return None
 

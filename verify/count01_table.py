@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from constructions.count01 import DTYPES, Count01Transformer, documents, uniform
 from constructions.errors import BadInput
 from verify.count01 import largest_region
 from verify.count01_boxes import decide_boxes
+from verify.count01_rounding import Arithmetic
+from verify.count01_runs import rounded_model
 from verify.count01_task import Region
 from verify.formats import Format, format_of, format_of_bits
 
@@ -37,9 +37,9 @@ def table(sizes: tuple[int, ...] = (5, 8, 10, 12, 15)) -> list[Row]:
 
 def longest(model: Count01Transformer, fmt: Format) -> int:
     """The largest length for which the proof closes; -1 where it closes for none."""
-    region = largest_region(lambda k: Region(max_length=k), model, LABELS, fmt)
+    region = largest_region(lambda k: Region(max_length=k), model, LABELS, Arithmetic(fmt))
     assert region.max_length is not None
-    closes = region.max_length > 0 or decide_boxes(model, LABELS, region, fmt).is_proved
+    closes = region.max_length > 0 or decide_boxes(model, LABELS, region, Arithmetic(fmt)).is_proved
     return region.max_length if closes else -1
 
 
@@ -62,25 +62,15 @@ def best_eps(N: int, name: str) -> int:
     return best
 
 
-def rounded_to_bits(model: Count01Transformer, p: int) -> Count01Transformer:
-    """The model with every stored number rounded to p significand bits (kept in float64)."""
-    with torch.no_grad():
-        for W in model.parameters():
-            mantissa, exponent = torch.frexp(W)
-            W.copy_(torch.ldexp(torch.round(mantissa * 2**p) / 2**p, exponent))
-    return model
-
-
 def smallest_bits(model_at: Count01Transformer, region: Region = DOCUMENTS_RANGE) -> int | None:
     """The smallest significand for which the proof closes on a region; None where 53 bits do not suffice.
 
     The exponent range is float32's; weights are rounded to the same number of bits.
     """
-    import copy
 
     def holds(p: int) -> bool:
-        rounded = rounded_to_bits(copy.deepcopy(model_at), p)
-        return decide_boxes(rounded, LABELS, region, format_of_bits(p)).is_proved
+        fmt = format_of_bits(p)
+        return decide_boxes(rounded_model(model_at, fmt), LABELS, region, Arithmetic(fmt)).is_proved
 
     if not holds(53):
         return None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from constructions.constant_bit import FixedPoint
 from constructions.errors import BadInput
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -19,6 +20,8 @@ INFLATION = 1 + 2.0**-30  # covers the float64 rounding of the error terms thems
 class Format:
     """A binary floating point format: significand bits with the hidden one, and the exponent range.
 
+    Beyond `largest` a rounded number is infinite; in a format without infinity it `saturates`.
+
     >>> FORMATS["e4m3"].u, FORMATS["e4m3"].eta, FORMATS["e4m3"].tiny
     (0.0625, 0.001953125, 0.015625)
     """
@@ -27,6 +30,7 @@ class Format:
     p: int
     smallest_exponent: int
     largest: float
+    saturates: bool = False
 
     @property
     def u(self) -> float:
@@ -44,15 +48,20 @@ class Format:
         return max(2.0 ** (self.smallest_exponent - self.p + 1), 5e-324)
 
 
+def largest_below(power: float, p: int) -> float:
+    """The largest number with p significand bits below a power of two."""
+    return power * (1 - 2.0**-p)
+
+
 FORMATS = {
     fmt.name: fmt
     for fmt in (
         Format("float64", 53, -1022, float(np.finfo(np.float64).max)),
         Format("float32", 24, -126, float(np.finfo(np.float32).max)),
-        Format("tf32", 11, -126, (2 - 2.0**-10) * 2.0**127),
-        Format("bfloat16", 8, -126, (2 - 2.0**-7) * 2.0**127),
+        Format("tf32", 11, -126, largest_below(2.0**128, 11)),
+        Format("bfloat16", 8, -126, largest_below(2.0**128, 8)),
         Format("float16", 11, -14, 65504.0),
-        Format("e4m3", 4, -6, 448.0),
+        Format("e4m3", 4, -6, 448.0, saturates=True),
         Format("e5m2", 3, -14, 57344.0),
     )
 }
@@ -70,7 +79,7 @@ def format_of(dtype: torch.dtype) -> Format:
 
 def format_of_bits(p: int) -> Format:
     """A format with p significand bits and the exponents of float32."""
-    return Format(f"{p}-bit significand", p, -126, FORMATS["float32"].largest)
+    return Format(f"{p}-bit significand", p, -126, largest_below(2.0**128, p))
 
 
 def format_named(name: str) -> Format:
@@ -86,8 +95,8 @@ def format_named(name: str) -> Format:
     if name.startswith("p") and name[1:].isdecimal() and 2 <= int(name[1:]) <= 53:
         return format_of_bits(int(name[1:]))
     raise BadInput(
-        f"precision={name!r}: must be one of {', '.join(FORMATS)}, or pN for a significand of N bits, "
-        "the hidden one counted, N = 2..53"
+        f"precision={name!r}: must be one of {', '.join(FORMATS)}, pN for a significand of N = 2..53 bits, the "
+        "hidden one counted, or sN for constant-bit arithmetic, N = 1..12"
     )
 
 
@@ -101,3 +110,16 @@ def gammas(k: Array, fmt: Format) -> Array:
     """The same for many k."""
     ku = np.minimum(k * fmt.u, 0.25)
     return np.where(k * fmt.u > 0.25, np.inf, ku / (1 - ku) * INFLATION)
+
+
+def precision_named(name: str) -> Format | FixedPoint:
+    """What --precision names: a floating point format, or "s6" for constant-bit arithmetic of 6 bits either side.
+
+    Raises: BadInput for any other name.
+
+    >>> precision_named("s6"), precision_named("bfloat16").p
+    (FixedPoint(s=6), 8)
+    """
+    if name.startswith("s") and name[1:].isdecimal():
+        return FixedPoint(int(name[1:]))
+    return format_named(name)

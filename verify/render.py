@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -128,6 +128,8 @@ def _counterexample(certificate: Certificate) -> str:
     assert found is not None
     verb = "ties with" if found["is_tie"] else "loses to"
     smallest = ", the smallest one" if found["is_smallest"] else ""
+    if "order" in found:
+        return f"{_sequence(found['tokens'])} at position {found['position']}: {_rounded_failure(found)}"
     answer = f"the module answers {found['module_predicts']}"
     if found["module_predicts"] == found["expected"]:
         answer += ", right only by the rounding of this run"
@@ -135,6 +137,16 @@ def _counterexample(certificate: Certificate) -> str:
         f"{_sequence(found['tokens'])} at position {found['position']}: {found['expected']} {verb} "
         f"{found['predicted']}{smallest}; {answer}"
     )
+
+
+def _rounded_failure(found: dict[str, Any]) -> str:
+    """A failure in the reading "dtype, any order"."""
+    verb = "ties with" if found["is_tie"] else "loses to"
+    outcome = "a logit is NaN" if found["predicted"] is None else f"{found['expected']} {verb} {found['predicted']}"
+    torch_says = "torch has no such kernel"
+    if found["module_predicts"] is not None:
+        torch_says = f"torch on this machine answers {found['module_predicts']}"
+    return f"{outcome} in {found['fails_in']} ({found['order']}); {torch_says}"
 
 
 def _sequence(tokens: list[int]) -> str:

@@ -1,16 +1,20 @@
-"""Verdicts from running the torch module itself: on every sequence, or on sampled ones that are then shrunk."""
+"""Verdicts from running the module itself: on every sequence, or on sampled ones that are then shrunk.
+
+It runs as torch runs it, or, where a number s of bits is given, in constant-bit arithmetic.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from constructions.constant_bit_run import constant_bit
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from verify.certificate import READING_BIT_EXACT, Certificate, Verdict
@@ -19,6 +23,12 @@ from verify.stored import StoredModel
 
 BATCH = 1 << 14
 EXAMPLES = 1000
+Run = Callable[[Tensor], Tensor]
+
+
+def runner(module: HistogramTransformer, s: int | None) -> Run:
+    """The module as torch runs it, or in s-bit arithmetic."""
+    return module if s is None else constant_bit(module, s)
 
 
 def exhaustive(
@@ -28,10 +38,12 @@ def exhaustive(
     claim: str | None = None,
     budget: float = 30.0,
     progress: Progress | None = None,
+    s: int | None = None,
 ) -> Certificate:
     """Runs the module as it is on all T^L sequences and counts every wrong (sequence, position) pair.
 
-    Claim: any of A-4.1 to A-B.4, in the reading bit-exact: this torch, this dtype, this batch shape.
+    Claim: any of A-4.1 to A-B.4, in the reading bit-exact: this torch, this dtype, this batch shape; or, given s,
+        arithmetic of s bits (E, Sec. 3.3).
     Units: budget in seconds.
     Raises: BadInput when the run would take longer than the budget, with the estimated time.
 
@@ -41,11 +53,11 @@ def exhaustive(
     """
     started = time.perf_counter()
     stored = StoredModel.of(module, L)
-    n = stored.T**stored.L
-    _refuse_beyond(budget, module, stored, n)
+    n, run = stored.T**stored.L, runner(module, s)
+    _refuse_beyond(budget, run, stored)
     wrong, best, margin, done = 0, None, float("inf"), 0
     for tokens in _all_sequences(stored.T, stored.L):
-        margins = run_margins(module, tokens)
+        margins = run_margins(run, tokens, stored.first_count)
         wrong += int((~(margins > 0)).sum())
         margin = min(margin, float(margins.min()))
         best = _smaller(best, _smallest_wrong(tokens, margins))
@@ -57,16 +69,21 @@ def exhaustive(
         Verdict.PROVED if best is None else Verdict.REFUTED,
         inputs_covered=n,
         margin=margin,
-        counterexample=None if best is None else _counterexample(module, best[1], best[2], True),
+        counterexample=None if best is None else counterexample(run, stored, best[1], best[2], True),
         error_share=(share, share),
         extra={"wrong_pairs": str(wrong)},
         seconds=time.perf_counter() - started,
-        **_common(module, stored, "exhaustive", claim),
+        **common(module, stored, "exhaustive", claim, s),
     )
 
 
 def sampled(
-    module: HistogramTransformer, *, L: int | None = None, claim: str | None = None, seed: int = 0
+    module: HistogramTransformer,
+    *,
+    L: int | None = None,
+    claim: str | None = None,
+    seed: int = 0,
+    s: int | None = None,
 ) -> Certificate:
     """Runs the module on sequences drawn by recursive partitions; shrinks a failure, and never proves.
 
@@ -84,9 +101,10 @@ def sampled(
 
     started = time.perf_counter()
     stored = StoredModel.of(module, L)
+    run = runner(module, s)
 
     def is_wrong(tokens: list[int]) -> bool:
-        return not bool((run_margins(module, torch.tensor([tokens])) > 0).all())
+        return not bool((run_margins(run, torch.tensor([tokens]), stored.first_count) > 0).all())
 
     chosen = settings(
         max_examples=EXAMPLES,
@@ -96,7 +114,7 @@ def sampled(
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
-    common = _common(module, stored, "sampled", claim)
+    shared = common(module, stored, "sampled", claim, s)
     try:
         tokens = find(histogram_sequences(stored.T, stored.L), is_wrong, settings=chosen, random=random.Random(seed))
     except NoSuchExample:
@@ -105,25 +123,25 @@ def sampled(
             inputs_covered=EXAMPLES,
             reason=f"no failure among {EXAMPLES} sampled sequences, and sampling never proves",
             seconds=time.perf_counter() - started,
-            **common,
+            **shared,
         )
-    margins = run_margins(module, torch.tensor([tokens]))[0]
+    margins = run_margins(run, torch.tensor([tokens]), stored.first_count)[0]
     position = int((~(margins > 0)).nonzero()[0])
     return Certificate(
         Verdict.REFUTED,
         inputs_covered=1,
         margin=float(margins[position]),
-        counterexample=_counterexample(module, tokens, position, False),
+        counterexample=counterexample(run, stored, tokens, position, False),
         seconds=time.perf_counter() - started,
-        **common,
+        **shared,
     )
 
 
 @torch.no_grad()
-def run_margins(module: HistogramTransformer, tokens: Tensor) -> Tensor:
-    """(logit of the right class) - (largest other logit) as the module computes them: (n, L), NaN where it does."""
-    logits = module(tokens).double()
-    right = ((tokens[:, :, None] == tokens[:, None, :]).sum(-1) - module.first_count)[..., None]
+def run_margins(run: Run, tokens: Tensor, first_count: int = 1) -> Tensor:
+    """(logit of the right class) - (largest other logit) as they are computed: (n, L), NaN where a logit is."""
+    logits = run(tokens).double()
+    right = ((tokens[:, :, None] == tokens[:, None, :]).sum(-1) - first_count)[..., None]
     at_right = logits.gather(-1, right)[..., 0]
     if logits.shape[-1] == 1:
         return torch.where(at_right.isnan(), at_right, torch.inf)
@@ -131,19 +149,25 @@ def run_margins(module: HistogramTransformer, tokens: Tensor) -> Tensor:
     return at_right - others
 
 
-def _refuse_beyond(budget: float, module: HistogramTransformer, stored: StoredModel, n: int) -> None:
-    if n <= BATCH:
-        return
-    first = next(_all_sequences(stored.T, stored.L))
-    run_margins(module, first)
-    before = time.perf_counter()
-    run_margins(module, first)
-    seconds = (time.perf_counter() - before) / BATCH * n
+def _refuse_beyond(budget: float, run: Run, stored: StoredModel) -> None:
+    n, seconds = stored.T**stored.L, seconds_for_all(run, stored)
     if seconds > budget:
         raise BadInput(
             f"method=exhaustive: {n} sequences take about {readable_time(seconds)} here, more than the budget of "
             f"{budget:g} s. Use --method certified, or --budget {seconds * 1.5:.0f}."
         )
+
+
+def seconds_for_all(run: Run, stored: StoredModel) -> float:
+    """About how long a run on all sequences takes; 0 where one batch holds them."""
+    n = stored.T**stored.L
+    if n <= BATCH:
+        return 0.0
+    probe = next(_all_sequences(stored.T, stored.L))[: BATCH // 16]
+    run_margins(run, probe, stored.first_count)
+    before = time.perf_counter()
+    run_margins(run, probe, stored.first_count)
+    return (time.perf_counter() - before) / len(probe) * n
 
 
 def readable_time(seconds: float) -> str:
@@ -192,15 +216,16 @@ def _smaller(a: Wrong | None, b: Wrong | None) -> Wrong | None:
     return min(a, b)
 
 
-def _counterexample(
-    module: HistogramTransformer, tokens: list[int], position: int, is_smallest: bool
+def counterexample(
+    run: Run, stored: StoredModel, tokens: list[int], position: int, is_smallest: bool
 ) -> dict[str, Any]:
+    """What the run answers at a wrong position."""
     with torch.no_grad():
-        logits = module(torch.tensor([tokens]))[0, position].double()
+        logits = run(torch.tensor([tokens]))[0, position].double()
     expected = histogram(tokens)[position]
-    best = (logits == logits.max()).nonzero()[:, 0] + module.first_count
+    best = (logits == logits.max()).nonzero()[:, 0] + stored.first_count
     others = [int(count) for count in best if int(count) != expected]
-    predicted = int(logits.argmax()) + module.first_count
+    predicted = int(logits.argmax()) + stored.first_count
     return {
         "tokens": tokens,
         "position": position,
@@ -212,17 +237,31 @@ def _counterexample(
     }
 
 
-def _common(module: HistogramTransformer, stored: StoredModel, method: str, claim: str | None) -> dict[str, Any]:
+def common(
+    module: HistogramTransformer, stored: StoredModel, method: str, claim: str | None, s: int | None
+) -> dict[str, Any]:
+    """What every certificate of the reading bit-exact says."""
     shape = f"batches of {BATCH}" if method == "exhaustive" else "one sequence at a time"
+    by_torch = (
+        f"torch {torch.__version__} on CPU, {str(module.dtype).removeprefix('torch.')}, {shape}: "
+        "another kernel, batch shape or device may round differently"
+    )
     return {
         "claim": claim,
         "task": "histogram",
-        "parameters": parameters(stored, module.dtype),
+        "parameters": parameters(stored, module.dtype) | ({} if s is None else {"precision": f"s{s}"}),
         "reading": READING_BIT_EXACT,
         "method": method,
         "assumptions": (
-            f"torch {torch.__version__} on CPU, {str(module.dtype).removeprefix('torch.')}, {shape}: "
-            "another kernel, batch shape or device may round differently",
+            by_torch if s is None else constant_bit_rules(s),
             "right means: the right class has strictly the largest logit",
         ),
     }
+
+
+def constant_bit_rules(s: int) -> str:
+    """The machine in one line."""
+    return (
+        f"constant-bit arithmetic, s={s}: weights and every operation rounded to multiples of 2^-{s}, ties to the "
+        f"smaller magnitude, saturating at 2^{s} - 2^-{s}; sums from left to right; softmax subtracts no maximum"
+    )

@@ -44,14 +44,14 @@ def decide_cells(reduction: Reduction) -> Cells:
     stored = reduction.stored
     cells = Cells(np.full(stored.L, np.inf))
     for row_index, row in enumerate(reduction.rows):
-        for tables in _chunks(reduction, row):
+        for tables in chunks(reduction, row):
             decided = _decide_chunk(stored, row, tables, cells)
             for t, k in zip(*np.nonzero(~decided), strict=True):
                 cells.open.setdefault((row_index, tables.start + int(t)), []).append(int(k) + 1)
     return cells
 
 
-def _chunks(reduction: Reduction, row: Row) -> Iterator[Tables]:
+def chunks(reduction: Reduction, row: Row) -> Iterator[Tables]:
     stored = reduction.stored
     per_token = (stored.p + 1) * max(stored.T, stored.L * max(1, len(row.groups)))
     step = max(1, CHUNK // per_token)

@@ -19,6 +19,7 @@ QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bits", type=int, metavar="S", help="bits before and after the point (default: the fewest)")
+    parser.add_argument("--precision", metavar="sN", help="constant-bit arithmetic of N bits either side, as --bits N")
     parser.add_argument("--method", default="certified", help="certified (default), exhaustive, sampled")
     parser.add_argument(
         "--runs",
@@ -34,6 +35,25 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
+def bits_asked(args: argparse.Namespace) -> int | None:
+    """The bits of --bits or --precision sN; a floating point format is refused."""
+    from constructions.errors import BadInput
+    from verify.formats import Format, precision_named
+
+    if args.precision is None:
+        bits: int | None = args.bits
+        return bits
+    precision = precision_named(args.precision)
+    if isinstance(precision, Format):
+        raise BadInput(
+            f"precision={args.precision}: the theorem's machine is constant-bit arithmetic, where exp(-B_s) is 0; in "
+            "floating point every position leaks into every gate. Use --precision sN, or leave it out."
+        )
+    if args.bits not in (None, precision.s):
+        raise BadInput(f"--bits {args.bits}: differs from --precision {args.precision}; give only one")
+    return precision.s
+
+
 def judge(args: argparse.Namespace, decomposition: Decomposition) -> tuple[CircuitTransformer, Certificate]:
     """Builds or loads the weights and decides them."""
     from constructions.circuit_simulation import build
@@ -43,6 +63,7 @@ def judge(args: argparse.Namespace, decomposition: Decomposition) -> tuple[Circu
     from verify.circuit import certify, smallest_bits
     from verify.render import progress_bar
 
+    args.bits = bits_asked(args)
     if args.runs is not None and not 0 <= args.runs <= MOST_RUNS:
         raise BadInput(f"--runs {args.runs}: must be between 0 and {MOST_RUNS}; the proof needs none")
     if args.save is not None:

@@ -20,7 +20,7 @@ ALONE = {
     "say": ("method", "strings", *BOUNDS),
     "table": ("say", "weights", "save", "method", "strings", "construction", "no_skip", "as_printed", "eps", *BOUNDS),
 }
-PRECISIONS = ("real", "float64", "float32", "bfloat16", "float16")
+DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,9 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--eps", type=float, default=0.0, help="D's epsilon in the bias of 5 (default 0)")
     add("--weights", metavar="FILE", help="decide a state_dict (.safetensors or .pt) instead")
     add("--save", metavar="FILE", help="write the weights as safetensors")
-    add("--dtype", choices=PRECISIONS[1:], help="dtype of the stored weights (default float64)")
-    add("--precision", choices=PRECISIONS, default="real",
-        help="real arithmetic on the stored numbers, or every operation rounded")  # fmt: skip
+    add("--dtype", choices=DTYPES, help="dtype of the stored weights (default float64)")
+    add("--precision", metavar="D", default="real",
+        help="every operation rounded: float64, float32, tf32, bfloat16, float16, e4m3, e5m2, or pN for N bits "
+        "(default: real arithmetic on the stored numbers)")  # fmt: skip
+    add("--accumulate", choices=("float32",), help="with --precision: sums of matrix products and softmax in float32")
     add("--max-digits", type=int, metavar="A", help="n0 and n1 up to A each (default: find the limit)")
     add("--max-noise", type=int, metavar="B", help="n2 up to B (default: find the limit)")
     add("--max-length", type=int, metavar="L", help="n0 + n1 + n2 up to L")
@@ -87,8 +89,14 @@ def check(args: argparse.Namespace) -> None:
         raise BadInput(f"{made[0].replace('_', '-')}: the uniform construction has no such parameter; drop it")
     if args.as_printed and args.no_skip:
         raise BadInput("--as-printed: the documents print no table without the skip connection; drop --no-skip")
-    if args.precision != "real" and args.dtype not in (None, args.precision):
-        raise BadInput(f"--dtype {args.dtype}: differs from --precision {args.precision}; give only one")
+    if args.precision != "real":
+        from verify.formats import format_named
+
+        format_named(args.precision)
+        if args.dtype not in (None, args.precision):
+            raise BadInput(f"--dtype {args.dtype}: differs from --precision {args.precision}; give only one")
+    elif args.accumulate is not None:
+        raise BadInput("--accumulate float32: only with --precision, which says what is rounded")
     for mode, rest in ALONE.items():
         clash = [name for name in rest if is_given(args, mode) and is_given(args, name)]
         if clash:
@@ -111,7 +119,7 @@ def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:
     """The model that the options ask for, and the claim it belongs to."""
     from constructions import count01
 
-    name = args.precision if args.precision != "real" else args.dtype
+    name = args.dtype if args.precision == "real" or args.precision not in DTYPES else args.precision
     dtype = count01.DTYPES[name or "float64"]
     if args.weights is not None:
         model = count01.load(args.weights, skip=False if args.no_skip else None)
@@ -132,8 +140,9 @@ def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:
 def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.Namespace) -> Certificate:
     """The verdict in the reading that the options ask for."""
     from verify.count01 import certify, exhaustive
+    from verify.count01_runs import rounded_model
     from verify.count01_task import Region
-    from verify.formats import format_of
+    from verify.formats import format_named
 
     region = Region(args.max_digits, args.max_noise, args.max_length)
     parameters: dict[str, Any] = {
@@ -147,8 +156,14 @@ def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.
         parameters |= {"N": 10 if args.N is None else args.N, "eps": args.eps, "as_printed": args.as_printed}
     if args.method == "exhaustive":
         return exhaustive(model, args.labels, region, strings=args.strings, claim=claim, parameters=parameters)
-    fmt = None if args.precision == "real" else format_of(model.dtype)
-    certificate = certify(model, args.labels, region, fmt=fmt, claim=claim, parameters=parameters)
+    fmt = None if args.precision == "real" else format_named(args.precision)
+    accumulate = None if args.accumulate is None else format_named(args.accumulate)
+    if fmt is not None:
+        parameters |= {"precision": args.precision, "accumulate": args.accumulate}
+        model = model if args.precision in DTYPES else rounded_model(model, fmt)
+    certificate = certify(
+        model, args.labels, region, fmt=fmt, accumulate=accumulate, claim=claim, parameters=parameters
+    )
     if fmt is None and parameters.get("N") and not args.as_printed and not args.eps:
         certificate.extra["exact_weights"] = exact_weights(parameters["N"], args.labels, model.has_skip)
     return certificate

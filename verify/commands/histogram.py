@@ -72,6 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add = parser.add_argument
     add(
+        "--precision",
+        metavar="D",
+        help="round every operation to float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN (N bits), in any "
+        "order; builds and judges weights in that format (default: real arithmetic on the stored numbers)",
+    )
+    add("--accumulate", choices=("float32",), help="with --precision: sum matrix products in float32")
+    add(
         "--method",
         choices=("certified", "exhaustive", "sampled"),
         default="certified",
@@ -86,6 +93,8 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     from verify.render import print_certificate, progress_bar
 
+    if args.precision is not None and args.dtype is None and args.weights is None:
+        args.dtype = storage(args.precision)
     try:
         module, claim = chosen_model(args, quiet=args.json)
     except NotKnown as error:
@@ -132,6 +141,7 @@ def _check(args: argparse.Namespace) -> None:
             check_target(args.save)
         else:
             check_target_folder(args.save, SAVED)
+    _check_precision(args)
 
 
 def chosen_model(args: argparse.Namespace, *, quiet: bool) -> tuple[HistogramTransformer, str | None]:
@@ -156,6 +166,25 @@ def check_model_arguments(args: argparse.Namespace) -> None:
             raise BadInput(f"{name}: missing. Add --{name}, or judge a file with --weights.")
 
 
+def _check_precision(args: argparse.Namespace) -> None:
+    if args.precision is None:
+        if args.accumulate is not None:
+            raise BadInput(f"accumulate={args.accumulate}: says how --precision sums. Add --precision.")
+        return
+    from verify.formats import FORMATS, format_named
+    from verify.rounded_reduction import Arithmetic
+
+    fmt = format_named(args.precision)
+    Arithmetic.of(fmt, None if args.accumulate is None else FORMATS[args.accumulate])
+    if args.method != "certified":
+        raise BadInput(f"method={args.method}: runs torch as it is. Leave --precision out, or use --method certified.")
+
+
+def storage(precision: str) -> str:
+    """The dtype in which a builder makes weights for a precision: its own where torch builds with it."""
+    return precision if precision in DTYPES else "float32" if precision in ("tf32", "e4m3", "e5m2") else "float64"
+
+
 def _load(args: argparse.Namespace) -> tuple[HistogramTransformer, None]:
     from constructions.checkpoint import load
 
@@ -164,17 +193,18 @@ def _load(args: argparse.Namespace) -> tuple[HistogramTransformer, None]:
 
 def _print_unknown(args: argparse.Namespace, reason: str) -> int:
     """No construction is known for these sizes, which is neither bad input nor impossible."""
-    from verify.certificate import READING_REAL, Certificate, Verdict
+    from verify.certificate import READING_DTYPE, READING_REAL, Certificate, Verdict
 
     parameters = {name: getattr(args, name) for name in ("model", "T", "L", "d", "p", "dtype")}
+    reading = READING_REAL if args.precision is None else READING_DTYPE
     certificate = Certificate(
-        Verdict.UNKNOWN, None, "histogram", parameters, READING_REAL, args.method, inputs_covered=0, reason=reason
+        Verdict.UNKNOWN, None, "histogram", parameters, reading, args.method, inputs_covered=0, reason=reason
     )
     print(certificate.to_json() if args.json else f"UNKNOWN: {reason}")
     return certificate.verdict.exit_code
 
 
-def _refuse_impossible(args: argparse.Namespace) -> None:
+def check_possible(args: argparse.Namespace) -> None:
     """One neuron cannot count without BOS where the mixing weights do not grow with the sequence (W-5)."""
     one_neuron = args.p == 1 or args.construction == "relation"
     if args.model in ("lin", "lin+sftm", "dot+sftm") and one_neuron and args.L >= 2:
@@ -192,8 +222,8 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
     from constructions.histogram import check_sizes
 
     check_sizes(args.model, T=args.T, L=args.L, d=1 if args.d is None else args.d, p=1 if args.p is None else args.p)
-    _refuse_impossible(args)
-    construction = args.construction or _default_construction(args)
+    check_possible(args)
+    construction = args.construction or default_construction(args)
     if (args.model, construction) not in CONSTRUCTIONS:
         known = ", ".join(c for m, c in CONSTRUCTIONS if m == args.model)
         raise BadInput(f"construction={construction}: there is none for {args.model}. Use --construction {known}.")
@@ -221,7 +251,7 @@ def _for_codes(args: argparse.Namespace, construction: str, progress: Progress) 
     return {"model": args.model} | ({"progress": progress} if construction in ("code", "coherent", "plane") else {})
 
 
-def _default_construction(args: argparse.Namespace) -> str:
+def default_construction(args: argparse.Namespace) -> str:
     known = [construction for model, construction in CONSTRUCTIONS if model == args.model]
     has_neuron_per_token = args.p is not None and args.p >= args.T
     if args.d is not None and args.d < args.T:
@@ -238,6 +268,22 @@ def _decide(
 ) -> Certificate:
     from verify import runs
     from verify.histogram import certify
+
+    if args.precision is not None:
+        from verify.formats import FORMATS, format_named
+        from verify.histogram_dtype import certify as certify_dtype
+
+        accumulate = None if args.accumulate is None else FORMATS[args.accumulate]
+        return certify_dtype(
+            module,
+            fmt=format_named(args.precision),
+            accumulate=accumulate,
+            L=args.L,
+            claim=claim,
+            budget=args.budget,
+            progress=progress,
+            seed=args.seed,
+        )
 
     if args.method == "sampled":
         return runs.sampled(module, L=args.L, claim=claim, seed=args.seed)

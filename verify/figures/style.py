@@ -65,17 +65,17 @@ def rendered(figure: Figure, kind: str) -> bytes:
     return stream.getvalue()
 
 
-def format_of(output: str) -> str:
+def format_of(output: str, name: str = "output") -> str:
     """The format that a file's name asks for.
 
     Raises: BadInput for a name that ends otherwise.
     """
     kind = output.rpartition(".")[2].lower()
     if kind not in FORMATS or "." not in output:
-        raise BadInput(f"output={output!r}: must end in .svg or .png")
+        raise BadInput(f"{name}={output!r}: must end in .svg or .png")
     return kind
 
 
-def save(figure: Figure, output: str) -> None:
+def save(figure: Figure, output: str, name: str = "output") -> None:
     """Writes the figure beside its place, then renames it."""
-    write_whole(output, rendered(figure, format_of(output)), name="output")
+    write_whole(output, rendered(figure, format_of(output, name)), name)

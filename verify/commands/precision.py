@@ -1,0 +1,183 @@
+"""`verify precision`: how many bits a histogram model needs, for one model, all of them, or over d."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from constructions.errors import BadInput, NotKnown
+from verify.commands.histogram import CONSTRUCTIONS, MODELS, check_possible, default_construction
+from verify.commands.ranges import integers
+from verify.tables import FORMATS, render
+
+if TYPE_CHECKING:
+    from verify.certificate import Certificate
+    from verify.formats import Format
+    from verify.precision import Construction
+    from verify.render import Advance
+
+HELP = "find the smallest precision that is provably enough, and the largest provably too small"
+
+COLUMNS = ("precision", "verdict", "margin", "input that fails", "how it fails")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("task", choices=("histogram",), help="the task")
+    add("--model", choices=MODELS, metavar="M", help=f"one of {', '.join(MODELS)}")
+    add("--T", type=int, required=True, help="alphabet size")
+    add("--L", type=int, required=True, help="sequence length")
+    add("--d", type=int, help="embedding size (default: T)")
+    add("--p", type=int, help="hidden neurons (default: the fewest that the construction needs)")
+    add("--construction", choices=sorted({construction for _, construction in CONSTRUCTIONS}), help="how it counts")
+    add("--table", action="store_true", help="all constructions, each at its own d, by all named formats")
+    add("--sweep", metavar="d=FIRST:LAST", help="one model over d and bits")
+    add("--bits", type=integers, default=list(range(2, 25)), help="of --sweep (default: 2:24)")
+    add("--figure", metavar="FILE", help="also draw --sweep to a .svg or .png file (needs matplotlib)")
+    add("--accumulate", choices=("float32",), help="sum matrix products in float32 (default: in the format)")
+    add(
+        "--budget", type=float, default=10.0, metavar="SECONDS", help="limit of each search for a failure (default: 10)"
+    )
+    add("--format", choices=FORMATS, default="rich", help="default: rich")
+    add("--json", action="store_const", dest="format", const="json", help="the same as --format json")
+
+
+def run(args: argparse.Namespace) -> int:
+    _check(args)
+    from verify.render import progress_bar
+
+    with progress_bar("deciding", quiet=args.format == "json") as progress:
+        if args.table:
+            columns, rows = _table(args, progress)
+        elif args.sweep is not None:
+            columns, rows = _sweep(args, progress)
+        else:
+            columns, rows = _frontier(args, progress)
+    sys.stdout.write(render(columns, rows, args.format))
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not args.budget >= 0:
+        raise BadInput(f"budget={args.budget}: must be a number of seconds, zero or more")
+    if args.table:
+        for name in ("model", "d", "p", "construction", "sweep", "figure"):
+            if getattr(args, name) is not None:
+                raise BadInput(f"{name}={getattr(args, name)}: --table shows every construction. Leave --{name} out.")
+    elif args.model is None:
+        raise BadInput("model: missing. Add --model, or ask for --table.")
+    if args.figure is not None:
+        if args.sweep is None:
+            raise BadInput(f"figure={args.figure!r}: draws --sweep. Add --sweep d=FIRST:LAST.")
+        from constructions.files import check_target
+        from verify.figures.style import format_of, style
+
+        check_target(args.figure, "figure")
+        format_of(args.figure, "figure")
+        style()
+    if args.sweep is not None and args.d is not None:
+        raise BadInput(f"d={args.d}: --sweep gives d. Leave --d out.")
+    if not all(2 <= bits <= 53 for bits in args.bits):
+        raise BadInput("bits: must be between 2 and 53, the hidden bit counted")
+
+
+def _accumulate(args: argparse.Namespace) -> Format | None:
+    from verify.formats import FORMATS as NUMBERS
+
+    return None if args.accumulate is None else NUMBERS[args.accumulate]
+
+
+def _construction(args: argparse.Namespace, d: int | None) -> Construction:
+    from verify.precision import Construction
+
+    asked = argparse.Namespace(**vars(args) | {"d": d})
+    check_possible(asked)
+    name = args.construction or default_construction(asked)
+    if (args.model, name) not in CONSTRUCTIONS:
+        known = ", ".join(c for m, c in CONSTRUCTIONS if m == args.model)
+        raise BadInput(f"construction={name}: there is none for {args.model}. Use --construction {known}.")
+    return Construction(args.model, name, args.T, args.L, d, args.p)
+
+
+def _frontier(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
+    """The named formats, then every number of bits that was tried, most first."""
+    from verify.formats import FORMATS as NUMBERS
+    from verify.precision import frontier, judge
+
+    construction, accumulate = _construction(args, args.d), _accumulate(args)
+    rows = []
+    for i, (name, fmt) in enumerate(NUMBERS.items()):
+        progress(i / (len(NUMBERS) + 5))
+        rows.append([name, *_outcome(judge(construction, fmt, accumulate, args.budget))])
+    found = frontier(construction, accumulate, args.budget)
+    note = {found.enough: ", the smallest from which on all are enough", found.too_small: ", the largest too small"}
+    for bits in sorted(found.by_bits, reverse=True):
+        rows.append([f"p{bits}{note.get(bits, '')}", *_outcome(found.by_bits[bits])])
+    return COLUMNS, rows
+
+
+def _outcome(certificate: Certificate) -> list[Any]:
+    found = certificate.counterexample
+    margin = None if certificate.margin is None else float(f"{certificate.margin:.4g}")
+    if found is None:
+        return [certificate.verdict.value, margin, None, certificate.reason]
+    tokens = " ".join(map(str, found["tokens"]))
+    at = f"{tokens} at position {found['position']}"
+    predicted = "NaN" if found["predicted"] is None else found["predicted"]
+    how = f"{predicted} for {found['expected']} in {found['fails_in']}: {found['order']}"
+    return [certificate.verdict.value, margin, at, how]
+
+
+def _table(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
+    from verify.formats import FORMATS as NUMBERS
+    from verify.precision import constructions, judge
+
+    todo, rows = list(constructions(args.T, args.L)), []
+    for i, construction in enumerate(todo):
+        cells: list[Any] = []
+        for j, fmt in enumerate(NUMBERS.values()):
+            progress((i + j / len(NUMBERS)) / len(todo))
+            try:
+                cells.append(judge(construction, fmt, _accumulate(args), args.budget).verdict.value)
+            except (NotKnown, BadInput):  # the construction does not exist at these T and L
+                cells.append(None)
+        rows.append([construction.model, construction.construction, construction.d, *cells])
+    return ("model", "construction", "d", *NUMBERS), rows
+
+
+def _sweep(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
+    from verify.formats import format_of_bits
+    from verify.precision import judge
+
+    name, _, values = args.sweep.partition("=")
+    if name != "d" or not values:
+        raise BadInput(f"sweep={args.sweep!r}: must be d=FIRST:LAST, d=4,8 or d=3:33:2")
+    try:
+        dimensions = integers(values)
+    except argparse.ArgumentTypeError as error:
+        raise BadInput(f"sweep={args.sweep!r}: {error}") from None
+    rows = []
+    for i, d in enumerate(dimensions):
+        cells: list[str | None] = []
+        for j, bits in enumerate(args.bits):
+            progress((i + j / len(args.bits)) / len(dimensions))
+            try:
+                cells.append(
+                    judge(_construction(args, d), format_of_bits(bits), _accumulate(args), args.budget).verdict.value
+                )
+            except NotKnown:
+                cells.append(None)
+        rows.append([d, *cells])
+    if args.figure is not None:
+        _draw(args, rows)
+    return ("d", *(f"p{bits}" for bits in args.bits)), rows
+
+
+def _draw(args: argparse.Namespace, rows: list[list[Any]]) -> None:
+    """The phase diagram: d across, bits upwards."""
+    from verify.figures.precision import precision
+    from verify.figures.style import save
+
+    title = f"{args.model}, T = {args.T}, L = {args.L}: every operation rounded, any order"
+    save(precision(title, [row[0] for row in rows], args.bits, [row[1:] for row in rows]), args.figure, "figure")
