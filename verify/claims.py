@@ -294,8 +294,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "B-2.1+2.2",
         "encoder and decoder of one head each, with a feed-forward layer between, count the ones of every region on "
-        "all valid strings: N = 512, R = 4 in float32 and in 17 bits, N = 4096, R = 32 in float32, N = 100000, R = 32 in "
-        "float64",
+        "all valid strings: N = 512, R = 4 in float32 and in 17 bits, N = 4096, R = 32 in float32, N = 100000, R = 32 "
+        "in float64",
         f"{GOLKAR}, Sec. 2.2 (the feed-forward layer is needed for R >= 3, see W-11)",
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:line, bounds.contextual_counting:largest_length",
