@@ -27,6 +27,7 @@ from verify.contextual_task import parse
 from verify.figures import histogram as figures
 from verify.figures.contextual import contextual_quantities
 from verify.figures.phase import PANELS, phase
+from verify.figures.precision import COLOURS, precision
 from verify.figures.style import rendered
 from verify.figures.tape import tape
 from verify.histogram import certify
@@ -176,6 +177,16 @@ def test_contextual_positions_and_attention_are_those_of_the_string(bias, keys):
         read = [i for i, t in enumerate(shown) if t == ("B" if has_bos else bias)]
         read += [i for i, t in enumerate(shown) if t == "1" and shown[:i].count("[") == r + 1 > shown[:i].count("]")]
         assert attention[r, read] == pytest.approx(1 / len(read), abs=0.02)
+
+
+def test_the_diagram_of_d_and_bits_draws_every_verdict():
+    verdicts = [["REFUTED", "UNKNOWN", None], ["PROVED", "PROVED", "PROVED"]]
+    axes = precision("p", [4, 5], [3, 4, 5], verdicts).axes[0]
+    (image,) = axes.images
+    names = list(COLOURS)
+    drawn = [[names[int(value)] for value in row] for row in np.asarray(image.get_array()).T]
+    assert drawn == [["REFUTED", "UNKNOWN", "not built"], ["PROVED", "PROVED", "PROVED"]]
+    assert len(set(COLOURS.values())) == len(COLOURS)
 
 
 def test_the_margins_are_the_certificate_s():
