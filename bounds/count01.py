@@ -213,7 +213,8 @@ def _largest_integer_below(x: sp.Expr) -> int:
     bits = 64
     while True:
         value = ball(x, bits)
-        floor = value.floor().unique_fmpz()
+        with ctx.workprec(bits):  # the floor of a long number needs as many bits as the number
+            floor = value.floor().unique_fmpz()
         if value < 0:
             return -1
         if floor is not None and value > 0:

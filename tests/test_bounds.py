@@ -1,10 +1,12 @@
 """The formulas equal what the modules compute, and their margins what the verifier certifies."""
 
+import mpmath
 import numpy as np
 import pytest
 import sympy
 import torch
 
+from bounds import count01
 from bounds import inventory_counting as inventory_bounds
 from bounds import readout as readout_bounds
 from bounds import relation_counting as relation_bounds
@@ -80,3 +82,12 @@ def test_formulas_are_sympy():
         for value in (bound().gamma, bound().separation, bound().d, bound().p):
             assert isinstance(value, sympy.Basic)
             assert sympy.latex(value)
+
+
+def test_the_limit_on_noise_is_the_floor_of_its_threshold_at_every_size():
+    """Past 2^53 as well, where a floor taken in double precision never becomes certain."""
+    for N in (3, 36, 37, 60, 500):
+        with mpmath.workdps(400):
+            e = mpmath.e
+            a = N + e / (1 + e)
+            assert count01.largest_noise(N) == int(mpmath.floor((e ** (N + 1) / (1 + e) + e) / a - 1 - e))

@@ -174,3 +174,12 @@ def test_interrupted(tmp_path):
     assert result.returncode == 130 and result.stdout == ""
     assert result.stderr.count("\n") == 1 and "interrupted" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["hard.pt"]
+
+
+def test_bounds_of_count01(capsys):
+    code, out, _ = run(capsys, "bounds", "--N", "10,60", "--format", "json")
+    rows = json.loads(out)
+    assert code == 0 and [row["N"] for row in rows] == [10, 60] and rows[0]["largest n2"] == 1497
+    for words in (("--N", "10", "--T", "32"), ("--N", "0"), ("--N", "501"), ("--T", "32")):
+        code, out, err = run(capsys, "bounds", *words)
+        assert code == 2 and not out and len(err.splitlines()) == 1

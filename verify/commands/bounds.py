@@ -6,33 +6,71 @@ import argparse
 import sys
 
 from constructions.errors import BadInput
+from verify.commands.count01 import LARGEST_N
 from verify.commands.ranges import integers
 from verify.tables import FORMATS, render
 
-HELP = "print every model's bound on d: as printed, as corrected, and the smallest d proved here"
+HELP = "print every model's bound on d, printed, corrected and proved; with --N, count01's limit on n2"
 
 FORMULA_COLUMNS = ("model", "claim", "coherence below", "d printed", "d corrected")
+NOISE_COLUMNS = ("claim", "N", "n2 below", "largest n2")
 COLUMNS = ("model", "claim", "T", "L", *FORMULA_COLUMNS[2:], "least coherence at that d", "d proved")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--T", type=integers, required=True, help="alphabet size: 32, 16,32 or 8:64:8")
-    add("--L", type=integers, required=True, help="sequence length: 10, 5,10 or 5:30:5")
+    add("--T", type=integers, help="alphabet size: 32, 16,32 or 8:64:8")
+    add("--L", type=integers, help="sequence length: 10, 5,10 or 5:30:5")
+    add("--N", type=integers, help="instead of T and L: count01's large number, for the exact limit on n2")
     add("--format", choices=FORMATS, default="rich", help="default: rich")
     add("--formulas", action="store_true", help="print the formulas themselves in LaTeX")
 
 
 def run(args: argparse.Namespace) -> int:
+    check(args)
+    columns: tuple[str, ...]
+    if args.N is not None:
+        columns, table = NOISE_COLUMNS, [noise_formula()] if args.formulas else [noise_row(size) for size in args.N]
+    elif args.formulas:
+        columns, table = FORMULA_COLUMNS, formulas()
+    else:
+        columns, table = COLUMNS, [row for T in args.T for L in args.L for row in rows(T, L)]
+    sys.stdout.write(render(columns, table, args.format))
+    return 0
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises BadInput for sizes that the propositions do not speak of."""
+    if args.N is not None:
+        if args.T is not None or args.L is not None:
+            raise BadInput("N: belongs to count01, T and L to histogram. Leave one of them out.")
+        for size in args.N:
+            if not 1 <= size <= LARGEST_N:
+                raise BadInput(f"N={size}: must be from 1 to {LARGEST_N}. Choose another one.")
+        return
     for name in ("T", "L"):
-        for value in getattr(args, name):
+        values = getattr(args, name)
+        if values is None and not args.formulas:
+            raise BadInput(f"{name}: missing. Give --T and --L, or --N for count01.")
+        for value in values or ():
             if value < (2 if name == "T" else 3):
                 raise BadInput(f"{name}={value}: the propositions ask for T >= 2 and L >= 3. Use larger ones.")
-    if args.formulas:
-        sys.stdout.write(render(FORMULA_COLUMNS, formulas(), args.format))
-        return 0
-    sys.stdout.write(render(COLUMNS, [row for T in args.T for L in args.L for row in rows(T, L)], args.format))
-    return 0
+
+
+def noise_row(N: int) -> list[object]:
+    """The exact limit on the number of twos, for all n0 and n1."""
+    from bounds.count01 import largest_noise, noise_threshold
+
+    return ["D-1", N, f"{noise_threshold(N).evalf(12):.10g}", largest_noise(N)]
+
+
+def noise_formula() -> list[object]:
+    """The same limit as LaTeX."""
+    import sympy
+
+    from bounds.count01 import N, noise_threshold
+
+    return ["D-1", "N", f"${sympy.latex(noise_threshold(N))}$", None]
 
 
 def rows(T: int, L: int) -> list[list[object]]:

@@ -1,0 +1,109 @@
+"""One page per claim of the registry: statement, source, weights, bound, verdict now, departures."""
+
+import re
+import tempfile
+from pathlib import Path
+
+import drawing
+import terminal
+from formulas import bound_section, description, markdown, places, role
+
+from verify.claims import Claim
+
+# The claim's own command at sizes that can be read. Where none is named, T = 4 and L = 3 replace the command's, unless
+# it asks for a d, which makes sense at its own sizes only.
+SMALL = {
+    "A-pad": "verify histogram --model dot --T 4 --L 3 --d 5 --p 2",
+    "A-4.4": "verify histogram --model dot --construction coherent --T 6 --L 3 --d 6",
+    "A-C.3.2": "verify histogram --model dot+sftm --T 32 --L 10 --d 6 --p 32",
+    "W-2": "verify histogram --model lin --T 6 --L 3 --d 5",
+    "W-3": "verify histogram --model bos+sftm --T 4 --L 3 --d 3",
+    "W-4": "verify histogram --model dot --T 6 --L 3 --d 5",
+    "W-6": "verify frontier histogram --model lin --T 4 --L 3 --steps 50",
+    "W-7": "verify histogram --model bos+sftm --T 4 --L 3 --d 2 --p 1",
+    "W-8": "verify histogram --model bos+sftm --T 3 --L 2 --d 2",
+    "D-1": "verify count01 --N 5",
+    "E-5": "verify count01 --N 5 --labels thesis",
+    "B-2.1": "verify contextual --keys convex --length 8 --regions 2",
+    "B-2.2": "verify contextual --length 8 --regions 2 --dtype float64",
+    "B-2.1+2.2": "verify contextual --length 8 --regions 2",
+    "E-3.4": "verify circuit xor.bench",
+    "E-3.5": "verify language '(0|1)*1' --length 2",
+}
+XOR = """INPUT(x)
+INPUT(y)
+OUTPUT(z)
+z = XOR(x, y)
+"""
+SAVES = ("histogram", "count01", "circuit", "language", "contextual")
+BUILDS_NOTHING = ("--impossible", "--figure5")
+
+
+def small_command(claim: Claim) -> str:
+    """The command that is run for the page."""
+    if claim.id in SMALL:
+        return SMALL[claim.id]
+    if "--d " in claim.command:
+        return claim.command
+    return re.sub(r"--L \d+", "--L 3", re.sub(r"--T \d+", "--T 4", claim.command))
+
+
+def page(claim: Claim, errata: dict[str, list[str]]) -> tuple[str, str]:
+    """The page in markdown, and the last word of its verdict for the index."""
+    command = small_command(claim)
+    if command.split()[1] in SAVES and not any(option in command for option in BUILDS_NOTHING):
+        command += " --save proof"
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "xor.bench").write_text(XOR)
+        output, code = terminal.run(command, folder)
+        weights = saved_weights(folder)
+    parts = [
+        f"# {claim.id}",
+        markdown(claim.statement) + ".",
+        f"**Source:** {markdown(claim.source)}",
+        f"**Proved by:** `{claim.command}`",
+        *section("Verdict", verdict(claim, command, output, code)),
+        *section("Weights", builders(claim), weights),
+        *section("Bound", *(bound_section(place) for place in places(claim.bound))),
+        *section("Departures and errata", departures(claim, errata)),
+        *section("Verifier", ", ".join(role(place) for place in places(claim.verifier))),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n", verdict_word(output, code)
+
+
+def section(title: str, *parts: str) -> list[str]:
+    shown = [part for part in parts if part]
+    return [f"## {title}", *shown] if shown else []
+
+
+def verdict(claim: Claim, command: str, output: str, code: int) -> str:
+    small = "" if command.startswith(claim.command) else " at a size that can be read"
+    return f"Run{small} when this page was built; exit code {code}.\n\n```console\n$ {command}\n{output.rstrip()}\n```"
+
+
+def verdict_word(output: str, code: int) -> str:
+    words = re.findall(r"\b(PROVED|REFUTED|UNKNOWN)\b", output)
+    if code == 0:
+        return words[-1] if words else "holds"
+    return {1: "REFUTED", 2: "refused", 3: "UNKNOWN"}.get(code, f"exit code {code}")
+
+
+def builders(claim: Claim) -> str:
+    return "\n".join(f"- {role(place)}: {description(place)[0]}" for place in places(claim.builder))
+
+
+def saved_weights(folder: str) -> str:
+    """The matrices that `--save proof` left in a folder or a file; a command that builds none has none."""
+    names = ("proof/weights.safetensors", "proof.safetensors", "proof")
+    saved = [path for name in names if (path := Path(folder) / name).is_file()]
+    if not saved:
+        return ""
+    said = "The stored numbers, four digits shown. A dot is an exact 0; rows of zeros are left out of tall matrices."
+    return f"{said}\n\n{drawing.drawings(saved[0])}"
+
+
+def departures(claim: Claim, errata: dict[str, list[str]]) -> str:
+    """What the builders say about where they depart, and the errata that name this claim."""
+    said = [f"- {role(place)}: {text}" for place in places(claim.builder) if (text := description(place)[1])]
+    said += [f"- [{title}](../errata.md#{anchor})" for anchor, title in errata.get(claim.id, [])]
+    return "\n".join(said)

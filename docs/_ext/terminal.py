@@ -1,0 +1,34 @@
+"""Runs a shown command as a terminal of 80 columns would, for the book of claims and for the tests of the pages."""
+
+import os
+import shlex
+import subprocess
+import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from unittest.mock import patch
+
+from verify.cli import main
+
+ROOT = Path(__file__).parents[2]
+COLUMNS = "80"
+
+
+def run(command: str, folder: str | Path) -> tuple[str, int]:
+    """What the command prints, on both streams, and its exit code; `verify` runs in this process."""
+    argv = shlex.split(command, comments=True)
+    environment = {"COLUMNS": COLUMNS, "TERM": "dumb", "NO_COLOR": "1"}
+    if argv[0] != "verify":
+        if argv[0] == "python":
+            argv[0] = sys.executable
+        where = ROOT if "pytest" in argv else folder
+        done = subprocess.run(argv, cwd=where, capture_output=True, text=True, env=os.environ | environment)
+        return done.stdout + done.stderr, done.returncode
+    shown = StringIO()
+    with chdir(folder), patch.dict(os.environ, environment), redirect_stdout(shown), redirect_stderr(shown):
+        try:
+            code = main(argv[1:])
+        except SystemExit as stop:  # argparse, after --help or bad usage
+            code = stop.code if isinstance(stop.code, int) else 1
+    return "\n".join(line.rstrip() for line in shown.getvalue().splitlines()) + "\n", code
