@@ -9,9 +9,10 @@ import torch
 from contextual_oracle import counts, random_model, valid_strings
 
 from constructions.contextual_counting import KEYS, build
+from constructions.contextual_transformer import CLOSE, ONE, OPEN, from_state_dict
 from constructions.errors import BadInput
 from verify.certificate import READING_DTYPE, Verdict
-from verify.contextual import domain_of, exhaustive
+from verify.contextual import certify, domain_of, exhaustive
 from verify.contextual_dtype import RoundedCells, certify_in, round_weights
 from verify.contextual_rounding import total_error
 from verify.contextual_stream import StoredContextual
@@ -164,3 +165,71 @@ def test_the_total_of_ones_and_small_terms():
         total = machine.sum([1.0] * J + [machine.rounded(x) for x in small])
         bound = float(total_error(J + len(small), J, sum(small) * (1 + 2.0**-7), True, format_of_bits(8)))
         assert J <= total <= J * (1 + bound) or abs(total - J - sum(small)) <= bound * (J + sum(small))
+
+
+def widened(model, lanes=1):
+    """The same model with more lanes of the residual stream, all zero."""
+    wider = {name: W.clone() for name, W in model.state_dict().items()}
+    for name in ("E", "P", "W_O", "W_2", "b_2"):
+        wider[name] = torch.nn.functional.pad(wider[name], (0, lanes))
+    for name in ("W_Q", "W_K", "W_V", "W_1", "U_Q", "U_K", "U_V"):
+        wider[name] = torch.nn.functional.pad(wider[name], (0, 0, 0, lanes))
+    return from_state_dict(wider)
+
+
+def stream_overflow(model):
+    model.E[1, -1], model.b_2[-1] = 65504, 30000  # in a lane that nobody reads
+
+
+def query_overflow(model):
+    model.P *= 2.0**9
+    model.U_Q *= 2.0**9
+    model.U_K *= 2.0**-16
+
+
+def encoder_query_overflow(model):
+    model.W_Q.zero_()
+    model.E[:, -1], model.W_Q[-1, 0] = 256, 256
+    model.W_K *= 2.0**-10
+
+
+def encoder_score_overflow(model):
+    model.W_Q *= 2.0**7
+    model.W_K.zero_()
+    model.W_K[[2, 3, 4], 0] = 512
+
+
+@pytest.mark.parametrize(
+    "spoil", [stream_overflow, query_overflow, encoder_query_overflow, encoder_score_overflow], ids=lambda f: f.__name__
+)
+@torch.no_grad()
+def test_an_overflow_on_the_way_is_never_proved(spoil):
+    """The mathematics of these weights is right, but float16 turns infinity times zero into NaN."""
+    model = widened(build(6, 1, dtype=torch.float16))
+    fmt, tokens = FORMATS["float16"], torch.tensor([OPEN, ONE, CLOSE, 0, 1])
+    assert certify_in(model, domain_of(model, 6), fmt).verdict is Verdict.PROVED
+    spoil(model)
+    assert certify(model, domain_of(model, 6)).verdict is Verdict.PROVED
+    assert certify_in(model, domain_of(model, 6), fmt).verdict is not Verdict.PROVED
+    assert model(tokens).isnan().any()
+
+
+@torch.no_grad()
+def test_an_overflow_in_float32_is_never_proved():
+    model = widened(build(6, 1, dtype=torch.float32), 2)
+    for name in ("W_Q", "W_K"):
+        getattr(model, name).zero_()
+    model.E[:, -2], model.W_Q[-2, 0] = 2.0**65, 2.0**63
+    model.E[2:, -1], model.W_K[-1, 0] = 2.0**-60, 2.0**-60
+    assert certify_in(model, domain_of(model, 6), FORMATS["float32"]).verdict is not Verdict.PROVED
+
+
+@torch.no_grad()
+def test_a_sum_that_is_normalised_last_may_overflow_first():
+    """Four values of 2^14 sum up to 65536 before they are divided by their number."""
+    model = build(9, 4, bias="]", dtype=torch.float16)
+    domain = domain_of(model, 9, exactly=True)
+    assert certify_in(model, domain, FORMATS["float16"]).verdict is Verdict.PROVED
+    model.U_V *= 2.0**14
+    model.W_out *= 2.0**-14
+    assert certify_in(model, domain, FORMATS["float16"]).verdict is Verdict.UNKNOWN

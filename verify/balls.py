@@ -6,9 +6,9 @@ products' absolute values. That costs one more matrix product. Radii are themsel
 and then enlarged by far more than their own rounding.
 
 Underflow is kept out at the door: a nonzero number smaller than TINY is replaced by the ball 0 +- TINY.
-What remains are at most eight factors of at least 2^-60 on the way to a logit, each a multiple of 2^-112,
-so no product and no difference of products that is not zero comes near 2^-1022. Numbers above
-HUGE get an infinite radius, which decides nothing.
+What remains on the way to a logit are products of at most eleven factors of at least 2^-60 and of
+differences of such products, which are at least 2^-53 times their terms, so that nothing that is not zero
+comes near 2^-1022. Numbers above HUGE get an infinite radius, which decides nothing.
 """
 
 from __future__ import annotations

@@ -72,6 +72,10 @@ class RoundedCells(CellProof):
         mean = super().outputs(Weighed(weighed.weights, sizes, weighed.weights[:, None] * sizes), r, fewest, most, k)[1]
         error = self.sum_error(weighed, r, fewest, most, k)[:, None] * mean
         error = (error + self.flushed(weighed, most)) * INFLATION
+        # weighed before it is normalised, a sum can overflow where the mean does not
+        is_there = (self.kinds.m <= 2 * most) | (self.kinds.tokens == BOS)
+        largest = (self.domain.N + 1) * size[is_there].max(axis=0)
+        error = np.where(largest < self.fmt.largest / 2, error, np.inf)
         return np.nextafter(low - error, -np.inf), np.nextafter(high + error, np.inf)
 
     def flushed(self, weighed: Weighed, most: int) -> float:
@@ -99,7 +103,7 @@ class RoundedCells(CellProof):
         heaviest = weighed.weights.upper[others].max() if others.any() else 0.0
         terms = self.domain.N + 1
         total = total_error(terms, ones, terms * heaviest * INFLATION, least >= 1, fmt)
-        return quotient_error(total, 3 * fmt.u + gammas(np.maximum(valued - 1, 0), fmt))
+        return quotient_error(total, gammas(np.maximum(valued - 1, 0) + 3, fmt))
 
     def count(self, chosen: np.ndarray, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """At least and at most how many positions of a cell are of the chosen kinds."""

@@ -27,7 +27,8 @@ ASSUMPTIONS = (
     "operations round to nearest in the dtype or keep more bits; a sum keeps to one format; subnormals may be flushed",
     "exp is within 2 units in the last place, exp(0) = 1, and results below the smallest normal number lie between 0 "
     "and twice the exact value",
-    "softmax subtracts the maximum, normalises before or after weighing the values; sums in any order, fused or not",
+    "softmax subtracts the maximum, normalises before or after weighing the values, by a quotient or a reciprocal",
+    "sums in any order, fused or not",
     "matrix products in the order in which the module writes them",
 )
 
@@ -59,7 +60,8 @@ def position_errors(stored: StoredContextual, kinds: Kinds, encoded: Encoded, fm
         keys, keys_error = dot_size(stream, W["U_K"]), dot_error(stream, stream_error, W["U_K"], fmt)
         queries = np.abs(W["P"] @ W["U_Q"]) * INFLATION
         queries_error = table_error(W["P"], W["U_Q"], fmt)
-        scores = dot_error(keys, keys_error, queries.T, fmt) + dot_size(keys + keys_error, queries_error.T)
+        scores = dot_error(keys, keys_error, (queries + queries_error).T, fmt)
+        scores = scores + dot_size(keys + keys_error, queries_error.T)
         values = dot_error(stream, stream_error, W["U_V"], fmt)
         return PositionErrors(known(scores * INFLATION), known(values * INFLATION))
 
@@ -96,15 +98,17 @@ def dot_error(size: Array, error: Array, W: Array, fmt: Format, extra: Array | f
 
 
 def add_error(x: Array, y: Array, result: Array, fmt: Format) -> Array:
-    """The rounding of one addition, none where a summand is zero."""
-    return np.where((x > 0) & (y > 0), (fmt.u * result + fmt.tiny) * INFLATION, 0.0)
+    """The rounding of one addition, none where a summand is zero; a result that can overflow is unbounded."""
+    error = np.where((x > 0) & (y > 0), (fmt.u * result + fmt.tiny) * INFLATION, 0.0)
+    return np.where(result < fmt.largest / 2, error, np.inf)
 
 
 def table_error(X: Array, W: Array, fmt: Format) -> Array:
-    """The error of X W for stored X, zero where all partial sums are exact in any order."""
+    """The error of X W for stored X, zero where all partial sums are exact in any order and none overflows."""
     grain = (lowest_bit(X)[:, :, None] + lowest_bit(W)[None]).min(axis=1)
     size = np.abs(X) @ np.abs(W) * INFLATION
     fits = (grain >= fmt.smallest_exponent) & (size < np.exp2(np.minimum(fmt.p + grain, 1000.0)))
+    fits &= size < fmt.largest / 2
     return np.where(fits, 0.0, dot_error(np.abs(X), np.zeros_like(X), W, fmt))
 
 
@@ -154,7 +158,8 @@ def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Arra
     q, k = np.abs(E @ W_Q) * INFLATION, np.abs(E @ W_K) * INFLATION
     q_error, k_error = table_error(E, W_Q, fmt), table_error(E, W_K, fmt)
     is_exact = not q_error.any() and not k_error.any()
-    S, S_error = E @ W_Q @ (E @ W_K).T, dot_error(q, q_error, k.T, fmt) + dot_size(q + q_error, k_error.T)
+    S, S_error = E @ W_Q @ (E @ W_K).T, dot_error(q, q_error, (k + k_error).T, fmt)
+    S_error = S_error + dot_size(q + q_error, k_error.T)
     if is_exact:
         S_error = table_error(E @ W_Q, (E @ W_K).T, fmt)
     # twice: S itself is rounded to float64 here, by no more than the dtype's own error, or not at all
@@ -183,8 +188,11 @@ def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Arra
     spread = V.max(axis=0)[None, :] * 2
     size = magnitude(attend(stored, kinds.tokens, kinds.counts, Ball.exact(V)))
     valued = np.einsum("kt,th->kh", most.astype(float), (V + V_error > 0).astype(float))
-    rounding = quotient_error(total[:, None], 3 * fmt.u + gammas(np.maximum(valued - 1, 0), fmt))
+    # three roundings: the reciprocal of the total, its product with the weight, and that with the value; then the sum
+    rounding = quotient_error(total[:, None], gammas(np.maximum(valued - 1, 0) + 3, fmt))
     shaken = np.where(moved[:, None] > 0, moved[:, None] * spread, 0.0)
-    flushed = 2 * valued * fmt.tiny * (1 + V.max(axis=0))
+    flushed = 2 * valued * fmt.tiny * (1 + (V + V_error).max(axis=0))
     error = shaken + rounding * (size + shaken) + V_error.max(axis=0) * (1 + rounding) + flushed
-    return known(error * INFLATION)
+    # weighed before it is normalised, a sum can exceed what the mean does not
+    total_size = terms[:, None] * (V + V_error).max(axis=0)
+    return known(np.where(total_size < fmt.largest / 2, error * INFLATION, np.inf))
