@@ -2,6 +2,8 @@
 
 import math
 import random
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,6 +140,32 @@ def test_the_documents_setting_and_beyond():
         assert certify_in(model, domain_of(model, 512), fmt).verdict is verdict
     model = build(4096, 32, dtype=torch.float32)
     assert certify_in(model, domain_of(model, 4096), FORMATS["float32"]).verdict is Verdict.PROVED
+
+
+def limits():
+    """The page's table: (keys, R, dtype, largest N proved or None)."""
+    page = (Path(__file__).parents[1] / "docs" / "contextual.md").read_text()
+    for keys, R, *cells in re.findall(r"\| (onehot|convex), (\d) \| (\w+) \| (\w+) \| (\w+) \|", page):
+        for dtype, N in zip(("bfloat16", "float16", "float32"), cells, strict=True):
+            yield keys, int(R), dtype, None if N == "none" else int(N)
+
+
+def is_proved(keys, R, dtype, N):
+    model = build(N, R, keys=keys, dtype=getattr(torch, dtype))
+    cells = RoundedCells(StoredContextual.of(model), domain_of(model, N), FORMATS[dtype])
+    with np.errstate(all="ignore"):
+        return all((c.margin > 0).all() for c in cells.decide())
+
+
+@pytest.mark.parametrize(("keys", "R", "dtype", "N"), list(limits()))
+def test_the_limits_on_the_page(keys, R, dtype, N):
+    if N is not None:
+        assert is_proved(keys, R, dtype, N)
+    if dtype != "float32":
+        following = range(2 * R if N is None else N + 1, 48)
+        assert not any(is_proved(keys, R, dtype, further) for further in following)
+    else:
+        assert not is_proved(keys, R, dtype, N + N // 50 + 1)
 
 
 def test_a_failing_run_refutes():
