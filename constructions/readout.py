@@ -10,6 +10,8 @@ from torch import Tensor
 
 from constructions.errors import BadInput
 
+CENTRED = 1 << 16  # lines of all staircases that are compared: a quarter of a second
+
 
 def staircase(gamma: Sequence[float], dtype: torch.dtype, *, as_printed: bool = False) -> tuple[Tensor, Tensor]:
     """Slopes and intercepts of L lines such that line k is the highest one at the scalar gamma[k - 1].
@@ -33,7 +35,9 @@ def staircase(gamma: Sequence[float], dtype: torch.dtype, *, as_printed: bool = 
     is_falling = bool(steps) and steps[0] < 0
     if as_printed:
         return staircase_at(thresholds, is_falling, dtype, as_printed=True)
-    centred = [_staircase_around(c, thresholds, is_falling, dtype) for c in range(len(gamma))]
+    L = len(gamma)
+    step = max(1, L * L // CENTRED)  # every count is tried as the centre, as long as that is quick
+    centred = [_staircase_around(c, thresholds, is_falling, dtype) for c in range(0, L, step)]
     return min(centred, key=lambda lines: rounding_cost(gamma, *lines))
 
 
@@ -52,16 +56,19 @@ def _staircase_around(
 
 
 def rounding_cost(gamma: Sequence[float], slopes: Tensor, intercepts: Tensor) -> float:
-    """The largest |product| + |intercept| of a line, against how far it is above or below the right one.
+    """The largest |product| + |intercept| of a right line and a neighbour, against how far the one is above the other.
 
     >>> rounding_cost([1.0, 2.0], torch.tensor([0.0, 1.0]), torch.tensor([0.0, -1.5]))
     7.0
     """
-    h = torch.tensor(list(gamma), dtype=torch.float64)[:, None]
-    logits, size = h * slopes + intercepts, (h * slopes).abs() + intercepts.abs()
-    gap = logits.diagonal()[:, None] - logits
-    gap.fill_diagonal_(torch.inf)
-    return float(((size + size.diagonal()[:, None]) / gap).max())
+    h = torch.tensor(list(gamma), dtype=torch.float64)
+    worst = [0.0]
+    for right, other in ((slice(1, None), slice(None, -1)), (slice(None, -1), slice(1, None))):
+        products = [h[right] * slopes[line] for line in (right, other)]
+        size = sum(x.abs() + intercepts[line].abs() for x, line in zip(products, (right, other), strict=True))
+        gap = products[0] + intercepts[right] - products[1] - intercepts[other]
+        worst += torch.where(gap > 0, size / gap, torch.inf).tolist()
+    return max(worst)
 
 
 def staircase_at(

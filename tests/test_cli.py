@@ -165,9 +165,13 @@ def test_interrupted(tmp_path):
     torch.save(module.state_dict(), tmp_path / "hard.pt")
     argv = ["histogram", "--weights", "hard.pt", "--model", "dot+sftm", "--save", "out.safetensors", "--budget", "300"]
     code = (
-        "import signal, sys, threading, torch\n"
+        "import signal, sys, threading, time, torch\n"
         "from verify import branch_and_bound, cli\n"
-        "threading.Timer(2.0, lambda: signal.raise_signal(signal.SIGINT)).start()\n"
+        "def interrupt():\n"
+        "    while True:\n"  # Python ignores a Ctrl-C that comes during an import's callbacks: press it again
+        "        time.sleep(3.0)\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "threading.Thread(target=interrupt, daemon=True).start()\n"
         f"sys.exit(cli.main({argv}))"
     )
     result = python("-c", code, cwd=tmp_path)
