@@ -13,6 +13,7 @@ from contextual_oracle import counts, random_model, valid_strings
 from constructions.contextual_counting import KEYS, build
 from constructions.contextual_transformer import CLOSE, ONE, OPEN, from_state_dict
 from constructions.errors import BadInput
+from verify import contextual_readout
 from verify.certificate import READING_DTYPE, Verdict
 from verify.contextual import certify, domain_of, exhaustive
 from verify.contextual_dtype import RoundedCells, certify_in, round_weights
@@ -261,3 +262,17 @@ def test_a_sum_that_is_normalised_last_may_overflow_first():
     model.U_V *= 2.0**14
     model.W_out *= 2.0**-14
     assert certify_in(model, domain, FORMATS["float16"]).verdict is Verdict.UNKNOWN
+
+
+def test_too_many_pairs_of_classes_stay_undecided(monkeypatch):
+    """A readout that is no staircase is compared pair by pair, up to a limit; beyond it nothing is said."""
+    model = build(40, 1, dtype=torch.float64)
+    with torch.no_grad():
+        model.b_out[7] -= 1.0  # line 7 is nowhere the highest
+    assert certify(model, domain_of(model, 40)).verdict is Verdict.REFUTED
+    model = build(40, 1, dtype=torch.float64)
+    with torch.no_grad():
+        model.W_out[0, 40], model.b_out[40] = model.W_out[0, 38], model.b_out[38] - 1.0  # a class that is never due
+    assert certify(model, domain_of(model, 40)).verdict is Verdict.PROVED
+    monkeypatch.setattr(contextual_readout, "MOST_PAIRS", 100)
+    assert certify(model, domain_of(model, 40)).verdict is Verdict.UNKNOWN

@@ -10,6 +10,7 @@ from verify.balls import Array, Ball
 from verify.formats import INFLATION, Format, gamma
 
 CHUNK = 1 << 22  # pairs compared at once
+MOST_PAIRS = 1 << 28  # pairs compared in all, about 20 s; cells beyond stay undecided
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Readout:
             self.W, self.b, self.rival_W, self.rival_b = W - slack_W, b - slack_b, W + slack_W, b + slack_b
             self.largest = fmt.largest / 2 - np.abs(b_out).max()
             self.size = np.abs(W_out).max(axis=1)
+        self.pairs_left = MOST_PAIRS
         self.is_staircase = len(W_out) == 1 and is_staircase(self.rival_W[0], self.rival_b)
 
     def compare(self, low: Array, high: Array, k: np.ndarray) -> Comparison:
@@ -56,6 +58,9 @@ class Readout:
         classes = len(self.b.mid)
         if classes == 1:
             return alone(k)
+        self.pairs_left -= len(k) * classes
+        if self.pairs_left < 0:
+            return undecided(k)
         step = max(1, CHUNK // classes)
         parts = []
         for i in range(0, len(k), step):
@@ -91,6 +96,11 @@ def lesser(x: Ball, y: Ball) -> Ball:
 def alone(k: np.ndarray) -> Comparison:
     """A single class is always named; there is nothing to compare with."""
     return Comparison(np.full(len(k), np.inf), np.zeros(len(k), dtype=bool))
+
+
+def undecided(k: np.ndarray) -> Comparison:
+    """Cells of which nothing is said."""
+    return Comparison(np.full(len(k), -np.inf), np.zeros(len(k), dtype=bool))
 
 
 def is_staircase(a: Ball, b: Ball) -> bool:
