@@ -112,8 +112,9 @@ def assumptions(fmt: Format, arithmetic: Arithmetic) -> tuple[str, ...]:
         inside = f"every operation in {fmt.name}"
     return (
         f"weights rounded once to {arithmetic.stored.name}; {inside}, to nearest or keeping more bits",
-        "sums in any order, fused or not; subnormals kept or flushed; sqrt(d) divided by or multiplied as a reciprocal",
-        "softmax subtracts the maximum; exp is within 2 units in the last place, and exp(0) = 1",
+        "sums in any order, fused or not; subnormals kept or flushed",
+        f"scores divided by sqrt(d), or times its reciprocal, each rounded to {arithmetic.inner.name} or not at all",
+        "softmax subtracts the maximum; exp is within 2 units in the last place of its value, and exp(0) = 1",
         "right means: the right class has strictly the largest computed logit",
     )
 

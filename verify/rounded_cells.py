@@ -181,6 +181,8 @@ def cell_margins(reduction: RoundedReduction) -> Array:
     readout = RoundedReadout(reduction)
     stored = reduction.stored
     margins = np.full((len(reduction.rows), stored.T, stored.L), -np.inf)
+    if not reduction.is_finite:
+        return margins
     for index, row in enumerate(reduction.rows):
         for tables in chunks(reduction, row):
             margins[index, tables.start : tables.stop] = readout.margins(row, tables)

@@ -27,7 +27,8 @@ class UnroundedSums(RoundedReduction):
 
     @cached_property
     def residual(self) -> Ball:
-        return Ball.exact(self.stored.E) @ self.operand(self.stored.W_1) + Ball.exact(self.stored.b_1)
+        tokens, bias = (Ball(W, self.at.flush_loss(W)) for W in (self.stored.E, self.stored.b_1))
+        return tokens @ self.operand(self.stored.W_1) + bias
 
 
 def sharper_ends(
@@ -87,5 +88,4 @@ def _error(
         error = error + 2 * at.stored.u * total
     error = error * (1 + at.growth(n + 1, 2)) + reduction.mixed.lost[coordinate]
     error = error * W * (1 + reader.growth[neuron]) + reader.growth[neuron] * total * W + reader.lost[neuron]
-    is_finite = np.maximum(reduction.mixed.largest[coordinate], reader.largest[neuron]) <= at.stored.largest
-    return np.where((is_read.sum(0)[neuron] == 1) & is_finite, error * INFLATION, np.inf)
+    return np.where(is_read.sum(0)[neuron] == 1, error * INFLATION, np.inf)

@@ -64,7 +64,12 @@ class Arithmetic:
             return np.expm1(log) * INFLATION
 
     def underflow(self, operations: Any) -> Array:
-        """What flushing to zero can take away: each result once, and twice what is stored (a product and a sum)."""
+        """What flushing to zero can take away: each result once, and twice what is stored (a product and a sum).
+
+        A result that is written as zero has nothing left to lose where it is read, so it is lost once. A sum of n
+        products has at most 2 n results, a bias or the residual included: n products and n sums. Later
+        roundings scale what is lost as they scale the terms: times 1 + growth.
+        """
         n = np.asarray(operations, dtype=float)
         wider = 0.0 if self.inner is self.stored else 2 * self.stored.tiny
         return np.where(n > 0, (n * self.inner.tiny + wider) * INFLATION, 0.0)
@@ -215,10 +220,11 @@ class RoundedReduction(Reduction):
         hard_x, hard_W = (~is_power_of_two(b.mid) | (b.rad > 0) for b in (x, W))
         hard = (hard_x.astype(float) @ hard_W.astype(float)) > 0
         roundings = np.maximum(terms - 1, 0) + hard - (at.inner is at.stored)  # the last one is that of the result
-        error = at.growth(np.maximum(roundings, 0), 0) * size + np.where(terms > 1, at.underflow(2 * terms), 0.0)
+        growth = at.growth(np.maximum(roundings, 0), 0)
+        error = growth * size + np.where(terms > 1, at.underflow(2 * terms) * (1 + growth), 0.0)
         unit = unit_exponent(x.mid).min(1)[:, None] + unit_exponent(W.mid).min(0)[None, :]
         is_known = (x.rad == 0).all(1)[:, None] & (W.rad == 0).all(0)[None, :]
-        is_sum_exact = at.is_exact_sum(size, unit) | (terms <= 1)
+        is_sum_exact = (at.is_exact_sum(size, unit) & is_known) | (terms <= 1)  # the unit is that of known factors
         # a single product of numbers with at most 26 bits is exact in float64 as well
         is_mid_exact = at.is_exact_sum(size, unit) | ((terms <= 1) & (~hard | (at.stored.p <= 26)))
         rad = np.where(is_sum_exact, np.where(is_known & is_mid_exact, 0.0, real.rad), real.rad + error * INFLATION)
@@ -291,18 +297,20 @@ class RoundedReduction(Reduction):
         worst = np.fmin(relative.max(1, keepdims=True), np.where(always > 0, by_own, np.inf))
         is_bounded = worst <= 0.5  # then the normalisation is at least 2/3, where the largest exponential is 1
         worst = np.where(is_bounded, worst, 0.5)
-        least = exponentials.lower.min(1, keepdims=True) / exponentials.upper.max(1, keepdims=True) / (1 + worst) ** 3
+        least = (exponentials.lower - wrong).min(1, keepdims=True) / (exponentials.upper + wrong).max(1, keepdims=True)
         summing = at.growth(0, 1) + at.inner.u * partial_sums(np.where(least > 2 * tiny, least, 0.0), N)
         summing = np.minimum(summing * (1 + at.growth(N, 1)), at.growth(N - 1))
         total = np.expm1(np.log1p(worst) + np.log1p(summing) + np.log1p(2 * (N + 2) * tiny)) * INFLATION
-        is_uniform = is_top.all(1, keepdims=True) & (2**at.stored.p >= N)
+        is_uniform = is_top.all(1, keepdims=True) & (2**at.stored.p >= N) & (N * tiny <= 1)
         total = np.where(is_uniform, 0.0, total)
         is_bounded &= total <= 0.5
         quotient = np.where(is_uniform & (N & (N - 1) == 0), 0.0, once)
         common = np.expm1(np.log1p(quotient) - np.log1p(-np.minimum(total, 0.5)))
         error = np.where(is_bounded, wrong * (1 + common) + common * size, np.inf)
-        # Flushing to zero loses a number itself at most: the exponential and the quotient.
-        lost = np.where(is_uniform, 0.0, np.minimum(6 * tiny * N, 3 * (size + wrong)))
+        # Flushing to zero loses a number itself at most: the exponential and the quotient. Where they are kept, the
+        # exponential gains 2 units, at most doubled by the normalisation, and the quotient one in all, times N at most.
+        kept = 6 * at.operand.eta * N
+        lost = np.where(is_uniform, 0.0, np.minimum(6 * tiny * N, 3 * (size + wrong) + kept))
         return Ball(exponentials.mid, (exponentials.rad + error + lost) * INFLATION)
 
     def _exponential_unit(self, scores: Ball, exponentials: Ball, own: np.ndarray, shift: Array) -> Array:
@@ -378,6 +386,13 @@ class RoundedReduction(Reduction):
         return Reader.of(self)
 
     @cached_property
+    def is_finite(self) -> bool:
+        """Whether nothing before the logits can overflow, be it read by a later weight or not."""
+        is_scored = self.stored.is_linear or bool(np.isfinite(self.scores.rad).all())
+        largest = np.concatenate([self.mixed.largest, self.reader.largest])
+        return is_scored and bool((largest <= self.at.stored.largest).all())
+
+    @cached_property
     def features(self) -> Ball:
         """<e_s, W_1> with the error that a slot holding s brings into each pre-activation, per unit of weight."""
         E, W_1 = self.operand(self._embeddings), self.operand(self.stored.W_1)
@@ -399,8 +414,7 @@ class RoundedReduction(Reduction):
         lost = absolute_product(mixed.lost[None, :], W_1.magnitude)[0] * (1 + reader.growth) + reader.lost
         flushed = absolute_product(self.at.flush_loss(stored.E), W_1.magnitude) + self.at.flush_loss(stored.b_1)
         rad = exact.rad + inherited * (1 + reader.growth) + own + lost + flushed * (1 + reader.growth)
-        rad = np.where(reader.is_exact, exact.rad, rad * INFLATION)
-        return Ball(exact.mid, np.where(reader.largest <= self.at.stored.largest, rad, np.inf))
+        return Ball(exact.mid, np.where(reader.is_exact, exact.rad, rad * INFLATION))
 
     def _attending(self, start: int, stop: int) -> Tables:
         if not self.stored.is_softmax:
@@ -442,12 +456,13 @@ class Mixed:
         is_known = ~(is_mixed & (unit == -NO_UNIT)[:, None]).any(0)  # all computed weights are the exact ones
         largest = reduction.largest_sum(E)
         operands = (reduction.operand(reduction._embeddings).rad == 0).all(0)
-        is_exact = (N == 0) | (is_known & operands & at.is_representable(largest, units))
+        is_kept = (at.flush_loss(x) == 0).all(0)  # the token itself is read as it is, mixed or not
+        is_exact = is_kept & ((N == 0) | (is_known & operands & at.is_representable(largest, units)))
         adds = (x > 0).any(0)
         hard = (~is_power_of_two(E)).any(0)
         slot_error = at.growth(np.maximum(N - 1, 0) + adds + hard, 1 + adds)
         residual_error = at.growth(N, 1)
-        lost = at.underflow(2 * N)
+        lost = at.underflow(2 * N) * (1 + slot_error)
         is_exact &= largest <= at.stored.largest
         slot_error, residual_error, lost = (np.where(is_exact, 0.0, e) for e in (slot_error, residual_error, lost))
         if at.operand is not at.stored:
@@ -455,7 +470,6 @@ class Mixed:
             is_exact = is_exact & (u == 0)
             slot_error, residual_error = (e + u * (1 + e) for e in (slot_error, residual_error))
         largest = largest * (1 + slot_error + residual_error) + lost
-        slot_error = np.where(largest <= at.stored.largest, slot_error, np.inf)
         return cls(largest, units, is_exact, slot_error * INFLATION, residual_error * INFLATION, lost)
 
 
@@ -497,5 +511,5 @@ class Reader:
             is_exact,
             np.where(is_exact, 0.0, growth),
             at.growth(np.maximum(terms - last, 0), 0),
-            np.where(is_exact, 0.0, at.underflow(2 * terms + has_bias)),
+            np.where(is_exact, 0.0, at.underflow(2 * terms + has_bias) * (1 + growth)),
         )
