@@ -72,12 +72,11 @@ class Model:
 
     def judge(self, tokens: Sequence[int], position: int) -> tuple[list[int], Sum, Sum]:
         """The counts whose logit is largest, and exactly: (right logit - largest other, if there is one) D, and D."""
-        t, context = tokens[position], [*tokens, *range(self.T, len(self.V))]
+        t, V, context = tokens[position], self.V, [*tokens, *range(self.T, len(self.V))]
         scores = self.scores[position] if self.is_linear else [self.scores[t][s] for s in context]
         terms = [({key: 1} if self.is_softmax else {0: key}, s) for key, s in zip(scores, context, strict=True)]
         D = _sum((weight, 1) for weight, _ in terms) if self.is_softmax else {int(self.scale > 1): self.unit}
-        rest = [x + b for x, b in zip(self.V[t], self.biases, strict=True)]
-        hidden = [_sum([(D, r), *((weight, self.V[s][i]) for weight, s in terms)]) for i, r in enumerate(rest)]
+        hidden = [_sum([(D, V[t][i] + b), *((w, V[s][i]) for w, s in terms)]) for i, b in enumerate(self.biases)]
         on = [(z, row) for z, row in zip(hidden, self.W_2, strict=True) if self.sign(z) > 0]
         logits = [_sum((z, row[c]) for z, row in on) for c in self.classes]
         right, order = tokens.count(t) - self.first_count, cmp_to_key(self.compare)

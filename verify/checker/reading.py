@@ -50,18 +50,16 @@ def read_json(data: bytes, what: str) -> Any:
 def read_weights(data: bytes) -> Weights:
     """The model in the bytes of a safetensors file that `--save` wrote."""
     tensors, about = _tensors(data)
-    model, first_count, *sizes = (about.get(name) for name in ("model", "first_count", "T", "L", "d", "p"))
-    is_model = model in MODELS and [type(n) for n in (first_count, *sizes)] == [int] * 5
-    require(is_model and 0 <= first_count <= 1 and min(sizes) >= 1 < sizes[0], f"the metadata name no model: {about}")
-    T, L, d, p = sizes
+    model, first_count, T, L, d, p = (about.get(name) for name in ("model", "first_count", "T", "L", "d", "p"))
     classes = math.prod(tensors["b_2"][1]) if "b_2" in tensors else 0
-    require(classes > L - first_count, f"{classes} classes cannot say the counts up to L = {L}")
+    is_model = model in MODELS and [type(n) for n in (first_count, T, L, d, p)] == [int] * 5
+    is_model = is_model and 0 <= first_count <= 1 and min(T - 1, L, d, p, classes + first_count - L) >= 1
+    require(is_model, f"the metadata name no model with {classes} classes: {about}")
     shapes = {"E": [T, d], "W_1": [d, p], "b_1": [p], "W_2": [p, classes], "b_2": [classes]}
     shapes |= {"A": [L, L]} if model.startswith("lin") else {"W_Q": [d, d], "W_K": [d, d]}
     shapes |= {"e_BOS": [d]} if model.startswith("bos") else {}
     dtype, found = tensors["b_2"][0], {name: tensor[:2] for name, tensor in tensors.items()}
-    must_be = {name: (dtype, shape) for name, shape in shapes.items()}
-    require(found == must_be, f"the tensors of {about} must be {must_be}")
+    require(found == {name: (dtype, x) for name, x in shapes.items()}, f"the tensors of {about} must be {shapes}")
     repeated = {"weights_sha256": hashlib.sha256(data).hexdigest(), "claim": about.get("claim")}
     repeated["parameters"] = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": FORMATS[dtype][0]}
     return Weights(repeated, first_count, {name: _rows(name, *tensor) for name, tensor in tensors.items()})
