@@ -229,6 +229,22 @@ def test_a_normalisation_that_vanishes_within_the_intervals_counts_as_positive(o
     assert outcome(weights, forged(module, weights, [5e-324] * 3))[0] == FAILS
 
 
+def test_a_proof_whose_weights_are_below_all_precision_is_decided():
+    """With t alone, all weights and D are intervals that end at zero; below zero, D would be an undecided neuron."""
+    module = inventory_counting.dot_sftm(T=3, L=2, d=3, p=3, dtype=torch.float64)
+    with torch.no_grad():  # neuron t is on where both slots hold t: e^-w (2 - 1.5) > 0
+        for name, scale in {"E": 1.0, "W_Q": -1e30, "W_K": 1.0, "W_1": 1.0}.items():
+            getattr(module, name).copy_(scale * torch.eye(3))
+        module.b_1.fill_(-1.5)
+        module.W_2.copy_(torch.tensor([[0.0, 1.0]] * 3))
+        module.b_2.copy_(torch.tensor([0.25, 0.0]))
+    weights = checkpoint.as_bytes(module, claim=None, construction=None)
+    low, high = mathematics.Model(reading.read_weights(weights), [0.0]).weight(-(10**200))
+    assert low == 0 < high
+    assert outcome(weights, forged(module, weights, [0.2, 0.2])) == (0, "PROVED")
+    assert outcome(weights, forged(module, weights, [0.2, 0.26]))[0] == FAILS
+
+
 @pytest.mark.parametrize("name", BUILDERS)
 def test_every_bit_of_a_weight_matters_or_changes_nothing(name):
     """One bit flipped and the digest made to fit: accepted only where enumeration agrees with every margin."""
@@ -622,7 +638,7 @@ WEIGHTS = {
     "two tokens alike": (FAILS, in_tensor("E", lambda x: np.concatenate([x[:5], x[:5], x[10:]]))),
     "W_Q zero": (FAILS, in_tensor("W_Q", lambda x: 0 * x)),
     "W_1 a little larger": (FAILS, in_tensor("W_1", lambda x: x * np.float32(1 + 2**-20))),
-    "b_2 by one ulp": (FAILS, in_tensor("b_2", lambda x: one(x, np.nextafter(x[3], np.float32(1e9)), 3))),
+    "b_2 by one ulp": (FAILS, in_tensor("b_2", lambda x: one(x, np.nextafter(x[4], np.float32(1e9)), 4))),
 }
 
 
@@ -663,10 +679,10 @@ def test_what_a_changed_sign_or_interval_would_do():
     """The parts that the proof rests on, against known numbers."""
     module = saved(inventory_counting.dot_sftm(T=3, L=3))[0]
     model = mathematics.Model(reading.read_weights(module), [0.0])
-    assert model.sign({0: 2721, 1 << model.u: -1001}) != 0
-    for score in (0, -(1 << model.u), -5 << model.u):
+    assert model.sign({0: 2721, model.unit: -1001}) != 0
+    for score in (0, -model.unit, -5 * model.unit):
         low, high = model.weight(score)
-        exact = math.exp(score / 2**model.u / math.sqrt(3)) * 2.0**mathematics.BITS
+        exact = math.exp(score / model.unit / math.sqrt(3)) * 2.0**mathematics.BITS
         assert low <= high <= low + 16 and low / exact == pytest.approx(1, rel=1e-12)
 
 

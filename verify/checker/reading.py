@@ -1,20 +1,14 @@
 """Weights and certificates read byte by byte, without the libraries that wrote them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-FORMATS = {"F64": ("float64", "d"), "F32": ("float32", "f"), "F16": ("float16", "e"), "BF16": ("bfloat16", "H")}
+FORMATS = {"F64": ("float64", "d"), "F32": ("float32", "f"), "F16": ("float16", "e"), "BF16": ("bfloat16", "f")}
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 FAILS, UNREADABLE, NOT_CHECKABLE = 1, 2, 3  # exit codes
-
-Scaled = tuple[list[list[int]], int]  # rows of integers, times 2^-shift
 
 
 class Refusal(Exception):
@@ -25,32 +19,29 @@ class Refusal(Exception):
         self.exit_code = exit_code
 
 
-@dataclass(frozen=True)
-class Weights:
-    """A histogram model as stored; class c stands for the count c + first_count."""
+def require(holds: bool, reason: str, exit_code: int = FAILS) -> None:
+    if not holds:
+        raise Refusal(reason, exit_code)
 
-    parameters: dict[str, Any]
+
+class Weights(NamedTuple):
+    """A histogram model in rows, what its certificate must repeat; class c stands for the count c + first_count."""
+
+    repeated: dict[str, Any]
     first_count: int
-    claim: str | None
-    sha256: str
-    matrices: dict[str, Scaled]
+    matrices: dict[str, list[list[float]]]
 
 
-def read_json(data: bytes, what: str) -> dict[str, Any]:
+def read_json(data: bytes, what: str) -> Any:
     """A JSON object without duplicate keys, NaN and infinity (which a float beyond the largest one is, too)."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) == len(pairs):
-            return dict(pairs)
-        raise ValueError("a key occurs twice")
-
-    def finite(digits: str) -> float:
-        if math.isfinite(float(digits)):
-            return float(digits)
-        raise ValueError(f"{digits} is not finite")
+        require(len(dict(pairs)) == len(pairs), f"{what}: a key occurs twice", UNREADABLE)
+        return dict(pairs)
 
     try:
-        found = json.loads(data.decode(), object_pairs_hook=unique, parse_float=finite, parse_constant=finite)
+        found = json.loads(data.decode(), object_pairs_hook=unique)
+        as_text(found)
         return {**found}
     except (ValueError, TypeError, RecursionError) as error:
         raise Refusal(f"{what} is no strict JSON object ({error})", UNREADABLE) from None
@@ -59,60 +50,47 @@ def read_json(data: bytes, what: str) -> dict[str, Any]:
 def read_weights(data: bytes) -> Weights:
     """The model in the bytes of a safetensors file that `--save` wrote."""
     tensors, about = _tensors(data)
-    names: list[Any] = [about.get(name) for name in ("model", "first_count", "L")]
-    model, first_count, L = names
-    try:
-        (T, d), (p, classes), dtype = tensors["E"][1], tensors["W_2"][1], tensors["E"][0]
-    except (KeyError, ValueError):
-        raise Refusal("E or W_2 is missing, or no matrix") from None
-    shapes: dict[str, Any] = {"E": [T, d], "W_1": [d, p], "b_1": [p], "W_2": [p, classes], "b_2": [classes]}
-    shapes |= {"A": [L, L]} if str(model).startswith("lin") else {"W_Q": [d, d], "W_K": [d, d]}
-    shapes |= {"e_BOS": [d]} if str(model).startswith("bos") else {}
-    if {name: tensor[:2] for name, tensor in tensors.items()} != {name: (dtype, x) for name, x in shapes.items()}:
-        raise Refusal(f"the tensors' names, dtypes or shapes are not those of {model} ({dtype}: {shapes})")
-    parameters = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": FORMATS[dtype][0]}
-    if [type(x) for x in (L, first_count)] != [int, int] or not 0 <= first_count <= 1 or model not in MODELS:
-        raise Refusal(f"the weights' metadata name no model: {about}")
-    if (
-        repr([about.get(name) for name in "Tdp"]) != repr([T, d, p])
-        or min(T - 1, L, d, p, classes + first_count - L) < 1
-    ):
-        raise Refusal(f"the weights' metadata {about} do not fit {parameters} with {classes} classes")
-    matrices = {name: _matrix(name, *tensor) for name, tensor in tensors.items()}
-    return Weights(parameters, first_count, about.get("claim"), hashlib.sha256(data).hexdigest(), matrices)
+    model, first_count, T, L, d, p = (about.get(name) for name in ("model", "first_count", "T", "L", "d", "p"))
+    classes = math.prod(tensors["b_2"][1]) if "b_2" in tensors else 0
+    is_model = model in MODELS and [type(n) for n in (first_count, T, L, d, p)] == [int] * 5
+    is_model = is_model and 0 <= first_count <= 1 and min(T - 1, L, d, p, classes + first_count - L) >= 1
+    require(is_model, f"the metadata name no model with {classes} classes: {about}")
+    shapes = {"E": [T, d], "W_1": [d, p], "b_1": [p], "W_2": [p, classes], "b_2": [classes]}
+    shapes |= {"A": [L, L]} if model.startswith("lin") else {"W_Q": [d, d], "W_K": [d, d]}
+    shapes |= {"e_BOS": [d]} if model.startswith("bos") else {}
+    dtype, found = tensors["b_2"][0], {name: tensor[:2] for name, tensor in tensors.items()}
+    require(found == {name: (dtype, x) for name, x in shapes.items()}, f"the tensors of {about} must be {shapes}")
+    repeated = {"weights_sha256": hashlib.sha256(data).hexdigest(), "claim": about.get("claim")}
+    repeated["parameters"] = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": FORMATS[dtype][0]}
+    return Weights(repeated, first_count, {name: _rows(name, *tensor) for name, tensor in tensors.items()})
 
 
-def _tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], dict[str, Any]]:
+def _tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], Any]:
     """Length, header, buffer: the tensors must tile the buffer without gaps, overlaps or rest."""
-    length, tensors, end = int.from_bytes(data[:8], "little"), {}, 0
+    length, tensors, start = int.from_bytes(data[:8], "little"), {}, 0
     header, buffer = read_json(data[8 : 8 + length], "the weights file's header"), data[8 + length :]
     try:
         about = read_json(header.pop("__metadata__")["weightproof"].encode(), "the weights' metadata")
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            dtype, shape, (start, stop) = (entry.pop(key) for key in ("dtype", "shape", "data_offsets"))
-            size = math.prod(shape) * struct.calcsize(FORMATS[dtype][1])
-            if entry or any(type(n) is not int or n < 0 for n in [*shape, stop]) or start != end or stop != end + size:
-                raise KeyError
-            tensors[name], end = (dtype, shape, buffer[end:stop]), stop
-    except (TypeError, ValueError, KeyError, AttributeError):
-        raise Refusal("the weights file's header does not name tensors that follow each other", UNREADABLE) from None
-    if len(data) < 8 + length or end != len(buffer):
-        raise Refusal(f"the weights file holds {len(buffer)} bytes of numbers, its header says {end}", UNREADABLE)
+            dtype, shape = entry["dtype"], entry["shape"]
+            stop = start + math.prod(shape) * int(FORMATS[dtype][0][-2:]) // 8
+            must_be = {"dtype": dtype, "shape": [abs(int(n)) for n in shape], "data_offsets": [start, stop]}
+            require(as_text(entry) == as_text(must_be), f"the weights file's entry for {name!r} is wrong", UNREADABLE)
+            tensors[name], start = (dtype, shape, buffer[start:stop]), stop
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
+        raise Refusal("the weights file's header does not describe tensors", UNREADABLE) from None
+    require(len(data) == 8 + length + start, "the weights file does not end where its header says", UNREADABLE)
     return tensors, about
 
 
-def _matrix(name: str, dtype: str, shape: list[int], raw: bytes) -> Scaled:
-    values: Sequence[Any] = struct.unpack(f"<{math.prod(shape)}{FORMATS[dtype][1]}", raw)
+def _rows(name: str, dtype: str, shape: list[int], raw: bytes) -> list[list[float]]:
     if dtype == "BF16":  # the upper half of a float32
-        values = struct.unpack(f"<{len(values)}f", b"".join(struct.pack("<I", x << 16) for x in values))
-    if not all(map(math.isfinite, values)):
-        raise Refusal(f"{name} holds NaN or infinity")
-    return scaled(values, shape[-1])
+        raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
+    values = [x for (x,) in struct.iter_unpack("<" + FORMATS[dtype][1], raw)]
+    require(all(map(math.isfinite, values)), f"{name} holds NaN or infinity")
+    return [values[i : i + shape[-1]] for i in range(0, len(values), shape[-1])]
 
 
-def scaled(values: Sequence[float], width: int) -> Scaled:
-    """The exact values as integers, times 2^-shift, in rows."""
-    ratios = [x.as_integer_ratio() for x in values]
-    shift = max(n.bit_length() for _, n in ratios) - 1
-    numbers = [m << shift + 1 - n.bit_length() for m, n in ratios]
-    return [numbers[i : i + width] for i in range(0, len(numbers), width)], shift
+def as_text(value: Any) -> str:
+    """Equal only for values of the very same types: true is not 1, and 1 is not 1.0."""
+    return json.dumps(value, sort_keys=True, allow_nan=False)
