@@ -20,7 +20,10 @@ Query = tuple[int, tuple[tuple[Interval, int], ...], tuple[tuple[int, tuple[Inte
 
 
 class Model:
-    """All numbers over one power of two, `one`: V = E W_1 and b_1 over its square, scores over `unit`."""
+    """All numbers over one power of two, `one`: V = E W_1 and b_1 over its square, scores over `unit`.
+
+    D counts as one more neuron, the last one, that is always on and writes b_2.
+    """
 
     def __init__(self, weights: Weights, margins: Sequence[float]) -> None:
         parameters, numbers = weights.repeated["parameters"], weights.matrices | {"margins": [[*margins]]}
@@ -30,7 +33,6 @@ class Model:
         self.T, self.L, self.first_count = len(m["E"]), parameters["L"], weights.first_count
         self.is_linear, self.is_softmax = "A" in m, parameters["model"].endswith("+sftm")
         x, W_1 = fmpz_mat(m["E"] + m.get("e_BOS", [])), fmpz_mat(m["W_1"])
-        # D counts as one more neuron, the last one, that is always on and writes b_2
         self.V = [[*row, 0] for row in _integers(x * W_1)]
         self.columns = [[*column] for column in zip(*self.V, strict=True)]
         self.biases = [b * one for b in m["b_1"][0]] + [one**2]
@@ -43,7 +45,8 @@ class Model:
             self.unit, self.scale = one**4, parameters["d"]  # its square root divides the scores
         if (root := isqrt(self.scale)) ** 2 == self.scale:
             self.unit, self.scale = root * self.unit, 1
-        D = isqrt(self.scale * (self.unit << BITS) ** 2)
+        self.bits = BITS if self.is_softmax or self.scale > 1 else 0  # nothing is rounded where all is rational
+        D = isqrt(self.scale * (self.unit << self.bits) ** 2)
         self.D = (0, 0) if self.is_softmax else (D, D + (self.scale > 1))  # what is in it beside the weights
 
     def basis(self, key: int, bits: int) -> arb:
@@ -95,9 +98,9 @@ class Model:
         return " + ".join(parts).replace("+ -", "- ")
 
     def weight(self, score: int) -> Interval:
-        """Integers around a mixing weight, over unit 2^BITS, or over 2^BITS where it is e^score, of a score below 0."""
+        """Integers around a mixing weight, over unit 2^bits, or over 2^bits where it is e^score, of a score below 0."""
         if not self.is_softmax:
-            return score << BITS, score << BITS
+            return score << self.bits, score << self.bits
         with ctx.workprec(2 * BITS):
             ball = self.basis(score, BITS) * 2**BITS  # a power of e is above zero, and so is their sum D
             return max(0, int(ball.lower().floor().unique_fmpz())), int(ball.upper().ceil().unique_fmpz())
