@@ -36,10 +36,12 @@ class Effects:
 class Directed:
     """Evaluations of one position of each input, every element by its own worst order.
 
-    The format and the accumulation are those of `evaluation`; products are fused where that hurts more.
+    The format and the accumulation are those of `evaluation`; products are fused where that hurts more. Softmax is one
+    operation on tensors, or four that each store their result.
     """
 
     evaluation: Evaluation
+    stores_softmax: bool = False
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
@@ -85,9 +87,10 @@ class Directed:
             scores = self.chosen([at.tensor(values) for values in both], sign)
         if not model.is_softmax:
             return scores
-        exponentials = at(exponential, at(add, scores, -scores.max(-1, keepdims=True)))
+        store = at.tensor if self.stores_softmax else lambda values: values
+        exponentials = store(at(exponential, store(at(add, scores, -scores.max(-1, keepdims=True)))))
         total = self.worst(exponentials[:, None, :], np.ones(1), effects.total[:, None], is_tensor=False)
-        return at.tensor(at(divide, exponentials, total))
+        return at.tensor(at(divide, exponentials, store(total)))
 
     def worst(self, x: Array, y: Array, effect: Array, rest: Array | None = None, is_tensor: bool = True) -> Array:
         """The sums of products over the last axis, plus a term that is added afterwards or with the others."""

@@ -57,9 +57,11 @@ def search(
         for i in range(0, len(batch), DIRECTED):
             if time.perf_counter() > deadline:
                 return None
-            failure = directed_failure(stored, batch[i : i + DIRECTED], positions, Evaluation(fmt, accumulate))
-            if failure is not None:
-                return failure
+            for stores in (False, True) if stored.is_softmax and accumulate is not None else (False,):
+                directed = Directed(Evaluation(fmt, accumulate), stores)
+                failure = directed_failure(stored, batch[i : i + DIRECTED], positions, directed)
+                if failure is not None:
+                    return failure
         if progress is not None:
             progress((start + len(batch)) / len(inputs))
         start, size = start + len(batch), size * 4
@@ -96,11 +98,10 @@ def first_failure(stored: StoredModel, inputs: Tokens, evaluation: Evaluation) -
     return Failure(inputs[n].tolist(), position, predicted, float(margin[n, position]), description(evaluation))
 
 
-def directed_failure(
-    stored: StoredModel, inputs: Tokens, positions: list[int], evaluation: Evaluation
-) -> Failure | None:
+def directed_failure(stored: StoredModel, inputs: Tokens, positions: list[int], directed: Directed) -> Failure | None:
     """The worst of these inputs, where every sum is taken in the order that hurts most against a neighbouring count."""
     worst: Failure | None = None
+    order = "each sum in its worst order" + ", softmax stored step by step" * directed.stores_softmax
     for position in positions:
         at = np.full(len(inputs), position)
         right = (inputs == inputs[:, [position]]).sum(1) - stored.first_count
@@ -109,11 +110,11 @@ def directed_failure(
             if not len(possible):
                 continue
             with np.errstate(all="ignore"):
-                found = Directed(evaluation).margins(stored, inputs[possible], at[possible], rival[possible])
+                found = directed.margins(stored, inputs[possible], at[possible], rival[possible])
             i = int(np.nanargmin(found)) if not np.isnan(found).all() else 0
             if found[i] <= 0 and (worst is None or found[i] < worst.margin):
                 tokens, predicted = inputs[possible[i]].tolist(), int(rival[possible[i]]) + stored.first_count
-                worst = Failure(tokens, position, predicted, float(found[i]), "each sum in its worst order")
+                worst = Failure(tokens, position, predicted, float(found[i]), order)
     return worst
 
 
