@@ -6,6 +6,7 @@ effect on (right logit) - (rival logit) says whether a larger or a smaller resul
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -94,21 +95,25 @@ class Directed:
 
     def worst(self, x: Array, y: Array, effect: Array, rest: Array | None = None, is_tensor: bool = True) -> Array:
         """The sums of products over the last axis, plus a term that is added afterwards or with the others."""
-        found, fmt = [], self.evaluation.fmt
-        if fmt.name == "tf32" and is_tensor:
-            x, y = rounded(x, fmt), rounded(y, fmt)
+        fmt = self.evaluation.fmt
+        found: list[Array] = []
+        if fmt.name == "tf32" and is_tensor:  # a kernel may round the factors, or not
+            found += self._results(rounded(x, fmt), rounded(y, fmt), rest, is_tensor)
+        found += self._results(x, y, rest, is_tensor)
+        return self.chosen(found, effect)
+
+    def _results(self, x: Array, y: Array, rest: Array | None, is_tensor: bool) -> Iterator[Array]:
         has_one_term = ((x != 0) & (y != 0)).sum(-1).max() <= 1  # then no order differs
         for at in self.evaluations[: 2 if has_one_term else None]:
             total = at.tensor(at.dot(x, y)) if is_tensor else at.dot(x, y)
             if rest is None:
-                found.append(total)
+                yield total
                 continue
-            found.append(at.tensor(at(add, total, rest)))
+            yield at.tensor(at(add, total, rest))
             x_, y_ = np.broadcast_arrays(x, y)
             term = np.broadcast_to(rest, total.shape)[..., None]
             one = np.ones_like(term)
-            found.append(at.tensor(at.dot(np.concatenate([x_, term], -1), np.concatenate([y_, one], -1))))
-        return self.chosen(found, effect)
+            yield at.tensor(at.dot(np.concatenate([x_, term], -1), np.concatenate([y_, one], -1)))
 
     @staticmethod
     def chosen(found: list[Array], effect: Array) -> Array:
