@@ -285,3 +285,12 @@ def test_a_few_open_cells_are_decided_jointly():
     with torch.no_grad():  # a bias that makes one count wrong is not proved
         module.b_2[0] += 1.0
     assert certify(module, fmt=FORMATS["float32"], budget=0.0).verdict is not Verdict.PROVED
+
+
+def test_the_failure_in_tf32_that_the_page_names():
+    """docs/precision.md: lin on a code of 29 dimensions, an input that the search does not reach in a minute."""
+    fmt = FORMATS["tf32"]
+    stored = StoredModel.of(Construction("lin", "code", 32, 10, 29).weights(fmt))
+    found = {"position": 0, "predicted": 1, "order": ""}
+    margin = worst_margin(stored, np.array([[28, 28] + [31] * 8]), found, Evaluation(fmt))
+    assert -0.002 < margin < -0.0019
