@@ -8,13 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verify.directed import Directed
 from verify.formats import Array, Format
 from verify.histogram import Progress
 from verify.rounded_forward import ORDERS, Evaluation, Tokens, logits
 from verify.stored import StoredModel
 
-FIRST, MOST = 64, 4096  # inputs tried in the first round and at most; the rounds grow fourfold
+FIRST, MOST = 20, 4096  # inputs tried in the first round and at most; the rounds grow fourfold
 RANDOM_TREES = 4
+DIRECTED = 20  # inputs tried at a time, each sum of each by its own worst order
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,14 @@ def search(
             failure = first_failure(stored, batch, evaluation)
             if failure is not None:
                 return failure
+        for i in range(0, len(batch), DIRECTED):
+            if time.perf_counter() > deadline:
+                return None
+            for stores in (False, True) if stored.is_softmax and accumulate is not None else (False,):
+                directed = Directed(Evaluation(fmt, accumulate), stores)
+                failure = directed_failure(stored, batch[i : i + DIRECTED], positions, directed)
+                if failure is not None:
+                    return failure
         if progress is not None:
             progress((start + len(batch)) / len(inputs))
         start, size = start + len(batch), size * 4
@@ -86,6 +96,26 @@ def first_failure(stored: StoredModel, inputs: Tokens, evaluation: Evaluation) -
     is_number = not np.isnan(margin[n, position])
     predicted = int(others[n, position].argmax()) + stored.first_count if is_number else None
     return Failure(inputs[n].tolist(), position, predicted, float(margin[n, position]), description(evaluation))
+
+
+def directed_failure(stored: StoredModel, inputs: Tokens, positions: list[int], directed: Directed) -> Failure | None:
+    """The worst of these inputs, where every sum is taken in the order that hurts most against a neighbouring count."""
+    worst: Failure | None = None
+    order = "each sum in its worst order" + ", softmax stored step by step" * directed.stores_softmax
+    for position in positions:
+        at = np.full(len(inputs), position)
+        right = (inputs == inputs[:, [position]]).sum(1) - stored.first_count
+        for rival in (right - 1, right + 1):
+            possible = np.nonzero((rival >= 0) & (rival < stored.classes))[0]
+            if not len(possible):
+                continue
+            with np.errstate(all="ignore"):
+                found = directed.margins(stored, inputs[possible], at[possible], rival[possible])
+            i = int(np.nanargmin(found)) if not np.isnan(found).all() else 0
+            if found[i] <= 0 and (worst is None or found[i] < worst.margin):
+                tokens, predicted = inputs[possible[i]].tolist(), int(rival[possible[i]]) + stored.first_count
+                worst = Failure(tokens, position, predicted, float(found[i]), order)
+    return worst
 
 
 def description(evaluation: Evaluation) -> str:

@@ -106,10 +106,18 @@ def frontier(construction: Construction, accumulate: Format | None, budget: floa
 
 
 def constructions(T: int, L: int) -> Iterator[Construction]:
-    """Every histogram construction at the d that its proposition or the kept frontier table gives it."""
+    """Every histogram construction with known weights, at the d that its proposition or the frontier table gives it."""
     from verify.commands.frontier import kept_table
 
     frontier_d = {(row["model"], row["T"], row["L"]): row["d"] for row in kept_table()}
     for model, name in CONSTRUCTIONS:
-        d = {"simplex": T - 1, "coherent": T, "sphere": min(3, T), "code": frontier_d.get((model, T, L), T)}.get(name)
+        if name == "plane" and T > 3 and L > 2:
+            continue  # none are known there (W-8)
+        d = {
+            "plane": 2,
+            "simplex": T - 1,
+            "coherent": T,
+            "sphere": min(3, T),
+            "code": frontier_d.get((model, T, L), T),
+        }.get(name)
         yield Construction(model, name, T, L, d)

@@ -6,6 +6,8 @@ So (right logit) - (other logit) - (their errors) is concave in h, and its minim
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from verify.balls import Ball, U, gamma
@@ -149,10 +151,9 @@ class RoundedReadout:
         difference[i, right] = np.inf
         return difference.min(1)
 
-    def _with_many(self, k: np.ndarray, is_on: np.ndarray, low: Array, high: Array) -> Array:
-        """Several neurons on (n, p), each within its own range."""
+    def errors(self, is_on: np.ndarray, low: Array, high: Array) -> tuple[Array, Array, Array]:
+        """How far logits of several neurons within their ranges (n, p) can be off; their sizes; their sum's largest."""
         at, b = self.at, self.b_2
-        i, right = np.arange(len(k)), k + 1 - self.reduction.stored.first_count
         W = np.where(is_on[..., None], self.W_2, 0.0)
         size = times(np.abs(W), high[..., None]).sum(1) * INFLATION
         h = self._units(np.broadcast_to(np.arange(W.shape[1]), low.shape), low, high)
@@ -166,13 +167,20 @@ class RoundedReadout:
         error = factor * (1 + growth) + growth * size + at.growth(terms, 1) * np.abs(b)
         error = error + (at.underflow(2 * terms) + self.lost_b) * (1 + growth)
         error = np.where(is_exact, 0.0, error * INFLATION)
+        return error, size, (size + np.abs(b)) * (1 + growth) + error
+
+    def _with_many(self, k: np.ndarray, is_on: np.ndarray, low: Array, high: Array) -> Array:
+        """Several neurons on (n, p), each within its own range."""
+        at, b = self.at, self.b_2
+        i, right = np.arange(len(k)), k + 1 - self.reduction.stored.first_count
+        error, size, largest = self.errors(is_on, low, high)
+        W = np.where(is_on[..., None], self.W_2, 0.0)
         slope = W[i, :, right][:, :, None] - W
         least = np.minimum(slope * low[..., None], slope * high[..., None]).sum(1)
         difference = least + (b[right][:, None] - b) - error - error[i, right][:, None]
         rounding = size + size[i, right][:, None] + np.abs(b) + np.abs(b[right])[:, None] + error
         difference -= gamma(W.shape[1] + 8) * (rounding + error[i, right][:, None])
         difference[i, right] = np.inf
-        largest = (size + np.abs(b)) * (1 + growth) + error
         return np.where(largest.max(1) <= at.stored.largest, difference.min(1), -np.inf)
 
 
@@ -186,4 +194,33 @@ def cell_margins(reduction: RoundedReduction) -> Array:
     for index, row in enumerate(reduction.rows):
         for tables in chunks(reduction, row):
             margins[index, tables.start : tables.stop] = readout.margins(row, tables)
+    open_ = np.argwhere(~(margins > 0))
+    if len(open_) <= stored.T:  # a few cells, in which a neuron's range ignores what the others then are
+        for index, t, k in open_.tolist():
+            margins[index, t, k] = np.fmax(margins[index, t, k], joint_margin(readout, reduction.rows[index], t, k))
     return margins
+
+
+def joint_margin(readout: RoundedReadout, row: Row, t: int, k: int) -> float:
+    """The margin of a cell (k counts from 0), its multisets of other tokens split until the neurons decide jointly.
+
+    What rounding the neurons and the readout can cost moves into b_2: off the right logit, onto the others.
+    """
+    from verify.rounded_search import margin_of_cell
+
+    reduction, at = readout.reduction, readout.at
+    stored, p = reduction.stored, reduction.stored.p
+    lower, upper = (x[0, k] for x in form_ranges(stored, row, reduction.tables(row, t, t + 1)))
+    if not (lower[p] > 0 and np.isfinite(upper).all()):
+        return -np.inf
+    low = np.maximum(lower[:p], 0) / upper[p] * (1 - 4 * U)
+    high = np.maximum(upper[:p], 0) / lower[p] * (1 + 4 * U)
+    ends_h = at.factors(low, high)
+    error, _, largest = readout.errors((high > 0)[None], ends_h[0][None], ends_h[1][None])
+    as_factor = 0.0 if at.operand is at.stored else 2 * at.operand.u
+    step = (at.growth(1, 1) + as_factor) * high * (1 + as_factor) + 4 * at.stored.tiny
+    cost = (error[0] + step @ np.abs(stored.W_2)) * INFLATION + 4 * U * np.abs(stored.b_2)
+    if not largest.max() <= at.stored.largest:
+        return -np.inf
+    cost[k + 1 - stored.first_count] *= -1
+    return margin_of_cell(RoundedReduction(replace(stored, b_2=stored.b_2 + cost), at), row, t, k + 1)

@@ -304,7 +304,7 @@ class RoundedReduction(Reduction):
         is_uniform = is_top.all(1, keepdims=True) & (2**at.stored.p >= N) & (N * tiny <= 1)
         total = np.where(is_uniform, 0.0, total)
         is_bounded &= total <= 0.5
-        quotient = np.where(is_uniform & (N & (N - 1) == 0), 0.0, once)
+        quotient = np.where(is_uniform, self._uniform_error(N), once)
         common = np.expm1(np.log1p(quotient) - np.log1p(-np.minimum(total, 0.5)))
         error = np.where(is_bounded, wrong * (1 + common) + common * size, np.inf)
         # Flushing to zero loses a number itself at most: the exponential and the quotient. Where they are kept, the
@@ -312,6 +312,13 @@ class RoundedReduction(Reduction):
         kept = 6 * at.operand.eta * N
         lost = np.where(is_uniform, 0.0, np.minimum(6 * tiny * N, 3 * (size + wrong) + kept))
         return Ball(exponentials.mid, (exponentials.rad + error + lost) * INFLATION)
+
+    def _uniform_error(self, N: int) -> float:
+        """The relative error of the quotient 1 / N, none for a power of two."""
+        if N & (N - 1) == 0:
+            return 0.0
+        found = self.at.result(Ball(np.array(1 / N), np.array(2.0**-52 / N)))
+        return float(np.abs(np.array(ends(found)) * N - 1).max() + 2.0**-50) * INFLATION
 
     def _exponential_unit(self, scores: Ball, exponentials: Ball, own: np.ndarray, shift: Array) -> Array:
         """The power of two at or below each exponential, relative to it: at most 1.
