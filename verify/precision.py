@@ -90,7 +90,7 @@ def frontier(construction: Construction, accumulate: Format | None, budget: floa
 
     >>> found = frontier(Construction("bos", "relation", 4, 3), None, 5.0)
     >>> found.enough, found.too_small
-    (5, 4)
+    (4, 2)
     """
     by_bits: dict[int, Certificate] = {}
     start = FORMATS["float32"].p
