@@ -294,3 +294,12 @@ def test_the_failure_in_tf32_that_the_page_names():
     found = {"position": 0, "predicted": 1, "order": ""}
     margin = worst_margin(stored, np.array([[28, 28] + [31] * 8]), found, Evaluation(fmt))
     assert -0.002 < margin < -0.0019
+
+
+def test_the_sweep_fits_a_narrow_terminal(capsys, monkeypatch):
+    """Twenty-three columns of verdicts would be squeezed to nothing: one letter each instead."""
+    monkeypatch.setenv("COLUMNS", "60")
+    sweep = ("--sweep", "d=4:5", "--bits", "2:24", "--budget", "0")
+    code, out, _ = run(capsys, "precision", "histogram", "--model", "lin", "--T", "4", "--L", "3", *sweep)
+    assert code == 0 and "P" * 10 in out and "R" in out
+    assert max(map(len, out.splitlines())) <= 60

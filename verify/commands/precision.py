@@ -171,6 +171,10 @@ def _sweep(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...]
         rows.append([d, *cells])
     if args.figure is not None:
         _draw(args, rows)
+    if args.format == "rich":  # a letter a cell, so that a terminal holds all of them
+        letters = ["".join("-" if cell is None else str(cell)[0] for cell in row[1:]) for row in rows]
+        title = f"bits {args.bits[0]} to {args.bits[-1]}: P proved, R refuted, U unknown, - no weights known"
+        return ("d", title), [[row[0], line] for row, line in zip(rows, letters, strict=True)]
     return ("d", *(f"p{bits}" for bits in args.bits)), rows
 
 
