@@ -14,6 +14,7 @@ import numpy as np
 from verify.balls import Ball
 from verify.formats import INFLATION, Array
 from verify.reduction import Row, Tables
+from verify.rounded_copies import ends_of_copies
 from verify.rounded_reduction import RoundedReduction, is_power_of_two
 from verify.vertices import form_ranges, ratio_at_vertices
 
@@ -53,7 +54,9 @@ def sharper_ends(
     if stored.is_softmax and not stored.is_linear:
         exact = ratio_at_vertices(stored, tables, t, k, maybe_on, *exact)
     error = _error(reduction, row, tables, t, k, neuron, D)
-    return np.fmax(ends[0], np.maximum(exact[0] - error, 0)), np.fmin(ends[1], np.maximum(exact[1] + error, 0))
+    ends = np.fmax(ends[0], np.maximum(exact[0] - error, 0)), np.fmin(ends[1], np.maximum(exact[1] + error, 0))
+    copies = ends_of_copies(reduction, row, tables, cells, (D, upper[t, k, stored.p]))
+    return np.fmax(ends[0], copies[0]), np.fmin(ends[1], np.maximum(copies[1], 0))
 
 
 def _error(

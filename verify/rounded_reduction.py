@@ -285,7 +285,12 @@ class RoundedReduction(Reduction):
         is_exact_row = (scores.rad == 0).all(1, keepdims=True)
         unit = unit_exponent(scores.mid).min(1, keepdims=True)
         subtracted = np.where(is_exact_row & at.is_representable(distance, unit), 0.0, once * distance + tiny)
-        is_top = is_exact_row & (scores.mid == scores.mid.max(1, keepdims=True))  # exp(0) = 1
+        # The maximum less itself is 0, and exp(0) = 1: in an exact row, or where the own score is known and largest.
+        rank = np.arange(len(own))
+        own_score = scores.mid[rank, own][:, None]
+        is_own_largest = (scores.rad[rank, own][:, None] == 0) & (ends(scores)[1] <= own_score).all(1, keepdims=True)
+        is_top = is_exact_row & (scores.mid == scores.mid.max(1, keepdims=True))
+        is_top |= is_own_largest & (scores.rad == 0) & (scores.mid == own_score)
         with np.errstate(over="ignore"):
             shift = scores.rad + subtracted
             units = 4 * u * self._exponential_unit(scores, exponentials, own, shift)  # 2 units in the last place
@@ -300,6 +305,7 @@ class RoundedReduction(Reduction):
         least = (exponentials.lower - wrong).min(1, keepdims=True) / (exponentials.upper + wrong).max(1, keepdims=True)
         summing = at.growth(0, 1) + at.inner.u * partial_sums(np.where(least > 2 * tiny, least, 0.0), N)
         summing = np.minimum(summing * (1 + at.growth(N, 1)), at.growth(N - 1))
+        summing = np.fmin(summing, self._sum_of_ones(is_own_largest, np.where(is_top, 0.0, size + wrong), N))
         total = np.expm1(np.log1p(worst) + np.log1p(summing) + np.log1p(2 * (N + 2) * tiny)) * INFLATION
         is_uniform = is_top.all(1, keepdims=True) & (2**at.stored.p >= N) & (N * tiny <= 1)
         total = np.where(is_uniform, 0.0, total)
@@ -309,9 +315,22 @@ class RoundedReduction(Reduction):
         error = np.where(is_bounded, wrong * (1 + common) + common * size, np.inf)
         # Flushing to zero loses a number itself at most: the exponential and the quotient. Where they are kept, the
         # exponential gains 2 units, at most doubled by the normalisation, and the quotient one in all, times N at most.
+        # Nothing is lost where neither can be so small: a sum of N exponentials is below 2 N.
         kept = 6 * at.operand.eta * N
-        lost = np.where(is_uniform, 0.0, np.minimum(6 * tiny * N, 3 * (size + wrong) + kept))
+        is_normal = is_bounded & (exponentials.lower - wrong >= 4 * N * tiny)
+        lost = np.where(is_uniform | is_normal, 0.0, np.minimum(6 * tiny * N, 3 * (size + wrong) + kept))
         return Ball(exponentials.mid, (exponentials.rad + error + lost) * INFLATION)
+
+    def _sum_of_ones(self, is_own_largest: np.ndarray, rest: Array, N: int) -> Array:
+        """The relative error of a sum of N exponentials that are 1, at least one of them, or at most `rest` (n, keys).
+
+        A partial sum of m ones and of others that sum to s is between m and m + s, plus its errors. If m is a number
+        of the format, rounding to nearest leaves it at m or more and at most doubles what it is above m. A sum has at
+        most N - 1 additions and is then stored; flushing loses nothing of m, and no more than s.
+        """
+        largest = rest.max(1, keepdims=True)
+        is_held = is_own_largest & (2**self.at.stored.p >= N)
+        return np.where(is_held, 2.0**N * (N - 1) * largest * INFLATION, np.inf)
 
     def _uniform_error(self, N: int) -> float:
         """The relative error of the quotient 1 / N, none for a power of two."""
@@ -467,7 +486,8 @@ class Mixed:
         is_exact = is_kept & ((N == 0) | (is_known & operands & at.is_representable(largest, units)))
         adds = (x > 0).any(0)
         hard = (~is_power_of_two(E)).any(0)
-        slot_error = at.growth(np.maximum(N - 1, 0) + adds + hard, 1 + adds)
+        is_moved = (N <= 1) & ~hard & ~adds  # a weight times a power of two: the number of the format that it is
+        slot_error = at.growth(np.maximum(N - 1, 0) + adds + hard, np.where(is_moved, 0, 1 + adds))
         residual_error = at.growth(N, 1)
         lost = at.underflow(2 * N) * (1 + slot_error)
         is_exact &= largest <= at.stored.largest
