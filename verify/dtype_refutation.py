@@ -12,11 +12,13 @@ from verify.directed import Directed
 from verify.formats import Array, Format
 from verify.histogram import Progress
 from verify.rounded_forward import ORDERS, Evaluation, Tokens, logits
+from verify.rounded_forward import margins as computed_margins
 from verify.stored import StoredModel
 
 FIRST, MOST = 20, 4096  # inputs tried in the first round and at most; the rounds grow fourfold
 RANDOM_TREES = 4
 DIRECTED = 20  # inputs tried at a time, each sum of each by its own worst order
+MOST_PAIRS, MOST_DIRECTED = 1 << 13, 500
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,53 @@ def search(
             failure = first_failure(stored, batch, evaluation)
             if failure is not None:
                 return failure
-        for i in range(0, len(batch), DIRECTED):
-            if time.perf_counter() > deadline:
-                return None
-            for stores in (False, True) if stored.is_softmax and accumulate is not None else (False,):
-                directed = Directed(Evaluation(fmt, accumulate), stores)
-                failure = directed_failure(stored, batch[i : i + DIRECTED], positions, directed)
-                if failure is not None:
-                    return failure
+        failure = directed_search(stored, batch, positions, fmt, accumulate, deadline)
+        if failure is None and start <= FIRST < start + size:  # once: before it gets long
+            tightest = tightest_pairs(stored, margins, positions, Evaluation(fmt, accumulate))
+            failure = directed_search(stored, tightest, positions, fmt, accumulate, deadline)
+        if failure is not None:
+            return failure
         if progress is not None:
             progress((start + len(batch)) / len(inputs))
         start, size = start + len(batch), size * 4
     return None
+
+
+def directed_search(
+    stored: StoredModel,
+    inputs: Tokens,
+    positions: list[int],
+    fmt: Format,
+    accumulate: Format | None,
+    deadline: float,
+) -> Failure | None:
+    """The first failure among these inputs of sums in their worst order, a few inputs at a time."""
+    for i in range(0, len(inputs), DIRECTED):
+        for stores in (False, True) if stored.is_softmax and accumulate is not None else (False,):
+            if time.perf_counter() > deadline:
+                return None
+            directed = Directed(Evaluation(fmt, accumulate), stores)
+            failure = directed_failure(stored, inputs[i : i + DIRECTED], positions, directed)
+            if failure is not None:
+                return failure
+    return None
+
+
+def tightest_pairs(stored: StoredModel, margins: Array, positions: list[int], evaluation: Evaluation) -> Tokens:
+    """The inputs of open cells with one other token whose margin is smallest in one evaluation, smallest first."""
+    cells = np.argwhere(~(margins > 0))
+    cells = cells[np.argsort(margins[tuple(cells.T)], kind="stable")][: MOST_PAIRS // stored.T]
+    inputs, at = [], []
+    for row, t, k in cells.tolist():
+        for s in range(stored.T):
+            if s != t:
+                rest = [t] * k + [s] * (stored.L - 1 - k)
+                inputs.append([*rest[: positions[row]], t, *rest[positions[row] :]])
+                at.append(positions[row])
+    if not inputs:
+        return np.zeros((0, stored.L), dtype=np.int64)
+    found = computed_margins(stored, np.array(inputs), evaluation)[np.arange(len(at)), at]
+    return np.array(inputs)[np.argsort(found, kind="stable")][:MOST_DIRECTED]
 
 
 def evaluations(fmt: Format, accumulate: Format | None, stored: StoredModel) -> Iterator[Evaluation]:
