@@ -10,7 +10,7 @@ from torch import Tensor
 from constructions.code_search import Code, log_readings, others_upper
 from constructions.errors import NotKnown
 from constructions.histogram import HistogramTransformer
-from constructions.readout import staircase_at
+from constructions.readout import centred_staircase
 
 # What carries the code: lin+sftm mixes like lin with A = 0, and bos with a zero BOS embedding is dot.
 CARRIER = {"lin": "lin", "lin+sftm": "lin", "dot": "dot", "bos": "dot", "dot+sftm": "dot+sftm"}
@@ -43,7 +43,8 @@ def on_code(model: str, code: Code, *, L: int, p: int | None = None, dtype: torc
             f"of two counts overlap (gap {code.gap:.3g} in log R, above zero is needed). Use a larger --d."
         )
     upper, lower = (K - low[:-1]).clamp(min=0), K - high[1:]  # of count k and of count k + 1
-    slopes, intercepts = staircase_at(((upper + lower) / 2).tolist(), False, dtype)
+    ends = [(K - high).clamp(min=0).tolist(), (K - low).tolist()]
+    slopes, intercepts = centred_staircase(((upper + lower) / 2).tolist(), ends, False, dtype)
     return module.fill(b_1=K / scale - top, W_2=scale[:, None] * slopes, b_2=intercepts)
 
 
@@ -52,7 +53,7 @@ def _mix(module: HistogramTransformer, code: Code, E: Tensor, W_1: Tensor) -> Te
     carrier, root = CARRIER[module.model], math.sqrt(module.d)
     if module.is_linear:
         if not module.is_softmax:
-            module.fill(A=torch.full((module.L, module.L), 2.0 ** -(module.L - 1).bit_length() * _small(E @ W_1)))
+            module.fill(A=torch.full((module.L, module.L), 2.0 ** -(module.L - 1).bit_length()))  # at most 1/L
         return code.X
     X = code.X
     if carrier == "dot":
