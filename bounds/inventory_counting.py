@@ -35,35 +35,25 @@ def lin_sftm() -> CountingBound:
 
 
 def dot_sftm() -> CountingBound:
-    """dot+sftm: the own neuron reads e k / (e k + L - k), closest together at the largest counts.
+    """dot+sftm: with uniform attention the own neuron reads k / L, any other at most (L - k)/L - 1.
 
-    Claim: A-B.1 (App. B.3.3, eq. 27-28).
+    Claim: A-B.1 (App. B.3.3, eq. 27-28), where e k / (e k + L - k) is printed, closest together at the largest counts.
 
-    >>> bound = dot_sftm()
-    >>> sympy.simplify(bound.gamma.subs(k, L) - bound.gamma.subs(k, L - 1) - bound.separation)
-    0
+    >>> dot_sftm().gamma, dot_sftm().printed
+    (k/L, E*k/(L - k + E*k))
     """
-    return CountingBound(
-        gamma=E * k / (E * k + L - k),
-        separation=1 / (E * (L - 1) + 1),
-        d=T,
-        p=T,
-        off=(L - k) / (E * k + L - k) - 1,
-    )
+    return CountingBound(gamma=k / L, separation=1 / L, d=T, p=T, off=(L - k) / L - 1, printed=E * k / (E * k + L - k))
 
 
 def bos_sftm() -> CountingBound:
-    """bos+sftm with e_BOS = 0: the own neuron reads e k / (e k + L - k + 1).
+    """bos+sftm with e_BOS = 0: with uniform attention the own neuron reads k / (L + 1).
 
     Claim: W-1.
 
-    >>> bound = bos_sftm()
-    >>> sympy.simplify(bound.gamma.subs(k, L) - bound.gamma.subs(k, L - 1) - bound.separation)
-    0
+    >>> bos_sftm().gamma, bos_sftm().separation
+    (k/(L + 1), 1/(L + 1))
     """
-    gamma = E * k / (E * k + L - k + 1)
-    separation = E * (L + 1) / ((E * L + 1) * (E * (L - 1) + 2))
-    return CountingBound(gamma=gamma, separation=separation, d=T, p=T, off=(L - k) / (E * k + L - k + 1) - 1)
+    return CountingBound(gamma=k / (L + 1), separation=1 / (L + 1), d=T, p=T, off=(L - k) / (L + 1) - 1)
 
 
 def dot() -> CountingBound:

@@ -35,9 +35,10 @@ def bos() -> CountingBound:
 
 
 def bos_sftm() -> CountingBound:
-    """bos+sftm: the neuron reads a(T - 1) with a = e/((k+1)e + L - k), closest together at the largest counts.
+    """bos+sftm: the neuron reads the attention paid to BOS, 1/(k + 1), closest together at the largest counts.
 
-    Claim: A-4.1 (App. B.2.2, eq. 19), without the printed constant 1, which our bias removes.
+    Claim: A-4.1 (App. B.2.2, eq. 19): before the bias -1 the printed weights read a(T - 1) + 2 with
+        a = e/((k+1)e + L - k). Ours, for T >= 4, pay nothing to other tokens: less than L e^-32 is left out here.
 
     >>> bound = bos_sftm()
     >>> difference = bound.gamma.subs(k, L - 1) - bound.gamma.subs(k, L) - bound.separation
@@ -45,9 +46,7 @@ def bos_sftm() -> CountingBound:
     0
     """
     a = sympy.E / ((k + 1) * sympy.E + L - k)
-    gamma = a * (T - 1)
-    separation = (T - 1) * (sympy.E - 1) / ((L + 1) * (L * sympy.E + 1))
-    return CountingBound(gamma=gamma, separation=separation, d=T, p=ONE, printed=gamma + 1)
+    return CountingBound(gamma=1 / (k + 1), separation=1 / (L * (L + 1)), d=T, p=ONE, printed=a * (T - 1) + 1)
 
 
 def dot_sftm_common_direction() -> sympy.Expr:

@@ -9,16 +9,27 @@ from torch import Tensor
 
 from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer
-from constructions.readout import staircase_at
+from constructions.readout import centred_staircase
+from constructions.relation_counting import bos_apart, power_of_two
+from constructions.token_codes import hadamard
 
 
-def softmax_code(v: Tensor, *, L: int, p: int = 1, dtype: torch.dtype) -> HistogramTransformer:
-    """bos+sftm on any code of distinct unit vectors in R^m, with d = m + 1.
+def softmax_code(
+    v: Tensor,
+    *,
+    L: int,
+    p: int = 1,
+    dtype: torch.dtype,
+    kappa: float | None = None,
+    norm: tuple[float, float] = (1.0, 1.0),
+) -> HistogramTransformer:
+    """bos+sftm on any code of distinct vectors of one norm in R^m, with d = m + 1.
 
-    e_t = (v_t, 1), e_BOS = (0, 2): the scores are kappa(<v_t, v_s> + 1), and 2 kappa for BOS as for the own token,
-    so the last coordinate reads 2 + 1/(1 + k + sum n_s x_s) with x_s = e^(-kappa (1 - <v_t, v_s>)).
+    e_t = (v_t, 1), e_BOS = 0: the scores are kappa (<v_t, v_s> - n), zero for BOS as for the own token, so the last
+    coordinate reads 2 - 1/(1 + k + sum n_s x_s) with x_s = e^(-kappa (n - <v_t, v_s>)). The last coordinates of query
+    and key are the factors of n = |v_t|^2, so that both can be numbers of few bits.
 
-    Claim: W-3. kappa solves the separation inequality with half its slack left.
+    Claim: W-3. By default kappa solves the separation inequality with half its slack left.
     Shapes: v (T, m); see HistogramTransformer.
     Raises: BadInput when two vectors coincide.
 
@@ -27,48 +38,80 @@ def softmax_code(v: Tensor, *, L: int, p: int = 1, dtype: torch.dtype) -> Histog
     [3, 1, 3, 3]
     """
     T, m = v.shape
-    d = m + 1
-    module = HistogramTransformer("bos+sftm", T=T, L=L, d=d, p=p, dtype=dtype)
-    one, zero = torch.ones(T, 1, dtype=v.dtype), torch.zeros(m, dtype=v.dtype)
-    module.fill(E=torch.cat([v, one], 1), e_BOS=torch.cat([zero, torch.tensor([2.0], dtype=v.dtype)]))
-    direction = torch.cat([zero, one[0]])
-    return _sharpened(module, derived_kappa(v, L), direction, bias=-2.0)
+    module = HistogramTransformer("bos+sftm", T=T, L=L, d=m + 1, p=p, dtype=dtype)
+    tag = torch.eye(m + 1, dtype=torch.float64)[-1]
+    query, key = torch.ones(m + 1, dtype=torch.float64), torch.ones(m + 1, dtype=torch.float64)
+    query[m], key[m] = -norm[0], norm[1]
+    E = torch.cat([v, torch.ones(T, 1, dtype=v.dtype)], 1)
+    scale = power_of_two((derived_kappa(v, L) if kappa is None else kappa) * math.sqrt(m + 1))
+    module.fill(E=E, e_BOS=torch.zeros(m + 1), W_Q=scale * torch.diag(query), W_K=torch.diag(key))
+    return read_one_neuron(module, tag, bias=-1.0)
 
 
 def tagged_softmax_code(
-    v: Tensor, *, L: int, p: int = 1, dtype: torch.dtype, kappa: float | None = None, alpha: float = 2.0**-7
+    v: Tensor, *, L: int, p: int = 1, dtype: torch.dtype, kappa: float | None = None
 ) -> HistogramTransformer:
-    """bos+sftm on a code of unit vectors in R^d', with the document's two extra dimensions: d = d' + 2.
+    """bos+sftm on a code of distinct vectors of one norm in R^d', with the document's two extra dimensions: d = d' + 2.
 
-    e_t = (v_t, alpha, 0), e_BOS = (0, 1/alpha, 1): the scores are kappa(<v_t, v_s> + alpha^2), and kappa for BOS.
+    e_t = (v_t, 1, 0), e_BOS = (0, 0, 1): the scores are kappa (<v_t, v_s> - |v_t|^2), and 0 for BOS, which is all that
+    the last coordinate reads: 1/(1 + k + sum n_s x_s).
 
-    Claim: A-4.5 and A-rem (App. C.3.1, eq. 70-79); the printed kappa = 200 and 30000 and alpha = 0.01 can be given,
-        by default kappa is derived.
+    Claim: A-4.5 and A-rem (App. C.3.1, eq. 70-79), with other weights than `printed_softmax_code`.
     Shapes: v (T, d'); see HistogramTransformer.
     Raises: BadInput when two vectors coincide.
 
     >>> from constructions import token_codes
-    >>> model = tagged_softmax_code(token_codes.binary(5), L=4, dtype=torch.float64)
+    >>> model = tagged_softmax_code(token_codes.signs(5), L=4, dtype=torch.float64)
     >>> model.d, model.predict(torch.tensor([2, 0, 2, 2])).tolist()
     (5, [3, 1, 3, 3])
     """
     T, m = v.shape
-    module = HistogramTransformer("bos+sftm", T=T, L=L, d=m + 2, p=p, dtype=dtype)
-    E, e_BOS = torch.zeros(T, m + 2, dtype=v.dtype), torch.zeros(m + 2, dtype=v.dtype)
-    E[:, :m], E[:, m] = v, alpha
-    e_BOS[m], e_BOS[m + 1] = 1 / alpha, 1.0
-    direction = torch.zeros(m + 2, dtype=v.dtype)
-    direction[m + 1] = 1.0
-    module.fill(E=E, e_BOS=e_BOS)
-    if kappa is None:
-        return _sharpened(module, derived_kappa(v, L), direction, bias=0.0)
-    return _sharpened(module, kappa, direction, bias=0.0, must_separate=False)
+    d = m + 2
+    module = HistogramTransformer("bos+sftm", T=T, L=L, d=d, p=p, dtype=dtype)
+    e = torch.eye(d, dtype=torch.float64)
+    module.fill(**bos_apart(v, derived_kappa(v, L) if kappa is None else kappa, e))
+    return read_one_neuron(module, e[-1], bias=0.0)
+
+
+def printed_softmax_code(
+    v: Tensor, *, L: int, p: int = 1, dtype: torch.dtype, kappa: float, alpha: float
+) -> HistogramTransformer:
+    """bos+sftm on a code of unit vectors in R^d' with the printed weights: d = d' + 2.
+
+    e_t = (v_t, alpha, 0), e_BOS = (0, 1/alpha, 1): the scores are kappa (<v_t, v_s> + alpha^2), and kappa for BOS.
+
+    Claim: A-4.5 and A-rem (App. C.3.1, eq. 70-79), with kappa = 200 or 30000 and alpha = 0.01 in the experiments.
+    Shapes: v (T, d'); see HistogramTransformer.
+
+    >>> from constructions import token_codes
+    >>> model = printed_softmax_code(token_codes.binary(5), L=4, dtype=torch.float64, kappa=200.0, alpha=0.01)
+    >>> model.d, model.predict(torch.tensor([2, 0, 2, 2])).tolist()
+    (5, [3, 1, 3, 3])
+    """
+    T, m = v.shape
+    d = m + 2
+    module = HistogramTransformer("bos+sftm", T=T, L=L, d=d, p=p, dtype=dtype)
+    e = torch.eye(d, dtype=torch.float64)
+    module.fill(E=v @ e[:m] + alpha * e[m], e_BOS=e[m] / alpha + e[m + 1])
+    module.fill(W_Q=kappa * math.sqrt(d) * e, W_K=e)
+    return read_one_neuron(module, e[m + 1], bias=0.0, must_separate=False)
+
+
+def sharp_kappa(v: Tensor) -> float:
+    """The inverse temperature at which every other token has at most e^-16 of the own one's weight.
+
+    It suits codes whose scores no rounding touches; elsewhere a larger kappa makes larger errors.
+
+    >>> sharp_kappa(torch.eye(3, dtype=torch.float64))
+    16.0
+    """
+    return 16.0 / _gaps(v)[0]
 
 
 def derived_kappa(v: Tensor, L: int) -> float:
     """The inverse temperature at which half the separation is left: (L-1) e^(-kappa g) - (L-2) e^(-kappa G) = 1/2.
 
-    g and G are the smallest and the largest 1 - <v_t, v_s>. Counts k and k + 1 stay apart when
+    g and G are the smallest and the largest |v_t|^2 - <v_t, v_s>. Counts k and k + 1 stay apart when
     (L - k) x_max - (L - k - 1) x_min < 1, hardest for k = 1.
     Raises: BadInput when two vectors coincide.
 
@@ -76,11 +119,7 @@ def derived_kappa(v: Tensor, L: int) -> float:
     >>> round(derived_kappa(token_codes.circle(32), 10))
     150
     """
-    T = len(v)
-    gaps = 1 - (v @ v.T)[~torch.eye(T, dtype=torch.bool)]
-    g, G = float(gaps.min()), float(gaps.max())
-    if not g > 1e-12:
-        raise BadInput("v: two tokens have the same vector, and no temperature tells them apart. Choose another code.")
+    g, G = _gaps(v)
     low, high = 0.0, math.log(2 * L) / g  # at `high` even (L - 1) e^(-kappa g) is below 1/2
     for _ in range(200):
         kappa = (low + high) / 2
@@ -91,13 +130,23 @@ def derived_kappa(v: Tensor, L: int) -> float:
     return high
 
 
+def _gaps(v: Tensor) -> tuple[float, float]:
+    """The smallest and the largest |v_t|^2 - <v_t, v_s>."""
+    overlaps = v @ v.T
+    gaps = (overlaps.diagonal()[:, None] - overlaps)[~torch.eye(len(v), dtype=torch.bool)]
+    g, G = float(gaps.min()), float(gaps.max())
+    if not g > 1e-12 * float(overlaps.diagonal().max()):
+        raise BadInput("v: two tokens have the same vector, and no temperature tells them apart. Choose another code.")
+    return g, G
+
+
 def coherent(kind: str, v: Tensor, *, L: int, p: int = 1, dtype: torch.dtype) -> HistogramTransformer:
-    """dot or bos with p = 1 on unit vectors of low coherence, and one more dimension that the neuron reads.
+    """dot or bos with p = 1 on vectors of one norm and low coherence, and one more dimension that the neuron reads.
 
-    e_t = (v_t, alpha), read along (0, 1/alpha): the neuron reads
-    1 + k (1 + alpha^2) + sum_s n_s (<v_t, v_s> + alpha^2).
+    e_t = (v_t, 1), and the scores are c <v_t, v_s>: the neuron reads c |v|^2 (k + sum_s n_s <v_t, v_s> / |v|^2).
 
-    Claim: A-4.4 (App. C.2.2, eq. 45-54): M < 1/(2L-3) - (2L-4)/(2L-3) alpha^2; alpha takes half of what M leaves.
+    Claim: A-4.4 (App. C.2.2, eq. 45-54): M < 1/(2L-3) - (2L-4)/(2L-3) alpha^2, where e_t = (v_t, alpha) is read along
+        (0, 1/alpha). W_Q leaves the last coordinate out of the scores, so that alpha = 0 in that condition.
     Shapes: v (T, d - 1); see HistogramTransformer.
     Raises: NotKnown when M is not below 1/(2L - 3).
 
@@ -106,27 +155,28 @@ def coherent(kind: str, v: Tensor, *, L: int, p: int = 1, dtype: torch.dtype) ->
     [2, 1, 2]
     """
     T, m = v.shape
-    M = float((v @ v.T)[~torch.eye(T, dtype=torch.bool)].abs().max())
-    slack = 1 - max(1, 2 * L - 3) * M
-    if not slack > 0:
+    n = float(v[0] @ v[0])
+    M = float((v @ v.T)[~torch.eye(T, dtype=torch.bool)].abs().max()) / n
+    if not max(1, 2 * L - 3) * M < 1:
         raise NotKnown(
             f"d={m + 1}: the best vectors found in {m} dimensions have coherence {M:.4g}, and {kind} with p = 1 needs "
             f"less than 1/(2 L - 3) = {1 / max(1, 2 * L - 3):.4g} on this construction. Use a larger --d, or --p {T}."
         )
-    alpha = math.sqrt(slack / (2 * max(1, 2 * L - 4)))
     module = HistogramTransformer(kind, T=T, L=L, d=m + 1, p=p, dtype=dtype)
-    root, identity = math.sqrt(m + 1), torch.eye(m + 1, dtype=torch.float64)
-    E = torch.cat([v, torch.full((T, 1), alpha, dtype=v.dtype)], dim=1)
-    module.fill(E=E, W_Q=root * identity, W_K=identity)
-    # at least 1 + k - (L - k) M > 0 before the bias, so none is needed
-    return read_one_neuron(module, identity[-1] / alpha, bias=0.0)
+    identity = torch.eye(m + 1, dtype=torch.float64)
+    kept = identity.clone()
+    kept[-1, -1] = 0.0
+    E = torch.cat([v, torch.ones(T, 1, dtype=v.dtype)], dim=1)
+    module.fill(E=E, W_Q=power_of_two(math.sqrt(m + 1) / n) * kept, W_K=identity)
+    return read_one_neuron(module, identity[-1], bias=-1.0)
 
 
 def signed_simplex(kind: str, *, T: int, L: int, p: int = 1, dtype: torch.dtype) -> HistogramTransformer:
     """dot or bos with p = 1 at d = T - 1: a simplex whose overlaps are +-1/(T-1) by a balanced sign.
 
-    The tokens are the rows of an orthonormal basis of the complement of a balanced sign vector, scaled to unit norm;
-    the vector of ones lies in that complement, so one direction reads 1 on every token.
+    The tokens are the rows of an orthonormal basis of the complement of a balanced sign vector, scaled to one norm;
+    the vector of ones lies in that complement, so one direction reads 1 on every token. A Hadamard matrix without one
+    of its columns is such a basis in whole numbers.
 
     Claim: W-4: for even T and 2L - 3 < T - 1.
     Shapes: see HistogramTransformer with d = T - 1.
@@ -140,25 +190,29 @@ def signed_simplex(kind: str, *, T: int, L: int, p: int = 1, dtype: torch.dtype)
             f"d={T - 1}: {kind} with p = 1 is known to count there for even T and 2 L - 3 < T - 1, got T={T}, L={L}. "
             f"Use --d {T} or more, or --p {T}."
         )
+    H = hadamard(T)
+    if H is not None:  # the sign is the column that is left out, and every sum of products is exact in few bits
+        E, direction = torch.cat([H[:, :1], H[:, 2:]], dim=1), torch.eye(T - 1, dtype=torch.float64)[0]
+    else:
+        E, direction = _complement_of_signs(T)
+    module = HistogramTransformer(kind, T=T, L=L, d=T - 1, p=p, dtype=dtype)
+    scale = power_of_two(math.sqrt(T - 1) / float(E[0] @ E[0]))
+    module.fill(E=E, W_Q=scale * torch.eye(T - 1), W_K=torch.eye(T - 1))
+    return read_one_neuron(module, direction, bias=-1.0)
+
+
+def _complement_of_signs(T: int) -> tuple[Tensor, Tensor]:
+    """The tokens of any even T, and the direction in which each is 1.
+
+    Householder's reflection that maps sign/sqrt(T) to the first unit vector: its other columns span the complement.
+    """
     sign = torch.ones(T, dtype=torch.float64)
     sign[1::2] = -1.0
-    # Householder's reflection that maps sign/sqrt(T) to the first unit vector: its other columns span the complement
     w = sign / math.sqrt(T)
     w[0] += 1.0
     basis = (torch.eye(T, dtype=torch.float64) - 2 * torch.outer(w, w) / (w @ w))[:, 1:]
-    E = basis * math.sqrt(T / (T - 1))
-    module = HistogramTransformer(kind, T=T, L=L, d=T - 1, p=p, dtype=dtype)
-    root = math.sqrt(T - 1)
-    module.fill(E=E, W_Q=root * torch.eye(T - 1), W_K=torch.eye(T - 1))
-    return read_one_neuron(module, basis.sum(0) * math.sqrt((T - 1) / T), bias=0.0)
-
-
-def _sharpened(
-    module: HistogramTransformer, kappa: float, direction: Tensor, bias: float, must_separate: bool = True
-) -> HistogramTransformer:
-    identity = torch.eye(module.d, dtype=torch.float64)
-    module.fill(W_Q=kappa * math.sqrt(module.d) * identity, W_K=identity)
-    return read_one_neuron(module, direction, bias, must_separate)
+    scale = math.sqrt(T / (T - 1))
+    return basis * scale, basis.sum(0) / scale
 
 
 def read_one_neuron(
@@ -178,7 +232,8 @@ def read_one_neuron(
             f"d={module.d}: on this code the ranges of two counts overlap by {float((upper - lower).max()):.3g}. "
             "Use a larger --d or a smaller --L."
         )
-    slopes, intercepts = staircase_at(((upper + lower) / 2).tolist(), is_falling, module.dtype)
+    thresholds, ends = ((upper + lower) / 2).tolist(), [low.tolist(), high.tolist()]
+    slopes, intercepts = centred_staircase(thresholds, ends, is_falling, module.dtype)
     return module.fill(W_2=slopes[None], b_2=intercepts)
 
 

@@ -11,7 +11,13 @@ from torch.nn.functional import pad
 from constructions import code_library, coded_relation, planar_relation, token_codes
 from constructions.code_search import Progress
 from constructions.coded_inventory import CARRIER, on_code
-from constructions.coded_relation import signed_simplex, softmax_code, tagged_softmax_code
+from constructions.coded_relation import (
+    printed_softmax_code,
+    sharp_kappa,
+    signed_simplex,
+    softmax_code,
+    tagged_softmax_code,
+)
 from constructions.errors import BadInput
 from constructions.frames import low_coherence
 from constructions.histogram import HistogramTransformer, Shape, check_sizes
@@ -64,8 +70,12 @@ def coherent(model: str, *, progress: Progress | None = None, **shape: Unpack[Sh
     T, L, d, p = _sizes(model, shape, default_p=1)
     if d < 3:
         raise BadInput(f"d={d}: vectors in d - 1 dimensions and one counting direction need d >= 3. Use a larger --d.")
-    frame = low_coherence(T, d - 1, seed=shape.get("seed", 0), progress=progress)
-    return coded_relation.coherent(model, frame.vectors, L=L, p=p, dtype=shape.get("dtype", torch.float32))
+    H = token_codes.hadamard(T) if d == T else None
+    if H is not None:
+        v = H[:, 1:]  # the simplex, in whole numbers
+    else:
+        v = low_coherence(T, d - 1, seed=shape.get("seed", 0), progress=progress).vectors
+    return coded_relation.coherent(model, v, L=L, p=p, dtype=shape.get("dtype", torch.float32))
 
 
 def sphere(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
@@ -80,8 +90,12 @@ def sphere(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
     T, L, d, p = _sizes(model, shape, default_p=1)
     if d < 3 and T > 2:
         raise BadInput(f"d={d}: a code on the sphere of R^(d-1) needs d >= 3 for T={T} tokens. Use --d 3.")
+    dtype = shape.get("dtype", torch.float32)
+    if d == 3 and T <= token_codes.LATTICE_TOKENS:
+        v = token_codes.lattice_circle(T)
+        return softmax_code(v, L=L, p=p, dtype=dtype, kappa=sharp_kappa(v), norm=token_codes.LATTICE_NORM)
     v = token_codes.circle(T) if d == 3 else token_codes.spread_out(T, d - 1, seed=shape.get("seed", 0))
-    return softmax_code(v, L=L, p=p, dtype=shape.get("dtype", torch.float32))
+    return softmax_code(v, L=L, p=p, dtype=dtype)
 
 
 def plane(model: str, *, progress: Progress | None = None, **shape: Unpack[Shape]) -> HistogramTransformer:
@@ -110,7 +124,10 @@ def binary(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
     >>> binary("bos+sftm", T=7, L=4).d
     5
     """
-    return _tagged("binary", token_codes.binary(shape["T"]), model, shape)
+    if shape.get("as_printed", False):
+        return _tagged("binary", token_codes.binary(shape["T"]), model, shape)
+    v = token_codes.signs(shape["T"])
+    return _tagged("binary", v, model, shape, kappa=sharp_kappa(v))
 
 
 def quarter_circle(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
@@ -125,7 +142,7 @@ def quarter_circle(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
     return _tagged("quarter-circle", token_codes.quarter_circle(shape["T"]), model, shape)
 
 
-def _tagged(name: str, v: Tensor, model: str, shape: Shape) -> HistogramTransformer:
+def _tagged(name: str, v: Tensor, model: str, shape: Shape, kappa: float | None = None) -> HistogramTransformer:
     least = v.shape[1] + 2
     T, L, d, p = _sizes(model, shape, default_p=1, default_d=least)
     if d < least:
@@ -133,8 +150,8 @@ def _tagged(name: str, v: Tensor, model: str, shape: Shape) -> HistogramTransfor
     dtype = shape.get("dtype", torch.float32)
     v = pad(v, (0, d - least))
     if shape.get("as_printed", False):
-        return tagged_softmax_code(v, L=L, p=p, dtype=dtype, kappa=PRINTED_KAPPA[name], alpha=PRINTED_ALPHA)
-    return tagged_softmax_code(v, L=L, p=p, dtype=dtype)
+        return printed_softmax_code(v, L=L, p=p, dtype=dtype, kappa=PRINTED_KAPPA[name], alpha=PRINTED_ALPHA)
+    return tagged_softmax_code(v, L=L, p=p, dtype=dtype, kappa=kappa)
 
 
 def _sizes(model: str, shape: Shape, *, default_p: int, default_d: int | None = None) -> tuple[int, int, int, int]:

@@ -47,29 +47,36 @@ def lin_sftm(**shape: Unpack[Shape]) -> HistogramTransformer:
 
 
 def dot_sftm(**shape: Unpack[Shape]) -> HistogramTransformer:
-    """dot+sftm with orthonormal tokens: the own neuron reads e k / (e k + L - k).
+    """dot+sftm with orthonormal tokens: the own neuron reads k / L.
 
-    Claim: A-B.1 (Prop. B.1, App. B.3.3).
+    Claim: A-B.1 (Prop. B.1, App. B.3.3), where the scores are 1 and 0 and the neuron reads e k / (e k + L - k). Any
+        scores that favour the own token, or disfavour it, crowd the counts at one end. We take none, W_Q = W_K = 0:
+        attention is uniform, and the counts are 1/L apart, the most that is possible.
     Shapes: see HistogramTransformer; d >= T, p >= T, surplus is zero padding.
     Raises: BadInput when d < T or p < T or a size makes no sense.
 
     >>> dot_sftm(T=4, L=3).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    return _inventory("dot+sftm", shape, lambda k, L: math.e * k / (math.e * k + L - k))
+    if shape.get("as_printed", False):
+        return _inventory("dot+sftm", shape, lambda k, L: math.e * k / (math.e * k + L - k))
+    return _inventory("dot+sftm", shape, lambda k, L: k / L, {})
 
 
 def bos_sftm(**shape: Unpack[Shape]) -> HistogramTransformer:
-    """bos+sftm with e_BOS = 0, which adds 1 to the normalisation: the own neuron reads e k / (e k + L - k + 1).
+    """bos+sftm with e_BOS = 0, which adds 1 to the normalisation: the own neuron reads k / (L + 1).
 
-    Claim: A-B.1 carried over to bos+sftm (ours; the document counts by relation here).
+    Claim: A-B.1 carried over to bos+sftm (ours; the document counts by relation here). As in `dot_sftm` the attention
+        is uniform; `as_printed` has its scores, and reads e k / (e k + L - k + 1).
     Shapes: see HistogramTransformer; d >= T, p >= T, surplus is zero padding.
     Raises: BadInput when d < T or p < T or a size makes no sense.
 
     >>> bos_sftm(T=4, L=3).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    return _inventory("bos+sftm", shape, lambda k, L: math.e * k / (math.e * k + L - k + 1))
+    if shape.get("as_printed", False):
+        return _inventory("bos+sftm", shape, lambda k, L: math.e * k / (math.e * k + L - k + 1))
+    return _inventory("bos+sftm", shape, lambda k, L: k / (L + 1), {})
 
 
 def dot(**shape: Unpack[Shape]) -> HistogramTransformer:

@@ -35,10 +35,25 @@ def staircase(gamma: Sequence[float], dtype: torch.dtype, *, as_printed: bool = 
     is_falling = bool(steps) and steps[0] < 0
     if as_printed:
         return staircase_at(thresholds, is_falling, dtype, as_printed=True)
-    L = len(gamma)
+    return centred_staircase(thresholds, [gamma], is_falling, dtype)
+
+
+def centred_staircase(
+    thresholds: Sequence[float], gammas: Sequence[Sequence[float]], is_falling: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """The staircase with given thresholds whose line c is zero, for the c at which rounding costs the least.
+
+    Claim: A-B.4 (App. B.4, eq. 7-8).
+    Shapes: thresholds (L - 1,), each of the gammas (L,): where a count's reading varies, its two ends; returns (L,)
+        and (L,).
+
+    >>> centred_staircase([1.5, 2.5], [[1.0, 2.0, 3.0]], False, torch.float32)[0].tolist()
+    [-1.0, 0.0, 1.0]
+    """
+    L = len(thresholds) + 1
     step = max(1, L * L // CENTRED)  # every count is tried as the centre, as long as that is quick
     centred = [_staircase_around(c, thresholds, is_falling, dtype) for c in range(0, L, step)]
-    return min(centred, key=lambda lines: rounding_cost(gamma, *lines))
+    return min(centred, key=lambda lines: max(rounding_cost(gamma, *lines) for gamma in gammas))
 
 
 def _staircase_around(

@@ -66,11 +66,12 @@ def bos(**shape: Unpack[Shape]) -> HistogramTransformer:
 
 
 def bos_sftm(**shape: Unpack[Shape]) -> HistogramTransformer:
-    """bos+sftm with e_BOS the sum of the orthonormal e_t: the attention paid to BOS tells the count.
+    """bos+sftm whose neuron reads the attention paid to BOS: 1/(k + 1).
 
-    Claim: A-4.1 (Prop. 4.1, App. B.2.2). With a = e/((k+1)e + L-k) the neuron reads a(T-1) + 1 under the
-        printed bias -1; we take the bias -2, which drops the constant and leaves smaller thresholds. As in `dot`,
-        W_Q and W_K undo a tag, along which tokens have 1 and BOS has T: the neuron reads one coordinate, not T.
+    Claim: A-4.1 (Prop. 4.1, App. B.2.2), where e_BOS is the sum of orthonormal e_t, the scores are 1 and 0, and with
+        a = e/((k+1)e + L-k) the neuron reads a(T-1) + 1 under the printed bias -1. The tokens fill R^T there, so that
+        the neuron sees them beside BOS. From T = 4 on, ours leave BOS a dimension to itself (`bos_apart`): two of the
+        tokens are the opposites of two others. Then the own token and BOS have the score 0 and all others at most -32.
     Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
     Raises: BadInput when d < T or a size makes no sense.
 
@@ -79,15 +80,60 @@ def bos_sftm(**shape: Unpack[Shape]) -> HistogramTransformer:
     """
     model, e = _blank("bos+sftm", shape)
     T, L, as_printed = model.T, model.L, shape.get("as_printed", False)
-    e_BOS = e.sum(0)
+    if not as_printed and T >= 4:
+        model.fill(**bos_apart(two_with_opposites(T), 32.0, e))
+        return _read_one_neuron(model, e[-1], 0.0, [1 / (k + 1) for k in range(1, L + 1)], False)
     constant = 1.0 if as_printed else 0.0
     gamma = [math.e / ((k + 1) * math.e + L - k) * (T - 1) + constant for k in range(1, L + 1)]
     if as_printed:
-        model.fill(E=e, e_BOS=e_BOS, **unscaled_scores(model.d, True))
-        return _read_one_neuron(model, e_BOS, -1.0, gamma, True)
-    tagged = one_tag(e)
+        model.fill(E=e, e_BOS=e.sum(0), **unscaled_scores(model.d, True))
+        return _read_one_neuron(model, e.sum(0), -1.0, gamma, True)
+    tagged = one_tag(e)  # along the tag tokens have 1 and BOS has T
     model.fill(e_BOS=tagged["E"].sum(0), **tagged)
     return _read_one_neuron(model, e[-1], -2.0, gamma, False)
+
+
+def two_with_opposites(T: int) -> Tensor:
+    """T >= 4 unit vectors of R^(T-2), no two with an overlap above zero: its basis, and minus the first two.
+
+    Shapes: (T, T - 2).
+
+    >>> two_with_opposites(5)
+    tensor([[ 1.,  0.,  0.],
+            [ 0.,  1.,  0.],
+            [ 0.,  0.,  1.],
+            [-1.,  0.,  0.],
+            [ 0., -1.,  0.]], dtype=torch.float64)
+    """
+    basis = torch.eye(T - 2, dtype=torch.float64)
+    return torch.cat([basis, 0.0 - basis[:2]])
+
+
+def bos_apart(v: Tensor, kappa: float, e: Tensor) -> dict[str, Tensor]:
+    """e_t = (v_t, 1, 0) and e_BOS = (0, 0, 1) in the coordinates e, with the scores c (<v_t, v_s> - n), and 0 for BOS.
+
+    All v_t have the square norm n, so that the own token has the score 0 as BOS does. c is the power of two over
+    sqrt(d) that is at least kappa; then the scores of vectors of few whole numbers are exact in every format.
+    Shapes: v (T, m), e (m + 2, d) orthonormal rows.
+    """
+    m, d = v.shape[1], e.shape[1]
+    n = float(v[0] @ v[0])
+    scores = torch.tensor([1.0] * m + [-n, 0.0], dtype=torch.float64)
+    return {
+        "E": v @ e[:m] + e[m],
+        "e_BOS": e[m + 1],
+        "W_Q": power_of_two(kappa * math.sqrt(d)) * (e.T * scores) @ e,
+        "W_K": e.T @ e,
+    }
+
+
+def power_of_two(x: float) -> float:
+    """The smallest power of two that is at least x > 0.
+
+    >>> power_of_two(5.0), power_of_two(0.5)
+    (8.0, 0.5)
+    """
+    return 2.0 ** math.ceil(math.log2(x))
 
 
 def unscaled_scores(d: int, as_printed: bool) -> dict[str, Tensor]:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from constructions.code_search import one_thread
-from constructions.errors import BadInput
+from constructions.errors import BadInput, NotKnown
+from constructions.finite_fields import hadamard_matrix
 
 
 def binary(T: int) -> Tensor:
@@ -25,6 +26,40 @@ def binary(T: int) -> Tensor:
     """
     digits = (torch.arange(1, T + 1)[:, None] >> torch.arange(T.bit_length())) & 1
     return torch.nn.functional.normalize(digits.double(), dim=1)
+
+
+def signs(T: int) -> Tensor:
+    """Vectors of d' = ceil(log2(T+1)) signs, of which any two differ: as whole numbers, of square norm d'.
+
+    Claim: A-4.5 needs no more of its code. Where T <= 2^(d'-1) the last sign is the product of the others, so that
+        any two vectors differ in two signs or more.
+    Shapes: (T, d').
+
+    >>> signs(2)
+    tensor([[-1., -1.],
+            [ 1.,  1.]], dtype=torch.float64)
+    """
+    m = T.bit_length()
+    digit = (torch.arange(T)[:, None] >> torch.arange(m)) & 1
+    if 2 ** (m - 1) >= T:
+        digit[:, m - 1] = digit.sum(1) % 2
+    return 2.0 * digit.double() - 1
+
+
+def hadamard(T: int) -> Tensor | None:
+    """T orthogonal vectors of signs whose first coordinate is 1, None where no Hadamard matrix of order T is known here.
+
+    Claim: W-4 and A-4.4 at d = T - 1 and T: without one column they are a simplex, in whole numbers.
+    Shapes: (T, T).
+
+    >>> hadamard(4).sum(0).tolist(), hadamard(6)
+    ([4.0, 0.0, 0.0, 0.0], None)
+    """
+    try:
+        H = torch.from_numpy(hadamard_matrix(T)).double()
+    except (BadInput, NotKnown):
+        return None
+    return H * H[:, :1]
 
 
 def quarter_circle(T: int) -> Tensor:
@@ -52,6 +87,48 @@ def circle(T: int) -> Tensor:
     """
     angle = 2 * math.pi * torch.arange(T, dtype=torch.float64) / T
     return torch.stack([angle.cos(), angle.sin()], dim=1)
+
+
+# 1105 * 1885 = 5^2 13^2 17 29 is a sum of two squares in 144 ways. Factors and summands have 11 bits, as float16 has.
+LATTICE_NORM = (1105 / 1024, 1885 / 1024)
+LATTICE_TOKENS = 64
+
+
+def lattice_circle(T: int) -> Tensor:
+    """T multiples of 1/1024 near equal angles, all of exactly the same norm: equal angles, rounded, differ in theirs.
+
+    Claim: W-3. The square norm is the product of LATTICE_NORM.
+    Shapes: (T, 2).
+    Raises: BadInput for T > 64: there are 144 such points.
+
+    >>> v = 1024 * lattice_circle(32)
+    >>> bool((v == v.round()).all()), (v * v).sum(1).unique().tolist() == [1105 * 1885]
+    (True, True)
+    """
+    if T > LATTICE_TOKENS:
+        raise BadInput(f"T={T}: the 144 points keep at most {LATTICE_TOKENS} tokens well apart. Use circle(T).")
+    n = round(LATTICE_NORM[0] * LATTICE_NORM[1] * 2**20)
+    roots = [(x, math.isqrt(n - x * x)) for x in range(math.isqrt(n) + 1)]
+    quarter = torch.tensor([[x, y] for x, y in roots if x * x + y * y == n and y > 0], dtype=torch.float64)
+    points = torch.cat([quarter @ turn for turn in QUARTER_TURNS])
+    chosen = [points[(points @ turned.T).argmax(0)] for turned in _turned_circles(T)]
+    return min(chosen, key=_largest_overlap) / 1024
+
+
+QUARTER_TURNS = [
+    torch.tensor(turn, dtype=torch.float64)
+    for turn in ([[1, 0], [0, 1]], [[0, 1], [-1, 0]], [[-1, 0], [0, -1]], [[0, -1], [1, 0]])
+]
+
+
+def _turned_circles(T: int) -> list[Tensor]:
+    """T equal angles, turned by parts of the angle between two."""
+    turns = 2 * math.pi / T * torch.arange(100, dtype=torch.float64) / 100
+    return [circle(T) @ torch.tensor([[a.cos(), a.sin()], [-a.sin(), a.cos()]], dtype=torch.float64) for a in turns]
+
+
+def _largest_overlap(v: Tensor) -> float:
+    return float((v @ v.T).fill_diagonal_(-math.inf).max())
 
 
 def digits(T: int, base: int) -> Tensor:

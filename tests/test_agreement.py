@@ -101,7 +101,7 @@ def test_an_exact_tie_of_exponentials_is_settled():
     """dot+sftm with equal scores: the tie is between sums of exponentials, and floating point cannot tell."""
     from constructions import inventory_counting
 
-    module = inventory_counting.dot_sftm(T=3, L=3, dtype=torch.float64)
+    module = inventory_counting.dot_sftm(T=3, L=3, dtype=torch.float64, as_printed=True)
     with torch.no_grad():
         # gamma at count L is exactly 1 (its only weight is e^1 / e^1): put the last threshold right there
         module.b_2[2] = module.b_2[1] - 1.0

@@ -220,7 +220,7 @@ def test_scores_far_apart():
 @pytest.mark.parametrize("on", [0.0, 1.0])
 def test_a_normalisation_that_vanishes_within_the_intervals_counts_as_positive(on):
     """The own weight is below all precision that is tried: where all slots hold t, D is an interval around zero."""
-    module = inventory_counting.dot_sftm(T=3, L=3, dtype=torch.float64)
+    module = inventory_counting.dot_sftm(T=3, L=3, dtype=torch.float64, as_printed=True)
     with torch.no_grad():
         module.W_Q.mul_(-1e30)
         module.b_1.fill_(on)

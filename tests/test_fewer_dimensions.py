@@ -11,7 +11,13 @@ from bounds import coherent_counting
 from constructions import code_library, fewer_dimensions, planar_relation, token_codes
 from constructions.code_search import Code, log_readings, search
 from constructions.coded_inventory import CARRIER, on_code
-from constructions.coded_relation import derived_kappa, signed_simplex, softmax_code, tagged_softmax_code
+from constructions.coded_relation import (
+    derived_kappa,
+    printed_softmax_code,
+    signed_simplex,
+    softmax_code,
+    tagged_softmax_code,
+)
 from constructions.errors import NotKnown
 from constructions.histogram import HistogramTransformer
 from constructions.planar_relation import plane
@@ -46,10 +52,10 @@ def test_the_printed_temperature_of_the_quarter_circle():
     """kappa = 30000 tells 32 tokens apart, but not 128, in real arithmetic."""
     for T, verdict in ((32, Verdict.PROVED), (128, Verdict.REFUTED)):
         v = token_codes.quarter_circle(T)
-        printed = tagged_softmax_code(v, L=10, dtype=torch.float32, kappa=30000.0, alpha=0.01)
+        printed = printed_softmax_code(v, L=10, dtype=torch.float32, kappa=30000.0, alpha=0.01)
         assert certify(printed, budget=5).verdict is verdict
         assert certify(tagged_softmax_code(v, L=10, dtype=torch.float32)).verdict is Verdict.PROVED
-    binary = tagged_softmax_code(token_codes.binary(32), L=10, dtype=torch.float32, kappa=200.0, alpha=0.01)
+    binary = printed_softmax_code(token_codes.binary(32), L=10, dtype=torch.float32, kappa=200.0, alpha=0.01)
     assert certify(binary).verdict is Verdict.PROVED
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from constructions import inventory_counting, relation_counting
+from constructions import inventory_counting, relation_counting, token_codes
+from constructions.errors import BadInput
 from constructions.readout import rounding_cost, staircase, staircase_at
 from verify.certificate import Verdict
 from verify.formats import FORMATS, format_named
 from verify.histogram_dtype import certify
+from verify.precision import Construction, judge
 
 SIZES = {"T": 32, "L": 10, "dtype": torch.float64}
 # builder, bits that suffice for ours
@@ -18,7 +20,9 @@ GAINS = [
     (relation_counting.zero_bos, 8),
     (inventory_counting.lin, 6),
     (inventory_counting.lin_sftm, 9),
-    (relation_counting.bos_sftm, 11),
+    (inventory_counting.dot_sftm, 8),
+    (inventory_counting.bos_sftm, 8),
+    (relation_counting.bos_sftm, 8),
 ]
 
 
@@ -51,17 +55,67 @@ def test_the_printed_weights_are_the_documents():
 
 
 @pytest.mark.parametrize("basis", ["standard", "random"])
-@pytest.mark.parametrize("build", [relation_counting.dot, relation_counting.bos_sftm])
-def test_scores_and_tags(build, basis):
+def test_scores_and_tags(basis):
     """Scores are those of orthonormal tokens, and every token has the component 1 along the direction read."""
-    model = build(T=5, L=3, d=7, dtype=torch.float64, basis=basis)
+    model = relation_counting.dot(T=5, L=3, d=7, dtype=torch.float64, basis=basis)
     scores = model.E @ model.W_Q @ model.W_K.T @ model.E.T / 7**0.5
     assert torch.allclose(scores, torch.eye(5, dtype=torch.float64), atol=1e-12)
     assert torch.allclose(model.E @ model.W_1[:, 0], torch.ones(5, dtype=torch.float64), atol=1e-12)
-    if model.has_bos:
-        assert torch.allclose(model.e_BOS @ model.W_1[:, 0], torch.tensor(5.0, dtype=torch.float64), atol=1e-12)
-        keys = model.E @ model.W_Q @ model.W_K.T @ model.e_BOS / 7**0.5
-        assert torch.allclose(keys, torch.ones(5, dtype=torch.float64), atol=1e-12)
+
+
+@pytest.mark.parametrize("basis", ["standard", "random"])
+@pytest.mark.parametrize(("T", "d"), [(4, 4), (5, 7), (32, 32)])
+def test_bos_apart(basis, T, d):
+    """The neuron sees BOS alone; the own token and BOS have the score 0, all others -32 at most."""
+    model = relation_counting.bos_sftm(T=T, L=3, d=d, dtype=torch.float64, basis=basis)
+    scores = model.E @ model.W_Q @ model.W_K.T @ torch.cat([model.E, model.e_BOS[None]]).T / d**0.5
+    own = torch.cat([torch.eye(T, dtype=torch.bool), torch.ones(T, 1, dtype=torch.bool)], 1)
+    assert scores[own].abs().max() < 1e-11 and scores[~own].max() <= -32 + 1e-9
+    assert (model.E @ model.W_1[:, 0]).abs().max() < 1e-12
+    assert abs((model.e_BOS @ model.W_1[:, 0]).item() - 1) < 1e-12
+
+
+def test_tokens_in_whole_numbers():
+    """What makes their scores exact: one norm each, and overlaps that separate them."""
+    for T in (5, 8, 32, 64):
+        for v, norm in ((token_codes.signs(T), T.bit_length()), (1024 * token_codes.lattice_circle(T), 1105 * 1885)):
+            assert torch.equal(v, v.round()) and bool(((v * v).sum(1) == norm).all())
+            assert int(((v @ v.T) == norm).sum()) == T
+    assert token_codes.lattice_circle(32).abs().max() < 2 and 2**11 > 1885
+    for T in (4, 12, 32):
+        H = token_codes.hadamard(T)
+        assert torch.equal(H @ H.T, T * torch.eye(T, dtype=torch.float64)) and bool((H[:, 0] == 1).all())
+    with pytest.raises(BadInput, match="T=65"):
+        token_codes.lattice_circle(65)
+
+
+# builder, sizes, formats that the weights survive with every operation rounded, and those with sums in float32
+SURVIVE = [
+    ("dot+sftm", "inventory", None, ("bfloat16", "float16"), ()),
+    ("bos+sftm", "inventory", None, ("bfloat16", "float16"), ()),
+    ("bos+sftm", "relation", None, ("bfloat16", "float16"), ()),
+    ("bos+sftm", "binary", None, ("bfloat16", "float16"), ()),
+    ("dot", "simplex", 31, ("bfloat16", "float16"), ()),
+    ("bos", "coherent", 32, ("bfloat16", "float16"), ()),
+    ("bos+sftm", "sphere", 3, ("tf32",), ("float16",)),
+    ("lin", "code", 29, ("tf32",), ("float16",)),
+]
+
+
+@pytest.mark.parametrize(("model", "name", "d", "alone", "summed"), SURVIVE)
+def test_these_weights_survive_sixteen_bits(model, name, d, alone, summed):
+    construction = Construction(model, name, 32, 10, d)
+    for format_name, accumulate in [(f, None) for f in alone] + [(f, FORMATS["float32"]) for f in summed]:
+        assert judge(construction, FORMATS[format_name], accumulate, 0.0).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize(
+    "build", [inventory_counting.dot_sftm, inventory_counting.bos_sftm, relation_counting.bos_sftm]
+)
+def test_the_printed_scores_do_not(build):
+    printed = build(**SIZES, as_printed=True)
+    assert verdict(printed, "float32") is Verdict.PROVED
+    assert verdict(printed, "bfloat16", budget=5.0) is Verdict.REFUTED
 
 
 def test_the_staircase_costs_no_more_than_any_other_centre():
