@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import torch
 
 from bounds import coherent_counting
-from constructions import code_library, token_codes
+from constructions import code_library, fewer_dimensions
 from constructions.coded_inventory import CARRIER, on_code
-from constructions.coded_relation import softmax_code
 from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer, check_sizes
 from verify.certificate import Certificate, Verdict
@@ -81,7 +80,7 @@ def smallest_d(
 
 
 def _on_the_circle(T: int, L: int, dtype: torch.dtype) -> Frontier:
-    module = softmax_code(token_codes.circle(T), L=L, dtype=dtype)
+    module = fewer_dimensions.sphere("bos+sftm", T=T, L=L, d=3, dtype=dtype)
     return Frontier("bos+sftm", T, L, 1, 3, module, certify(module))
 
 
