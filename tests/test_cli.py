@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from constructions.histogram import HistogramTransformer
+from verify import frontier
 from verify.cli import main
 
 KEYS = {
@@ -178,6 +179,40 @@ def test_interrupted(tmp_path):
     assert result.returncode == 130 and result.stdout == ""
     assert result.stderr.count("\n") == 1 and "interrupted" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["hard.pt"]
+
+
+@pytest.mark.parametrize("hits", [0, 1, 2])
+def test_an_interrupted_frontier_says_what_it_wrote(tmp_path, monkeypatch, capsys, hits):
+    found = []
+
+    def interrupted(*sizes, **options):
+        if len(found) == hits:
+            raise KeyboardInterrupt
+        found.append(sizes)
+        return smallest_d(*sizes, **options)
+
+    smallest_d = frontier.smallest_d
+    monkeypatch.setattr(frontier, "smallest_d", interrupted)
+    argv = ("frontier", "histogram", "--model", "bos+sftm", "--T", "4,5,6", "--L", "3", "--save", str(tmp_path / "out"))
+    code, out, err = run(capsys, *argv)
+    written = list((tmp_path / "out").iterdir())
+    assert code == 130 and out == "" and len(written) == 2 * hits
+    said = f"{2 * hits} files written to {tmp_path / 'out'}" if hits else "nothing was decided or written"
+    assert err == f"verify frontier: interrupted, {said}\n"
+
+
+def test_a_wrong_size_in_a_list_is_found_before_the_first_hit(tmp_path, capsys):
+    argv = ("frontier", "histogram", "--model", "bos+sftm", "--T", "4,1", "--L", "3", "--save", str(tmp_path / "out"))
+    code, out, err = run(capsys, *argv)
+    assert code == 2 and out == "" and "T=1" in err and err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("sizes", ["1:999999999999", "2:10001,2", "1:5:0", "9:4", "1:2:3:4", "1:", "x", "1:2:-1"])
+def test_a_range_of_sizes_that_is_none_or_absurd(capsys, sizes):
+    """A range is counted before it is listed."""
+    code, out, err = run(capsys, "bounds", "--T", sizes, "--L", "10")
+    assert code == 2 and out == "" and err.count("\n") == 1 and sizes in err
 
 
 def test_bounds_of_count01(capsys):

@@ -76,8 +76,9 @@ def main(argv: list[str] | None = None) -> int:
     except MemoryError:
         print(f"verify {args.command}: not enough memory for these sizes. Choose smaller ones.", file=sys.stderr)
         return BAD_INPUT_EXIT_CODE
-    except KeyboardInterrupt:
-        print(f"verify {args.command}: interrupted, nothing was decided or written", file=sys.stderr)
+    except KeyboardInterrupt as stop:  # a command that has written files by then says so
+        done = str(stop) or "nothing was decided or written"
+        print(f"verify {args.command}: interrupted, {one_line(done)}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
