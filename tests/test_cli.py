@@ -201,6 +201,26 @@ def test_an_interrupted_frontier_says_what_it_wrote(tmp_path, monkeypatch, capsy
     assert err == f"verify frontier: interrupted, {said}\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "lines"),
+    [
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), 2, 1),
+        (MemoryError(), 2, 1),
+        (RuntimeError("something else"), 70, 2),
+        (IndexError("a bug"), 70, 2),
+    ],
+)
+def test_an_unexpected_error_is_no_verdict(monkeypatch, capsys, error, code, lines):
+    """Python's own exit code after a traceback is 1, which says REFUTED."""
+
+    def broken(*args, **options):
+        raise error
+
+    monkeypatch.setattr(frontier, "smallest_d", broken)
+    found, out, err = run(capsys, "frontier", "histogram", "--T", "4", "--L", "3")
+    assert found == code and out == "" and (len(err.splitlines()) == 1) == (lines == 1)
+
+
 def test_a_wrong_size_in_a_list_is_found_before_the_first_hit(tmp_path, capsys):
     argv = ("frontier", "histogram", "--model", "bos+sftm", "--T", "4,1", "--L", "3", "--save", str(tmp_path / "out"))
     code, out, err = run(capsys, *argv)
