@@ -258,6 +258,13 @@ def test_the_table_of_sequences_of_one_token(capsys, monkeypatch):
     assert "inventory" in out and "quarter-circle" in out and "PPPPPPP" in out and "-------" in out
 
 
+@pytest.mark.parametrize("name", ["p1", "p60", "P8", "float 16", "", "p8 ", "p-3", "bf16"])
+def test_a_precision_that_is_none_names_all_kinds(capsys, name):
+    code, out, err = run(capsys, "histogram", "--model", "dot", "--T", "4", "--L", "3", "--precision", name)
+    assert code == 2 and not out and len(err.splitlines()) == 1
+    assert repr(name) in err and "float16" in err and "pN" in err and "sN" in err
+
+
 def every_sum(terms, fmt):
     """All results of adding these numbers in any order and grouping, each addition rounded."""
     if len(terms) == 1:
