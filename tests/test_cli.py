@@ -7,31 +7,15 @@ import sys
 
 import pytest
 import torch
+from command import as_json, run
 
 from constructions.histogram import HistogramTransformer
 from verify import frontier
-from verify.cli import main
 
 KEYS = {
     "verdict", "claim", "task", "parameters", "reading", "method", "inputs_covered", "margin", "margin_exact",
     "tightest", "counterexample", "assumptions", "error_share", "seconds",
 }  # fmt: skip
-
-
-def run(capsys, *argv):
-    """Exit code, stdout and stderr of one command."""
-    try:
-        code = main(list(argv))
-    except SystemExit as stop:
-        code = stop.code
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def as_json(capsys, *argv):
-    code, out, err = run(capsys, *argv, "--json")
-    assert out.count("\n") == 1 and err == ""
-    return code, json.loads(out)
 
 
 def test_the_main_job(capsys):

@@ -8,13 +8,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from command import run
 from random_models import random_model
 
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from verify.certificate import READING_DTYPE, Verdict
-from verify.cli import main
 from verify.directed import Directed
 from verify.dtype_refutation import directed_failure, evaluations
 from verify.formats import FORMATS, format_named
@@ -187,11 +187,6 @@ def test_frontier_of_bits():
         assert judge(construction, format_named(f"p{bits}"), None, 2.0).verdict is Verdict.PROVED
     failing = found.by_bits[found.too_small].counterexample
     assert failing["fails_in"] in ("every order", "some order")
-
-
-def run(capsys, *arguments):
-    code = main(list(arguments))
-    return code, *capsys.readouterr()
 
 
 def test_commands(capsys, tmp_path):
