@@ -15,15 +15,16 @@ import inspect
 import sys
 import textwrap
 from bisect import bisect_left
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import cached_property
 from unittest import mock
 
 import numpy as np
 import pytest
 from rounded_edges import coordinates, lossy_product, mixed, neurons, query, root, score, share, slots
+from worst_exponentials import exponentials
 
-from verify import directed, rounded_coordinate, rounded_forward
+from verify import rounded_coordinate
 from verify.directed import Directed
 from verify.formats import FORMATS, format_named
 from verify.rounded_cells import RoundedReadout, cell_margins
@@ -68,22 +69,6 @@ def computed(model, evaluation):
             for stores in (False, True):
                 with np.errstate(all="ignore"):
                     yield Directed(evaluation, stores).margins(model, tokens, zero, zero + model.L)[0]
-
-
-@contextmanager
-def exponentials(sign):
-    """exp as far off as the reading lets it be, up or down: 2 units in the last place of its value; exp(0) = 1."""
-
-    def off(x, fmt):
-        with np.errstate(all="ignore"):
-            exact = np.exp(x)
-            unit = np.ldexp(1.0, np.maximum(np.frexp(exact)[1] - 1, fmt.smallest_exponent) - fmt.p + 1)
-            end = exact + sign * 2 * unit * (1 - 2.0**-30)
-            step = np.minimum(unit, np.ldexp(1.0, np.frexp(end)[1] - fmt.p))
-            return np.where(x == 0, 1.0, (np.floor if sign > 0 else np.ceil)(end / step) * step)
-
-    with mock.patch.object(rounded_forward, "exponential", off), mock.patch.object(directed, "exponential", off):
-        yield
 
 
 def is_broken(module, name, wide):
