@@ -8,6 +8,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 
 from constructions.code_search import Code, Progress, search
+from constructions.errors import BadInput
 
 FOLDER = Path(__file__).parent / "codes"
 
@@ -19,10 +20,13 @@ def find(
 
     Claim: W-2.
     Shapes: see Code.
+    Raises: BadInput for sequences of one token, whose counts are all 1.
 
     >>> find("dot+sftm", 32, 10, 6).gap > 0
     True
     """
+    if L < 2:
+        raise BadInput(f"L={L}: a code tells counts apart, and there is only one. Use --construction inventory.")
     kept = _path(FOLDER, model, T, L, d)
     if kept.exists():
         tensors = load_file(kept)

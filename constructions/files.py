@@ -87,10 +87,11 @@ def check_target(path: StrPath, name: str = "save") -> None:
     """
     text = os.fspath(path)
     what, target = f"{name}={text!r}", Path(text)
+    example = "model.safetensors" if name == "save" else "figure.svg"
     if not text:
-        raise BadInput(f"{what}: is empty. Name a file, such as 'model.safetensors'.")
+        raise BadInput(f"{what}: is empty. Name a file, such as {example!r}.")
     if text.endswith(os.sep) or os.path.isdir(text):
-        raise BadInput(f"{what}: is a folder. Name a file, such as {str(target / 'model.safetensors')!r}.")
+        raise BadInput(f"{what}: is a folder. Name a file, such as {str(target / example)!r}.")
     if not os.path.isdir(target.parent):
         raise BadInput(f"{what}: there is no folder {str(target.parent)!r}. Create it first.")
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from constructions.code_search import Progress, one_thread
 from constructions.coded_relation import read_one_neuron
-from constructions.errors import NotKnown
+from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer
 
 ELEMENTS = 1 << 16  # readings of all restarts together: about 10 ms a step
@@ -33,11 +33,14 @@ def plane(
     for it.
     Claim: W-8.
     Shapes: see HistogramTransformer with d = 2.
-    Raises: NotKnown when the readings of two counts overlap on the best tokens found, with the gap reached.
+    Raises: NotKnown when the readings of two counts overlap on the best tokens found, with the gap reached; BadInput
+        for sequences of one token, whose counts are all 1.
 
     >>> plane(T=3, L=2, dtype=torch.float32, steps=300).predict(torch.tensor([[2, 0], [1, 1]])).tolist()
     [[1, 1], [2, 2]]
     """
+    if L < 2:
+        raise BadInput(f"L={L}: the plane tells counts apart, and there is only one. Use --construction inventory.")
     with one_thread():
         gap, E, e_BOS, X = _search(T, L, seed, steps, progress)
     if not gap > 0:

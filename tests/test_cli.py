@@ -7,30 +7,15 @@ import sys
 
 import pytest
 import torch
+from command import as_json, run
 
 from constructions.histogram import HistogramTransformer
-from verify.cli import main
+from verify import frontier
 
 KEYS = {
     "verdict", "claim", "task", "parameters", "reading", "method", "inputs_covered", "margin", "margin_exact",
     "tightest", "counterexample", "assumptions", "error_share", "seconds",
 }  # fmt: skip
-
-
-def run(capsys, *argv):
-    """Exit code, stdout and stderr of one command."""
-    try:
-        code = main(list(argv))
-    except SystemExit as stop:
-        code = stop.code
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def as_json(capsys, *argv):
-    code, out, err = run(capsys, *argv, "--json")
-    assert out.count("\n") == 1 and err == ""
-    return code, json.loads(out)
 
 
 def test_the_main_job(capsys):
@@ -178,6 +163,60 @@ def test_interrupted(tmp_path):
     assert result.returncode == 130 and result.stdout == ""
     assert result.stderr.count("\n") == 1 and "interrupted" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["hard.pt"]
+
+
+@pytest.mark.parametrize("hits", [0, 1, 2])
+def test_an_interrupted_frontier_says_what_it_wrote(tmp_path, monkeypatch, capsys, hits):
+    found = []
+
+    def interrupted(*sizes, **options):
+        if len(found) == hits:
+            raise KeyboardInterrupt
+        found.append(sizes)
+        return smallest_d(*sizes, **options)
+
+    smallest_d = frontier.smallest_d
+    monkeypatch.setattr(frontier, "smallest_d", interrupted)
+    argv = ("frontier", "histogram", "--model", "bos+sftm", "--T", "4,5,6", "--L", "3", "--save", str(tmp_path / "out"))
+    code, out, err = run(capsys, *argv)
+    written = list((tmp_path / "out").iterdir())
+    assert code == 130 and out == "" and len(written) == 2 * hits
+    said = f"{2 * hits} files written to {tmp_path / 'out'}" if hits else "nothing was decided or written"
+    assert err == f"verify frontier: interrupted, {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "lines"),
+    [
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."), 2, 1),
+        (MemoryError(), 2, 1),
+        (RuntimeError("something else"), 70, 2),
+        (IndexError("a bug"), 70, 2),
+    ],
+)
+def test_an_unexpected_error_is_no_verdict(monkeypatch, capsys, error, code, lines):
+    """Python's own exit code after a traceback is 1, which says REFUTED."""
+
+    def broken(*args, **options):
+        raise error
+
+    monkeypatch.setattr(frontier, "smallest_d", broken)
+    found, out, err = run(capsys, "frontier", "histogram", "--T", "4", "--L", "3")
+    assert found == code and out == "" and (len(err.splitlines()) == 1) == (lines == 1)
+
+
+def test_a_wrong_size_in_a_list_is_found_before_the_first_hit(tmp_path, capsys):
+    argv = ("frontier", "histogram", "--model", "bos+sftm", "--T", "4,1", "--L", "3", "--save", str(tmp_path / "out"))
+    code, out, err = run(capsys, *argv)
+    assert code == 2 and out == "" and "T=1" in err and err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("sizes", ["1:999999999999", "2:10001,2", "1:5:0", "9:4", "1:2:3:4", "1:", "x", "1:2:-1"])
+def test_a_range_of_sizes_that_is_none_or_absurd(capsys, sizes):
+    """A range is counted before it is listed."""
+    code, out, err = run(capsys, "bounds", "--T", sizes, "--L", "10")
+    assert code == 2 and out == "" and err.count("\n") == 1 and sizes in err
 
 
 def test_bounds_of_count01(capsys):

@@ -11,9 +11,10 @@ import torch
 from circuit_oracle import NaiveTransformer, rounded, stored
 from random_models import random_model
 
-from constructions import circuit_simulation, count01, inventory_counting, relation_counting
+from constructions import circuit_simulation, contextual_counting, count01, inventory_counting, relation_counting
 from constructions.circuit import Circuit, Gate
 from constructions.constant_bit_run import constant_bit
+from constructions.contextual_transformer import BOS, ContextualCountingTransformer
 from constructions.errors import BadInput
 from constructions.histogram import MODELS
 from verify.certificate import Verdict
@@ -84,6 +85,28 @@ class Integers(NaiveTransformer):
             out.append(self.affine(stream, w["W_out"], w["b_out"]))
         return out
 
+    def contextual(self, tokens):
+        w, module = self.w, self.module
+        x = [w["E"][t] for t in ([BOS, *tokens] if module.has_bos else tokens)]
+        queries, keys, values = ([self.affine(v, w[name]) for v in x] for name in ("W_Q", "W_K", "W_V"))
+        stream = []
+        for n, v in enumerate(x):
+            row = self.softmax([self.dot(queries[n], key) for key in keys[: n + 1]])
+            if row is None:
+                stream.append(None)
+                continue
+            v = [
+                self.add(a, b) for a, b in zip(v, self.affine(self.mixed(row, values[: n + 1]), w["W_O"]), strict=True)
+            ]
+            hidden = [max(0, h) for h in self.affine(v, w["W_1"], w["b_1"])]
+            v = [self.add(a, b) for a, b in zip(v, self.affine(hidden, w["W_2"]), strict=True)]
+            stream.append([self.add(a, b) for a, b in zip(v, w["b_2"], strict=True)])
+        if None in stream:
+            return [None] * module.R
+        keys, values = ([self.affine(v, w[name]) for v in stream] for name in ("U_K", "U_V"))
+        rows = [self.softmax([self.dot(self.affine(prompt, w["U_Q"]), key) for key in keys]) for prompt in w["P"]]
+        return [row and self.affine(self.mixed(row, values), w["W_out"], w["b_out"]) for row in rows]
+
 
 def agree(logits, expected, s):
     for row, due in zip(logits.tolist(), expected, strict=True):
@@ -116,6 +139,34 @@ def test_count01_against_integers(s):
         for digits in ([], [1], [2, 2, 1, 3], [3, 2, 1, 1, 2, 2]):
             tokens = [0, *digits, 4]
             agree(run(torch.tensor([tokens]))[0], oracle.count01(tokens), s)
+
+
+@pytest.mark.parametrize("s", [1, 2, 3, 5, 8, 12])
+def test_contextual_models_against_integers(s):
+    """The constructions and random models: causal masks, two attentions, weights that tie and results that saturate."""
+    g, rng = torch.Generator().manual_seed(s), random.Random(s)
+    modules = [contextual_counting.build(12, 2, bias=bias, dtype=torch.float64) for bias in ("BOS", "]", "0")]
+    modules.append(contextual_counting.build(12, 3, keys="convex", dtype=torch.float64))
+    for bos in (True, False):
+        wide = ContextualCountingTransformer(d=4, p=3, R=3, classes=5, d_h=2, e=2, g=3, bos=bos)
+        for W in wide.parameters():
+            W.copy_(torch.randint(-6, 7, W.shape, generator=g) / 4 if s < 5 else torch.randn(W.shape, generator=g))
+        modules.append(wide)
+    ends = 0
+    for module in modules:
+        oracle, run = Integers(module, s), constant_bit(module, s)
+        for n in (1, 3, 6, 9):
+            tokens = [rng.randrange(4) for _ in range(n)]
+            expected = oracle.contextual(tokens)
+            agree(run(torch.tensor([tokens]))[0], expected, s)
+            ends += any(row and max(map(abs, row)) == 4**s - 1 for row in expected)
+    assert ends or s > 3
+
+
+def test_a_mask_is_a_score_whose_exponential_is_zero():
+    """A masked score saturates at -B_s, and exp(-B_s) is nearest to 0 at every s."""
+    for s in range(1, 13):
+        assert Integers(count01.uniform(), s).exp(-(4**s - 1)) == 0
 
 
 def test_a_softmax_of_zeros_is_no_number():

@@ -1,7 +1,6 @@
 """`verify contextual`: exit codes, JSON, bad input, single strings, Figure 5, impossibilities, bounds."""
 
-import json
-
+import command
 import pytest
 import torch
 from contextual_oracle import float_margins
@@ -10,25 +9,17 @@ from bounds import contextual_counting as bounds
 from constructions import contextual_fewest_neurons
 from constructions.contextual_counting import build, gate, line
 from verify.certificate import Verdict
-from verify.cli import main
 from verify.contextual import certify, domain_of, exhaustive
 from verify.contextual_impossible import is_between, middle_weights, random_logits
 from verify.contextual_task import parse
 
 
 def run(capsys, *argv):
-    try:
-        code = main(["contextual", *argv])
-    except SystemExit as stop:
-        code = stop.code
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+    return command.run(capsys, "contextual", *argv)
 
 
 def as_json(capsys, *argv):
-    code, out, err = run(capsys, *argv, "--json")
-    assert out.count("\n") == 1 and err == ""
-    return code, json.loads(out)
+    return command.as_json(capsys, "contextual", *argv)
 
 
 def test_the_documents_setting(capsys):

@@ -19,7 +19,7 @@ from verify.certificate import READING_REAL, Verdict
 from verify.count01 import certify
 from verify.count01_boxes import Query, decide_boxes
 from verify.count01_real import decide, exact_model, largest_digits, largest_noise, margin_at
-from verify.count01_rounding import Arithmetic
+from verify.count01_rounding import TwoFormats
 from verify.count01_symbolic import symbolic_model
 from verify.count01_task import Region, cells, triples
 from verify.exact_reals import exponentials, first_nonpositive
@@ -231,8 +231,8 @@ def test_eps_trades_unbounded_digits_for_precision():
     assert largest_digits(exact_model(build.documents(10, eps=1e-3)), ONES, 0) == 392
     assert largest_digits(exact_model(build.documents(10, eps=-1e-3)), ONES, 0) == 0
     fmt, region = format_of(torch.float32), Region(20, 20)
-    assert not decide_boxes(build.documents(10, dtype=torch.float32), ONES, region, Arithmetic(fmt)).is_proved
-    assert decide_boxes(build.documents(10, eps=2**-7, dtype=torch.float32), ONES, region, Arithmetic(fmt)).is_proved
+    assert not decide_boxes(build.documents(10, dtype=torch.float32), ONES, region, TwoFormats(fmt)).is_proved
+    assert decide_boxes(build.documents(10, eps=2**-7, dtype=torch.float32), ONES, region, TwoFormats(fmt)).is_proved
 
 
 @pytest.mark.parametrize("labels", build.LABELS)

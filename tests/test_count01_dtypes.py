@@ -14,7 +14,7 @@ from verify.certificate import Verdict
 from verify.count01 import certify, largest_region
 from verify.count01_boxes import Query, decide_boxes
 from verify.count01_real import exact_model
-from verify.count01_rounding import Arithmetic, is_exact
+from verify.count01_rounding import TwoFormats, is_exact
 from verify.count01_runs import fails, rounded_logits, rounded_model, sequential_logits
 from verify.count01_table import smallest_bits
 from verify.count01_task import Region, cells, triples
@@ -25,7 +25,7 @@ ONES = "majority-ones"
 
 
 def proved(model, region, fmt):
-    return decide_boxes(model, ONES, region, Arithmetic(fmt)).is_proved
+    return decide_boxes(model, ONES, region, TwoFormats(fmt)).is_proved
 
 
 def perturbed(model, rng):
@@ -88,7 +88,7 @@ def test_computed_logits_stay_within_the_error_bound(name, reach):
     ):
         exact = build.from_state_dict({k: v.double() if k != "skip" else v for k, v in model.state_dict().items()})
         for cell in cells(ONES):
-            query = Query(model, exact_model(model), cell, Arithmetic(format_of(dtype)))
+            query = Query(model, exact_model(model), cell, TwoFormats(format_of(dtype)))
             for point in [(rng.randrange(reach), rng.randrange(reach), rng.randrange(reach)) for _ in range(4)]:
                 at = np.array([point], dtype=float)
                 counts = query.counts(at[:, None])
@@ -163,7 +163,7 @@ def test_simulated_runs_stay_within_the_error_bound(name, accumulate):
     for base in (build.uniform(), wide(rng, torch.float64), perturbed(build.uniform(), rng)):
         model = rounded_model(base, fmt)
         for cell in cells(ONES):
-            query = Query(model, exact_model(model), cell, Arithmetic(fmt, inner))
+            query = Query(model, exact_model(model), cell, TwoFormats(fmt, inner))
             for point in [tuple(rng.randrange(reach) for _ in range(3)) for _ in range(3)]:
                 counts = query.counts(np.array([point], dtype=float)[:, None])
                 D = np.einsum("kct,ht->kch", counts, query.weights)
@@ -196,11 +196,11 @@ def test_formats_without_a_kernel_are_decided():
 
 def test_a_wider_accumulation_proves_longer_prompts():
     model, fmt = build.uniform(dtype=torch.bfloat16), FORMATS["bfloat16"]
-    alone = largest_region(lambda k: Region(max_length=k), model, ONES, Arithmetic(fmt))
-    wider = largest_region(lambda k: Region(max_length=k), model, ONES, Arithmetic(fmt, FORMATS["float32"]))
+    alone = largest_region(lambda k: Region(max_length=k), model, ONES, TwoFormats(fmt))
+    wider = largest_region(lambda k: Region(max_length=k), model, ONES, TwoFormats(fmt, FORMATS["float32"]))
     assert alone.max_length == 9 and wider.max_length > 9
     with pytest.raises(BadInput, match="accumulate=bfloat16"):
-        Arithmetic(FORMATS["float32"], fmt)
+        TwoFormats(FORMATS["float32"], fmt)
 
 
 def test_subnormal_weights_and_flushed_results_are_not_proved():

@@ -7,6 +7,7 @@ cell as it was computed: no run may fall below what was certified, let alone fai
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import cache
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from random_models import random_model
+from worst_exponentials import exponentials
 
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
@@ -178,7 +180,9 @@ def broken_in_the_simulator(seed, n):
     if not certified.proves_something:
         return certified, []
     runs = evaluations(fmt, accumulate, rng, n)
-    return certified, [e for e in runs if certified.broken_by(certified.simulated(e))]
+    off = seed // 2 % 3 - 1 if fmt.p <= 30 and module.is_softmax else 0
+    with exponentials(off) if off else nullcontext():
+        return certified, [e for e in runs if certified.broken_by(certified.simulated(e))]
 
 
 @pytest.mark.parametrize("start", range(0, 600, CHUNK))
@@ -222,6 +226,7 @@ def test_compiled_models_never_fall_below_a_certified_margin():
             continue
         proofs += 1
         copy = rounded_module(module, certified.stored, certified.fmt)
+        torch._dynamo.reset()  # after eight models of one class torch would silently stop compiling them
         compiled = torch.compile(copy)
         run = run_margins(compiled, torch.from_numpy(certified.tokens), module.first_count).numpy()
         assert not certified.broken_by(run), (seed, certified.fmt.name)

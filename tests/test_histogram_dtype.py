@@ -8,13 +8,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from command import run
 from random_models import random_model
 
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from verify.certificate import READING_DTYPE, Verdict
-from verify.cli import main
 from verify.directed import Directed
 from verify.dtype_refutation import directed_failure, evaluations
 from verify.formats import FORMATS, format_named
@@ -189,11 +189,6 @@ def test_frontier_of_bits():
     assert failing["fails_in"] in ("every order", "some order")
 
 
-def run(capsys, *arguments):
-    code = main(list(arguments))
-    return code, *capsys.readouterr()
-
-
 def test_commands(capsys, tmp_path):
     sizes = ("--T", "6", "--L", "3")
     code, out, _ = run(capsys, "histogram", "--model", "bos", *sizes, "--precision", "bfloat16", "--json")
@@ -223,12 +218,46 @@ def test_commands(capsys, tmp_path):
         ("precision", "histogram", "--model", "dot", "--figure", "a.svg"),
         ("precision", "histogram", "--model", "dot", "--sweep", "T=3:5"),
         ("precision", "histogram", "--model", "dot", "--bits", "1:5"),
+        ("precision", "histogram", "--model", "dot", "--bits", "3:5"),
+        ("precision", "histogram", "--model", "dot", "--sweep", "d=6", "--bits", "1:5"),
+        ("precision", "histogram", "--model", "dot", "--sweep", "d=1:99999999999"),
+        ("precision", "histogram", "--model", "dot", "--sweep", "d=6", "--figure", "/"),
+        ("precision", "histogram", "--model", "dot", "--budget", "nan"),
         ("precision", "histogram", "--model", "dot+sftm", "--p", "1"),
     ],
 )
 def test_bad_options_are_one_line(capsys, options):
     code, out, err = run(capsys, *options, "--T", "6", "--L", "3")
     assert code == 2 and not out and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "sizes", [("1", "2"), ("4", "0"), ("1000000000", "2"), ("4", "30000"), ("4", "99999999"), ("4", "-1")]
+)
+def test_a_table_of_sizes_that_no_model_has(capsys, sizes):
+    """Such a table held nothing but dashes, or ended in a traceback."""
+    code, out, err = run(capsys, "precision", "histogram", "--table", "--T", sizes[0], "--L", sizes[1])
+    assert code == 2 and not out and len(err.splitlines()) == 1
+
+
+def test_the_table_of_sequences_of_one_token(capsys, monkeypatch):
+    """Codes and the plane tell counts apart, and there is only one: a dash. In letters, it fits a narrow terminal."""
+    sizes = ("--T", "2", "--L", "1", "--budget", "0")
+    code, out, _ = run(capsys, "precision", "histogram", "--table", *sizes, "--json")
+    rows = {(row["model"], row["construction"]): row for row in json.loads(out)}
+    assert code == 0 and rows["dot", "relation"]["float32"] == "PROVED"
+    assert rows["dot+sftm", "code"]["float32"] is rows["bos+sftm", "plane"]["e5m2"] is None
+    monkeypatch.setenv("COLUMNS", "60")
+    code, out, _ = run(capsys, "precision", "histogram", "--table", *sizes)
+    assert code == 0 and max(map(len, out.splitlines())) <= 60
+    assert "inventory" in out and "quarter-circle" in out and "PPPPPPP" in out and "-------" in out
+
+
+@pytest.mark.parametrize("name", ["p1", "p60", "P8", "float 16", "", "p8 ", "p-3", "bf16"])
+def test_a_precision_that_is_none_names_all_kinds(capsys, name):
+    code, out, err = run(capsys, "histogram", "--model", "dot", "--T", "4", "--L", "3", "--precision", name)
+    assert code == 2 and not out and len(err.splitlines()) == 1
+    assert repr(name) in err and "float16" in err and "pN" in err and "sN" in err
 
 
 def every_sum(terms, fmt):
@@ -303,3 +332,6 @@ def test_the_sweep_fits_a_narrow_terminal(capsys, monkeypatch):
     code, out, _ = run(capsys, "precision", "histogram", "--model", "lin", "--T", "4", "--L", "3", *sweep)
     assert code == 0 and "P" * 10 in out and "R" in out
     assert max(map(len, out.splitlines())) <= 60
+    code, out, _ = run(capsys, "precision", "histogram", "--model", "lin", "--T", "4", "--L", "3", "--sweep", "d=4,4",
+                       "--bits", "9,5,9", "--budget", "0")  # fmt: skip
+    assert code == 0 and "bits 5, 9:" in " ".join(out.split()) and out.count("│ 4 │ PP") == 1

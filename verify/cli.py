@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from importlib import import_module
 from typing import NoReturn
 
@@ -27,6 +28,7 @@ COMMANDS = (
 )
 
 BROKEN_PIPE_EXIT_CODE = 141
+CRASH_EXIT_CODE = 70
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -43,6 +45,16 @@ def one_line(message: object) -> str:
     'a\\\\nb'
     """
     return str(message).replace("\r", "\\r").replace("\n", "\\n")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error is Python's or numpy's lack of memory, or torch's, which has no class of its own.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: ...")), is_out_of_memory(TypeError())
+    (True, False)
+    """
+    text = str(error)
+    return isinstance(error, MemoryError) or "allocate memory" in text or "Storage size calculation" in text
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -73,15 +85,19 @@ def main(argv: list[str] | None = None) -> int:
     except BadInput as error:
         print(f"verify {args.command}: {one_line(error)}", file=sys.stderr)
         return BAD_INPUT_EXIT_CODE
-    except MemoryError:
-        print(f"verify {args.command}: not enough memory for these sizes. Choose smaller ones.", file=sys.stderr)
-        return BAD_INPUT_EXIT_CODE
-    except KeyboardInterrupt:
-        print(f"verify {args.command}: interrupted, nothing was decided or written", file=sys.stderr)
+    except KeyboardInterrupt as stop:  # a command that has written files by then says so
+        done = str(stop) or "nothing was decided or written"
+        print(f"verify {args.command}: interrupted, {one_line(done)}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE_EXIT_CODE
+    except Exception as error:
+        if is_out_of_memory(error):
+            print(f"verify {args.command}: not enough memory for these sizes. Choose smaller ones.", file=sys.stderr)
+            return BAD_INPUT_EXIT_CODE
+        traceback.print_exc()  # Python would exit with 1, which says REFUTED
+        return CRASH_EXIT_CODE
     except SystemExit:  # rich ends so at a broken pipe, with 1, which would say REFUTED
         return BROKEN_PIPE_EXIT_CODE
 

@@ -23,7 +23,7 @@ from verify.count01_real import (
     largest_noise,
     margin_at,
 )
-from verify.count01_rounding import Arithmetic, assumptions
+from verify.count01_rounding import TwoFormats, assumptions
 from verify.count01_runs import find_failure, kernels_of, name, replay, run_strings, run_triples
 from verify.count01_task import EQUALS, Region, answer
 from verify.exact_reals import Undecided
@@ -150,7 +150,7 @@ def in_dtype(
 ) -> Certificate:
     """Reading "dtype, any order": margin above error bound on every box, or a failing run, or UNKNOWN."""
     labels, method = settings.labels, "margin above error bound, branch and bound over counts"
-    at, assumed = Arithmetic(fmt, accumulate), assumptions(fmt, accumulate)
+    at, assumed = TwoFormats(fmt, accumulate), assumptions(fmt, accumulate)
     resolved = region if region.is_bounded else dtype_limit(model, labels, region, at)
     result = decide_boxes(model, labels, resolved, at)
     kernels = kernels_of(model, fmt, accumulate)
@@ -207,7 +207,7 @@ def shortest_beyond(region: Region) -> int:
     return min(x for x in (region.max_digits, region.max_noise) if x is not None) + 1
 
 
-def dtype_limit(model: Count01Transformer, labels: str, region: Region, at: Arithmetic) -> Region:
+def dtype_limit(model: Count01Transformer, labels: str, region: Region, at: TwoFormats) -> Region:
     """The largest region for which the proof closes, along the one free bound: digits, noise, or length.
 
     Digits and length are at least 1: the empty prompt alone is no result.
@@ -221,7 +221,7 @@ def dtype_limit(model: Count01Transformer, labels: str, region: Region, at: Arit
     return Region(max_length=max(1, found.max_length or 0))
 
 
-def largest_region(family: Callable[[int], Region], model: Count01Transformer, labels: str, at: Arithmetic) -> Region:
+def largest_region(family: Callable[[int], Region], model: Count01Transformer, labels: str, at: TwoFormats) -> Region:
     """The largest member (at least member 0) whose proof closes, by doubling and bisection."""
 
     def holds(k: int) -> bool:

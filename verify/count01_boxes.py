@@ -17,7 +17,7 @@ from flint import arb, ctx, fmpq
 
 from constructions.count01 import Count01Transformer
 from verify.count01_real import ExactModel, Failure, exact_model, margin_at
-from verify.count01_rounding import Arithmetic, QueryErrors
+from verify.count01_rounding import QueryErrors, TwoFormats
 from verify.count01_task import Cell, Region, Triple, cells, kinds
 from verify.exact_reals import ONE, Combination, float_below, rational
 from verify.formats import Array
@@ -44,7 +44,7 @@ class BoxResult:
 class Query:
     """The float arrays of one cell: weights (heads, kinds), differences (heads, kinds, rivals), offsets."""
 
-    def __init__(self, model: Count01Transformer, exact: ExactModel, cell: Cell, at: Arithmetic | None) -> None:
+    def __init__(self, model: Count01Transformer, exact: ExactModel, cell: Cell, at: TwoFormats | None) -> None:
         self.cell, self.tokens = cell, kinds(cell.last)
         rivals = [j for j in range(exact.classes) if j != cell.expected]
         self.rivals = rivals
@@ -130,7 +130,7 @@ def _normalised(scores: list[Fraction]) -> list[float]:
 
 
 def decide_boxes(
-    model: Count01Transformer, labels: str, region: Region, at: Arithmetic | None, budget: int = 200_000
+    model: Count01Transformer, labels: str, region: Region, at: TwoFormats | None, budget: int = 200_000
 ) -> BoxResult:
     """Decides any number of heads on a bounded region: at None is real arithmetic, else any order in its formats.
 

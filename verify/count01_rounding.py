@@ -49,12 +49,14 @@ def assumptions(fmt: Format, accumulate: Format | None) -> tuple[str, ...]:
     return (first, "subnormal results are kept, or flushed to zero", *ASSUMPTIONS)
 
 
-class Arithmetic:
+class TwoFormats:
     """The format of what is stored, and the one of partial sums, as error bounds need them.
 
-    In tf32 both factors of a product are rounded to 11 bits, within 2^-9 together, and its sums to float32.
+    Histogram models have an arithmetic of their own (verify.rounded_reduction), which keeps the factors of products
+    apart as well, knows results and factors by their ends, and bounds (1 + u)^n - 1 more sharply. Here, in tf32, both
+    factors of a product are rounded to 11 bits, within 2^-9 together, and its sums to float32.
 
-    >>> bool(Arithmetic(FORMATS["bfloat16"], FORMATS["float32"]).growth(4) < Arithmetic(FORMATS["bfloat16"]).growth(2))
+    >>> bool(TwoFormats(FORMATS["bfloat16"], FORMATS["float32"]).growth(4) < TwoFormats(FORMATS["bfloat16"]).growth(2))
     True
     """
 
@@ -84,7 +86,7 @@ class Rounded:
     radius: Fraction
 
 
-def rounded_dot(x: list[Rounded], w: list[Fraction], at: Arithmetic) -> Rounded:
+def rounded_dot(x: list[Rounded], w: list[Fraction], at: TwoFormats) -> Rounded:
     """A computed sum of products x_i w_i with exact w_i, in any order; exact where it provably is."""
     terms = [(a, b) for a, b in zip(x, w, strict=True) if b and (a.value or a.radius)]
     value = sum((a.value * b for a, b in terms), Fraction(0))
@@ -93,7 +95,7 @@ def rounded_dot(x: list[Rounded], w: list[Fraction], at: Arithmetic) -> Rounded:
     return Rounded(value, inherited + rounding_error([a.value * b for a, b in terms], inherited, size, at))
 
 
-def rounding_error(terms: list[Fraction], inherited: Fraction, size: Fraction, at: Arithmetic) -> Fraction:
+def rounding_error(terms: list[Fraction], inherited: Fraction, size: Fraction, at: TwoFormats) -> Fraction:
     """What rounding adds to a sum of products: nothing where all is exact."""
     if not inherited and is_exact(terms, at.stored):
         return Fraction(0)
@@ -116,7 +118,7 @@ class QueryErrors:
     Shapes: scores (heads, kinds) as Rounded; values (heads, kinds, d_h) as float arrays.
     """
 
-    def __init__(self, model: Count01Transformer, last: int, at: Arithmetic) -> None:
+    def __init__(self, model: Count01Transformer, last: int, at: TwoFormats) -> None:
         self.model, self.last, self.at = model, last, at
         self.tokens = kinds(last)
         E = exact(model.E)
@@ -284,7 +286,7 @@ def product(x: Array, W: Array) -> Array:
     return np.stack([times(x, column).sum(axis=-1) for column in W.T], axis=-1)
 
 
-def sum_error(size: Array, result: Array | None, W: Array, extra: Any, at: Arithmetic) -> Array:
+def sum_error(size: Array, result: Array | None, W: Array, extra: Any, at: TwoFormats) -> Array:
     """The rounding error of x W (+ one more term where `extra`): size is the sum of absolute terms.
 
     Products with 0 and powers of two >= 1 are exact, unless factors are rounded; one term needs no addition; two

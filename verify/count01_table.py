@@ -8,7 +8,7 @@ from constructions.count01 import DTYPES, Count01Transformer, documents, uniform
 from constructions.errors import BadInput
 from verify.count01 import largest_region
 from verify.count01_boxes import decide_boxes
-from verify.count01_rounding import Arithmetic
+from verify.count01_rounding import TwoFormats
 from verify.count01_runs import rounded_model
 from verify.count01_task import Region
 from verify.formats import Format, format_of, format_of_bits
@@ -37,9 +37,9 @@ def table(sizes: tuple[int, ...] = (5, 8, 10, 12, 15)) -> list[Row]:
 
 def longest(model: Count01Transformer, fmt: Format) -> int:
     """The largest length for which the proof closes; -1 where it closes for none."""
-    region = largest_region(lambda k: Region(max_length=k), model, LABELS, Arithmetic(fmt))
+    region = largest_region(lambda k: Region(max_length=k), model, LABELS, TwoFormats(fmt))
     assert region.max_length is not None
-    closes = region.max_length > 0 or decide_boxes(model, LABELS, region, Arithmetic(fmt)).is_proved
+    closes = region.max_length > 0 or decide_boxes(model, LABELS, region, TwoFormats(fmt)).is_proved
     return region.max_length if closes else -1
 
 
@@ -70,7 +70,7 @@ def smallest_bits(model_at: Count01Transformer, region: Region = DOCUMENTS_RANGE
 
     def holds(p: int) -> bool:
         fmt = format_of_bits(p)
-        return decide_boxes(rounded_model(model_at, fmt), LABELS, region, Arithmetic(fmt)).is_proved
+        return decide_boxes(rounded_model(model_at, fmt), LABELS, region, TwoFormats(fmt)).is_proved
 
     if not holds(53):
         return None

@@ -122,4 +122,7 @@ def precision_named(name: str) -> Format | FixedPoint:
     """
     if name.startswith("s") and name[1:].isdecimal():
         return FixedPoint(int(name[1:]))
-    return format_named(name)
+    try:
+        return format_named(name)
+    except BadInput as error:
+        raise BadInput(f"{error}; or sN for constant-bit arithmetic, N = 1..12") from None

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
+from verify.commands.options import check_alone, check_least
 
 if TYPE_CHECKING:
     from constructions.contextual_transformer import ContextualCountingTransformer
@@ -28,6 +29,7 @@ ALONE = {
     "string": ("precision", "zeros", "exactly", "method", "on_length", "on_regions"),
     "weights": ("length", "regions", *BUILDING),
 }  # fmt: skip
+DEFAULTS = {"precision": "real", "method": "certified", "exactly": False, "figure5": False}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,21 +79,12 @@ def run(args: argparse.Namespace) -> int:
 
 def check(args: argparse.Namespace) -> None:
     """Raises BadInput for options that do not go together, and for sizes beyond a few minutes."""
-    for mode, rest in ALONE.items():
-        clash = [name for name in rest if is_given(args, mode) and is_given(args, name)]
-        if clash:
-            one, other = (f"--{name.replace('_', '-')}" for name in (clash[0], mode))
-            raise BadInput(f"{one}: has no effect with {other}; drop one of the two")
-    for name in ("length", "regions", "on_length", "zeros", "calibrated_zeros"):
-        value = getattr(args, name)
-        least = 0 if name == "zeros" else 1
-        if value is not None and value < least:
-            raise BadInput(f"--{name.replace('_', '-')} {value}: must be at least {least}")
+    check_alone(args, ALONE, DEFAULTS)
+    check_least(args, 1, "length", "regions", "on_length", "calibrated_zeros")
+    check_least(args, 0, "zeros", "seed")
     N, R = args.length or 512, args.regions or 4
     if N * R > MOST_CELLS:
         raise BadInput(f"--length {N} --regions {R}: {N * R} cells are more than {MOST_CELLS}; choose smaller ones")
-    if args.seed < 0:
-        raise BadInput(f"--seed {args.seed}: must be at least 0")
     if args.precision != "real":
         from verify.formats import format_named
 
@@ -102,12 +95,6 @@ def check(args: argparse.Namespace) -> None:
         from constructions.files import check_target
 
         check_target(args.save)
-
-
-def is_given(args: argparse.Namespace, name: str) -> bool:
-    """Whether an option differs from its default."""
-    defaults = {"precision": "real", "method": "certified", "exactly": False, "figure5": False}
-    return bool(getattr(args, name) != defaults.get(name))
 
 
 def build(args: argparse.Namespace) -> tuple[ContextualCountingTransformer, str | None]:

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
+from verify.commands.options import check_alone, check_least, flag, is_given
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
@@ -20,6 +21,7 @@ ALONE = {
     "say": ("method", "strings", *BOUNDS),
     "table": ("say", "weights", "save", "method", "strings", "construction", "no_skip", "as_printed", "eps", *BOUNDS),
 }
+DEFAULTS = {"eps": 0.0, "table": False, "method": "certified", "construction": "documents", "no_skip": False}
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
@@ -74,19 +76,16 @@ def save_if_asked(model: Count01Transformer, args: argparse.Namespace) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """Raises BadInput for options that do not go together."""
-    for name in ("max_digits", "max_noise", "max_length", "strings"):
-        value = getattr(args, name)
-        if value is not None and value < 0:
-            raise BadInput(f"--{name.replace('_', '-')} {value}: must be at least 0")
+    check_least(args, 0, *BOUNDS, "strings")
     if args.N is not None and args.N > LARGEST_N:
         raise BadInput(f"--N {args.N}: must be at most {LARGEST_N}, where the limit on n2 has 218 digits")
     if args.eps != args.eps or abs(args.eps) > 1:
         raise BadInput(f"--eps {args.eps}: must be a number between -1 and 1 (the documents ask it small)")
-    made = [f"--{n}" for n in ("N", "eps", "as_printed") if is_given(args, n)]
+    made = [flag(name) for name in ("N", "eps", "as_printed") if is_given(args, name, DEFAULTS)]
     if args.weights is not None and (made or args.construction != "documents"):
         raise BadInput("--weights: the file holds the numbers; drop --N, --construction, --as-printed, --eps")
     if args.construction == "uniform" and made:
-        raise BadInput(f"{made[0].replace('_', '-')}: the uniform construction has no such parameter; drop it")
+        raise BadInput(f"{made[0]}: the uniform construction has no such parameter; drop it")
     if args.as_printed and args.no_skip:
         raise BadInput("--as-printed: the documents print no table without the skip connection; drop --no-skip")
     if args.precision != "real":
@@ -97,22 +96,13 @@ def check(args: argparse.Namespace) -> None:
             raise BadInput(f"--dtype {args.dtype}: differs from --precision {args.precision}; give only one")
     elif args.accumulate is not None:
         raise BadInput("--accumulate float32: only with --precision, which says what is rounded")
-    for mode, rest in ALONE.items():
-        clash = [name for name in rest if is_given(args, mode) and is_given(args, name)]
-        if clash:
-            raise BadInput(f"--{clash[0].replace('_', '-')}: has no effect with --{mode}; drop one of the two")
+    check_alone(args, ALONE, DEFAULTS)
     if args.save is not None:
         from constructions.files import check_target
 
         check_target(args.save)
     if args.strings is not None and args.method != "exhaustive":
         raise BadInput("--strings: only with --method exhaustive")
-
-
-def is_given(args: argparse.Namespace, name: str) -> bool:
-    """Whether an option differs from its default."""
-    defaults = {"eps": 0.0, "table": False, "method": "certified", "construction": "documents", "no_skip": False}
-    return bool(getattr(args, name) != defaults.get(name))
 
 
 def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:

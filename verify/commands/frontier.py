@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,18 +37,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.steps < 1:
         raise BadInput(f"steps={args.steps}: must be at least 1")
-    folder = _folder(args.save)
+    from constructions import files
+    from constructions.histogram import check_sizes
     from verify.frontier import smallest_d
 
     models = MODELS if args.model == "all" else (args.model,)
-    rows = []
-    for T in args.T:
-        for L in args.L:
-            for model in models:
-                frontier = smallest_d(model, T, L, seed=args.seed, steps=args.steps, report=_say)
-                if folder is not None:
-                    save(frontier, folder)
-                rows.append(as_row(frontier))
+    for T, L in product(args.T, args.L):  # before any hit is written
+        check_sizes("lin", T=T, L=L, d=1, p=1)
+    folder = _folder(args.save)
+    rows, written = [], 0
+    try:
+        for T, L, model in product(args.T, args.L, models):
+            frontier = smallest_d(model, T, L, seed=args.seed, steps=args.steps, report=_say)
+            for path, data in saved(frontier, folder):
+                files.write_whole(path, data)
+                written += 1
+            rows.append(as_row(frontier))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{written} files written to {folder}" if written else "") from None
     sys.stdout.write(render(COLUMNS, rows, args.format))
     return 0
 
@@ -67,14 +75,16 @@ def as_row(frontier: Frontier) -> list[Any]:
     ]
 
 
-def save(frontier: Frontier, folder: Path) -> None:
-    """Writes NAME.safetensors and NAME.json, each beside its target first."""
-    from constructions import checkpoint, files
+def saved(frontier: Frontier, folder: Path | None) -> Iterator[tuple[Path, bytes]]:
+    """The files NAME.safetensors and NAME.json of a hit; none without a folder."""
+    if folder is None:
+        return
+    from constructions import checkpoint
 
     name = f"{frontier.model}_T{frontier.T}_L{frontier.L}_d{frontier.d}"
     weights = checkpoint.as_bytes(frontier.module, claim=None, construction="code")
-    files.write_whole(folder / f"{name}.safetensors", weights)
-    files.write_whole(folder / f"{name}.json", (frontier.certificate.about(weights).to_json() + "\n").encode())
+    yield folder / f"{name}.safetensors", weights
+    yield folder / f"{name}.json", (frontier.certificate.about(weights).to_json() + "\n").encode()
 
 
 def kept_table() -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--construction", choices=sorted({construction for _, construction in CONSTRUCTIONS}), help="how it counts")
     add("--table", action="store_true", help="all constructions, each at its own d, by all named formats")
     add("--sweep", metavar="d=FIRST:LAST", help="one model over d and bits")
-    add("--bits", type=integers, default=list(range(2, 25)), help="of --sweep (default: 2:24)")
+    add("--bits", type=integers, help="of --sweep (default: 2:24)")
     add("--figure", metavar="FILE", help="also draw --sweep to a .svg or .png file (needs matplotlib)")
     add("--accumulate", choices=("float32",), help="sum matrix products in float32 (default: in the format)")
     add(
@@ -61,12 +61,19 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     if not args.budget >= 0:
         raise BadInput(f"budget={args.budget}: must be a number of seconds, zero or more")
+    from constructions.histogram import check_memory, check_sizes
+
     if args.table:
         for name in ("model", "d", "p", "construction", "sweep", "figure"):
             if getattr(args, name) is not None:
                 raise BadInput(f"{name}={getattr(args, name)}: --table shows every construction. Leave --{name} out.")
+        check_sizes("lin", T=args.T, L=args.L, d=1, p=1)
+        check_memory(args.T**2 + args.L**2)
     elif args.model is None:
         raise BadInput("model: missing. Add --model, or ask for --table.")
+    else:
+        d, p = (1 if size is None else size for size in (args.d, args.p))
+        check_sizes(args.model, T=args.T, L=args.L, d=d, p=p)
     if args.figure is not None:
         if args.sweep is None:
             raise BadInput(f"figure={args.figure!r}: draws --sweep. Add --sweep d=FIRST:LAST.")
@@ -78,8 +85,11 @@ def _check(args: argparse.Namespace) -> None:
         style()
     if args.sweep is not None and args.d is not None:
         raise BadInput(f"d={args.d}: --sweep gives d. Leave --d out.")
-    if not all(2 <= bits <= 53 for bits in args.bits):
-        raise BadInput("bits: must be between 2 and 53, the hidden bit counted")
+    if args.bits is not None and args.sweep is None:
+        raise BadInput("bits: are those of --sweep. Add --sweep d=FIRST:LAST, or leave --bits out.")
+    for bits in args.bits or ():
+        if not 2 <= bits <= 53:
+            raise BadInput(f"bits={bits}: must be between 2 and 53, the hidden bit counted")
 
 
 def _accumulate(args: argparse.Namespace) -> Format | None:
@@ -143,7 +153,17 @@ def _table(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...]
             except (NotKnown, BadInput):  # the construction does not exist at these T and L
                 cells.append(None)
         rows.append([construction.model, construction.construction, construction.d, *cells])
-    return ("model", "construction", "d", *NUMBERS), rows
+    columns = ("model", "construction", "d", *NUMBERS)
+    return _in_letters(columns, rows, 3, " ".join(NUMBERS)) if args.format == "rich" else (columns, rows)
+
+
+def _in_letters(
+    columns: tuple[str, ...], rows: list[list[Any]], first: int, what: str
+) -> tuple[tuple[str, ...], list[list[Any]]]:
+    """A letter a cell from column `first` on, so that a terminal holds all of them."""
+    title = f"{what}: P proved, R refuted, U unknown, - no weights known"
+    letters = ["".join("-" if cell is None else str(cell)[0] for cell in row[first:]) for row in rows]
+    return (*columns[:first], title), [[*row[:first], line] for row, line in zip(rows, letters, strict=True)]
 
 
 def _sweep(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
@@ -154,14 +174,14 @@ def _sweep(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...]
     if name != "d" or not values:
         raise BadInput(f"sweep={args.sweep!r}: must be d=FIRST:LAST, d=4,8 or d=3:33:2")
     try:
-        dimensions = integers(values)
+        dimensions, all_bits = sorted(set(integers(values))), sorted(set(args.bits or range(2, 25)))
     except argparse.ArgumentTypeError as error:
         raise BadInput(f"sweep={args.sweep!r}: {error}") from None
     rows = []
     for i, d in enumerate(dimensions):
         cells: list[str | None] = []
-        for j, bits in enumerate(args.bits):
-            progress((i + j / len(args.bits)) / len(dimensions))
+        for j, bits in enumerate(all_bits):
+            progress((i + j / len(all_bits)) / len(dimensions))
             try:
                 cells.append(
                     judge(_construction(args, d), format_of_bits(bits), _accumulate(args), args.budget).verdict.value
@@ -170,18 +190,17 @@ def _sweep(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...]
                 cells.append(None)
         rows.append([d, *cells])
     if args.figure is not None:
-        _draw(args, rows)
-    if args.format == "rich":  # a letter a cell, so that a terminal holds all of them
-        letters = ["".join("-" if cell is None else str(cell)[0] for cell in row[1:]) for row in rows]
-        title = f"bits {args.bits[0]} to {args.bits[-1]}: P proved, R refuted, U unknown, - no weights known"
-        return ("d", title), [[row[0], line] for row, line in zip(rows, letters, strict=True)]
-    return ("d", *(f"p{bits}" for bits in args.bits)), rows
+        _draw(args, all_bits, rows)
+    columns = ("d", *(f"p{bits}" for bits in all_bits))
+    is_range = len(all_bits) == all_bits[-1] - all_bits[0] + 1 > 2
+    what = f"{all_bits[0]} to {all_bits[-1]}" if is_range else ", ".join(map(str, all_bits))
+    return _in_letters(columns, rows, 1, f"bits {what}") if args.format == "rich" else (columns, rows)
 
 
-def _draw(args: argparse.Namespace, rows: list[list[Any]]) -> None:
+def _draw(args: argparse.Namespace, bits: list[int], rows: list[list[Any]]) -> None:
     """The phase diagram: d across, bits upwards."""
     from verify.figures.precision import precision
     from verify.figures.style import save
 
     title = f"{args.model}, T = {args.T}, L = {args.L}: every operation rounded, any order"
-    save(precision(title, [row[0] for row in rows], args.bits, [row[1:] for row in rows]), args.figure, "figure")
+    save(precision(title, [row[0] for row in rows], bits, [row[1:] for row in rows]), args.figure, "figure")

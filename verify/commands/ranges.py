@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+MOST = 10_000
+
 
 def integers(text: str) -> list[int]:
     """Reads 8 | 8,16,32 | 8:64:8 (both ends included).
@@ -17,12 +19,10 @@ def integers(text: str) -> list[int]:
             numbers = [int(number) for number in part.split(":")]
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is not a number, a list 5,10 or a range 8:64:8") from None
-        if len(numbers) == 1:
-            values += numbers
-        elif len(numbers) in (2, 3) and (step := (*numbers, 1)[2]) > 0 and numbers[0] <= numbers[1]:
-            values += range(numbers[0], numbers[1] + 1, step)
-        else:
+        first, last, step = (numbers[0], numbers[-1], 1) if len(numbers) < 3 else numbers[:3]
+        if len(numbers) > 3 or step < 1 or last < first:
             raise argparse.ArgumentTypeError(f"{text!r} is not a rising range first:last:step")
-    if len(values) > 10000:
-        raise argparse.ArgumentTypeError(f"{text!r} names {len(values)} values, more than 10000")
+        if (named := len(values) + (last - first) // step + 1) > MOST:
+            raise argparse.ArgumentTypeError(f"{text!r} names {named} values, more than {MOST}")
+        values += range(first, last + 1, step)
     return values

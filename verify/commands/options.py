@@ -1,0 +1,39 @@
+"""Options that do not go together, and numbers out of range: one line each, alike in all commands."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from constructions.errors import BadInput
+
+
+def flag(name: str) -> str:
+    """How an option is typed.
+
+    >>> flag("on_length")
+    '--on-length'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def is_given(args: argparse.Namespace, name: str, defaults: Mapping[str, Any]) -> bool:
+    """Whether an option differs from its default, None where `defaults` has no other."""
+    return bool(getattr(args, name) != defaults.get(name))
+
+
+def check_alone(args: argparse.Namespace, alone: Mapping[str, Sequence[str]], defaults: Mapping[str, Any]) -> None:
+    """Raises BadInput for an option that another one, which does another job, would ignore."""
+    for mode, ignored in alone.items():
+        for name in ignored:
+            if is_given(args, mode, defaults) and is_given(args, name, defaults):
+                raise BadInput(f"{flag(name)}: has no effect with {flag(mode)}; drop one of the two")
+
+
+def check_least(args: argparse.Namespace, least: int, *names: str) -> None:
+    """Raises BadInput for an option below the least number that makes sense."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < least:
+            raise BadInput(f"{flag(name)} {value}: must be at least {least}")
