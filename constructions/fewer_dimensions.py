@@ -71,10 +71,8 @@ def coherent(model: str, *, progress: Progress | None = None, **shape: Unpack[Sh
     if d < 3:
         raise BadInput(f"d={d}: vectors in d - 1 dimensions and one counting direction need d >= 3. Use a larger --d.")
     H = token_codes.hadamard(T) if d == T else None
-    if H is not None:
-        v = H[:, 1:]  # the simplex, in whole numbers
-    else:
-        v = low_coherence(T, d - 1, seed=shape.get("seed", 0), progress=progress).vectors
+    simplex = None if H is None else H[:, 1:]  # in whole numbers
+    v = low_coherence(T, d - 1, seed=shape.get("seed", 0), progress=progress).vectors if simplex is None else simplex
     return coded_relation.coherent(model, v, L=L, p=p, dtype=shape.get("dtype", torch.float32))
 
 

@@ -47,7 +47,7 @@ def signs(T: int) -> Tensor:
 
 
 def hadamard(T: int) -> Tensor | None:
-    """T orthogonal vectors of signs whose first coordinate is 1, None where no Hadamard matrix of order T is known here.
+    """T orthogonal vectors of signs, the first of them 1; None where no Hadamard matrix of order T is known here.
 
     Claim: W-4 and A-4.4 at d = T - 1 and T: without one column they are a simplex, in whole numbers.
     Shapes: (T, T).

@@ -16,8 +16,8 @@ from verify.tables import render
 ROOT = Path(__file__).parents[2]
 INTRODUCTION = """# The smallest d that is proved
 
-This is what `verify frontier histogram --T 16,32,64 --L 5,10,15,30 --steps 2000 --save DIR` prints (about an hour on one
-core of a busy machine). It searches codes by bisection over d and proves every hit in float64; weights and
+This is what `verify frontier histogram --T 16,32,64 --L 5,10,15,30 --steps 2000 --save DIR` prints (about an hour on
+one core of a busy machine). It searches codes by bisection over d and proves every hit in float64; weights and
 certificates of this table are in `tests/data/frontier`, and the tests judge them again, as `verify check` does. The
 codes and what was tried are those of one run; scales and readouts were built around them again when the builders
 changed. A search follows the last bits of the machine's arithmetic, so that a run elsewhere can find other codes. "no
