@@ -104,7 +104,7 @@ def test_an_exact_tie_of_exponentials_is_settled():
     module = inventory_counting.dot_sftm(T=3, L=3, dtype=torch.float64, as_printed=True)
     with torch.no_grad():
         # gamma at count L is exactly 1 (its only weight is e^1 / e^1): put the last threshold right there
-        module.b_2[2] = module.b_2[1] - 1.0
+        module.b_2[2] = module.b_2[1] - (module.W_2[0, 2] - module.W_2[0, 1])
     certificate = certify(module)
     assert certificate.verdict is Verdict.REFUTED
     assert certificate.counterexample["tokens"] == [0, 0, 0]
