@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from verify.circuit import (
     wrong_decomposition,
 )
 from verify.circuit_attention import Undecided
-from verify.circuit_forward import RealRun, Run, next_tokens, runs_of, stored_weights
+from verify.circuit_forward import RealRun, Run, inputs_run, next_tokens, runs_of, stored_weights
 from verify.circuit_refutation import EXHAUSTIVE_INPUTS, InputFinder, Reach, exhaustive_words, random_words
 from verify.circuit_rounding import RoundedSteps
 from verify.circuit_steps import Fault
@@ -32,7 +33,8 @@ from verify.formats import Array, Format
 from verify.histogram_dtype import assumptions as of_format
 from verify.rounded_reduction import Arithmetic
 
-MOST_INPUTS = 64  # that are run when a failure is looked for, besides those that the proof points at
+MOST_INPUTS = 64  # random ones that are run when a failure is looked for
+MOST_REACHED = 8  # besides those that bring undecided bits to a step
 REAL = Format("real", 1024, -1022, float(np.finfo(float).max))  # rounds less than any number that is computed here
 
 
@@ -145,14 +147,15 @@ class _Judge:
                 steps = RoundedSteps(W, self.model.n, self.model.lanes, self.at, self._step)
                 margins = steps.margins(self.circuit)
                 open_ = np.flatnonzero(~(margins > 0))
-                faults = [steps.fault(self.circuit, int(step)) for step in open_[:MAX_FAULTS]]
+                faults = (steps.fault(self.circuit, int(step)) for step in open_[:MAX_FAULTS])
+                reached, inputs = self._reachable(faults)
         except Undecided as undecided:
             return self._open(str(undecided), [])
-        unreached, reached, inputs = self._reachable(faults)
         if reached is None and len(open_) <= MAX_FAULTS:
-            decided = margins[np.isfinite(margins) & (margins > 0)]
-            return self._proved(float(decided.min(initial=0.5)), unreached)
-        fault, reach = reached or (faults[0], Reach.UNDECIDED)
+            return self._proved(float(margins[margins > 0].min(initial=0.5)), len(open_))
+        if reached is None:
+            return self._open(f"{len(open_)} steps are open, of which {MAX_FAULTS} are harmless", [])
+        fault, reach = reached
         others = f", and {len(open_) - 1} more steps are open" if len(open_) > 1 else ""
         unknown = "" if isinstance(reach, list) else f", but {reach.value}"
         return self._open(f"gate {self.circuit.name_of(fault.gate)}: {fault.why}{unknown}{others}", inputs)
@@ -160,44 +163,42 @@ class _Judge:
     def _step(self, done: int, total: int) -> None:
         self.progress("steps", done, total)
 
-    def _reachable(self, faults: list[Fault]) -> tuple[int, tuple[Fault, list[int] | Reach] | None, list[list[int]]]:
-        """How many faults no input reaches, the first that one may, and inputs that reach some."""
-        unreached, first, inputs = 0, None, []
-        finder = InputFinder(self.circuit, self.seed) if faults else None
+    def _reachable(self, faults: Iterator[Fault]) -> tuple[tuple[Fault, list[int] | Reach] | None, list[list[int]]]:
+        """The first fault that some input may reach, and inputs that reach some."""
+        first, inputs, finder = None, [], None
         for fault in faults:
-            assert finder is not None
+            finder = finder or InputFinder(self.circuit, self.seed)
             found = finder.find(fault)
             if found is Reach.IMPOSSIBLE:
-                unreached += 1
                 continue
             first = first or (fault, found)
             if isinstance(found, list):
                 inputs.append(found)
-            if len(inputs) >= MOST_INPUTS:
+            if len(inputs) >= MOST_REACHED:
                 break
-        return unreached, first, inputs
+        return first, inputs
 
     def _open(self, reason: str, inputs: list[list[int]]) -> Certificate:
         """What is not proved: inputs that reach open steps, and random ones, are run; a wrong token refutes."""
         n = self.model.n
         words, mask = exhaustive_words(n) if n <= 6 else random_words(n, MOST_INPUTS, self.seed)
-        for j, bits in enumerate(inputs, start=mask.bit_length()):
-            mask |= 1 << j
-            words = [word | bit << j for word, bit in zip(words, bits, strict=True)]
-        tried = []
+        first = [sum(bits[node] << j for j, bits in enumerate(inputs)) for node in range(n)]
+        words = [low | word << len(inputs) for low, word in zip(first, words, strict=True)]
+        count, tried = len(inputs) + mask.bit_length(), []
         for run in runs_of(self.reading.fmt, self.reading.accumulate, self.positions):
+            most = (1 << min(count, inputs_run(self.positions, run))) - 1
             tried.append(run.name)
-            failure = self._run(run, words, mask)
+            failure = self._run(run, [word & most for word in words], most)
             if failure is not None:
                 return self._refuted(failure, run, reason)
-        how = f"{mask.bit_length()} inputs fail in none of {len(tried)} ways of running" if tried else "nothing was run"
+        how = f"no input of up to {count} fails in {len(tried)} ways of running" if tried else "nothing was run"
         return self._certificate(Verdict.UNKNOWN, 0, reason=f"{reason}; {how}")
 
     def _proved(self, margin: float | None, harmless: int) -> Certificate:
         """Beside the proof, inputs are run: all of them up to n = 16."""
         run = next(runs_of(self.reading.fmt, self.reading.accumulate, self.positions), None)
         if self.asked and run is not None:
-            is_all = self.model.n <= EXHAUSTIVE_INPUTS
+            is_all = self.model.n <= EXHAUSTIVE_INPUTS and 2**self.model.n <= inputs_run(self.positions, run)
             words, mask = (
                 exhaustive_words(self.model.n) if is_all else random_words(self.model.n, self.asked, self.seed)
             )

@@ -14,14 +14,16 @@ import torch
 
 from constructions.circuit_machine import UNDEFINED
 from constructions.circuit_simulation import CircuitTransformer
+from constructions.errors import BadInput
 from verify.balls import Ball, exponential
-from verify.formats import Array, Format
+from verify.formats import FORMATS, Array, Format
 from verify.histogram_dtype import KERNELS
 from verify.rounded_forward import ELEMENTS, ORDERS, Evaluation, Tokens
 from verify.rounding import add, rounded
 
 MOST_SIMULATED = 256  # positions; every product of every pair of them is a number held
 MOST_RUN = 10_000  # positions in torch: a table of all pairs is 800 MB in float64
+MOST_PAIRS = 2**27  # pairs of positions in all inputs that are run: some seconds in torch
 KERNEL_PAIRS = 2**24  # pairs of positions and inputs that torch holds at a time
 
 
@@ -53,6 +55,12 @@ def runs_of(fmt: Format | None, accumulate: Format | None, positions: int) -> It
             for fused in (False, True):
                 evaluation = Evaluation(fmt, accumulate, order, fused, flush=fused)
                 yield Run(f"sums {order}, {'fused, flushed' if fused else 'not fused'}", evaluation)
+
+
+def inputs_run(positions: int, run: Run | RealRun | None = None) -> int:
+    """How many inputs of so many positions are run within some seconds: fewer by the simulation than by torch."""
+    slower = 1 if run is None or (isinstance(run, Run) and run.evaluation is None) else 512
+    return max(1, MOST_PAIRS // slower // (positions**2 + 1))
 
 
 def stored_weights(model: CircuitTransformer, fmt: Format | None) -> dict[str, Array]:
@@ -87,11 +95,38 @@ def next_tokens(model: CircuitTransformer, fmt: Format | None, run: Run | RealRu
     return np.where(np.isnan(values), UNDEFINED, values > 0.5).astype(np.int64)
 
 
-def _by_kernel(model: CircuitTransformer, fmt: Format, tokens: Tokens) -> Array:
+def generate(model: CircuitTransformer, fmt: Format | None, accumulate: Format | None, right: Tokens) -> Tokens:
+    """The chain of thought (n+T,) from the prompt of the right tokens: by torch, in float64 for real arithmetic.
+
+    Formats that torch does not run are simulated, sums from left to right: each pass is right up to the first token
+    that differs from those it was given.
+    Raises: BadInput where that would take too long.
+    """
+    n = model.n
+    if fmt is None or fmt.name in KERNELS:
+        copy = in_kernel(model, FORMATS["float64"] if fmt is None else fmt)
+        result: Tokens = copy.generate(torch.from_numpy(right[None, :n]))[0].numpy()
+        return result
+    if len(right) > MOST_SIMULATED:
+        raise BadInput(f"--run: {len(right)} tokens are more than the {MOST_SIMULATED} that are run in {fmt.name}")
+    tokens, run = right.copy(), Run("", Evaluation(fmt, accumulate))
+    while True:
+        computed = next_tokens(model, fmt, run, np.maximum(tokens[None, :-1], 0))[0]
+        wrong = np.flatnonzero(computed[n - 1 :] != tokens[n:])
+        if not len(wrong):
+            return tokens
+        tokens[n + wrong[0]] = computed[n - 1 + wrong[0]]
+
+
+def in_kernel(model: CircuitTransformer, fmt: Format) -> CircuitTransformer:
+    """The module with its weights rounded once to the format's dtype."""
     copy = CircuitTransformer(n=model.n, T=model.T, s=model.s).to(KERNELS[fmt.name])
-    copy.load_state_dict(
-        {name: torch.from_numpy(W).to(KERNELS[fmt.name]) for name, W in stored_weights(model, fmt).items()}
-    )
+    copy.load_state_dict({name: torch.from_numpy(W).to(copy.E.dtype) for name, W in stored_weights(model, fmt).items()})
+    return copy
+
+
+def _by_kernel(model: CircuitTransformer, fmt: Format, tokens: Tokens) -> Array:
+    copy = in_kernel(model, fmt)
     step = max(1, KERNEL_PAIRS // (tokens.shape[1] ** 2 + 1))
     with torch.no_grad():
         parts = [copy(torch.from_numpy(tokens[i : i + step])).double().numpy() for i in range(0, len(tokens), step)]

@@ -255,19 +255,19 @@ class RoundedSteps:
         margin = np.full(len(circuit.gates), np.inf)
         for p in self._blocks(self.n - 1):
             step = p + 1 - self.n
-            for wanted, low, high in self._compared(p, is_and[step], first[step], second[step]):
+            for _, wanted, low, high in self._compared(p, is_and[step], first[step], second[step]):
                 margin[step] = np.minimum(margin[step], distance(wanted, low, high))
         return margin
 
     def _compared(
         self, p: Indices, is_and: Indices, first: Indices, second: Indices
-    ) -> Iterator[tuple[Bits, Array, Array]]:
-        """For each case the token that is due, NONE where the gate reads other nodes, and the ends of g."""
+    ) -> Iterator[tuple[tuple[Bits, Bits, Bits, Bits], Bits, Array, Array]]:
+        """For each case its tokens, the token that is due, NONE where the gate reads other nodes, and the ends of g."""
         known = [p, *self.nodes(p)]
         for tokens, low, high in self.cases(p):
             x, y = (np.select([node == wanted for node in known], tokens, NONE) for wanted in (first, second))
             due = np.where(is_and == 1, x & y, 1 - x)
-            yield np.where((x == NONE) | (y == NONE), NONE, due), low, high
+            yield tokens, np.where((x == NONE) | (y == NONE), NONE, due), low, high
 
     def fault(self, circuit: Circuit, step: int) -> Fault:
         """The cases of a step in which g may be on the wrong side; all of them where its gate reads other nodes."""
@@ -282,8 +282,7 @@ class RoundedSteps:
                 return Fault(int(p[0]) + 1, tuple(nodes), assignments(nodes), why)
         arrays = (array[step : step + 1] for array in gate_arrays(circuit))
         wrong, worst = [], (0.5, 0.5)
-        compared = zip(self.cases(p), self._compared(p, *arrays), strict=True)
-        for (tokens, _, _), (due, low, high) in compared:
+        for tokens, due, low, high in self._compared(p, *arrays):
             if not distance(due, low, high)[0] > 0:
                 wrong.append([int(x[0]) for x in tokens])
                 worst = float(low[0]), float(high[0])
