@@ -62,6 +62,9 @@ class LooseMachine:
             total = self.stored(self.result(total + a, self.inner)) if a and total else total + a
         return total
 
+    def plus(self, a, b):
+        return self.stored(self.result(a + b, self.inner)) if a and b else a + b
+
     def times(self, x, W, *added):
         columns = len(W[0])
         return [self.dot(x, [row[j] for row in W], [a[j] for a in added]) for j in range(columns)]
@@ -86,8 +89,7 @@ class LooseMachine:
 
     def readouts(self, W, tokens, g=3):
         """Coordinate g at every position after both layers, by weights that are numbers of the format."""
-        x = [[self.stored(self.result(a + b, self.inner)) if a and b else a + b for a, b in zip(W["E"][t], P, strict=True)]
-             for t, P in zip(tokens, W["P"], strict=False)]  # fmt: skip
+        x = [[self.plus(a, b) for a, b in zip(W["E"][t], P, strict=True)] for t, P in zip(tokens, W["P"], strict=False)]
         for layer in range(2):
             w = {name.rsplit(".", 1)[1]: value for name, value in W.items() if name.startswith(f"layers.{layer}.")}
             q, k = ([self.times(row, w[name]) for row in x] for name in ("W_Q", "W_K"))

@@ -167,6 +167,11 @@ PLANTED = {
         lambda at, found, old=circuit_rounding.weights: old(at, Attention(found.clear, 0 * found.leak)),
     ),
 }
+PLANTED["a mean is that of the extremes"] = (
+    circuit_rounding,
+    "mean",
+    lambda at, N, least, most, low, high: ((least + most) / 2, (least + most) / 2, np.abs(most)),
+)
 PLANTED_IN_SOFTMAX = {
     "scores are exact": (ScoreError, "of", without("absolute")),
     "scores are stored exactly": (ScoreError, "of", without("relative")),
@@ -193,3 +198,209 @@ def test_a_leak_that_is_too_small_is_caught(fault, monkeypatch):
     where, name, wrong = PLANTED_IN_SOFTMAX[fault]
     monkeypatch.setattr(where, name, wrong)
     assert any(attention_escaped(f"{part} {seed}")[1] for part in range(4) for seed in range(250))
+
+
+def reading_of(name, accumulates):
+    fmt = None if name == "real" else format_named(name)
+    return fmt, FORMATS["float32"] if accumulates and name not in ("real", "float64", "float32", "tf32") else None
+
+
+def fails_somewhere(model, circuit, fmt, accumulate):
+    """Whether any run on any input has a wrong token."""
+    right = np.array([circuit.evaluate(bits) for bits in inputs(model.n)])
+    runs = runs_of(fmt, accumulate, model.n + model.T - 1)
+    return any((next_tokens(model, fmt, run, right[:, :-1]) != right[:, 1:])[:, model.n - 1 :].any() for run in runs)
+
+
+FORMAT_NAMES = ("float64", "float32", "tf32", "bfloat16", "float16", "e4m3", "e5m2", "p3", "p6", "p14", "real")
+
+
+@pytest.mark.parametrize("name", FORMAT_NAMES)
+def test_proved_circuits_compute_every_gate_in_every_run(name, monkeypatch):
+    """All inputs of random circuits, as built, mutated and rough, by torch and by orders in turn."""
+    seen, checked = Counter(), 0
+    for seed in range(24):
+        rng = random.Random(f"{name} {seed}")
+        decomposition, model = random_transformer(rng)
+        fmt, accumulate = reading_of(name, seed % 2)
+        ways = list(runs_of(fmt, accumulate, 1))
+        monkeypatch.setattr("verify.circuit_dtype.runs_of", lambda *_, w=ways[:1]: iter(w))
+        certificate = certify(model, decomposition, fmt=fmt, accumulate=accumulate)
+        seen[certificate.verdict] += 1
+        if certificate.verdict is Verdict.PROVED and model.T:
+            right = np.array([decomposition.circuit.evaluate(bits) for bits in inputs(model.n)])
+            for run in (ways[0], ways[seed % len(ways)]):
+                computed = next_tokens(model, fmt, run, right[:, :-1])
+                assert (computed == right[:, 1:])[:, model.n - 1 :].all(), (seed, run)
+                checked += 1
+    assert seen[Verdict.PROVED] > 5 and seen[Verdict.PROVED] < 24 and checked > 8
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_proved_circuits_generate_every_gate_in_torch(name):
+    """Hundreds of circuits: the chain of thought that torch generates, on all inputs."""
+    proved = 0
+    for seed in range(50):
+        rng = random.Random(f"torch {name} {seed}")
+        decomposition = decompose(random_circuit(rng, rng.randrange(1, 5), rng.randrange(1, 6)))
+        model = build(decomposition.circuit, s=rng.choice([2, 3, 4, 6, 9]))
+        if seed % 3 == 0:
+            rough(model, rng)
+        certificate = certify(model, decomposition, fmt=FORMATS[name])
+        if certificate.verdict is Verdict.PROVED:
+            proved += 1
+            tokens = model.to(KERNELS[name]).generate(torch.tensor(inputs(model.n)))
+            assert tokens.tolist() == [decomposition.circuit.evaluate(bits) for bits in inputs(model.n)], seed
+    assert proved > 35
+
+
+def test_refuted_circuits_fail_where_the_certificate_says():
+    refuted = 0
+    for seed in range(50):
+        rng = random.Random(f"refuted {seed}")
+        decomposition, model = random_transformer(rng)
+        mutate(model, rng)
+        name = rng.choice(["float32", "bfloat16", "real"])
+        fmt, _ = reading_of(name, False)
+        example = certify(model, decomposition, fmt=fmt).counterexample
+        if example is None:
+            continue
+        refuted += 1
+        bits = [int(digit) for digit in example["input"]]
+        gates = [(gate.kind, gate.fan_in) for gate in decomposition.circuit.gates]
+        gate, wanted = model.n + example["step"] - 1, gate_values(gates, bits)
+        assert wanted[gate] == example["expected"] and decomposition.circuit.name_of(gate) == example["gate"]
+        if example["run"].startswith(("torch", "real")):
+            tokens = model.to(KERNELS.get(name, torch.float64)).generate(torch.tensor([bits]))[0].tolist()
+            assert tokens[:gate] == wanted[:gate] and tokens[gate] != wanted[gate]
+    assert refuted > 8
+
+
+@pytest.mark.parametrize("name", ISCAS + EPFL)
+def test_published_circuits_survive_float32_and_coarser(name):
+    """Two bits either side, one at most four gates deep; sums in float32 do with two significand bits."""
+    circuit = read_circuit(path_of(name))
+    decomposition = decompose(circuit)
+    for fmt, accumulate, s in (
+        ("float32", None, 2),
+        ("bfloat16", "float32", 2),
+        ("float16", None, 3),
+        ("e4m3", "float32", 3),
+    ):
+        model = build(decomposition.circuit, s=s)
+        fmt, accumulate = FORMATS[fmt], accumulate and FORMATS[accumulate]
+        certificate = certify(model, decomposition, fmt=fmt, accumulate=accumulate)
+        assert certificate.verdict is Verdict.PROVED and certificate.reading == READING_DTYPE
+        assert certificate.inputs_covered == 2 ** len(circuit.inputs)
+
+
+def test_fewest_bits_where_positions_leak():
+    """c432 in real arithmetic: at s = 1 nine lanes leak (1 + exp(-3))^9 - 1 = 0.55; a run shows what comes of it."""
+    decomposition = decompose(read_circuit(path_of("c432")))
+    fmt, _ = reading_of("real", False)
+    model, certificate = smallest_bits(decomposition, decide=lambda *a, **k: certify(*a, fmt=fmt, **k))
+    assert certificate.verdict is Verdict.PROVED and certificate.reading == READING_REAL and model.s == 2
+    (smaller,) = certificate.extra["smaller_bits"]
+    assert smaller["s"] == 1 and smaller["verdict"] == "UNKNOWN"
+    assert certificate.extra["smallest_bits"] is None
+
+
+def planted(weight, value):
+    """The NAND circuit with one stored weight changed."""
+    decomposition = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))
+    model = build(decomposition.circuit, s=3)
+    name, place = weight
+    model.state_dict()[name][place] = value
+    return model, decomposition
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e30])
+@pytest.mark.parametrize("weight", [("P", (0, 3)), ("E", (1, 2)), ("layers.0.W_V", (3, 0)), ("layers.1.b_2", 7)])
+def test_weights_that_are_no_numbers_are_never_proved(weight, value):
+    model, decomposition = planted(weight, value)
+    assert certify(model, decomposition, fmt=FORMATS["float16"]).verdict is not Verdict.PROVED
+    if not np.isfinite(value):
+        assert certify(model, decomposition, fmt=None).verdict is not Verdict.PROVED
+
+
+def test_an_overflow_that_nobody_reads_is_never_proved():
+    """g = 40000 + 40000 at the first position is infinite in float16, and infinity times the weight 0 is NaN."""
+    model, decomposition = planted(("P", (0, 3)), 40000.0)
+    model.state_dict()["E"][:, 3] = 0.0
+    assert certify(model, decomposition, fmt=FORMATS["float16"]).verdict is Verdict.PROVED
+    model.state_dict()["layers.0.b_2"][3] = 40000.0
+    model.state_dict()["P"][1:, 3] = -40000.0
+    assert certify(model, decomposition, fmt=FORMATS["float32"]).verdict is Verdict.PROVED
+    assert certify(model, decomposition, fmt=FORMATS["float16"]).verdict is not Verdict.PROVED
+
+
+def test_what_no_input_brings_is_harmless():
+    """x AND NOT x with an AND that is always 0: no input tells; x AND y does."""
+    gates = (Gate("not", (0,), "n"), Gate("and", (0, 1), "z"))
+    decomposition = decompose(Circuit("zero", ("x",), gates, (("z", 2),)))
+    model = build(decomposition.circuit, s=3)
+    model.state_dict()["P"][-1, model.lanes.g] = -1.0
+    certificate = certify(model, decomposition, fmt=FORMATS["bfloat16"])
+    assert certificate.verdict is Verdict.PROVED and certificate.extra["harmless_differences"] == 1
+    decomposition = decompose(Circuit("and", ("x", "y"), (Gate("and", (0, 1), "z"),), (("z", 2),)))
+    model = build(decomposition.circuit, s=3)
+    model.state_dict()["P"][-1, model.lanes.g] = -1.0
+    certificate = certify(model, decomposition, fmt=FORMATS["bfloat16"])
+    assert certificate.verdict is Verdict.REFUTED and certificate.counterexample["input"] == "11"
+
+
+def test_two_positions_with_one_address_share_the_weight():
+    """The second position with the number of the first: nothing is surely retrieved, and a run fails."""
+    decomposition = decompose(read_circuit(path_of("c17")))
+    model = build(decomposition.circuit, s=4)
+    lanes, P = model.lanes, model.state_dict()["P"]
+    P[1, lanes.id] = P[0, lanes.id]
+    certificate = certify(model, decomposition, fmt=FORMATS["float32"])
+    assert certificate.verdict is Verdict.REFUTED
+    assert not fails_somewhere(build(decomposition.circuit, s=4), decomposition.circuit, FORMATS["float32"], None)
+    assert fails_somewhere(model, decomposition.circuit, FORMATS["float32"], None)
+
+
+def test_the_printed_addresses_work_where_no_softmax_is_zero_over_zero():
+    """b = 0 for NOT is no position's number: a mean of bits is retrieved, which NOT ignores."""
+    decomposition = decompose(read_circuit(path_of("c17")))
+    for name in ("float32", "real"):
+        fmt, _ = reading_of(name, False)
+        model = build(decomposition.circuit, s=4, as_printed=True)
+        assert certify(model, decomposition, fmt=fmt).verdict is Verdict.PROVED
+        assert not fails_somewhere(model, decomposition.circuit, fmt, None)
+    model.state_dict()["layers.1.W_1"][model.lanes.x_b, 0] = -1.0  # and a NOT that reads it
+    certificate = certify(model, decomposition, fmt=FORMATS["float32"])
+    assert certificate.verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_leaks_by_lanes_and_by_tables_hold_the_exact_ones(seed):
+    """Both bounds against plain sums of exponentials, and the same positions found."""
+    rng = random.Random(seed)
+    queries, keys, N = rough_addresses(rng, FORMATS["float64"])
+    at = Reading(FORMATS["float64"]).arithmetic
+    error = ScoreError.of(at, queries.vectors, keys.vectors)
+    by_lanes = circuit_attention.by_addresses(at, queries, keys, N, error)
+    by_table = circuit_attention.table(at, queries, keys, np.arange(N), error)
+    for clear, leak in (by_lanes, by_table):
+        for q, p in zip(queries.vectors.mid, queries.position, strict=True):
+            if clear[p] == NONE:
+                continue
+            scores = keys.vectors.mid @ q
+            best = scores[keys.position == clear[p]].min()
+            others = [scores[keys.position == r].max() - best for r in range(p + 1) if r != clear[p]]
+            assert max(others, default=-1) < 0 and np.exp(others).sum() <= leak[p]
+    both = (by_lanes[0] != NONE) & (by_table[0] != NONE)
+    assert (by_lanes[0][both] == by_table[0][both]).all()
+
+
+def test_a_table_beyond_its_limit_leaves_the_step_open(monkeypatch):
+    rng = random.Random(3)
+    decomposition = decompose(random_circuit(rng, 2, 3))
+    model = build(decomposition.circuit, s=3)
+    rough(model, rng)
+    assert certify(model, decomposition, fmt=FORMATS["float32"]).verdict is Verdict.PROVED
+    monkeypatch.setattr(circuit_attention, "MAX_TABLE", 0)
+    certificate = certify(model, decomposition, fmt=FORMATS["float32"])
+    assert certificate.verdict is Verdict.UNKNOWN and "surely retrieves no position" in certificate.reason

@@ -61,7 +61,8 @@ def small_sum(at: Arithmetic, size: Array, terms: Array) -> Array:
 
 def weights(at: Arithmetic, found: Attention) -> Rounded:
     """The computed softmax from the leak of its exponentials."""
-    leak, N = np.where(found.clear == NONE, 1.0, found.leak), np.arange(1.0, len(found.clear) + 1)
+    N = np.arange(1.0, len(found.clear) + 1)
+    leak = np.where(found.clear == NONE, N, found.leak)
     once, tiny, many = float(at.growth(1, 1)), at.stored.tiny, 2.0**FORMATS_OF_A_SUM
     top = (1 + many * small_sum(at, leak, N)) * INFLATION
     share = np.where(leak > 0, 1 / top * (1 - 2.0 ** -(2 * at.stored.p + 2)), 1.0)
@@ -99,15 +100,29 @@ def mixed(at: Arithmetic, head: Rounded, p: Indices, v: Ball, least: Array, most
     size = own_high * v.magnitude + others * largest
     any_order = at.growth(N, 1) * size + at.underflow(2 * N) * (1 + at.growth(N, 1)) + 2.0**-50 * size
     error = np.where(N > 1, np.fmin(by_size, any_order), np.where(is_itself, 0.0, off)) * INFLATION
-    unclear = 4 * N * largest * (1 + at.growth(N, 2)) + at.underflow(2 * N) * (1 + at.growth(N, 2))
     is_clear = head.clear[p] != NONE
-    size = np.where(is_clear, size + error, unclear)
-    low = np.where(is_clear, low - error, -unclear * INFLATION)
-    high = np.where(is_clear, high + error, unclear * INFLATION)
+    if not is_clear.all():  # a mean of all values, whichever has the largest weight
+        mean_low, mean_high, mean_size = mean(at, N, least, most, head.total[0][p], head.total[1][p])
+        low, high = np.where(is_clear, low, mean_low), np.where(is_clear, high, mean_high)
+        size, error = np.where(is_clear, size, mean_size), np.where(is_clear, error, 0.0)
+    low, high, size = low - error, high + error, size + error
     nudge = (N > 1) | (low != high)
     low, high = np.where(nudge, np.nextafter(low, -np.inf), low), np.where(nudge, np.nextafter(high, np.inf), high)
     out = at.result(between(low, high))
     return Ball(out.mid, np.where(size + out.rad <= at.stored.largest, out.rad, np.inf))
+
+
+def mean(at: Arithmetic, N: Array, least: Array, most: Array, low: Array, high: Array) -> tuple[Array, Array, Array]:
+    """The ends and the size of a computed mixture of N values with any weights, whose sum lies between two ends.
+
+    Where no ends are known, each weight is still at most 4.
+    """
+    is_known = np.isfinite(low) & np.isfinite(high)
+    low, high = np.where(is_known, low, 0.0), np.where(is_known, high, 4 * N)
+    size = high * np.maximum(np.abs(least), np.abs(most))
+    below, above = np.minimum(least * low, least * high), np.maximum(most * low, most * high)
+    error = (at.growth(N, 1) * size + at.underflow(2 * N) * (1 + at.growth(N, 1)) + 2.0**-50 * size) * INFLATION
+    return below - error, above + error, size + error
 
 
 class RoundedLayer:
