@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -276,22 +278,53 @@ def test_refuted_circuits_fail_where_the_certificate_says():
     assert refuted > 8
 
 
-@pytest.mark.parametrize("name", ISCAS + EPFL)
-def test_published_circuits_survive_float32_and_coarser(name):
-    """Two bits either side, one at most four gates deep; sums in float32 do with two significand bits."""
+def table_of_formats():
+    """The table of docs/circuit.md: for each circuit, the fewest bits by (format, accumulation); None for a dash."""
+    page = (Path(__file__).parents[1] / "docs" / "circuit.md").read_text()
+    head, _, *rows = re.findall(r"^\|.*\|$", page[page.index("| circuits | k |") :], re.M)[:5]
+    columns = [cell.strip() for cell in head.strip("|").split("|")][2:-1]
+    for row in rows:
+        names, _, *cells, _ = (cell.strip() for cell in row.strip("|").split("|"))
+        found = {}
+        for column, cell in zip(columns, cells, strict=True):
+            both = re.fullmatch(r"(\d+|-)(?: \((\d+)\))?", cell).groups()
+            for name in column.split(", "):
+                found[name, None] = None if both[0] == "-" else int(both[0])
+            if both[1]:
+                found[column, "float32"] = int(both[1])
+        yield from ((name, found) for name in names.split(", "))
+
+
+TABLE = dict(table_of_formats())
+
+
+def test_the_table_of_formats_names_all_circuits():
+    assert set(TABLE) == set(ISCAS + EPFL) and all(len(found) == 12 for found in TABLE.values())
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_published_circuits_survive_the_formats_of_the_table(name):
+    """As in docs/circuit.md; five significant bits, and two with sums in float32, are enough."""
     circuit = read_circuit(path_of(name))
     decomposition = decompose(circuit)
-    for fmt, accumulate, s in (
-        ("float32", None, 2),
-        ("bfloat16", "float32", 2),
-        ("float16", None, 3),
-        ("e4m3", "float32", 3),
-    ):
-        model = build(decomposition.circuit, s=s)
-        fmt, accumulate = FORMATS[fmt], accumulate and FORMATS[accumulate]
-        certificate = certify(model, decomposition, fmt=fmt, accumulate=accumulate)
-        assert certificate.verdict is Verdict.PROVED and certificate.reading == READING_DTYPE
+    found = {key: s for key, s in TABLE[name].items() if s is not None and key[0] not in ("float64", "tf32")}
+    for (fmt, accumulate), s in {**found, ("p5", None): 6, ("p2", "float32"): 4}.items():
+        fmt, accumulate = reading_of(fmt, accumulate is not None)
+        certificate = certify(build(decomposition.circuit, s=s), decomposition, fmt=fmt, accumulate=accumulate)
+        assert certificate.verdict is Verdict.PROVED, fmt
+        assert certificate.reading == (READING_REAL if fmt is None else READING_DTYPE)
         assert certificate.inputs_covered == 2 ** len(circuit.inputs)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", TABLE)
+def test_fewer_bits_than_in_the_table_are_not_proved(name):
+    decomposition = decompose(read_circuit(path_of(name)))
+    for (fmt, accumulate), most in TABLE[name].items():
+        fmt, accumulate = reading_of(fmt, accumulate is not None)
+        for s in range(1, 13 if most is None else most):
+            certificate = certify(build(decomposition.circuit, s=s), decomposition, fmt=fmt, accumulate=accumulate)
+            assert certificate.verdict is not Verdict.PROVED, (fmt, s)
 
 
 def test_fewest_bits_where_positions_leak():

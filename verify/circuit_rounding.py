@@ -7,7 +7,9 @@ A sum of one large term z and small ones. Its partial results are in at most thr
 of the one before. Follow the partial sum that contains z, and let b be the last one that was a number of the coarsest
 format. Rounding y to nearest moves it by at most |y - b|, as b could have been chosen; so the sum of the small
 terms since b is at most doubled. The same holds within the other two formats: after all, the sum is off by at most
-8 times the small terms, whatever their number and order. It is off by more only if z itself is no number of the format.
+8 times the small terms, whatever their number and order. It is off by more only if z itself is no number of the format,
+or where the partial sum may be flushed to zero: then by the smallest normal number, once. What follows starts at
+zero, and from one zero to the next a sum is off by its small terms.
 """
 
 from __future__ import annotations
@@ -97,6 +99,9 @@ def mixed(at: Arithmetic, head: Rounded, p: Indices, v: Ball, least: Array, most
     rounding = at.stored.u + at.inner.u + 2.0**-50
     off = np.where(is_itself, 0.0, rounding * v.magnitude * own_high + at.stored.tiny)
     by_size = 2.0**FORMATS_OF_A_SUM * (small + off) + small
+    least_own = np.where((v_low > 0) | (v_high < 0), np.minimum(np.abs(v_low), np.abs(v_high)) * own_low, 0.0)
+    may_flush = ((v_low != 0) | (v_high != 0)) & ~(least_own > at.inner.tiny + 2 * by_size)
+    by_size = by_size + np.where(may_flush, at.inner.tiny, 0.0)
     size = own_high * v.magnitude + others * largest
     any_order = at.growth(N, 1) * size + at.underflow(2 * N) * (1 + at.growth(N, 1)) + 2.0**-50 * size
     error = np.where(N > 1, np.fmin(by_size, any_order), np.where(is_itself, 0.0, off)) * INFLATION
