@@ -202,6 +202,25 @@ def test_a_leak_that_is_too_small_is_caught(fault, monkeypatch):
     assert any(attention_escaped(f"{part} {seed}")[1] for part in range(4) for seed in range(250))
 
 
+@pytest.mark.parametrize("drift", [1, -1, 0])
+def test_a_sum_of_one_number_of_the_format_and_small_terms(drift):
+    """Each partial sum is rounded to the worst of three formats: off by at most 8 times the small terms."""
+    coarse, finer, finest = (format_named(f"p{p}") for p in (3, 8, 18))
+    most = 0.0
+    for seed in range(300):
+        rng = random.Random(f"{drift} {seed}")
+        machine, z = LooseMachine(coarse, finer, rng, drift), rng.choice([1.0, 0.0, 1.75, -3.0])
+        sizes = [2.0 ** -rng.randrange(2, 22) * rng.uniform(0.5, 1) for _ in range(rng.randrange(1, 60))]
+        small = [size * (rng.choice([-1, 1]) if seed % 2 else 1) for size in sizes]
+        total = z
+        for term in small:
+            allowed = [machine.near(total + term, fmt) for fmt in (coarse, finer, finest)]
+            total = machine.chosen(allowed if seed % 3 else allowed[: rng.randrange(1, 4)])
+        most = max(most, abs(total - z) / sum(sizes))
+        assert abs(total - z) <= 2.0**circuit_rounding.FORMATS_OF_A_SUM * sum(sizes)
+    assert most > 1.5 or drift < 0  # rounding does add something
+
+
 def reading_of(name, accumulates):
     fmt = None if name == "real" else format_named(name)
     return fmt, FORMATS["float32"] if accumulates and name not in ("real", "float64", "float32", "tf32") else None
