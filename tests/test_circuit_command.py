@@ -53,7 +53,55 @@ def test_chain_of_thought(capsys):
     assert "outputs s=0 c=1" in lines
 
 
+@pytest.mark.parametrize(
+    "arguments, bits",
+    [
+        (("float32",), 1), (("bfloat16",), 2), (("bfloat16", "--accumulate", "float32"), 2), (("e4m3",), 3),
+        (("e5m2", "--accumulate", "float32"), 3), (("p5", "--bits", 4), 4), (("tf32",), 1), (("real",), 1),
+    ],
+)  # fmt: skip
+def test_proved_in_floating_point(capsys, arguments, bits):
+    code, out, _ = call(capsys, "circuit", path_of("c17"), "--precision", *arguments, "--json", "--run", "10110")
+    result = json.loads(out)
+    assert code == 0 and result["verdict"] == "PROVED" and result["margin"] > 0 and result["inputs_covered"] == "32"
+    assert result["reading"] == ("real" if arguments[0] == "real" else "dtype, any order")
+    assert result["parameters"]["s"] == bits and result["outputs"] == {"G22gat": 1, "G23gat": 0}
+    assert result["forward_runs"]["inputs"] == 32
+    if arguments[0] != "real":
+        assert result["parameters"]["precision"] == arguments[0].replace("p5", "5-bit significand")
+
+
+def test_refuted_and_unknown_in_floating_point(capsys):
+    code, out, _ = call(capsys, "circuit", path_of("c432"), "--precision", "float32", "--bits", 1)
+    assert code == 1 and "REFUTED" in out and "torch float32" in out and "format   float32" in out
+    code, out, _ = call(capsys, "circuit", path_of("c432"), "--precision", "real", "--bits", 1)
+    assert code == 3 and "g may lie between" in out and "nothing was run" in out
+
+
+def test_a_language_in_floating_point(capsys):
+    arguments = ("language", "(0|1)*11", "--length", 6, "--precision", "bfloat16")
+    code, out, _ = call(capsys, *arguments)
+    assert code == 0 and "bfloat16" in out and "stay" in out and max(map(len, out.splitlines())) <= 72
+    code, out, _ = call(capsys, *arguments, "--json", "--run", "010111")
+    assert code == 0 and json.loads(out)["outputs"] == {"accept": 1}
+
+
+def test_saved_weights_are_judged_in_a_format(capsys, tmp_path):
+    assert call(capsys, "circuit", path_of("c17"), "--save", tmp_path / "w")[0] == 0  # s = 2
+    weights = ("circuit", path_of("c17"), "--weights", tmp_path / "w.safetensors", "--precision")
+    assert call(capsys, *weights, "float16")[0] == 0
+    assert call(capsys, *weights, "e4m3")[0] == 3
+
+
 BAD = [
+    ("circuit", path_of("c17"), "--precision", "float7"), ("circuit", path_of("c17"), "--precision", "p1"),
+    ("circuit", path_of("c17"), "--precision", "s3", "--accumulate", "float32"),
+    ("circuit", path_of("c17"), "--accumulate", "float32"),
+    ("circuit", path_of("c17"), "--precision", "real", "--accumulate", "float32"),
+    ("circuit", path_of("c17"), "--precision", "float64", "--accumulate", "float32"),
+    ("circuit", path_of("c17"), "--precision", "float32", "--method", "exhaustive"),
+    ("circuit", path_of("c17"), "--precision", "s3", "--bits", "4"),
+    ("language", "0", "--length", "3", "--precision", "float7"),
     ("circuit", "nothing.aig"), ("circuit", DATA), ("circuit", path_of("toggle")),
     ("circuit", path_of("empty")),
     ("circuit", path_of("c17"), "--bits", "0"), ("circuit", path_of("c17"), "--bits", "99"),

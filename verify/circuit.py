@@ -89,7 +89,12 @@ def certify(
 
 
 def smallest_bits(
-    decomposition: Decomposition, *, runs: int = 0, seed: int = 0, progress: Progress = silent
+    decomposition: Decomposition,
+    *,
+    runs: int = 0,
+    seed: int = 0,
+    progress: Progress = silent,
+    decide: Callable[..., Certificate] = certify,
 ) -> tuple[CircuitTransformer, Certificate]:
     """The built transformer with the fewest bits that is proved, all fewer bits being refuted.
 
@@ -98,15 +103,36 @@ def smallest_bits(
     smaller: list[dict[str, Any]] = []
     for s in range(1, MAX_BITS + 1):
         model = build(decomposition.circuit, s=s)
-        certificate = certify(model, decomposition, seed=seed, progress=progress)
+        certificate = decide(model, decomposition, seed=seed, progress=progress)
         if certificate.verdict is Verdict.PROVED or s == MAX_BITS:
             break
-        smaller.append({"s": s, "verdict": certificate.verdict.value, "why": certificate.counterexample})
-    certificate = certify(model, decomposition, runs=runs, seed=seed, progress=progress) if runs else certificate
+        why = certificate.counterexample or certificate.reason
+        smaller.append({"s": s, "verdict": certificate.verdict.value, "why": why})
+    certificate = decide(model, decomposition, runs=runs, seed=seed, progress=progress) if runs else certificate
     is_smallest = all(entry["verdict"] == "REFUTED" for entry in smaller)
     is_proved = certificate.verdict is Verdict.PROVED
     extra = {"smallest_bits": s if is_proved and is_smallest else None, "smaller_bits": smaller}
     return model, replace(certificate, extra={**certificate.extra, **extra})
+
+
+def check_sizes(model: CircuitTransformer, decomposition: Decomposition) -> None:
+    """Raises: BadInput for the weights of another circuit."""
+    n, T = len(decomposition.circuit.inputs), len(decomposition.circuit.gates)
+    if (model.n, model.T) != (n, T):
+        raise BadInput(f"weights for n={model.n}, T={model.T}: circuit {decomposition.original.name} has n={n}, T={T}")
+
+
+def parameters(model: CircuitTransformer, decomposition: Decomposition, s: int) -> dict[str, Any]:
+    """The sizes that a certificate names."""
+    lanes = model.lanes
+    return {
+        "circuit": decomposition.original.name,
+        "s": s,
+        "n": model.n,
+        "T": model.T,
+        "k": lanes.k,
+        "d": lanes.d,
+    }
 
 
 class _Judge:
@@ -123,10 +149,7 @@ class _Judge:
         self.original, self.circuit = decomposition.original, decomposition.circuit
         self.decomposition, self.seed, self.progress = decomposition, seed, progress
         self.n, self.T = len(self.circuit.inputs), len(self.circuit.gates)
-        if (model.n, model.T) != (self.n, self.T):
-            raise BadInput(
-                f"weights for n={model.n}, T={model.T}: circuit {self.original.name} has n={self.n}, T={self.T}"
-            )
+        check_sizes(model, decomposition)
         self.s = model.s if s is None else s
         self.model = model
         self.runs: dict[str, Any] = {"inputs": 0, "all": False}
@@ -211,7 +234,7 @@ class _Judge:
         batch = max(1, min(4096, BATCH_TOKENS // self.circuit.nodes))
         for start in range(0, count, batch):
             size = min(batch, count - start)
-            expected = np.stack([_unpack(word >> start, size) for word in wanted], axis=1)
+            expected = np.stack([unpack(word >> start, size) for word in wanted], axis=1)
             failure = self._run_batch(expected, start, count)
             if failure is not None:
                 return failure
@@ -264,19 +287,11 @@ class _Judge:
     def _certificate(
         self, verdict: Verdict, method: str, covered: int, harmless: int = 0, **fields: Any
     ) -> Certificate:
-        lanes = self.model.lanes
         return Certificate(
             verdict=verdict,
             claim=CLAIM,
             task="circuit",
-            parameters={
-                "circuit": self.original.name,
-                "s": self.s,
-                "n": self.n,
-                "T": self.T,
-                "k": lanes.k,
-                "d": lanes.d,
-            },
+            parameters=parameters(self.model, self.decomposition, self.s),
             reading=READING_BIT_EXACT,
             method=method,
             inputs_covered=covered,
@@ -290,7 +305,7 @@ class _Judge:
         )
 
 
-def _unpack(word: int, size: int) -> np.ndarray[Any, Any]:
+def unpack(word: int, size: int) -> np.ndarray[Any, Any]:
     """The lowest bits of a word as an array of 0 and 1."""
     low = (word & ((1 << size) - 1)).to_bytes((size + 7) // 8, "little")
     return np.unpackbits(np.frombuffer(low, np.uint8), bitorder="little")[:size].astype(np.int8)

@@ -42,7 +42,7 @@ def surviving_pairs(bits: FixedPoint, queries: Rows, keys: Rows) -> tuple[Indice
     codes = addresses(bits, queries.vectors, keys.vectors)
     if codes is None:
         return _table(bits, queries, keys)
-    return _join(queries.position, codes[0], keys.position, codes[1])
+    return pairs_of_equal_codes(queries.position, codes[0], keys.position, codes[1])
 
 
 def addresses(bits: FixedPoint, q: Ints, k: Ints) -> tuple[Indices, Indices] | None:
@@ -64,7 +64,7 @@ def addresses(bits: FixedPoint, q: Ints, k: Ints) -> tuple[Indices, Indices] | N
         if len(q_values) * len(k_values) > MAX_LANE_PAIRS:
             return None
         reached = _lane(bits, alive, q_values, k_values)
-        classes = _classes(reached == reached.max())
+        classes = classes_of(reached == reached.max())
         if classes is None:
             return None
         radix = int(max(classes[0].max(), classes[1].max())) + 1
@@ -95,7 +95,7 @@ def _lane(bits: FixedPoint, h: int, q: Ints, k: Ints) -> Ints:
     return bits.add(first, bits.multiply(q[:, None, 1], k[None, :, 1]))
 
 
-def _classes(agrees: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[Indices, Indices] | None:
+def classes_of(agrees: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[Indices, Indices] | None:
     """Classes of query and key values with agrees = (same class), if the relation has that form.
 
     Query values that agree with nothing get class 0, key values that agree with nothing class 1.
@@ -115,7 +115,9 @@ def _classes(agrees: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[Indices, Indi
     return class_of_q, class_of_k
 
 
-def _join(q_position: Indices, code_q: Indices, k_position: Indices, code_k: Indices) -> tuple[Indices, Indices]:
+def pairs_of_equal_codes(
+    q_position: Indices, code_q: Indices, k_position: Indices, code_k: Indices
+) -> tuple[Indices, Indices]:
     """All pairs of equal codes with the key at or before the query, by one sort of (code, position)."""
     size = int(max(q_position.max(initial=0), k_position.max(initial=0))) + 1
     ranks = np.unique(np.concatenate([code_q, code_k]), return_inverse=True)[1]

@@ -52,16 +52,20 @@ class Fault:
 
 
 def retrieve(machine: ConstantBitMachine, queries: Rows, keys: Rows, positions: int) -> Retrieval:
-    """The reach of every position from the surviving pairs of rows.
+    """The reach of every position from the surviving pairs of rows."""
+    return reach_of(*surviving_pairs(machine.bits, queries, keys), queries.position, keys.position, positions)
+
+
+def reach_of(query: Indices, key: Indices, query_position: Indices, key_position: Indices, positions: int) -> Retrieval:
+    """The reach of every position from pairs (query row, key row), given the position of each row.
 
     A position is clear when every variant of its query finds every variant of one single position's key:
     the softmax is then [e / e]_s = 1 there, and nothing else is added.
     """
-    query, key = surviving_pairs(machine.bits, queries, keys)
-    pairs, count = np.unique(queries.position[query] * positions + keys.position[key], return_counts=True)
+    pairs, count = np.unique(query_position[query] * positions + key_position[key], return_counts=True)
     position, retrieved = np.divmod(pairs, max(positions, 1))
-    variants_q = np.bincount(queries.position, minlength=positions)
-    variants_k = np.bincount(keys.position, minlength=positions)
+    variants_q = np.bincount(query_position, minlength=positions)
+    variants_k = np.bincount(key_position, minlength=positions)
     is_full = count == variants_q[position] * variants_k[retrieved]
     is_single = np.bincount(position, minlength=positions)[position] == 1
     clear = np.full(positions, NONE, np.int64)
@@ -198,7 +202,7 @@ class Steps:
 
     def _suspects(self, circuit: Circuit) -> Iterator[int]:
         """Positions whose output is not seen to be right by tabulating all positions at once."""
-        arrays = _gate_arrays(circuit)
+        arrays = gate_arrays(circuit)
         for p in self._blocks(self.n - 1):
             gate = tuple(array[p + 1 - self.n] for array in arrays)
             yield from p[~self._is_right(p, *gate)]
@@ -270,7 +274,7 @@ def assignments(nodes: list[int]) -> Bits:
     return np.array(list(product((0, 1), repeat=len(nodes))), np.int64)
 
 
-def _gate_arrays(circuit: Circuit) -> tuple[Indices, Indices, Indices]:
+def gate_arrays(circuit: Circuit) -> tuple[Indices, Indices, Indices]:
     """For every gate: whether it is AND, its first and its second input."""
     is_and = np.array([gate.kind == "and" for gate in circuit.gates], np.int64)
     first = np.array([gate.fan_in[0] for gate in circuit.gates], np.int64)

@@ -103,6 +103,58 @@ class Arithmetic:
             high = np.maximum(high, rounded(high, self.operand, rest=1.0))
         return low, high
 
+    def as_operand(self, x: Ball) -> Ball:
+        """A computed matrix as a factor of a matrix product."""
+        is_fit = (x.rad == 0) & (rounded(x.mid, self.operand) == x.mid) & (self.flush_loss(x.mid) == 0)
+        low, high = ends(x)
+        changed = between(*self.factors(low, high))
+        return Ball(np.where(is_fit, x.mid, changed.mid), np.where(is_fit, 0.0, changed.rad))
+
+    def product(self, x: Ball, W: Ball, *added: Ball) -> Ball:
+        """Every computed value of the matrix product x W, radius zero where there is only one.
+
+        What is added to it is one more term of the sum.
+        """
+        x, W = self.as_operand(x), self.as_operand(W)
+        real = x @ W
+        size = absolute_product(x.magnitude, W.magnitude)
+        terms = (x.magnitude > 0).astype(float) @ (W.magnitude > 0).astype(float)
+        hard_x, hard_W = (~is_power_of_two(b.mid) | (b.rad > 0) for b in (x, W))
+        hard = (hard_x.astype(float) @ hard_W.astype(float)) > 0
+        unit = unit_exponent(x.mid).min(1)[:, None] + unit_exponent(W.mid).min(0)[None, :]
+        is_known = (x.rad == 0).all(1)[:, None] & (W.rad == 0).all(0)[None, :]
+        for term in added:
+            real = real + term
+            size, terms = (size + term.magnitude) * INFLATION, terms + (term.magnitude > 0)
+            unit, is_known = np.minimum(unit, unit_exponent(term.mid)), is_known & (term.rad == 0)
+        roundings = np.maximum(terms - 1, 0) + hard - (self.inner is self.stored)  # the last one is that of the result
+        growth = self.growth(np.maximum(roundings, 0), 0)
+        error = growth * size + np.where(terms > 1, self.underflow(2 * terms) * (1 + growth), 0.0)
+        is_sum_exact = (self.is_exact_sum(size, unit) & is_known) | (terms <= 1)  # the unit is that of known factors
+        # a single product of numbers with at most 26 bits is exact in float64 as well
+        is_mid_exact = self.is_exact_sum(size, unit) | ((terms <= 1) & (~hard | (self.stored.p <= 26)))
+        rad = np.where(is_sum_exact, np.where(is_known & is_mid_exact, 0.0, real.rad), real.rad + error * INFLATION)
+        out = self.result(Ball(real.mid, rad))
+        return Ball(out.mid, np.where(size + error + out.rad <= self.stored.largest, out.rad, np.inf))
+
+    def product_and(self, x: Ball, W: Ball, *added: Ball) -> Ball:
+        """Every computed value of x W + a or x W + a + b: added terms of the sum, or added after it is stored."""
+        in_one = self.product(x, W, *added)
+        if self.inner is self.stored or not added:
+            return in_one
+        stored, a = self.product(x, W), added[0]
+        if len(added) == 1:
+            return hull(in_one, self.sum_of(stored, a))
+        b = added[1]
+        pairs = ((self.sum_of(stored, a), b), (self.sum_of(stored, b), a), (self.sum_of(a, b), stored))
+        together = ((self.product(x, W, a), b), (self.product(x, W, b), a))
+        return hull(in_one, *(self.sum_of(*pair) for pair in (*pairs, *together)))
+
+    def sum_of(self, a: Ball, b: Ball) -> Ball:
+        """Every computed value of a + b (R, m)."""
+        nothing = Ball(np.zeros((len(a.mid), 1)), np.zeros((len(a.mid), 1)))
+        return self.product(nothing, Ball(np.zeros((1, a.mid.shape[1])), np.zeros((1, a.mid.shape[1]))), a, b)
+
     def _may_flush(self, x: Array) -> np.ndarray:
         return (x != 0) & (np.abs(x) < self.stored.tiny)
 
@@ -129,6 +181,12 @@ class Arithmetic:
 def ends(x: Ball) -> tuple[Array, Array]:
     """The ends of balls; the number itself where there is no radius."""
     return np.where(x.rad == 0, x.mid, x.lower), np.where(x.rad == 0, x.mid, x.upper)
+
+
+def hull(*balls: Ball) -> Ball:
+    """Balls that hold what any of the balls holds."""
+    lows, highs = zip(*(ends(x) for x in balls), strict=True)
+    return between(np.minimum.reduce(lows), np.maximum.reduce(highs))
 
 
 def between(low: Array, high: Array) -> Ball:
@@ -197,10 +255,7 @@ class RoundedReduction(Reduction):
 
     def as_operand(self, x: Ball) -> Ball:
         """A computed matrix as a factor of a matrix product."""
-        is_fit = (x.rad == 0) & (rounded(x.mid, self.at.operand) == x.mid) & (self.at.flush_loss(x.mid) == 0)
-        low, high = ends(x)
-        changed = between(*self.at.factors(low, high))
-        return Ball(np.where(is_fit, x.mid, changed.mid), np.where(is_fit, 0.0, changed.rad))
+        return self.at.as_operand(x)
 
     def weights_as_factors(self, x: Ball) -> Ball:
         """Weights times their normalisation: no numbers of the format, so that only relative errors carry over.
@@ -212,24 +267,7 @@ class RoundedReduction(Reduction):
 
     def product(self, x: Ball, W: Ball) -> Ball:
         """Every computed value of the matrix product x W; radius zero where there is only one."""
-        at = self.at
-        x, W = self.as_operand(x), self.as_operand(W)
-        real = x @ W
-        size = absolute_product(x.magnitude, W.magnitude)
-        terms = (x.magnitude > 0).astype(float) @ (W.magnitude > 0).astype(float)
-        hard_x, hard_W = (~is_power_of_two(b.mid) | (b.rad > 0) for b in (x, W))
-        hard = (hard_x.astype(float) @ hard_W.astype(float)) > 0
-        roundings = np.maximum(terms - 1, 0) + hard - (at.inner is at.stored)  # the last one is that of the result
-        growth = at.growth(np.maximum(roundings, 0), 0)
-        error = growth * size + np.where(terms > 1, at.underflow(2 * terms) * (1 + growth), 0.0)
-        unit = unit_exponent(x.mid).min(1)[:, None] + unit_exponent(W.mid).min(0)[None, :]
-        is_known = (x.rad == 0).all(1)[:, None] & (W.rad == 0).all(0)[None, :]
-        is_sum_exact = (at.is_exact_sum(size, unit) & is_known) | (terms <= 1)  # the unit is that of known factors
-        # a single product of numbers with at most 26 bits is exact in float64 as well
-        is_mid_exact = at.is_exact_sum(size, unit) | ((terms <= 1) & (~hard | (at.stored.p <= 26)))
-        rad = np.where(is_sum_exact, np.where(is_known & is_mid_exact, 0.0, real.rad), real.rad + error * INFLATION)
-        out = at.result(Ball(real.mid, rad))
-        return Ball(out.mid, np.where(size + error + out.rad <= at.stored.largest, out.rad, np.inf))
+        return self.at.product(x, W)
 
     @cached_property
     def scores(self) -> Ball:

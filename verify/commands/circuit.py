@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from verify.commands.circuit_report import add_shared_arguments, finish, judge
+from verify.commands.circuit_report import add_shared_arguments, finish, judge, reading_asked
 
 HELP = "prove that a transformer computes a circuit file by chain of thought"
 
@@ -18,11 +18,12 @@ def run(args: argparse.Namespace) -> int:
     from constructions.circuit import decompose
     from constructions.circuit_files import read_circuit
 
+    reading = reading_asked(args)
     circuit = read_circuit(args.file)
     bits = None if args.input is None else input_bits(args.input, circuit.inputs)
     decomposition = decompose(circuit)
-    model, certificate = judge(args, decomposition)
-    return finish(args, model, decomposition, certificate, bits)
+    model, certificate = judge(args, decomposition, reading)
+    return finish(args, model, decomposition, certificate, bits, reading)
 
 
 def input_bits(text: str, inputs: tuple[str, ...]) -> list[int]:

@@ -8,9 +8,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from constructions.circuit import Decomposition
     from constructions.circuit_simulation import CircuitTransformer
     from verify.certificate import Certificate
+    from verify.circuit_dtype import Reading
 
 DEFAULT_RUNS = 64
 MOST_RUNS = 1_000_000
@@ -19,7 +22,13 @@ QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bits", type=int, metavar="S", help="bits before and after the point (default: the fewest)")
-    parser.add_argument("--precision", metavar="sN", help="constant-bit arithmetic of N bits either side, as --bits N")
+    parser.add_argument(
+        "--precision",
+        metavar="D",
+        help="sN: constant-bit arithmetic, as --bits N; float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN: "
+        "every operation rounded to it, sums in any order; real: no rounding",
+    )
+    parser.add_argument("--accumulate", choices=("float32",), help="with --precision: sum matrix products in float32")
     parser.add_argument("--method", default="certified", help="certified (default), exhaustive, sampled")
     parser.add_argument(
         "--runs",
@@ -35,35 +44,48 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
-def bits_asked(args: argparse.Namespace) -> int | None:
-    """The bits of --bits or --precision sN; a floating point format is refused."""
+def reading_asked(args: argparse.Namespace) -> Reading | None:
+    """The reading of a floating point --precision or of `real`; None for constant-bit arithmetic, which sets --bits."""
     from constructions.errors import BadInput
-    from verify.formats import Format, precision_named
+    from verify.circuit_dtype import Reading
+    from verify.formats import FORMATS, Format, precision_named
 
-    if args.precision is None:
-        bits: int | None = args.bits
-        return bits
-    precision = precision_named(args.precision)
-    if isinstance(precision, Format):
-        raise BadInput(
-            f"precision={args.precision}: the theorem's machine is constant-bit arithmetic, where exp(-B_s) is 0; in "
-            "floating point every position leaks into every gate. Use --precision sN, or leave it out."
-        )
-    if args.bits not in (None, precision.s):
-        raise BadInput(f"--bits {args.bits}: differs from --precision {args.precision}; give only one")
-    return precision.s
+    if args.precision is None or args.precision == "real":
+        if args.accumulate is not None:
+            raise BadInput(f"accumulate={args.accumulate}: says how a floating point --precision sums. Add one.")
+        reading = None if args.precision is None else Reading(None)
+    else:
+        precision = precision_named(args.precision)
+        if not isinstance(precision, Format):
+            if args.accumulate is not None:
+                raise BadInput(f"accumulate={args.accumulate}: {args.precision} rounds every operation. Leave it out.")
+            if args.bits not in (None, precision.s):
+                raise BadInput(f"--bits {args.bits}: differs from --precision {args.precision}; give only one")
+            args.bits = precision.s
+            return None
+        reading = Reading(precision, None if args.accumulate is None else FORMATS[args.accumulate])
+    if reading is not None:
+        _ = reading.arithmetic  # refuses an accumulation with fewer bits than the format
+        if args.method != "certified":
+            raise BadInput(f"method={args.method}: only constant-bit arithmetic has it. Use --method certified.")
+    return reading
 
 
-def judge(args: argparse.Namespace, decomposition: Decomposition) -> tuple[CircuitTransformer, Certificate]:
+def judge(
+    args: argparse.Namespace, decomposition: Decomposition, reading: Reading | None
+) -> tuple[CircuitTransformer, Certificate]:
     """Builds or loads the weights and decides them."""
+    from functools import partial
+
     from constructions.circuit_simulation import build
     from constructions.circuit_weights import load_weights
     from constructions.errors import BadInput
     from constructions.files import check_target
     from verify.circuit import certify, smallest_bits
+    from verify.circuit_dtype import certify as certify_in
+    from verify.circuit_forward import inputs_run
     from verify.render import progress_bar
 
-    args.bits = bits_asked(args)
     if args.runs is not None and not 0 <= args.runs <= MOST_RUNS:
         raise BadInput(f"--runs {args.runs}: must be between 0 and {MOST_RUNS}; the proof needs none")
     if args.save is not None:
@@ -75,32 +97,40 @@ def judge(args: argparse.Namespace, decomposition: Decomposition) -> tuple[Circu
     runs = args.runs
     if runs is None:
         runs = DEFAULT_RUNS if decomposition.circuit.nodes <= QUICK_POSITIONS else 0
+        runs = runs if reading is None else min(runs, inputs_run(decomposition.circuit.nodes))
+    decide: Callable[..., Certificate] = certify
+    if reading is not None:
+        decide = partial(certify_in, fmt=reading.fmt, accumulate=reading.accumulate)
     with progress_bar("deciding", quiet=args.json) as advance:
 
         def progress(what: str, done: int, total: int) -> None:
             advance(done / max(total, 1), what)
 
         if args.weights is None and args.bits is None and args.method == "certified":
-            return smallest_bits(decomposition, runs=runs, seed=args.seed, progress=progress)
+            return smallest_bits(decomposition, runs=runs, seed=args.seed, progress=progress, decide=decide)
         if args.weights is not None:
             model = load_weights(args.weights)
         else:
             s = 2 if args.bits is None else args.bits
             model = build(decomposition.circuit, s=s, as_printed=args.printed)
-        options = {"s": args.bits, "method": args.method, "runs": runs, "seed": args.seed}
-        return model, certify(model, decomposition, **options, progress=progress)
+        options = {"s": args.bits, "method": args.method} if reading is None else {}
+        return model, decide(model, decomposition, runs=runs, seed=args.seed, progress=progress, **options)
 
 
 def chain_of_thought(
-    model: CircuitTransformer, decomposition: Decomposition, s: int, bits: list[int]
+    model: CircuitTransformer, decomposition: Decomposition, s: int, bits: list[int], reading: Reading | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, int | None]]:
     """Every step of one run as a row, and the outputs by name."""
     import numpy as np
 
     from constructions.circuit_machine import ConstantBitMachine
+    from verify.circuit_forward import generate
 
     circuit = decomposition.circuit
-    tokens = [int(t) for t in ConstantBitMachine(model, s).generate(np.array([bits]))[0]]
+    if reading is None:
+        tokens = [int(t) for t in ConstantBitMachine(model, s).generate(np.array([bits]))[0]]
+    else:
+        tokens = [int(t) for t in generate(model, reading.fmt, reading.accumulate, np.array(circuit.evaluate(bits)))]
     value = {node: None if token < 0 else token for node, token in enumerate(tokens)}
     steps = [
         {
@@ -128,13 +158,14 @@ def finish(
     decomposition: Decomposition,
     certificate: Certificate,
     bits: list[int] | None,
+    reading: Reading | None,
 ) -> int:
     """Saves, prints, and returns the exit code."""
     steps: list[dict[str, Any]] = []
     outputs: dict[str, int | None] = {}
     result = certificate.to_dict()
     if bits is not None:
-        steps, outputs = chain_of_thought(model, decomposition, certificate.parameters["s"], bits)
+        steps, outputs = chain_of_thought(model, decomposition, certificate.parameters["s"], bits, reading)
         result |= {"chain": steps, "outputs": outputs}
     if args.save is not None:
         _save(args.save, model, certificate)
@@ -170,20 +201,30 @@ def _print_certificate(certificate: Certificate) -> None:
         ("circuit", f"{extra['statistics']['gates']} gates; {p['n']} inputs, {p['T']} steps"),
         ("model", f"width {p['d']} = 3k+6 (k={p['k']}), s={p['s']} bits"),
     ]
+    if "precision" in p:
+        sums = "" if p["accumulate"] == p["precision"] else f", sums in {p['accumulate']}"
+        rows.append(("format", p["precision"] + sums))
+    if certificate.margin is not None:
+        rows.append(("margin", f"g stays at least {certificate.margin:.3g} from 1/2"))
     if certificate.counterexample:
         c = certificate.counterexample
         rows.append(("gate", f"{c['gate']} ({c['kind'].upper()}, step {c['step']})"))
         rows.append(("input", c["input"]))
         rows.append(("token", f"{c['computed']}, should be {c['expected']}"))
+        rows += [("run", c["run"])] if "run" in c else []
         rows += [("why", c["why"])] if c["why"] else []
     if certificate.reason:
         rows.append(("reason", certificate.reason))
     if extra.get("smallest_bits"):
         s = extra["smallest_bits"]
         rows.append(("fewest", f"s={s}" + (f"; s < {s} refuted" if s > 1 else "; s=0 has no token 1")))
+    elif certificate.verdict.value == "PROVED" and extra.get("smaller_bits"):
+        open_ = ", ".join(str(smaller["s"]) for smaller in extra["smaller_bits"] if smaller["verdict"] == "UNKNOWN")
+        rows.append(("fewest", f"s={p['s']}, or one of s = {open_}, which stay open"))
     runs = extra["forward_runs"]
     if runs["inputs"]:
-        rows.append(("runs", f"{runs['inputs']} inputs{' (all)' if runs['all'] else ''}, no wrong token"))
+        how = f" in {runs['run']}" if "run" in runs else ""
+        rows.append(("runs", f"{runs['inputs']} inputs{' (all)' if runs['all'] else ''}{how}, no wrong token"))
     if extra.get("harmless_differences"):
         rows.append(("harmless", f"{extra['harmless_differences']} steps, for bits no input brings"))
     rows += [("language", extra["language"])] if "language" in extra else []

@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--save", metavar="FILE", help="write the weights as safetensors")
     add("--dtype", choices=DTYPES, help="dtype of the stored weights (default float64)")
     add("--precision", metavar="D", default="real",
-        help="every operation rounded: float64, float32, tf32, bfloat16, float16, e4m3, e5m2, or pN for N bits "
-        "(default: real arithmetic on the stored numbers)")  # fmt: skip
+        help="every operation rounded: float64, float32, tf32, bfloat16, float16, e4m3, e5m2, pN for N bits, or sN for "
+        "constant-bit arithmetic (default: real arithmetic on the stored numbers)")  # fmt: skip
     add("--accumulate", choices=("float32",), help="with --precision: sums of matrix products and softmax in float32")
     add("--max-digits", type=int, metavar="A", help="n0 and n1 up to A each (default: find the limit)")
     add("--max-noise", type=int, metavar="B", help="n2 up to B (default: find the limit)")
@@ -89,9 +89,14 @@ def check(args: argparse.Namespace) -> None:
     if args.as_printed and args.no_skip:
         raise BadInput("--as-printed: the documents print no table without the skip connection; drop --no-skip")
     if args.precision != "real":
-        from verify.formats import format_named
+        from verify.formats import Format, precision_named
 
-        format_named(args.precision)
+        if not isinstance(precision_named(args.precision), Format):
+            for name in ("accumulate", "say"):
+                if getattr(args, name) is not None:
+                    raise BadInput(f"--{name}: has no effect with --precision {args.precision}; drop one of the two")
+            if args.method != "certified":
+                raise BadInput(f"--method {args.method}: runs torch. With --precision {args.precision} leave it out.")
         if args.dtype not in (None, args.precision):
             raise BadInput(f"--dtype {args.dtype}: differs from --precision {args.precision}; give only one")
     elif args.accumulate is not None:
@@ -129,10 +134,11 @@ def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:
 
 def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.Namespace) -> Certificate:
     """The verdict in the reading that the options ask for."""
+    from verify import count01_bits
     from verify.count01 import certify, exhaustive
     from verify.count01_runs import rounded_model
     from verify.count01_task import Region
-    from verify.formats import format_named
+    from verify.formats import Format, format_named, precision_named
 
     region = Region(args.max_digits, args.max_noise, args.max_length)
     parameters: dict[str, Any] = {
@@ -146,7 +152,9 @@ def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.
         parameters |= {"N": 10 if args.N is None else args.N, "eps": args.eps, "as_printed": args.as_printed}
     if args.method == "exhaustive":
         return exhaustive(model, args.labels, region, strings=args.strings, claim=claim, parameters=parameters)
-    fmt = None if args.precision == "real" else format_named(args.precision)
+    fmt = None if args.precision == "real" else precision_named(args.precision)
+    if fmt is not None and not isinstance(fmt, Format):
+        return count01_bits.certify(model, args.labels, region, fmt.s, claim=claim, parameters=parameters)
     accumulate = None if args.accumulate is None else format_named(args.accumulate)
     if fmt is not None:
         parameters |= {"precision": args.precision, "accumulate": args.accumulate}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from verify.commands.circuit_report import add_shared_arguments, finish, judge
+from verify.commands.circuit_report import add_shared_arguments, finish, judge, reading_asked
 
 HELP = "prove that a transformer recognises a regular language by chain of thought"
 
@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--alphabet: belongs to REGEX; --dfa and --majority have their own")
     if args.length < 0:
         raise BadInput(f"--length {args.length}: must be at least 0")
+    reading = reading_asked(args)
     if args.regex is not None:
         automaton = from_regex(args.regex, "01" if args.alphabet is None else args.alphabet)
     else:
@@ -37,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
     unrolling = unroll(automaton, args.length)
     bits = None if args.input is None else unrolling.encode(args.input) or [0]
     decomposition = decompose(unrolling.circuit)
-    model, certificate = judge(args, decomposition)
-    return finish(args, model, decomposition, for_strings(certificate, unrolling), bits)
+    model, certificate = judge(args, decomposition, reading)
+    return finish(args, model, decomposition, for_strings(certificate, unrolling), bits, reading)
