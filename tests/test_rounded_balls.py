@@ -58,8 +58,8 @@ def certified_balls(reduction, tokens):
     keys, E = [*BOS, *tokens], reduction.operand(reduction._embeddings)
     found = {}
     if stored.A is None:
-        found["queries"] = reduction.product(E[tokens], reduction.operand(stored.W_Q))
-        found["keys"] = reduction.product(E[keys], reduction.operand(stored.W_K))
+        found["queries"] = reduction.at.product(E[tokens], reduction.operand(stored.W_Q))
+        found["keys"] = reduction.at.product(E[keys], reduction.operand(stored.W_K))
         found["scores"] = reduction.scores[tokens][:, keys]
     weights = reduction.attention[tokens][:, keys] if stored.A is None else reduction.mixing
     D = np.ones((len(tokens), 1))

@@ -131,7 +131,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "A-4.5",
-        "bos+sftm with one neuron counts on a binary code (digits normalised, or signs): d = ceil(log2(T+1)) + 2, for every L",
+        "bos+sftm with one neuron counts on a binary code (digits normalised, or signs): d = ceil(log2(T+1)) + 2, "
+        "for every L",
         f"{BEHRENS}, Prop. 4.5, App. C.3.1 (norm of eq. 70 and sign of eq. 69 corrected; d = 8 at T=32, not 7)",
         "constructions.fewer_dimensions:binary",
         "bounds.coherent_counting:softmax_relation, bounds.coherent_counting:kappa_equation",

@@ -251,11 +251,7 @@ class RoundedReduction(Reduction):
 
     def operand(self, W: Array) -> Ball:
         """A stored matrix as a factor of a matrix product."""
-        return self.as_operand(Ball.exact(W))
-
-    def as_operand(self, x: Ball) -> Ball:
-        """A computed matrix as a factor of a matrix product."""
-        return self.at.as_operand(x)
+        return self.at.as_operand(Ball.exact(W))
 
     def weights_as_factors(self, x: Ball) -> Ball:
         """Weights times their normalisation: no numbers of the format, so that only relative errors carry over.
@@ -265,19 +261,15 @@ class RoundedReduction(Reduction):
         u = 0.0 if self.at.operand is self.at.stored else self.at.operand.u
         return Ball(x.mid, np.where(x.rad == 0, 0.0, (x.rad + u * x.magnitude) * INFLATION))
 
-    def product(self, x: Ball, W: Ball) -> Ball:
-        """Every computed value of the matrix product x W; radius zero where there is only one."""
-        return self.at.product(x, W)
-
     @cached_property
     def scores(self) -> Ball:
         """Every computed score of a query and a key (T, T or T + 1)."""
         stored = self.stored
         assert stored.W_Q is not None and stored.W_K is not None
         E = self.operand(self._embeddings)
-        queries = self.product(E[: stored.T], self.operand(stored.W_Q))
-        keys = self.product(E, self.operand(stored.W_K))
-        return self._divided_by_root(self.product(queries, keys.T))
+        queries = self.at.product(E[: stored.T], self.operand(stored.W_Q))
+        keys = self.at.product(E, self.operand(stored.W_K))
+        return self._divided_by_root(self.at.product(queries, keys.T))
 
     @property
     def _embeddings(self) -> Array:
@@ -308,7 +300,7 @@ class RoundedReduction(Reduction):
     def attention(self) -> Ball:
         """Every computed weight as a factor; with softmax times the exact normalisation, as `normaliser` has it."""
         if not self.stored.is_softmax:
-            return self.as_operand(self.scores)
+            return self.at.as_operand(self.scores)
         N = self.stored.L + (self.stored.e_BOS is not None)
         own = np.arange(self.stored.T)
         return self.weights_as_factors(self._softmax(self.scores, self.normaliser, own, N))
