@@ -176,7 +176,7 @@ def test_a_product_of_computed_factors_is_not_exact_because_their_midpoints_are_
     for _ in range(60):
         W = rng.choice([1.0, 3.0, 5.0, 7.0, -1.0, -3.0], size=(3, 1))
         x = Ball(np.full((1, 3), 1.5), np.full((1, 3), 2.0**-3))
-        ball = stub(fmt).product(x, Ball(W, np.zeros_like(W)))
+        ball = stub(fmt).at.product(x, Ball(W, np.zeros_like(W)))
         for factors in itertools.product((1.375, 1.5, 1.625), repeat=3):
             for order in itertools.permutations(range(3)):
                 places = list(order)
