@@ -63,8 +63,8 @@ def _hull(row: Row, n: int) -> Ends:
 
 
 def _term(reduction: RoundedReduction, weight: Ends, D: Ends, value: Array) -> Ends:
-    """The ends of a computed weight, over its normalisation, times the stored value."""
-    corners = [w / d * value for w, d in product(weight, D)]
+    """The ends of a computed weight, over its normalisation, times the stored value as it is read."""
+    corners = [w / d * v for w, d, v in product(weight, D, ends(reduction.operand(value)))]
     low, high = np.min(corners, axis=0), np.max(corners, axis=0)
     wider = 8 * U
     exact = between(low - wider * np.abs(low), high + wider * np.abs(high))

@@ -360,7 +360,8 @@ class RoundedReduction(Reduction):
         """
         largest = rest.max(1, keepdims=True)
         is_held = is_own_largest & (2**self.at.stored.p >= N)
-        return np.where(is_held, 2.0**N * (N - 1) * largest * INFLATION, np.inf)
+        with np.errstate(over="ignore"):  # 2^N of a long sequence: infinite, and of no use
+            return np.where(is_held, np.ldexp(largest, N) * (N - 1) * INFLATION, np.inf)
 
     def _uniform_error(self, N: int) -> float:
         """The relative error of the quotient 1 / N, none for a power of two."""

@@ -1,0 +1,128 @@
+"""The sharper rules against an adversary that shares nothing with the certifier, at the edge of what they certify."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from fractions import Fraction
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+import torch
+from any_order import Adversary
+
+from constructions import inventory_counting, relation_counting, token_codes
+from constructions.coded_relation import signed_simplex, softmax_code, tagged_softmax_code
+from constructions.histogram import HistogramTransformer
+from verify import rounded_copies, rounded_reduction
+from verify.certificate import Verdict
+from verify.formats import FORMATS, format_named
+from verify.histogram_dtype import certify
+from verify.rounded_cells import cell_margins
+from verify.rounded_forward import Evaluation, rounded_model
+from verify.rounded_reduction import Arithmetic, Mixed, RoundedReduction
+from verify.stored import StoredModel
+
+SIZES = {"T": 3, "L": 3, "dtype": torch.float64}
+EDGE = {
+    "relation": lambda: relation_counting.bos_sftm(**SIZES),
+    "signs": lambda: tagged_softmax_code(token_codes.signs(3), L=3, dtype=torch.float64),
+    "leaking signs": lambda: tagged_softmax_code(token_codes.signs(3), L=3, dtype=torch.float64, kappa=1.0),
+    "lattice": lambda: softmax_code(token_codes.lattice_circle(3), L=3, dtype=torch.float64),
+    "simplex": lambda: signed_simplex("bos", T=4, L=2, dtype=torch.float64),
+    "lin": lambda: inventory_counting.lin(**SIZES),
+    "lin+sftm": lambda: inventory_counting.lin_sftm(**SIZES),
+    "dot+sftm": lambda: inventory_counting.dot_sftm(**SIZES),
+    "bos+sftm": lambda: inventory_counting.bos_sftm(**SIZES),
+}
+IN = [("p5", None), ("p8", "float32"), ("float16", None), ("e4m3", None), ("e4m3", "float32"), ("tf32", None)]
+
+
+def certified(module, fmt, accumulate=None):
+    """The rounded model, and the certified margins of the first position's cells (T, L)."""
+    stored = rounded_model(StoredModel.of(module), Evaluation(fmt))
+    reduction = RoundedReduction(stored, Arithmetic.of(fmt, accumulate))
+    return stored, cell_margins(reduction)[[0 in row.positions for row in reduction.rows].index(True)]
+
+
+def broken(module, name, accumulate=None, flips=0):
+    """Cells of the first position whose certified margin is above that of an evaluation; and how many were tried."""
+    fmt, accumulate = format_named(name), accumulate and FORMATS[accumulate]
+    stored, cells = certified(module, fmt, accumulate)
+    found, tried, rng = [], 0, np.random.default_rng(0)
+    adversaries = [Adversary(stored, fmt, accumulate, stores_softmax=four, ties=four) for four in (False, True)]
+    for t, k in np.argwhere((cells > 0) & np.isfinite(cells)).tolist():
+        others = [s for s in range(stored.T) if s != t]
+        for rest in combinations_with_replacement(others, stored.L - 1 - k):
+            keys = [t] * (k + 1) + list(rest) + [stored.T] * (stored.e_BOS is not None)
+            right = k + 1 - stored.first_count
+            for rival in {max(right - 1, 0), min(right + 1, stored.classes - 1)} - {right}:
+                for adversary in adversaries:
+                    for signs in [None] + [rng] * flips:
+                        tried += 1
+                        margin = adversary.margin(t, keys, 0, right, rival, signs)
+                        if margin < Fraction(float(cells[t, k])):
+                            found.append((t, k + 1, keys, float(margin), float(cells[t, k])))
+    return found, tried
+
+
+def squeezed(module, fmt, accumulate=None):
+    """The module with the last logit raised until one more step would leave its rival cell open."""
+    cells = certified(module, fmt, accumulate)[1]
+    if not (cells[0] > 0).all():
+        return module
+    low, high, at = 0.0, float(cells[0].max()) * 4, module.b_2.detach()[-1].item()
+    for _ in range(10):
+        module.b_2.data[-1] = at + (low + high) / 2
+        is_open = not (certified(module, fmt, accumulate)[1][0] > 0).all()
+        low, high = (low, (low + high) / 2) if is_open else ((low + high) / 2, high)
+    module.b_2.data[-1] = at + low
+    return module
+
+
+@pytest.mark.parametrize(("name", "accumulate"), IN)
+def test_no_evaluation_falls_below_a_certified_margin(name, accumulate):
+    tried = 0
+    for build in EDGE.values():
+        module = squeezed(build(), format_named(name), accumulate and FORMATS[accumulate])
+        found, more = broken(module, name, accumulate)
+        tried += more
+        assert not found
+    assert tried > 50
+
+
+def subnormal_copies():
+    """The weight is 16 and the token's own coordinate, which is what the neuron reads, subnormal in e4m3."""
+    module = HistogramTransformer("lin", T=2, L=1, d=1, p=1, classes=2, dtype=torch.float64)
+    with torch.no_grad():
+        module.E[0], module.A[:], module.W_1[:] = 2.0**-7, 16.0, 4.0
+        module.W_2[0], module.b_2[1] = torch.tensor([1.0, 0.0]), 0.25
+    return module
+
+
+def planted(monkeypatch, module, owner, name, old, new):
+    """The function of the certifier with one piece of its text changed."""
+    function = inspect.getattr_static(owner, name)
+    text = textwrap.dedent(inspect.getsource(getattr(owner, name))).replace("@classmethod\n", "")
+    assert text.count(old) == 1
+    names = dict(vars(module))
+    exec(text.replace(old, new), names)
+    monkeypatch.setattr(owner, name, classmethod(names[name]) if isinstance(function, classmethod) else names[name])
+
+
+def test_an_embedding_that_is_flushed_where_it_is_read(monkeypatch):
+    module = subnormal_copies()
+    fmt = FORMATS["e4m3"]
+    assert not broken(module, "e4m3")[0]
+    assert certify(module, fmt=fmt, budget=1).verdict is not Verdict.PROVED
+    planted(monkeypatch, rounded_copies, rounded_copies, "_term", "ends(reduction.operand(value))", "[value]")
+    assert broken(module, "e4m3")[0]
+
+
+@pytest.mark.parametrize("L", [1022, 1023, 1500])
+def test_long_sequences_do_not_overflow(L):
+    module = inventory_counting.lin_sftm(T=2, L=2, dtype=torch.float64)
+    reduction = RoundedReduction(StoredModel.of(module), Arithmetic.of(FORMATS["float32"]))
+    bound = reduction._sum_of_ones(np.array([[True], [True]]), np.array([[0.0, 0.5], [0.0, 0.0]]), L)
+    assert bound[0] > 1e300 and bound[1] == 0
