@@ -1,8 +1,8 @@
 """An adversary for the reading "dtype, any order", in whole numbers and with nothing from the certifier.
 
-A number is an integer in units of 2^-UNIT. Every result is the one among those the reading allows that hurts most: rounded,
-kept wider, rounded twice, flushed; every sum is taken over all trees where its terms are few. What is returned is a margin
-that an evaluation within the reading has, so a certified margin above it is wrong.
+A number is an integer in units of 2^-UNIT. Every result is the one among those the reading
+allows that hurts most: rounded, kept wider, rounded twice, flushed; every sum is taken over all trees where its terms are few.
+What is returned is a margin that an evaluation within the reading has, so a certified margin above it is wrong.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Adversary:
         return (max if up else min)(found)
 
     def matrix(self, x, y, up, rest=None, is_read=False):
-        """A matrix product's entry, with a term that is added afterwards or with the others; x may be factors already."""
+        """A matrix product's entry, with a term that is added afterwards or with the others; x may be factors."""
         terms = [self.term(a, b, up, is_read) for a, b in zip(x, y, strict=True) if a and b]
         out = self.tensor(self.total(terms, up), up)
         if rest is None:
@@ -248,14 +248,11 @@ class Adversary:
         ]
 
     def margin(self, t, keys, position, right, rival, rng=None):
-        """(right - rival) logit of token t that attends to these keys (T is BOS); signs are random at times with rng."""
+        """(right - rival) logit of token t that attends to these keys (T is BOS); rng flips some signs."""
         s = self.stored
         self.evaluations += 1
         X = np.array([s.E[key] if key < s.T else s.e_BOS for key in keys])
-        if s.A is not None:
-            real = s.A[position]
-        else:
-            real = (s.E[t] @ s.W_Q) @ (X @ s.W_K).T / math.sqrt(s.d)
+        real = s.A[position] if s.A is not None else s.E[t] @ s.W_Q @ (X @ s.W_K).T / math.sqrt(s.d)
         if s.is_softmax:
             real = np.exp(real - real.max())
             real = real / real.sum()

@@ -21,7 +21,7 @@ from verify.formats import FORMATS, format_named
 from verify.histogram_dtype import certify
 from verify.rounded_cells import cell_margins
 from verify.rounded_forward import Evaluation, rounded_model
-from verify.rounded_reduction import Arithmetic, Mixed, RoundedReduction
+from verify.rounded_reduction import Arithmetic, RoundedReduction
 from verify.stored import StoredModel
 
 SIZES = {"T": 3, "L": 3, "dtype": torch.float64}
@@ -118,6 +118,26 @@ def test_an_embedding_that_is_flushed_where_it_is_read(monkeypatch):
     assert certify(module, fmt=fmt, budget=1).verdict is not Verdict.PROVED
     planted(monkeypatch, rounded_copies, rounded_copies, "_term", "ends(reduction.operand(value))", "[value]")
     assert broken(module, "e4m3")[0]
+
+
+def one_key_more(kind, score, value):
+    """The right logit is the weight of BOS, whose score is given, times its value; the own score is 0."""
+    module = HistogramTransformer(kind, T=2, L=2, d=4, p=1, classes=2, dtype=torch.float64)
+    with torch.no_grad():
+        module.E[:, :2], module.e_BOS[2:] = torch.eye(2), torch.tensor([1.0, value])
+        module.W_K[:] = torch.eye(4)
+        module.W_Q[:2, 2] = 2 * score
+        module.W_1[3], module.W_2[0, 0] = 1.0, 1.0
+    return module
+
+
+def test_a_key_that_is_wrongly_called_the_largest_is_found(monkeypatch):
+    models = [one_key_more("bos+sftm", score, 1.0) for score in (0.0, 0.5, 1.0, 2.0, 3.0)]
+    runs = [(model, bits) for model in models for bits in ("p3", "p4", "p5")]
+    assert not any(broken(module, bits)[0] for module, bits in runs)
+    largest = "(ends(scores)[1] <= own_score)"
+    planted(monkeypatch, rounded_reduction, RoundedReduction, "_softmax", largest, "(scores.rad >= 0)")
+    assert any(broken(module, bits)[0] for module, bits in runs)
 
 
 @pytest.mark.parametrize("L", [1022, 1023, 1500])
