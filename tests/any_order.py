@@ -1,7 +1,8 @@
 """An adversary for the reading "dtype, any order", in whole numbers and with nothing from the certifier.
 
 A number is an integer in units of 2^-UNIT. Every result is the one among those the reading
-allows that hurts most: rounded, kept wider, rounded twice, flushed; every sum is taken over all trees where its terms are few.
+allows that hurts most: rounded, kept wider, rounded twice, flushed; every sum over all trees
+where its terms are few.
 What is returned is a margin that an evaluation within the reading has, so a certified margin above it is wrong.
 """
 
