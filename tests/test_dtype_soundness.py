@@ -6,6 +6,7 @@ cell as it was computed: no run may fall below what was certified, let alone fai
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from contextlib import nullcontext
 from copy import deepcopy
@@ -21,6 +22,7 @@ from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from verify.certificate import Verdict
+from verify.directed import Directed
 from verify.formats import FORMATS, format_named
 from verify.histogram_dtype import certify, is_finite, rounded_module
 from verify.rounded_cells import cell_margins
@@ -193,6 +195,28 @@ def test_torch_never_falls_below_a_certified_margin(start):
 @pytest.mark.parametrize("start", range(0, 600, CHUNK))
 def test_no_simulated_order_falls_below_a_certified_margin(start):
     assert sum(check_in_the_simulator(seed) for seed in range(start, start + CHUNK)) > CHUNK // 5
+
+
+@pytest.mark.parametrize("name", ["tf32", "bfloat16"])
+def test_no_directed_evaluation_falls_below_a_certified_margin(name):
+    """Every sum in its worst order; a factor of tf32 is one number for all logits, rounded or not."""
+    compared = 0
+    rounding = (True, False) if name == "tf32" else (True,)
+    for seed in range(80):
+        certified = Certified(model_for(seed), format_named(name))
+        n, p = np.nonzero(certified.margins > 0)
+        n, p = n[:20], p[:20]
+        right = (certified.tokens[n] == certified.tokens[n, p][:, None]).sum(1) - certified.stored.first_count
+        for rival, rounds in itertools.product(range(certified.stored.classes), rounding):
+            i = np.flatnonzero(right != rival)
+            if not len(i):
+                continue
+            directed = Directed(Evaluation(certified.fmt), rounds_factors=rounds)
+            rivals = np.full(len(i), rival)
+            run = directed.margins(certified.stored, certified.tokens[n[i]], p[i], rivals)
+            assert (run >= certified.margins[n[i], p[i]]).all(), seed
+            compared += len(i)
+    assert compared > 1000
 
 
 def test_weights_far_below_the_largest_of_their_row():

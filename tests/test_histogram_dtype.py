@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from fractions import Fraction
 
@@ -36,7 +37,7 @@ def every_sequence(T, L):
 def worst_margin(stored, tokens, found, evaluation):
     """The margin of a found input where every sum is taken in its worst order."""
     position, rival = np.array([found["position"]]), np.array([found["predicted"] - stored.first_count])
-    return Directed(evaluation, "step by step" in found["order"]).margins(
+    return Directed(evaluation, "step by step" in found["order"], "not rounded" not in found["order"]).margins(
         rounded_model(stored, evaluation), tokens, position, rival
     )[0]
 
@@ -298,7 +299,8 @@ def test_directed_evaluations_keep_to_the_certificate():
             continue
         stored = rounded_model(StoredModel.of(module), Evaluation(fmt))
         tokens = every_sequence(stored.T, stored.L)
-        for directed in (Directed(Evaluation(fmt, accumulate)), Directed(Evaluation(fmt, accumulate), True)):
+        for choices in itertools.product((False, True), (True, False)):
+            directed = Directed(Evaluation(fmt, accumulate), *choices)
             assert directed_failure(stored, tokens, list(range(stored.L)), directed) is None
     module = inventory_counting.dot_sftm(T=8, L=10, dtype=torch.bfloat16, as_printed=True)
     certificate = certify(module, fmt=FORMATS["bfloat16"], budget=20.0)

@@ -68,7 +68,8 @@ def computed(model, evaluation):
             yield margins(model, tokens, Evaluation(fmt, wide, reciprocal=True))[0, 0]
             for stores in (False, True):
                 with np.errstate(all="ignore"):
-                    yield Directed(evaluation, stores).margins(model, tokens, zero, zero + model.L)[0]
+                    for rounds in (True, False):
+                        yield Directed(evaluation, stores, rounds).margins(model, tokens, zero, zero + model.L)[0]
 
 
 def is_broken(module, name, wide):

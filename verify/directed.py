@@ -38,11 +38,13 @@ class Directed:
     """Evaluations of one position of each input, every element by its own worst order.
 
     The format and the accumulation are those of `evaluation`; products are fused where that hurts more. Softmax is one
-    operation on tensors, or four that each store their result.
+    operation on tensors, or four that each store their result. In tf32 all factors are rounded, or none is: a factor
+    is one number for all products that it enters.
     """
 
     evaluation: Evaluation
     stores_softmax: bool = False
+    rounds_factors: bool = True
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
@@ -96,11 +98,9 @@ class Directed:
     def worst(self, x: Array, y: Array, effect: Array, rest: Array | None = None, is_tensor: bool = True) -> Array:
         """The sums of products over the last axis, plus a term that is added afterwards or with the others."""
         fmt = self.evaluation.fmt
-        found: list[Array] = []
-        if fmt.name == "tf32" and is_tensor:  # a kernel may round the factors, or not
-            found += self._results(rounded(x, fmt), rounded(y, fmt), rest, is_tensor)
-        found += self._results(x, y, rest, is_tensor)
-        return self.chosen(found, effect)
+        if fmt.name == "tf32" and is_tensor and self.rounds_factors:
+            x, y = rounded(x, fmt), rounded(y, fmt)
+        return self.chosen(list(self._results(x, y, rest, is_tensor)), effect)
 
     def _results(self, x: Array, y: Array, rest: Array | None, is_tensor: bool) -> Iterator[Array]:
         has_one_term = ((x != 0) & (y != 0)).sum(-1).max() <= 1  # then no order differs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -77,11 +78,13 @@ def directed_search(
     deadline: float,
 ) -> Failure | None:
     """The first failure among these inputs of sums in their worst order, a few inputs at a time."""
+    stores = (False, True) if stored.is_softmax and accumulate is not None else (False,)
+    rounds = (True, False) if fmt.name == "tf32" else (True,)
     for i in range(0, len(inputs), DIRECTED):
-        for stores in (False, True) if stored.is_softmax and accumulate is not None else (False,):
+        for choices in product(stores, rounds):
             if time.perf_counter() > deadline:
                 return None
-            directed = Directed(Evaluation(fmt, accumulate), stores)
+            directed = Directed(Evaluation(fmt, accumulate), *choices)
             failure = directed_failure(stored, inputs[i : i + DIRECTED], positions, directed)
             if failure is not None:
                 return failure
@@ -139,6 +142,7 @@ def directed_failure(stored: StoredModel, inputs: Tokens, positions: list[int], 
     """The worst of these inputs, where every sum is taken in the order that hurts most against a neighbouring count."""
     worst: Failure | None = None
     order = "each sum in its worst order" + ", softmax stored step by step" * directed.stores_softmax
+    order += ", factors not rounded" * (not directed.rounds_factors)
     for position in positions:
         at = np.full(len(inputs), position)
         right = (inputs == inputs[:, [position]]).sum(1) - stored.first_count
