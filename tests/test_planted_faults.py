@@ -175,6 +175,8 @@ FAULTS = {
         "one rounding for all": ("np.maximum(N - 1, 0) + adds", "adds", slots(2 / u, 1, 1, b_1=-2 / u), BFLOAT16),
         "residual not added": ("N - 1, 0) + adds", "N - 1, 0)", slots(1 / u, b_1=-1 / u), BFLOAT16),
         "exact products": ("+ adds + hard", "+ adds", mixed([2 * u, 0], [a, 0], b, b_1=-2.0), BFLOAT16),
+        "moved by any factor": ("(N <= 1) & ~hard & ~adds", "(N <= 1) & ~adds",
+                                mixed([0, 0], [1.3046875, 0], 1.265625, W_1=1.0390625), BFLOAT16_WIDE),
         "stored once": ("is_moved, 0, 1 + adds)", "is_moved, 0, 1)", slots(1 / u, 1.0, b_1=-1 / u), BFLOAT16_WIDE),
         "exact residual": ("residual_error = at.growth(N, 1)", "residual_error = 0 * N", slots(u, b_1=-1.0), BFLOAT16),
         "no underflow": ("at.underflow(2 * N)", "0 * N", mixed([0, 0], [0.5, 0], flushed, W_1=16.0), E4M3),

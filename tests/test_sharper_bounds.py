@@ -20,7 +20,7 @@ from verify.certificate import Verdict
 from verify.formats import FORMATS, format_named
 from verify.histogram_dtype import certify
 from verify.rounded_cells import cell_margins
-from verify.rounded_forward import Evaluation, rounded_model
+from verify.rounded_forward import Evaluation, margins, rounded_model
 from verify.rounded_reduction import Arithmetic, RoundedReduction
 from verify.stored import StoredModel
 
@@ -146,3 +146,23 @@ def test_long_sequences_do_not_overflow(L):
     reduction = RoundedReduction(StoredModel.of(module), Arithmetic.of(FORMATS["float32"]))
     bound = reduction._sum_of_ones(np.array([[True], [True]]), np.array([[0.0, 0.5], [0.0, 0.0]]), L)
     assert bound[0] > 1e300 and bound[1] == 0
+
+
+def test_a_sum_of_ones_that_loses_many_small_terms_is_found(monkeypatch):
+    """1 + x + ... + x from left to right stays 1 where x is below half a unit, and the own weight is too large."""
+    L, fmt = 64, format_named("p8")
+    module = HistogramTransformer("dot+sftm", T=2, L=L, d=4, p=1, dtype=torch.float64)
+    with torch.no_grad():
+        module.E[0, 0] = module.E[1, 1] = 1.0
+        module.W_Q[0, 0], module.W_K[1, 0] = 2.0, -5.625  # the other token has exp(-5.625) = 0.0036 < 2^-8
+        module.W_1[0], module.b_1[0] = 1.0, -1.0  # the neuron reads the own weight
+        module.W_2[0, 0], module.b_2[0], module.b_2[1] = -1.0, 4.0, 3.0
+    stored = rounded_model(StoredModel.of(module), Evaluation(fmt))
+    run = margins(stored, np.array([[0] + [1] * (L - 1)]), Evaluation(fmt, order="left to right"))[0, 0]
+
+    def certified():
+        return cell_margins(RoundedReduction(stored, Arithmetic.of(fmt)))[0, 0, 0]
+
+    assert run == 0 and not certified() > 0
+    monkeypatch.setattr(RoundedReduction, "_sum_of_ones", lambda self, held, rest, N: np.where(held, 0.0, np.inf))
+    assert certified() > 0
