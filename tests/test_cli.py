@@ -152,6 +152,7 @@ def test_interrupted(tmp_path):
     code = (
         "import signal, sys, threading, time, torch\n"
         "from verify import branch_and_bound, cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "def interrupt():\n"
         "    while True:\n"  # Python ignores a Ctrl-C that comes during an import's callbacks: press it again
         "        time.sleep(3.0)\n"

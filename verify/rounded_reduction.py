@@ -259,7 +259,7 @@ class RoundedReduction(Reduction):
         Where there is no error, all are one power of two. What flushing takes is in the radius already.
         """
         u = 0.0 if self.at.operand is self.at.stored else self.at.operand.u
-        return Ball(x.mid, np.where(x.rad == 0, 0.0, (x.rad + u * x.magnitude) * INFLATION))
+        return Ball(x.mid, np.where(x.rad == 0, 0.0, (x.rad + times(np.asarray(u), x.magnitude)) * INFLATION))
 
     @cached_property
     def scores(self) -> Ball:
