@@ -29,7 +29,7 @@ def softmax_code(
     coordinate reads 2 - 1/(1 + k + sum n_s x_s) with x_s = e^(-kappa (n - <v_t, v_s>)). The last coordinates of query
     and key are the factors of n = |v_t|^2, so that both can be numbers of few bits.
 
-    Claim: W-3. By default kappa solves the separation inequality with half its slack left.
+    Claim: W-3. By default kappa solves the separation inequality with half its slack left; a given one is the least.
     Shapes: v (T, m); see HistogramTransformer.
     Raises: BadInput when two vectors coincide.
 
@@ -43,7 +43,7 @@ def softmax_code(
     query, key = torch.ones(m + 1, dtype=torch.float64), torch.ones(m + 1, dtype=torch.float64)
     query[m], key[m] = -norm[0], norm[1]
     E = torch.cat([v, torch.ones(T, 1, dtype=v.dtype)], 1)
-    scale = power_of_two((derived_kappa(v, L) if kappa is None else kappa) * math.sqrt(m + 1))
+    scale = _scale(v, L, m + 1, kappa)
     module.fill(E=E, e_BOS=torch.zeros(m + 1), W_Q=scale * torch.diag(query), W_K=torch.diag(key))
     return read_one_neuron(module, tag, bias=-1.0)
 
@@ -69,7 +69,7 @@ def tagged_softmax_code(
     d = m + 2
     module = HistogramTransformer("bos+sftm", T=T, L=L, d=d, p=p, dtype=dtype)
     e = torch.eye(d, dtype=torch.float64)
-    module.fill(**bos_apart(v, derived_kappa(v, L) if kappa is None else kappa, e))
+    module.fill(**bos_apart(v, _scale(v, L, d, kappa), e))
     return read_one_neuron(module, e[-1], bias=0.0)
 
 
@@ -95,6 +95,11 @@ def printed_softmax_code(
     module.fill(E=v @ e[:m] + alpha * e[m], e_BOS=e[m] / alpha + e[m + 1])
     module.fill(W_Q=kappa * math.sqrt(d) * e, W_K=e)
     return read_one_neuron(module, e[m + 1], bias=0.0, must_separate=False)
+
+
+def _scale(v: Tensor, L: int, d: int, kappa: float | None) -> float:
+    """What undoes 1/sqrt(d) and applies the derived kappa, or at least the given one: then a power of two."""
+    return derived_kappa(v, L) * math.sqrt(d) if kappa is None else power_of_two(kappa * math.sqrt(d))
 
 
 def sharp_kappa(v: Tensor) -> float:

@@ -89,7 +89,7 @@ def sphere(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
     if d < 3 and T > 2:
         raise BadInput(f"d={d}: a code on the sphere of R^(d-1) needs d >= 3 for T={T} tokens. Use --d 3.")
     dtype = shape.get("dtype", torch.float32)
-    if d == 3 and T <= token_codes.LATTICE_TOKENS:
+    if d == 3 and T <= token_codes.LATTICE_TOKENS and torch.finfo(dtype).eps <= 2.0**-10:  # its numbers have 11 bits
         v = token_codes.lattice_circle(T)
         return softmax_code(v, L=L, p=p, dtype=dtype, kappa=sharp_kappa(v), norm=token_codes.LATTICE_NORM)
     v = token_codes.circle(T) if d == 3 else token_codes.spread_out(T, d - 1, seed=shape.get("seed", 0))

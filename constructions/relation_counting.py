@@ -81,7 +81,7 @@ def bos_sftm(**shape: Unpack[Shape]) -> HistogramTransformer:
     model, e = _blank("bos+sftm", shape)
     T, L, as_printed = model.T, model.L, shape.get("as_printed", False)
     if not as_printed and T >= 4:
-        model.fill(**bos_apart(two_with_opposites(T), 32.0, e))
+        model.fill(**bos_apart(two_with_opposites(T), power_of_two(32.0 * math.sqrt(model.d)), e))
         return _read_one_neuron(model, e[-1], 0.0, [1 / (k + 1) for k in range(1, L + 1)], False)
     constant = 1.0 if as_printed else 0.0
     gamma = [math.e / ((k + 1) * math.e + L - k) * (T - 1) + constant for k in range(1, L + 1)]
@@ -109,20 +109,20 @@ def two_with_opposites(T: int) -> Tensor:
     return torch.cat([basis, 0.0 - basis[:2]])
 
 
-def bos_apart(v: Tensor, kappa: float, e: Tensor) -> dict[str, Tensor]:
-    """e_t = (v_t, 1, 0) and e_BOS = (0, 0, 1) in the coordinates e, with the scores c (<v_t, v_s> - n), and 0 for BOS.
+def bos_apart(v: Tensor, scale: float, e: Tensor) -> dict[str, Tensor]:
+    """e_t = (v_t, 1, 0) and e_BOS = (0, 0, 1) in the coordinates e, with the scores scale (<v_t, v_s> - n) / sqrt(d).
 
-    All v_t have the square norm n, so that the own token has the score 0 as BOS does. c is the power of two over
-    sqrt(d) that is at least kappa; then the scores of vectors of few whole numbers are exact in every format.
+    All v_t have the square norm n, so that the own token has the score 0, as BOS does. If the scale is a power of two,
+    the products of vectors of few whole numbers are exact in every format.
     Shapes: v (T, m), e (m + 2, d) orthonormal rows.
     """
-    m, d = v.shape[1], e.shape[1]
+    m = v.shape[1]
     n = float(v[0] @ v[0])
     scores = torch.tensor([1.0] * m + [-n, 0.0], dtype=torch.float64)
     return {
         "E": v @ e[:m] + e[m],
         "e_BOS": e[m + 1],
-        "W_Q": power_of_two(kappa * math.sqrt(d)) * (e.T * scores) @ e,
+        "W_Q": scale * (e.T * scores) @ e,
         "W_K": e.T @ e,
     }
 
