@@ -37,15 +37,12 @@ def softmax_code(
     >>> softmax_code(token_codes.circle(5), L=4, dtype=torch.float64).predict(torch.tensor([2, 0, 2, 2])).tolist()
     [3, 1, 3, 3]
     """
-    T, m = v.shape
-    module = HistogramTransformer("bos+sftm", T=T, L=L, d=m + 1, p=p, dtype=dtype)
-    tag = torch.eye(m + 1, dtype=torch.float64)[-1]
-    query, key = torch.ones(m + 1, dtype=torch.float64), torch.ones(m + 1, dtype=torch.float64)
-    query[m], key[m] = -norm[0], norm[1]
-    E = torch.cat([v, torch.ones(T, 1, dtype=v.dtype)], 1)
-    scale = _scale(v, L, m + 1, kappa)
-    module.fill(E=E, e_BOS=torch.zeros(m + 1), W_Q=scale * torch.diag(query), W_K=torch.diag(key))
-    return read_one_neuron(module, tag, bias=-1.0)
+    module, e = _blank(v, 1, L, p, dtype)
+    query, key = torch.ones(len(e), dtype=torch.float64), torch.ones(len(e), dtype=torch.float64)
+    query[-1], key[-1] = -norm[0], norm[1]
+    scale = _scale(v, L, module.d, kappa)
+    module.fill(E=v @ e[:-1] + e[-1], e_BOS=0 * e[-1], W_Q=scale * torch.diag(query), W_K=torch.diag(key))
+    return read_one_neuron(module, e[-1], bias=-1.0)
 
 
 def tagged_softmax_code(
@@ -65,11 +62,8 @@ def tagged_softmax_code(
     >>> model.d, model.predict(torch.tensor([2, 0, 2, 2])).tolist()
     (5, [3, 1, 3, 3])
     """
-    T, m = v.shape
-    d = m + 2
-    module = HistogramTransformer("bos+sftm", T=T, L=L, d=d, p=p, dtype=dtype)
-    e = torch.eye(d, dtype=torch.float64)
-    module.fill(**bos_apart(v, _scale(v, L, d, kappa), e))
+    module, e = _blank(v, 2, L, p, dtype)
+    module.fill(**bos_apart(v, _scale(v, L, module.d, kappa), e))
     return read_one_neuron(module, e[-1], bias=0.0)
 
 
@@ -88,13 +82,17 @@ def printed_softmax_code(
     >>> model.d, model.predict(torch.tensor([2, 0, 2, 2])).tolist()
     (5, [3, 1, 3, 3])
     """
+    module, e = _blank(v, 2, L, p, dtype)
+    module.fill(E=v @ e[:-2] + alpha * e[-2], e_BOS=e[-2] / alpha + e[-1])
+    module.fill(W_Q=kappa * math.sqrt(module.d) * e, W_K=e)
+    return read_one_neuron(module, e[-1], bias=0.0, must_separate=False)
+
+
+def _blank(v: Tensor, extra: int, L: int, p: int, dtype: torch.dtype) -> tuple[HistogramTransformer, Tensor]:
+    """A zero bos+sftm model with some dimensions beside those of the code, and the standard basis."""
     T, m = v.shape
-    d = m + 2
-    module = HistogramTransformer("bos+sftm", T=T, L=L, d=d, p=p, dtype=dtype)
-    e = torch.eye(d, dtype=torch.float64)
-    module.fill(E=v @ e[:m] + alpha * e[m], e_BOS=e[m] / alpha + e[m + 1])
-    module.fill(W_Q=kappa * math.sqrt(d) * e, W_K=e)
-    return read_one_neuron(module, e[m + 1], bias=0.0, must_separate=False)
+    module = HistogramTransformer("bos+sftm", T=T, L=L, d=m + extra, p=p, dtype=dtype)
+    return module, torch.eye(module.d, dtype=torch.float64)
 
 
 def _scale(v: Tensor, L: int, d: int, kappa: float | None) -> float:

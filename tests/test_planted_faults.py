@@ -11,16 +11,12 @@ nothing tests the room for those (`wider`); torch's kernels do, in test_dtype_so
 
 from __future__ import annotations
 
-import inspect
-import sys
-import textwrap
 from bisect import bisect_left
 from contextlib import nullcontext
-from functools import cached_property
-from unittest import mock
 
 import numpy as np
 import pytest
+from planted import planted
 from rounded_edges import coordinates, lossy_product, mixed, neurons, query, root, score, share, slots
 from worst_exponentials import exponentials
 
@@ -77,19 +73,6 @@ def is_broken(module, name, wide):
     evaluation = Evaluation(format_named(name), wide and FORMATS[wide])
     model = raised(module, Arithmetic.of(evaluation.fmt, evaluation.accumulate), evaluation)
     return None if model is None else not all(margin > 0 for margin in computed(model, evaluation))
-
-
-def planted(owner, name, right, wrong):
-    """A function whose source says something wrong in one place."""
-    found = inspect.getattr_static(owner, name)
-    function = getattr(found, "func", getattr(found, "__func__", found))  # of a cached property, or a class method
-    source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(right) == 1, f"{name} no longer says {right!r} once: plant this fault anew"
-    names = {}
-    exec(source.replace(right, wrong), vars(sys.modules[function.__module__]), names)
-    if isinstance(names[name], cached_property):
-        names[name].__set_name__(owner, name)
-    return mock.patch.object(owner, name, names[name])
 
 
 BFLOAT16, BFLOAT16_WIDE, FLOAT16 = ("bfloat16", None), ("bfloat16", "float32"), ("float16", None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import textwrap
 from fractions import Fraction
 from itertools import combinations_with_replacement
 
@@ -11,17 +9,19 @@ import numpy as np
 import pytest
 import torch
 from any_order import Adversary
+from planted import planted
 
 from constructions import inventory_counting, relation_counting, token_codes
 from constructions.coded_relation import signed_simplex, softmax_code, tagged_softmax_code
 from constructions.histogram import HistogramTransformer
-from verify import rounded_copies, rounded_reduction
+from verify import rounded_copies
 from verify.certificate import Verdict
 from verify.formats import FORMATS, format_named
 from verify.histogram_dtype import certify
 from verify.rounded_cells import cell_margins
 from verify.rounded_forward import Evaluation, margins, rounded_model
 from verify.rounded_reduction import Arithmetic, RoundedReduction
+from verify.rounding import rounded
 from verify.stored import StoredModel
 
 SIZES = {"T": 3, "L": 3, "dtype": torch.float64}
@@ -92,6 +92,53 @@ def test_no_evaluation_falls_below_a_certified_margin(name, accumulate):
     assert tried > 50
 
 
+def every_sum(terms, fmt):
+    """All results of adding these numbers in any order and grouping, each addition rounded or kept."""
+    if len(terms) == 1:
+        return {terms[0]}
+    found = set()
+    for chosen in range(1, 2 ** (len(terms) - 1)):
+        parts = [tuple(x for i, x in enumerate(terms) if (chosen >> i & 1) == side) for side in (0, 1)]
+        sums = [x + y for x in every_sum(parts[0], fmt) for y in every_sum(parts[1], fmt)]
+        found |= {*sums, *rounded(np.array(sums), fmt).tolist()}
+    return found
+
+
+def sums_beyond_the_ends(name):
+    """Sums of up to four copies and two other terms, over all trees, that are not within the certified ends."""
+    fmt, rng = format_named(name), np.random.default_rng(0)
+    reduction = RoundedReduction(StoredModel.of(inventory_counting.lin(**SIZES)), Arithmetic.of(fmt))
+    beyond = 0
+    for _ in range(25):
+        terms = rounded(rng.choice([-1.0, 1.0], 3) * rng.uniform(0.3, 2, 3), fmt)
+        copy, *extras = [(x[None], x[None]) for x in terms]
+        low, high = rounded_copies._ends_of_sums(reduction, copy, extras, 4)
+        for copies in range(5 if fmt.p < 6 else 4):
+            sums = np.array(list(every_sum((float(terms[0]),) * copies + tuple(terms[1:].tolist()), fmt)))
+            beyond += int(((sums < low[copies]) | (sums > high[copies])).sum())
+    return beyond
+
+
+@pytest.mark.parametrize("name", ["p3", "p5", "bfloat16", "e4m3"])
+def test_the_ends_of_sums_of_copies_hold_all_orders(name):
+    assert not sums_beyond_the_ends(name)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (
+            "lows.min(0), -np.inf), np.nextafter(highs.max(0)",
+            "lows[0], -np.inf), np.nextafter(highs[0]",
+        ),  # one way of splitting the sum
+        ("ends(reduction.at.result(between(least, greatest)))", "(least, greatest)"),  # no rounding
+    ],
+)
+def test_ends_of_sums_that_miss_an_order_are_found(right, wrong):
+    with planted(rounded_copies, "_ends_of_sums", right, wrong):
+        assert sums_beyond_the_ends("p5")
+
+
 def subnormal_copies():
     """The weight is 16 and the token's own coordinate, which is what the neuron reads, subnormal in e4m3."""
     module = HistogramTransformer("lin", T=2, L=1, d=1, p=1, classes=2, dtype=torch.float64)
@@ -101,23 +148,13 @@ def subnormal_copies():
     return module
 
 
-def planted(monkeypatch, module, owner, name, old, new):
-    """The function of the certifier with one piece of its text changed."""
-    function = inspect.getattr_static(owner, name)
-    text = textwrap.dedent(inspect.getsource(getattr(owner, name))).replace("@classmethod\n", "")
-    assert text.count(old) == 1
-    names = dict(vars(module))
-    exec(text.replace(old, new), names)
-    monkeypatch.setattr(owner, name, classmethod(names[name]) if isinstance(function, classmethod) else names[name])
-
-
-def test_an_embedding_that_is_flushed_where_it_is_read(monkeypatch):
+def test_an_embedding_that_is_flushed_where_it_is_read():
     module = subnormal_copies()
     fmt = FORMATS["e4m3"]
     assert not broken(module, "e4m3")[0]
     assert certify(module, fmt=fmt, budget=1).verdict is not Verdict.PROVED
-    planted(monkeypatch, rounded_copies, rounded_copies, "_term", "ends(reduction.operand(value))", "[value]")
-    assert broken(module, "e4m3")[0]
+    with planted(rounded_copies, "_term", "ends(reduction.operand(value))", "[value]"):
+        assert broken(module, "e4m3")[0]
 
 
 def one_key_more(kind, score, value):
@@ -131,13 +168,12 @@ def one_key_more(kind, score, value):
     return module
 
 
-def test_a_key_that_is_wrongly_called_the_largest_is_found(monkeypatch):
+def test_a_key_that_is_wrongly_called_the_largest_is_found():
     models = [one_key_more("bos+sftm", score, 1.0) for score in (0.0, 0.5, 1.0, 2.0, 3.0)]
     runs = [(model, bits) for model in models for bits in ("p3", "p4", "p5")]
     assert not any(broken(module, bits)[0] for module, bits in runs)
-    largest = "(ends(scores)[1] <= own_score)"
-    planted(monkeypatch, rounded_reduction, RoundedReduction, "_softmax", largest, "(scores.rad >= 0)")
-    assert any(broken(module, bits)[0] for module, bits in runs)
+    with planted(RoundedReduction, "_softmax", "(ends(scores)[1] <= own_score)", "(scores.rad >= 0)"):
+        assert any(broken(module, bits)[0] for module, bits in runs)
 
 
 @pytest.mark.parametrize("L", [1022, 1023, 1500])

@@ -25,7 +25,7 @@ from constructions.circuit_simulation import Lanes
 from verify.balls import Ball
 from verify.circuit_attention import Attention, BallRows, Undecided, attention
 from verify.circuit_retrieval import Indices
-from verify.circuit_steps import BLOCK, NONE, Bits, Fault, assignments, gate_arrays
+from verify.circuit_steps import BLOCK, NONE, Bits, Fault, assignments, cases, due, gate_arrays
 from verify.formats import INFLATION, Array
 from verify.rounded_reduction import Arithmetic, between, ends
 
@@ -245,21 +245,15 @@ class RoundedSteps:
         self.second, self.values_2, self.least_2, self.most_2 = collected.head(self.at, self.N, self.n - 1)
 
     def cases(self, p: Indices) -> Iterator[tuple[tuple[Bits, Bits, Bits, Bits], Array, Array]]:
-        """For all values of the tokens x_p, x_a, x_b, x_ab of positions p: the ends of what g can be.
-
-        Tokens of equal nodes are equal: every case is a possible one.
-        """
+        """For all values of the tokens x_p, x_a, x_b, x_ab of positions p: the ends of what g can be."""
         a, b, a_of_b = self.nodes(p)
         layer, g = self.layers[1], slice(self.lanes.g, self.lanes.g + 1)
-        for bits in product((0, 1), repeat=4):
-            x_p, x_a, x_b, x_ab = (np.full(len(p), bit) for bit in bits)
-            x_a = np.where(a == p, x_p, x_a)
-            x_b = np.select([b == p, b == a], [x_p, x_a], x_b)
-            x_ab = np.select([a_of_b == p, a_of_b == a, a_of_b == b], [x_p, x_a, x_b], x_ab)
+        for tokens in cases(p, a, b, a_of_b):
+            x_p, x_a, x_b, x_ab = tokens
             v = self.values_2[2 * x_b + x_ab, np.maximum(b, 0)]
             mixture = mixed(self.at, self.second, p, v, self.least_2, self.most_2)
             low, high = ends(layer.after_attention(self.stream(p, x_p, x_a), mixture[:, None], g))
-            yield (x_p, x_a, x_b, x_ab), low[:, 0], high[:, 0]
+            yield tokens, low[:, 0], high[:, 0]
 
     def nodes(self, p: Indices) -> tuple[Indices, Indices, Indices]:
         """What the heads of positions p retrieve, a and b, and what head 1 retrieves at b; NONE where unknown."""
@@ -283,11 +277,9 @@ class RoundedSteps:
         self, p: Indices, is_and: Indices, first: Indices, second: Indices
     ) -> Iterator[tuple[tuple[Bits, Bits, Bits, Bits], Bits, Array, Array]]:
         """For each case its tokens, the token that is due, NONE where the gate reads other nodes, and the ends of g."""
-        known = [p, *self.nodes(p)]
+        known = (p, *self.nodes(p))
         for tokens, low, high in self.cases(p):
-            x, y = (np.select([node == wanted for node in known], tokens, NONE) for wanted in (first, second))
-            due = np.where(is_and == 1, x & y, 1 - x)
-            yield tokens, np.where((x == NONE) | (y == NONE), NONE, due), low, high
+            yield tokens, due(tokens, known, is_and, first, second), low, high
 
     def fault(self, circuit: Circuit, step: int) -> Fault:
         """The cases of a step in which g may be on the wrong side; all of them where its gate reads other nodes."""
@@ -302,8 +294,8 @@ class RoundedSteps:
                 return Fault(int(p[0]) + 1, tuple(nodes), assignments(nodes), why)
         arrays = (array[step : step + 1] for array in gate_arrays(circuit))
         wrong, worst = [], (0.5, 0.5)
-        for tokens, due, low, high in self._compared(p, *arrays):
-            if not distance(due, low, high)[0] > 0:
+        for tokens, wanted, low, high in self._compared(p, *arrays):
+            if not distance(wanted, low, high)[0] > 0:
                 wrong.append([int(x[0]) for x in tokens])
                 worst = float(low[0]), float(high[0])
         nodes = sorted(places)

@@ -208,27 +208,36 @@ class Steps:
             yield from p[~self._is_right(p, *gate)]
 
     def _is_right(self, p: Indices, is_and: Indices, a_wanted: Indices, b_wanted: Indices) -> Any:
-        """Where both heads are clear and the output is the gate's on all cases of its (up to four) tokens.
-
-        Tokens of equal nodes are equal (x_a is x_p where a = p, and so on): every case is a possible one.
-        """
+        """Where both heads are clear and the output is the gate's on all cases of its (up to four) tokens."""
         a, b = self.first.clear[p], self.second.clear[p]
         a_of_b = self.first.clear[np.maximum(b, 0)]
         is_right = (a != NONE) & (b != NONE) & (a_of_b != NONE)
         layer = self.machine.layers[1]
-        for bits in product((0, 1), repeat=4):
-            x_p, x_a, x_b, x_ab = (np.full(len(p), bit) for bit in bits)
-            x_a = np.where(a == p, x_p, x_a)
-            x_b = np.select([b == p, b == a], [x_p, x_a], x_b)
-            x_ab = np.select([a_of_b == p, a_of_b == a, a_of_b == b], [x_p, x_a, x_b], x_ab)
+        for tokens in cases(p, a, b, a_of_b):
+            x_p, x_a, x_b, x_ab = tokens
             retrieved = self.values_2[2 * x_b + x_ab, np.maximum(b, 0)]
             stream = layer.after_attention(self.stream(p, x_p, x_a), retrieved[:, None])
-            known = [p, a, b, a_of_b]
-            first = np.select([a_wanted == node for node in known], [x_p, x_a, x_b, x_ab], NONE)
-            second = np.select([b_wanted == node for node in known], [x_p, x_a, x_b, x_ab], NONE)
-            wanted = np.where(is_and == 1, first & second, 1 - first)
-            is_right &= (first != NONE) & (second != NONE) & (self.machine.read(stream) == wanted)
+            wanted = due(tokens, (p, a, b, a_of_b), is_and, a_wanted, b_wanted)
+            is_right &= (wanted != NONE) & (self.machine.read(stream) == wanted)
         return is_right
+
+
+def cases(p: Indices, a: Indices, b: Indices, a_of_b: Indices) -> Iterator[tuple[Bits, Bits, Bits, Bits]]:
+    """All values of the tokens of position p and of what its heads retrieve: x_p, x_a, x_b, and x_ab at b.
+
+    Tokens of equal nodes are equal (x_a is x_p where a = p, and so on): every case is a possible one.
+    """
+    for bits in product((0, 1), repeat=4):
+        x_p, x_a, x_b, x_ab = (np.full(len(p), bit) for bit in bits)
+        x_a = np.where(a == p, x_p, x_a)
+        x_b = np.select([b == p, b == a], [x_p, x_a], x_b)
+        yield x_p, x_a, x_b, np.select([a_of_b == p, a_of_b == a, a_of_b == b], [x_p, x_a, x_b], x_ab)
+
+
+def due(tokens: tuple[Bits, ...], nodes: tuple[Indices, ...], is_and: Indices, first: Indices, second: Indices) -> Bits:
+    """The gate's value where `tokens` are those of `nodes`, NONE where it reads others."""
+    x, y = (np.select([node == wanted for node in nodes], tokens, NONE) for wanted in (first, second))
+    return np.where((x == NONE) | (y == NONE), NONE, np.where(is_and == 1, x & y, 1 - x))
 
 
 class _Variants:

@@ -15,7 +15,7 @@ from verify.formats import Array
 from verify.reduction import Row, Tables
 from verify.rounded_reduction import RoundedReduction, between, ends
 
-MOST_BITS = 24  # float64 sums of such numbers are off by less than what keeping a result wider allows for
+MOST_BITS = 24  # float64 rounds such numbers far below their last bit
 MOST_COPIES = 32
 Ends = tuple[Array, Array]
 
@@ -86,5 +86,6 @@ def _ends_of_sums(reduction: RoundedReduction, copy: Ends, extras: list[Ends], m
             if a & ~chosen == 0 and 0 < a.bit_count() + c < chosen.bit_count() + copies
         ]
         lows, highs = (np.array([x[a, c] + x[chosen ^ a, copies - c] for a, c in parts]) for x in (low, high))
-        low[chosen, copies], high[chosen, copies] = ends(reduction.at.result(between(lows.min(0), highs.max(0))))
+        least, greatest = np.nextafter(lows.min(0), -np.inf), np.nextafter(highs.max(0), np.inf)  # float64 rounds too
+        low[chosen, copies], high[chosen, copies] = ends(reduction.at.result(between(least, greatest)))
     return low[everything], high[everything]
