@@ -109,7 +109,7 @@ def softmax_inventory() -> DimensionBound:
     """dot+sftm with p = T: d = ceil(log2(T + 1)) is stated; App. C.3.2 only says that the proof is analogous.
 
     Claim: A-C.3.2. It is not: with no BOS token to compare with, sharp attention removes the count itself. What a
-    code needs is the gap of constructions.code_search, and no formula in T and L is known for it, so `corrected`
+    code needs is the gap of constructions.codes.search, and no formula in T and L is known for it, so `corrected`
     is the orthonormal d = T.
 
     >>> bound = softmax_inventory()

@@ -8,8 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from constructions.circuit import Circuit
-from constructions.constant_bit import FixedPoint, largest_value
+from constructions.circuits.circuit import Circuit
+from constructions.constant_bits.arithmetic import FixedPoint, largest_value
 from constructions.errors import BadInput
 
 
@@ -71,7 +71,7 @@ class CircuitTransformer(nn.Module):
     """The two-layer transformer of the theorem for a prompt of n tokens and T steps; all weights zero.
 
     The next token is 1 where coordinate g of the last position exceeds 1/2. What the stored numbers
-    compute in s-bit arithmetic is run by `constructions.circuit_machine`; `forward` and `generate` run
+    compute in s-bit arithmetic is run by `constructions.circuits.machine`; `forward` and `generate` run
     them in the dtype of the weights.
     Claim: E, Thm. 3.4.
     Shapes: E (2, d); P (n+T-1, d), position m numbered from 1 in row m-1; layers as in `Layer`; d = 3k+6.
@@ -164,9 +164,9 @@ def build(circuit: Circuit, *, s: int = 2, as_printed: bool = False) -> CircuitT
     (`as_printed=True` keeps the 0); the value is x e_2, not e_2; the scores are not divided by sqrt(2k),
     which would let exp(-B_s / sqrt(2k)) survive; there is no layer normalisation.
     Units: weights are 0, 1, -1, -2 and B_s = 2^s - 2^-s, all exact in float32.
-    Raises: BadInput for gates other than AND and NOT (`constructions.circuit.decompose` first).
+    Raises: BadInput for gates other than AND and NOT (`constructions.circuits.circuit.decompose` first).
 
-    >>> from constructions.circuit import Circuit, Gate
+    >>> from constructions.circuits.circuit import Circuit, Gate
     >>> nand = Circuit("nand", ("x", "y"), (Gate("and", (0, 1), "c"), Gate("not", (2,), "z")), (("z", 3),))
     >>> build(nand, s=8).generate(torch.tensor([[0, 1], [1, 1]]))
     tensor([[0, 1, 0, 1],

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from constructions.code_search import Code, log_readings, others_upper
+from constructions.codes.search import Code, log_readings, others_upper
 from constructions.errors import NotKnown
 from constructions.histogram import HistogramTransformer
 from constructions.readout import centred_staircase
@@ -24,7 +24,7 @@ def on_code(model: str, code: Code, *, L: int, p: int | None = None, dtype: torc
     Shapes: see HistogramTransformer with p >= T.
     Raises: NotKnown when the readings of two counts overlap on this code, with the gap that is missing.
 
-    >>> from constructions.code_search import search
+    >>> from constructions.codes.search import search
     >>> module = on_code("dot", search("dot", 6, 4, 3, steps=300), L=4, dtype=torch.float32)
     >>> module.predict(torch.tensor([[0, 5, 5, 0], [1, 2, 3, 4]])).tolist()
     [[2, 2, 2, 2], [1, 1, 1, 1]]

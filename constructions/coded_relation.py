@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor
 
+from constructions.codes.tokens import hadamard
 from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer
 from constructions.readout import centred_staircase
 from constructions.relation_counting import bos_apart, power_of_two
-from constructions.token_codes import hadamard
 
 
 def softmax_code(
@@ -33,7 +33,7 @@ def softmax_code(
     Shapes: v (T, m); see HistogramTransformer.
     Raises: BadInput when two vectors coincide.
 
-    >>> from constructions import token_codes
+    >>> from constructions.codes import tokens as token_codes
     >>> softmax_code(token_codes.circle(5), L=4, dtype=torch.float64).predict(torch.tensor([2, 0, 2, 2])).tolist()
     [3, 1, 3, 3]
     """
@@ -57,7 +57,7 @@ def tagged_softmax_code(
     Shapes: v (T, d'); see HistogramTransformer.
     Raises: BadInput when two vectors coincide.
 
-    >>> from constructions import token_codes
+    >>> from constructions.codes import tokens as token_codes
     >>> model = tagged_softmax_code(token_codes.signs(5), L=4, dtype=torch.float64)
     >>> model.d, model.predict(torch.tensor([2, 0, 2, 2])).tolist()
     (5, [3, 1, 3, 3])
@@ -77,7 +77,7 @@ def printed_softmax_code(
     Claim: A-4.5 and A-rem (App. C.3.1, eq. 70-79), with kappa = 200 or 30000 and alpha = 0.01 in the experiments.
     Shapes: v (T, d'); see HistogramTransformer.
 
-    >>> from constructions import token_codes
+    >>> from constructions.codes import tokens as token_codes
     >>> model = printed_softmax_code(token_codes.binary(5), L=4, dtype=torch.float64, kappa=200.0, alpha=0.01)
     >>> model.d, model.predict(torch.tensor([2, 0, 2, 2])).tolist()
     (5, [3, 1, 3, 3])
@@ -118,7 +118,7 @@ def derived_kappa(v: Tensor, L: int) -> float:
     (L - k) x_max - (L - k - 1) x_min < 1, hardest for k = 1.
     Raises: BadInput when two vectors coincide.
 
-    >>> from constructions import token_codes
+    >>> from constructions.codes import tokens as token_codes
     >>> round(derived_kappa(token_codes.circle(32), 10))
     150
     """

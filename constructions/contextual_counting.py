@@ -17,7 +17,7 @@ import math
 
 import torch
 
-from constructions.contextual_transformer import BOS, CLOSE, DTYPES, ONE, OPEN, ZERO, ContextualCountingTransformer
+from constructions.contextual.transformer import BOS, CLOSE, DTYPES, ONE, OPEN, ZERO, ContextualCountingTransformer
 from constructions.errors import BadInput
 from constructions.readout import staircase_at
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import torch
 
+from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ContextualCountingTransformer
 from constructions.contextual_counting import check, fill_readout, line, real_temperature, temperature
-from constructions.contextual_transformer import BOS, CLOSE, ONE, OPEN, ContextualCountingTransformer
 
 Y, X, HEIGHT = 5, 6, 7  # lanes of the stream after the five token lanes
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from constructions.circuit import Circuit
+    from constructions.circuits.circuit import Circuit
 
 MOST_ENTRIES = 4096  # of one matrix; a larger one is named with its shape only
 MOST_GATES = 200

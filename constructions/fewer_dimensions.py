@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from constructions import code_library, coded_relation, planar_relation, token_codes
-from constructions.code_search import Progress
+from constructions import coded_relation, planar_relation
 from constructions.coded_inventory import CARRIER, on_code
 from constructions.coded_relation import (
     printed_softmax_code,
@@ -18,8 +17,11 @@ from constructions.coded_relation import (
     softmax_code,
     tagged_softmax_code,
 )
+from constructions.codes import library as code_library
+from constructions.codes import tokens as token_codes
+from constructions.codes.search import Progress
 from constructions.errors import BadInput
-from constructions.frames import low_coherence
+from constructions.frames.choice import low_coherence
 from constructions.histogram import HistogramTransformer, Shape, check_sizes
 
 # Printed in the document's experiments for the binary and the quarter-circle code.

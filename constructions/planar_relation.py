@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from constructions.code_search import Progress, one_thread
 from constructions.coded_relation import read_one_neuron
+from constructions.codes.search import Progress, one_thread
 from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer
 

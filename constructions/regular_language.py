@@ -12,7 +12,7 @@ from automata.base.exceptions import AutomatonException, RegexException
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
 
-from constructions.circuit import MAX_NODES, Circuit, from_signals
+from constructions.circuits.circuit import MAX_NODES, Circuit, from_signals
 from constructions.errors import BadInput
 
 DEAD = -1
@@ -147,7 +147,7 @@ def majority(n: int) -> Automaton:
 class Unrolling:
     """The circuit of an automaton on strings of length n, and its node for each (position, state) kept.
 
-    `slices[t]` maps states after t symbols to nodes. It claims nothing: verify.language checks it.
+    `slices[t]` maps states after t symbols to nodes. It claims nothing: verify.circuit.language checks it.
     """
 
     automaton: Automaton

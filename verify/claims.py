@@ -33,7 +33,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, Prop. 4.1, App. B.2.2-B.2.3 (bias of B.2.3 corrected)",
         "constructions.relation_counting:bos, constructions.relation_counting:bos_sftm",
         "bounds.relation_counting:bos, bounds.relation_counting:bos_sftm",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model bos+sftm --T 32 --L 10",
     ),
     Claim(
@@ -42,7 +42,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, App. B.2.3, alternative proof",
         "constructions.relation_counting:zero_bos",
         "bounds.relation_counting:dot",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model bos --construction zero-bos --T 32 --L 10",
     ),
     Claim(
@@ -51,7 +51,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, Prop. 4.2, App. B.2.1",
         "constructions.relation_counting:dot",
         "bounds.relation_counting:dot",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model dot --T 32 --L 10",
     ),
     Claim(
@@ -60,7 +60,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, Prop. 4.3, App. B.3.1-B.3.2",
         "constructions.inventory_counting:lin, constructions.inventory_counting:lin_sftm",
         "bounds.inventory_counting:lin, bounds.inventory_counting:lin_sftm",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model lin --T 32 --L 10",
     ),
     Claim(
@@ -69,7 +69,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, Prop. B.1, App. B.3.3",
         "constructions.inventory_counting:dot_sftm",
         "bounds.inventory_counting:dot_sftm",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model dot+sftm --T 32 --L 10",
     ),
     Claim(
@@ -78,7 +78,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, App. B.4, eq. 7-8",
         "constructions.readout:staircase",
         "bounds.readout:staircase",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model dot --T 32 --L 10",
     ),
     Claim(
@@ -87,7 +87,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, end of App. B.3.3",
         "constructions.histogram:HistogramTransformer",
         "bounds.relation_counting:dot, bounds.inventory_counting:dot_sftm",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model dot --T 32 --L 10 --d 45 --p 7",
     ),
     Claim(
@@ -105,8 +105,8 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, Sec. 4.1.1",
         "-",
         "bounds.relation_counting:dot_sftm_common_direction",
-        "verify.exact_forward:ExactForward",
-        "pytest tests/test_relation_counting.py -k common_direction",
+        "verify.histogram.exact_forward:ExactForward",
+        "pytest tests/histogram/test_relation_counting.py -k common_direction",
     ),
     Claim(
         "W-1",
@@ -115,7 +115,7 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.inventory_counting:dot, constructions.inventory_counting:bos, "
         "constructions.inventory_counting:bos_sftm",
         "bounds.inventory_counting:dot, bounds.inventory_counting:bos_sftm",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model dot --construction inventory --T 32 --L 10",
     ),
     Claim(
@@ -123,10 +123,10 @@ CLAIMS: tuple[Claim, ...] = (
         "d < T by coherence M: lin, lin+sftm (p = T) M < 1/(2L-3); dot, bos (p = 1) the same in d - 1 dimensions; "
         "dot, bos (p = T) M < 1/sqrt(L-1); with Welch, d > T x^2/(T - 1 + x^2) where a ceiling is printed",
         f"{BEHRENS}, Prop. 4.4, App. C.2 (strict; evaluated at T=32, L=10 the third d is 8, not 7)",
-        "constructions.frames:low_coherence, constructions.fewer_dimensions:coherent, "
+        "constructions.frames.choice:low_coherence, constructions.fewer_dimensions:coherent, "
         "constructions.fewer_dimensions:code",
         "bounds.coherent_counting:lin, bounds.coherent_counting:dot_one_neuron, bounds.coherent_counting:dot_inventory",
-        "verify.histogram:certify, verify.coherence:certify_coherence",
+        "verify.histogram.verdict:certify, verify.histogram.coherence:certify_coherence",
         "verify histogram --model dot --T 32 --L 10 --d 12 --p 32",
     ),
     Claim(
@@ -136,7 +136,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, Prop. 4.5, App. C.3.1 (norm of eq. 70 and sign of eq. 69 corrected; d = 8 at T=32, not 7)",
         "constructions.fewer_dimensions:binary",
         "bounds.coherent_counting:softmax_relation, bounds.coherent_counting:kappa_equation",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model bos+sftm --construction binary --T 32 --L 10",
     ),
     Claim(
@@ -146,7 +146,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, App. C.3.2",
         "constructions.fewer_dimensions:code",
         "bounds.coherent_counting:softmax_inventory",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model dot+sftm --T 32 --L 10 --d 6 --p 32",
     ),
     Claim(
@@ -155,7 +155,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, remark in App. C.3.1 (eps shrinks like 1/(2 T^2), not 1/T)",
         "constructions.fewer_dimensions:quarter_circle",
         "bounds.coherent_counting:epsilon_quarter_circle",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model bos+sftm --construction quarter-circle --T 32 --L 10",
     ),
     Claim(
@@ -165,7 +165,7 @@ CLAIMS: tuple[Claim, ...] = (
         "this project",
         "constructions.fewer_dimensions:code, constructions.coded_inventory:on_code",
         "-",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model dot --T 32 --L 10 --d 8 --p 32",
     ),
     Claim(
@@ -174,7 +174,7 @@ CLAIMS: tuple[Claim, ...] = (
         "this project",
         "constructions.fewer_dimensions:sphere",
         "bounds.coherent_counting:epsilon_circle",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model bos+sftm --T 32 --L 10 --d 3",
     ),
     Claim(
@@ -183,7 +183,7 @@ CLAIMS: tuple[Claim, ...] = (
         "this project",
         "constructions.fewer_dimensions:simplex",
         "-",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model dot --T 32 --L 10 --d 31",
     ),
     Claim(
@@ -192,7 +192,7 @@ CLAIMS: tuple[Claim, ...] = (
         "this project (for dot+sftm a sharper A-neg)",
         "-",
         "-",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model lin --T 32 --L 10 --p 1",
     ),
     Claim(
@@ -201,7 +201,7 @@ CLAIMS: tuple[Claim, ...] = (
         "this project",
         "-",
         "bounds.coherent_counting:rank_bound_lin, bounds.coherent_counting:rank_bound_dot",
-        "verify.frontier:smallest_d",
+        "verify.histogram.frontier:smallest_d",
         "verify frontier histogram --model lin --T 32 --L 10",
     ),
     Claim(
@@ -220,7 +220,7 @@ CLAIMS: tuple[Claim, ...] = (
         "this project (no weights found for T >= 4, L >= 3)",
         "constructions.fewer_dimensions:plane",
         "-",
-        "verify.histogram:certify",
+        "verify.histogram.verdict:certify",
         "verify histogram --model bos+sftm --T 3 --L 10 --d 2",
     ),
     Claim(
@@ -230,7 +230,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{COUNT01}, App. A (eight readout columns, eps = 0; the bound on n2 is ours)",
         "constructions.count01:documents",
         "bounds.count01:decision, bounds.count01:largest_noise",
-        "verify.count01:certify",
+        "verify.count01.verdict:certify",
         "verify count01 --N 20",
     ),
     Claim(
@@ -240,7 +240,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{FRAKNOI}, Sec. 5.3 (as printed it answers the other way round)",
         "constructions.count01:documents",
         "bounds.count01:decision, bounds.count01:largest_noise",
-        "verify.count01:certify",
+        "verify.count01.verdict:certify",
         "verify count01 --N 20 --labels thesis",
     ),
     Claim(
@@ -250,7 +250,7 @@ CLAIMS: tuple[Claim, ...] = (
         "this project",
         "constructions.count01:uniform",
         "-",
-        "verify.count01:certify",
+        "verify.count01.verdict:certify",
         "verify count01 --construction uniform",
     ),
     Claim(
@@ -259,7 +259,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{FRAKNOI}, Thm. 3.4 (second input of NOT, inputs' addresses, value vector and score scale corrected)",
         "constructions.circuit_simulation:build",
         "bounds.circuit_simulation:width, bounds.circuit_simulation:required_bits",
-        "verify.circuit:certify",
+        "verify.circuit.verdict:certify",
         "verify circuit FILE",
     ),
     Claim(
@@ -268,7 +268,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{FRAKNOI}, Cor. 3.5",
         "constructions.regular_language:unroll",
         "bounds.circuit_simulation:width, bounds.circuit_simulation:required_bits",
-        "verify.language:for_strings",
+        "verify.circuit.language:for_strings",
         "verify language REGEX --length 64",
     ),
     Claim(
@@ -278,7 +278,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{GOLKAR}, Prop. 2.1, App. C (printed again as 3.1; the share of the bias token instead of both values)",
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:share, bounds.contextual_counting:margin",
-        "verify.contextual:certify",
+        "verify.contextual.verdict:certify",
         "verify contextual --keys convex",
     ),
     Claim(
@@ -289,7 +289,7 @@ CLAIMS: tuple[Claim, ...] = (
         "none, and without BOS y = 1/(2r-1))",
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:position, bounds.contextual_counting:gap, bounds.contextual_counting:encoder_leak",
-        "verify.contextual:certify",
+        "verify.contextual.verdict:certify",
         "verify contextual --length 4096 --regions 32 --dtype float64",
     ),
     Claim(
@@ -300,7 +300,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{GOLKAR}, Sec. 2.2 (the feed-forward layer is needed for R >= 3, see W-11)",
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:line, bounds.contextual_counting:largest_length",
-        "verify.contextual:certify, verify.contextual_dtype:certify_in",
+        "verify.contextual.verdict:certify, verify.contextual.dtype:certify_in",
         "verify contextual --length 512 --regions 4 --precision float32",
     ),
     Claim(
@@ -310,7 +310,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{GOLKAR}, Prop. 2.3, App. C (printed again as 3.3)",
         "-",
         "-",
-        "verify.contextual_impossible:no_order",
+        "verify.contextual.impossible:no_order",
         "verify contextual --impossible 2.3",
     ),
     Claim(
@@ -321,7 +321,7 @@ CLAIMS: tuple[Claim, ...] = (
         "profile to be zero before the last entry, where it attends to all)",
         "-",
         "bounds.contextual_counting:causal_rank",
-        "verify.contextual_impossible:causal_rank",
+        "verify.contextual.impossible:causal_rank",
         "verify contextual --impossible 2.4",
     ),
     Claim(
@@ -330,7 +330,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{GOLKAR}, Remark 2.5 (which says the same of both)",
         "-",
         "-",
-        "verify.contextual_impossible:no_direction",
+        "verify.contextual.impossible:no_direction",
         "verify contextual --impossible 2.5",
     ),
     Claim(
@@ -340,7 +340,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{GOLKAR}, Sec. 3.4, Fig. 5 (bias 0 is approximate there: the zeros of random strings vary)",
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:confused, bounds.contextual_counting:first_wrong_count",
-        "verify.contextual_patterns:figure5",
+        "verify.contextual.patterns:figure5",
         "verify contextual --figure5",
     ),
     Claim(
@@ -351,7 +351,7 @@ CLAIMS: tuple[Claim, ...] = (
         "this project (the gap between Prop. 2.1 and 2.2 of Golkar et al.)",
         "constructions.contextual_fewest_neurons:build",
         "bounds.contextual_counting:neurons",
-        "verify.contextual_impossible:no_middle",
+        "verify.contextual.impossible:no_middle",
         "verify contextual --impossible 2.1+2.2",
     ),
 )

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from constructions.contextual_counting import build
-from verify.contextual import certify, domain_of
-from verify.contextual_dtype import certify_in
-from verify.formats import FORMATS
+from verify.arithmetic.formats import FORMATS
+from verify.contextual.dtype import certify_in
+from verify.contextual.verdict import certify, domain_of
 
 pytestmark = pytest.mark.benchmark
 

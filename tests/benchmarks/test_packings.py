@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from constructions.packing_optimiser import coherence, optimised_lines
+from constructions.frames.optimiser import coherence, optimised_lines
 
 pytestmark = pytest.mark.benchmark
 TABLE = json.loads((Path(__file__).parents[1] / "data" / "best_known_lines.json").read_text())["best_sin2"]

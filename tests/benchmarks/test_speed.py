@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from constructions import inventory_counting, relation_counting
-from verify.histogram import certify
-from verify.runs import _all_sequences, readable_time, run_margins
+from verify.histogram.runs import _all_sequences, readable_time, run_margins
+from verify.histogram.verdict import certify
 
 pytestmark = pytest.mark.benchmark
 MAIN_JOB = ["histogram", "--model", "dot", "--T", "32", "--L", "10", "--d", "32"]

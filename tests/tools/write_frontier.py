@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from verify.commands.frontier import COLUMNS
-from verify.tables import render
+from verify.report.tables import render
 
 ROOT = Path(__file__).parents[2]
 INTRODUCTION = """# The smallest d that is proved

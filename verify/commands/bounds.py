@@ -8,7 +8,7 @@ import sys
 from constructions.errors import BadInput
 from verify.commands.count01 import LARGEST_N
 from verify.commands.ranges import integers
-from verify.tables import FORMATS, render
+from verify.report.tables import FORMATS, render
 
 HELP = "print every model's bound on d, printed, corrected and proved; with --N, count01's limit on n2"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from verify.commands.circuit_report import add_shared_arguments, finish, judge, reading_asked
+from verify.report.circuit import add_shared_arguments, finish, judge, reading_asked
 
 HELP = "prove that a transformer computes a circuit file by chain of thought"
 
@@ -15,8 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from constructions.circuit import decompose
-    from constructions.circuit_files import read_circuit
+    from constructions.circuits.circuit import decompose
+    from constructions.circuits.files import read_circuit
 
     reading = reading_asked(args)
     circuit = read_circuit(args.file)

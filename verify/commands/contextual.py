@@ -11,9 +11,9 @@ from constructions.errors import BadInput
 from verify.commands.options import check_alone, check_least
 
 if TYPE_CHECKING:
-    from constructions.contextual_transformer import ContextualCountingTransformer
+    from constructions.contextual.transformer import ContextualCountingTransformer
     from verify.certificate import Certificate
-    from verify.contextual_task import Domain
+    from verify.contextual.task import Domain
 
 HELP = "prove a causal transformer without positions counts the ones of each region"
 BIASES = ("BOS", "]", "0")
@@ -60,11 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     check(args)
     if args.impossible:
-        from verify.commands.contextual_report import impossible
+        from verify.report.contextual import impossible
 
         return impossible(args)
     if args.figure5:
-        from verify.commands.contextual_report import figure5
+        from verify.report.contextual import figure5
 
         return figure5(args)
     module, claim = build(args)
@@ -86,7 +86,7 @@ def check(args: argparse.Namespace) -> None:
     if N * R > MOST_CELLS:
         raise BadInput(f"--length {N} --regions {R}: {N * R} cells are more than {MOST_CELLS}; choose smaller ones")
     if args.precision != "real":
-        from verify.formats import format_named
+        from verify.arithmetic.formats import format_named
 
         format_named(args.precision)
     if args.method == "exhaustive" and args.precision != "real":
@@ -99,13 +99,14 @@ def check(args: argparse.Namespace) -> None:
 
 def build(args: argparse.Namespace) -> tuple[ContextualCountingTransformer, str | None]:
     """The model that the options ask for, and its claim."""
-    from constructions import contextual_counting, contextual_transformer
+    from constructions import contextual_counting
+    from constructions.contextual import transformer as contextual_transformer
 
     if args.weights is not None:
         return contextual_transformer.load(args.weights), None
     bias, u = args.bias or "BOS", None
     if args.precision != "real":
-        from verify.formats import format_named
+        from verify.arithmetic.formats import format_named
 
         u = format_named(args.precision).u
     module = contextual_counting.build(
@@ -127,14 +128,14 @@ def default_dtype(precision: str) -> str:
 
 def save_if_asked(module: ContextualCountingTransformer, args: argparse.Namespace) -> None:
     if args.save is not None:
-        from constructions.contextual_transformer import save
+        from constructions.contextual.transformer import save
 
         save(module, args.save)
 
 
 def certificate_of(module: ContextualCountingTransformer, claim: str | None, args: argparse.Namespace) -> Certificate:
     """The verdict in the reading that the options ask for."""
-    from verify.contextual import certify, domain_of, exhaustive
+    from verify.contextual.verdict import certify, domain_of, exhaustive
 
     domain: Domain = domain_of(
         module,
@@ -149,8 +150,8 @@ def certificate_of(module: ContextualCountingTransformer, claim: str | None, arg
     if args.method == "exhaustive":
         return exhaustive(module, domain, claim=claim, **named)
     if args.precision != "real":
-        from verify.contextual_dtype import certify_in, round_weights
-        from verify.formats import format_named
+        from verify.arithmetic.formats import format_named
+        from verify.contextual.dtype import certify_in, round_weights
 
         fmt = format_named(args.precision)
         if args.precision not in DTYPES and args.weights is None:
@@ -163,8 +164,8 @@ def count(module: ContextualCountingTransformer, args: argparse.Namespace) -> in
     """Prints the module's counts of one string; exit code 1 where one is wrong."""
     import torch
 
-    from verify.contextual_runs import regions
-    from verify.contextual_task import answers, parse
+    from verify.contextual.runs import regions
+    from verify.contextual.task import answers, parse
 
     tokens = parse(args.string)
     if not tokens and not module.has_bos:
@@ -197,6 +198,6 @@ def show(certificate: Certificate, module: ContextualCountingTransformer, args: 
     if args.json:
         print(certificate.to_json())
         return
-    from verify.commands.contextual_report import print_certificate
+    from verify.report.contextual import print_certificate
 
     print_certificate(certificate, module)

@@ -89,7 +89,7 @@ def check(args: argparse.Namespace) -> None:
     if args.as_printed and args.no_skip:
         raise BadInput("--as-printed: the documents print no table without the skip connection; drop --no-skip")
     if args.precision != "real":
-        from verify.formats import Format, precision_named
+        from verify.arithmetic.formats import Format, precision_named
 
         if not isinstance(precision_named(args.precision), Format):
             for name in ("accumulate", "say"):
@@ -134,11 +134,11 @@ def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:
 
 def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.Namespace) -> Certificate:
     """The verdict in the reading that the options ask for."""
-    from verify import count01_bits
-    from verify.count01 import certify, exhaustive
-    from verify.count01_runs import rounded_model
-    from verify.count01_task import Region
-    from verify.formats import Format, format_named, precision_named
+    from verify.arithmetic.formats import Format, format_named, precision_named
+    from verify.count01 import bits as count01_bits
+    from verify.count01.runs import rounded_model
+    from verify.count01.task import Region
+    from verify.count01.verdict import certify, exhaustive
 
     region = Region(args.max_digits, args.max_noise, args.max_length)
     parameters: dict[str, Any] = {
@@ -169,8 +169,8 @@ def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.
 
 def exact_weights(N: int, labels: str, skip: bool) -> dict[str, Any]:
     """What holds for the weights as formulas, with e not rounded."""
-    from verify.count01_real import largest_noise
-    from verify.count01_symbolic import symbolic_model
+    from verify.count01.real import largest_noise
+    from verify.count01.symbolic import symbolic_model
 
     symbolic = symbolic_model(N, labels, skip)
     noise = largest_noise(symbolic, labels, None)
@@ -255,9 +255,9 @@ def describe(failure: dict[str, Any]) -> str:
 def say(model: Count01Transformer, args: argparse.Namespace) -> int:
     """Prints the continuation of a prompt with its logits; exit code 1 where it is wrong."""
     from constructions.count01 import EOS, TOKENS
-    from verify.count01_runs import fails
-    from verify.count01_runs import name as token_name
-    from verify.count01_task import answer
+    from verify.count01.runs import fails
+    from verify.count01.runs import name as token_name
+    from verify.count01.task import answer
 
     prompt = parse_prompt(args.say)
     right = [answer(prompt.count(1), prompt.count(2), args.labels), EOS]
@@ -288,7 +288,7 @@ def say(model: Count01Transformer, args: argparse.Namespace) -> int:
 
 
 def names(classes: int) -> list[str]:
-    from verify.count01_runs import name
+    from verify.count01.runs import name
 
     return [name(j) for j in range(classes)]
 
@@ -310,7 +310,7 @@ def parse_prompt(text: str) -> list[int]:
 def show_table(args: argparse.Namespace) -> int:
     """Prints N x precision: the largest length proved in the reading "dtype, any order"."""
     from constructions.count01 import documents, uniform
-    from verify.count01_table import smallest_bits, table
+    from verify.count01.table import smallest_bits, table
 
     sizes = (5, 8, 10, 12, 15) if args.N is None else (args.N,)
     rows = table(sizes)

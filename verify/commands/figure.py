@@ -62,7 +62,7 @@ def draw(args: argparse.Namespace) -> Figure:
         return phase(args.T, args.L)
     if args.kind == "contextual":
         from constructions.contextual_counting import build
-        from verify.contextual_task import parse
+        from verify.contextual.task import parse
         from verify.figures.contextual import contextual
 
         tokens = parse(args.string)
@@ -71,7 +71,7 @@ def draw(args: argparse.Namespace) -> Figure:
         model = build(max(1, len(tokens)), regions, bias=args.bias, keys=args.keys, zeros=zeros)
         return contextual(model, tokens)
     if args.kind == "tape":
-        from constructions.circuit_files import read_circuit
+        from constructions.circuits.files import read_circuit
         from verify.commands.circuit import input_bits
         from verify.figures.tape import tape
 
@@ -93,7 +93,7 @@ def _of_histogram(args: argparse.Namespace) -> Figure:
         return histogram.attention(module, tokens)
     if args.kind == "activation":
         return histogram.activation(module, args.neuron)
-    from verify.histogram import certify
+    from verify.histogram.verdict import certify
 
     return histogram.margins(certify(module, L=args.L, claim=claim, budget=args.budget))
 

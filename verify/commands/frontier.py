@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
 from verify.commands.ranges import integers
-from verify.tables import FORMATS, render
+from verify.report.tables import FORMATS, render
 
 if TYPE_CHECKING:
-    from verify.frontier import Frontier
+    from verify.histogram.frontier import Frontier
 
 HELP = "search for the smallest provable d of a model; every hit is proved"
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"steps={args.steps}: must be at least 1")
     from constructions import files
     from constructions.histogram import check_sizes
-    from verify.frontier import smallest_d
+    from verify.histogram.frontier import smallest_d
 
     models = MODELS if args.model == "all" else (args.model,)
     for T, L in product(args.T, args.L):  # before any hit is written

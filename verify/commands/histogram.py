@@ -10,7 +10,7 @@ from constructions.errors import BadInput, NotKnown, ProvedImpossible
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
     from verify.certificate import Certificate
-    from verify.histogram import Progress
+    from verify.histogram.verdict import Progress
 
 HELP = "prove that a one-layer transformer counts every token of every sequence"
 
@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
-    from verify.render import print_certificate, progress_bar
+    from verify.report.render import print_certificate, progress_bar
 
     if args.precision is not None and args.dtype is None and args.weights is None:
         args.dtype = storage(args.precision)
@@ -147,7 +147,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def chosen_model(args: argparse.Namespace, *, quiet: bool) -> tuple[HistogramTransformer, str | None]:
     """The model that the arguments ask for, and its claim."""
-    from verify.render import progress_bar
+    from verify.report.render import progress_bar
 
     with progress_bar("searching a code", quiet=quiet) as progress:
         return _load(args) if args.weights is not None else _build(args, progress)
@@ -172,8 +172,8 @@ def _check_precision(args: argparse.Namespace) -> None:
         if args.accumulate is not None:
             raise BadInput(f"accumulate={args.accumulate}: says how --precision sums. Add --precision.")
         return
-    from verify.formats import FORMATS, Format, precision_named
-    from verify.rounded_reduction import Arithmetic
+    from verify.arithmetic.formats import FORMATS, Format, precision_named
+    from verify.histogram.rounded.reduction import Arithmetic
 
     precision = precision_named(args.precision)
     if isinstance(precision, Format):
@@ -273,13 +273,13 @@ def default_construction(args: argparse.Namespace) -> str:
 def _decide(
     args: argparse.Namespace, module: HistogramTransformer, claim: str | None, progress: Progress
 ) -> Certificate:
-    from verify import runs
-    from verify.histogram import certify
+    from verify.histogram import runs
+    from verify.histogram.verdict import certify
 
     if args.precision is not None:
-        from verify.constant_bit import certify as certify_bits
-        from verify.formats import FORMATS, Format, precision_named
-        from verify.histogram_dtype import certify as certify_dtype
+        from verify.arithmetic.formats import FORMATS, Format, precision_named
+        from verify.histogram.constant_bits import certify as certify_bits
+        from verify.histogram.rounded.verdict import certify as certify_dtype
 
         precision = precision_named(args.precision)
         if not isinstance(precision, Format):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from verify.commands.circuit_report import add_shared_arguments, finish, judge, reading_asked
+from verify.report.circuit import add_shared_arguments, finish, judge, reading_asked
 
 HELP = "prove that a transformer recognises a regular language by chain of thought"
 
@@ -19,10 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from constructions.circuit import decompose
+    from constructions.circuits.circuit import decompose
     from constructions.errors import BadInput
     from constructions.regular_language import from_dfa_file, from_regex, majority, unroll
-    from verify.language import for_strings
+    from verify.circuit.language import for_strings
 
     if (args.regex is not None) + (args.dfa is not None) + args.majority != 1:
         raise BadInput("give exactly one of REGEX, --dfa FILE and --majority")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput, NotKnown
 from verify.commands.histogram import CONSTRUCTIONS, MODELS, check_possible, default_construction
 from verify.commands.ranges import integers
-from verify.tables import FORMATS, render
+from verify.report.tables import FORMATS, render
 
 if TYPE_CHECKING:
+    from verify.arithmetic.formats import Format
     from verify.certificate import Certificate
-    from verify.formats import Format
-    from verify.precision import Construction
-    from verify.render import Advance
+    from verify.histogram.precision import Construction
+    from verify.report.render import Advance
 
 HELP = "find the smallest precision that is provably enough, and the largest provably too small"
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
-    from verify.render import progress_bar
+    from verify.report.render import progress_bar
 
     with progress_bar("deciding", quiet=args.format == "json") as progress:
         if args.table:
@@ -93,13 +93,13 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _accumulate(args: argparse.Namespace) -> Format | None:
-    from verify.formats import FORMATS as NUMBERS
+    from verify.arithmetic.formats import FORMATS as NUMBERS
 
     return None if args.accumulate is None else NUMBERS[args.accumulate]
 
 
 def _construction(args: argparse.Namespace, d: int | None) -> Construction:
-    from verify.precision import Construction
+    from verify.histogram.precision import Construction
 
     asked = argparse.Namespace(**vars(args) | {"d": d})
     check_possible(asked)
@@ -112,8 +112,8 @@ def _construction(args: argparse.Namespace, d: int | None) -> Construction:
 
 def _frontier(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
     """The named formats, then every number of bits that was tried, most first."""
-    from verify.formats import FORMATS as NUMBERS
-    from verify.precision import frontier, judge
+    from verify.arithmetic.formats import FORMATS as NUMBERS
+    from verify.histogram.precision import frontier, judge
 
     construction, accumulate = _construction(args, args.d), _accumulate(args)
     rows = []
@@ -140,8 +140,8 @@ def _outcome(certificate: Certificate) -> list[Any]:
 
 
 def _table(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
-    from verify.formats import FORMATS as NUMBERS
-    from verify.precision import constructions, judge
+    from verify.arithmetic.formats import FORMATS as NUMBERS
+    from verify.histogram.precision import constructions, judge
 
     todo, rows = list(constructions(args.T, args.L)), []
     for i, construction in enumerate(todo):
@@ -167,8 +167,8 @@ def _in_letters(
 
 
 def _sweep(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
-    from verify.formats import format_of_bits
-    from verify.precision import judge
+    from verify.arithmetic.formats import format_of_bits
+    from verify.histogram.precision import judge
 
     name, _, values = args.sweep.partition("=")
     if name != "d" or not values:

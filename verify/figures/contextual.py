@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, TOKENS, ZERO, ContextualCountingTransformer
 from constructions.contextual_counting import POSITION
-from constructions.contextual_transformer import BOS, CLOSE, ONE, OPEN, TOKENS, ZERO, ContextualCountingTransformer
 from constructions.errors import BadInput
-from verify.contextual_task import answers
+from verify.contextual.task import answers
 from verify.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, new_figure, style
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import torch
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
-from verify.activations import activation_ranges, thresholds
 from verify.certificate import Certificate
 from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
+from verify.histogram.activations import activation_ranges, thresholds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from constructions.histogram import check_sizes
 from verify.figures.style import BLUE, GREY, ORANGE, new_figure, style
-from verify.phase import ONE_NEURON_IMPOSSIBLE, Corner, corners
+from verify.histogram.phase import ONE_NEURON_IMPOSSIBLE, Corner, corners
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

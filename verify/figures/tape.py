@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from constructions.circuit import Circuit, decompose
+from constructions.circuits.circuit import Circuit, decompose
 from constructions.errors import BadInput
 from verify.figures.style import BLUE, GREEN, GREY, ORANGE, new_figure, style
 
@@ -22,8 +22,8 @@ def tape(circuit: Circuit, bits: list[int]) -> Figure:
     Claim: E-3.4: each step retrieves the tokens of its gate's inputs and writes the gate's value.
     Raises: BadInput for a circuit whose tape would be too long to read.
     """
-    from verify.circuit import smallest_bits
-    from verify.commands.circuit_report import chain_of_thought
+    from verify.circuit.verdict import smallest_bits
+    from verify.report.circuit import chain_of_thought
 
     decomposition = decompose(circuit)
     simple = decomposition.circuit

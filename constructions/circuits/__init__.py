@@ -1,0 +1,1 @@
+"""Boolean circuits: files, decomposition into gates, stored weights, and the machine that runs them."""

@@ -1,0 +1,1 @@
+"""Token codes in fewer dimensions than tokens, searched and kept."""

@@ -1,0 +1,1 @@
+"""Constant-bit arithmetic, and modules run in it."""

@@ -1,0 +1,1 @@
+"""The encoder and decoder of contextual counting."""

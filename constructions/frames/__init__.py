@@ -1,0 +1,1 @@
+"""Vectors of low coherence: exact families and an optimiser."""

@@ -1,0 +1,127 @@
+"""`verify count01`: exit codes, one JSON object, one line for bad input, files, and running every string."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from constructions import count01 as build
+from constructions.errors import BadInput, ProvedImpossible
+from verify.certificate import Verdict
+from verify.cli import main
+from verify.count01.runs import run_strings
+from verify.count01.task import Region
+from verify.count01.verdict import certify, exhaustive
+
+ONES = "majority-ones"
+
+
+def test_exhaustive_runs_every_string():
+    certificate = exhaustive(build.uniform(), ONES, Region(4, 4), strings=5)
+    assert certificate.verdict is Verdict.PROVED
+    assert certificate.inputs_covered == 3 * 125 + 4 * sum(3**n for n in range(6))
+    bad = exhaustive(build.documents(3), ONES, Region(4, 4))
+    assert bad.verdict is Verdict.REFUTED and bad.counterexample["fails"]
+    assert run_strings(build.documents(3), ONES, 3).failure is not None
+    with pytest.raises(BadInput, match="runs are more than"):
+        exhaustive(build.uniform(), ONES, Region(10**4, 10**4))
+
+
+@pytest.mark.deep
+def test_every_string_of_ten_digits():
+    for model in (build.uniform(), build.documents(10)):
+        assert run_strings(model, ONES, 10).failure is None
+
+
+def test_weights_round_trip_and_bad_files(tmp_path):
+    path = tmp_path / "m.safetensors"
+    build.save(build.documents(10, skip=False), str(path))
+    loaded = build.load(str(path))
+    assert not loaded.has_skip
+    assert certify(loaded, ONES, Region(200, 200)).verdict is Verdict.PROVED
+    assert list(tmp_path.iterdir()) == [path]
+    good = dict(build.uniform().state_dict())
+    torch.save(good, tmp_path / "m.pt")
+    assert build.load(str(tmp_path / "m.pt")).heads == 1
+    (tmp_path / "cut.safetensors").write_bytes(path.read_bytes()[:50])
+    torch.save([1, 2], tmp_path / "list.pt")
+    for name, match in (("cut.safetensors", "readable"), ("list.pt", "state dict"), (".", "is a folder")):
+        with pytest.raises(BadInput, match=match):
+            build.load(str(tmp_path / name))
+    for change, match in (
+        ({"E": torch.full((8, 1), math.nan, dtype=torch.float64)}, "infinite or NaN"),
+        ({"W_V": torch.ones(1, 2, 1, dtype=torch.float64)}, "shape"),
+        ({"skip": torch.ones(3)}, "one boolean"),
+        ({"extra": torch.ones(1)}, "not part"),
+    ):
+        with pytest.raises(BadInput, match=match):
+            build.from_state_dict({**good, **change})
+    with pytest.raises(ProvedImpossible):
+        build.uniform(skip=False)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["--N", "10"], 0),
+        (["--N", "500", "--max-digits", "9", "--max-noise", "9"], 1),  # e^-500 is lost in the stored a
+        (["--construction", "uniform"], 0),
+        (["--as-printed", "--max-digits", "5", "--max-noise", "5"], 1),
+        (["--N", "10", "--max-digits", "1000", "--max-noise", "1498"], 1),
+        (["--construction", "uniform", "--precision", "bfloat16", "--max-length", "12"], 3),
+        (["--method", "exhaustive", "--max-digits", "3", "--max-noise", "3"], 0),
+        (["--say", "0 1 1 2 ="], 0),
+        (["--N", "3", "--say", "1222="], 1),
+    ],
+)
+def test_command(argv, code, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["count01", *argv, "--json"]) == code
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1 and isinstance(json.loads(out), dict)
+    assert main(["count01", *argv]) == code
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) >= 3 and max(map(len, lines)) <= 60
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--N", "0"],
+        ["--N", "501"],
+        ["--max-digits", "-1"],
+        ["--say", "0 1 x"],
+        ["--say", "= ="],
+        ["--weights", "none.pt"],
+        ["--weights", "none.pt", "--N", "4"],
+        ["--construction", "uniform", "--no-skip"],
+        ["--construction", "uniform", "--N", "3"],
+        ["--N", "300", "--precision", "float16"],
+        ["--eps", "nan"],
+        ["--strings", "3"],
+        ["--method", "exhaustive"],
+        ["--max-length", str(1 << 60)],
+        ["--dtype", "float16", "--precision", "float32"],
+        ["--save", "/nonexistent/folder/x", "--say", "="],
+        ["--save", "/dev/null/x"],
+        ["--save", "a" * 300],
+        ["--save", ""],
+        ["--weights", ""],
+        ["--weights", "."],
+        ["--weights", "two\nlines"],
+        ["--construction", "uniform", "--N", "0"],
+        ["--method", "exhaustive", "--strings", str(10**17)],
+        ["--table", "--say", "="],
+        ["--table", "--weights", "none.pt"],
+        ["--table", "--save", "x"],
+        ["--say", "=", "--method", "exhaustive"],
+        ["--say", "=", "--max-digits", "3"],
+    ],
+)
+def test_bad_input_is_one_line(argv, capsys):
+    assert main(["count01", *argv]) == 2
+    seen = capsys.readouterr()
+    assert seen.out == "" and seen.err.count("\n") == 1 and seen.err.startswith("verify count01: ")

@@ -1,0 +1,60 @@
+"""Generated pages say what the registry, the builders and the commands say; KaTeX is complete and local."""
+
+import doctest
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.append(str(DOCS / "_ext"))
+import claim_page  # noqa: E402
+import docstrings  # noqa: E402
+import drawing  # noqa: E402
+
+from constructions import relation_counting  # noqa: E402
+from verify.claims import CLAIMS  # noqa: E402
+
+
+def claim(id):
+    return next(claim for claim in CLAIMS if claim.id == id)
+
+
+@pytest.mark.parametrize("module", [docstrings, drawing])
+def test_examples_of_the_generators(module):
+    assert doctest.testmod(module).failed == 0
+
+
+def test_a_claim_page_shows_statement_verdict_bound_errata_and_the_builders_own_numbers():
+    text, word = claim_page.page(claim("A-4.1"), {"A-4.1": [("erratum-a-1", "The bias")]})
+    assert word == "PROVED" and "PROVED on all 64 inputs" in text
+    assert "bos\\+sftm" in text or "bos+sftm solve histogram" in text
+    assert "(../errata.md#erratum-a-1)" in text and r"\frac{e \left(T - 1\right)}" in text
+    model = relation_counting.bos_sftm(T=4, L=3)
+    for name in ("E", "e_BOS", "W_1", "W_2"):
+        body = text.split(f"**{name.replace('_', chr(92) + '_')}** (")[1].split(r"\end{array}")[0]
+        numbers = re.findall(r"(?<=& )(?:-?\d[\d.]*|\\cdot)(?= &| \\\\$)", body, re.M)
+        expected = [drawing.number(x) for x in getattr(model, name).flatten().tolist()]
+        assert numbers == expected
+
+
+def test_a_refused_claim_and_a_refutation_are_called_so():
+    assert claim_page.page(claim("W-5"), {})[1] == "refused"
+    assert claim_page.verdict_word("REFUTED by the counterexample above", 1) == "REFUTED"
+    assert claim_page.verdict_word("PROVED for something, then UNKNOWN: the rest", 3) == "UNKNOWN"
+
+
+def test_drawn_matrices_keep_their_labels_when_rows_of_zeros_are_left_out():
+    matrix = torch.zeros(10, 2)
+    matrix[7, 1] = 5
+    text = drawing.drawing("W_1", matrix, drawing.by_axis(drawing.AXES))
+    assert text.count("\\\\\n") == 1 and "d_{8}" in text and "d_{7}" not in text
+
+
+def test_katex_is_complete_and_local():
+    folder = DOCS / "_static" / "katex"
+    urls = re.findall(r"url\(([^)]*)\)", (folder / "katex.min.css").read_text())
+    assert urls and all((folder / url).is_file() for url in urls)
+    assert (folder / "LICENSE").is_file()

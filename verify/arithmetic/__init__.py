@@ -1,0 +1,1 @@
+"""Arithmetic with proved errors: balls, formats, rounding, exact reals. Imports nothing else of verify."""

@@ -1,0 +1,198 @@
+"""Contextual counting in a dtype, any order: how far computed scores, values, outputs and logits can be off.
+
+An operation returns its exact result with a relative error of at most u, or less where it keeps more bits, and an
+error below the smallest normal number where it underflows. A sum of k terms is then off by at most gamma(k - 1)
+times the sum of absolute values, in any order. Two sums are exact: those of integer multiples of one power of two
+that stay below 2^p of it, and, up to a tiny excess, the softmax's total.
+
+The total. Of its terms J are exactly 1 and the rest sum up to tau. Follow a summation tree in a format of at least p
+bits. A partial sum j + x, j >= 1 an integer, stays at least j, since rounding is monotone and j is representable.
+Where it is the larger summand and its binade is kept, x is kept as well; where it is the smaller summand, or the
+binade changes, the excess at most doubles, since j is representable and rounding goes to the nearest. Each happens at
+most log2(J + 1) + 1 times on the way up, and once when a small term meets its first 1; before that small terms sum
+up with a relative error below 1. So the computed total lies between J and J + 16 (J + 1)^2 tau.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from verify.arithmetic.balls import Array, Ball
+from verify.arithmetic.formats import INFLATION, Format, gammas
+from verify.contextual.stream import Encoded, Kinds, StoredContextual, attend
+
+ASSUMPTIONS = (
+    "operations round to nearest in the dtype or keep more bits; a sum keeps to one format; subnormals may be flushed",
+    "exp is within 2 units in the last place, exp(0) = 1, and results below the smallest normal number lie between 0 "
+    "and twice the exact value",
+    "softmax subtracts the maximum, normalises before or after weighing the values, by a quotient or a reciprocal",
+    "sums in any order, fused or not",
+    "matrix products in the order in which the module writes them",
+)
+
+
+@dataclass(frozen=True)
+class PositionErrors:
+    """Bounds on |computed - real| of what the decoder sees of K kinds. Shapes: scores (K, R), values (K, g)."""
+
+    scores: Array
+    values: Array
+
+
+def position_errors(stored: StoredContextual, kinds: Kinds, encoded: Encoded, fmt: Format) -> PositionErrors:
+    """Follows the encoder and the decoder's linear maps, operation by operation."""
+    W = stored.W
+    with np.errstate(invalid="ignore", over="ignore"):
+        attended = attention_error(stored, kinds, fmt)
+        error = dot_error(magnitude(encoded.attended), attended, W["W_O"], fmt)
+        added = dot_size(magnitude(encoded.attended) + attended, W["W_O"])
+        x = magnitude(encoded.x)
+        error = error + add_error(np.abs(W["E"])[kinds.tokens], added, x + error, fmt)
+        pre = dot_error(x, error, W["W_1"], fmt, W["b_1"])
+        top = encoded.pre.upper.max(axis=1)
+        hidden = np.maximum(top, 0)
+        hidden_error = np.where(top + pre <= 0, 0.0, pre)
+        fed = dot_error(hidden, hidden_error, W["W_2"], fmt, W["b_2"])
+        fed_size = dot_size(hidden, W["W_2"], W["b_2"])
+        stream, stream_error = x + fed_size, error + fed + add_error(x, fed_size + fed, x + fed_size + error + fed, fmt)
+        keys, keys_error = dot_size(stream, W["U_K"]), dot_error(stream, stream_error, W["U_K"], fmt)
+        queries = np.abs(W["P"] @ W["U_Q"]) * INFLATION
+        queries_error = table_error(W["P"], W["U_Q"], fmt)
+        scores = dot_error(keys, keys_error, (queries + queries_error).T, fmt)
+        scores = scores + dot_size(keys + keys_error, queries_error.T)
+        values = dot_error(stream, stream_error, W["U_V"], fmt)
+        return PositionErrors(known(scores * INFLATION), known(values * INFLATION))
+
+
+def known(error: Array) -> Array:
+    """An error that could not be computed is unbounded."""
+    return np.where(np.isnan(error), np.inf, error)
+
+
+def magnitude(balls: Ball) -> Array:
+    """The largest absolute value over the corners."""
+    return balls.magnitude.max(axis=1)
+
+
+def dot_size(size: Array, W: Array, extra: Array | float = 0.0) -> Array:
+    return (size @ np.abs(W) + np.abs(extra)) * INFLATION
+
+
+def dot_error(size: Array, error: Array, W: Array, fmt: Format, extra: Array | float = 0.0) -> Array:
+    """The error of x W (+ extra) where |x| <= size (K, n) and x is itself off by at most `error` (K, n).
+
+    Terms that are zero for sure cost nothing, and products with powers of two >= 1 are exact.
+    """
+    full = size + error
+    is_exact_factor = (np.frexp(W)[0] == 0.5) | (np.frexp(W)[0] == -0.5) | (W == 0)
+    is_exact_factor &= (np.abs(W) >= 1) | (W == 0)
+    inexact = full @ np.where(is_exact_factor, 0.0, np.abs(W))
+    total = dot_size(full, W, extra) + fmt.u * inexact
+    terms = (full > 0).astype(float) @ (W != 0) + (np.asarray(extra) != 0)
+    rounding = fmt.u * inexact + gammas(np.maximum(terms - 1, 0), fmt) * total
+    flushed = np.where((terms > 1) | (inexact > 0), 2 * terms * fmt.tiny, 0.0)
+    out = known((error @ np.abs(W) + rounding + flushed) * INFLATION)
+    return np.where(total < fmt.largest / 2, out, np.inf)
+
+
+def add_error(x: Array, y: Array, result: Array, fmt: Format) -> Array:
+    """The rounding of one addition, none where a summand is zero; a result that can overflow is unbounded."""
+    error = np.where((x > 0) & (y > 0), (fmt.u * result + fmt.tiny) * INFLATION, 0.0)
+    return np.where(result < fmt.largest / 2, error, np.inf)
+
+
+def table_error(X: Array, W: Array, fmt: Format) -> Array:
+    """The error of X W for stored X, zero where all partial sums are exact in any order and none overflows."""
+    grain = (lowest_bit(X)[:, :, None] + lowest_bit(W)[None]).min(axis=1)
+    size = np.abs(X) @ np.abs(W) * INFLATION
+    fits = (grain >= fmt.smallest_exponent) & (size < np.exp2(np.minimum(fmt.p + grain, 1000.0)))
+    fits &= size < fmt.largest / 2
+    return np.where(fits, 0.0, dot_error(np.abs(X), np.zeros_like(X), W, fmt))
+
+
+def lowest_bit(x: Array) -> Array:
+    """The exponent of the last significant bit; infinite for zero.
+
+    >>> lowest_bit(np.array([6.0, 0.75, 0.0]))
+    array([ 1., -2., inf])
+    """
+    fraction, exponent = np.frexp(x)
+    whole = np.abs(fraction * 2.0**53).astype(np.int64)
+    place = np.log2(np.where(whole == 0, 1, whole & -whole).astype(np.float64))
+    return np.where(whole == 0, np.inf, exponent - 53 + place)
+
+
+def argument_error(distance: Array, error: Array, fmt: Format) -> Array:
+    """How far the computed s - m is off, where it is about `distance` and s by `error`; m's error is common to all."""
+    return (error + fmt.u * (np.abs(distance) + error)) * INFLATION
+
+
+def exponential_error(distance: Array, fmt: Format) -> Array:
+    """The relative error of exp at arguments down to -distance: 2 units in the last place, or 1 below the normal
+    numbers, where the result is between 0 and twice the exact value."""
+    return np.where(distance + 1 > -np.log(fmt.tiny), 1.0, 4 * fmt.u)
+
+
+def total_error(terms: Array | float, J: Array, tau: Array | float, has_ones: np.ndarray | bool, fmt: Format) -> Array:
+    """The relative rounding error of the softmax's total, by the argument at the top or as any sum.
+
+    `terms` in all, of which J are exactly 1 where has_ones, and the others sum up to at most tau.
+    """
+    J = np.maximum(np.asarray(J, dtype=float), 1.0)
+    excess = np.where(has_ones & (2.0**fmt.p > 2 * J), 16 * (J + 1) ** 2 * tau / J, np.inf)
+    small_first = np.where(np.asarray(terms) * fmt.u < 0.5, excess, np.inf)
+    any_sum = gammas(np.maximum(np.asarray(terms, dtype=float) - 1, 0), fmt)
+    return np.minimum(small_first, any_sum) * INFLATION
+
+
+def quotient_error(total: Array, rest: Array) -> Array:
+    """The relative error of a quotient whose divisor is off by `total` and everything else by `rest`."""
+    return np.where(total < 0.25, (rest + total) / (1 - np.minimum(total, 0.25)) * INFLATION, np.inf)
+
+
+def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Array:
+    """The error (K, d_h) of the encoder head's output."""
+    E, W_Q, W_K, W_V = (stored.W[name] for name in ("E", "W_Q", "W_K", "W_V"))
+    q, k = np.abs(E @ W_Q) * INFLATION, np.abs(E @ W_K) * INFLATION
+    q_error, k_error = table_error(E, W_Q, fmt), table_error(E, W_K, fmt)
+    is_exact = not q_error.any() and not k_error.any()
+    S, S_error = E @ W_Q @ (E @ W_K).T, dot_error(q, q_error, (k + k_error).T, fmt)
+    S_error = S_error + dot_size(q + q_error, k_error.T)
+    if is_exact:
+        S_error = table_error(E @ W_Q, (E @ W_K).T, fmt)
+    # twice: S itself is rounded to float64 here, by no more than the dtype's own error, or not at all
+    S, S_error = S[kinds.tokens], 2 * S_error[kinds.tokens]
+    possible, sure = (kinds.counts > 0).any(axis=1), (kinds.counts > 0).all(axis=1)
+    most = kinds.counts.max(axis=1)
+    highest = np.where(possible, S + S_error, -np.inf).max(axis=1, keepdims=True)
+    is_top = possible & (S_error == 0) & (highest == S)
+    is_known = (is_top & sure).any(axis=1) | ~(possible & ~is_top).any(axis=1)
+    is_one = is_top & is_known[:, None]
+    weight = np.exp(np.minimum(S + S_error - highest, 0.0)) * INFLATION
+    distance = np.where(possible, np.abs(S - highest) + S_error, 0.0)
+    argument = np.minimum(argument_error(distance, S_error, fmt), 50.0)
+    relative = (np.expm1(argument) + np.exp(argument) * exponential_error(distance, fmt)) * INFLATION
+    relative = np.where(is_one | ~possible, 0.0, np.where(argument < 50.0, relative, np.inf))
+    J = (is_one * most).sum(axis=1)
+    others = np.where(is_one, 0.0, most * weight * (1 + relative)).sum(axis=1)
+    terms = kinds.counts.sum(axis=2).max(axis=1)
+    total = total_error(terms, J, others, is_known & is_one.any(axis=1), fmt)
+    # shares: how much of the softmax the inexact weights can hold
+    at_least = np.where(is_known, np.maximum((is_one * kinds.counts.min(axis=1)).sum(axis=1), 1), 0.0)
+    heavy = np.where(is_known[:, None], most * weight / np.maximum(at_least, 1)[:, None], 1.0)
+    moved = np.minimum((np.minimum(heavy, 1.0) * relative).sum(axis=1), relative.max(axis=1))
+    moved = np.where(moved < 0.25, 2 * moved, np.inf)
+    V, V_error = np.abs(E @ W_V) * INFLATION, table_error(E, W_V, fmt)
+    spread = V.max(axis=0)[None, :] * 2
+    size = magnitude(attend(stored, kinds.tokens, kinds.counts, Ball.exact(V)))
+    valued = np.einsum("kt,th->kh", most.astype(float), (V + V_error > 0).astype(float))
+    # three roundings: the reciprocal of the total, its product with the weight, and that with the value; then the sum
+    rounding = quotient_error(total[:, None], gammas(np.maximum(valued - 1, 0) + 3, fmt))
+    shaken = np.where(moved[:, None] > 0, moved[:, None] * spread, 0.0)
+    flushed = 2 * valued * fmt.tiny * (1 + (V + V_error).max(axis=0))
+    error = shaken + rounding * (size + shaken) + V_error.max(axis=0) * (1 + rounding) + flushed
+    # weighed before it is normalised, a sum can exceed what the mean does not
+    total_size = terms[:, None] * (V + V_error).max(axis=0)
+    return known(np.where(total_size < fmt.largest / 2, error * INFLATION, np.inf))

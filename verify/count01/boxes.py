@@ -1,0 +1,215 @@
+"""Count01 with any number of heads, in real arithmetic or in a dtype: branch and bound over boxes of counts.
+
+On a box of counts each head's share of a logit difference is a quotient of two linear forms with positive
+denominator, so it is extreme at the corners; the sum over heads of the corner minima bounds the margin from
+below. Boxes that stay undecided are split, down to single triples.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product as cartesian
+
+import numpy as np
+from flint import arb, ctx, fmpq
+
+from constructions.count01 import Count01Transformer
+from verify.arithmetic.exact_reals import ONE, Combination, float_below, rational
+from verify.arithmetic.formats import Array
+from verify.count01.real import ExactModel, Failure, exact_model, margin_at
+from verify.count01.rounding import QueryErrors, TwoFormats
+from verify.count01.task import Cell, Region, Triple, cells, kinds
+
+CHUNK = 2048
+LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
+FLOAT_ERROR = 64 * 2.0**-53  # a quotient of two five- or six-term sums, relative to the largest value
+SMALLEST_NORMALISER = 1e-200  # below it, weights lost to underflow could matter
+CORNERS = np.array(list(cartesian((0, 1), repeat=3)))
+
+
+@dataclass(frozen=True)
+class BoxResult:
+    """Proved with a margin, or the first input that failed or stayed undecided."""
+
+    is_proved: bool
+    margin: float | None
+    boxes: int
+    failure: Failure | None = None
+    undecided: tuple[Triple, Cell] | None = None
+    reason: str | None = None
+
+
+class Query:
+    """The float arrays of one cell: weights (heads, kinds), differences (heads, kinds, rivals), offsets."""
+
+    def __init__(self, model: Count01Transformer, exact: ExactModel, cell: Cell, at: TwoFormats | None) -> None:
+        self.cell, self.tokens = cell, kinds(cell.last)
+        rivals = [j for j in range(exact.classes) if j != cell.expected]
+        self.rivals = rivals
+        values = [[[_rational(x) for x in exact.values[h][t]] for t in self.tokens] for h in range(exact.heads)]
+        constant = [_rational(x) for x in exact.constant[cell.last]]
+        c = cell.expected
+        self.weights = np.array(
+            [_normalised([exact.scores[h][cell.last][t] for t in self.tokens]) for h in range(exact.heads)]
+        )
+        self.values = np.array([[[_nearest(x) for x in row] for row in head] for head in values])
+        self.constant = np.array([_nearest(x) for x in constant])
+        self.differences = np.array([[[_nearest(row[c] - row[j]) for j in rivals] for row in head] for head in values])
+        self.offset = np.array([_nearest(constant[c] - constant[j]) for j in rivals])
+        largest = np.abs(self.differences).max(axis=1).sum(axis=0) + np.abs(self.offset)
+        self.radius = FLOAT_ERROR * largest + 1e-300
+        self.errors = None if at is None else QueryErrors(model, cell.last, at)
+
+    def lower_bounds(self, low: Array, high: Array) -> Array:
+        """Lower bounds (K,) of the margin on boxes of generator coordinates low..high (K, 3); NaN is none."""
+        counts = self.counts(low[:, None] + CORNERS * (high - low)[:, None])
+        D = np.einsum("kct,ht->kch", counts, self.weights)
+        D = np.where(D > SMALLEST_NORMALISER, D, np.nan)
+        weighted = self.weights[:, :, None] * self.differences
+        quotients = np.einsum("kct,htr->kchr", counts, weighted) / D[..., None]
+        quotients = np.where(np.isfinite(quotients), quotients, np.nan)  # an overflow bounds nothing
+        margins = quotients.min(axis=1).sum(axis=1) + self.offset - self.radius
+        if self.errors is not None:
+            margins = margins - self.rounding(counts, D)
+        return np.where(np.isfinite(margins).all(axis=1), margins.min(axis=1), np.nan)
+
+    def rounding(self, counts: Array, D: Array) -> Array:
+        """Bounds (K, rivals) on the error of the computed logit differences."""
+        assert self.errors is not None
+        V = self.errors.V
+        mean = np.abs(np.einsum("kct,hte->kche", counts, self.weights[..., None] * V) / D[..., None]).max(axis=1)
+        size = np.abs(V) + self.errors.V_radius
+        mean_size = (np.einsum("kct,hte->kche", counts, self.weights[..., None] * size) / D[..., None]).max(1)
+        logits = np.einsum("kct,htj->kchj", counts, self.weights[..., None] * self.values) / D[..., None]
+        high = logits.max(axis=1).sum(axis=1) + self.constant
+        low = logits.min(axis=1).sum(axis=1) + self.constant
+        slack = FLOAT_ERROR * (np.abs(self.values).max(axis=(0, 1)) * len(self.weights) + np.abs(self.constant))
+        largest = np.maximum(np.abs(high), np.abs(low)) + slack
+        widen = 1 + 1e-10
+        errors = self.errors.logit_errors(
+            counts.min(axis=1),
+            counts.max(axis=1),
+            D / widen,
+            mean * widen + FLOAT_ERROR * size.max(axis=1),
+            mean_size * widen,
+            largest,
+        )
+        return (errors[:, [self.cell.expected]] + errors[:, self.rivals]) * widen
+
+    def counts(self, points: Array) -> Array:
+        """Multiplicities (..., kinds) at generator coordinates (..., 3)."""
+        a, b, c = points[..., 0], points[..., 1], points[..., 2]
+        n0, n1, _ = self.cell.side.at(0, 0, 0)
+        d0, d1, _ = self.cell.side.away
+        one = np.ones_like(a)
+        digits = [n0 + a + b * d0, n1 + a + b * d1, c]
+        return np.stack([one, *digits, one, *([one] * (len(self.tokens) - 5))], axis=-1).astype(float)
+
+
+def _rational(x: Combination) -> Fraction:
+    """The value of a combination that has no exponential."""
+    c = x.terms.get(ONE, fmpq(0))
+    return Fraction(int(c.p), int(c.q))
+
+
+def _nearest(x: Fraction) -> float:
+    """The nearest float; NaN, which decides nothing, where x is too large for one."""
+    try:
+        return float(x)
+    except OverflowError:
+        return math.nan
+
+
+def _normalised(scores: list[Fraction]) -> list[float]:
+    """exp(score - largest score), each the nearest float of a tight ball."""
+    top = max(scores)
+    with ctx.workprec(128):
+        return [float(arb(rational(s - top)).exp().mid()) for s in scores]
+
+
+def decide_boxes(
+    model: Count01Transformer, labels: str, region: Region, at: TwoFormats | None, budget: int = 200_000
+) -> BoxResult:
+    """Decides any number of heads on a bounded region: at None is real arithmetic, else any order in its formats.
+
+    In real arithmetic single triples that the floats leave undecided are settled exactly; in a dtype the
+    first one ends the search undecided. `budget` is the number of boxes.
+    """
+    exact = exact_model(model)
+    margin, boxes = math.inf, 0
+    for cell in cells(labels):
+        query = Query(model, exact, cell, at)
+        if query.errors is not None and query.errors.obstacle:
+            return BoxResult(False, None, boxes, reason=query.errors.obstacle)
+        low, high = root(cell, region)
+        while len(low):
+            boxes += len(low[-CHUNK:])
+            if boxes > budget:
+                return BoxResult(False, None, boxes, reason=f"more than {budget} boxes")
+            lo, hi, low, high = low[-CHUNK:], high[-CHUNK:], low[:-CHUNK], high[:-CHUNK]
+            with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+                bound = query.lower_bounds(lo.astype(float), hi.astype(float))
+            decided = bound > 0
+            margin = min([margin, *bound[decided].tolist()])
+            is_leaf = (lo == hi).all(axis=1)
+            for point in lo[~decided & is_leaf]:
+                n = cell.side.at(*(int(x) for x in point))
+                if at is not None:
+                    return BoxResult(False, None, boxes, undecided=(n, cell))
+                sign, rival, ball = margin_at(exact, n, cell.last, cell.expected)
+                if sign <= 0:
+                    tie = "0" if sign == 0 else None
+                    found = Failure(n, cell.last, cell.expected, rival, float(ball.mid()), tie)
+                    return BoxResult(False, None, boxes, failure=found)
+                margin = min(margin, max(float_below(ball), 0.0))
+            order = np.argsort(-np.nan_to_num(bound, nan=-np.inf), kind="stable")
+            open_boxes = order[(~decided & ~is_leaf)[order]]
+            children = split(lo[open_boxes], hi[open_boxes], cell, region)
+            low, high = np.concatenate([low, children[0]]), np.concatenate([high, children[1]])
+    return BoxResult(True, None if math.isinf(margin) else margin, boxes)
+
+
+IntArray = np.ndarray[tuple[int, int], np.dtype[np.int64]]
+
+
+def root(cell: Cell, region: Region) -> tuple[IntArray, IntArray]:
+    """The box of a whole side of a region, or none where the side is empty."""
+    L = region.max_length
+    A = region.max_digits if region.max_digits is not None else L
+    B = region.max_noise if region.max_noise is not None else L
+    assert A is not None and B is not None and max(A, B) <= LARGEST_COUNT
+    return clip(np.zeros((1, 3), dtype=np.int64), np.array([[A, A, B]], dtype=np.int64), cell, region)
+
+
+def clip(low: IntArray, high: IntArray, cell: Cell, region: Region) -> tuple[IntArray, IntArray]:
+    """Shrinks boxes to the region; drops those outside it."""
+    step, high = sum(cell.side.base), high.copy()
+    if region.max_digits is not None:
+        high[:, 0] = np.minimum(high[:, 0], region.max_digits - step - low[:, 1])
+        high[:, 1] = np.minimum(high[:, 1], region.max_digits - step - low[:, 0])
+    if region.max_length is not None:
+        spare = region.max_length - step - (2 * low[:, 0] + low[:, 1] + low[:, 2])
+        high[:, 0] = np.minimum(high[:, 0], low[:, 0] + spare // 2)
+        high[:, 1] = np.minimum(high[:, 1], low[:, 1] + spare)
+        high[:, 2] = np.minimum(high[:, 2], low[:, 2] + spare)
+    inside = (high >= low).all(axis=1)
+    return low[inside], high[inside]
+
+
+def split(low: IntArray, high: IntArray, cell: Cell, region: Region) -> tuple[IntArray, IntArray]:
+    """Halves each box along the coordinate with the largest quotient of ends, at their geometric mean."""
+    if not len(low):
+        return low, high
+    spread = (high + 1.0) / (low + 1.0)
+    axis = spread.argmax(axis=1)
+    row = np.arange(len(low))
+    start, end = low[row, axis], high[row, axis]
+    middle = np.floor(np.sqrt((start + 1.0) * (end + 1.0))).astype(np.int64) - 1
+    middle = np.clip(middle, start, end - 1)
+    left_high, right_low = high.copy(), low.copy()
+    left_high[row, axis], right_low[row, axis] = middle, middle + 1
+    lows = np.stack([low, right_low], axis=1).reshape(-1, 3)
+    highs = np.stack([left_high, high], axis=1).reshape(-1, 3)
+    return clip(lows, highs, cell, region)

@@ -1,0 +1,369 @@
+"""Count01 in real arithmetic with one head: exact linear inequalities in (n0, n1, n2), no bound needed.
+
+With D(n) = sum over tokens of n_t e^{score_t} > 0, every difference of two logits times D is linear in
+(n0, n1, n2) with coefficients that are sums of exponentials of rationals. On a polyhedron with integer
+vertices and rays it is positive on all integer points if and only if it is positive at every vertex and
+not negative along any ray, and each of these signs is decidable (verify.arithmetic.exact_reals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from flint import arb, ctx
+from torch import Tensor
+
+from constructions.count01 import Count01Transformer
+from constructions.errors import BadInput
+from verify.arithmetic.exact_reals import (
+    Combination,
+    Undecided,
+    exponentials,
+    first_nonpositive,
+    float_below,
+    precisions,
+    total,
+)
+from verify.count01.task import (
+    EQUALS,
+    FIVE,
+    FOUR,
+    Cell,
+    Region,
+    Side,
+    Triple,
+    cells,
+    kinds,
+    multiplicities,
+)
+
+Matrix = list[list[Fraction]]
+MOST_BITS = 1 << 14  # for several heads, where no theorem says that more bits end the search
+
+
+@dataclass(frozen=True)
+class ExactModel:
+    """A model as exact numbers: scores per head, what each token contributes to each logit, and the rest.
+
+    Logits after `last` are (constant[last][j] + sum over heads of the weighted mean of values[head][t][j])
+    / scale, where token t weighs exp(scores[head][last][t]) and scale > 0.
+    """
+
+    classes: int
+    scores: tuple[dict[int, list[Fraction]], ...]
+    values: tuple[list[list[Combination]], ...]
+    constant: dict[int, list[Combination]]
+    scale: Combination
+
+    @property
+    def heads(self) -> int:
+        return len(self.scores)
+
+
+def exact_model(model: Count01Transformer) -> ExactModel:
+    """The stored numbers of a module, as they are.
+
+    Raises: BadInput for a weight that is NaN or infinite.
+    """
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise BadInput(f"{name}: has an infinite or NaN entry; nothing can be proved about it. Check the weights.")
+    E, W_out = exact(model.E), exact(model.W_out)
+    b_out = [Fraction(b) for b in model.b_out.double().tolist()]
+    scores, values = [], []
+    for h in range(model.heads):
+        W_Q, W_K, W_V, W_O = (exact(W[h]) for W in (model.W_Q, model.W_K, model.W_V, model.W_O))
+        keys = product_of(E, W_K)
+        queries = product_of([E[last] for last in (EQUALS, FOUR, FIVE)], W_Q)
+        scores.append({last: [dot(q, k) for k in keys] for last, q in zip((EQUALS, FOUR, FIVE), queries, strict=True)})
+        values.append(as_sums(product_of(product_of(product_of(E, W_V), W_O), W_out)))
+    residual = product_of(E, W_out)
+    constant = {
+        last: [exponentials({0: b + (r if model.has_skip else 0)}) for r, b in zip(residual[last], b_out, strict=True)]
+        for last in (EQUALS, FOUR, FIVE)
+    }
+    return ExactModel(len(b_out), tuple(scores), tuple(values), constant, exponentials({0: 1}))
+
+
+def exact(W: Tensor) -> Matrix:
+    """The entries as fractions: every finite float of every dtype is one, and float64 holds it."""
+    return [[Fraction(x) for x in row] for row in W.double().tolist()]
+
+
+def product_of(A: Matrix, B: Matrix) -> Matrix:
+    """The exact matrix product."""
+    columns = list(zip(*B, strict=True))
+    return [[dot(row, column) for column in columns] for row in A]
+
+
+def dot(x: list[Fraction] | tuple[Fraction, ...], y: list[Fraction] | tuple[Fraction, ...]) -> Fraction:
+    return sum((a * b for a, b in zip(x, y, strict=True) if a and b), Fraction(0))
+
+
+def as_sums(A: Matrix) -> list[list[Combination]]:
+    return [[exponentials({0: x}) for x in row] for row in A]
+
+
+@dataclass(frozen=True)
+class Form:
+    """D(n) times (expected logit - rival logit) and D(n), as linear forms: constant, then n0, n1, n2."""
+
+    cell: Cell
+    rival: int
+    difference: tuple[Combination, Combination, Combination, Combination]
+    normaliser: tuple[Combination, Combination, Combination, Combination]
+
+    def at(self, n: Triple) -> Combination:
+        return total(c * k for c, k in zip(self.difference, (1, *n), strict=True))
+
+    def along(self, ray: Triple) -> Combination:
+        return total(c * k for c, k in zip(self.difference[1:], ray, strict=True))
+
+    def quotient(self, numbers: tuple[int, ...], bits: int = 256) -> arb:
+        """difference / normaliser at (1, n) or along (0, ray)."""
+        with ctx.workprec(bits):
+            F = total(c * k for c, k in zip(self.difference, numbers, strict=True))
+            D = total(c * k for c, k in zip(self.normaliser, numbers, strict=True))
+            return F.ball(bits) / D.ball(bits)
+
+
+def forms(model: ExactModel, labels: str) -> list[Form]:
+    """One linear form per cell and rival; only for one head."""
+    assert model.heads == 1
+    out = []
+    for cell in cells(labels):
+        weights = {t: exponentials({model.scores[0][cell.last][t]: 1}) for t in kinds(cell.last)}
+        values, constant = model.values[0], model.constant[cell.last]
+        for rival in range(model.classes):
+            if rival == cell.expected:
+                continue
+            offset = constant[cell.expected] - constant[rival]
+            term = {t: w * (values[t][cell.expected] - values[t][rival] + offset) for t, w in weights.items()}
+            out.append(Form(cell, rival, by_count(term), by_count(weights)))
+    return out
+
+
+def by_count(term: dict[int, Combination]) -> tuple[Combination, Combination, Combination, Combination]:
+    """The constant part (every token that is there once), then the parts of 0, 1 and 2."""
+    _, zero, one, two, *_ = term.values()
+    return total([*term.values()]) - zero - one - two, zero, one, two
+
+
+def vertices(side: Side, region: Region) -> Iterator[Triple]:
+    """The vertices of one side of a region without max_length: all integer."""
+    A, step = region.max_digits, sum(side.base)  # step: 1 on the side n1 >= n0 + 1, else 0
+    if A is not None and step > A:
+        return
+    ends = [(0, 0)] if A is None else [(0, 0), (0, A - step), (A - step, 0)]
+    for a, b in dict.fromkeys(ends):
+        for c in dict.fromkeys((0, region.max_noise or 0)):
+            yield side.at(a, b, c)
+
+
+def rays(side: Side, region: Region) -> Iterator[Triple]:
+    """The directions in which one side of a region is unbounded."""
+    if region.max_digits is None:
+        yield from ((1, 1, 0), side.away)
+    if region.max_noise is None:
+        yield (0, 0, 1)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An input on which the expected token's logit is not strictly largest, and against which rival."""
+
+    n: Triple
+    last: int
+    expected: int
+    rival: int
+    margin: float
+    margin_exact: str | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What one head does on a region: a failure per failing form, and a margin's lower bound."""
+
+    failures: tuple[Failure, ...]
+    margin: float | None
+    tightest: dict[str, object] | None
+
+
+def decide(model: ExactModel, labels: str, region: Region) -> Decision:
+    """Decides one head on a region without max_length, bounded or not; exact and complete.
+
+    Raises: Undecided when a failing count has more than 2^22 bits.
+    """
+    failures, low, tightest = [], None, None
+    for form in forms(model, labels):
+        corners = list(vertices(form.cell.side, region))
+        if not corners:
+            continue
+        directions = list(rays(form.cell.side, region))
+        if any(form.at(v).sign() <= 0 for v in corners) or any(form.along(r).sign() < 0 for r in directions):
+            failures.append(smallest_failure(form, region, model.scale))
+            continue
+        for kind, numbers in [("at", (1, *v)) for v in corners] + [("towards", (0, *r)) for r in directions]:
+            margin = float_below(form.quotient(numbers) / model.scale.ball(256))
+            if low is None or margin < low:
+                low = margin
+                tightest = {
+                    kind: list(numbers[1:]),
+                    "last": form.cell.last,
+                    "expected": form.cell.expected,
+                    "rival": form.rival,
+                }
+    return Decision(tuple(sorted(failures, key=simplicity)), None if low is None else max(low, 0.0), tightest)
+
+
+def holds(model: ExactModel, labels: str, region: Region) -> bool:
+    """Whether one head is right on a region without max_length; exact and complete, as `decide`."""
+    return all(
+        all(form.at(v).sign() > 0 for v in vertices(form.cell.side, region))
+        and all(form.along(r).sign() >= 0 for r in rays(form.cell.side, region))
+        for form in forms(model, labels)
+        if any(True for _ in vertices(form.cell.side, region))
+    )
+
+
+def simplicity(failure: Failure) -> tuple[int, Triple, int]:
+    return sum(failure.n), failure.n, failure.last
+
+
+def smallest_failure(form: Form, region: Region, scale: Combination) -> Failure:
+    """A failing triple of a failing form that no single coordinate can shrink further."""
+    side, step = form.cell.side, sum(form.cell.side.base)
+
+    def fails(a: int, b: int, c: int) -> bool:
+        return form.at(side.at(a, b, c)).sign() <= 0
+
+    generators = ((1, 1, 0), side.away, (0, 0, 1))
+    A, B = region.max_digits, region.max_noise
+    largest = (None if A is None else A - step, None if A is None else A - step, B)
+    candidates = []
+    for i, (generator, most) in enumerate(zip(generators, largest, strict=True)):
+        k = first_nonpositive(form.at(side.base), form.along(generator))
+        if k is not None and (most is None or k <= most):
+            point = [0, 0, 0]
+            point[i] = k
+            candidates.append(point)
+    if not candidates:  # it takes two directions at once: start from a failing vertex and shrink it
+        ends = [(0, 0), (0, (A or 0) - step), ((A or 0) - step, 0)]
+        a, b = next((a, b) for a, b in ends if fails(a, b, B or 0))
+        candidates.append([a, b, B or 0])
+    point = min(candidates, key=lambda p: (sum(side.at(*p)), p))
+    for i in (2, 1, 0):
+        without = side.at(*(0 if j == i else x for j, x in enumerate(point)))
+        k = first_nonpositive(form.at(without), form.along(generators[i]))
+        point[i] = point[i] if k is None else k
+    n = side.at(*point)
+    zero = form.at(n).sign() == 0
+    margin = 0.0 if zero else float((form.quotient((1, *n)) / scale.ball(256)).mid())
+    return Failure(n, form.cell.last, form.cell.expected, form.rival, margin, "0" if zero else None)
+
+
+def largest_noise(model: ExactModel, labels: str, max_digits: int | None) -> int | None:
+    """The exact largest n2 up to which every n0, n1 <= max_digits is right; None: any, -1: not even 0.
+
+    Raises: Undecided when the limit has more than 2^22 bits.
+    """
+    limit: int | None = None
+    for form in forms(model, labels):
+        region = Region(max_digits=max_digits, max_noise=0)
+        if any(form.along(r).sign() < 0 for r in rays(form.cell.side, region)):
+            return -1
+        slope = form.along((0, 0, 1))
+        for v in vertices(form.cell.side, region):
+            k = first_nonpositive(form.at(v), slope)
+            limit = _tighter(limit, None if k is None else k - 1)
+    return limit
+
+
+def largest_digits(model: ExactModel, labels: str, max_noise: int | None) -> int | None:
+    """The exact largest A: all n0, n1 <= A with n2 <= max_noise are right; None: any, -1: not even 0.
+
+    Raises: Undecided when the limit has more than 2^22 bits.
+    """
+    limit: int | None = None
+    for form in forms(model, labels):
+        side, step = form.cell.side, sum(form.cell.side.base)
+        if max_noise is None and form.along((0, 0, 1)).sign() < 0:
+            return -1
+        for c in dict.fromkeys((0, max_noise or 0)):
+            for ray in ((1, 1, 0), side.away):
+                k = first_nonpositive(form.at(side.at(0, 0, c)), form.along(ray))
+                limit = _tighter(limit, None if k is None else k + step - 1)
+    return limit
+
+
+def _tighter(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+def margin_at(model: ExactModel, n: Triple, last: int, expected: int) -> tuple[int, int, arb]:
+    """(sign, rival, value) of the expected logit over the best other at one input, for any number of heads.
+
+    Raises: Undecided when 2^14 bits do not show it (with several heads an exact tie can do that).
+    """
+    rivals = [j for j in range(model.classes) if j != expected]
+    for bits in precisions():
+        balls = logit_differences(model, n, last, expected, bits)
+        if all(balls[j] > 0 for j in rivals):
+            return (
+                1,
+                min(rivals, key=lambda j: float(balls[j].mid())),
+                min((balls[j] for j in rivals), key=lambda ball: float(ball.lower())),
+            )
+        for j in rivals:
+            if balls[j] < 0:
+                return -1, j, balls[j]
+        undecided = [j for j in rivals if not balls[j] > 0]
+        ties = [j for j in undecided if is_tie(model, n, last, expected, j)]
+        if ties:
+            return 0, ties[0], arb(0)
+        if bits > MOST_BITS and model.heads > 1:
+            break
+    raise Undecided(f"n = {n} after token {last}: too close to a tie of several heads to decide")
+
+
+def logit_differences(model: ExactModel, n: Triple, last: int, expected: int, bits: int) -> list[arb]:
+    """Enclosures of (expected logit - logit j) * scale for every j."""
+    with ctx.workprec(bits):
+        constant = [c.ball(bits) for c in model.constant[last]]
+        out = [constant[expected] - c for c in constant]
+        for h in range(model.heads):
+            weights = [
+                exponentials({model.scores[h][last][t]: k}).ball(bits)
+                for t, k in zip(kinds(last), multiplicities(n, last), strict=True)
+            ]
+            D = sum(weights, arb(0))
+            for j in range(model.classes):
+                values = ((model.values[h][t][expected] - model.values[h][t][j]).ball(bits) for t in kinds(last))
+                out[j] += sum((w * v for w, v in zip(weights, values, strict=True)), arb(0)) / D
+        return out
+
+
+def is_tie(model: ExactModel, n: Triple, last: int, expected: int, rival: int) -> bool:
+    """Whether two logits are exactly equal, by expanding the common denominator of all heads.
+
+    Answers False for more than four heads, where the expansion would be too long: then nothing is claimed.
+    """
+    if model.heads > 4:
+        return False
+    numerator = model.constant[last][expected] - model.constant[last][rival]
+    denominator = exponentials({0: 1})
+    for h in range(model.heads):
+        weights = [
+            exponentials({model.scores[h][last][t]: k})
+            for t, k in zip(kinds(last), multiplicities(n, last), strict=True)
+        ]
+        D = total(weights)
+        N = total(
+            w * (model.values[h][t][expected] - model.values[h][t][rival])
+            for w, t in zip(weights, kinds(last), strict=True)
+        )
+        numerator = numerator * D + denominator * N
+        denominator = denominator * D
+    return numerator.is_zero

@@ -1,0 +1,388 @@
+"""Count01, decided: the certificate of a model in one of the three readings, and the limits it has."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from constructions.count01 import Count01Transformer, check_labels
+from constructions.errors import BadInput
+from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.formats import Format
+from verify.certificate import READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
+from verify.count01.boxes import LARGEST_COUNT, decide_boxes
+from verify.count01.real import (
+    Decision,
+    ExactModel,
+    Failure,
+    decide,
+    exact_model,
+    holds,
+    largest_digits,
+    largest_noise,
+    margin_at,
+)
+from verify.count01.rounding import TwoFormats, assumptions
+from verify.count01.runs import find_failure, kernels_of, name, replay, run_strings, run_triples
+from verify.count01.task import EQUALS, Region, answer
+
+DEFAULT_DIGITS = 1000
+LONGEST_SEARCHED = 1 << 22
+LONGEST_STRINGS = 40  # far beyond what can be run; 3^strings is still a short number
+INPUTS = "triples (n0, n1, n2) times the last tokens =, 4, 5; each triple stands for every order of its digits"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a certificate repeats: the claim, the label convention and how the model was made."""
+
+    labels: str
+    claim: str | None
+    parameters: dict[str, Any]
+
+
+def certify(
+    model: Count01Transformer,
+    labels: str,
+    region: Region,
+    *,
+    fmt: Format | None = None,
+    accumulate: Format | None = None,
+    claim: str | None = None,
+    parameters: dict[str, Any] | None = None,
+) -> Certificate:
+    """Decides a model on every prompt of a region, and on 4 and 5 after it; without limits it finds them.
+
+    Claim: D, E-5, W-10. `fmt` None is the reading "real"; a format is "dtype, any order" in it, where matrix products
+        and softmax may keep the wider format `accumulate`. The model's numbers are to be in the format already.
+    Raises: BadInput for unknown labels, too narrow an `accumulate`, or several heads in the reading real without
+        bounds on the counts.
+
+    >>> from constructions.count01 import uniform
+    >>> certify(uniform(), "majority-ones", Region()).verdict.value
+    'PROVED'
+    """
+    check_labels(labels)
+    for bound in (region.max_digits, region.max_noise, region.max_length):
+        is_exact = fmt is None and model.heads == 1 and region.max_length is None
+        if bound is not None and (bound < 0 or (bound > LARGEST_COUNT and not is_exact)):
+            raise BadInput(f"bound={bound}: must be between 0 and {LARGEST_COUNT} (more: one head, reading real)")
+    start = time.perf_counter()
+    settings = Settings(labels, claim, parameters or {})
+    try:
+        if fmt is not None:
+            certificate = in_dtype(model, region, fmt, accumulate, settings)
+        elif model.heads == 1 and region.max_length is None:
+            certificate = one_head(model, region, settings)
+        else:
+            certificate = several_heads(model, region, settings)
+    except Undecided as error:
+        certificate = finish(settings, Verdict.UNKNOWN, region, READING_REAL, "certified", reason=str(error))
+    return replace(certificate, seconds=time.perf_counter() - start)
+
+
+def one_head(model: Count01Transformer, region: Region, settings: Settings) -> Certificate:
+    """Reading real, one head: exact, bounded or not."""
+    exact = exact_model(model)
+    resolved, beyond = limits_of(exact, settings.labels, region)
+    decision = decide(exact, settings.labels, resolved)
+    method = "exact linear inequalities"
+    if decision.failures:
+        return refuted(model, decision.failures, resolved, settings, method)
+    extra = {"beyond": [replayed(model, f) for f in beyond]} if beyond else {}
+    return proved(decision, resolved, settings, method, extra)
+
+
+def limits_of(exact: ExactModel, labels: str, region: Region) -> tuple[Region, list[Failure]]:
+    """The region itself where it holds or is bounded; else the largest noise, then the largest digits.
+
+    The noise is the largest for max_digits (1000 where none is given), the digits the largest for that
+    noise; with them come the failures one step further.
+    """
+    if region.is_bounded or holds(exact, labels, region):
+        return region, []
+    noise = region.max_noise
+    if noise is None:
+        digits = DEFAULT_DIGITS if region.max_digits is None else region.max_digits
+        noise = largest_noise(exact, labels, digits)
+    if noise == -1 and region.max_digits is None:
+        shorter = largest_digits(exact, labels, 0)
+        noise = largest_noise(exact, labels, shorter) if shorter is not None and shorter > 0 else -1
+    if noise == -1:
+        return Region(1 if region.max_digits is None else region.max_digits, 0), []
+    digits_limit = region.max_digits
+    if digits_limit is None:
+        digits_limit = largest_digits(exact, labels, noise)
+    if digits_limit is not None and digits_limit < 1 and region.max_digits is None:
+        return Region(1, noise), []
+    resolved = Region(digits_limit, noise)
+    steps = []
+    if region.max_noise is None and noise is not None:
+        steps.append(Region(min(digits_limit or 1, DEFAULT_DIGITS), noise + 1))
+    if region.max_digits is None and digits_limit is not None:
+        steps.append(Region(digits_limit + 1, noise))
+    found = [decide(exact, labels, step).failures for step in steps]
+    return resolved, [failures[0] for failures in found if failures]
+
+
+def several_heads(model: Count01Transformer, region: Region, settings: Settings) -> Certificate:
+    """Reading real, any number of heads: branch and bound on a bounded region."""
+    if not region.is_bounded:
+        raise BadInput(
+            f"heads={model.heads}: the proof for several heads needs bounds; "
+            "give --max-digits and --max-noise, or --max-length"
+        )
+    method = "branch and bound over counts"
+    result = decide_boxes(model, settings.labels, region, None)
+    extra = {"boxes": result.boxes}
+    if result.failure is not None:
+        return refuted(model, (result.failure,), region, settings, method)
+    if not result.is_proved:
+        return finish(settings, Verdict.UNKNOWN, region, READING_REAL, method, reason=result.reason, extra=extra)
+    return finish(settings, Verdict.PROVED, region, READING_REAL, method, margin=result.margin, extra=extra)
+
+
+def in_dtype(
+    model: Count01Transformer, region: Region, fmt: Format, accumulate: Format | None, settings: Settings
+) -> Certificate:
+    """Reading "dtype, any order": margin above error bound on every box, or a failing run, or UNKNOWN."""
+    labels, method = settings.labels, "margin above error bound, branch and bound over counts"
+    at, assumed = TwoFormats(fmt, accumulate), assumptions(fmt, accumulate)
+    resolved = region if region.is_bounded else dtype_limit(model, labels, region, at)
+    result = decide_boxes(model, labels, resolved, at)
+    kernels = kernels_of(model, fmt, accumulate)
+    if result.is_proved:
+        extra: dict[str, Any] = {"boxes": result.boxes}
+        if LONGEST_SEARCHED - 1 in (resolved.max_digits, resolved.max_noise, resolved.max_length):
+            extra["search_ended_at"] = LONGEST_SEARCHED - 1
+        elif resolved != region:
+            beyond = find_failure(model, kernels, labels, region, shortest_beyond(resolved))
+            extra["beyond"] = [] if beyond is None else [beyond]
+        return finish(
+            settings,
+            Verdict.PROVED,
+            resolved,
+            READING_DTYPE,
+            method,
+            margin=result.margin,
+            assumptions=assumed,
+            extra=extra,
+        )
+    found = find_failure(model, kernels, labels, resolved, 0)
+    if found is not None:
+        return finish(
+            settings,
+            Verdict.REFUTED,
+            resolved,
+            READING_DTYPE,
+            "a run in the dtype",
+            counterexample=found,
+            assumptions=assumed,
+        )
+    return finish(
+        settings,
+        Verdict.UNKNOWN,
+        resolved,
+        READING_DTYPE,
+        method,
+        reason=result.reason or undecided_reason(result.undecided),
+        assumptions=assumed,
+    )
+
+
+def undecided_reason(undecided: Any) -> str:
+    """Names the input at which the error bound exceeds the margin."""
+    n, cell = undecided
+    where = f"(n0, n1, n2) = {n} after {name(cell.last)}"
+    return f"the error bound exceeds the margin at {where}; no failing run found"
+
+
+def shortest_beyond(region: Region) -> int:
+    """A length from which on a region's outside is searched."""
+    if region.max_length is not None:
+        return region.max_length + 1
+    return min(x for x in (region.max_digits, region.max_noise) if x is not None) + 1
+
+
+def dtype_limit(model: Count01Transformer, labels: str, region: Region, at: TwoFormats) -> Region:
+    """The largest region for which the proof closes, along the one free bound: digits, noise, or length.
+
+    Digits and length are at least 1: the empty prompt alone is no result.
+    """
+    if region.max_digits is not None:
+        return largest_region(lambda k: replace(region, max_noise=k), model, labels, at)
+    if region.max_noise is not None:
+        found = largest_region(lambda k: replace(region, max_digits=k), model, labels, at)
+        return replace(found, max_digits=max(1, found.max_digits or 0))
+    found = largest_region(lambda k: Region(max_length=k), model, labels, at)
+    return Region(max_length=max(1, found.max_length or 0))
+
+
+def largest_region(family: Callable[[int], Region], model: Count01Transformer, labels: str, at: TwoFormats) -> Region:
+    """The largest member (at least member 0) whose proof closes, by doubling and bisection."""
+
+    def holds(k: int) -> bool:
+        return decide_boxes(model, labels, family(k), at).is_proved
+
+    if not holds(0):
+        return family(0)
+    low, high = 0, 1
+    while high < LONGEST_SEARCHED and holds(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return family(low)
+
+
+def exhaustive(
+    model: Count01Transformer,
+    labels: str,
+    region: Region,
+    *,
+    strings: int | None = None,
+    claim: str | None = None,
+    parameters: dict[str, Any] | None = None,
+    largest: int = 2_000_000,
+) -> Certificate:
+    """Runs the module: one string per triple of a bounded region, and every string of up to `strings` digits.
+
+    Raises: BadInput for an unbounded region, or more than `largest` runs.
+    """
+    check_labels(labels)
+    if not region.is_bounded and strings is None:
+        raise BadInput("method=exhaustive: give --max-digits and --max-noise, or --strings")
+    if strings is not None and strings > LONGEST_STRINGS:
+        raise BadInput(f"strings={strings}: must be at most {LONGEST_STRINGS}, as there are 3^strings to run")
+    runs = 3 * region.size() if region.is_bounded else 0
+    runs += 4 * (3 ** (strings + 1) // 2) if strings is not None else 0
+    if runs > largest:
+        raise BadInput(
+            f"method=exhaustive: {runs} runs are more than {largest} (about {runs // 20_000 + 1} s); "
+            "lower the bounds, or use the proof (--method certified)"
+        )
+    start = time.perf_counter()
+    settings = Settings(labels, claim, parameters or {})
+    inputs, failure = 0, None
+    if region.is_bounded:
+        run = run_triples(model, labels, region)
+        inputs, failure = run.inputs, run.failure
+    if strings is not None and failure is None:
+        run = run_strings(model, labels, strings)
+        inputs, failure = inputs + run.inputs, run.failure
+    certificate = finish(
+        settings,
+        Verdict.PROVED if failure is None else Verdict.REFUTED,
+        region,
+        READING_BIT_EXACT,
+        "exhaustive",
+        counterexample=failure,
+        assumptions=("this torch kernel, at the batch shapes used, with digits in the order run",),
+        extra={"strings": strings, "inputs_are": "runs of the module"},
+    )
+    return replace(certificate, inputs_covered=inputs, seconds=time.perf_counter() - start)
+
+
+def replayed(model: Count01Transformer, failure: Failure) -> dict[str, Any]:
+    """A failure of exact arithmetic with the module's own run of it beside it.
+
+    `fails` says whether torch shows it too; where it does not, its rounding hides a decided difference, and
+    `predicted` is the rival that exact arithmetic puts first or level.
+    """
+    run = replay(model, failure.n, failure.last, failure.expected)
+    predicted = run["predicted"] if run["fails"] else name(failure.rival)
+    return {**run, "predicted": predicted, "margin": failure.margin}
+
+
+def refuted(
+    model: Count01Transformer,
+    failures: tuple[Failure, ...],
+    region: Region,
+    settings: Settings,
+    method: str,
+) -> Certificate:
+    """REFUTED in exact arithmetic, preferring a failure that torch's kernel shows as well.
+
+    Rounding can hide a tie; then one digit more may show it.
+    """
+    by_input = {(failure.n, failure.last): failure for failure in reversed(failures)}
+    runs = ((failure, replayed(model, failure)) for failure in reversed(by_input.values()))
+    failure, run = first = next(runs)
+    if not run["fails"]:
+        exact = exact_model(model)
+        wider = (f for seed in by_input.values() for f in one_more(exact, seed, region, settings.labels))
+        candidates = itertools.chain(runs, ((f, replayed(model, f)) for f in wider))
+        failure, run = next((pair for pair in candidates if pair[1]["fails"]), first)
+    return finish(
+        settings,
+        Verdict.REFUTED,
+        region,
+        READING_REAL,
+        method,
+        margin=failure.margin,
+        margin_exact=failure.margin_exact,
+        counterexample=run,
+    )
+
+
+def one_more(exact: ExactModel, seed: Failure, region: Region, labels: str) -> Iterator[Failure]:
+    """The failures among the inputs with one digit, or one 0 and one 1, more than a failure."""
+    for step in ((0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 0)):
+        n = (seed.n[0] + step[0], seed.n[1] + step[1], seed.n[2] + step[2])
+        expected = answer(n[0], n[1], labels) if seed.last == EQUALS else seed.expected
+        if n in region:
+            sign, rival, ball = margin_at(exact, n, seed.last, expected)
+            if sign <= 0:
+                yield Failure(n, seed.last, expected, rival, float(ball.mid()), None if sign else "0")
+
+
+def proved(decision: Decision, region: Region, settings: Settings, method: str, extra: dict[str, Any]) -> Certificate:
+    tightest = decision.tightest
+    if tightest is not None:
+        names = {k: name(v) for k, v in tightest.items() if isinstance(v, int)}
+        tightest = {**tightest, **names}
+    return finish(
+        settings,
+        Verdict.PROVED,
+        region,
+        READING_REAL,
+        method,
+        margin=decision.margin,
+        tightest=tightest,
+        extra=extra,
+    )
+
+
+def finish(
+    settings: Settings,
+    verdict: Verdict,
+    region: Region,
+    reading: str,
+    method: str,
+    *,
+    extra: dict[str, Any] | None = None,
+    **fields: Any,
+) -> Certificate:
+    """The certificate with what all of them share."""
+    bounds = {
+        "max_digits": region.max_digits,
+        "max_noise": region.max_noise,
+        "max_length": region.max_length,
+    }
+    more: dict[str, Any] = {"region": str(region), "inputs_are": INPUTS, **(extra or {})}
+    if not region.is_bounded and "strings" not in more:
+        more["inputs_covered"] = "infinite"
+    return Certificate(
+        verdict,
+        settings.claim,
+        "count01",
+        {**settings.parameters, "labels": settings.labels, **bounds},
+        reading,
+        method,
+        3 * region.size() if region.is_bounded else 0,
+        extra=more,
+        **fields,
+    )

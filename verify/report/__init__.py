@@ -1,0 +1,1 @@
+"""Certificates and tables for people."""

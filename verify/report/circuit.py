@@ -1,0 +1,233 @@
+"""What `verify circuit` and `verify language` share: arguments, progress, output, and saving."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from constructions.circuit_simulation import CircuitTransformer
+    from constructions.circuits.circuit import Decomposition
+    from verify.certificate import Certificate
+    from verify.circuit.dtype import Reading
+
+DEFAULT_RUNS = 64
+MOST_RUNS = 1_000_000
+QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
+
+
+def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bits", type=int, metavar="S", help="bits before and after the point (default: the fewest)")
+    parser.add_argument(
+        "--precision",
+        metavar="D",
+        help="sN: constant-bit arithmetic, as --bits N; float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN: "
+        "every operation rounded to it, sums in any order; real: no rounding",
+    )
+    parser.add_argument("--accumulate", choices=("float32",), help="with --precision: sum matrix products in float32")
+    parser.add_argument("--method", default="certified", help="certified (default), exhaustive, sampled")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        metavar="R",
+        help="inputs run forward beside the proof; 0 for none (default: 64 if quick)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default 0)")
+    parser.add_argument("--run", dest="input", metavar="INPUT", help="print the chain of thought on this input")
+    parser.add_argument("--save", metavar="NAME", help="write NAME.safetensors and NAME.json")
+    parser.add_argument("--weights", metavar="FILE", help="judge these weights instead of building them")
+    parser.add_argument("--printed", action="store_true", help="build the proof as printed (NOT: b = 0)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def reading_asked(args: argparse.Namespace) -> Reading | None:
+    """The reading of a floating point --precision or of `real`; None for constant-bit arithmetic, which sets --bits."""
+    from constructions.errors import BadInput
+    from verify.arithmetic.formats import FORMATS, Format, precision_named
+    from verify.circuit.dtype import Reading
+
+    if args.precision is None or args.precision == "real":
+        if args.accumulate is not None:
+            raise BadInput(f"accumulate={args.accumulate}: says how a floating point --precision sums. Add one.")
+        reading = None if args.precision is None else Reading(None)
+    else:
+        precision = precision_named(args.precision)
+        if not isinstance(precision, Format):
+            if args.accumulate is not None:
+                raise BadInput(f"accumulate={args.accumulate}: {args.precision} rounds every operation. Leave it out.")
+            if args.bits not in (None, precision.s):
+                raise BadInput(f"--bits {args.bits}: differs from --precision {args.precision}; give only one")
+            args.bits = precision.s
+            return None
+        reading = Reading(precision, None if args.accumulate is None else FORMATS[args.accumulate])
+    if reading is not None:
+        _ = reading.arithmetic  # refuses an accumulation with fewer bits than the format
+        if args.method != "certified":
+            raise BadInput(f"method={args.method}: only constant-bit arithmetic has it. Use --method certified.")
+    return reading
+
+
+def judge(
+    args: argparse.Namespace, decomposition: Decomposition, reading: Reading | None
+) -> tuple[CircuitTransformer, Certificate]:
+    """Builds or loads the weights and decides them."""
+    from functools import partial
+
+    from constructions.circuit_simulation import build
+    from constructions.circuits.weights import load_weights
+    from constructions.errors import BadInput
+    from constructions.files import check_target
+    from verify.circuit.dtype import certify as certify_in
+    from verify.circuit.forward import inputs_run
+    from verify.circuit.verdict import certify, smallest_bits
+    from verify.report.render import progress_bar
+
+    if args.runs is not None and not 0 <= args.runs <= MOST_RUNS:
+        raise BadInput(f"--runs {args.runs}: must be between 0 and {MOST_RUNS}; the proof needs none")
+    if args.save is not None:
+        if args.save.endswith("/") or not args.save:
+            raise BadInput(f"--save {args.save!r}: names no file; give a NAME for NAME.safetensors and NAME.json")
+        check_target(f"{args.save}.safetensors")
+    if args.printed and (args.bits is None or args.weights is not None):
+        raise BadInput("--printed: needs --bits S and no --weights, as it fails at every S")
+    runs = args.runs
+    if runs is None:
+        runs = DEFAULT_RUNS if decomposition.circuit.nodes <= QUICK_POSITIONS else 0
+        runs = runs if reading is None else min(runs, inputs_run(decomposition.circuit.nodes))
+    decide: Callable[..., Certificate] = certify
+    if reading is not None:
+        decide = partial(certify_in, fmt=reading.fmt, accumulate=reading.accumulate)
+    with progress_bar("deciding", quiet=args.json) as advance:
+
+        def progress(what: str, done: int, total: int) -> None:
+            advance(done / max(total, 1), what)
+
+        if args.weights is None and args.bits is None and args.method == "certified":
+            return smallest_bits(decomposition, runs=runs, seed=args.seed, progress=progress, decide=decide)
+        if args.weights is not None:
+            model = load_weights(args.weights)
+        else:
+            s = 2 if args.bits is None else args.bits
+            model = build(decomposition.circuit, s=s, as_printed=args.printed)
+        options = {"s": args.bits, "method": args.method} if reading is None else {}
+        return model, decide(model, decomposition, runs=runs, seed=args.seed, progress=progress, **options)
+
+
+def chain_of_thought(
+    model: CircuitTransformer, decomposition: Decomposition, s: int, bits: list[int], reading: Reading | None = None
+) -> tuple[list[dict[str, Any]], dict[str, int | None]]:
+    """Every step of one run as a row, and the outputs by name."""
+    import numpy as np
+
+    from constructions.circuits.machine import ConstantBitMachine
+    from verify.circuit.forward import generate
+
+    circuit = decomposition.circuit
+    if reading is None:
+        tokens = [int(t) for t in ConstantBitMachine(model, s).generate(np.array([bits]))[0]]
+    else:
+        tokens = [int(t) for t in generate(model, reading.fmt, reading.accumulate, np.array(circuit.evaluate(bits)))]
+    value = {node: None if token < 0 else token for node, token in enumerate(tokens)}
+    steps = [
+        {
+            "step": j + 1,
+            "gate": gate.name,
+            "kind": gate.kind,
+            "reads": [circuit.name_of(node) for node in gate.fan_in],
+            "token": value[len(circuit.inputs) + j],
+        }
+        for j, gate in enumerate(circuit.gates)
+    ]
+    return steps, {name: value[node] for name, node in circuit.outputs}
+
+
+def print_chain(steps: list[dict[str, Any]], outputs: dict[str, int | None]) -> None:
+    for step in steps:
+        definition = f"{step['gate']} = {step['kind'].upper()} {' '.join(step['reads'])}"
+        print(f"{step['step']:>6}  {step['token']}  {definition}")
+    print("outputs " + " ".join(f"{name}={value}" for name, value in outputs.items()))
+
+
+def finish(
+    args: argparse.Namespace,
+    model: CircuitTransformer,
+    decomposition: Decomposition,
+    certificate: Certificate,
+    bits: list[int] | None,
+    reading: Reading | None,
+) -> int:
+    """Saves, prints, and returns the exit code."""
+    steps: list[dict[str, Any]] = []
+    outputs: dict[str, int | None] = {}
+    result = certificate.to_dict()
+    if bits is not None:
+        steps, outputs = chain_of_thought(model, decomposition, certificate.parameters["s"], bits, reading)
+        result |= {"chain": steps, "outputs": outputs}
+    if args.save is not None:
+        _save(args.save, model, certificate)
+    if args.json:
+        print(json.dumps(result, allow_nan=False))
+    else:
+        if bits is not None:
+            print_chain(steps, outputs)
+        _print_certificate(certificate)
+        if args.save is not None:
+            print(f"saved  {args.save}.safetensors, {args.save}.json", file=sys.stderr)
+    return certificate.verdict.exit_code
+
+
+def _save(name: str, model: CircuitTransformer, certificate: Certificate) -> None:
+    from constructions.circuits.weights import save_weights
+    from constructions.files import write_whole
+
+    save_weights(model, f"{name}.safetensors")
+    write_whole(f"{name}.json", (certificate.to_json() + "\n").encode())
+
+
+def _print_certificate(certificate: Certificate) -> None:
+    """Fits 60 columns, except for names and inputs that are longer."""
+    p, extra = certificate.parameters, certificate.extra
+    covered = certificate.inputs_covered
+    count = str(covered) if covered < 10**9 else f"2^{covered.bit_length() - 1}"
+    if covered >= 10**9 and covered & (covered - 1):
+        count = f"about 2^{covered.bit_length() - 1}"
+    rows = [
+        (certificate.verdict.value, f"{p['circuit']} ({certificate.claim}, {certificate.method})"),
+        ("inputs", f"{count}, reading {certificate.reading}"),
+        ("circuit", f"{extra['statistics']['gates']} gates; {p['n']} inputs, {p['T']} steps"),
+        ("model", f"width {p['d']} = 3k+6 (k={p['k']}), s={p['s']} bits"),
+    ]
+    if "precision" in p:
+        sums = "" if p["accumulate"] == p["precision"] else f", sums in {p['accumulate']}"
+        rows.append(("format", p["precision"] + sums))
+    if certificate.margin is not None:
+        rows.append(("margin", f"g stays at least {certificate.margin:.3g} from 1/2"))
+    if certificate.counterexample:
+        c = certificate.counterexample
+        rows.append(("gate", f"{c['gate']} ({c['kind'].upper()}, step {c['step']})"))
+        rows.append(("input", c["input"]))
+        rows.append(("token", f"{c['computed']}, should be {c['expected']}"))
+        rows += [("run", c["run"])] if "run" in c else []
+        rows += [("why", c["why"])] if c["why"] else []
+    if certificate.reason:
+        rows.append(("reason", certificate.reason))
+    if extra.get("smallest_bits"):
+        s = extra["smallest_bits"]
+        rows.append(("fewest", f"s={s}" + (f"; s < {s} refuted" if s > 1 else "; s=0 has no token 1")))
+    elif certificate.verdict.value == "PROVED" and extra.get("smaller_bits"):
+        open_ = ", ".join(str(smaller["s"]) for smaller in extra["smaller_bits"] if smaller["verdict"] == "UNKNOWN")
+        rows.append(("fewest", f"s={p['s']}, or one of s = {open_}, which stay open"))
+    runs = extra["forward_runs"]
+    if runs["inputs"]:
+        how = f" in {runs['run']}" if "run" in runs else ""
+        rows.append(("runs", f"{runs['inputs']} inputs{' (all)' if runs['all'] else ''}{how}, no wrong token"))
+    if extra.get("harmless_differences"):
+        rows.append(("harmless", f"{extra['harmless_differences']} steps, for bits no input brings"))
+    rows += [("language", extra["language"])] if "language" in extra else []
+    rows.append(("time", f"{certificate.seconds:.2f} s"))
+    for name, text in rows:
+        print(f"{name:<9}{text}")
