@@ -1,12 +1,14 @@
 """Shared by all tests: the Hypothesis profiles, and one thread so that xdist's workers do not fight."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
 
+sys.path.append(str(Path(__file__).parents[1] / "docs" / "_ext"))  # terminal: commands as the site runs them
 settings.register_profile("fast", max_examples=40, deadline=None)
 settings.register_profile("deep", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from test_examples import terminal
+import terminal
 
 PAGE = Path(__file__).parents[2] / "docs" / "bounds.md"
 KEPT = re.compile(r"<!-- \$ (verify .*) -->\n((?:.|\n)*?)<!-- end -->")

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command import run
 from models.random_models import random_model
 from oracles.histogram import all_wrong_pairs, forward, weights_of
-from test_cli import run
 
 from constructions import checkpoint, inventory_counting, relation_counting
 from constructions.files import write_whole_folder

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
+from models.circuits import path_of
 from oracles.circuit import DATA
-from test_circuit_files import path_of
 
 from verify.cli import main
 

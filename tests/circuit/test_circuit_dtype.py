@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from models.circuits import EPFL, ISCAS, inputs, mutate, path_of, random_circuit
 from oracles.circuit import gate_values
 from oracles.circuit_machine import LooseMachine
-from test_circuit_files import EPFL, ISCAS, path_of
-from test_circuit_proofs import inputs, mutate, random_circuit
 
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose

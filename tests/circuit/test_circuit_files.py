@@ -6,7 +6,8 @@ import random
 import re
 
 import pytest
-from oracles.circuit import DATA, bench_outputs, gate_values, random_gates
+from models.circuits import EPFL, ISCAS, path_of
+from oracles.circuit import bench_outputs, gate_values, random_gates
 
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.circuits.files import read_circuit
@@ -14,8 +15,6 @@ from constructions.errors import BadInput
 from verify.circuit.refutation import exhaustive_words
 from verify.circuit.verdict import wrong_decomposition
 
-EPFL = ("ctrl", "int2float", "cavlc", "adder", "i2c", "router")
-ISCAS = ("c17", "c432", "c880", "c6288")
 # sizes as the publishers state them: inputs, outputs, AND gates (EPFL) or gates (ISCAS)
 SIZES = {
     "ctrl": (7, 26, 174), "int2float": (11, 7, 260), "cavlc": (10, 11, 693), "adder": (256, 129, 1020),
@@ -33,10 +32,6 @@ WITH_LATCHES = (
     "s2cfair",
     "s2cunfair",
 )
-
-
-def path_of(name):
-    return next(p for p in DATA.glob(f"*/{name}.*") if p.suffix in (".bench", ".aig", ".aag"))
 
 
 def write(tmp_path, text, suffix=".bench"):

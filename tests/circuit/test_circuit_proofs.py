@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 import torch
-from oracles.circuit import NaiveTransformer, gate_values, random_gates
-from test_circuit_files import EPFL, ISCAS, path_of
+from models.circuits import EPFL, ISCAS, inputs, mutate, path_of, random_circuit
+from oracles.circuit import NaiveTransformer, gate_values
 
 from constructions.circuit_simulation import CircuitTransformer, build
 from constructions.circuits.circuit import Circuit, Decomposition, Gate, decompose
@@ -22,11 +22,6 @@ from verify.circuit.retrieval import Rows, addresses, surviving_pairs
 from verify.circuit.verdict import certify, smallest_bits
 
 
-def random_circuit(rng, n, size):
-    gates = tuple(Gate(kind, fan_in, f"g{j}") for j, (kind, fan_in) in enumerate(random_gates(rng, n, size)))
-    return Circuit("random", tuple(f"i{j}" for j in range(n)), gates, (("o", n + size - 1),))
-
-
 def and_not_circuit(rng, n, size):
     """Gates on any earlier node, so that addresses are long and the prompt short."""
     gates = []
@@ -34,20 +29,6 @@ def and_not_circuit(rng, n, size):
         kind = rng.choice(["and", "not"])
         gates.append(Gate(kind, tuple(rng.randrange(n + j) for _ in range(2 if kind == "and" else 1)), f"g{j}"))
     return Circuit("random", tuple(f"i{j}" for j in range(n)), tuple(gates), (("o", n + size - 1),))
-
-
-def mutate(model, rng):
-    """Changes one stored weight: its sign, to 0, or to another value."""
-    state = {name: tensor for name, tensor in model.state_dict().items() if tensor.numel()}
-    name = "P" if "P" in state and rng.random() < 0.4 else rng.choice(sorted(state))
-    weights = state[name].view(-1)
-    j = rng.randrange(len(weights))
-    new = rng.choice([-1.0, 1.0, 0.5, -0.25, 0.25, 3.75, -3.75, 2.0, 0.0, 0.1, float(-weights[j])])
-    weights[j] = new
-
-
-def inputs(n):
-    return [[index >> j & 1 for j in range(n)] for index in range(2**n)]
 
 
 def is_right(model, circuit):

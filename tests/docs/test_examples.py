@@ -6,14 +6,13 @@ from doctest import ELLIPSIS, Example, OutputChecker
 from pathlib import Path
 
 import pytest
+import terminal
 import torch
 from models.public_layout import hand_built
 from sybil.document import Document
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "docs" / "_ext"))
-import terminal  # noqa: E402
 
 FENCES = {"python", "console", "sh", "text", "json", "latex", "toml"}
 WRITTEN = ("claims", "reference", "_build")  # made when the site is built

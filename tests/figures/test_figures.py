@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command import run
 from models.random_models import random_model
 from oracles.histogram import weights_of
-from test_cli import run
 
 from constructions import inventory_counting, relation_counting
 from constructions.circuits.files import read_circuit

@@ -52,9 +52,9 @@ def assumptions(fmt: Format, accumulate: Format | None) -> tuple[str, ...]:
 class TwoFormats:
     """The format of what is stored, and the one of partial sums, as error bounds need them.
 
-    Histogram models have an arithmetic of their own (verify.histogram.rounded.reduction), which keeps the factors of products
-    apart as well, knows results and factors by their ends, and bounds (1 + u)^n - 1 more sharply. Here, in tf32, both
-    factors of a product are rounded to 11 bits, within 2^-9 together, and its sums to float32.
+    Histogram models have an arithmetic of their own (verify.histogram.rounded.reduction), which keeps the factors of
+    products apart as well, knows results and factors by their ends, and bounds (1 + u)^n - 1 more sharply. Here, in
+    tf32, both factors of a product are rounded to 11 bits, within 2^-9 together, and its sums to float32.
 
     >>> bool(TwoFormats(FORMATS["bfloat16"], FORMATS["float32"]).growth(4) < TwoFormats(FORMATS["bfloat16"]).growth(2))
     True
