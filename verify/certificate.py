@@ -38,7 +38,8 @@ class Certificate:
     `margin` is a lower bound on (logit of the right class) - (largest other logit) over all inputs when
     PROVED, and the margin of the counterexample (zero or negative) when REFUTED. `margin_exact` is the
     margin of the `tightest` input as an exact number. `error_share` brackets the share of wrong
-    (sequence, position) pairs. `inputs_covered` counts the inputs that the verdict speaks for.
+    (sequence, position) pairs. `inputs_covered` counts the inputs that the verdict speaks for, None for
+    infinitely many.
     """
 
     verdict: Verdict
@@ -47,7 +48,7 @@ class Certificate:
     parameters: dict[str, Any]
     reading: str
     method: str
-    inputs_covered: int
+    inputs_covered: int | None
     margin: float | None = None
     margin_exact: str | None = None
     margin_per_count: tuple[float | None, ...] | None = None
@@ -84,7 +85,7 @@ class Certificate:
             "parameters": self.parameters,
             "reading": self.reading,
             "method": self.method,
-            "inputs_covered": decimal(self.inputs_covered),
+            "inputs_covered": "infinite" if self.inputs_covered is None else decimal(self.inputs_covered),
             "margin": _finite(self.margin),
             "margin_exact": self.margin_exact,
             "margin_per_count": None if self.margin_per_count is None else [_finite(m) for m in self.margin_per_count],

@@ -191,7 +191,7 @@ def _save(name: str, model: CircuitTransformer, certificate: Certificate) -> Non
 def _print_certificate(certificate: Certificate) -> None:
     """Fits 60 columns, except for names and inputs that are longer."""
     p, extra = certificate.parameters, certificate.extra
-    covered = certificate.inputs_covered
+    covered = certificate.inputs_covered or 0
     count = str(covered) if covered < 10**9 else f"2^{covered.bit_length() - 1}"
     if covered >= 10**9 and covered & (covered - 1):
         count = f"about 2^{covered.bit_length() - 1}"

@@ -41,7 +41,7 @@ def facts(certificate: Certificate, module: ContextualCountingTransformer) -> It
     yield "method", certificate.method
     for assumption in certificate.assumptions:
         yield "assumes", assumption
-    yield "inputs", f"{big(certificate.inputs_covered)} pairs of string and prompt"
+    yield "inputs", f"{big(certificate.inputs_covered or 0)} pairs of string and prompt"
     if certificate.verdict is Verdict.PROVED and certificate.tightest is not None:
         where = certificate.tightest
         yield "tightest", f"prompt {where['prompt']}, count {where['count']}, margin {certificate.margin:.6g}"
@@ -81,7 +81,7 @@ def big(number: int) -> str:
 def summary(certificate: Certificate) -> str:
     if certificate.verdict is Verdict.PROVED:
         margin = "" if certificate.margin is None else f", margin at least {certificate.margin:.6g}"
-        return f" for all {big(certificate.inputs_covered)} pairs of string and prompt{margin}"
+        return f" for all {big(certificate.inputs_covered or 0)} pairs of string and prompt{margin}"
     if certificate.verdict is Verdict.REFUTED:
         return " by the counterexample above"
     return f": {certificate.reason}"

@@ -109,7 +109,7 @@ def _share(certificate: Certificate) -> str:
     assert certificate.error_share is not None
     low, high = certificate.error_share
     if low == high:
-        pairs = certificate.inputs_covered * int(certificate.parameters["L"])
+        pairs = int(certificate.parameters["T"]) ** int(certificate.parameters["L"]) * int(certificate.parameters["L"])
         return f"exactly {certificate.extra.get('wrong_pairs')} of {pairs} (sequence, position) pairs"
     return f"share between {float(low):.6g} and {float(high):.6g} (budget ended)"
 
