@@ -1,0 +1,24 @@
+"""Claims about circuits and regular languages."""
+
+from verify.claims.claim import FRAKNOI, Claim
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "E-3.4",
+        "two layers of one head, width 3k+6, in constant-bit arithmetic compute any circuit by chain of thought",
+        f"{FRAKNOI}, Thm. 3.4 (second input of NOT, inputs' addresses, value vector and score scale corrected)",
+        "constructions.circuit_simulation:build",
+        "bounds.circuit_simulation:width, bounds.circuit_simulation:required_bits",
+        "verify.circuit.verdict:certify",
+        "verify circuit FILE",
+    ),
+    Claim(
+        "E-3.5",
+        "every regular language, on strings of any one length, is computed by the transformer of E-3.4",
+        f"{FRAKNOI}, Cor. 3.5",
+        "constructions.regular_language:unroll",
+        "bounds.circuit_simulation:width, bounds.circuit_simulation:required_bits",
+        "verify.circuit.language:for_strings",
+        "verify language REGEX --length 64",
+    ),
+)

@@ -1,0 +1,89 @@
+"""Claims about contextual counting."""
+
+from verify.claims.claim import GOLKAR, Claim
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "B-2.1",
+        "with the region linearly readable from keys in convex position, one cross-attention head counts: the count k "
+        "is in the bias token's share 1/(k+1)",
+        f"{GOLKAR}, Prop. 2.1, App. C (printed again as 3.1; the share of the bias token instead of both values)",
+        "constructions.contextual_counting:build",
+        "bounds.contextual_counting:share, bounds.contextual_counting:margin",
+        "verify.contextual.verdict:certify",
+        "verify contextual --keys convex",
+    ),
+    Claim(
+        "B-2.2",
+        "one causal head without positions places every token: with BOS and the value -1 for ], y = 1/(2r) in region r "
+        "and 0 outside, for any length and number of regions",
+        f"{GOLKAR}, Prop. 2.2, App. C (printed again as 3.2, where the latent before any delimiter is 0/0; softmax has "
+        "none, and without BOS y = 1/(2r-1))",
+        "constructions.contextual_counting:build",
+        "bounds.contextual_counting:position, bounds.contextual_counting:gap, bounds.contextual_counting:encoder_leak",
+        "verify.contextual.verdict:certify",
+        "verify contextual --length 4096 --regions 32 --dtype float64",
+    ),
+    Claim(
+        "B-2.1+2.2",
+        "encoder and decoder of one head each, with a feed-forward layer between, count the ones of every region on "
+        "all valid strings: N = 512, R = 4 in float32 and in 17 bits, N = 4096, R = 32 in float32, N = 100000, R = 32 "
+        "in float64",
+        f"{GOLKAR}, Sec. 2.2 (the feed-forward layer is needed for R >= 3, see W-11)",
+        "constructions.contextual_counting:build",
+        "bounds.contextual_counting:line, bounds.contextual_counting:largest_length",
+        "verify.contextual.verdict:certify, verify.contextual.dtype:certify_in",
+        "verify contextual --length 512 --regions 4 --precision float32",
+    ),
+    Claim(
+        "B-2.3",
+        "a bidirectional transformer without positions and with a permutation-invariant output cannot count regions: "
+        "[1] and 1[] get one answer",
+        f"{GOLKAR}, Prop. 2.3, App. C (printed again as 3.3)",
+        "-",
+        "-",
+        "verify.contextual.impossible:no_order",
+        "verify contextual --impossible 2.3",
+    ),
+    Claim(
+        "B-2.4",
+        "exact causal scores in bidirectional attention with absolute positions need d >= L; up to the row offsets "
+        "that softmax ignores, d = L - 1 is needed and enough",
+        f"{GOLKAR}, Prop. 2.4, App. C (printed again as 3.4 with d >= L; its proof takes the last row of a causal "
+        "profile to be zero before the last entry, where it attends to all)",
+        "-",
+        "bounds.contextual_counting:causal_rank",
+        "verify.contextual.impossible:causal_rank",
+        "verify contextual --impossible 2.4",
+    ),
+    Claim(
+        "B-2.5",
+        "bidirectional ALiBi cannot tell before from after; bidirectional RoPE can, by the sign of i - j",
+        f"{GOLKAR}, Remark 2.5 (which says the same of both)",
+        "-",
+        "-",
+        "verify.contextual.impossible:no_direction",
+        "verify contextual --impossible 2.5",
+    ),
+    Claim(
+        "B-3.4",
+        "the bias token decides what generalises: with BOS every length and number of regions is right; with ] every "
+        "length, but only with R regions; with 0 every length and number of regions, but only with Z zeros",
+        f"{GOLKAR}, Sec. 3.4, Fig. 5 (bias 0 is approximate there: the zeros of random strings vary)",
+        "constructions.contextual_counting:build",
+        "bounds.contextual_counting:confused, bounds.contextual_counting:first_wrong_count",
+        "verify.contextual.patterns:figure5",
+        "verify contextual --figure5",
+    ),
+    Claim(
+        "W-11",
+        "p ReLU neurons between a delimiter-counting head and one cross-attention head select 2p + 2 regions and no "
+        "more: attention alone counts 2 regions, and for R >= 3 no fixed weights whose 1s attend to delimiters and BOS "
+        "only do it for every length",
+        "this project (the gap between Prop. 2.1 and 2.2 of Golkar et al.)",
+        "constructions.contextual_fewest_neurons:build",
+        "bounds.contextual_counting:neurons",
+        "verify.contextual.impossible:no_middle",
+        "verify contextual --impossible 2.1+2.2",
+    ),
+)
