@@ -1,0 +1,112 @@
+"""Options that commands share, with one meaning: the reading, the method, the effort, and where a result goes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from constructions.errors import BadInput
+
+if TYPE_CHECKING:
+    from verify.arithmetic.readings import Reading
+    from verify.certificate import Certificate
+    from verify.decide import Effort
+
+METHODS = ("certified", "exhaustive", "sampled")
+SAVED = ("weights.safetensors", "certificate.json")
+IMPOSSIBLE = "IMPOSSIBLE"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a command line asks of a proof, whichever task it is about."""
+
+    precision: str | None
+    accumulate: str | None
+    method: str
+    budget: float
+    seed: int
+    save: str | None
+    is_json: bool
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Request:
+        """Parses the shared options, and refuses a target that cannot be written before anything is computed."""
+        request = cls(args.precision, args.accumulate, args.method, args.budget, args.seed, args.save, args.json)
+        if not request.budget >= 0:
+            raise BadInput(f"--budget {request.budget}: must be a number of seconds, zero or more")
+        if request.save is not None:
+            from constructions.files import check_target, check_target_folder
+
+            if request.is_weights_file:
+                check_target(request.save)
+            else:
+                check_target_folder(request.save, SAVED)
+        return request
+
+    @property
+    def reading(self) -> Reading:
+        from verify.arithmetic.readings import reading_of
+
+        return reading_of(self.precision, self.accumulate)
+
+    def effort(self, progress: object = None) -> Effort:
+        from verify.decide import Effort, silent
+
+        return Effort(self.budget, self.seed, progress or silent)  # type: ignore[arg-type]
+
+    @property
+    def is_weights_file(self) -> bool:
+        return self.save is not None and (self.save == "" or self.save.endswith(".safetensors"))
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, methods: tuple[str, ...] = METHODS) -> None:
+    """--precision, --accumulate, --method, --budget, --seed, --save and --json."""
+    add = parser.add_argument
+    add(
+        "--precision",
+        metavar="D",
+        help="round every operation to float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN (N bits), in any "
+        "order, or to sN: constant-bit arithmetic of N bits either side of the point (default: real)",
+    )
+    add("--accumulate", choices=("float32",), help="with --precision: sum matrix products in float32")
+    add("--method", choices=methods, default=methods[0], help="proof, or running the module on every or sampled inputs")
+    add("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit of a search (default: 30)")
+    add("--seed", type=int, default=0, help="for what is drawn at random (default: 0)")
+    add("--save", metavar="DIR", help="also write weights and certificate; a FILE.safetensors gets the weights alone")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def publish(request: Request, certificate: Certificate, weights: bytes, facts: Iterable[tuple[str, str]] = ()) -> int:
+    """Writes what was asked for, prints the certificate, and returns the exit code."""
+    if request.save is not None:
+        from constructions import files
+
+        certificate = certificate.about(weights)
+        if request.is_weights_file:
+            files.write_whole(request.save, weights)
+        else:
+            text = certificate.to_json() + "\n"
+            files.write_whole_folder(request.save, dict(zip(SAVED, (weights, text.encode()), strict=True)))
+    if request.is_json:
+        print(certificate.to_json())
+    else:
+        from verify.report.certificate import print_report
+
+        print_report(certificate, facts)
+        if request.save is not None:
+            print(f"wrote {request.save}")
+    return certificate.verdict.exit_code
+
+
+def print_impossible(claim: str, reason: str, *, is_json: bool) -> int:
+    """One line for what no weights can do, with the claim that proves it; with --json one object on stdout."""
+    import sys
+
+    print(f"impossible ({claim}): {reason}", file=sys.stderr)
+    if is_json:
+        print(json.dumps({"verdict": IMPOSSIBLE, "claim": claim, "reason": reason}))
+    return 2

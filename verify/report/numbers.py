@@ -1,0 +1,57 @@
+"""Numbers for people, rounded outwards: what is printed of a bound is itself a bound."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+
+Number = int | float | Fraction
+DIGITS = 6
+PLAIN = range(-5, 16)  # decimal exponents that are written without an e
+
+
+def below(x: Number, digits: int = DIGITS) -> str:
+    """The largest number of so many digits that is at most x: how a lower bound is printed.
+
+    >>> below(0.4999998288), below(-0.4999998288), below(0.5), below(float("inf")), below(1e-300)
+    ('0.499999', '-0.5', '0.5', 'inf', '1e-300')
+    """
+    return _written(x, ROUND_FLOOR, digits)
+
+
+def above(x: Number, digits: int = DIGITS) -> str:
+    """The smallest number of so many digits that is at least x: how an upper bound is printed.
+
+    >>> above(0.4999998288), above(Fraction(1, 3)), above(12)
+    ('0.5', '0.333334', '12')
+    """
+    return _written(x, ROUND_CEILING, digits)
+
+
+def about(x: Number, digits: int = DIGITS) -> str:
+    """The nearest number of so many digits, with the word where it is not x itself.
+
+    >>> about(0.5), about(Fraction(1, 3))
+    ('0.5', 'about 0.333333')
+    """
+    low, high = below(x, digits), above(x, digits)
+    return low if low == high else f"about {_written(x, ROUND_HALF_EVEN, digits)}"
+
+
+def _written(x: Number, rounding: str, digits: int) -> str:
+    if x != x:
+        return "nan"
+    if isinstance(x, float) and x in (float("inf"), float("-inf")):
+        return "inf" if x > 0 else "-inf"
+    exact = Fraction(x)
+    context = Context(prec=digits, rounding=rounding, Emin=-(10**9), Emax=10**9)
+    value = context.divide(Decimal(exact.numerator), Decimal(exact.denominator))
+    if not value:
+        return "0"
+    exponent = value.adjusted()
+    if exponent in PLAIN:
+        text = format(value, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    mantissa = format(value.scaleb(-exponent, context), "f")
+    mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+    return f"{mantissa}e{exponent:+03d}"
