@@ -151,7 +151,8 @@ def test_interrupted(tmp_path):
     argv = ["histogram", "--weights", "hard.pt", "--model", "dot+sftm", "--save", "out.safetensors", "--budget", "300"]
     code = (
         "import signal, sys, threading, time, torch\n"
-        "from verify import branch_and_bound, cli\n"
+        "from verify import cli\n"
+        "from verify.histogram import branch_and_bound\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "def interrupt():\n"
         "    while True:\n"  # Python ignores a Ctrl-C that comes during an import's callbacks: press it again
