@@ -18,6 +18,7 @@ from oracles.circuit_machine import LooseMachine
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.circuits.files import read_circuit
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import rounded
@@ -30,7 +31,6 @@ from verify.circuit.forward import next_tokens, runs_of, stored_weights
 from verify.circuit.rounding import RoundedSteps
 from verify.circuit.steps import NONE
 from verify.circuit.verdict import smallest_bits
-from verify.histogram.rounded.reduction import Arithmetic
 
 COARSE = ("p4", "p5", "p6", "bfloat16", "float16", "e4m3", "e5m2", "p14")
 KERNELS = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -10,6 +10,7 @@ import torch
 
 from constructions import count01 as build
 from constructions.errors import BadInput
+from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named, format_of, format_of_bits
 from verify.certificate import Verdict
 from verify.count01.boxes import Query, decide_boxes
@@ -19,7 +20,6 @@ from verify.count01.runs import fails, rounded_logits, rounded_model, sequential
 from verify.count01.table import smallest_bits
 from verify.count01.task import Region, cells, triples
 from verify.count01.verdict import certify, largest_region
-from verify.histogram.rounded.forward import ORDERS, Evaluation
 
 ONES = "majority-ones"
 

@@ -21,12 +21,14 @@ from oracles.worst_exponentials import exponentials
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.certificate import Verdict
 from verify.histogram.rounded.cells import cell_margins
 from verify.histogram.rounded.directed import Directed
-from verify.histogram.rounded.forward import ORDERS, Evaluation, margins, rounded_model
-from verify.histogram.rounded.reduction import Arithmetic, RoundedReduction
+from verify.histogram.rounded.forward import margins, rounded_model
+from verify.histogram.rounded.reduction import RoundedReduction
 from verify.histogram.rounded.verdict import certify, is_finite, rounded_module
 from verify.histogram.runs import run_margins
 from verify.histogram.stored import StoredModel

@@ -15,13 +15,14 @@ from models.random_models import random_model
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from verify.arithmetic.any_order import Arithmetic, unit_exponent
+from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import add, multiply, rounded
 from verify.certificate import READING_DTYPE, Verdict
 from verify.histogram.precision import Construction, frontier, judge
 from verify.histogram.rounded.directed import Directed
-from verify.histogram.rounded.forward import Evaluation, margins, rounded_model
-from verify.histogram.rounded.reduction import Arithmetic, unit_exponent
+from verify.histogram.rounded.forward import margins, rounded_model
 from verify.histogram.rounded.refutation import directed_failure, evaluations
 from verify.histogram.rounded.verdict import certify, rounded_module
 from verify.histogram.stored import StoredModel

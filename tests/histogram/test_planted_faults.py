@@ -20,13 +20,15 @@ from oracles.rounded_edges import coordinates, lossy_product, mixed, neurons, qu
 from oracles.worst_exponentials import exponentials
 from planted import planted
 
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import rounded
 from verify.histogram.rounded import coordinate as rounded_coordinate
 from verify.histogram.rounded.cells import RoundedReadout, cell_margins
 from verify.histogram.rounded.directed import Directed
-from verify.histogram.rounded.forward import ORDERS, Evaluation, logits, margins, rounded_model
-from verify.histogram.rounded.reduction import Arithmetic, Mixed, Reader, RoundedReduction
+from verify.histogram.rounded.forward import logits, margins, rounded_model
+from verify.histogram.rounded.reduction import Mixed, Reader, RoundedReduction
 from verify.histogram.stored import StoredModel
 
 

@@ -13,14 +13,16 @@ from models.random_models import random_model
 
 from constructions import relation_counting
 from constructions.histogram import HistogramTransformer
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
+from verify.arithmetic.evaluation import Evaluation, square_root
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import add, divide, multiply
 from verify.certificate import Verdict
 from verify.histogram.reduction import slot_groups
 from verify.histogram.rounded.coordinate import sharper_ends
-from verify.histogram.rounded.forward import Evaluation, rounded_model, square_root
-from verify.histogram.rounded.reduction import Arithmetic, RoundedReduction
+from verify.histogram.rounded.forward import rounded_model
+from verify.histogram.rounded.reduction import RoundedReduction
 from verify.histogram.rounded.refutation import evaluations
 from verify.histogram.rounded.verdict import certify, is_finite
 from verify.histogram.stored import StoredModel

@@ -12,8 +12,9 @@ from oracles.rounded import LeftToRight
 
 from constructions import relation_counting
 from constructions.histogram import MODELS
+from verify.arithmetic.evaluation import ORDERS, Evaluation, square_root
 from verify.arithmetic.formats import FORMATS, format_named
-from verify.histogram.rounded.forward import ORDERS, Evaluation, logits, margins, square_root
+from verify.histogram.rounded.forward import logits, margins
 from verify.histogram.stored import StoredModel
 
 

@@ -15,13 +15,15 @@ from constructions import inventory_counting, relation_counting
 from constructions.coded_relation import signed_simplex, softmax_code, tagged_softmax_code
 from constructions.codes import tokens as token_codes
 from constructions.histogram import HistogramTransformer
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import rounded
 from verify.certificate import Verdict
 from verify.histogram.rounded import copies as rounded_copies
 from verify.histogram.rounded.cells import cell_margins
-from verify.histogram.rounded.forward import Evaluation, margins, rounded_model
-from verify.histogram.rounded.reduction import Arithmetic, RoundedReduction
+from verify.histogram.rounded.forward import margins, rounded_model
+from verify.histogram.rounded.reduction import RoundedReduction
 from verify.histogram.rounded.verdict import certify
 from verify.histogram.stored import StoredModel
 

@@ -7,8 +7,8 @@ from unittest import mock
 
 import numpy as np
 
+from verify.arithmetic import evaluation
 from verify.histogram.rounded import directed
-from verify.histogram.rounded import forward as rounded_forward
 
 
 @contextmanager
@@ -26,5 +26,5 @@ def exponentials(sign):
             step = np.minimum(unit, np.ldexp(1.0, np.frexp(end)[1] - fmt.p))
             return np.where(x == 0, 1.0, (np.floor if sign > 0 else np.ceil)(end / step) * step)
 
-    with mock.patch.object(rounded_forward, "exponential", off), mock.patch.object(directed, "exponential", off):
+    with mock.patch.object(evaluation, "exponential", off), mock.patch.object(directed, "exponential", off):
         yield

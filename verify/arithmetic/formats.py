@@ -67,6 +67,13 @@ FORMATS = {
 }
 
 
+# Formats whose every value is a float64: converting one to the other loses nothing.
+EXACT_IN_FLOAT64 = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+# Formats that torch computes in on a CPU.
+KERNELS = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
+
+
 def format_of(dtype: torch.dtype) -> Format:
     """The format of a torch dtype.
 

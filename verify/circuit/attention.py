@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verify.arithmetic.any_order import Arithmetic, is_power_of_two, unit_exponent
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import INFLATION, Array
 from verify.circuit.retrieval import MAX_LANE_PAIRS, Indices, TooManyPairs, classes_of, pairs_of_equal_codes
 from verify.circuit.steps import NONE, reach_of
-from verify.histogram.rounded.reduction import Arithmetic, is_power_of_two, unit_exponent
 
 MAX_TABLE = 2**30  # pairs that are tried one by one: about a minute
 LEAST_LEAK = 1e-250  # an exponential is never zero, even where float64 says so

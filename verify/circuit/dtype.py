@@ -11,6 +11,7 @@ import numpy as np
 
 from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import Decomposition
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import Array, Format
 from verify.certificate import READING_DTYPE, READING_REAL, Certificate, Verdict
@@ -30,7 +31,6 @@ from verify.circuit.verdict import (
     unpack,
     wrong_decomposition,
 )
-from verify.histogram.rounded.reduction import Arithmetic
 from verify.histogram.rounded.verdict import assumptions as of_format
 
 MOST_INPUTS = 64  # random ones that are run when a failure is looked for

@@ -172,8 +172,8 @@ def _check_precision(args: argparse.Namespace) -> None:
         if args.accumulate is not None:
             raise BadInput(f"accumulate={args.accumulate}: says how --precision sums. Add --precision.")
         return
+    from verify.arithmetic.any_order import Arithmetic
     from verify.arithmetic.formats import FORMATS, Format, precision_named
-    from verify.histogram.rounded.reduction import Arithmetic
 
     precision = precision_named(args.precision)
     if isinstance(precision, Format):

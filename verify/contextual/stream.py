@@ -17,7 +17,7 @@ import torch
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, WEIGHTS, ZERO, ContextualCountingTransformer
 from constructions.errors import BadInput
 from verify.arithmetic.balls import ENLARGE, TINY, Array, Ball, exponential, stack_last
-from verify.histogram.stored import EXACT_IN_FLOAT64
+from verify.arithmetic.formats import EXACT_IN_FLOAT64
 
 
 @dataclass(frozen=True)

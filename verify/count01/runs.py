@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from constructions.count01 import DTYPES, TOKENS, Count01Transformer
+from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, Array, Format
 from verify.arithmetic.rounding import add, rounded
 from verify.count01.task import EOS, EQUALS, FOUR, Cell, Region, Triple, answer, cells, string, triples
-from verify.histogram.rounded.forward import Evaluation
 
 LONGEST_STRING = 1 << 25
 BATCH_TOKENS = 1 << 16

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from constructions.errors import BadInput
 from verify.arithmetic.balls import HUGE, TINY, Array, Ball
+from verify.arithmetic.formats import EXACT_IN_FLOAT64
 from verify.histogram.exact_forward import DyadicMatrix
-from verify.histogram.stored import EXACT_IN_FLOAT64
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from verify.arithmetic.formats import EXACT_IN_FLOAT64
 
 Array = NDArray[np.float64]
-
-# Formats whose every value is a float64: the conversion below loses nothing.
-EXACT_IN_FLOAT64 = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)

@@ -10,20 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from verify.arithmetic.any_order import NO_UNIT, between, ends, is_power_of_two, times, unit_exponent
 from verify.arithmetic.balls import Ball, U, gamma
 from verify.arithmetic.formats import INFLATION, Array
 from verify.arithmetic.rounding import rounded
 from verify.histogram.reduction import Row, Tables, slot_groups
 from verify.histogram.rounded.coordinate import sharper_ends
-from verify.histogram.rounded.reduction import (
-    NO_UNIT,
-    RoundedReduction,
-    between,
-    ends,
-    is_power_of_two,
-    times,
-    unit_exponent,
-)
+from verify.histogram.rounded.reduction import RoundedReduction
 from verify.histogram.vertices import CHUNK, chunks, form_ranges, ratio_at_vertices
 
 MOST_VALUES = 1 << 12  # numbers of a format tried one by one

@@ -10,10 +10,11 @@ from itertools import product
 
 import numpy as np
 
+from verify.arithmetic.any_order import between, ends
 from verify.arithmetic.balls import Ball, U
 from verify.arithmetic.formats import Array
 from verify.histogram.reduction import Row, Tables
-from verify.histogram.rounded.reduction import RoundedReduction, between, ends
+from verify.histogram.rounded.reduction import RoundedReduction
 
 MOST_BITS = 24  # float64 rounds such numbers far below their last bit
 MOST_COPIES = 32

@@ -6,139 +6,14 @@ other half of the reading "dtype, any order": the evaluations that no kernel at 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from verify.arithmetic.formats import FORMATS, Array, Format
-from verify.arithmetic.rounding import add, divide, exponential, flushed, multiply, multiply_add, rounded, two_product
+from verify.arithmetic.evaluation import ELEMENTS, Evaluation, Tokens, square_root
+from verify.arithmetic.formats import Array
+from verify.arithmetic.rounding import add, divide, multiply
 from verify.histogram.stored import StoredModel
-
-ORDERS = (
-    "left to right",
-    "right to left",
-    "pairwise",
-    "ascending",
-    "descending",
-    "small first",
-    "large first",
-    "random",
-    "upwards",
-    "downwards",
-)
-ELEMENTS = 1 << 21  # products held at a time: 16 MiB an array
-Node = Array | tuple[Array, Array]  # a partial sum, or a product that is not yet taken
-Tokens = np.ndarray[Any, np.dtype[np.int64]]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """One way to evaluate a model in a format: every operation rounded to nearest, ties to even.
-
-    `accumulate` is the format inside a matrix product or a softmax, whose result is then rounded to `fmt`
-    (default: fmt throughout). In tf32 the factors of matrix products have 11 bits, and all else is float32.
-    `order` is that of every sum: sorted by value or by magnitude, in a random tree (by `seed`), or, term by
-    term, as each rounding drives the sum furthest up or down. `fused` takes x y + z as one operation; `flush`
-    turns subnormal results into zero; `reciprocal` multiplies by 1/sqrt(d) where others divide.
-    """
-
-    fmt: Format
-    accumulate: Format | None = None
-    order: str = "left to right"
-    fused: bool = False
-    flush: bool = False
-    reciprocal: bool = False
-    seed: int = 0
-
-    @cached_property
-    def stored(self) -> Format:
-        """The format of the weights and of every tensor."""
-        return FORMATS["float32"] if self.fmt.name == "tf32" else self.fmt
-
-    @cached_property
-    def inner(self) -> Format:
-        """The format inside an operation on tensors."""
-        return self.accumulate or self.stored
-
-    @cached_property
-    def rng(self) -> np.random.Generator:
-        return np.random.default_rng(self.seed)
-
-    def __call__(self, operation: Callable[..., Array], *x: Array) -> Array:
-        """One operation in the inner format."""
-        result = operation(*x, self.inner)
-        return flushed(result, self.inner) if self.flush else result
-
-    def tensor(self, x: Array) -> Array:
-        """The result of an operation on tensors, as it is stored."""
-        x = rounded(x, self.stored)
-        return flushed(x, self.stored) if self.flush else x
-
-    def product(self, x: Array, y: Array) -> Array:
-        """The matrix product x y: (..., i, k), (..., k, j) -> (..., i, j)."""
-        if self.fmt.name == "tf32":
-            x, y = rounded(x, self.fmt), rounded(y, self.fmt)
-        return self.tensor(self.dot(x[..., :, None, :], np.swapaxes(y, -1, -2)[..., None, :, :]))
-
-    def softmax(self, scores: Array) -> Array:
-        exponentials = self(exponential, self(add, scores, -scores.max(-1, keepdims=True)))
-        total = self.dot(exponentials, np.ones(1))[..., None]
-        return self.tensor(self(divide, exponentials, total))
-
-    def dot(self, x: Array, y: Array) -> Array:
-        """The sum of products over the last axis, in this evaluation's order."""
-        x, y = np.broadcast_arrays(x, y)
-        if self.order in ("upwards", "downwards"):
-            return self._driven(x, y)
-        if self.order not in ("left to right", "pairwise"):
-            places = self._places(multiply(x, y, self.inner))
-            x, y = np.take_along_axis(x, places, -1), np.take_along_axis(y, places, -1)
-        nodes: list[Node] = [(x[..., i], y[..., i]) for i in range(x.shape[-1])]
-        if self.order == "pairwise":
-            while len(nodes) > 1:
-                nodes = [self._joined(nodes[i : i + 2]) for i in range(0, len(nodes), 2)]
-        while len(nodes) > 1:
-            i = self.rng.integers(len(nodes) - 1) if self.order == "random" else 0
-            nodes[i : i + 2] = [self._joined(nodes[i : i + 2])]
-        return self._value(nodes[0])
-
-    def _places(self, products: Array) -> Any:
-        if self.order == "random":
-            return self.rng.permuted(np.broadcast_to(np.arange(products.shape[-1]), products.shape), axis=-1)
-        if self.order == "right to left":
-            return np.broadcast_to(np.arange(products.shape[-1])[::-1], products.shape)
-        key = products if "cending" in self.order else np.abs(products)
-        return np.argsort(-key if self.order in ("descending", "large first") else key, axis=-1)
-
-    def _joined(self, pair: list[Node]) -> Node:
-        """The sum of two neighbours (or one node alone)."""
-        if len(pair) == 1:
-            return pair[0]
-        total, term = pair
-        if self.fused and isinstance(term, tuple):
-            return self(multiply_add, *term, self._value(total))
-        return self(add, self._value(total), self._value(term))
-
-    def _value(self, node: Node) -> Array:
-        return self(multiply, *node) if isinstance(node, tuple) else node
-
-    def _driven(self, x: Array, y: Array) -> Array:
-        """From the largest term on, always the term whose rounding errs most in the wanted direction."""
-        sign = 1.0 if self.order == "upwards" else -1.0
-        products = self(multiply, x, y)
-        first = np.abs(products).argmax(-1)[..., None]
-        total = np.take_along_axis(products, first, -1)
-        is_left = np.arange(x.shape[-1]) != first
-        for _ in range(x.shape[-1] - 1):
-            sums = self(multiply_add, x, y, total) if self.fused else self(add, products, total)
-            error = (sums - total) - (x * y if self.fused else products)
-            chosen = np.where(is_left, np.nan_to_num(sign * error), -np.inf).argmax(-1)[..., None]
-            total = np.take_along_axis(sums, chosen, -1)
-            is_left &= np.arange(x.shape[-1]) != chosen
-        return total[..., 0]
 
 
 def logits(model: StoredModel, tokens: Tokens, evaluation: Evaluation) -> Array:
@@ -199,10 +74,3 @@ def _scores(model: StoredModel, x: Array, context: Array, at: Evaluation) -> Arr
     if at.reciprocal:
         return at.tensor(at(multiply, scores, divide(np.ones(1), root, at.inner)))
     return at.tensor(at(divide, scores, root))
-
-
-def square_root(d: int, fmt: Format) -> Array:
-    """sqrt(d) rounded once."""
-    root = np.sqrt(np.array([float(d)]))
-    high, low = two_product(root, root)
-    return rounded(root, fmt, (d - high) - low)

@@ -9,9 +9,10 @@ from itertools import product
 
 import numpy as np
 
+from verify.arithmetic.evaluation import ORDERS, Evaluation, Tokens
 from verify.arithmetic.formats import Array, Format
 from verify.histogram.rounded.directed import Directed
-from verify.histogram.rounded.forward import ORDERS, Evaluation, Tokens, logits
+from verify.histogram.rounded.forward import logits
 from verify.histogram.rounded.forward import margins as computed_margins
 from verify.histogram.stored import StoredModel
 from verify.histogram.verdict import Progress

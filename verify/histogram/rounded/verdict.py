@@ -11,17 +11,18 @@ import numpy as np
 import torch
 
 from constructions.histogram import HistogramTransformer
-from verify.arithmetic.formats import Format
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.formats import KERNELS, Format
 from verify.certificate import READING_DTYPE, Certificate, Verdict
 from verify.histogram.rounded.cells import RoundedReadout, cell_margins
-from verify.histogram.rounded.forward import Evaluation, rounded_model
-from verify.histogram.rounded.reduction import Arithmetic, RoundedReduction
+from verify.histogram.rounded.forward import rounded_model
+from verify.histogram.rounded.reduction import RoundedReduction
 from verify.histogram.rounded.refutation import Failure, search
 from verify.histogram.stored import StoredModel
 from verify.histogram.verdict import Progress, parameters
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-KERNELS = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
 
 
 def certify(

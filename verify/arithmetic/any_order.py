@@ -1,0 +1,231 @@
+"""What any order of evaluation can make of a sum: every computed value as a ball, exact where all partial sums are.
+
+A sum is exact in every order where all terms are multiples of a unit and their absolute values sum to at most 2^p
+units: then every partial sum is representable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from constructions.errors import BadInput
+from verify.arithmetic.balls import ENLARGE, Ball
+from verify.arithmetic.formats import FORMATS, INFLATION, Array, Format
+from verify.arithmetic.rounding import rounded
+
+NO_UNIT = 1 << 20  # log2 of the unit of zero, which is a multiple of everything
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The formats of one reading: of stored tensors, of partial sums, and of the factors of matrix products.
+
+    >>> Arithmetic.of(FORMATS["tf32"]).operand.p, Arithmetic.of(FORMATS["tf32"]).stored.p
+    (11, 24)
+    """
+
+    stored: Format
+    inner: Format
+    operand: Format
+
+    @classmethod
+    def of(cls, fmt: Format, accumulate: Format | None = None) -> Arithmetic:
+        """tf32 has factors of 11 bits, and float32 otherwise; elsewhere there is only the accumulation to choose.
+
+        Raises: BadInput for an accumulation with fewer bits than the format.
+        """
+        stored = FORMATS["float32"] if fmt.name == "tf32" else fmt
+        inner = stored if accumulate is None else accumulate
+        if inner.p < stored.p or inner.largest < stored.largest or inner.tiny > stored.tiny:
+            raise BadInput(f"accumulate={inner.name}: holds less than {stored.name}. Leave --accumulate out.")
+        return cls(stored, inner, fmt if fmt.name == "tf32" else stored)
+
+    def growth(self, inner: Any, stored: Any = 1) -> Array:
+        """(1 + u)^n - 1 for n roundings of partial results, and of `stored` results that are then stored.
+
+        The relative error of a product of factors 1 + delta; a result that needs no wider partial sum is stored as is.
+        """
+        u, v = self.inner.u, self.stored.u
+        log = np.asarray(inner, dtype=float) * np.log1p(u)
+        if self.inner is not self.stored:
+            log = log + np.asarray(stored, dtype=float) * np.log1p(v)
+        with np.errstate(over="ignore"):
+            return np.expm1(log) * INFLATION
+
+    def underflow(self, operations: Any) -> Array:
+        """What flushing to zero can take away: each result once, and twice what is stored (a product and a sum).
+
+        A result that is written as zero has nothing left to lose where it is read, so it is lost once. A sum of n
+        products has at most 2 n results, a bias or the residual included: n products and n sums. Later
+        roundings scale what is lost as they scale the terms: times 1 + growth.
+        """
+        n = np.asarray(operations, dtype=float)
+        wider = 0.0 if self.inner is self.stored else 2 * self.stored.tiny
+        return np.where(n > 0, (n * self.inner.tiny + wider) * INFLATION, 0.0)
+
+    def result(self, x: Ball) -> Ball:
+        """What becomes of a result in x: rounded to nearest as it is stored, or kept with 2p + 2 bits or more.
+
+        Rounding is monotone, so its values at the ends bound it.
+        """
+        low, high = ends(x)
+        wider = 2.0 ** -(2 * self.stored.p + 2) + (0.0 if self.inner is self.stored else self.inner.u)
+        is_kept = (x.rad == 0) & (rounded(x.mid, self.stored) == x.mid) & ~self._may_flush(x.mid)
+        low, high = low - wider * np.abs(low), high + wider * np.abs(high)
+        low, high = np.minimum(low, rounded(low, self.stored)), np.maximum(high, rounded(high, self.stored))
+        low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
+        high = np.where(self._may_flush(high), np.maximum(high, 0.0), high)
+        return between(np.where(is_kept, x.mid, low), np.where(is_kept, x.mid, high))
+
+    def factors(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """The ends of what numbers between two ends are as factors of a matrix product.
+
+        They are then numbers of the stored format, subnormal ones possibly flushed; in tf32 they are rounded to the
+        nearest of 11 bits, half-way cases either way, or not at all.
+        """
+        wider = 0.0 if self.inner is self.stored else self.inner.u
+        low, high = rounded(low - wider * np.abs(low), self.stored), rounded(high + wider * np.abs(high), self.stored)
+        low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
+        high = np.where(self._may_flush(high), np.maximum(high, 0.0), high)
+        if self.operand is not self.stored:
+            low = np.minimum(low, rounded(low, self.operand, rest=-1.0))
+            high = np.maximum(high, rounded(high, self.operand, rest=1.0))
+        return low, high
+
+    def as_operand(self, x: Ball) -> Ball:
+        """A computed matrix as a factor of a matrix product."""
+        is_fit = (x.rad == 0) & (rounded(x.mid, self.operand) == x.mid) & (self.flush_loss(x.mid) == 0)
+        low, high = ends(x)
+        changed = between(*self.factors(low, high))
+        return Ball(np.where(is_fit, x.mid, changed.mid), np.where(is_fit, 0.0, changed.rad))
+
+    def product(self, x: Ball, W: Ball, *added: Ball) -> Ball:
+        """Every computed value of the matrix product x W, radius zero where there is only one.
+
+        What is added to it is one more term of the sum.
+        """
+        x, W = self.as_operand(x), self.as_operand(W)
+        real = x @ W
+        size = absolute_product(x.magnitude, W.magnitude)
+        terms = (x.magnitude > 0).astype(float) @ (W.magnitude > 0).astype(float)
+        hard_x, hard_W = (~is_power_of_two(b.mid) | (b.rad > 0) for b in (x, W))
+        hard = (hard_x.astype(float) @ hard_W.astype(float)) > 0
+        unit = unit_exponent(x.mid).min(1)[:, None] + unit_exponent(W.mid).min(0)[None, :]
+        is_known = (x.rad == 0).all(1)[:, None] & (W.rad == 0).all(0)[None, :]
+        for term in added:
+            real = real + term
+            size, terms = (size + term.magnitude) * INFLATION, terms + (term.magnitude > 0)
+            unit, is_known = np.minimum(unit, unit_exponent(term.mid)), is_known & (term.rad == 0)
+        roundings = np.maximum(terms - 1, 0) + hard - (self.inner is self.stored)  # the last one is that of the result
+        growth = self.growth(np.maximum(roundings, 0), 0)
+        error = growth * size + np.where(terms > 1, self.underflow(2 * terms) * (1 + growth), 0.0)
+        is_sum_exact = (self.is_exact_sum(size, unit) & is_known) | (terms <= 1)  # the unit is that of known factors
+        # a single product of numbers with at most 26 bits is exact in float64 as well
+        is_mid_exact = self.is_exact_sum(size, unit) | ((terms <= 1) & (~hard | (self.stored.p <= 26)))
+        rad = np.where(is_sum_exact, np.where(is_known & is_mid_exact, 0.0, real.rad), real.rad + error * INFLATION)
+        out = self.result(Ball(real.mid, rad))
+        return Ball(out.mid, np.where(size + error + out.rad <= self.stored.largest, out.rad, np.inf))
+
+    def product_and(self, x: Ball, W: Ball, *added: Ball) -> Ball:
+        """Every computed value of x W + a or x W + a + b: added terms of the sum, or added after it is stored."""
+        in_one = self.product(x, W, *added)
+        if self.inner is self.stored or not added:
+            return in_one
+        stored, a = self.product(x, W), added[0]
+        if len(added) == 1:
+            return hull(in_one, self.sum_of(stored, a))
+        b = added[1]
+        pairs = ((self.sum_of(stored, a), b), (self.sum_of(stored, b), a), (self.sum_of(a, b), stored))
+        together = ((self.product(x, W, a), b), (self.product(x, W, b), a))
+        return hull(in_one, *(self.sum_of(*pair) for pair in (*pairs, *together)))
+
+    def sum_of(self, a: Ball, b: Ball) -> Ball:
+        """Every computed value of a + b (R, m)."""
+        nothing = Ball(np.zeros((len(a.mid), 1)), np.zeros((len(a.mid), 1)))
+        return self.product(nothing, Ball(np.zeros((1, a.mid.shape[1])), np.zeros((1, a.mid.shape[1]))), a, b)
+
+    def _may_flush(self, x: Array) -> np.ndarray:
+        return (x != 0) & (np.abs(x) < self.stored.tiny)
+
+    def flush_loss(self, W: Array) -> Array:
+        """What reading stored numbers can lose: a subnormal one may be flushed to zero."""
+        size = np.abs(W)
+        return np.where(size < self.stored.tiny, size, 0.0)
+
+    def is_exact_sum(self, size: Array, unit: Array) -> np.ndarray:
+        """Whether multiples of 2^unit whose absolute values sum to `size` have only exact partial sums."""
+        step = np.ldexp(1.0, np.minimum(unit, 512))
+        return (size <= step * 2.0 ** min(self.inner.p, 52)) & (step >= self.stored.tiny)
+
+    def is_representable(self, size: Array, unit: Array) -> np.ndarray:
+        """Whether the sum is then stored as it is, too."""
+        step = np.ldexp(1.0, np.minimum(unit, 512))
+        return self.is_exact_sum(size, unit) & (size <= step * 2.0 ** min(self.stored.p, 52))
+
+    def fits_operand(self, size: Array, unit: Array) -> np.ndarray:
+        """Whether numbers that are such multiples stay themselves as factors of a matrix product."""
+        return size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
+
+
+def ends(x: Ball) -> tuple[Array, Array]:
+    """The ends of balls; the number itself where there is no radius."""
+    return np.where(x.rad == 0, x.mid, x.lower), np.where(x.rad == 0, x.mid, x.upper)
+
+
+def hull(*balls: Ball) -> Ball:
+    """Balls that hold what any of the balls holds."""
+    lows, highs = zip(*(ends(x) for x in balls), strict=True)
+    return between(np.minimum.reduce(lows), np.maximum.reduce(highs))
+
+
+def between(low: Array, high: Array) -> Ball:
+    """Balls that hold all numbers between two ends."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        mid = np.where(low == high, low, low / 2 + high / 2)
+        rad = np.where(low == high, 0.0, np.maximum(high - mid, mid - low) * ENLARGE)
+    is_finite = np.isfinite(low) & np.isfinite(high)
+    return Ball(np.where(is_finite, mid, 0.0), np.where(is_finite, rad, np.inf))
+
+
+def unit_exponent(x: Array) -> np.ndarray:
+    """The largest e such that x is a multiple of 2^e.
+
+    >>> unit_exponent(np.array([1.0, 0.75, 12.0])).tolist()
+    [0, -2, 2]
+    """
+    mantissa, exponent = np.frexp(x)
+    integer = (mantissa * 2.0**53).astype(np.int64)
+    lowest = np.frexp((integer & -integer).astype(float))[1] - 1
+    return np.where(x == 0, NO_UNIT, exponent - 53 + lowest)
+
+
+def is_power_of_two(x: Array) -> np.ndarray:
+    """Whether a product with x is exact: x is zero or a power of two, of either sign."""
+    return (x == 0) | (np.abs(np.frexp(x)[0]) == 0.5)
+
+
+def times(a: Array, b: Array) -> Array:
+    """a b of non-negative numbers, where infinity times zero is zero: an exact zero has no error."""
+    with np.errstate(invalid="ignore"):
+        return np.where((a == 0) | (b == 0), 0.0, a * b)
+
+
+def partial_sums(least: Array, N: int) -> Array:
+    """The largest sum of partial sums, over the sum, of N numbers between `least` and 1 in any order (shape of least).
+
+    It is largest when the largest come first, and linear-fractional in the numbers, so some are 1 and the rest `least`.
+    """
+    place = np.arange(1, N + 1)
+    largest = np.zeros_like(least)
+    for ones in range(1, N + 1):
+        sums = np.minimum(place, ones) + np.maximum(place - ones, 0) * least[..., None]
+        largest = np.maximum(largest, sums[..., 1:].sum(-1) / sums[..., -1])
+    return largest * INFLATION
+
+
+def absolute_product(x: Array, W: Array) -> Array:
+    """An upper bound on x W for non-negative matrices."""
+    return (x @ W) * INFLATION
