@@ -20,11 +20,13 @@ from torch import Tensor
 from constructions.errors import BadInput
 
 StrPath = str | os.PathLike[str]
+ENTRIES = ("model", "state_dict", "model_state_dict")  # where training loops put the state dict
 
 
 def read_tensors(path: StrPath, key: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors of a .safetensors file or .pt state dict, and the JSON object in its metadata under `key`.
 
+    A state dict may lie under "model", "state_dict" or "model_state_dict".
     Raises: BadInput, in one line, for whatever is not such a file; the object is empty where there is none.
     """
     what = f"weights={os.fspath(path)!r}"
@@ -62,6 +64,9 @@ def _read_state_dict(path: Path, what: str) -> dict[str, Tensor]:
             f"{what}: not a state dict that can be read safely ({reason[:120]}). "
             "Save it with torch.save(module.state_dict(), path) or as .safetensors."
         ) from None
+    for entry in ENTRIES:  # a checkpoint with more in it than the weights
+        if isinstance(state, dict) and isinstance(state.get(entry), dict):
+            state = state[entry]
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()) or not state:
         raise BadInput(f"{what}: holds no state dict (a non-empty dict of tensors). Save module.state_dict().")
     return {str(name): value for name, value in state.items()}
