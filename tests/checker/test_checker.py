@@ -19,7 +19,7 @@ from constructions.files import write_whole_folder
 from verify.checker import fields, mathematics, reading
 from verify.checker.fields import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
-from verify.commands.histogram import CONSTRUCTIONS
+from verify.histogram.catalogue import CONSTRUCTIONS
 from verify.histogram.verdict import certify
 
 ROOT = Path(__file__).parents[2]

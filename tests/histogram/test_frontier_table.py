@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from constructions.checkpoint import load
-from verify.commands.frontier import COLUMNS, kept_table
+from verify.commands.frontier import COLUMNS
+from verify.histogram.kept import kept_table
 from verify.histogram.verdict import certify
 from verify.report.tables import render
 

@@ -13,6 +13,7 @@ from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import Decomposition
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
+from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Array, Format
 from verify.certificate import READING_DTYPE, READING_REAL, Certificate, Verdict
 from verify.circuit.attention import Undecided
@@ -31,7 +32,6 @@ from verify.circuit.verdict import (
     unpack,
     wrong_decomposition,
 )
-from verify.histogram.rounded.verdict import assumptions as of_format
 
 MOST_INPUTS = 64  # random ones that are run when a failure is looked for
 MOST_REACHED = 8  # besides those that bring undecided bits to a step
@@ -49,6 +49,9 @@ class RealArithmetic(Arithmetic):
 
     def as_operand(self, x: Ball) -> Ball:
         return x
+
+
+CONTRACT = Contract(sums="the partial results of one sum are in at most three formats", is_exp_small=True)
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,7 @@ class Reading:
         )
         if self.fmt is None:
             return ("the weights are the stored ones, in real arithmetic, with a softmax that is never 0", *right)
-        formats, orders = of_format(self.fmt, self.arithmetic)[:2]
-        return (
-            formats,
-            orders + "; the partial results of one sum are in at most three formats",
-            "softmax subtracts the maximum; exp is within 2 units in the last place, exp(0) = 1, and results below the "
-            "smallest normal number lie between 0 and twice the exact value",
-            *right,
-        )
+        return (*CONTRACT.text(self.fmt, self.accumulate), *right)
 
 
 def certify(

@@ -103,7 +103,7 @@ def formulas() -> list[list[object]]:
 
 def proved_d(name: str, T: int, L: int) -> int | None:
     """The smallest d in the kept frontier table, or what is proved without a search."""
-    from verify.commands.frontier import kept_table
+    from verify.histogram.kept import kept_table
 
     model = {"lin": "lin", "dot_inventory": "dot", "softmax_inventory": "dot+sftm"}.get(name)
     if name == "softmax_relation":

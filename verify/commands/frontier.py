@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from itertools import product
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
 from verify.commands.ranges import integers
+from verify.histogram.catalogue import MODELS
 from verify.report.tables import FORMATS, render
 
 if TYPE_CHECKING:
     from verify.histogram.frontier import Frontier
 
 HELP = "search for the smallest provable d of a model; every hit is proved"
-MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 COLUMNS = ("model", "T", "L", "p", "d", "margin", "lower bound on d", "of what", "tried")
 
 
@@ -85,13 +84,6 @@ def saved(frontier: Frontier, folder: Path | None) -> Iterator[tuple[Path, bytes
     weights = checkpoint.as_bytes(frontier.module, claim=None, construction="code")
     yield folder / f"{name}.safetensors", weights
     yield folder / f"{name}.json", (frontier.certificate.about(weights).to_json() + "\n").encode()
-
-
-def kept_table() -> list[dict[str, Any]]:
-    """The rows of the frontier table that this project keeps (docs/frontier.md shows them)."""
-    path = Path(__file__).parent.parent / "frontier.json"
-    rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
-    return rows
 
 
 def _folder(save: str | None) -> Path | None:

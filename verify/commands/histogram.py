@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from constructions.errors import BadInput, NotKnown, ProvedImpossible
+from constructions.errors import BadInput, NotKnown
+from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, chosen, storage
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
@@ -14,37 +15,7 @@ if TYPE_CHECKING:
 
 HELP = "prove that a one-layer transformer counts every token of every sequence"
 
-MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 SAVED = ("weights.safetensors", "certificate.json")
-DTYPES = ("float64", "float32", "bfloat16", "float16")
-
-# (model, construction) -> builder and claim; the first construction of a model is its default.
-CONSTRUCTIONS = {
-    ("lin", "inventory"): ("inventory_counting.lin", "A-4.3"),
-    ("lin+sftm", "inventory"): ("inventory_counting.lin_sftm", "A-4.3"),
-    ("dot", "relation"): ("relation_counting.dot", "A-4.2"),
-    ("dot", "inventory"): ("inventory_counting.dot", "W-1"),
-    ("dot+sftm", "inventory"): ("inventory_counting.dot_sftm", "A-B.1"),
-    ("bos", "relation"): ("relation_counting.bos", "A-4.1"),
-    ("bos", "zero-bos"): ("relation_counting.zero_bos", "A-4.1alt"),
-    ("bos", "inventory"): ("inventory_counting.bos", "W-1"),
-    ("bos+sftm", "relation"): ("relation_counting.bos_sftm", "A-4.1"),
-    ("bos+sftm", "inventory"): ("inventory_counting.bos_sftm", "W-1"),
-    # fewer dimensions than tokens
-    ("lin", "code"): ("fewer_dimensions.code", "W-2"),
-    ("lin+sftm", "code"): ("fewer_dimensions.code", "W-2"),
-    ("dot", "code"): ("fewer_dimensions.code", "W-2"),
-    ("dot", "simplex"): ("fewer_dimensions.simplex", "W-4"),
-    ("dot", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
-    ("dot+sftm", "code"): ("fewer_dimensions.code", "W-2"),
-    ("bos", "code"): ("fewer_dimensions.code", "W-2"),
-    ("bos", "simplex"): ("fewer_dimensions.simplex", "W-4"),
-    ("bos", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
-    ("bos+sftm", "sphere"): ("fewer_dimensions.sphere", "W-3"),
-    ("bos+sftm", "plane"): ("fewer_dimensions.plane", "W-8"),
-    ("bos+sftm", "binary"): ("fewer_dimensions.binary", "A-4.5"),
-    ("bos+sftm", "quarter-circle"): ("fewer_dimensions.quarter_circle", "A-rem"),
-}
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -186,11 +157,6 @@ def _check_precision(args: argparse.Namespace) -> None:
         raise BadInput(f"method={args.method}: runs torch as it is. Leave --precision out, or use --method certified.")
 
 
-def storage(precision: str) -> str:
-    """The dtype in which a builder makes weights for a precision: its own where torch builds with it."""
-    return precision if precision in DTYPES else "float32" if precision in ("tf32", "e4m3", "e5m2") else "float64"
-
-
 def _load(args: argparse.Namespace) -> tuple[HistogramTransformer, None]:
     from constructions.checkpoint import load
 
@@ -211,17 +177,6 @@ def _print_unknown(args: argparse.Namespace, reason: str) -> int:
     return certificate.verdict.exit_code
 
 
-def check_possible(args: argparse.Namespace) -> None:
-    """One neuron cannot count without BOS where the mixing weights do not grow with the sequence (W-5)."""
-    one_neuron = args.p == 1 or args.construction == "relation"
-    if args.model in ("lin", "lin+sftm", "dot+sftm") and one_neuron and args.L >= 2:
-        raise ProvedImpossible(
-            f"model={args.model}, p=1: proved impossible for every d, T >= 2 and L >= 2 (W-5): one more of the own "
-            "token moves the neuron towards that token, up for one token and down for another. "
-            f"Use --p {args.T}, or --model bos."
-        )
-
-
 def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTransformer, str]:
     from importlib import import_module
 
@@ -229,11 +184,8 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
     from constructions.histogram import check_sizes
 
     check_sizes(args.model, T=args.T, L=args.L, d=1 if args.d is None else args.d, p=1 if args.p is None else args.p)
-    check_possible(args)
-    construction = args.construction or default_construction(args)
-    if (args.model, construction) not in CONSTRUCTIONS:
-        known = ", ".join(c for m, c in CONSTRUCTIONS if m == args.model)
-        raise BadInput(f"construction={construction}: there is none for {args.model}. Use --construction {known}.")
+    sizes = Sizes(args.model, args.T, args.L, args.d, args.p)
+    construction = chosen(sizes, args.construction)
     builder, claim = CONSTRUCTIONS[args.model, construction]
     module_name, function = builder.split(".")
     build = getattr(import_module(f"constructions.{module_name}"), function)
@@ -256,18 +208,6 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
 
 def _for_codes(args: argparse.Namespace, construction: str, progress: Progress) -> dict[str, object]:
     return {"model": args.model} | ({"progress": progress} if construction in ("code", "coherent", "plane") else {})
-
-
-def default_construction(args: argparse.Namespace) -> str:
-    known = [construction for model, construction in CONSTRUCTIONS if model == args.model]
-    has_neuron_per_token = args.p is not None and args.p >= args.T
-    if args.d is not None and args.d < args.T:
-        if args.model == "bos+sftm":
-            return "plane" if args.d == 2 else "sphere"
-        if known[0] == "inventory" or has_neuron_per_token:
-            return "code"
-        return "simplex" if args.d == args.T - 1 else known[0]
-    return "inventory" if "inventory" in known and has_neuron_per_token else known[0]
 
 
 def _decide(

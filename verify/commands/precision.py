@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, NotKnown
-from verify.commands.histogram import CONSTRUCTIONS, MODELS, check_possible, default_construction
 from verify.commands.ranges import integers
+from verify.histogram.catalogue import CONSTRUCTIONS, MODELS, Sizes, chosen
 from verify.report.tables import FORMATS, render
 
 if TYPE_CHECKING:
@@ -101,12 +101,7 @@ def _accumulate(args: argparse.Namespace) -> Format | None:
 def _construction(args: argparse.Namespace, d: int | None) -> Construction:
     from verify.histogram.precision import Construction
 
-    asked = argparse.Namespace(**vars(args) | {"d": d})
-    check_possible(asked)
-    name = args.construction or default_construction(asked)
-    if (args.model, name) not in CONSTRUCTIONS:
-        known = ", ".join(c for m, c in CONSTRUCTIONS if m == args.model)
-        raise BadInput(f"construction={name}: there is none for {args.model}. Use --construction {known}.")
+    name = chosen(Sizes(args.model, args.T, args.L, d, args.p), args.construction)
     return Construction(args.model, name, args.T, args.L, d, args.p)
 
 

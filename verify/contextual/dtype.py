@@ -19,7 +19,7 @@ from verify.certificate import READING_DTYPE, Certificate, Verdict
 from verify.contextual.cells import CellProof, Cells, Weighed, weighed
 from verify.contextual.readout import Readout
 from verify.contextual.rounding import (
-    ASSUMPTIONS,
+    CONTRACT,
     argument_error,
     exponential_error,
     lowest_bit,
@@ -155,7 +155,7 @@ def certify_in(
         margin=float(worst.margin.min()) if verdict is Verdict.PROVED else None,
         tightest={"prompt": worst.r, "count": int(worst.margin.argmin()), "regions": [worst.fewest, worst.most]},
         counterexample=found,
-        assumptions=ASSUMES + ASSUMPTIONS,
+        assumptions=ASSUMES + CONTRACT.text(fmt),
         reason=None if found else reason,
     )
     return replace(decided, seconds=time.perf_counter() - started)

@@ -20,16 +20,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from verify.arithmetic.balls import Array, Ball
+from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import INFLATION, Format, gammas
 from verify.contextual.stream import Encoded, Kinds, StoredContextual, attend
 
-ASSUMPTIONS = (
-    "operations round to nearest in the dtype or keep more bits; a sum keeps to one format; subnormals may be flushed",
-    "exp is within 2 units in the last place, exp(0) = 1, and results below the smallest normal number lie between 0 "
-    "and twice the exact value",
-    "softmax subtracts the maximum, normalises before or after weighing the values, by a quotient or a reciprocal",
-    "sums in any order, fused or not",
-    "matrix products in the order in which the module writes them",
+CONTRACT = Contract(
+    normalised="normalises before or after weighing the values, by a quotient or a reciprocal",
+    sums="a sum keeps to one format",
+    products="matrix products in the order in which the module writes them",
+    is_exp_small=True,
 )
 
 

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from constructions.constant_bits.run import constant_bit
 from constructions.count01 import Count01Transformer, check_labels
+from verify.arithmetic.contract import constant_bits
 from verify.certificate import READING_BIT_EXACT, Certificate, Verdict
 from verify.count01.runs import chunks, failed, fails, near_ties, orders
 from verify.count01.task import EOS, EQUALS, FIVE, FOUR, Region, answer, cells, triples
 from verify.count01.verdict import Settings, finish
-from verify.histogram.runs import constant_bit_rules
 
 MOST_STRINGS = 100_000  # that are all run: about a minute
 SEARCHED_DIGITS = 8  # a search runs all shorter strings first
@@ -68,7 +68,7 @@ def certify(
         reason=f"{strings} strings run without a failure; the region has more than {MOST_STRINGS}"
         if verdict is Verdict.UNKNOWN
         else None,
-        assumptions=(constant_bit_rules(s), "right means: the right token has strictly the largest logit"),
+        assumptions=(constant_bits(s), "right means: the right token has strictly the largest logit"),
         extra={"inputs_are": "strings of digits, each read after =, 4 and 5"},
     )
     covered = strings if verdict is Verdict.PROVED else int(verdict is Verdict.REFUTED)

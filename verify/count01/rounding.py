@@ -19,34 +19,19 @@ from flint import arb, ctx
 
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
+from verify.arithmetic.contract import Contract
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import FORMATS, INFLATION, Array, Format, gamma, gammas
 from verify.count01.real import Matrix, exact
 from verify.count01.task import kinds
 
-ASSUMPTIONS = (
-    "the same product of two numbers is computed alike at every position",
-    "exp is within 2 units in the last place, and exp(0) = 1",
-    "softmax subtracts the maximum, normalises, then weighs the values; sums in any order, fused or not",
-)
+CONTRACT = Contract(normalised="normalises, then weighs the values")
+ALIKE = "the same product of two numbers is computed alike at every position"
 
 
 def assumptions(fmt: Format, accumulate: Format | None) -> tuple[str, ...]:
-    """What the reading "dtype, any order" takes for granted.
-
-    >>> assumptions(FORMATS["bfloat16"], FORMATS["float32"])[0]
-    'matrix products and softmax round to nearest in float32 or keep more bits, their results in bfloat16'
-    """
-    if fmt.name == "tf32":
-        first = "factors of matrix products are rounded to 11 bits; all else rounds to nearest in float32 or better"
-    elif accumulate is None:
-        first = f"operations round to nearest in {fmt.name} or keep more bits"
-    else:
-        first = (
-            f"matrix products and softmax round to nearest in {accumulate.name} or keep more bits, "
-            f"their results in {fmt.name}"
-        )
-    return (first, "subnormal results are kept, or flushed to zero", *ASSUMPTIONS)
+    """What the reading "dtype, any order" takes for granted."""
+    return (*CONTRACT.text(fmt, accumulate), ALIKE)
 
 
 class TwoFormats:

@@ -12,7 +12,7 @@ from constructions import fewer_dimensions, inventory_counting, relation_countin
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer, check_sizes
 from verify.certificate import Verdict
-from verify.commands.frontier import kept_table
+from verify.histogram.kept import kept_table
 from verify.histogram.verdict import certify
 
 # No weights count with one neuron here, for any d (claim W-5, for T >= 2 and L >= 2).

@@ -12,7 +12,7 @@ from constructions.errors import NotKnown
 from constructions.histogram import DTYPES, HistogramTransformer
 from verify.arithmetic.formats import FORMATS, Format, format_of_bits
 from verify.certificate import Certificate, Verdict
-from verify.commands.histogram import CONSTRUCTIONS, storage
+from verify.histogram.catalogue import CONSTRUCTIONS, storage
 from verify.histogram.rounded.verdict import certify
 
 Build = Callable[[Format], HistogramTransformer]
@@ -107,7 +107,7 @@ def frontier(construction: Construction, accumulate: Format | None, budget: floa
 
 def constructions(T: int, L: int) -> Iterator[Construction]:
     """Every histogram construction with known weights, at the d that its proposition or the frontier table gives it."""
-    from verify.commands.frontier import kept_table
+    from verify.histogram.kept import kept_table
 
     frontier_d = {(row["model"], row["T"], row["L"]): row["d"] for row in kept_table()}
     for model, name in CONSTRUCTIONS:

@@ -17,6 +17,7 @@ from torch import Tensor
 from constructions.constant_bits.run import constant_bit
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from verify.arithmetic.contract import constant_bits
 from verify.certificate import READING_BIT_EXACT, Certificate, Verdict
 from verify.histogram.stored import StoredModel
 from verify.histogram.verdict import Progress, histogram, parameters
@@ -253,15 +254,7 @@ def common(
         "reading": READING_BIT_EXACT,
         "method": method,
         "assumptions": (
-            by_torch if s is None else constant_bit_rules(s),
+            by_torch if s is None else constant_bits(s),
             "right means: the right class has strictly the largest logit",
         ),
     }
-
-
-def constant_bit_rules(s: int) -> str:
-    """The machine in one line."""
-    return (
-        f"constant-bit arithmetic, s={s}: weights and every operation rounded to multiples of 2^-{s}, ties to the "
-        f"smaller magnitude, saturating at 2^{s} - 2^-{s}; sums from left to right; softmax subtracts no maximum"
-    )

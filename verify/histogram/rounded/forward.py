@@ -20,6 +20,7 @@ def logits(model: StoredModel, tokens: Tokens, evaluation: Evaluation) -> Array:
     """Logits (n, L, C) of tokens (n, L), the weights first rounded once to the format.
 
     >>> from constructions import relation_counting
+    >>> from verify.arithmetic.formats import FORMATS
     >>> model = StoredModel.of(relation_counting.dot(T=4, L=3))
     >>> logits(model, np.array([[2, 0, 2]]), Evaluation(FORMATS["float16"])).argmax(-1) + model.first_count
     array([[2, 1, 2]])

@@ -12,6 +12,7 @@ import torch
 
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.contract import Contract
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import KERNELS, Format
 from verify.certificate import READING_DTYPE, Certificate, Verdict
@@ -105,19 +106,12 @@ def is_finite(stored: StoredModel) -> bool:
 
 
 def assumptions(fmt: Format, arithmetic: Arithmetic) -> tuple[str, ...]:
-    """What the certificate takes for granted; docs/precision.md says it in full."""
-    inside = f"sums and products inside a matrix product in {arithmetic.inner.name}, stored in {arithmetic.stored.name}"
-    if fmt.name == "tf32":
-        inside = "factors of matrix products rounded to 11 bits, everything else in float32"
-    elif arithmetic.inner is arithmetic.stored:
-        inside = f"every operation in {fmt.name}"
-    return (
-        f"weights rounded once to {arithmetic.stored.name}; {inside}, to nearest or keeping more bits",
-        "sums in any order, fused or not; subnormals kept or flushed",
-        f"scores divided by sqrt(d), or times its reciprocal, each rounded to {arithmetic.inner.name} or not at all",
-        "softmax subtracts the maximum; exp is within 2 units in the last place of its value, and exp(0) = 1",
-        "right means: the right class has strictly the largest computed logit",
+    """What the certificate takes for granted."""
+    scores = (
+        f"scores divided by sqrt(d), or times its reciprocal, each rounded to {arithmetic.inner.name} or not at all"
     )
+    right = "right means: the right class has strictly the largest computed logit"
+    return (*Contract(scores=scores).text(fmt, arithmetic.inner), right)
 
 
 def rounded_module(module: HistogramTransformer, stored: StoredModel, fmt: Format) -> HistogramTransformer:
