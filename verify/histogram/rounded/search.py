@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
-from verify.histogram.branch_and_bound import Regions, Search
-from verify.histogram.exact_forward import ExactForward
+from verify.histogram.branch_and_bound import Search
 from verify.histogram.reduction import Row
 from verify.histogram.rounded.reduction import RoundedReduction
 
 MOST_BATCHES = 1 << 10  # of regions, tried before a cell is left open
 
 
-class ComputedSearch(Search):
-    """A search that gives up where exact arithmetic would decide: it says nothing about computed numbers."""
-
-    is_lost = False
-
-    @property
-    def _uniform(self) -> np.ndarray:
-        """Only single tokens: two that act alike exactly may be computed differently."""
-        return self.tree.size == 1
-
-    def _decide_point(self, region: Regions) -> None:
-        self.is_lost = True
-
-    def _add_wrong(self, regions: Regions) -> None:
-        self.is_lost |= len(regions) > 0
-
-
 def margin_of_cell(reduction: RoundedReduction, row: Row, t: int, k: int) -> float:
     """A lower bound on the margin of the cell of token t with own count k, -inf where the search does not end."""
-    exact = cast(ExactForward, None)  # never asked: see ComputedSearch
-    search, batches = ComputedSearch(reduction, exact, row, t, [k]), 0
+    search, batches = Search(reduction, None, row, t, [k]), 0
 
     def is_over() -> bool:
         nonlocal batches
