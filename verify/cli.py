@@ -24,6 +24,7 @@ COMMANDS = (
     "contextual",
     "circuit",
     "language",
+    "parity",
     "claims",
 )
 

@@ -87,12 +87,16 @@ class Finding:
 class Decidable(Protocol):
     """A model and the inputs on which it is to be right: what a task gives the house.
 
-    `task` names the task, `claim` the claim that its weights come from. Inputs are the task's own: any type that
-    `run` takes in lists.
+    Inputs are the task's own: any type that `run` takes in lists.
     """
 
-    task: str
-    claim: str | None
+    @property
+    def task(self) -> str:
+        """The task's name."""
+
+    @property
+    def claim(self) -> str | None:
+        """The claim that the weights come from."""
 
     def parameters(self) -> dict[str, Any]:
         """What identifies the model's shape and the domain in a certificate."""

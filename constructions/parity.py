@@ -1,0 +1,106 @@
+"""Parity: at every position, does its token occur an even or an odd number of times in the sequence?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from constructions.errors import BadInput
+from constructions.files import read_tensors
+
+METADATA_KEY = "weightproof"
+MOST_PARAMETERS = 1 << 26
+
+
+class ParityTransformer(nn.Module):
+    """One layer of linear attention, one residual connection, one ReLU layer, and two classes: even 0, odd 1.
+
+    Claim: W-12. A zero model; the builder fills in the weights.
+    Shapes: E (T, d); W_Q, W_K (d, d); W_1 (d, p); b_1 (p,); W_2 (p, 2); b_2 (2,).
+    """
+
+    def __init__(self, *, T: int, L: int, d: int, p: int, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        self.T, self.L, self.d, self.p = T, L, d, p
+
+        def zeros(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros(*shape, dtype=dtype))
+
+        self.E = zeros(T, d)
+        self.W_Q, self.W_K = zeros(d, d), zeros(d, d)
+        self.W_1, self.b_1 = zeros(d, p), zeros(p)
+        self.W_2, self.b_2 = zeros(p, 2), zeros(2)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (..., L, 2) of tokens (..., L) in 0..T-1."""
+        x = self.E[tokens]
+        mixed_token = x + (x @ self.W_Q) @ (x @ self.W_K).transpose(-1, -2) @ x
+        hidden = torch.relu(mixed_token @ self.W_1 + self.b_1)
+        return hidden @ self.W_2 + self.b_2
+
+
+def sawtooth(*, T: int, L: int, dtype: torch.dtype = torch.float64) -> ParityTransformer:
+    """Builds weights that tell even from odd counts: attention counts the own token, neurons fold the count.
+
+    Claim: W-12 (ours). Tokens e_t = (unit vector t, 1); scores are 1 between equal tokens and 0 otherwise, so that
+    the last coordinate of the mixed token is k + 1 at own count k. With max(1, L-1) neurons ReLU(k - i), the sum
+    f(k) = 1 - 2 ReLU(k - 1) + 4 ReLU(k - 2) - 4 ReLU(k - 3) + ... is +1 at odd k and -1 at even k; the logits are -f/2
+    and f/2. All weights are small integers, or halves.
+    Shapes: d = T + 1, p = max(1, L - 1).
+    Raises: BadInput for sizes below 1 or beyond memory.
+
+    >>> sawtooth(T=3, L=4)(torch.tensor([[2, 0, 2, 2]])).argmax(-1)
+    tensor([[1, 1, 1, 1]])
+    """
+    for name, value in (("T", T), ("L", L)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BadInput(f"{name}={value!r}: must be a whole number, at least 1")
+    d, p = T + 1, max(1, L - 1)
+    if T * d + 2 * d * d + d * p > MOST_PARAMETERS:
+        raise BadInput(f"T={T}, L={L}: more than {MOST_PARAMETERS} parameters. Choose smaller sizes.")
+    model = ParityTransformer(T=T, L=L, d=d, p=p, dtype=dtype)
+    with torch.no_grad():
+        model.E[:, :T] = torch.eye(T, dtype=dtype)
+        model.E[:, T] = 1
+        for W in (model.W_Q, model.W_K):
+            W[:T, :T] = torch.eye(T, dtype=dtype)
+        model.W_1[T] = 1
+        i = torch.arange(1, p + 1, dtype=dtype)
+        model.b_1.copy_(-1 - i)  # k + 1 becomes k - i
+        slope = 2 * (-1.0) ** i
+        slope[0] = -1
+        model.W_2.copy_(torch.stack([-slope, slope], dim=1))
+        model.b_2.copy_(torch.tensor([-0.5, 0.5], dtype=dtype))
+    return model
+
+
+def as_bytes(module: ParityTransformer) -> bytes:
+    """The safetensors file of a model, its sizes in the metadata."""
+    header = {"T": module.T, "L": module.L, "d": module.d, "p": module.p}
+    tensors = {name: value.detach().contiguous() for name, value in module.state_dict().items()}
+    return to_bytes(tensors, metadata={METADATA_KEY: json.dumps(header, sort_keys=True)})
+
+
+def load(path: str | Path, *, L: int | None = None) -> ParityTransformer:
+    """Reads a model from safetensors or a state dict; L where the file does not say it.
+
+    Raises: BadInput for any other file, and where L is needed and missing.
+    """
+    tensors, header = read_tensors(path, METADATA_KEY)
+    E, W_1 = tensors.get("E"), tensors.get("W_1")
+    if E is None or W_1 is None or E.dim() != 2 or W_1.dim() != 2:
+        raise BadInput(f"weights={str(path)!r}: has no matrices E and W_1. Save the state dict of a ParityTransformer.")
+    length = L if L is not None else header.get("L")
+    if not isinstance(length, int):
+        raise BadInput(f"weights={str(path)!r}: does not say its length. Add --L.")
+    module = ParityTransformer(T=len(E), L=length, d=E.shape[1], p=W_1.shape[1], dtype=E.dtype)
+    expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in tensors.items()}
+    if expected != found:
+        raise BadInput(f"weights={str(path)!r}: holds {found}; a ParityTransformer of this T, d and p has {expected}.")
+    module.load_state_dict(tensors)
+    return module

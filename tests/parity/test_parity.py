@@ -1,0 +1,165 @@
+"""Parity: verdicts against enumeration in rational arithmetic, faults that must be caught, and what the house adds."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import pytest
+import torch
+from command import as_json, run
+from planted import planted
+
+from constructions.errors import BadInput
+from constructions.parity import ParityTransformer, load, sawtooth
+from verify.certificate import Verdict
+from verify.decide import certify, exhaustive, sampled
+from verify.parity import proof
+from verify.parity.task import Parity
+
+
+def right_everywhere(module):
+    """Plain Python: every sequence and position, in fractions, written without the verifier."""
+    W = {name: [[Fraction(x) for x in row] for row in p.double().reshape(-1, p.shape[-1]).tolist()]
+         for name, p in module.named_parameters()}  # fmt: skip
+
+    def times(x, M):
+        return [sum((a * row[j] for a, row in zip(x, M, strict=True)), Fraction(0)) for j in range(len(M[0]))]
+
+    for tokens in itertools.product(range(module.T), repeat=module.L):
+        x = [W["E"][t] for t in tokens]
+        for i, t in enumerate(tokens):
+            query = times(x[i], W["W_Q"])
+            scores = [sum(a * b for a, b in zip(query, times(y, W["W_K"]), strict=True)) for y in x]
+            mixed = [x[i][c] + sum(s * y[c] for s, y in zip(scores, x, strict=True)) for c in range(module.d)]
+            hidden = [max(Fraction(0), z + b) for z, b in zip(times(mixed, W["W_1"]), W["b_1"][0], strict=True)]
+            even, odd = (z + b for z, b in zip(times(hidden, W["W_2"]), W["b_2"][0], strict=True))
+            if not (odd > even if tokens.count(t) % 2 else even > odd):
+                return False
+    return True
+
+
+def mutated(T, L, seed):
+    """Built weights with one number changed, or all a little, or all at random."""
+    g = torch.Generator().manual_seed(seed)
+    module = sawtooth(T=T, L=L)
+    with torch.no_grad():
+        if seed % 3 == 0:
+            weight = list(module.parameters())[seed // 3 % 7].view(-1)
+            weight[int(torch.randint(len(weight), (1,), generator=g))] += float(torch.randn(1, generator=g))
+        for weight in module.parameters():
+            noise = torch.randn(weight.shape, generator=g, dtype=weight.dtype)
+            if seed % 3 == 1:
+                weight += 0.05 * noise
+            elif seed % 30 == 2:
+                weight.copy_(noise)
+    return module
+
+
+@pytest.mark.parametrize("T,L", [(1, 1), (1, 4), (2, 3), (3, 3), (2, 4)])
+def test_verdicts_equal_enumeration(T, L):
+    seen = set()
+    for seed in range(40):
+        module = mutated(T, L, seed)
+        verdict = certify(Parity(module)).verdict
+        seen.add(verdict)
+        if verdict is not Verdict.UNKNOWN:
+            assert (verdict is Verdict.PROVED) == right_everywhere(module), seed
+    assert Verdict.PROVED in seen and (Verdict.REFUTED in seen or L == 1)
+
+
+@pytest.mark.parametrize("T,L", [(1, 1), (1, 9), (2, 1), (3, 2), (32, 10), (5, 40)])
+def test_built_weights_are_proved_with_margin_one(T, L):
+    certificate = certify(Parity(sawtooth(T=T, L=L), "W-12"))
+    assert certificate.verdict is Verdict.PROVED and certificate.inputs_covered == T**L
+    assert 1 - 1e-9 < certificate.margin <= 1
+
+
+def test_the_bound_is_below_every_exact_margin():
+    for seed in range(1, 40, 3):
+        module = mutated(3, 3, seed)
+        certificate = certify(Parity(module))
+        exact = min(
+            proof.exact_margin(module, tokens, i) for tokens in itertools.product(range(3), repeat=3) for i in range(3)
+        )
+        if certificate.verdict is Verdict.PROVED:
+            assert certificate.margin <= exact
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("Ball.exact(L - k)", "Ball.exact(L - 1 - k)"),
+        ("between(low, high)", "between(low, low)"),
+        ("is_odd, difference.lower, -difference.upper", "is_odd, difference.upper, -difference.lower"),
+        ("features[t][None] + stored.b_1[None]", "features[t][None]"),
+    ],
+)  # fmt: skip
+def test_planted_faults_are_caught(right, wrong):
+    """With the fault a built model is not proved, or a wrong one is, or a certified margin is above an exact one."""
+    with planted(proof, "margins", right, wrong):
+        if certify(Parity(sawtooth(T=3, L=3))).verdict is not Verdict.PROVED:
+            return
+        for seed in range(120):
+            module = mutated(3, 3, seed)
+            certificate = certify(Parity(module))
+            if certificate.verdict is not Verdict.PROVED:
+                continue
+            exact = min(
+                proof.exact_margin(module, t, i) for t in itertools.product(range(3), repeat=3) for i in range(3)
+            )
+            if exact <= 0 or certificate.margin > exact:
+                return
+    raise AssertionError("the planted fault does no harm")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_no_number_is_refused(value):
+    module = sawtooth(T=2, L=3)
+    with torch.no_grad():
+        module.W_1[0, 0] = value
+    with pytest.raises(BadInput, match="W_1"):
+        certify(Parity(module))
+
+
+def test_overflow_proves_nothing():
+    module = sawtooth(T=2, L=3)
+    with torch.no_grad():
+        module.W_2 *= 1e200
+        module.E *= 1e120
+    assert certify(Parity(module)).verdict is not Verdict.PROVED
+
+
+def test_the_house_runs_it():
+    right, wrong = Parity(sawtooth(T=3, L=4)), Parity(sawtooth(T=3, L=4))
+    with torch.no_grad():
+        wrong.module.b_2 += torch.tensor([2.0, 0.0])
+    assert exhaustive(right).inputs_covered == 81 and exhaustive(right).verdict is Verdict.PROVED
+    found = exhaustive(wrong)
+    assert found.verdict is Verdict.REFUTED and found.counterexample["input"] == [0, 0, 0, 1]
+    assert int(found.extra["counts"]["right"]) + int(found.extra["counts"]["wrong"]) == 81
+    assert sampled(right).verdict is Verdict.UNKNOWN and sampled(wrong).verdict is Verdict.REFUTED
+    assert certify(wrong).counterexample["expected"] != certify(wrong).counterexample["predicted"]
+
+
+def test_the_command(capsys, tmp_path):
+    code, out = as_json(capsys, "parity", "--T", "3", "--L", "4")
+    assert code == 0 and out["verdict"] == "PROVED" and out["inputs_covered"] == "81" and out["claim"] == "W-12"
+    code, out = as_json(capsys, "parity", "--T", "2", "--L", "4", "--method", "exhaustive", "--precision", "s6")
+    assert code == 0 and out["reading"] == "bit-exact" and out["counts"] == {"right": "16", "wrong": "0"}
+    assert as_json(capsys, "parity", "--T", "2", "--L", "4", "--method", "exhaustive", "--precision", "s2")[0] == 1
+    assert as_json(capsys, "parity", "--T", "3", "--L", "4", "--method", "sampled")[0] == 3
+    assert run(capsys, "parity", "--T", "3", "--L", "4", "--save", str(tmp_path / "proof"))[0] == 0
+    saved = tmp_path / "proof" / "weights.safetensors"
+    assert isinstance(load(saved), ParityTransformer)
+    assert as_json(capsys, "parity", "--weights", str(saved))[1]["verdict"] == "PROVED"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("--T", "3"), ("--T", "0", "--L", "3"), ("--T", "3", "--L", "-1"), ("--weights", "nothing.pt"),
+     ("--T", "3", "--L", "3", "--precision", "float32"), ("--T", "30", "--L", "30", "--method", "exhaustive")],
+)  # fmt: skip
+def test_bad_input_is_one_line(capsys, argv):
+    code, out, err = run(capsys, "parity", *argv)
+    assert code == 2 and out == "" and err.count("\n") == 1

@@ -1,0 +1,36 @@
+"""`verify parity`: does every position know whether its token occurs an even number of times?"""
+
+from __future__ import annotations
+
+import argparse
+
+from constructions.errors import BadInput
+from verify.commands import request
+
+HELP = "prove that a one-layer transformer knows the parity of every token's count"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--T", type=int, help="alphabet size")
+    add("--L", type=int, help="sequence length")
+    add("--weights", metavar="FILE", help="judge these weights (.safetensors or .pt state dict) instead")
+    request.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    asked = request.Request.of(args)
+    if args.weights is not None and args.T is not None:
+        raise BadInput(f"--T {args.T}: is read from the file. Leave it out with --weights.")
+    if args.weights is None and (args.T is None or args.L is None):
+        raise BadInput("--T and --L: missing. Give both, or judge a file with --weights.")
+    from constructions import parity
+    from verify.decide import decide
+    from verify.parity.task import Parity
+
+    if args.weights is None:
+        problem = Parity(parity.sawtooth(T=args.T, L=args.L), "W-12")
+    else:
+        problem = Parity(parity.load(args.weights, L=args.L))
+    certificate = decide(problem, asked.reading, asked.method, asked.effort())
+    return request.publish(asked, certificate, parity.as_bytes(problem.module))

@@ -1,0 +1,1 @@
+"""Parity of the own count, decided on all T^L sequences."""

@@ -1,0 +1,94 @@
+"""The proof for parity: pre-activations are linear forms in counts, extreme where all other tokens are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from constructions.errors import BadInput
+from constructions.parity import ParityTransformer
+from verify.arithmetic.any_order import between
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.formats import EXACT_IN_FLOAT64
+
+NAMES = ("E", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The stored numbers as balls. Shapes: E (T, d), W_Q and W_K (d, d), W_1 (d, p), b_1 (p,), W_2 (p, 2), b_2 (2,)."""
+
+    E: Ball
+    W_Q: Ball
+    W_K: Ball
+    W_1: Ball
+    b_1: Ball
+    W_2: Ball
+    b_2: Ball
+
+    @classmethod
+    def of(cls, module: ParityTransformer) -> Stored:
+        """Raises: BadInput for a weight that is not finite, or of a dtype that float64 does not hold."""
+        for name in NAMES:
+            weight = getattr(module, name)
+            if weight.dtype not in EXACT_IN_FLOAT64 or not bool(weight.isfinite().all()):
+                raise BadInput(f"{name}: must hold finite numbers of at most 64 bits")
+        return cls(*(Ball.exact(getattr(module, name).detach().double().numpy()) for name in NAMES))
+
+
+def margins(stored: Stored, L: int) -> np.ndarray:
+    """A lower bound on the margin of every token t at every own count k: shape (T, L).
+
+    A pre-activation is e_t W_1 + b_1 plus k times the term of t itself plus one term for each other slot. The other
+    slots hold any tokens but t, so their sum lies between L - k times the least and the largest term. ReLU is
+    monotone, so its values lie between those at the ends, and the difference of the logits follows in balls.
+    """
+    T = len(stored.E.mid)
+    scores = (stored.E @ stored.W_Q) @ (stored.E @ stored.W_K).T  # (T, T)
+    features = stored.E @ stored.W_1  # (T, p)
+    odd = stored.W_2[:, 1:2] - stored.W_2[:, 0:1]
+    bias = stored.b_2[1:2] - stored.b_2[0:1]
+    k = np.arange(1, L + 1, dtype=float)[:, None]
+    out = np.empty((T, L))
+    for t in range(T):
+        terms = scores[t][:, None] * features  # (T, p)
+        base = features[t][None] + stored.b_1[None] + Ball.exact(k) * terms[t][None]  # (L, p)
+        others = np.arange(T) != t
+        low, high = terms.lower[others].min(0, initial=np.inf), terms.upper[others].max(0, initial=-np.inf)
+        z = base if T == 1 else base + Ball.exact(L - k) * between(low, high)[None]
+        hidden = between(np.maximum(z.lower, 0.0), np.maximum(z.upper, 0.0))  # (L, p)
+        difference = (hidden @ odd)[:, 0] + bias
+        is_odd = np.arange(1, L + 1) % 2 == 1
+        out[t] = np.where(is_odd, difference.lower, -difference.upper)
+    if T == 1:  # no other token: only k = L occurs
+        out[:, : L - 1] = np.inf
+    return out
+
+
+def vertices(T: int, L: int, t: int, k: int) -> Iterator[tuple[int, ...]]:
+    """The sequences of token t, k times, first, with one other token in all other places."""
+    for s in range(T):
+        if s != t or k == L:
+            yield (t,) * k + (s,) * (L - k)
+
+
+def exact_margin(module: ParityTransformer, tokens: tuple[int, ...], position: int) -> Fraction:
+    """(logit of the right class) - (the other) at one position, in rational arithmetic."""
+    E, W_Q, W_K, W_1, b_1, W_2, b_2 = (_fractions(getattr(module, name)) for name in NAMES)
+    x = E[list(tokens)]
+    mixed = x[position] + ((x[position] @ W_Q) @ (x @ W_K).T) @ x
+    hidden = [max(z, Fraction(0)) for z in mixed @ W_1 + b_1]
+    logits = np.array(hidden, dtype=object) @ W_2 + b_2
+    difference: Fraction = logits[1] - logits[0]
+    return difference if tokens.count(tokens[position]) % 2 else -difference
+
+
+def _fractions(weight: Tensor) -> Any:
+    """The stored numbers as an array of fractions."""
+    values = weight.detach().double().numpy()
+    return np.array([Fraction(float(x)) for x in values.flat], dtype=object).reshape(values.shape)

@@ -1,0 +1,121 @@
+"""The parity task: a model, the sequences it is judged on, and what is right; the proof is in proof.py."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from constructions.constant_bits.run import constant_bit
+from constructions.errors import BadInput
+from constructions.parity import ParityTransformer
+from verify.arithmetic.contract import STORED, constant_bits
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.decide import Effort, Failure, Finding
+from verify.parity import proof
+
+Tokens = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Parity:
+    """One model on all T^L sequences: a `Decidable`.
+
+    >>> from constructions.parity import sawtooth
+    >>> from verify.decide import certify
+    >>> certify(Parity(sawtooth(T=32, L=10))).verdict.value
+    'PROVED'
+    """
+
+    module: ParityTransformer
+    claim: str | None = None
+    task = "parity"
+
+    def parameters(self) -> dict[str, Any]:
+        m = self.module
+        return {"T": m.T, "L": m.L, "d": m.d, "p": m.p, "dtype": str(m.E.dtype).removeprefix("torch.")}
+
+    def size(self) -> int:
+        return int(self.module.T**self.module.L)
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        right = "right means: the logit of the count's parity is strictly the larger one"
+        if isinstance(reading, Rounded):
+            raise BadInput(f"precision={reading.format.name}: parity has no proof in a dtype. Use real, or sN.")
+        if isinstance(reading, ConstantBits):
+            return constant_bits(reading.s), right
+        if isinstance(reading, Kernel):
+            return f"torch {torch.__version__} on CPU, one kernel and batch shape", right
+        model = "x' = x + x W_Q W_K^T x^T x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, in real arithmetic"
+        return model, STORED, right
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        if not isinstance(reading, Real):
+            raise BadInput("method=certified: parity is proved in real arithmetic. Use --method exhaustive or sampled.")
+        stored = proof.Stored.of(self.module)
+        margins = proof.margins(stored, self.module.L)
+        if (margins > 0).all():
+            t, k = np.unravel_index(int(margins.argmin()), margins.shape)
+            return Finding.proved(float(margins.min()), tightest={"token": int(t), "count": int(k) + 1})
+        for t, k in np.argwhere(~(margins > 0)):
+            for tokens in proof.vertices(self.module.T, self.module.L, int(t), int(k) + 1):
+                if proof.exact_margin(self.module, tokens, 0) <= 0:
+                    return Finding.refuted(self.replay(tokens, reading))
+        return Finding.open(f"{int((~(margins > 0)).sum())} of {margins.size} pairs of a token and its count stay open")
+
+    def inputs(self) -> Iterator[Tokens]:
+        return itertools.product(range(self.module.T), repeat=self.module.L)
+
+    def draw(self, rng: random.Random) -> Tokens:
+        return tuple(rng.randrange(self.module.T) for _ in range(self.module.L))
+
+    def run(self, inputs: list[Tokens], reading: Reading) -> np.ndarray:
+        tokens = torch.tensor(inputs)
+        margins = self._margins(tokens, reading)
+        return np.where(np.isnan(margins).any(1), np.nan, margins.min(1))
+
+    def replay(self, wrong: Tokens, reading: Reading) -> Failure:
+        exact = isinstance(reading, Real)
+        margins: list[Any] = (
+            [proof.exact_margin(self.module, wrong, i) for i in range(len(wrong))]
+            if exact
+            else self._margins(torch.tensor([wrong]), reading)[0].tolist()
+        )
+        position = next(i for i, margin in enumerate(margins) if not margin > 0)
+        margin, expected = margins[position], wrong.count(wrong[position]) % 2
+        found = {
+            "input": list(wrong),
+            "position": position,
+            "expected": expected,
+            "predicted": 1 - expected if margin == margin else None,
+            "is_tie": margin == 0,
+        }
+        return Failure(found, _at_least(margin), str(margin) if exact else None)
+
+    def _margins(self, tokens: Tensor, reading: Reading) -> np.ndarray:
+        run: Callable[[Tensor], Tensor] = self.module
+        if isinstance(reading, ConstantBits):
+            run = constant_bit(self.module, reading.s)
+        with torch.no_grad():
+            logits = run(tokens).double().numpy()
+        odd = (tokens[:, :, None] == tokens[:, None, :]).sum(-1).numpy() % 2 == 1
+        difference = logits[..., 1] - logits[..., 0]
+        return np.where(odd, difference, -difference)
+
+
+def _at_least(margin: Fraction | float) -> float | None:
+    """The margin of a failure as a float that is not below it, None where it is not a number."""
+    if margin != margin:
+        return None
+    try:
+        nearest = float(margin)
+    except OverflowError:  # a fraction beyond float64, and negative
+        return -float(np.finfo(float).max)
+    return nearest if nearest >= margin else float(np.nextafter(nearest, np.inf))
