@@ -1,1 +1,52 @@
 """Judgement: procedures that decide a module on all its inputs, and the `verify` command."""
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # what typing's is at run time, without the milliseconds that importing typing takes
+if TYPE_CHECKING:
+    from verify import strategies as strategies
+    from verify.arithmetic.readings import ConstantBits as ConstantBits
+    from verify.arithmetic.readings import Kernel as Kernel
+    from verify.arithmetic.readings import Real as Real
+    from verify.arithmetic.readings import Rounded as Rounded
+    from verify.arithmetic.readings import reading_of as reading_of
+    from verify.certificate import Certificate as Certificate
+    from verify.certificate import Verdict as Verdict
+
+__version__ = "0.1.0"
+
+# Where each public name lives: it is imported when it is first asked for, so that `import verify` costs nothing.
+_HOME = {
+    "Certificate": "certificate",
+    "Verdict": "certificate",
+    "Real": "arithmetic.readings",
+    "Rounded": "arithmetic.readings",
+    "ConstantBits": "arithmetic.readings",
+    "Kernel": "arithmetic.readings",
+    "reading_of": "arithmetic.readings",
+}
+
+__all__ = [
+    "Certificate",
+    "ConstantBits",
+    "Kernel",
+    "Real",
+    "Rounded",
+    "Verdict",
+    "__version__",
+    "reading_of",
+    "strategies",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "strategies":
+        return import_module("verify.strategies")
+    if name in _HOME:
+        found: object = getattr(import_module(f"verify.{_HOME[name]}"), name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

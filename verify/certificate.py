@@ -11,6 +11,9 @@ from fractions import Fraction
 from html import escape
 from typing import Any
 
+from constructions.errors import BadInput
+from verify.report.numbers import below
+
 
 class Verdict(StrEnum):
     """PROVED on every input, REFUTED by an input, or UNKNOWN with a reason."""
@@ -31,15 +34,20 @@ READING_DTYPE = "dtype, any order"
 READING_BIT_EXACT = "bit-exact"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
-    """One verdict with everything needed to understand and repeat it.
+    """Holds one verdict with everything needed to understand and repeat it; docs/certificate.md explains each field.
 
-    `margin` is a lower bound on (logit of the right class) - (largest other logit) over all inputs when
-    PROVED, and the margin of the counterexample (zero or negative) when REFUTED. `margin_exact` is the
-    margin of the `tightest` input as an exact number. `error_share` brackets the share of wrong
-    (sequence, position) pairs. `inputs_covered` counts the inputs that the verdict speaks for, None for
-    infinitely many.
+    A certificate is true where it proves: `assert certify(module)` fails on REFUTED and on UNKNOWN. Two are equal where
+    their JSON is.
+
+    >>> from constructions.relation_counting import bos
+    >>> from verify.histogram import certify
+    >>> wrong = certify(bos(T=3, L=2, as_printed=True))
+    >>> bool(wrong), str(wrong)
+    (False, 'REFUTED histogram: input [0, 1], expected 1, predicted 2')
+    >>> Certificate.from_json(wrong.to_json()) == wrong
+    True
     """
 
     verdict: Verdict
@@ -67,6 +75,32 @@ class Certificate:
             raise ValueError("UNKNOWN without a reason")
         if self.verdict is Verdict.PROVED and self.counterexample is not None:
             raise ValueError("PROVED with a counterexample")
+
+    def __bool__(self) -> bool:
+        """True exactly for PROVED."""
+        return self.verdict is Verdict.PROVED
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Certificate) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def __str__(self) -> str:
+        return f"{self.verdict.value} {self.task}{self._says()}"
+
+    def __repr__(self) -> str:
+        return f"<Certificate {self.verdict.value} {self.task}, {self.reading}>"
+
+    def _says(self) -> str:
+        """What follows verdict and task on the one line."""
+        if self.verdict is Verdict.PROVED:
+            inputs = "infinitely many" if self.inputs_covered is None else decimal(self.inputs_covered)
+            margin = "" if _finite(self.margin) is None else f", margin at least {below(self.margin or 0.0)}"
+            return f": all inputs ({inputs}){margin}, reading {self.reading}"
+        if self.counterexample is not None:
+            return f": {in_words(self.counterexample)}"
+        return f": {self.reason}"
 
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain JSON values; counts of inputs are decimal strings.
@@ -100,21 +134,19 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         """The fields as a table and the margins as bars, for notebooks."""
-        from verify.report.numbers import below
-
         rows = {name: value for name, value in self.to_dict().items() if value is not None}
         margins = [m for m in rows.pop("margin_per_count", []) if m is not None]
         assumptions = "<br>".join(escape(text) for text in rows.pop("assumptions"))
         cells = {name: escape(_plain(value)) for name, value in rows.items()} | {"assumptions": assumptions}
         bars = "".join(
-            f'<tr><td>{k}</td><td>{below(m)}</td><td><div style="background:#0072B2;height:0.7em;'
+            f'<tr><td>{k}</td><td>{m:.6g}</td><td><div style="background:#0072B2;height:0.7em;'
             f'width:{120 * m / max(margins):.0f}px"></div></td></tr>'
             for k, m in enumerate(margins, 1)
             if max(margins) > 0
         )
         body = "".join(f"<tr><th>{name}</th><td>{cell}</td></tr>" for name, cell in cells.items())
         return f"<table>{body}</table>" + (
-            f"<table><tr><th>count</th><th>margin at least</th></tr>{bars}</table>" if bars else ""
+            f"<table><tr><th>count</th><th>margin</th></tr>{bars}</table>" if bars else ""
         )
 
     def about(self, weights: bytes) -> Certificate:
@@ -124,6 +156,71 @@ class Certificate:
     def to_json(self) -> str:
         """One JSON object on one line."""
         return json.dumps(self.to_dict(), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """Reads back what `to_json` wrote.
+
+        Raises: BadInput, in one line, for what is no certificate.
+        """
+        try:
+            said = json.loads(text, parse_constant=_refuse_constant)
+            fields = {name: said.pop(name) for name in KEYS}
+            covered, share = fields["inputs_covered"], fields["error_share"]
+            fields["verdict"] = Verdict(fields["verdict"])
+            fields["inputs_covered"] = None if covered == "infinite" else whole(covered)
+            fields["error_share"] = None if share is None else (Fraction(share[0]), Fraction(share[1]))
+            fields["assumptions"] = tuple(fields["assumptions"])
+            if fields["margin_per_count"] is not None:
+                fields["margin_per_count"] = tuple(fields["margin_per_count"])
+            return cls(**fields, extra=said)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise BadInput(f"certificate: not what to_json writes ({what[:120]}). Save it again.") from None
+
+
+# The keys that every certificate has in JSON; further ones are the task's own.
+KEYS = (
+    "verdict",
+    "claim",
+    "task",
+    "parameters",
+    "reading",
+    "method",
+    "inputs_covered",
+    "margin",
+    "margin_exact",
+    "margin_per_count",
+    "tightest",
+    "counterexample",
+    "assumptions",
+    "error_share",
+    "reason",
+    "seconds",
+)
+
+
+def in_words(counterexample: dict[str, Any]) -> str:
+    """The input of a counterexample, what is expected there, and what the model predicts."""
+    shown = counterexample.get("input", counterexample.get("tokens"))
+    return f"input {shown}, expected {counterexample.get('expected')}, predicted {counterexample.get('predicted')}"
+
+
+def whole(digits: str) -> int:
+    """The integer of decimal digits, however many; Python's own int stops at 4300 of them.
+
+    >>> whole("12"), whole(decimal(10**5000)) == 10**5000
+    (12, True)
+    """
+    from flint import fmpz
+
+    if not (isinstance(digits, str) and digits.isascii() and digits.isdecimal()):
+        raise ValueError(f"inputs_covered: {str(digits)[:40]!r} is no number")
+    return int(fmpz(digits))
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def decimal(n: int) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from constructions.errors import BadInput
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real
 from verify.certificate import Certificate, Verdict
+from verify.judged import check_seconds, check_whole_number
 
 CERTIFIED, EXHAUSTIVE, SAMPLED = "certified", "exhaustive", "sampled"
 METHODS = (CERTIFIED, EXHAUSTIVE, SAMPLED)
@@ -37,8 +38,8 @@ class Effort:
     progress: Callable[[float], None] = silent
 
     def __post_init__(self) -> None:
-        if not self.budget >= 0:
-            raise BadInput(f"budget={self.budget}: must be a number of seconds, zero or more")
+        check_seconds("budget", self.budget)
+        check_whole_number("seed", self.seed)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from verify.circuit.verdict import (
     unpack,
     wrong_decomposition,
 )
+from verify.judged import unparametrized
 
 MOST_INPUTS = 64  # random ones that are run when a failure is looked for
 MOST_REACHED = 8  # besides those that bring undecided bits to a step
@@ -123,7 +124,7 @@ class _Judge:
         progress: Progress,
     ) -> None:
         check_sizes(model, decomposition)
-        self.model, self.decomposition, self.circuit = model, decomposition, decomposition.circuit
+        self.model, self.decomposition, self.circuit = unparametrized(model), decomposition, decomposition.circuit
         self.reading, self.at = reading, reading.arithmetic
         self.asked, self.seed, self.progress, self.start = runs, seed, progress, time.perf_counter()
         self.runs: dict[str, Any] = {"inputs": 0, "all": False}

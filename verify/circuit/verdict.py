@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import nn
 
-from constructions.circuit_simulation import CircuitTransformer, build
+from constructions.circuit_simulation import CircuitTransformer, Layer, build
 from constructions.circuits.circuit import Circuit, Decomposition
 from constructions.circuits.machine import UNDEFINED, ConstantBitMachine
 from constructions.constant_bits.arithmetic import MAX_BITS
@@ -26,7 +27,9 @@ from verify.circuit.refutation import (
 )
 from verify.circuit.retrieval import TooManyPairs
 from verify.circuit.steps import Fault, Opaque, Steps
+from verify.judged import check_judged, unparametrized
 
+PARTS = {"layers": nn.ModuleList, "layers.0": Layer, "layers.1": Layer}
 METHODS = ("certified", "exhaustive", "sampled")
 CLAIM = "E-3.4"
 BATCH_TOKENS = 2**26  # tokens of one batch of forward runs: about 200 MiB with their values
@@ -116,7 +119,10 @@ def smallest_bits(
 
 
 def check_sizes(model: CircuitTransformer, decomposition: Decomposition) -> None:
-    """Raises: BadInput for the weights of another circuit."""
+    """Raises: BadInput for the weights of another circuit, or a forward pass that is not the class's own."""
+    check_judged(model, CircuitTransformer, PARTS)
+    if len(model.layers) != len(model.both):
+        raise BadInput(f"module.layers: has {len(model.layers)} layers, and two are run. Remove the others.")
     n, T = len(decomposition.circuit.inputs), len(decomposition.circuit.gates)
     if (model.n, model.T) != (n, T):
         raise BadInput(f"weights for n={model.n}, T={model.T}: circuit {decomposition.original.name} has n={n}, T={T}")
@@ -151,7 +157,7 @@ class _Judge:
         self.n, self.T = len(self.circuit.inputs), len(self.circuit.gates)
         check_sizes(model, decomposition)
         self.s = model.s if s is None else s
-        self.model = model
+        self.model = unparametrized(model)
         self.runs: dict[str, Any] = {"inputs": 0, "all": False}
         self.machine: ConstantBitMachine
 

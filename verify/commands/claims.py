@@ -19,8 +19,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([asdict(claim) for claim in CLAIMS]))
         return 0
-    from verify.report.tables import render
+    from rich.console import Console
+    from rich.table import Table
 
-    rows = [(claim.id, claim.statement, claim.source, claim.command) for claim in CLAIMS]
-    print(render(("id", "statement", "source", "proved by"), rows, "rich"), end="")
+    table = Table("id", "statement", "source", "proved by", show_lines=True)
+    for claim in CLAIMS:
+        table.add_row(claim.id, claim.statement, claim.source, claim.command)
+    Console().print(table)
     return 0

@@ -18,6 +18,7 @@ from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, WEIGHTS,
 from constructions.errors import BadInput
 from verify.arithmetic.balls import ENLARGE, TINY, Array, Ball, exponential, stack_last
 from verify.arithmetic.formats import EXACT_IN_FLOAT64
+from verify.judged import check_judged
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class StoredContextual:
 
         Raises: BadInput for a dtype that float64 does not hold, and for NaN or infinity.
         """
+        check_judged(module, ContextualCountingTransformer)
         weights = {}
         for name in WEIGHTS:
             value = getattr(module, name).detach().cpu()

@@ -17,6 +17,7 @@ from verify.contextual.cells import CellProof, Cells
 from verify.contextual.runs import candidates, counterexample, judge
 from verify.contextual.stream import StoredContextual
 from verify.contextual.task import Domain, answers
+from verify.judged import check_judged, check_whole_number
 
 FEW_STRINGS = 3000  # decided one by one where cells leave something open
 LARGEST_RUN = 2_000_000
@@ -41,7 +42,10 @@ def domain_of(
 
     Raises: BadInput for impossible sizes, or counts that the model has no class for.
     """
+    check_judged(module, ContextualCountingTransformer)
+    check_whole_number("length", N)
     R = module.R if regions is None else regions
+    check_whole_number("regions", R)
     domain = Domain(N, R, R if exactly else 0, 0 if module.has_bos else 1, zeros)
     classes = len(module.b_out)
     if R and classes <= N - 2:
@@ -208,6 +212,7 @@ def exhaustive(
     Raises: BadInput where these are too many.
     """
     started = time.perf_counter()
+    check_judged(module, ContextualCountingTransformer)
     if 4**domain.N > LARGEST_RUN:
         raise BadInput(f"length={domain.N}: running every string is for lengths up to 10; use the proof")
     by_length: dict[int, list[list[int]]] = {}

@@ -14,6 +14,7 @@ from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.formats import Format
 from verify.certificate import READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
 from verify.count01.boxes import LARGEST_COUNT, decide_boxes
+from verify.count01.judged import judged
 from verify.count01.real import (
     Decision,
     ExactModel,
@@ -66,6 +67,7 @@ def certify(
     'PROVED'
     """
     check_labels(labels)
+    model = judged(model)
     for bound in (region.max_digits, region.max_noise, region.max_length):
         is_exact = fmt is None and model.heads == 1 and region.max_length is None
         if bound is not None and (bound < 0 or (bound > LARGEST_COUNT and not is_exact)):
@@ -253,6 +255,7 @@ def exhaustive(
     Raises: BadInput for an unbounded region, or more than `largest` runs.
     """
     check_labels(labels)
+    model = judged(model)
     if not region.is_bounded and strings is None:
         raise BadInput("method=exhaustive: give --max-digits and --max-noise, or --strings")
     if strings is not None and strings > LONGEST_STRINGS:

@@ -21,6 +21,7 @@ from verify.arithmetic.contract import constant_bits
 from verify.certificate import READING_BIT_EXACT, Certificate, Verdict
 from verify.histogram.stored import StoredModel
 from verify.histogram.verdict import Progress, histogram, parameters
+from verify.judged import unparametrized
 
 BATCH = 1 << 14
 EXAMPLES = 1000
@@ -29,7 +30,7 @@ Run = Callable[[Tensor], Tensor]
 
 def runner(module: HistogramTransformer, s: int | None) -> Run:
     """The module as torch runs it, or in s-bit arithmetic."""
-    return module if s is None else constant_bit(module, s)
+    return module if s is None else constant_bit(unparametrized(module), s)
 
 
 def exhaustive(

@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from constructions.errors import BadInput
-from constructions.histogram import HistogramTransformer
+from constructions.histogram import MODELS, HistogramTransformer
 from verify.arithmetic.formats import EXACT_IN_FLOAT64
+from verify.judged import check_judged, check_whole_number
 
 Array = NDArray[np.float64]
 
@@ -57,7 +58,10 @@ class StoredModel:
 
         Raises: BadInput for weights that are not finite, or a length the model cannot be judged at.
         """
+        check_judged(module, HistogramTransformer)
+        check_flags(module)
         L = module.L if L is None else L
+        check_whole_number("L", L)
         if L < 1:
             raise BadInput(f"L={L}: must be at least 1 (a sequence has at least one token)")
         if module.is_linear and module.L != L:
@@ -87,3 +91,25 @@ class StoredModel:
         names = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
         weights = {name: read(name) for name in names}
         return cls(module.model, module.T, L, module.d, module.p, classes, module.first_count, **weights)  # type: ignore[arg-type]
+
+
+def check_flags(module: HistogramTransformer) -> None:
+    """Raises BadInput where what a module says of itself is not what its tensors are: its forward pass reads both."""
+    if module.model not in MODELS:
+        raise BadInput(f"module.model={module.model!r}: must be one of {', '.join(MODELS)}. Build the module anew.")
+    T, d = module.E.shape
+    flags = {"is_softmax": module.model.endswith("+sftm"), "is_linear": module.model.startswith("lin")}
+    flags["has_bos"] = module.model.startswith("bos")
+    for name, due in (flags | {"T": T, "d": d, "p": module.W_2.shape[0]}).items():
+        if getattr(module, name) != due:
+            raise BadInput(
+                f"module.{name}={getattr(module, name)!r}: a {module.model} with these tensors has {name}={due}. "
+                "Build the module anew, and load the weights into it."
+            )
+    shapes = {"E": (T, d), "W_1": (d, module.p), "b_1": (module.p,), "W_2": (module.p, len(module.b_2))}
+    mixing: dict[str, tuple[int, ...]] = {"W_Q": (d, d), "W_K": (d, d)}
+    shapes |= {"A": (module.L, module.L)} if module.is_linear else mixing
+    shapes |= {"e_BOS": (d,)} if module.has_bos else {}
+    for name, shape in shapes.items():
+        if tuple(getattr(module, name).shape) != shape:
+            raise BadInput(f"{name}: has shape {tuple(getattr(module, name).shape)}, must be {shape}. Load it anew.")

@@ -22,6 +22,7 @@ from verify.histogram.exact_forward import ExactForward, Judgement
 from verify.histogram.reduction import Reduction, Row
 from verify.histogram.stored import StoredModel
 from verify.histogram.vertices import Cells, decide_cells
+from verify.judged import check_seconds
 
 Progress = Callable[[float], None]
 
@@ -58,6 +59,7 @@ def certify(
     ('PROVED', 1125899906842624)
     """
     started = time.perf_counter()
+    check_seconds("budget", budget)
     stored = StoredModel.of(module, L)
     with np.errstate(all="ignore"):  # overflow and NaN decide nothing: every test below is false for them
         return _certify(module, stored, claim, started, budget, progress)

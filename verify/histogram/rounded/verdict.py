@@ -22,6 +22,7 @@ from verify.histogram.rounded.reduction import RoundedReduction
 from verify.histogram.rounded.refutation import Failure, search
 from verify.histogram.stored import StoredModel
 from verify.histogram.verdict import Progress, parameters
+from verify.judged import check_judged, unparametrized
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
@@ -51,6 +52,8 @@ def certify(
     """
     started = time.perf_counter()
     arithmetic = Arithmetic.of(fmt, accumulate)
+    check_judged(module, HistogramTransformer)
+    module = unparametrized(module)
     given = StoredModel.of(deepcopy(module).float() if module.dtype in FLOAT8 else module, L)
     stored = rounded_model(given, Evaluation(fmt))
     margins, positions, reduction = np.full((1, stored.T, stored.L), -np.inf), [0], None

@@ -1,0 +1,50 @@
+"""A small right model of every task, and how each is decided."""
+
+from __future__ import annotations
+
+from constructions import circuit_simulation, contextual_counting, count01
+from constructions.circuits.circuit import Circuit, Gate, decompose
+from constructions.relation_counting import bos
+from verify.arithmetic.formats import FORMATS
+from verify.circuit import dtype as circuit_dtype
+from verify.circuit import verdict as circuit
+from verify.contextual import dtype as contextual_dtype
+from verify.contextual import verdict as contextual
+from verify.count01 import bits as count01_bits
+from verify.count01 import verdict as counting
+from verify.count01.task import Region
+from verify.histogram import constant_bits, runs
+from verify.histogram import verdict as histogram
+from verify.histogram.rounded import verdict as rounded
+
+FLOAT32 = FORMATS["float32"]
+NAND = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))
+REGION = Region(max_length=3)
+ONES = "majority-ones"
+
+MODELS = {
+    "histogram": lambda: bos(T=3, L=2),
+    "count01": lambda: count01.uniform(),
+    "contextual": lambda: contextual_counting.build(6, 2),
+    "circuit": lambda: circuit_simulation.build(NAND.circuit, s=3),
+}
+# task, way of deciding -> the certificate of a module
+WAYS = {
+    ("histogram", "real"): histogram.certify,
+    ("histogram", "rounded"): lambda m: rounded.certify(m, fmt=FLOAT32),
+    ("histogram", "bits"): lambda m: constant_bits.certify(m, 5),
+    ("histogram", "exhaustive"): runs.exhaustive,
+    ("histogram", "sampled"): runs.sampled,
+    ("count01", "real"): lambda m: counting.certify(m, ONES, REGION),
+    ("count01", "rounded"): lambda m: counting.certify(m, ONES, REGION, fmt=FORMATS["float64"]),
+    ("count01", "bits"): lambda m: count01_bits.certify(m, ONES, REGION, 6),
+    ("count01", "exhaustive"): lambda m: counting.exhaustive(m, ONES, REGION),
+    ("contextual", "real"): lambda m: contextual.certify(m, contextual.domain_of(m, 6)),
+    ("contextual", "rounded"): lambda m: contextual_dtype.certify_in(m, contextual.domain_of(m, 6), FLOAT32),
+    ("contextual", "exhaustive"): lambda m: contextual.exhaustive(m, contextual.domain_of(m, 6)),
+    ("circuit", "bits"): lambda m: circuit.certify(m, NAND),
+    ("circuit", "rounded"): lambda m: circuit_dtype.certify(m, NAND, fmt=FLOAT32),
+    ("circuit", "real"): lambda m: circuit_dtype.certify(m, NAND, fmt=None),
+    ("circuit", "exhaustive"): lambda m: circuit.certify(m, NAND, method="exhaustive"),
+    ("circuit", "sampled"): lambda m: circuit.certify(m, NAND, method="sampled"),
+}

@@ -1,0 +1,115 @@
+"""The certificate as an object, and the public face of the three packages."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import bounds
+import constructions
+import verify
+from constructions.errors import BadInput
+from constructions.relation_counting import bos
+from tests.models.judged import MODELS, WAYS
+from verify import Certificate, Verdict
+from verify.histogram import certify
+from verify.histogram.runs import exhaustive, sampled
+
+ROOT = Path(__file__).parents[2]
+PROVED, REFUTED = certify(bos(T=3, L=2)), certify(bos(T=3, L=2, as_printed=True))
+UNKNOWN = sampled(bos(T=3, L=2))
+ALL = [PROVED, REFUTED, UNKNOWN, exhaustive(bos(T=3, L=2)), *(WAYS[way](MODELS[way[0]]()) for way in WAYS)]
+
+
+def test_only_a_proof_is_true():
+    assert PROVED and not REFUTED and not UNKNOWN
+    assert [bool(certificate) for certificate in ALL] == [c.verdict is Verdict.PROVED for c in ALL]
+
+
+@pytest.mark.parametrize("certificate", ALL, ids=repr)
+def test_what_is_written_is_read_back(certificate):
+    again = Certificate.from_json(certificate.to_json())
+    assert again == certificate and hash(again) == hash(certificate) and {again: 1}[certificate] == 1
+    assert again.to_json() == certificate.to_json()
+    assert type(again.verdict) is Verdict and type(again.assumptions) is tuple
+    assert again != replace(certificate, claim="another") and again != certificate.to_json()
+
+
+def test_numbers_that_json_has_no_words_for():
+    wide = replace(PROVED, inputs_covered=7**9000, error_share=(Fraction(1, 3), Fraction(2, 3)), margin=float("inf"))
+    again = Certificate.from_json(wide.to_json())
+    assert again == wide and again.inputs_covered == 7**9000 and again.margin is None
+    low, high = again.error_share
+    assert low <= Fraction(1, 3) and Fraction(2, 3) <= high
+    assert Certificate.from_json(replace(PROVED, inputs_covered=None).to_json()).inputs_covered is None
+
+
+@pytest.mark.parametrize("certificate", ALL, ids=repr)
+def test_one_line_says_the_verdict(certificate):
+    assert str(certificate).startswith(certificate.verdict.value) and "\n" not in str(certificate)
+    assert len(repr(certificate)) < 80 and certificate.verdict.value in repr(certificate)
+
+
+def test_the_line_of_each_verdict():
+    assert str(PROVED) == "PROVED histogram: all inputs (9), margin at least 0.499999, reading real"
+    assert str(REFUTED) == "REFUTED histogram: input [0, 1], expected 1, predicted 2"
+    assert str(UNKNOWN).startswith("UNKNOWN histogram: no failure among")
+
+
+OTHERS = [
+    "",
+    "[]",
+    "null",
+    "{",
+    "NaN",
+    "[" * 100_000,
+    json.dumps(PROVED.to_dict() | {"verdict": "TRUE"}),
+    json.dumps(PROVED.to_dict() | {"inputs_covered": "-1"}),
+    json.dumps(PROVED.to_dict() | {"inputs_covered": 9}),
+    json.dumps(PROVED.to_dict() | {"margin": float("nan")}),
+    json.dumps(REFUTED.to_dict() | {"counterexample": None}),
+    json.dumps({key: value for key, value in PROVED.to_dict().items() if key != "task"}),
+]
+
+
+@pytest.mark.parametrize("text", OTHERS, ids=lambda text: text[:20])
+def test_what_is_no_certificate(text):
+    with pytest.raises(BadInput, match="^certificate: ") as refusal:
+        Certificate.from_json(text)
+    assert "\n" not in str(refusal.value)
+
+
+def test_importing_verify_costs_nothing():
+    """Neither torch nor numpy is imported; the time is that of one small module, far below 50 ms of its own."""
+    program = (
+        "import sys, time; start = time.process_time(); import verify; seconds = time.process_time() - start\n"
+        "found = {m.split('.')[0] for m in sys.modules} & {'torch', 'numpy', 'flint', 'rich', 'constructions'}\n"
+        "print(sorted(found), seconds)"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+        for _ in range(3)
+    ]
+    assert all(out.startswith("[]") for out in runs)
+    assert min(float(out.split()[-1]) for out in runs) < 0.05
+
+
+@pytest.mark.parametrize("package", [verify, constructions, bounds], ids=lambda package: package.__name__)
+def test_what_a_package_says_it_has_is_there(package):
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert package.__version__ == about["project"]["version"] and len(set(package.__all__)) == len(package.__all__)
+    program = f"from {package.__name__} import *\nimport {package.__name__} as p\n" + "".join(
+        f"assert {name} is p.{name}\n" for name in package.__all__
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match="certfy"):
+        _ = verify.certfy
+    assert set(verify.__all__) <= set(dir(verify))
