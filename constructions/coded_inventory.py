@@ -40,7 +40,7 @@ def on_code(model: str, code: Code, *, L: int, p: int | None = None, dtype: torc
     if not (code.gap > 0 and is_apart and 0 < K < math.inf):
         raise NotKnown(
             f"d={d}: no {model} code is known to count T={T} tokens at L={L} there; on the best one found the readings "
-            f"of two counts overlap (gap {code.gap:.3g} in log R, above zero is needed). Use a larger --d."
+            f"of two counts overlap (gap about {code.gap:.3g} in log R, above zero is needed). Use a larger --d."
         )
     upper, lower = (K - low[:-1]).clamp(min=0), K - high[1:]  # of count k and of count k + 1
     ends = [(K - high).clamp(min=0).tolist(), (K - low).tolist()]

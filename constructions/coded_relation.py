@@ -162,8 +162,9 @@ def coherent(kind: str, v: Tensor, *, L: int, p: int = 1, dtype: torch.dtype) ->
     M = float((v @ v.T)[~torch.eye(T, dtype=torch.bool)].abs().max()) / n
     if not max(1, 2 * L - 3) * M < 1:
         raise NotKnown(
-            f"d={m + 1}: the best vectors found in {m} dimensions have coherence {M:.4g}, and {kind} with p = 1 needs "
-            f"less than 1/(2 L - 3) = {1 / max(1, 2 * L - 3):.4g} on this construction. Use a larger --d, or --p {T}."
+            f"d={m + 1}: the best vectors found in {m} dimensions have coherence about {M:.4g}, and {kind} with p = 1 "
+            f"needs less than 1/(2 L - 3), about {1 / max(1, 2 * L - 3):.4g}, on this construction. Use a larger --d, "
+            f"or --p {T}."
         )
     module = HistogramTransformer(kind, T=T, L=L, d=m + 1, p=p, dtype=dtype)
     identity = torch.eye(m + 1, dtype=torch.float64)
@@ -232,7 +233,7 @@ def read_one_neuron(
     upper, lower = (high[1:], low[:-1]) if is_falling else (high[:-1], low[1:])
     if must_separate and bool((upper >= lower).any()):
         raise NotKnown(
-            f"d={module.d}: on this code the ranges of two counts overlap by {float((upper - lower).max()):.3g}. "
+            f"d={module.d}: on this code the ranges of two counts overlap by about {float((upper - lower).max()):.3g}. "
             "Use a larger --d or a smaller --L."
         )
     thresholds, ends = ((upper + lower) / 2).tolist(), [low.tolist(), high.tolist()]

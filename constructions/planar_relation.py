@@ -47,7 +47,7 @@ def plane(
         raise NotKnown(
             f"d=2: one neuron is not known to count T={T} tokens at L={L} in the plane. On tokens that it reads alike, "
             "which lie on a line, it cannot (W-7); on the best others found the readings of two counts overlap "
-            f"(gap {gap:.3g} of their range, above zero is needed; W-8 says where it works). Use --d 3."
+            f"(gap about {gap:.3g} of their range, above zero is needed; W-8 says where it works). Use --d 3."
         )
     module = HistogramTransformer("bos+sftm", T=T, L=L, d=2, p=p, dtype=dtype)
     identity = torch.eye(2, dtype=torch.float64)

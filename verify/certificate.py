@@ -134,19 +134,21 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         """The fields as a table and the margins as bars, for notebooks."""
+        from verify.report.numbers import below
+
         rows = {name: value for name, value in self.to_dict().items() if value is not None}
         margins = [m for m in rows.pop("margin_per_count", []) if m is not None]
         assumptions = "<br>".join(escape(text) for text in rows.pop("assumptions"))
         cells = {name: escape(_plain(value)) for name, value in rows.items()} | {"assumptions": assumptions}
         bars = "".join(
-            f'<tr><td>{k}</td><td>{m:.6g}</td><td><div style="background:#0072B2;height:0.7em;'
+            f'<tr><td>{k}</td><td>{below(m)}</td><td><div style="background:#0072B2;height:0.7em;'
             f'width:{120 * m / max(margins):.0f}px"></div></td></tr>'
             for k, m in enumerate(margins, 1)
             if max(margins) > 0
         )
         body = "".join(f"<tr><th>{name}</th><td>{cell}</td></tr>" for name, cell in cells.items())
         return f"<table>{body}</table>" + (
-            f"<table><tr><th>count</th><th>margin</th></tr>{bars}</table>" if bars else ""
+            f"<table><tr><th>count</th><th>margin at least</th></tr>{bars}</table>" if bars else ""
         )
 
     def about(self, weights: bytes) -> Certificate:

@@ -212,7 +212,8 @@ JOBS = {
 def test_every_kind_writes_svg_and_png(capsys, tmp_path, kind):
     contents = []
     for name in ("a.svg", "b.svg", "c.png"):
-        assert run(capsys, "figure", kind, *JOBS[kind], "--output", str(tmp_path / name)) == (0, "", "")
+        done = run(capsys, "figure", kind, *JOBS[kind], "--output", str(tmp_path / name))
+        assert done == (0, "", f"wrote {tmp_path / name}\n")
         contents.append((tmp_path / name).read_bytes())
     assert contents[0] == contents[1] and b"<dc:date>" not in contents[0]
     assert ET.fromstring(contents[0]).tag.endswith("svg")

@@ -28,6 +28,7 @@ from verify.arithmetic.formats import INFLATION, Array
 from verify.circuit.attention import Attention, BallRows, Undecided, attention
 from verify.circuit.retrieval import Indices
 from verify.circuit.steps import BLOCK, NONE, Bits, Fault, assignments, cases, due, gate_arrays
+from verify.report.numbers import above, below
 
 FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
 Progress = Callable[[int, int], None]
@@ -300,7 +301,7 @@ class RoundedSteps:
                 worst = float(low[0]), float(high[0])
         nodes = sorted(places)
         rows = np.unique([[bits[places[node]] for node in nodes] for bits in wrong], axis=0)
-        why = f"g may lie between {worst[0]:.4g} and {worst[1]:.4g}"
+        why = f"g may lie between {below(worst[0], 4)} and {above(worst[1], 4)}"
         return Fault(int(p[0]) + 1, tuple(nodes), rows.astype(np.int64), why)
 
 

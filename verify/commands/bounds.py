@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands.count01 import LARGEST_N
 from verify.commands.ranges import integers
+from verify.report.numbers import above, below
 from verify.report.tables import FORMATS, render
+
+if TYPE_CHECKING:
+    import sympy
 
 HELP = "print every model's bound on d, printed, corrected and proved; with --N, count01's limit on n2"
 
+EVALUATED_DIGITS = 300  # of an irrational number; more than any that is printed has before its point
 FORMULA_COLUMNS = ("model", "claim", "coherence below", "d printed", "d corrected")
 NOISE_COLUMNS = ("claim", "N", "n2 below", "largest n2")
 COLUMNS = ("model", "claim", "T", "L", *FORMULA_COLUMNS[2:], "least coherence at that d", "d proved")
@@ -61,7 +68,7 @@ def noise_row(N: int) -> list[object]:
     """The exact limit on the number of twos, for all n0 and n1."""
     from bounds.count01 import largest_noise, noise_threshold
 
-    return ["D-1", N, f"{noise_threshold(N).evalf(12):.10g}", largest_noise(N)]
+    return ["D-1", N, above(ends(noise_threshold(N))[1], digits=10), largest_noise(N)]
 
 
 def noise_formula() -> list[object]:
@@ -83,10 +90,25 @@ def rows(T: int, L: int) -> list[list[object]]:
         bound = build()
         threshold = bound.at(bound.threshold, T=T, L=L).subs(coherent_counting.alpha, 0)
         printed, corrected = (int(bound.at(e, T=T, L=L)) for e in (bound.printed, bound.corrected))
-        least = float(best_known_lower_bound(T, corrected)[0]) if corrected < T else 0.0
+        least = ends(best_known_lower_bound(T, corrected)[0])[0] if corrected < T else 0
         proved = proved_d(build.__name__, T, L)
-        out.append([bound.models, bound.claim, T, L, str(threshold), printed, corrected, f"{least:.4g}", proved])
+        sizes = [str(threshold), printed, corrected, below(least, digits=4), proved]
+        out.append([bound.models, bound.claim, T, L, *sizes])
     return out
+
+
+def ends(x: sympy.Expr) -> tuple[Fraction, Fraction]:
+    """Two rationals that hold a real number between them, both the number itself where it is rational.
+
+    >>> import sympy
+    >>> ends(sympy.Rational(1, 3))[0], ends(sympy.sqrt(2))[0] ** 2 < 2 < ends(sympy.sqrt(2))[1] ** 2
+    (Fraction(1, 3), True)
+    """
+    if x.is_Rational:
+        return Fraction(int(x.p), int(x.q)), Fraction(int(x.p), int(x.q))
+    near = Fraction(str(x.evalf(EVALUATED_DIGITS)))
+    slack = abs(near) / 10 ** (EVALUATED_DIGITS - 5)
+    return near - slack, near + slack
 
 
 def formulas() -> list[list[object]]:

@@ -19,11 +19,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps([asdict(claim) for claim in CLAIMS]))
         return 0
-    from rich.console import Console
-    from rich.table import Table
+    from verify.report.tables import render
 
-    table = Table("id", "statement", "source", "proved by", show_lines=True)
-    for claim in CLAIMS:
-        table.add_row(claim.id, claim.statement, claim.source, claim.command)
-    Console().print(table)
+    rows = [(claim.id, claim.statement, claim.source, claim.command) for claim in CLAIMS]
+    print(render(("id", "statement", "source", "proved by"), rows, "rich"), end="")
     return 0

@@ -131,6 +131,10 @@ def save_if_asked(module: ContextualCountingTransformer, args: argparse.Namespac
         from constructions.contextual.transformer import save
 
         save(module, args.save)
+        if args.json or args.string is not None:  # else a line of the report
+            from verify.report.console import say_written
+
+            say_written(args.save)
 
 
 def certificate_of(module: ContextualCountingTransformer, claim: str | None, args: argparse.Namespace) -> Certificate:
@@ -200,4 +204,4 @@ def show(certificate: Certificate, module: ContextualCountingTransformer, args: 
         return
     from verify.report.contextual import print_certificate
 
-    print_certificate(certificate, module)
+    print_certificate(certificate, module, args.save)

@@ -72,6 +72,10 @@ def save_if_asked(model: Count01Transformer, args: argparse.Namespace) -> None:
         from constructions.count01 import save
 
         save(model, args.save)
+        if args.json or args.say is not None:  # else a line of the report
+            from verify.report.console import say_written
+
+            say_written(args.save)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -184,72 +188,9 @@ def show(certificate: Certificate, model: Count01Transformer, args: argparse.Nam
     if args.json:
         print(certificate.to_json())
         return
-    from rich.console import Console
-    from rich.table import Table
+    from verify.report.count01 import print_certificate
 
-    console, data = Console(highlight=False), certificate.to_dict()
-    colour = {"PROVED": "green", "REFUTED": "red", "UNKNOWN": "yellow"}[data["verdict"]]
-    console.print(f"[bold {colour}]{data['verdict']}[/]  {data['region']}")
-    rows = Table.grid(padding=(0, 2))
-    rows.add_column(no_wrap=True)
-    rows.add_column()
-    rule = "4 iff n1 > n0" if args.labels == "majority-ones" else "4 iff n0 >= n1"
-    rows.add_row("task", f"after = : {rule}, else 5; after 4, 5: EOS")
-    rows.add_row("ties", f"n0 = n1, and n0 = n1 = 0, are answered {'5' if args.labels == 'majority-ones' else '4'}")
-    rows.add_row("model", f"{data['parameters']['construction']}, {model.extra_repr()}")
-    if data["claim"]:
-        rows.add_row("claim", data["claim"])
-    rows.add_row("reading", data["reading"])
-    rows.add_row("method", data["method"])
-    rows.add_row("inputs", f"{data['inputs_covered']} {data['inputs_are']}")
-    if data["margin"] is not None:
-        rows.add_row("margin", describe_margin(data["margin"], data["verdict"] == "PROVED"))
-    if "exact_weights" in data:
-        rows.add_row("exact weights", describe_exact(data["exact_weights"]))
-    for failure in [data["counterexample"], *data.get("beyond", [])]:
-        if failure:
-            rows.add_row("fails" if failure is data["counterexample"] else "one step on", describe(failure))
-    if "search_ended_at" in data:
-        rows.add_row("limit", f"not reached: the search ended at {data['search_ended_at']}")
-    if data["reason"]:
-        rows.add_row("reason", data["reason"])
-    for assumption in data["assumptions"]:
-        rows.add_row("assumes", assumption)
-    rows.add_row("time", f"{data['seconds']:.3f} s")
-    console.print(rows)
-
-
-def describe_margin(margin: float, is_proved: bool) -> str:
-    """A lower bound, or the value at the counterexample."""
-    if not is_proved:
-        return f"{margin:.6g}"
-    return f">= {margin:.6g}" if margin > 0 else "positive on every input, with infimum 0"
-
-
-def describe_exact(limits: dict[str, Any]) -> str:
-    """One line on the weights as formulas."""
-    noise = limits["max_noise"]
-    digits = "all n0, n1" if limits["digits"] == "unbounded" else f"n0, n1 <= {limits['digits']}"
-    if noise == -1:
-        return f"{digits}: not even n2 = 0"
-    return f"{digits}, {'all n2' if noise is None else f'n2 <= {shortened(noise)}'} (e not rounded)"
-
-
-def shortened(number: int) -> str:
-    """A number, or its size where it has more than 30 digits."""
-    import math
-
-    digits = int(number.bit_length() * math.log10(2)) + 1
-    return str(number) if digits <= 30 else f"(a number of about {digits} digits)"
-
-
-def describe(failure: dict[str, Any]) -> str:
-    """A failing input in words."""
-    where = f"(n0, n1, n2) = ({failure['n0']}, {failure['n1']}, {failure['n2']}) after {failure['last']}"
-    seen = "" if failure["fails"] else "; torch rounds the difference away"
-    return f"{where}: {failure['predicted']}, not {failure['expected']} [{failure['replayed']}{seen}]".replace(
-        "[", "("
-    ).replace("]", ")")
+    print_certificate(certificate, model, args.labels, args.save)
 
 
 def say(model: Count01Transformer, args: argparse.Namespace) -> int:
@@ -273,17 +214,13 @@ def say(model: Count01Transformer, args: argparse.Namespace) -> int:
         prompt_tokens = [TOKENS[t] for t in prompt]
         print(json.dumps({"prompt": prompt_tokens, "said": steps, "is_right": is_right}))
         return 0 if is_right else 1
-    from rich.console import Console
-    from rich.table import Table
+    from verify.report.tables import render
 
-    table = Table("", *(f"says {step['token']}" for step in steps), box=None)
-    for j, token in enumerate(names(len(said[0][1]))):
-        table.add_row(token, *(f"{logits[j]:.9g}" for _, logits in said))
-    console = Console(highlight=False)
-    console.print(" ".join(TOKENS[t] for t in prompt), "->", " ".join(str(step["token"]) for step in steps))
-    console.print(table)
+    rows = [[token, *(f"{logits[j]:.9g}" for _, logits in said)] for j, token in enumerate(names(len(said[0][1])))]
+    print(" ".join(TOKENS[t] for t in prompt), "->", " ".join(str(step["token"]) for step in steps))
+    print(render(("", *(f"says {step['token']}" for step in steps)), rows, "rich"), end="")
     if not is_right:
-        console.print("wrong: due is", " ".join(TOKENS[t] for t in right))
+        print("wrong: due is", " ".join(TOKENS[t] for t in right))
     return 0 if is_right else 1
 
 
@@ -319,16 +256,11 @@ def show_table(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"length": {row.construction: row.lengths for row in rows}, "bits_for_200": bits}))
         return 0
-    from rich.console import Console
-    from rich.table import Table
+    from verify.report.tables import render
 
-    console = Console(highlight=False)
-    lengths = Table("", *rows[0].lengths, title="largest proven length", box=None)
-    for row in rows:
-        lengths.add_row(row.construction, *("none" if n < 0 else str(n) for n in row.lengths.values()))
-    console.print(lengths)
-    enough = Table("", "bits", title="significand proved enough for n0, n1, n2 <= 200", box=None)
-    for name, p in bits.items():
-        enough.add_row(name, "none" if p is None else str(p))
-    console.print(enough)
+    lengths = [[row.construction, *("none" if n < 0 else n for n in row.lengths.values())] for row in rows]
+    print("largest proven length")
+    print(render(("model", *rows[0].lengths), lengths, "rich"), end="")
+    print("significand proved enough for n0, n1, n2 <= 200")
+    print(render(("model", "bits"), [[name, "none" if p is None else p] for name, p in bits.items()], "rich"), end="")
     return 0

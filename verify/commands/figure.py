@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands.histogram import add_model_arguments
+from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     format_of(args.output)
     with style():
         save(draw(args), args.output)
+    say_written(args.output)
     return 0
 
 

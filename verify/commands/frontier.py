@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput
 from verify.commands.ranges import integers
 from verify.histogram.catalogue import MODELS
+from verify.report.console import say_written
+from verify.report.numbers import rounded_margin
 from verify.report.tables import FORMATS, render
 
 if TYPE_CHECKING:
@@ -55,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{written} files written to {folder}" if written else "") from None
     sys.stdout.write(render(COLUMNS, rows, args.format))
+    if folder is not None:
+        say_written(f"{written} files to {folder}")
     return 0
 
 
@@ -67,7 +71,7 @@ def as_row(frontier: Frontier) -> list[Any]:
         frontier.L,
         frontier.p,
         frontier.d,
-        float(f"{frontier.certificate.margin:.4g}"),
+        rounded_margin(frontier.certificate),
         frontier.lower_bound,
         frontier.lower_bound_scope,
         tried or None,

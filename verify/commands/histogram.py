@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
@@ -63,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
-    from verify.report.render import print_certificate, progress_bar
+    from verify.report.render import progress_bar
 
     if args.precision is not None and args.dtype is None and args.weights is None:
         args.dtype = storage(args.precision)
@@ -77,13 +78,24 @@ def run(args: argparse.Namespace) -> int:
         certificate = _save(args, module, claim, certificate)
     if args.json:
         print(certificate.to_json())
+        if args.save is not None:
+            from verify.report.console import say_written
+
+            say_written(*_files(args.save))
     else:
-        print_certificate(certificate, module)
+        from verify.report.histogram import print_certificate
+
+        print_certificate(certificate, module, None if args.save is None else ", ".join(_files(args.save)))
     return certificate.verdict.exit_code
 
 
 def _is_weights_file(save: str) -> bool:
     return save == "" or save.endswith(".safetensors")
+
+
+def _files(save: str) -> list[str]:
+    """What --save writes."""
+    return [save] if _is_weights_file(save) else [str(Path(save) / name) for name in SAVED]
 
 
 def _save(

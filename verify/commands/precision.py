@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput, NotKnown
 from verify.commands.ranges import integers
 from verify.histogram.catalogue import CONSTRUCTIONS, MODELS, Sizes, chosen
+from verify.report.console import say_written
+from verify.report.numbers import rounded_margin
 from verify.report.tables import FORMATS, render
 
 if TYPE_CHECKING:
@@ -124,7 +126,7 @@ def _frontier(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, .
 
 def _outcome(certificate: Certificate) -> list[Any]:
     found = certificate.counterexample
-    margin = None if certificate.margin is None else float(f"{certificate.margin:.4g}")
+    margin = rounded_margin(certificate)
     if found is None:
         return [certificate.verdict.value, margin, None, certificate.reason]
     tokens = " ".join(map(str, found["tokens"]))
@@ -186,6 +188,7 @@ def _sweep(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...]
         rows.append([d, *cells])
     if args.figure is not None:
         _draw(args, all_bits, rows)
+        say_written(args.figure)
     columns = ("d", *(f"p{bits}" for bits in all_bits))
     is_range = len(all_bits) == all_bits[-1] - all_bits[0] + 1 > 2
     what = f"{all_bits[0]} to {all_bits[-1]}" if is_range else ", ".join(map(str, all_bits))

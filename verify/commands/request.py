@@ -6,9 +6,11 @@ import argparse
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
+from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
@@ -82,23 +84,26 @@ def add_arguments(parser: argparse.ArgumentParser, *, methods: tuple[str, ...] =
 
 def publish(request: Request, certificate: Certificate, weights: bytes, facts: Iterable[tuple[str, str]] = ()) -> int:
     """Writes what was asked for, prints the certificate, and returns the exit code."""
+    written: list[str] = []
     if request.save is not None:
         from constructions import files
 
         certificate = certificate.about(weights)
         if request.is_weights_file:
             files.write_whole(request.save, weights)
+            written = [request.save]
         else:
             text = certificate.to_json() + "\n"
             files.write_whole_folder(request.save, dict(zip(SAVED, (weights, text.encode()), strict=True)))
+            written = [str(Path(request.save) / name) for name in SAVED]
     if request.is_json:
         print(certificate.to_json())
+        if written:
+            say_written(*written)
     else:
         from verify.report.certificate import print_report
 
-        print_report(certificate, facts)
-        if request.save is not None:
-            print(f"wrote {request.save}")
+        print_report(certificate, [*facts, *([("wrote", ", ".join(written))] if written else [])])
     return certificate.verdict.exit_code
 
 

@@ -12,6 +12,7 @@ from constructions.histogram import HistogramTransformer
 from verify.certificate import Certificate
 from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.histogram.activations import activation_ranges, thresholds
+from verify.report.numbers import about, below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -188,7 +189,7 @@ def margins(certificate: Certificate) -> Figure:
             "D",
             color=VERMILLION,
             markersize=7,
-            label=f"smallest: {values[smallest]:.4g} at k = {k[smallest]}",
+            label=f"smallest: at least {below(values[smallest], 4)}, at k = {k[smallest]}",
         )
         if np.nanmax(values) > 50 * np.nanmin(values):
             axes.set_yscale("log")
@@ -199,7 +200,8 @@ def margins(certificate: Certificate) -> Figure:
         axes.set_ylabel("margin: right logit $-$ largest other")
         p = certificate.parameters
         axes.set_title(
-            f"{p['model']}, T={p['T']}, L={p['L']}, d={p['d']}, p={p['p']}: {certificate.inputs_covered:.3g} inputs"
+            f"{p['model']}, T={p['T']}, L={p['L']}, d={p['d']}, p={p['p']}: "
+            f"{about(certificate.inputs_covered or 0, 3)} inputs"
         )
         axes.legend(loc="upper right", ncols=2)
     return figure

@@ -1,39 +1,57 @@
-"""Any task's certificate on a terminal: its facts in a table that folds, and the verdict as the last line."""
+"""Any task's certificate for people: its facts in two columns that fold, and the verdict as the last line."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
+from torch import nn
 
 from verify.certificate import Certificate, Verdict, decimal
-from verify.report.numbers import below
-from verify.report.render import STYLES, claim_facts
+from verify.claims import CLAIMS
+from verify.report.console import folded, screen
+from verify.report.numbers import about, below
 
 Fact = tuple[str, str]
+STYLES = {Verdict.PROVED: "bold green", Verdict.REFUTED: "bold red", Verdict.UNKNOWN: "bold yellow"}
+# The order in which facts are read; a task's own, under other names, come where the dots stand.
+ORDER = ("claim", "source", "task", "model", "weights", "reading", "method", "assumes", "inputs covered", "inputs",
+         "...", "tightest", "counterexample", "reason", "wrote", "time")  # fmt: skip
+NARROWEST = 24  # columns that values need beside their names; below, they stand under them
 
 
-def print_report(certificate: Certificate, facts: Iterable[Fact] = (), console: Console | None = None) -> None:
-    """The verdict and everything it rests on; `facts` are lines of the task's own."""
-    console = console or Console(highlight=False)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in (*_facts(certificate), *facts):
-        table.add_row(name, value)
-    console.print(table)
-    line = Text(str(certificate.verdict.value), style=STYLES[certificate.verdict])
-    console.print(line.append(summary(certificate), style="default"))
+def print_report(
+    certificate: Certificate, facts: Iterable[Fact] = (), *, covers: str | None = None, below_facts: str = ""
+) -> None:
+    """The verdict and everything it rests on.
+
+    `facts` are the task's own lines, and replace the general one of the same name; `covers` is the number of inputs in
+    the task's words, and `below_facts` lines that stand as they are above the verdict.
+    """
+    console = screen()
+    covers = covers or covered(certificate)
+    own = list(facts)
+    named = {name for name, _ in own}
+    rows = [fact for fact in _facts(certificate, covers) if fact[0] not in named] + own
+    places = {name: place for place, name in enumerate(ORDER)}
+    rows.sort(key=lambda fact: places.get(fact[0], places["..."]))
+    for line in _lines(rows, console.width):
+        console.print(line, soft_wrap=True)
+    if below_facts:
+        console.print(below_facts, soft_wrap=True, markup=False, end="")
+    head, tail = certificate.verdict.value, summary(certificate, covers)
+    first, *rest = folded(head + tail, console.width)
+    console.print(Text.assemble((first[: len(head)], STYLES[certificate.verdict]), first[len(head) :]), soft_wrap=True)
+    for more in rest:
+        console.print(more, soft_wrap=True, markup=False)
 
 
-def summary(certificate: Certificate) -> str:
+def summary(certificate: Certificate, covers: str) -> str:
     """What follows the verdict on the last line."""
     if certificate.verdict is Verdict.PROVED:
-        margin = "" if certificate.margin is None else f", margin at least {below(certificate.margin)}"
-        return f" on {covered(certificate)}{margin}"
+        is_bounded = certificate.margin is not None and certificate.margin > 0
+        return f" on all {covers}{f', margin at least {below(certificate.margin or 0)}' if is_bounded else ''}"
     if certificate.verdict is Verdict.REFUTED:
         return " by the counterexample above"
     return f": {certificate.reason}"
@@ -43,20 +61,35 @@ def covered(certificate: Certificate) -> str:
     """How many inputs, in words.
 
     >>> covered(Certificate(Verdict.PROVED, None, "t", {}, "real", "certified", None))
-    'all inputs, infinitely many'
+    'inputs, infinitely many'
     """
     if certificate.inputs_covered is None:
-        return "all inputs, infinitely many"
-    return f"all {decimal(certificate.inputs_covered)} inputs"
+        return "inputs, infinitely many"
+    return f"{decimal(certificate.inputs_covered)} inputs"
 
 
-def _facts(certificate: Certificate) -> Iterator[Fact]:
+def claim_facts(certificate: Certificate) -> Iterator[Fact]:
+    """The certificate's claim and its source, where it has one."""
+    claim = next((claim for claim in CLAIMS if claim.id == certificate.claim), None)
+    if claim is not None:
+        yield "claim", f"{claim.id}: {claim.statement}"
+        yield "source", claim.source
+
+
+def weights_fact(module: nn.Module) -> Fact:
+    """The shapes of a module's weights."""
+    shapes = [f"{name} {'x'.join(map(str, p.shape))}" for name, p in module.named_parameters()]
+    return "weights", f"{', '.join(shapes)}: {sum(p.numel() for p in module.parameters())} parameters"
+
+
+def _facts(certificate: Certificate, covers: str) -> Iterator[Fact]:
     yield from claim_facts(certificate)
     yield "task", f"{certificate.task}, " + _pairs(certificate.parameters)
     yield "reading", certificate.reading
     yield "method", certificate.method
     for assumption in certificate.assumptions:
         yield "assumes", assumption
+    yield "inputs covered", covers.removesuffix(" inputs").removeprefix("inputs, ")
     if "counts" in certificate.extra:
         yield "inputs", _pairs(certificate.extra["counts"])
     if certificate.tightest is not None:
@@ -68,8 +101,26 @@ def _facts(certificate: Certificate) -> Iterator[Fact]:
     yield "time", f"{_duration(certificate.seconds)} to decide, start-up and building not included"
 
 
+def _lines(rows: list[Fact], width: int) -> Iterator[Text]:
+    """Names beside their values; above them where the screen is narrow."""
+    column = max(len(name) for name, _ in rows) + 2
+    is_narrow = width - column < NARROWEST
+    for name, value in rows:
+        parts = folded(value, width - (2 if is_narrow else column))
+        if is_narrow:
+            yield Text(name, style="dim")
+            yield from (Text(f"  {part}") for part in parts)
+            continue
+        for i, part in enumerate(parts):
+            yield Text.assemble(((name if i == 0 else "").ljust(column), "dim"), part)
+
+
 def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+    return ", ".join(f"{name}={_worded(value)}" for name, value in values.items() if value is not None)
+
+
+def _worded(value: Any) -> str:
+    return about(value) if isinstance(value, float) else str(value)
 
 
 def _duration(seconds: float) -> str:

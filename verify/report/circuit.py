@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from verify.certificate import Verdict
+from verify.report.console import say_written
+from verify.report.numbers import below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
     from constructions.circuits.circuit import Decomposition
     from verify.certificate import Certificate
     from verify.circuit.dtype import Reading
+    from verify.report.certificate import Fact
 
 DEFAULT_RUNS = 64
 MOST_RUNS = 1_000_000
@@ -169,14 +175,15 @@ def finish(
         result |= {"chain": steps, "outputs": outputs}
     if args.save is not None:
         _save(args.save, model, certificate)
+    files = [] if args.save is None else [f"{args.save}.safetensors", f"{args.save}.json"]
     if args.json:
         print(json.dumps(result, allow_nan=False))
+        if files:
+            say_written(*files)
     else:
         if bits is not None:
             print_chain(steps, outputs)
-        _print_certificate(certificate)
-        if args.save is not None:
-            print(f"saved  {args.save}.safetensors, {args.save}.json", file=sys.stderr)
+        _print_certificate(certificate, files)
     return certificate.verdict.exit_code
 
 
@@ -188,46 +195,66 @@ def _save(name: str, model: CircuitTransformer, certificate: Certificate) -> Non
     write_whole(f"{name}.json", (certificate.to_json() + "\n").encode())
 
 
-def _print_certificate(certificate: Certificate) -> None:
-    """Fits 60 columns, except for names and inputs that are longer."""
+def _print_certificate(certificate: Certificate, files: list[str]) -> None:
+    from verify.report.certificate import print_report
+
+    facts = [*_model_facts(certificate), *_outcome_facts(certificate), *_run_facts(certificate)]
+    if files:
+        facts.append(("wrote", ", ".join(files)))
+    print_report(certificate, facts, covers=f"{_power(certificate.inputs_covered or 0)} inputs")
+
+
+def _power(covered: int) -> str:
+    """A number of inputs, from 10^9 on as a power of two."""
+    if covered < 10**9:
+        return str(covered)
+    return f"{'about ' if covered & (covered - 1) else ''}2^{covered.bit_length() - 1}"
+
+
+def _model_facts(certificate: Certificate) -> Iterator[Fact]:
     p, extra = certificate.parameters, certificate.extra
-    covered = certificate.inputs_covered or 0
-    count = str(covered) if covered < 10**9 else f"2^{covered.bit_length() - 1}"
-    if covered >= 10**9 and covered & (covered - 1):
-        count = f"about 2^{covered.bit_length() - 1}"
-    rows = [
-        (certificate.verdict.value, f"{p['circuit']} ({certificate.claim}, {certificate.method})"),
-        ("inputs", f"{count}, reading {certificate.reading}"),
-        ("circuit", f"{extra['statistics']['gates']} gates; {p['n']} inputs, {p['T']} steps"),
-        ("model", f"width {p['d']} = 3k+6 (k={p['k']}), s={p['s']} bits"),
-    ]
+    yield "task", f"{certificate.task}, {p['circuit']}"
+    yield "circuit", f"{extra['statistics']['gates']} gates; {p['n']} inputs, {p['T']} steps"
+    yield "model", f"width {p['d']} = 3k+6 (k={p['k']}), s={p['s']} bits"
     if "precision" in p:
         sums = "" if p["accumulate"] == p["precision"] else f", sums in {p['accumulate']}"
-        rows.append(("format", p["precision"] + sums))
-    if certificate.margin is not None:
-        rows.append(("margin", f"g stays at least {certificate.margin:.3g} from 1/2"))
-    if certificate.counterexample:
-        c = certificate.counterexample
-        rows.append(("gate", f"{c['gate']} ({c['kind'].upper()}, step {c['step']})"))
-        rows.append(("input", c["input"]))
-        rows.append(("token", f"{c['computed']}, should be {c['expected']}"))
-        rows += [("run", c["run"])] if "run" in c else []
-        rows += [("why", c["why"])] if c["why"] else []
-    if certificate.reason:
-        rows.append(("reason", certificate.reason))
+        yield "format", p["precision"] + sums
+    if "language" in extra:
+        yield "language", extra["language"]
+
+
+def _outcome_facts(certificate: Certificate) -> Iterator[Fact]:
+    p, extra, found = certificate.parameters, certificate.extra, certificate.counterexample
+    if certificate.verdict is Verdict.PROVED:
+        yield from _margin_fact(certificate.margin)
+    if found is not None:
+        yield "gate", f"{found['gate']} ({found['kind'].upper()}, step {found['step']})"
+        computed = f"{found['computed']}, should be {found['expected']}"
+        yield "counterexample", f"input {found['input']}: token {computed}"
+        yield from [("run", found["run"])] if "run" in found else []
+        yield from [("why", found["why"])] if found["why"] else []
     if extra.get("smallest_bits"):
         s = extra["smallest_bits"]
-        rows.append(("fewest", f"s={s}" + (f"; s < {s} refuted" if s > 1 else "; s=0 has no token 1")))
-    elif certificate.verdict.value == "PROVED" and extra.get("smaller_bits"):
+        yield "fewest", f"s={s}" + (f"; s < {s} refuted" if s > 1 else "; s=0 has no token 1")
+    elif certificate.verdict is Verdict.PROVED and extra.get("smaller_bits"):
         open_ = ", ".join(str(smaller["s"]) for smaller in extra["smaller_bits"] if smaller["verdict"] == "UNKNOWN")
-        rows.append(("fewest", f"s={p['s']}, or one of s = {open_}, which stay open"))
-    runs = extra["forward_runs"]
+        yield "fewest", f"s={p['s']}, or one of s = {open_}, which stay open"
+
+
+def _margin_fact(distance: float | None) -> Iterator[Fact]:
+    """How far g stays from 1/2; the token 0 allows g = 1/2, and then the distance is no more than a normal number."""
+    if distance is None:
+        return
+    if distance <= sys.float_info.min:
+        yield "margin", "g may be 1/2 itself where the token is 0, which is above 1/2 only for 1"
+    else:
+        yield "margin", f"g stays at least {below(distance)} from 1/2"
+
+
+def _run_facts(certificate: Certificate) -> Iterator[Fact]:
+    extra, runs = certificate.extra, certificate.extra["forward_runs"]
     if runs["inputs"]:
         how = f" in {runs['run']}" if "run" in runs else ""
-        rows.append(("runs", f"{runs['inputs']} inputs{' (all)' if runs['all'] else ''}{how}, no wrong token"))
+        yield "runs", f"{runs['inputs']} inputs{' (all)' if runs['all'] else ''}{how}, no wrong token"
     if extra.get("harmless_differences"):
-        rows.append(("harmless", f"{extra['harmless_differences']} steps, for bits no input brings"))
-    rows += [("language", extra["language"])] if "language" in extra else []
-    rows.append(("time", f"{certificate.seconds:.2f} s"))
-    for name, text in rows:
-        print(f"{name:<9}{text}")
+        yield "harmless", f"{extra['harmless_differences']} steps, for bits no input brings"

@@ -4,58 +4,45 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from constructions.contextual.transformer import ContextualCountingTransformer
 from verify.certificate import Certificate, Verdict, decimal
 from verify.commands.contextual import shortened
-from verify.report.render import claim_facts, progress_bar, weights_fact
+from verify.report.certificate import Fact, print_report, weights_fact
+from verify.report.console import folded, screen
+from verify.report.numbers import about, below, value
+from verify.report.render import progress_bar
+from verify.report.tables import render
 
 
-def print_certificate(certificate: Certificate, module: ContextualCountingTransformer) -> None:
-    """The verdict and everything it rests on."""
-    console = Console(highlight=False)
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts(certificate, module):
-        table.add_row(name, value)
-    console.print(table, markup=False)
-    colour = {Verdict.PROVED: "green", Verdict.REFUTED: "red", Verdict.UNKNOWN: "yellow"}[certificate.verdict]
-    console.print(f"[bold {colour}]{certificate.verdict}[/]", end="")
-    console.print(summary(certificate), markup=False)
+def print_certificate(
+    certificate: Certificate, module: ContextualCountingTransformer, written: str | None = None
+) -> None:
+    """The verdict and everything it rests on, and the file that was written."""
+    covers = f"{big(certificate.inputs_covered or 0)} pairs of string and prompt"
+    facts = [*_facts(certificate, module), *([("wrote", written)] if written else [])]
+    print_report(certificate, facts, covers=covers)
 
 
-def facts(certificate: Certificate, module: ContextualCountingTransformer) -> Iterator[tuple[str, str]]:
-    """Name and value, in the order they are read."""
-    yield from claim_facts(certificate)
+def _facts(certificate: Certificate, module: ContextualCountingTransformer) -> Iterator[Fact]:
     yield "task", f"{certificate.task}, {certificate.extra['domain']}"
     yield "model", ", ".join(f"{k}={v}" for k, v in certificate.parameters.items() if v is not None)
     yield weights_fact(module)
-    yield "reading", certificate.reading
-    yield "method", certificate.method
-    for assumption in certificate.assumptions:
-        yield "assumes", assumption
-    yield "inputs", f"{big(certificate.inputs_covered or 0)} pairs of string and prompt"
-    if certificate.verdict is Verdict.PROVED and certificate.tightest is not None:
-        where = certificate.tightest
-        yield "tightest", f"prompt {where['prompt']}, count {where['count']}, margin {certificate.margin:.6g}"
+    where = certificate.tightest
+    if certificate.verdict is Verdict.PROVED and where is not None and certificate.margin is not None:
+        yield "tightest", f"prompt {where['prompt']}, count {where['count']}, margin {value(certificate.margin)}"
     if certificate.verdict is not Verdict.PROVED and "right_lengths" in certificate.extra:
         for M, (right, wrong) in certificate.extra["right_lengths"].items():
             yield f"{M} regions", describe_lengths(right, wrong, int(certificate.parameters["length"]))
     found = certificate.counterexample
     if found is not None:
         yield "counterexample", f"{shortened(found['string']) or 'the empty string'} (length {found['length']})"
-        yield "regions", shortened(" ".join(found["regions"])) or "none"
-        yield "prompt", f"{found['prompt']}: {found['expected']} ones, the module answers {found['module_answers']}"
-    if certificate.reason is not None:
-        yield "reason", certificate.reason
-    yield "time", f"{certificate.seconds * 1000:.1f} ms to decide, start-up and building not included"
+        yield "counterexample", f"regions {shortened(' '.join(found['regions'])) or 'none'}"
+        said = f"{found['expected']} ones, the module answers {found['module_answers']}"
+        yield "counterexample", f"prompt {found['prompt']}: {said}"
 
 
 def describe_lengths(right: int | None, wrong: int | None, longest: int) -> str:
@@ -75,16 +62,7 @@ def describe_lengths(right: int | None, wrong: int | None, longest: int) -> str:
 def big(number: int) -> str:
     """A number, or its size where it has more than 40 digits."""
     text = decimal(number)
-    return text if len(text) <= 40 else f"about {text[0]}.{text[1:3]}e{len(text) - 1}"
-
-
-def summary(certificate: Certificate) -> str:
-    if certificate.verdict is Verdict.PROVED:
-        margin = "" if certificate.margin is None else f", margin at least {certificate.margin:.6g}"
-        return f" for all {big(certificate.inputs_covered or 0)} pairs of string and prompt{margin}"
-    if certificate.verdict is Verdict.REFUTED:
-        return " by the counterexample above"
-    return f": {certificate.reason}"
+    return text if len(text) <= 40 else about(number, digits=3)
 
 
 def figure5(args: argparse.Namespace) -> int:
@@ -109,23 +87,26 @@ def figure5(args: argparse.Namespace) -> int:
         listed = [{"bias": row.bias, "strings": row.strings, **row.certificate.to_dict()} for row in rows]
         print(json.dumps({"rows": listed, "sets": sets}))
         return 0
-    console = Console(highlight=False)
-    table = Table("bias", "strings", "verdict", "margin, or the first failure", box=None)
+    cells = []
     for row in rows:
         c = row.certificate
         found = c.counterexample
-        told = f"{c.margin:.3g}" if found is None and c.margin is not None else ""
+        told = f"margin at least {below(c.margin, digits=3)}" if found is None and c.margin is not None else ""
         if found is not None:
             told = f"{shortened(found['string'])}: prompt {found['prompt']}, {found['expected']} ones, "
             told += f"answer {found['module_answers']}"
-        table.add_row(row.bias, row.strings, c.verdict.value, Text(told))
-    console.print(table)
+        cells.append([row.bias, row.strings, c.verdict.value, told])
+    sys.stdout.write(render(("bias", "strings", "verdict", "margin, or the first failure"), cells, "rich"))
     for bias in ("BOS", "]"):
         for M, (good, bad) in sets[bias].items():
-            console.print(f"bias {bias}, {M} regions: {describe_lengths(good, bad, N)}", markup=False)
+            _print_folded(f"bias {bias}, {M} regions: {describe_lengths(good, bad, N)}")
     spread = f"right on every string with {', '.join(map(str, right)) or 'no number of'} zeros"
-    console.print(f"bias 0, any regions and length: {spread}; wrong strings for {len(wrong)} other numbers of zeros")
+    _print_folded(f"bias 0, any regions and length: {spread}; wrong strings for {len(wrong)} other numbers of zeros")
     return 0
+
+
+def _print_folded(text: str) -> None:
+    print("\n".join(folded(text, screen().width)))
 
 
 def impossible(args: argparse.Namespace) -> int:
@@ -141,11 +122,10 @@ def impossible(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(asdict(result)))
         return 0 if result.holds else 3
-    console = Console(highlight=False)
-    console.print(f"{result.claim}: {result.statement}", markup=False)
+    _print_folded(f"{result.claim}: {result.statement}")
     for i, step in enumerate(result.argument, 1):
-        console.print(f"{i}. {step}", markup=False)
+        _print_folded(f"{i}. {step}")
     for name, values in (("witness", result.witness), ("checked", result.checks)):
-        console.print(f"{name}: " + "; ".join(f"{k}: {v}" for k, v in values.items()), markup=False)
-    console.print("all checks agree with the argument" if result.holds else "a check disagrees with the argument")
+        _print_folded(f"{name}: " + "; ".join(f"{k}: {v}" for k, v in values.items()))
+    _print_folded("all checks agree with the argument" if result.holds else "a check disagrees with the argument")
     return 0 if result.holds else 3

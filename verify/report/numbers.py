@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verify.certificate import Certificate
 
 Number = int | float | Fraction
 DIGITS = 6
@@ -36,6 +40,34 @@ def about(x: Number, digits: int = DIGITS) -> str:
     """
     low, high = below(x, digits), above(x, digits)
     return low if low == high else f"about {_written(x, ROUND_HALF_EVEN, digits)}"
+
+
+def value(x: float, exact: str | None = None, digits: int = DIGITS) -> str:
+    """A computed value that may differ from x in its last bits: always with the word, unless `exact` is a rational.
+
+    >>> value(0.5), value(0.5, "1/2"), value(0.5, "-19/2 + 59316415/33554432 sqrt(32)"), value(float("inf"))
+    ('about 0.5', '0.5', 'about 0.5', 'inf')
+    """
+    if exact is not None:
+        try:
+            return about(Fraction(exact), digits)
+        except ValueError:  # it has a root
+            pass
+    return f"about {_written(x, ROUND_HALF_EVEN, digits)}" if abs(x) < float("inf") else _written(x, "", digits)
+
+
+def rounded_margin(certificate: Certificate, digits: int = 4) -> float | None:
+    """A margin for tables: a lower bound rounded down, the value at a counterexample to nearest; None where infinite.
+
+    >>> from verify.certificate import Certificate, Verdict
+    >>> rounded_margin(Certificate(Verdict.PROVED, None, "t", {}, "real", "certified", 9, margin=0.4999998288))
+    0.4999
+    """
+    margin = certificate.margin
+    if margin is None or abs(margin) == float("inf"):
+        return None
+    is_bound = certificate.verdict == "PROVED"
+    return float(below(margin, digits) if is_bound else _written(margin, ROUND_HALF_EVEN, digits))
 
 
 def _written(x: Number, rounding: str, digits: int) -> str:

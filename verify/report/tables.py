@@ -5,10 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+from verify.report.console import WIDTH, folded
+from verify.report.console import columns as width_of
+
 FORMATS = ("rich", "markdown", "latex", "csv", "json")
+NARROWEST = 6  # columns of a terminal below which a cell is hard to read
 
 
 def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> str:
@@ -33,7 +38,7 @@ def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> 
         body = [" & ".join(_latex(cell) for cell in row) + r" \\" for row in [list(columns), *cells]]
         head = rf"\begin{{tabular}}{{{'l' * len(columns)}}}"
         return "\n".join([head, body[0], r"\hline", *body[1:], r"\end{tabular}"]) + "\n"
-    return _rich(columns, cells)
+    return _for_people(columns, cells)
 
 
 def _latex(text: str) -> str:
@@ -42,14 +47,40 @@ def _latex(text: str) -> str:
     return text
 
 
-def _rich(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+def _for_people(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """On a terminal a table whose cells fold, or rows as lists where it is narrow; in a pipe one line a row, uncut."""
+    cells = [[cell.replace("\n", "\\n") for cell in row] for row in cells]
+    if not sys.stdout.isatty():
+        return _plain(columns, cells)
+    width = width_of(sys.stdout) or WIDTH
+    if sum(min(NARROWEST, max(map(len, column))) + 3 for column in zip(columns, *cells, strict=True)) + 1 > width:
+        return _lists(columns, cells, width)
+    return _folding(columns, cells, width)
+
+
+def _plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    lines = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)) for row in [columns, *cells]]
+    return "".join(line.rstrip() + "\n" for line in lines)
+
+
+def _lists(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> str:
+    """Each row as lines "column: cell"."""
+    rows = ([f"{name}: {cell}" for name, cell in zip(columns, row, strict=True)] for row in cells)
+    return "\n".join("".join(f"{part}\n" for line in row for part in folded(line, width)) for row in rows)
+
+
+def _folding(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> str:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(*columns)
+    table = Table(show_lines=sum(max(map(len, column)) + 3 for column in zip(columns, *cells, strict=True)) > width)
+    for name in columns:
+        table.add_column(Text(name), overflow="fold", min_width=min(NARROWEST, len(name)))
     for row in cells:
-        table.add_row(*row)
-    console = Console(file=io.StringIO(), highlight=False)
+        table.add_row(*map(Text, row))
+    console = Console(file=sys.stdout, highlight=False, width=width)
     with console.capture() as capture:
         console.print(table)
-    return capture.get()
+    return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
