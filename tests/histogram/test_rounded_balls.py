@@ -19,7 +19,7 @@ from verify.arithmetic.evaluation import Evaluation, square_root
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import add, divide, multiply
 from verify.certificate import Verdict
-from verify.histogram.reduction import slot_groups
+from verify.histogram.reduction import exponentials, slot_groups
 from verify.histogram.rounded.coordinate import sharper_ends
 from verify.histogram.rounded.forward import rounded_model
 from verify.histogram.rounded.reduction import RoundedReduction
@@ -57,7 +57,7 @@ def certified_balls(reduction, tokens):
     """The balls of the same for one sequence; a neuron's (low, high) as a factor of the readout."""
     stored, at = reduction.stored, reduction.at
     BOS = [stored.T] if stored.e_BOS is not None else []
-    keys, E = [*BOS, *tokens], reduction.operand(reduction._embeddings)
+    keys, E = [*BOS, *tokens], reduction.operand(reduction.embeddings)
     found = {}
     if stored.A is None:
         found["queries"] = reduction.at.product(E[tokens], reduction.operand(stored.W_Q))
@@ -66,9 +66,7 @@ def certified_balls(reduction, tokens):
     weights = reduction.attention[tokens][:, keys] if stored.A is None else reduction.mixing
     D = np.ones((len(tokens), 1))
     if stored.is_softmax:
-        normaliser = (
-            reduction.normaliser[tokens][:, keys] if stored.A is None else reduction._exponentials(Ball.exact(stored.A))
-        )
+        normaliser = reduction.normaliser[tokens][:, keys] if stored.A is None else exponentials(Ball.exact(stored.A))
         D = normaliser.mid.sum(-1, keepdims=True)
     found["weights"] = Ball(weights.mid / D, weights.rad / D * (1 + 2.0**-40) + 2.0**-50 * np.abs(weights.mid / D))
     x, mixed = np.abs(stored.E[tokens]), reduction.mixed
@@ -192,7 +190,7 @@ def test_exponentials_below_the_normal_numbers_may_be_two_units_too_large(name):
     fmt, N = FORMATS[name], 2
     for score in (-16.0, -6.0, -5.0, -4.0, -12.0, -1.0):
         scores = Ball(np.array([[0.0, score]]), np.zeros((1, 2)))
-        exact = RoundedReduction._exponentials(scores)
+        exact = exponentials(scores)
         ball = stub(fmt)._softmax(scores, exact, np.array([0]), N)
         value = math.exp(score)
         unit = 2.0 ** max(math.floor(math.log2(value)), fmt.smallest_exponent) * 2 * fmt.u

@@ -19,7 +19,7 @@ import numpy as np
 from verify.arithmetic.balls import U
 from verify.histogram.counting import Counting
 from verify.histogram.exact_forward import ExactForward
-from verify.histogram.reduction import Reduction, Row, slot_groups
+from verify.histogram.reduction import Reduces, Row, slot_groups
 from verify.histogram.regions import Regions, halves, roots, share_out_group
 from verify.histogram.relaxation import Relaxation
 from verify.histogram.stored import Array
@@ -44,7 +44,7 @@ class Search:
     only exact arithmetic would decide. That is the search on computed numbers, of which exact arithmetic says nothing.
     """
 
-    def __init__(self, reduction: Reduction, exact: ExactForward | None, row: Row, t: int, counts: list[int]) -> None:
+    def __init__(self, reduction: Reduces, exact: ExactForward | None, row: Row, t: int, counts: list[int]) -> None:
         self.stored, self.exact, self.row, self.t = reduction.stored, exact, row, t
         self.relaxation = Relaxation(reduction, row, t)
         self.tokens, self.tree = self.relaxation.tokens, self.relaxation.tree

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt, stack_last
-from verify.histogram.stored import StoredModel
+from verify.histogram.stored import Array, StoredModel
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,25 @@ class Tables:
         return self.base[i], self.own[i], others
 
 
+class Reduces(Protocol):
+    """What the proofs need of a reduction, be its numbers exact ones or all that can be computed for them."""
+
+    @property
+    def stored(self) -> StoredModel:
+        """The model."""
+
+    @property
+    def features(self) -> Ball:
+        """<e_s, W_1> (T or T + 1, p); the last row belongs to BOS where there is one."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The position classes, which cover every position once."""
+
+    def tables(self, row: Row, start: int, stop: int) -> Tables:
+        """The linear forms of the query tokens start..stop-1."""
+
+
 class Reduction:
     """The tables of a stored model, made from balls around its weights with a few matrix products."""
 
@@ -89,72 +109,98 @@ class Reduction:
         queries = self.E[: stored.T] @ Ball.exact(stored.W_Q)
         keys = self.E @ Ball.exact(stored.W_K)
         scores = (queries @ keys.T) * reciprocal_sqrt(stored.d)
-        return self._exponentials(scores) if stored.is_softmax else scores
-
-    @staticmethod
-    def _exponentials(scores: Ball) -> Ball:
-        largest = scores.mid.max(axis=-1, keepdims=True)
-        return exponential(scores - Ball(largest, np.zeros_like(largest)))
+        return exponentials(scores) if stored.is_softmax else scores
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """The position classes, which cover every position once."""
-        stored = self.stored
-        one = Ball.exact(1.0)
-        if stored.A is None:
-            slots = (tuple(range(1, stored.L)),) if stored.L > 1 else ()
-            unit = Ball.exact(np.ones(len(slots)))
-            return (Row(tuple(range(stored.L)), slots, unit, one, one),)
-        classes: dict[tuple[float, ...], list[int]] = {}
-        for position in range(stored.L):
-            rest = np.delete(stored.A[position], position)
-            classes.setdefault((stored.A[position, position], *np.sort(rest)), []).append(position)
-        weights = Ball.exact(stored.A)
-        if stored.is_softmax:
-            weights = self._exponentials(weights)
-        return tuple(self._row(tuple(positions), weights) for positions in classes.values())
-
-    def _row(self, positions: tuple[int, ...], weights: Ball) -> Row:
-        stored = self.stored
-        assert stored.A is not None
-        position = positions[0]
-        groups = slot_groups(stored, position)
-        firsts = [group[0] for group in groups]
-        row = weights[position]
-        D = Ball.exact(1.0)
-        if stored.is_softmax:
-            D = (row[None, :] @ Ball.exact(np.ones((stored.L, 1))))[0, 0]
-        return Row(positions, groups, row[firsts], row[position], D)
+        if self.stored.A is None:
+            return (attending_row(self.stored.L),)
+        weights = mixing_weights(self.stored)
+        return tuple(row_of(self.stored, positions, weights) for positions in position_classes(self.stored.A))
 
     def tables(self, row: Row, start: int, stop: int) -> Tables:
         """The linear forms of the query tokens start..stop-1."""
-        return self._linear(row, start, stop) if self.stored.is_linear else self._attending(start, stop)
-
-    def _linear(self, row: Row, start: int, stop: int) -> Tables:
-        T = self.stored.T
-        V = self.features
-        column, row_of_zeros = _zeros(T, 1), _zeros(stop - start, 1)
-        D = Ball(np.full((stop - start, 1), row.D.mid), np.full((stop - start, 1), row.D.rad))
-        base = self.residual[start:stop] * row.D + V[start:stop] * row.own_weight
-        others = stack_last(V, column)
-        return Tables(start, stop, stack_last(base, D), stack_last(V[start:stop], row_of_zeros), others[None])
-
-    def _attending(self, start: int, stop: int) -> Tables:
-        stored, T = self.stored, self.stored.T
-        n = stop - start
+        if self.stored.is_linear:
+            return linear_tables(row, self.features, self.residual, start, stop)
+        if not self.stored.is_softmax:
+            return attending_tables(self.stored, self.attention, self.features, self.residual, start, stop)
         weight = self.attention[start:stop][..., None]  # (n, keys, 1)
-        if stored.is_softmax:
-            values = self.features[None] + self.residual[start:stop, None]
-            terms = stack_last(weight * values, weight)
-            base = _zeros(n, stored.p + 1)
-        else:
-            terms = stack_last(weight * self.features[None], _zeros(*weight.mid.shape))
-            base = stack_last(self.residual[start:stop], Ball.exact(np.ones((n, 1))))
-        if stored.e_BOS is not None:
-            base = base + terms[:, T]
-        others = terms[:, :T]
-        own = others[np.arange(n), np.arange(start, stop)]
-        return Tables(start, stop, base + own, own, others)
+        values = self.features[None] + self.residual[start:stop, None]
+        terms = stack_last(weight * values, weight)
+        base = _zeros(stop - start, terms.mid.shape[-1])
+        return tables_of_terms(with_bos(self.stored, base, terms), terms[:, : self.stored.T], start, stop)
+
+
+def exponentials(scores: Ball) -> Ball:
+    """exp of scores less the largest of their row, which cancels in a softmax."""
+    largest = scores.mid.max(axis=-1, keepdims=True)
+    return exponential(scores - Ball(largest, np.zeros_like(largest)))
+
+
+def attending_row(L: int) -> Row:
+    """The one row of dot-product mixing: every position has the same slots, and no weight of its own."""
+    slots = (tuple(range(1, L)),) if L > 1 else ()
+    one = Ball.exact(1.0)
+    return Row(tuple(range(L)), slots, Ball.exact(np.ones(len(slots))), one, one)
+
+
+def position_classes(A: Array) -> list[tuple[int, ...]]:
+    """The positions whose rows of A have the same own weight and the same other weights in some order."""
+    classes: dict[tuple[float, ...], list[int]] = {}
+    for position in range(len(A)):
+        rest = np.delete(A[position], position)
+        classes.setdefault((A[position, position], *np.sort(rest)), []).append(position)
+    return [tuple(positions) for positions in classes.values()]
+
+
+def mixing_weights(stored: StoredModel) -> Ball:
+    """lin: the entries of A, or with softmax their exponentials (L, L)."""
+    assert stored.A is not None
+    weights = Ball.exact(stored.A)
+    return exponentials(weights) if stored.is_softmax else weights
+
+
+def row_of(stored: StoredModel, positions: tuple[int, ...], weights: Ball) -> Row:
+    """The row of one class of positions, its slots grouped by their stored weight."""
+    position = positions[0]
+    groups = slot_groups(stored, position)
+    firsts = [group[0] for group in groups]
+    row = weights[position]
+    D = Ball.exact(1.0)
+    if stored.is_softmax:
+        D = (row[None, :] @ Ball.exact(np.ones((stored.L, 1))))[0, 0]
+    return Row(positions, groups, row[firsts], row[position], D)
+
+
+def linear_tables(row: Row, V: Ball, residual: Ball, start: int, stop: int) -> Tables:
+    """lin: a slot's term is its token's features, whatever the query."""
+    column, row_of_zeros = _zeros(len(V.mid), 1), _zeros(stop - start, 1)
+    D = Ball(np.full((stop - start, 1), row.D.mid), np.full((stop - start, 1), row.D.rad))
+    base = residual[start:stop] * row.D + V[start:stop] * row.own_weight
+    others = stack_last(V, column)
+    return Tables(start, stop, stack_last(base, D), stack_last(V[start:stop], row_of_zeros), others[None])
+
+
+def attending_tables(
+    stored: StoredModel, attention: Ball, features: Ball, residual: Ball, start: int, stop: int
+) -> Tables:
+    """dot and bos without softmax: a slot's term is its token's features times the score, and D is 1."""
+    n, weight = stop - start, attention[start:stop][..., None]
+    terms = stack_last(weight * features[None], _zeros(*weight.mid.shape))
+    base = stack_last(residual[start:stop], Ball.exact(np.ones((n, 1))))
+    return tables_of_terms(with_bos(stored, base, terms), terms[:, : stored.T], start, stop)
+
+
+def with_bos(stored: StoredModel, base: Ball, terms: Ball) -> Ball:
+    """What does not depend on the slots: `base` (n, r), and the term of BOS where there is one."""
+    return base if stored.e_BOS is None else base + terms[:, stored.T]
+
+
+def tables_of_terms(base: Ball, terms: Ball, start: int, stop: int) -> Tables:
+    """The tables whose slots hold these terms (n, T, r); the position itself is one more slot that holds its token."""
+    own = terms[np.arange(stop - start), np.arange(start, stop)]
+    return Tables(start, stop, base + own, own, terms)
 
 
 def slot_groups(stored: StoredModel, position: int) -> tuple[tuple[int, ...], ...]:

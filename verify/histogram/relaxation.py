@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from verify.arithmetic.balls import ENLARGE, TINY, Ball, U, gamma
-from verify.histogram.reduction import Reduction, Row
+from verify.histogram.reduction import Reduces, Row
 from verify.histogram.regions import Regions, Tree
 from verify.histogram.stored import Array, StoredModel
 
@@ -24,7 +24,7 @@ class Relaxation:
     Shapes: base and own_form (r,), H (S, r) for the S other tokens; `tree` clusters those that act alike.
     """
 
-    def __init__(self, reduction: Reduction, row: Row, t: int) -> None:
+    def __init__(self, reduction: Reduces, row: Row, t: int) -> None:
         self.stored: StoredModel = reduction.stored
         self.row = row
         base, own, others = reduction.tables(row, t, t + 1).of_token(t)

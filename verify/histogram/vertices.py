@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from verify.arithmetic.balls import U, gamma
-from verify.histogram.reduction import Reduction, Row, Tables
+from verify.histogram.reduction import Reduces, Row, Tables
 from verify.histogram.stored import Array, StoredModel
 
 CHUNK = 1 << 21  # numbers per working array
@@ -39,7 +39,7 @@ class Cells:
             self.tightest = (float(margin[best]), row, int(t[best]), int(k[best]))
 
 
-def decide_cells(reduction: Reduction) -> Cells:
+def decide_cells(reduction: Reduces) -> Cells:
     """Decides every cell (row, t, k) that the vertices alone can decide."""
     stored = reduction.stored
     cells = Cells(np.full(stored.L, np.inf))
@@ -51,7 +51,7 @@ def decide_cells(reduction: Reduction) -> Cells:
     return cells
 
 
-def chunks(reduction: Reduction, row: Row) -> Iterator[Tables]:
+def chunks(reduction: Reduces, row: Row) -> Iterator[Tables]:
     stored = reduction.stored
     per_token = (stored.p + 1) * max(stored.T, stored.L * max(1, len(row.groups)))
     step = max(1, CHUNK // per_token)

@@ -7,8 +7,6 @@ partial sums taken from the largest term on, where the general bound charges eac
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from verify.arithmetic.any_order import is_power_of_two
@@ -20,17 +18,13 @@ from verify.histogram.rounded.reduction import RoundedReduction
 from verify.histogram.vertices import form_ranges, ratio_at_vertices
 
 
-class UnroundedSums(RoundedReduction):
+def unrounded_tables(reduction: RoundedReduction, row: Row, start: int, stop: int) -> Tables:
     """The tables of computed weights whose sums are exact from there on."""
-
-    @cached_property
-    def features(self) -> Ball:
-        return self.operand(self._embeddings) @ self.operand(self.stored.W_1)
-
-    @cached_property
-    def residual(self) -> Ball:
-        tokens, bias = (Ball(W, self.at.flush_loss(W)) for W in (self.stored.E, self.stored.b_1))
-        return tokens @ self.operand(self.stored.W_1) + bias
+    stored, at = reduction.stored, reduction.at
+    W_1 = reduction.operand(stored.W_1)
+    tokens, bias = (Ball(W, at.flush_loss(W)) for W in (stored.E, stored.b_1))
+    features = reduction.operand(reduction.embeddings) @ W_1
+    return reduction.tables_of(features, tokens @ W_1 + bias, row, start, stop)
 
 
 def sharper_ends(
@@ -47,7 +41,7 @@ def sharper_ends(
     t, k, neuron = cells
     if at.operand is not at.stored:
         return ends
-    tables = UnroundedSums(stored, at).tables(row, start, stop)
+    tables = unrounded_tables(reduction, row, start, stop)
     lower, upper = form_ranges(stored, row, tables)
     D = lower[t, k, stored.p]
     bottom, top = np.maximum(lower[t, k, neuron], 0), np.maximum(upper[t, k, neuron], 0)
@@ -69,7 +63,7 @@ def _error(
     coordinate = is_read.argmax(0)[neuron]
     W = np.abs(stored.W_1[coordinate, neuron])
     token = tables.start + t
-    E = np.abs(reduction._embeddings)
+    E = np.abs(reduction.embeddings)
     if stored.is_linear:
         weight = np.asarray(max(row.own_weight.magnitude, row.weight.magnitude.max(initial=0.0)))
     else:

@@ -32,7 +32,7 @@ def ends_of_copies(
         return low, high
     is_read = (reduction.mixed.largest > 0)[:, None] & (stored.W_1 != 0)
     coordinate, token = is_read.argmax(0)[neuron], tables.start + t
-    i, x = np.arange(len(t)), reduction._embeddings[:, coordinate].T
+    i, x = np.arange(len(t)), reduction.embeddings[:, coordinate].T
     own = x[i, token]
     is_alone = (is_read.sum(0)[neuron] == 1) & (own != 0) & ((x[:, : stored.T] != 0).sum(1) == 1)
     i = i[is_alone]

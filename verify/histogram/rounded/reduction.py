@@ -30,18 +30,29 @@ from verify.arithmetic.any_order import (
 from verify.arithmetic.balls import Ball, reciprocal_sqrt, stack_last
 from verify.arithmetic.formats import INFLATION, Array
 from verify.arithmetic.rounding import rounded
-from verify.histogram.reduction import Reduction, Row, Tables
+from verify.histogram.reduction import (
+    Row,
+    Tables,
+    attending_row,
+    attending_tables,
+    exponentials,
+    linear_tables,
+    mixing_weights,
+    position_classes,
+    row_of,
+    tables_of_terms,
+)
 from verify.histogram.stored import StoredModel
 
 
-class RoundedReduction(Reduction):
+class RoundedReduction:
     """The tables with radii that cover every computed number, whatever the order of evaluation.
 
     The exact values around which they lie are those of the computed scores' midpoints.
     """
 
     def __init__(self, stored: StoredModel, arithmetic: Arithmetic) -> None:
-        super().__init__(stored)
+        self.stored = stored
         self.at = arithmetic
 
     def operand(self, W: Array) -> Ball:
@@ -61,13 +72,13 @@ class RoundedReduction(Reduction):
         """Every computed score of a query and a key (T, T or T + 1)."""
         stored = self.stored
         assert stored.W_Q is not None and stored.W_K is not None
-        E = self.operand(self._embeddings)
+        E = self.operand(self.embeddings)
         queries = self.at.product(E[: stored.T], self.operand(stored.W_Q))
         keys = self.at.product(E, self.operand(stored.W_K))
         return self._divided_by_root(self.at.product(queries, keys.T))
 
     @property
-    def _embeddings(self) -> Array:
+    def embeddings(self) -> Array:
         stored = self.stored
         return stored.E if stored.e_BOS is None else np.vstack([stored.E, stored.e_BOS])
 
@@ -89,7 +100,7 @@ class RoundedReduction(Reduction):
     @cached_property
     def normaliser(self) -> Ball:
         """The exact exponentials of the midpoints of the computed scores, over the largest of their row."""
-        return self._exponentials(Ball(self.scores.mid, np.zeros_like(self.scores.mid)))
+        return exponentials(Ball(self.scores.mid, np.zeros_like(self.scores.mid)))
 
     @cached_property
     def attention(self) -> Ball:
@@ -187,13 +198,20 @@ class RoundedReduction(Reduction):
             return self.operand(A)
         exact, own = Ball.exact(A), np.arange(self.stored.L)
         scores = Ball(exact.mid, exact.rad + self.at.flush_loss(A))
-        return self.weights_as_factors(self._softmax(scores, self._exponentials(exact), own, self.stored.L))
+        return self.weights_as_factors(self._softmax(scores, exponentials(exact), own, self.stored.L))
 
-    def _row(self, positions: tuple[int, ...], weights: Ball) -> Row:
-        row = super()._row(positions, weights)
-        firsts = [group[0] for group in row.groups]
-        computed = self.mixing[positions[0]]
-        return Row(positions, row.groups, computed[firsts], computed[positions[0]], row.D)
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The position classes, with computed weights; D is the exact normalisation."""
+        if self.stored.A is None:
+            return (attending_row(self.stored.L),)
+        exact = mixing_weights(self.stored)
+        return tuple(self._row(row_of(self.stored, found, exact)) for found in position_classes(self.stored.A))
+
+    def _row(self, row: Row) -> Row:
+        firsts, position = [group[0] for group in row.groups], row.positions[0]
+        computed = self.mixing[position]
+        return Row(row.positions, row.groups, computed[firsts], computed[position], row.D)
 
     @cached_property
     def slot_weights(self) -> tuple[Array, np.ndarray]:
@@ -247,7 +265,7 @@ class RoundedReduction(Reduction):
     @cached_property
     def features(self) -> Ball:
         """<e_s, W_1> with the error that a slot holding s brings into each pre-activation, per unit of weight."""
-        E, W_1 = self.operand(self._embeddings), self.operand(self.stored.W_1)
+        E, W_1 = self.operand(self.embeddings), self.operand(self.stored.W_1)
         exact = E @ W_1
         inherited = absolute_product(E.magnitude * self.mixed.slot_error, W_1.magnitude)
         size = absolute_product(E.magnitude, W_1.magnitude)
@@ -268,17 +286,23 @@ class RoundedReduction(Reduction):
         rad = exact.rad + inherited * (1 + reader.growth) + own + lost + flushed * (1 + reader.growth)
         return Ball(exact.mid, np.where(reader.is_exact, exact.rad, rad * INFLATION))
 
-    def _attending(self, start: int, stop: int) -> Tables:
+    def tables(self, row: Row, start: int, stop: int) -> Tables:
+        """The linear forms of the query tokens start..stop-1."""
+        return self.tables_of(self.features, self.residual, row, start, stop)
+
+    def tables_of(self, features: Ball, residual: Ball, row: Row, start: int, stop: int) -> Tables:
+        """The same for given features and residual."""
+        if self.stored.is_linear:
+            return linear_tables(row, features, residual, start, stop)
         if not self.stored.is_softmax:
-            return super()._attending(start, stop)
+            return attending_tables(self.stored, self.attention, features, residual, start, stop)
         T = self.stored.T
         computed = self.attention[start:stop][..., None]
         D = self.normaliser[start:stop][..., None]
-        terms = stack_last(computed * self.features[None] + D * self.residual[start:stop, None], D)
+        terms = stack_last(computed * features[None] + D * residual[start:stop, None], D)
         zeros = np.zeros((stop - start, terms.mid.shape[-1]))
         base = Ball(zeros, zeros) if self.stored.e_BOS is None else terms[:, T]
-        own = terms[np.arange(stop - start), np.arange(start, stop)]
-        return Tables(start, stop, base + own, own, terms[:, :T])
+        return tables_of_terms(base, terms[:, :T], start, stop)
 
 
 @dataclass(frozen=True)
@@ -298,7 +322,7 @@ class Mixed:
     @classmethod
     def of(cls, reduction: RoundedReduction) -> Mixed:
         stored, at = reduction.stored, reduction.at
-        E = np.abs(reduction._embeddings)
+        E = np.abs(reduction.embeddings)
         x = E[: stored.T]
         weight, unit = reduction.slot_weights
         is_mixed = (E > 0) & (weight > 0)[:, None]
@@ -307,7 +331,7 @@ class Mixed:
         units = np.minimum(units, unit_exponent(x).min(0))
         is_known = ~(is_mixed & (unit == -NO_UNIT)[:, None]).any(0)  # all computed weights are the exact ones
         largest = reduction.largest_sum(E)
-        operands = (reduction.operand(reduction._embeddings).rad == 0).all(0)
+        operands = (reduction.operand(reduction.embeddings).rad == 0).all(0)
         is_kept = (at.flush_loss(x) == 0).all(0)  # the token itself is read as it is, mixed or not
         is_exact = is_kept & ((N == 0) | (is_known & operands & at.is_representable(largest, units)))
         adds = (x > 0).any(0)
@@ -349,7 +373,7 @@ class Reader:
         terms, has_bias = is_read.sum(0), b > 0
         hard = (is_read & ~is_power_of_two(W)).any(0)
         wrong = (1 + mixed.slot_error + mixed.residual_error)[:, None]
-        largest = reduction.largest_sum(absolute_product(np.abs(reduction._embeddings), W * wrong))
+        largest = reduction.largest_sum(absolute_product(np.abs(reduction.embeddings), W * wrong))
         largest = (largest + absolute_product(mixed.lost[None, :], W)[0] + b) * INFLATION
         unit = np.where(is_read, mixed.unit[:, None] + unit_exponent(W), NO_UNIT).min(0)
         unit = np.minimum(unit, unit_exponent(b))
