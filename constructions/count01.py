@@ -214,8 +214,9 @@ def uniform(
     check_labels(labels)
     if not skip:
         raise ProvedImpossible(
-            "skip=False: one head without the skip connection cannot be right for all n0, n1 "
-            "(docs/count01.md has the proof); keep the skip connection, or use --construction documents"
+            "W-9",
+            "skip=False: no single head without the skip connection is right for all n0, n1; keep the skip connection, "
+            "or use --construction documents, which is right for a finite range",
         )
     model = _scalar_model([-0.5, -1, 1, 0, 0, 4, 4, 0], True, len(TOKENS), dtype)
     more_ones, rest = (FOUR, FIVE) if labels == "majority-ones" else (FIVE, FOUR)

@@ -6,7 +6,15 @@ class BadInput(ValueError):
 
 
 class ProvedImpossible(BadInput):
-    """No weights of the asked shape can do it, and there is a proof."""
+    """No weights of the asked shape can do it, and there is a proof: `claim` is the id of the claim that it is.
+
+    >>> ProvedImpossible("W-5", "p=1: one neuron cannot count here. Use --p 4.").claim
+    'W-5'
+    """
+
+    def __init__(self, claim: str, reason: str) -> None:
+        super().__init__(reason)
+        self.claim = claim
 
 
 class NotKnown(BadInput):

@@ -9,7 +9,7 @@ import traceback
 from importlib import import_module
 from typing import NoReturn
 
-from constructions.errors import BadInput
+from constructions.errors import BadInput, ProvedImpossible
 from verify.certificate import BAD_INPUT_EXIT_CODE
 
 # Each names a module of verify.commands with HELP, add_arguments(parser) and run(args) -> exit code.
@@ -48,6 +48,11 @@ def one_line(message: object) -> str:
     return str(message).replace("\r", "\\r").replace("\n", "\\n")
 
 
+def is_json(args: argparse.Namespace) -> bool:
+    """Whether the command was asked for JSON alone."""
+    return bool(getattr(args, "json", False)) or getattr(args, "format", None) == "json"
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error is Python's or numpy's lack of memory, or torch's, which has no class of its own.
 
@@ -83,6 +88,10 @@ def main(argv: list[str] | None = None) -> int:
         code: int = args.run(args)
         sys.stdout.flush()
         return code
+    except ProvedImpossible as error:
+        from verify.commands.request import print_impossible
+
+        return print_impossible(error.claim, one_line(error), is_json=is_json(args))
     except BadInput as error:
         print(f"verify {args.command}: {one_line(error)}", file=sys.stderr)
         return BAD_INPUT_EXIT_CODE

@@ -8,33 +8,25 @@ import drawing
 import terminal
 from formulas import bound_section, description, markdown, places, role
 
-from verify.claims import Claim
+from verify.claims import Claim, Ending
+from verify.claims.running import last_verdict
 
 # The claim's own command at sizes that can be read. Where none is named, T = 4 and L = 3 replace the command's, unless
 # it asks for a d, which makes sense at its own sizes only.
 SMALL = {
     "A-pad": "verify histogram --model dot --T 4 --L 3 --d 5 --p 2",
     "A-4.4": "verify histogram --model dot --construction coherent --T 6 --L 3 --d 6",
-    "A-C.3.2": "verify histogram --model dot+sftm --T 32 --L 10 --d 6 --p 32",
     "W-2": "verify histogram --model lin --T 6 --L 3 --d 5",
     "W-3": "verify histogram --model bos+sftm --T 4 --L 3 --d 3",
     "W-4": "verify histogram --model dot --T 6 --L 3 --d 5",
-    "W-6": "verify frontier histogram --model lin --T 4 --L 3 --steps 50",
-    "W-7": "verify histogram --model bos+sftm --T 4 --L 3 --d 2 --p 1",
     "W-8": "verify histogram --model bos+sftm --T 3 --L 2 --d 2",
     "D-1": "verify count01 --N 5",
     "E-5": "verify count01 --N 5 --labels thesis",
     "B-2.1": "verify contextual --keys convex --length 8 --regions 2",
     "B-2.2": "verify contextual --length 8 --regions 2 --dtype float64",
     "B-2.1+2.2": "verify contextual --length 8 --regions 2",
-    "E-3.4": "verify circuit xor.bench",
     "E-3.5": "verify language '(0|1)*1' --length 2",
 }
-XOR = """INPUT(x)
-INPUT(y)
-OUTPUT(z)
-z = XOR(x, y)
-"""
 SAVES = ("histogram", "count01", "circuit", "language", "contextual")
 BUILDS_NOTHING = ("--impossible", "--figure5")
 
@@ -43,32 +35,44 @@ def small_command(claim: Claim) -> str:
     """The command that is run for the page."""
     if claim.id in SMALL:
         return SMALL[claim.id]
-    if "--d " in claim.command:
+    if "--d " in claim.command or claim.id == "B-3.4":
         return claim.command
     return re.sub(r"--L \d+", "--L 3", re.sub(r"--T \d+", "--T 4", claim.command))
 
 
 def page(claim: Claim, errata: dict[str, list[str]]) -> tuple[str, str]:
-    """The page in markdown, and the last word of its verdict for the index."""
+    """The page in markdown, and its verdict for the index.
+
+    Raises: UnexpectedEnd where the command does not end as the claim's kind promises.
+    """
     command = small_command(claim)
     if command.split()[1] in SAVES and not any(option in command for option in BUILDS_NOTHING):
         command += " --save proof"
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "xor.bench").write_text(XOR)
+        for name, text in claim.reads:
+            (Path(folder) / name).write_text(text)
         output, code = terminal.run(command, folder)
         weights = saved_weights(folder)
+    check_ending(claim, command, output, code)
     parts = [
         f"# {claim.id}",
         markdown(claim.statement) + ".",
         f"**Source:** {markdown(claim.source)}",
-        f"**Proved by:** `{claim.command}`",
+        f"**Kind:** {claim.kind}. Its commands end {claim.promise.verdict}, with exit code {claim.promise.exit_code}:",
+        "```console\n" + "".join(f"$ {line}\n" for line in (*claim.set_up, claim.command, *claim.deep)) + "```",
         *section("Verdict", verdict(claim, command, output, code)),
         *section("Weights", builders(claim), weights),
         *section("Bound", *(bound_section(place) for place in places(claim.bound))),
         *section("Departures and errata", departures(claim, errata)),
         *section("Verifier", ", ".join(role(place) for place in places(claim.verifier))),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n", verdict_word(output, code)
+    return "\n\n".join(part for part in parts if part) + "\n", claim.promise.verdict
+
+
+def check_ending(claim: Claim, command: str, output: str, code: int) -> None:
+    ended = Ending(last_verdict(output), code)
+    if ended != claim.promise:
+        raise terminal.UnexpectedEnd(f"{claim.id} promises {claim.promise}; {command!r} ended {ended}:\n{output}")
 
 
 def section(title: str, *parts: str) -> list[str]:
@@ -79,13 +83,6 @@ def section(title: str, *parts: str) -> list[str]:
 def verdict(claim: Claim, command: str, output: str, code: int) -> str:
     small = "" if command.startswith(claim.command) else " at a size that can be read"
     return f"Run{small} when this page was built; exit code {code}.\n\n```console\n$ {command}\n{output.rstrip()}\n```"
-
-
-def verdict_word(output: str, code: int) -> str:
-    words = re.findall(r"\b(PROVED|REFUTED|UNKNOWN)\b", output)
-    if code == 0:
-        return words[-1] if words else "holds"
-    return {1: "REFUTED", 2: "refused", 3: "UNKNOWN"}.get(code, f"exit code {code}")
 
 
 def builders(claim: Claim) -> str:

@@ -29,13 +29,13 @@ def write_claims(docs: Path) -> None:
     from verify.claims import CLAIMS
 
     (docs / "claims").mkdir(exist_ok=True)
-    terminal.run(FIGURE, docs / "claims")
+    terminal.require(FIGURE, docs / "claims")
     errata = errata_by_claim((docs / "errata.md").read_text())
-    rows = ["| claim | statement | now |", "|---|---|---|"]
+    rows = ["| claim | statement | kind | ends |", "|---|---|---|---|"]
     for claim in status_iterator(CLAIMS, "proving... ", length=len(CLAIMS), stringify_func=lambda claim: claim.id):
         text, word = page(claim, errata)
         write(docs / "claims" / f"{claim.id}.md", text)
-        rows.append(f"| [{claim.id}]({claim.id}.md) | {markdown(claim.statement)} | {word} |")
+        rows.append(f"| [{claim.id}]({claim.id}.md) | {markdown(claim.statement)} | {claim.kind} | {word} |")
     write(docs / "claims" / "index.md", "\n\n".join([INTRODUCTION, "\n".join(rows), toctree([c.id for c in CLAIMS])]))
 
 
@@ -43,8 +43,8 @@ FIGURE = "verify figure activation --model dot --T 32 --L 10 --output activation
 INTRODUCTION = """# The book of claims
 
 One page per claim of the registry. Every page was made by running the claim's own command, at a small size, when
-this site was built; the last column is what came out. "refused" means that the command declines what is proved
-impossible."""
+this site was built; the build fails where one ends otherwise than its kind promises. What was built, or found by search
+at the listed sizes, ends PROVED. What is impossible has an argument, whose checks are run. A sample never proves."""
 
 
 def errata_by_claim(text: str) -> dict[str, list[tuple[str, str]]]:

@@ -13,6 +13,12 @@ from verify.cli import main
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = "80"
+# By the interpreter that builds the site, whichever environment is activated, if any.
+INTERPRETED = {"python": [sys.executable], "pytest": [sys.executable, "-m", "pytest"]}
+
+
+class UnexpectedEnd(RuntimeError):
+    """A command of the site ended otherwise than its page says; Sphinx ends with an error."""
 
 
 def run(command: str, folder: str | Path) -> tuple[str, int]:
@@ -20,10 +26,12 @@ def run(command: str, folder: str | Path) -> tuple[str, int]:
     argv = shlex.split(command, comments=True)
     environment = {"COLUMNS": COLUMNS, "TERM": "dumb", "NO_COLOR": "1"}
     if argv[0] != "verify":
-        if argv[0] == "python":
-            argv[0] = sys.executable
+        is_shell = argv[0] not in INTERPRETED
+        typed = command if is_shell else [*INTERPRETED[argv[0]], *argv[1:]]
         where = ROOT if "pytest" in argv else folder
-        done = subprocess.run(argv, cwd=where, capture_output=True, text=True, env=os.environ | environment)
+        done = subprocess.run(
+            typed, shell=is_shell, cwd=where, capture_output=True, text=True, env=os.environ | environment
+        )
         return done.stdout + done.stderr, done.returncode
     shown = StringIO()
     with chdir(folder), patch.dict(os.environ, environment), redirect_stdout(shown), redirect_stderr(shown):
@@ -32,3 +40,14 @@ def run(command: str, folder: str | Path) -> tuple[str, int]:
         except SystemExit as stop:  # argparse, after --help or bad usage
             code = stop.code if isinstance(stop.code, int) else 1
     return "\n".join(line.rstrip() for line in shown.getvalue().splitlines()) + "\n", code
+
+
+def require(command: str, folder: str | Path) -> str:
+    """What a command prints that has to succeed.
+
+    Raises: UnexpectedEnd for any exit code but 0.
+    """
+    output, code = run(command, folder)
+    if code != 0:
+        raise UnexpectedEnd(f"{command!r} ended with exit code {code}:\n{output}")
+    return output

@@ -1,5 +1,7 @@
 """`verify contextual`: exit codes, JSON, bad input, single strings, Figure 5, impossibilities, bounds."""
 
+from dataclasses import replace
+
 import command
 import pytest
 import torch
@@ -10,6 +12,7 @@ from constructions import contextual_fewest_neurons
 from constructions.contextual_counting import build, gate, line
 from verify.certificate import Verdict
 from verify.contextual.impossible import is_between, middle_weights, random_logits
+from verify.contextual.patterns import Row, verdict_of
 from verify.contextual.task import parse
 from verify.contextual.verdict import certify, domain_of, exhaustive
 
@@ -106,6 +109,7 @@ def test_figure_5(capsys):
     code, result = as_json(capsys, "--figure5", "--length", "40", "--regions", "3")
     assert code == 0
     verdicts = [row["verdict"] for row in result["rows"]]
+    assert result["verdict"] == "PROVED"
     assert verdicts == ["PROVED"] * 3 + ["PROVED", "PROVED", "REFUTED"] + ["PROVED", "REFUTED", "PROVED"]
     assert all(pair == [40, None] for pair in result["sets"]["BOS"].values())
     for M, (right, wrong) in result["sets"]["]"].items():
@@ -121,10 +125,19 @@ def test_figure_5(capsys):
         assert count is None or zeros + 2 + count > 40  # no room for the first wrong count
 
 
-@pytest.mark.parametrize("which", ["2.1+2.2", "2.3", "2.4", "2.5"])
+def test_figure_5_ends_as_its_rows_say():
+    rows = [Row("BOS", "all", Verdict.PROVED, certify(module, domain_of(module, 6))) for module in [build(6, 2)]]
+    assert verdict_of(rows) is Verdict.PROVED
+    assert verdict_of([replace(rows[0], due=Verdict.REFUTED)]) is Verdict.REFUTED
+    is_open = replace(rows[0], certificate=replace(rows[0].certificate, verdict=Verdict.UNKNOWN, reason="open"))
+    assert verdict_of([is_open]) is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("which", ["2.1+2.2", "2.3", "2.4", "2.5", "B-2.3", "W-11"])
 def test_impossibilities(capsys, which):
     code, result = as_json(capsys, "--impossible", which, "--seed", "1")
     assert code == 0 and result["holds"] and result["argument"] and result["witness"]
+    assert result["verdict"] == "IMPOSSIBLE" and result["claim"] in ("B-2.3", "B-2.4", "B-2.5", "W-11")
 
 
 def test_random_bidirectional_models_see_no_order_and_causal_ones_do():

@@ -36,5 +36,5 @@ def test_the_entry_says_what_is_printed_found_and_right_and_shows_it(name):
         if language == "python":
             assert "assert " in body
         else:
-            shown = re.split(r"^\$ .*\n", body, flags=re.M)[1:]
+            shown = re.split(r"^\$ verify .*\n", body, flags=re.M)[1:]
             assert all(re.search(OUTCOME, output) for output in shown)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 import terminal
-import torch
-from models.public_layout import hand_built
 from sybil.document import Document
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
@@ -17,12 +15,6 @@ ROOT = Path(__file__).parents[2]
 FENCES = {"python", "console", "sh", "text", "json", "latex", "toml"}
 WRITTEN = ("claims", "reference", "_build")  # made when the site is built
 PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if p.parts[-2] not in WRITTEN)]
-
-
-def readers_files(folder):
-    """What readers bring: a checkpoint in the public layout, and a circuit."""
-    torch.save(hand_built("bos+sftm"), folder / "state_dict.pt")
-    (folder / "xor.bench").write_text("INPUT(x)\nINPUT(y)\nOUTPUT(z)\nz = XOR(x, y)\n")
 
 
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ |```).*\n?)*)", re.M)
@@ -57,8 +49,8 @@ PARSERS = (PythonCodeBlockParser(), CodeBlockParser("console", run_console), Cod
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_example_of_the_page(page, tmp_path, monkeypatch):
+    """As copied into an empty folder: what a page reads it has made before."""
     monkeypatch.chdir(tmp_path)
-    readers_files(tmp_path)
     for example in Document.parse(str(page), *PARSERS).examples():
         example.evaluate()
 
@@ -93,7 +85,6 @@ def mend(page, folder):
     import os
 
     os.chdir(folder)
-    readers_files(folder)
     page.write_text(
         COMMAND.sub(
             lambda m: f"$ {m[1]}\n" + (m[2] if m[2].strip() else terminal.run(m[1], folder)[0]), page.read_text()

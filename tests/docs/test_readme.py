@@ -9,8 +9,8 @@ MARKERS = ("<!-- claims: kept by tests/docs/test_readme.py -->\n", "<!-- end of 
 
 
 def claims_table():
-    rows = ["| id | statement | source |", "|---|---|---|"]
-    rows += [f"| {claim.id} | {claim.statement} | {claim.source} |" for claim in CLAIMS]
+    rows = ["| id | statement | kind | source |", "|---|---|---|---|"]
+    rows += [f"| {claim.id} | {claim.statement} | {claim.kind} | {claim.source} |" for claim in CLAIMS]
     return "\n".join(rows) + "\n"
 
 

@@ -13,6 +13,7 @@ sys.path.append(str(DOCS / "_ext"))
 import claim_page  # noqa: E402
 import docstrings  # noqa: E402
 import drawing  # noqa: E402
+import terminal  # noqa: E402
 
 from constructions import relation_counting  # noqa: E402
 from verify.claims import CLAIMS  # noqa: E402
@@ -40,10 +41,31 @@ def test_a_claim_page_shows_statement_verdict_bound_errata_and_the_builders_own_
         assert numbers == expected
 
 
-def test_a_refused_claim_and_a_refutation_are_called_so():
-    assert claim_page.page(claim("W-5"), {})[1] == "refused"
-    assert claim_page.verdict_word("REFUTED by the counterexample above", 1) == "REFUTED"
-    assert claim_page.verdict_word("PROVED for something, then UNKNOWN: the rest", 3) == "UNKNOWN"
+def test_a_page_says_its_kind_and_how_it_ends():
+    text, word = claim_page.page(claim("W-7"), {})
+    assert word == "IMPOSSIBLE" and "**Kind:** impossible. Its commands end IMPOSSIBLE, with exit code 0" in text
+    text, word = claim_page.page(claim("E-3.4"), {})
+    assert word == "PROVED" and "$ printf 'INPUT(x)" in text
+
+
+def test_an_unexpected_end_fails_the_build(tmp_path, monkeypatch):
+    monkeypatch.setitem(claim_page.SMALL, "A-4.2", "verify histogram --model bos --T 4 --L 3 --as-printed")
+    with pytest.raises(terminal.UnexpectedEnd, match="REFUTED"):
+        claim_page.page(claim("A-4.2"), {})
+    with pytest.raises(terminal.UnexpectedEnd, match="exit code 2"):
+        terminal.require("verify figure activation --model dots", tmp_path)
+
+
+def test_the_building_interpreter_runs_without_an_activated_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for command in ("python -c 'import torch, verify; print(7)'", "pytest --version", "verify claims W-5"):
+        output, code = terminal.run(command, tmp_path)
+        assert code == 0, output
+
+
+def test_what_a_page_writes_by_the_shell_is_written_where_it_runs(tmp_path):
+    assert terminal.run("printf 'a\\nb\\n' > made.txt", tmp_path) == ("", 0)
+    assert (tmp_path / "made.txt").read_text() == "a\nb\n"
 
 
 def test_drawn_matrices_keep_their_labels_when_rows_of_zeros_are_left_out():

@@ -1,8 +1,8 @@
 """The registry: every claim that has a builder, a bound and a verifier, one literal table per task."""
 
 from verify.claims import circuit, contextual, count01, histogram, parity
-from verify.claims.claim import Claim, Kind
+from verify.claims.claim import Claim, Ending, Kind
 
 CLAIMS: tuple[Claim, ...] = (*histogram.CLAIMS, *count01.CLAIMS, *circuit.CLAIMS, *contextual.CLAIMS, *parity.CLAIMS)
 
-__all__ = ["CLAIMS", "Claim", "Kind"]
+__all__ = ["CLAIMS", "Claim", "Ending", "Kind"]

@@ -2,6 +2,12 @@
 
 from verify.claims.claim import FRAKNOI, Claim
 
+XOR = """INPUT(x)
+INPUT(y)
+OUTPUT(z)
+z = XOR(x, y)
+"""
+
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "E-3.4",
@@ -10,7 +16,9 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.circuit_simulation:build",
         "bounds.circuit_simulation:width, bounds.circuit_simulation:required_bits",
         "verify.circuit.verdict:certify",
-        "verify circuit FILE",
+        "verify circuit xor.bench",
+        deep=("verify circuit xor.bench --precision bfloat16",),
+        reads=(("xor.bench", XOR),),
     ),
     Claim(
         "E-3.5",
@@ -19,6 +27,7 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.regular_language:unroll",
         "bounds.circuit_simulation:width, bounds.circuit_simulation:required_bits",
         "verify.circuit.language:for_strings",
-        "verify language REGEX --length 64",
+        "verify language '0*1(0|10*1)*' --length 64",
+        deep=("verify language '(0|1)*1' --length 256",),
     ),
 )

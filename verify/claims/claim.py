@@ -1,9 +1,11 @@
-"""What a claim is: a statement, its source, its kind, and where its builder, bound and verifier live."""
+"""What a claim is: a statement, its source, its kind, its commands, and where its builder, bound and verifier live."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 BEHRENS = "Behrens, Biggio, Zdeborova: Counting in Small Transformers"
 COUNT01 = "Do Attention Heads Compete or Cooperate during Counting?"
@@ -21,10 +23,30 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One proposition: its statement and source, and where its builder, bound and verifier live.
+class Ending:
+    """How a command ends: the verdict that it prints last, and its exit code."""
 
-    The three places are "module:function" strings, so that listing the claims imports none of them.
+    verdict: str
+    exit_code: int
+
+
+# Weights that are built or found end PROVED. An argument ends IMPOSSIBLE when all its checks hold; a command that asks
+# for the impossible exits with 2. Sampling refutes or leaves open; it never proves.
+PROMISES = {
+    Kind.BUILT: Ending("PROVED", 0),
+    Kind.SEARCHED: Ending("PROVED", 0),
+    Kind.IMPOSSIBLE: Ending("IMPOSSIBLE", 0),
+    Kind.SAMPLED: Ending("UNKNOWN", 3),
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One proposition: its statement and source, its kind, and where its builder, bound and verifier live.
+
+    The three places are "module:function" strings, so that listing the claims imports none of them. `command` ends as
+    the kind promises, in seconds; the commands in `deep` do too, for the statement's other models and sizes. `reads`
+    holds the files that the commands read, as (name, content).
     """
 
     id: str
@@ -35,3 +57,33 @@ class Claim:
     verifier: str
     command: str
     kind: Kind = Kind.BUILT
+    deep: tuple[str, ...] = ()
+    reads: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def promise(self) -> Ending:
+        return PROMISES[self.kind]
+
+    @property
+    def set_up(self) -> tuple[str, ...]:
+        """What to type first: one line for each file that the commands read.
+
+        >>> xor = (("xor.bench", "INPUT(x)" + chr(10)),)
+        >>> print(*Claim("E", "s", "b", "-", "-", "-", "verify circuit xor.bench", reads=xor).set_up)
+        printf 'INPUT(x)\\n' > xor.bench
+        """
+        return tuple(f"printf {as_printf(text)} > {name}" for name, text in self.reads)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object."""
+        return asdict(self) | {"set_up": list(self.set_up), "promise": asdict(self.promise)}
+
+
+def as_printf(text: str) -> str:
+    """A quoted format of printf that writes the text.
+
+    >>> print(as_printf("a" + chr(10)))
+    'a\\n'
+    """
+    escaped = text.replace("\\", "\\\\").replace("%", "%%").replace("\n", "\\n")
+    return shlex.quote(escaped)

@@ -1,6 +1,6 @@
 """Claims about contextual counting."""
 
-from verify.claims.claim import GOLKAR, Claim
+from verify.claims.claim import GOLKAR, Claim, Kind
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
@@ -16,13 +16,14 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "B-2.2",
         "one causal head without positions places every token: with BOS and the value -1 for ], y = 1/(2r) in region r "
-        "and 0 outside, for any length and number of regions",
+        "and 0 outside, on all strings up to the N and R built for",
         f"{GOLKAR}, Prop. 2.2, App. C (printed again as 3.2, where the latent before any delimiter is 0/0; softmax has "
         "none, and without BOS y = 1/(2r-1))",
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:position, bounds.contextual_counting:gap, bounds.contextual_counting:encoder_leak",
         "verify.contextual.verdict:certify",
-        "verify contextual --length 4096 --regions 32 --dtype float64",
+        "verify contextual --length 512 --regions 4 --dtype float64",
+        deep=("verify contextual --length 4096 --regions 32 --dtype float64",),
     ),
     Claim(
         "B-2.1+2.2",
@@ -34,6 +35,11 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.contextual_counting:line, bounds.contextual_counting:largest_length",
         "verify.contextual.verdict:certify, verify.contextual.dtype:certify_in",
         "verify contextual --length 512 --regions 4 --precision float32",
+        deep=(
+            "verify contextual --length 512 --regions 4 --precision p17",
+            "verify contextual --length 4096 --regions 32 --precision float32",
+            "verify contextual --length 100000 --regions 32 --precision float64",
+        ),
     ),
     Claim(
         "B-2.3",
@@ -43,7 +49,8 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "-",
         "verify.contextual.impossible:no_order",
-        "verify contextual --impossible 2.3",
+        "verify contextual --impossible B-2.3",
+        Kind.IMPOSSIBLE,
     ),
     Claim(
         "B-2.4",
@@ -54,26 +61,31 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "bounds.contextual_counting:causal_rank",
         "verify.contextual.impossible:causal_rank",
-        "verify contextual --impossible 2.4",
+        "verify contextual --impossible B-2.4",
+        Kind.IMPOSSIBLE,
     ),
     Claim(
         "B-2.5",
-        "bidirectional ALiBi cannot tell before from after; bidirectional RoPE can, by the sign of i - j",
-        f"{GOLKAR}, Remark 2.5 (which says the same of both)",
+        "bidirectional ALiBi cannot tell before from after; bidirectional RoPE can, by the sign of i - j, and on equal "
+        "tokens emulates a causal profile with d >= 2L - 1, not with d < L - 1",
+        f"{GOLKAR}, Remark 2.5 (which says the same of both, for every d)",
         "-",
         "-",
         "verify.contextual.impossible:no_direction",
-        "verify contextual --impossible 2.5",
+        "verify contextual --impossible B-2.5",
+        Kind.IMPOSSIBLE,
     ),
     Claim(
         "B-3.4",
-        "the bias token decides what generalises: with BOS every length and number of regions is right; with ] every "
-        "length, but only with R regions; with 0 every length and number of regions, but only with Z zeros",
+        "the bias token decides what generalises, up to the N and R built for: with BOS every length and number of "
+        "regions is right; with ] every length, but only with R regions; with 0 every length and number of regions, "
+        "but only with Z zeros",
         f"{GOLKAR}, Sec. 3.4, Fig. 5 (bias 0 is approximate there: the zeros of random strings vary)",
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:confused, bounds.contextual_counting:first_wrong_count",
         "verify.contextual.patterns:figure5",
-        "verify contextual --figure5",
+        "verify contextual --figure5 --length 64",
+        deep=("verify contextual --figure5",),
     ),
     Claim(
         "W-11",
@@ -84,6 +96,7 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.contextual_fewest_neurons:build",
         "bounds.contextual_counting:neurons",
         "verify.contextual.impossible:no_middle",
-        "verify contextual --impossible 2.1+2.2",
+        "verify contextual --impossible W-11",
+        Kind.IMPOSSIBLE,
     ),
 )

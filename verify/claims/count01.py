@@ -1,6 +1,6 @@
 """Claims about Count01 and noisy majority."""
 
-from verify.claims.claim import COUNT01, FRAKNOI, Claim
+from verify.claims.claim import COUNT01, FRAKNOI, Claim, Kind
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
@@ -11,7 +11,8 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.count01:documents",
         "bounds.count01:decision, bounds.count01:largest_noise",
         "verify.count01.verdict:certify",
-        "verify count01 --N 20",
+        "verify count01 --N 10",
+        deep=("verify count01 --N 15", "verify count01 --N 20"),
     ),
     Claim(
         "E-5",
@@ -21,7 +22,8 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.count01:documents",
         "bounds.count01:decision, bounds.count01:largest_noise",
         "verify.count01.verdict:certify",
-        "verify count01 --N 20 --labels thesis",
+        "verify count01 --N 10 --labels thesis",
+        deep=("verify count01 --N 15 --labels thesis", "verify count01 --N 20 --labels thesis"),
     ),
     Claim(
         "W-10",
@@ -32,5 +34,15 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.count01.verdict:certify",
         "verify count01 --construction uniform",
+    ),
+    Claim(
+        "W-9",
+        "without the skip connection no single Count01 head of any width is right for all n0, n1, even without twos",
+        f"this project (the last sentence of App. A in {COUNT01} speaks of modified weights, right for a finite range)",
+        "-",
+        "-",
+        "verify.count01.impossible:no_skip",
+        "verify count01 --impossible W-9",
+        Kind.IMPOSSIBLE,
     ),
 )

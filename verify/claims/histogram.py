@@ -1,6 +1,8 @@
 """Claims about histogram models."""
 
-from verify.claims.claim import BEHRENS, Claim
+from verify.claims.claim import BEHRENS, Claim, Kind
+
+PLANE_SIZES = (*((3, L) for L in range(2, 11)), *((T, 2) for T in range(4, 9)))  # of W-8
 
 CLAIMS: tuple[Claim, ...] = (
     Claim(
@@ -11,6 +13,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.relation_counting:bos, bounds.relation_counting:bos_sftm",
         "verify.histogram.verdict:certify",
         "verify histogram --model bos+sftm --T 32 --L 10",
+        deep=("verify histogram --model bos --T 32 --L 10",),
     ),
     Claim(
         "A-4.1alt",
@@ -38,6 +41,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.inventory_counting:lin, bounds.inventory_counting:lin_sftm",
         "verify.histogram.verdict:certify",
         "verify histogram --model lin --T 32 --L 10",
+        deep=("verify histogram --model lin+sftm --T 32 --L 10",),
     ),
     Claim(
         "A-B.1",
@@ -74,6 +78,7 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.strategies:histogram_sequences",
         "verify histogram --model dot --T 32 --L 10 --method sampled",
+        Kind.SAMPLED,
     ),
     Claim(
         "A-neg",
@@ -81,8 +86,9 @@ CLAIMS: tuple[Claim, ...] = (
         f"{BEHRENS}, Sec. 4.1.1",
         "-",
         "bounds.relation_counting:dot_sftm_common_direction",
-        "verify.histogram.exact_forward:ExactForward",
-        "pytest tests/histogram/test_relation_counting.py -k common_direction",
+        "verify.histogram.impossible:common_direction",
+        "verify histogram --impossible A-neg",
+        Kind.IMPOSSIBLE,
     ),
     Claim(
         "W-1",
@@ -93,6 +99,10 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.inventory_counting:dot, bounds.inventory_counting:bos_sftm",
         "verify.histogram.verdict:certify",
         "verify histogram --model dot --construction inventory --T 32 --L 10",
+        deep=(
+            "verify histogram --model bos --construction inventory --T 32 --L 10",
+            "verify histogram --model bos+sftm --construction inventory --T 32 --L 10",
+        ),
     ),
     Claim(
         "A-4.4",
@@ -103,7 +113,13 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.fewer_dimensions:code",
         "bounds.coherent_counting:lin, bounds.coherent_counting:dot_one_neuron, bounds.coherent_counting:dot_inventory",
         "verify.histogram.verdict:certify, verify.histogram.coherence:certify_coherence",
-        "verify histogram --model dot --T 32 --L 10 --d 12 --p 32",
+        "verify histogram --model dot --construction coherent --T 36 --L 3 --d 16",
+        deep=(
+            "verify histogram --model bos --construction coherent --T 36 --L 3 --d 16",
+            "verify histogram --model dot --T 32 --L 10 --d 12 --p 32",
+            "verify histogram --model lin --T 32 --L 10 --d 29",
+            "verify histogram --model lin+sftm --T 32 --L 10 --d 29",
+        ),
     ),
     Claim(
         "A-4.5",
@@ -117,13 +133,14 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "A-C.3.2",
-        "dot+sftm with p = T counts at d = ceil(log2(T+1)): at T=32, L=10 this holds (d = 6, proved), "
-        "by a searched code, not by the printed argument",
-        f"{BEHRENS}, App. C.3.2",
+        "dot+sftm with p = T counts at T=32, L=10 with d = 6 = ceil(log2(T+1)), on a searched code",
+        f"{BEHRENS}, Prop. 4.5, App. C.3.2 (printed for every L, by an argument that does not carry over; at "
+        "L = 15 and 30 the smallest d found is 11 and 23)",
         "constructions.fewer_dimensions:code",
         "bounds.coherent_counting:softmax_inventory",
         "verify.histogram.verdict:certify",
         "verify histogram --model dot+sftm --T 32 --L 10 --d 6 --p 32",
+        Kind.SEARCHED,
     ),
     Claim(
         "A-rem",
@@ -143,6 +160,7 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.histogram.verdict:certify",
         "verify histogram --model dot --T 32 --L 10 --d 8 --p 32",
+        deep=("verify histogram --model lin --T 32 --L 10 --d 29",),
     ),
     Claim(
         "W-3",
@@ -161,6 +179,7 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.histogram.verdict:certify",
         "verify histogram --model dot --T 32 --L 10 --d 31",
+        deep=("verify histogram --model bos --T 32 --L 10 --d 31",),
     ),
     Claim(
         "W-5",
@@ -168,8 +187,9 @@ CLAIMS: tuple[Claim, ...] = (
         "this project (for dot+sftm a sharper A-neg)",
         "-",
         "-",
-        "verify.histogram.verdict:certify",
-        "verify histogram --model lin --T 32 --L 10 --p 1",
+        "verify.histogram.impossible:one_neuron",
+        "verify histogram --impossible W-5",
+        Kind.IMPOSSIBLE,
     ),
     Claim(
         "W-6",
@@ -177,8 +197,9 @@ CLAIMS: tuple[Claim, ...] = (
         "this project",
         "-",
         "bounds.coherent_counting:rank_bound_lin, bounds.coherent_counting:rank_bound_dot",
-        "verify.histogram.frontier:smallest_d",
-        "verify frontier histogram --model lin --T 32 --L 10",
+        "verify.histogram.impossible:rank_of_readings",
+        "verify histogram --impossible W-6",
+        Kind.IMPOSSIBLE,
     ),
     Claim(
         "W-7",
@@ -186,8 +207,9 @@ CLAIMS: tuple[Claim, ...] = (
         "this project",
         "-",
         "-",
-        "constructions.fewer_dimensions:sphere",
-        "verify histogram --model bos+sftm --T 32 --L 10 --d 2 --p 1",
+        "verify.histogram.impossible:tokens_on_a_line",
+        "verify histogram --impossible W-7",
+        Kind.IMPOSSIBLE,
     ),
     Claim(
         "W-8",
@@ -197,6 +219,8 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.fewer_dimensions:plane",
         "-",
         "verify.histogram.verdict:certify",
-        "verify histogram --model bos+sftm --T 3 --L 10 --d 2",
+        "verify histogram --model bos+sftm --T 3 --L 3 --d 2",
+        Kind.SEARCHED,
+        deep=tuple(f"verify histogram --model bos+sftm --T {T} --L {L} --d 2" for T, L in PLANE_SIZES),
     ),
 )

@@ -1,26 +1,119 @@
-"""`verify claims`: the registry of claims and what is built."""
+"""`verify claims`: the registry of claims, what their commands promise, and whether they end so."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-HELP = "list the claims that are built: statement, source, and the command that proves each"
+from constructions.errors import BadInput
+from verify.report.tables import FORMATS, render
+
+if TYPE_CHECKING:
+    from verify.claims import Claim
+    from verify.claims.running import Run
+
+HELP = "list the claims, or run them: statement, kind, source, and a command that ends as the kind promises"
+COLUMNS = ("id", "statement", "kind", "source", "command", "ends")
+RUN_COLUMNS = ("id", "command", "promised", "ended", "seconds")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON array and nothing else")
+    add = parser.add_argument
+    add("ids", nargs="*", metavar="ID", help="these claims only, in full (default: all, in a table)")
+    add(
+        "--run",
+        dest="is_run",
+        action="store_true",
+        help="run the commands; exit code 0 iff all end as their kinds promise",
+    )
+    add("--deep", action="store_true", help="with --run: also the commands for other models and sizes (minutes)")
+    add("--format", choices=FORMATS, help="default: rich")
+    add("--json", action="store_const", dest="format", const="json", help="the same as --format json")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.deep and not args.is_run:
+        raise BadInput("--deep: goes with --run. Add --run, or drop it.")
+    claims = chosen(args.ids)
+    if args.is_run:
+        return run_claims(claims, deep=args.deep, form=args.format)
+    if args.format == "json":
+        print(json.dumps([claim.to_dict() for claim in claims]))
+    elif args.ids and args.format is None:
+        print("\n\n".join(in_full(claim) for claim in claims))
+    else:
+        sys.stdout.write(render(COLUMNS, [row(claim) for claim in claims], args.format or "rich"))
+    return 0
+
+
+def chosen(ids: Sequence[str]) -> tuple[Claim, ...]:
+    """The named claims in the order in which they are named, or all.
+
+    Raises: BadInput for an id that no claim has.
+    """
     from verify.claims import CLAIMS
 
-    if args.json:
-        print(json.dumps([asdict(claim) for claim in CLAIMS]))
-        return 0
-    from verify.report.tables import render
+    known = {claim.id: claim for claim in CLAIMS}
+    for name in ids:
+        if name not in known:
+            raise BadInput(f"ID {name!r}: no claim has it; choose from {', '.join(known)}")
+    return tuple(known[name] for name in ids) or CLAIMS
 
-    rows = [(claim.id, claim.statement, claim.source, claim.command) for claim in CLAIMS]
-    print(render(("id", "statement", "source", "proved by"), rows, "rich"), end="")
-    return 0
+
+def row(claim: Claim) -> list[str]:
+    return [claim.id, claim.statement, claim.kind, claim.source, claim.command, ending(claim)]
+
+
+def ending(claim: Claim) -> str:
+    """What the claim's commands promise, in words."""
+    return f"{claim.promise.verdict}, exit code {claim.promise.exit_code}"
+
+
+def in_full(claim: Claim) -> str:
+    """Everything about one claim; its commands stand on lines of their own, to be copied."""
+    lines = [f"{claim.id}: {claim.statement}", f"kind      {claim.kind}", f"source    {claim.source}"]
+    lines += [f"{name:9} {place}" for name, place in places(claim) if place != "-"]
+    lines += [f"ends      {ending(claim)}", "", *claim.set_up, claim.command]
+    if claim.deep:
+        lines += ["", "and for other models and sizes:", *claim.deep]
+    return "\n".join(lines)
+
+
+def places(claim: Claim) -> tuple[tuple[str, str], ...]:
+    return ("builder", claim.builder), ("bound", claim.bound), ("verifier", claim.verifier)
+
+
+def run_claims(claims: Sequence[Claim], *, deep: bool, form: str | None) -> int:
+    """Runs the commands, each told as it ends; 0 iff all end as promised, else 1."""
+    from verify.claims.running import commands, run_all
+
+    total = len(commands(claims, deep=deep))
+    runs = []
+    for done in run_all(claims, deep=deep):
+        runs.append(done)
+        if form is None:
+            print(told(done, len(runs), total), flush=True)
+    wrong = [done for done in runs if not done.is_as_promised]
+    if form is None:
+        print(f"{total - len(wrong)} of {total} commands end as their claims promise")
+    else:
+        sys.stdout.write(render(RUN_COLUMNS, [run_row(done) for done in runs], form))
+    return 1 if wrong else 0
+
+
+def told(done: Run, number: int, total: int) -> str:
+    """One line on a command, a second one where it ended otherwise."""
+    head = f"[{number}/{total}]"
+    line = f"{head} {'as promised' if done.is_as_promised else 'NOT AS PROMISED'}: {done.claim.id}, "
+    line += f"{done.ending.verdict}, exit code {done.ending.exit_code}, {done.seconds:.1f} s: {done.command}"
+    if done.is_as_promised:
+        return line
+    return f"{line}\n{' ' * len(head)} promised is {ending(done.claim)}; it said: {done.said}"
+
+
+def run_row(done: Run) -> list[object]:
+    ended = f"{done.ending.verdict}, exit code {done.ending.exit_code}"
+    return [done.claim.id, done.command, ending(done.claim), ended, round(done.seconds, 1)]

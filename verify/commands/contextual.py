@@ -19,8 +19,13 @@ HELP = "prove a causal transformer without positions counts the ones of each reg
 BIASES = ("BOS", "]", "0")
 KEYS = ("onehot", "convex")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-IMPOSSIBLE = ("2.1+2.2", "2.3", "2.4", "2.5")
+# The claims by their ids, and by the numbers of the document's propositions.
+IMPOSSIBLE = {
+    "B-2.3": "B-2.3", "B-2.4": "B-2.4", "B-2.5": "B-2.5", "W-11": "W-11",
+    "2.3": "B-2.3", "2.4": "B-2.4", "2.5": "B-2.5", "2.1+2.2": "W-11",
+}  # fmt: skip
 MOST_CELLS = 20_000_000
+LONGEST_RANK = 256
 BUILDING = ("bias", "keys", "calibrated_zeros", "dtype")
 ALONE = {
     "impossible": ("weights", "save", "string", "figure5", "precision", "zeros", "exactly", "method", *BUILDING),
@@ -52,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--save", metavar="FILE", help="write the weights as safetensors")
     add("--string", metavar="S", help='count one string, as in --string "[0][101]0[1]1[]0"')
     add("--figure5", action="store_true", help="the three bias tokens on other lengths and numbers of regions")
-    add("--impossible", choices=IMPOSSIBLE, help="the argument and a witness")
+    add("--impossible", choices=tuple(IMPOSSIBLE), metavar="ID",
+        help="the argument and its checks: B-2.3, B-2.4, B-2.5, W-11")  # fmt: skip
     add("--seed", type=int, default=0, help="of the random models of --impossible")
     add("--json", action="store_true", help="print one JSON object and nothing else")
 
@@ -60,9 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     check(args)
     if args.impossible:
-        from verify.report.contextual import impossible
-
-        return impossible(args)
+        return argue(args)
     if args.figure5:
         from verify.report.contextual import figure5
 
@@ -75,6 +79,17 @@ def run(args: argparse.Namespace) -> int:
     save_if_asked(module, args)
     show(certificate, module, args)
     return certificate.verdict.exit_code
+
+
+def argue(args: argparse.Namespace) -> int:
+    """Prints an argument of impossibility and its checks; B-2.4 at the length that is asked."""
+    from verify.contextual.impossible import ARGUMENTS, causal_rank
+    from verify.report.impossibility import print_argument
+
+    claim = IMPOSSIBLE[args.impossible]
+    if claim == "B-2.4" and args.length is not None:
+        return print_argument(causal_rank(min(args.length, LONGEST_RANK), args.seed), is_json=args.json)
+    return print_argument(ARGUMENTS[claim](args.seed), is_json=args.json)
 
 
 def check(args: argparse.Namespace) -> None:

@@ -17,11 +17,15 @@ HELP = "prove a one-dimensional transformer compares zeros with ones, whatever t
 LARGEST_N = 500
 BOUNDS = ("max_digits", "max_noise", "max_length")
 # Options that do another job than deciding, and what they would ignore.
+IMPOSSIBLE = ("W-9",)
 ALONE = {
+    "impossible": ("say", "table", "weights", "save", "method", "strings", "N", "labels", "construction", "no_skip",
+                   "as_printed", "eps", "dtype", "precision", "accumulate", *BOUNDS),
     "say": ("method", "strings", *BOUNDS),
     "table": ("say", "weights", "save", "method", "strings", "construction", "no_skip", "as_printed", "eps", *BOUNDS),
-}
-DEFAULTS = {"eps": 0.0, "table": False, "method": "certified", "construction": "documents", "no_skip": False}
+}  # fmt: skip
+DEFAULTS = {"eps": 0.0, "table": False, "method": "certified", "construction": "documents", "no_skip": False,
+            "labels": "majority-ones", "precision": "real"}  # fmt: skip
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
@@ -49,11 +53,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--strings", type=int, metavar="L", help="exhaustive: also every string of up to L digits")
     add("--say", metavar="PROMPT", help='continue a prompt, as in --say "0 1 1 2 ="')
     add("--table", action="store_true", help="tabulate N x precision: largest proven length (a minute)")
+    add("--impossible", choices=IMPOSSIBLE, metavar="ID", help="the argument and its checks: W-9, no skip connection")
     add("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def run(args: argparse.Namespace) -> int:
     check(args)
+    if args.impossible is not None:
+        from verify.count01.impossible import ARGUMENTS
+        from verify.report.impossibility import print_argument
+
+        return print_argument(ARGUMENTS[args.impossible](0), is_json=args.json)
     if args.table:
         return show_table(args)
     model, claim = build(args)

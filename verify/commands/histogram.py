@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
+from verify.commands.options import check_alone
 from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, chosen, storage
 
 if TYPE_CHECKING:
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 HELP = "prove that a one-layer transformer counts every token of every sequence"
 
 SAVED = ("weights.safetensors", "certificate.json")
+IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7")
+DEFAULTS = {"basis": "standard", "as_printed": False, "method": "certified", "budget": 30.0}
+ALONE = {
+    "impossible": ("model", "T", "L", "d", "p", "construction", "dtype", "weights", "precision", "accumulate", "save",
+                   *DEFAULTS)
+}  # fmt: skip
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,10 +66,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--save", metavar="DIR", help="also write weights and certificate; a FILE.safetensors gets the weights alone")
     add("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit of a search (default: 30)")
+    add("--impossible", choices=IMPOSSIBLE, metavar="ID", help=f"the argument and its checks: {', '.join(IMPOSSIBLE)}")
     add("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def run(args: argparse.Namespace) -> int:
+    check_alone(args, ALONE, DEFAULTS)
+    if args.impossible is not None:
+        from verify.histogram.impossible import ARGUMENTS
+        from verify.report.impossibility import print_argument
+
+        return print_argument(ARGUMENTS[args.impossible](args.seed), is_json=args.json)
     _check(args)
     from verify.report.render import progress_bar
 

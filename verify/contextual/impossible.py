@@ -6,10 +6,10 @@ out as the argument says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import torch
+from flint import fmpz_mat
 from torch import Tensor
 
 from constructions import contextual_fewest_neurons
@@ -17,21 +17,11 @@ from constructions.contextual.transformer import BOS, ContextualCountingTransfor
 from verify.certificate import Verdict
 from verify.contextual.task import answers, parse
 from verify.contextual.verdict import certify, domain_of
+from verify.impossibility import Impossibility
 
 MODELS = 100  # random ones per property
+MASKS = 20  # random masked values
 TOLERANCE = 1e-9  # of two float64 runs that real arithmetic makes equal: about 10^4 operations on numbers of size 10
-
-
-@dataclass(frozen=True)
-class Impossibility:
-    """An argument with its witness and the checks that were run."""
-
-    claim: str
-    statement: str
-    argument: tuple[str, ...]
-    witness: dict[str, Any]
-    checks: dict[str, Any]
-    holds: bool
 
 
 def random_logits(tokens: Tensor, seed: int, kind: str) -> Tensor:
@@ -103,41 +93,59 @@ def no_order(seed: int = 0) -> Impossibility:
     )
 
 
-def causal_rank(L: int) -> Impossibility:
-    """B-2.4: the rank of a causal profile, exactly, as printed and up to what softmax ignores.
+def causal_rank(L: int, seed: int = 0) -> Impossibility:
+    """B-2.4: the rank of a causal profile, exactly, whatever stands at the masked places.
 
     Claim: B-2.4 (Prop. 2.4, printed again as 3.4). Departure: the printed proof sets k_T q_T = 1 and k_t q_T = 0, but
         the last row of a causal profile attends to all; and softmax needs one dimension less than printed.
     """
-    from flint import fmpz_mat
-
-    triangle = fmpz_mat(L, L, [int(j <= i) for i in range(L) for j in range(L)])
     masked = fmpz_mat(L, L, [-int(j > i) for i in range(L) for j in range(L)])
     # row i < L of the mask is minus the sum of unit vectors beyond i: queries and keys of L - 1 dimensions
     queries = fmpz_mat(L, max(L - 1, 1), [-int(c >= i) for i in range(L) for c in range(max(L - 1, 1))])
     keys = fmpz_mat(max(L - 1, 1), L, [int(j == c + 1) for c in range(max(L - 1, 1)) for j in range(L)])
-    ranks = int(triangle.rank()), int(masked.rank())
+    exact, offset = set(), set()
+    for i in range(MASKS):
+        g = torch.Generator().manual_seed(seed * MASKS + i)
+        below = torch.randint(1, 100, (L, L), generator=g).tolist()
+        rows = torch.randint(-100, 100, (L,), generator=g).tolist()
+        exact.add(int(causal_scores([1] * L, below).rank()))
+        offset.add(int(causal_scores([*rows[:-1], 0], below).rank()))
+    is_reached = queries * keys == masked and int(masked.rank()) == L - 1
     return Impossibility(
         "B-2.4",
         "bidirectional attention with absolute positions needs d >= L for exact causal scores, d >= L - 1 for softmax",
         (
-            "scores that are 1 for j <= i and 0 for j > i form a triangular matrix of ones, of rank L: d >= L",
-            "softmax ignores a number added to a row: equal scores on j <= i, one smaller on j > i by a_i > 0, are "
-            "D T + c 1^T with T triangular and D = diag(a); rank one is added, so d >= L - 1",
+            "let row i of the scores be c_i on j <= i, and below c_i, otherwise anything, on j > i; softmax sees the "
+            "differences only",
+            "minus the first column, which is c, the other columns are zero on j <= i and not zero just above the "
+            "diagonal: rank L - 1, so d >= L - 1 whatever the masked values are",
+            "all of them are zero in the last row: if c_L is not, as for scores that are exactly 1 on j <= i, c adds "
+            "one to the rank, so d >= L",
             "L - 1 suffices: the row that attends to all may be 0, and -kappa [j > i] has rank L - 1",
             "exact zeros are out of reach for every d: softmax is positive; it leaks (L - i) e^-kappa into row i",
         ),
         {"L": L, "queries": "-kappa [c >= i]", "keys": "[j = c + 1]"},
-        {"rank of the triangle": ranks[0], "rank of the mask": ranks[1], "factors are right": queries * keys == masked},
-        ranks == (L, L - 1) and queries * keys == masked,
+        {
+            "random masked values": MASKS,
+            "ranks at c = 1": sorted(exact),
+            "ranks at c_L = 0": sorted(offset),
+            "factors of the mask are right": is_reached,
+        },
+        exact == {L} and offset == {L - 1} and is_reached,
     )
 
 
+def causal_scores(rows: list[int], below: list[list[int]]) -> fmpz_mat:
+    """The matrix that is rows[i] on j <= i and rows[i] - below[i][j] on j > i."""
+    L = len(rows)
+    return fmpz_mat(L, L, [rows[i] - (below[i][j] if j > i else 0) for i in range(L) for j in range(L)])
+
+
 def no_direction(seed: int = 0) -> Impossibility:
-    """B-2.5: ALiBi without a mask cannot tell before from after; RoPE can.
+    """B-2.5: ALiBi without a mask cannot tell before from after; RoPE can, and emulates a mask with enough numbers.
 
     Claim: B-2.5 (Remark 2.5). Departure: the remark holds for ALiBi, whose scores depend on |i - j|, and fails for
-        RoPE, whose scores depend on the signed i - j.
+        RoPE, whose scores depend on the signed i - j; its conclusion holds for RoPE below d = L - 1 only.
     """
     text = "0[011]10[1]"
     tokens = torch.tensor([BOS, *parse(text)])
@@ -150,6 +158,7 @@ def no_direction(seed: int = 0) -> Impossibility:
     is_ordered = bool((before_after.tril(-1)[before_after.tril(-1) != 0] > 0).all()) and bool(
         (before_after.triu(1)[before_after.triu(1) != 0] < 0).all()
     )
+    off = float((rope_mask(L) + torch.ones(L, L, dtype=torch.float64).triu(1)).abs().max())
     return Impossibility(
         "B-2.5",
         "bidirectional ALiBi cannot tell a key before the query from one after it; bidirectional RoPE can",
@@ -159,11 +168,34 @@ def no_direction(seed: int = 0) -> Impossibility:
             "so an ALiBi encoder with an invariant output answers a string and its reversal alike",
             "RoPE rotates queries and keys: q R(theta (j - i)) k keeps the sign of j - i. With q = (1, 0) and "
             "k = (0, 1) the score is sin(theta (i - j)), positive before and negative after for theta L < pi",
+            "on equal tokens RoPE emulates a causal profile from d = 2L - 1 on: frequencies 2 pi f / (2L - 1), "
+            "f = 0..L-1, span all functions of i - j; by the rank bound of B-2.4 it does not for d < L - 1",
         ),
         {"string": text, "RoPE": "q = (1, 0), k = (0, 1), theta = pi / L", "L": L},
-        {"random ALiBi models": MODELS, "largest difference to the reversal": same, "RoPE tells the order": is_ordered},
-        same < TOLERANCE and is_ordered,
+        {
+            "random ALiBi models": MODELS,
+            "largest difference to the reversal": same,
+            "RoPE tells the order": is_ordered,
+            "RoPE's largest difference to -[j > i] at d = 2L - 1": off,
+        },
+        same < TOLERANCE and is_ordered and off < TOLERANCE,
     )
+
+
+def rope_mask(L: int) -> Tensor:
+    """Scores (L, L) of a RoPE head on equal tokens whose queries are the Fourier coefficients of -[n > 0], n = j - i.
+
+    Keys are (1, 0) at each of the frequencies 2 pi f / (2L - 1), f = 0..L-1; at f = 0 one number suffices.
+    """
+    M = 2 * L - 1
+    n = torch.arange(1 - L, L, dtype=torch.float64)
+    angles = 2 * torch.pi / M * torch.arange(L, dtype=torch.float64)
+    wanted = -(n > 0).double()
+    weight = torch.full((L,), 2.0 / M, dtype=torch.float64)
+    weight[0] = 1.0 / M
+    a, b = (weight * (f(angles[:, None] * n) @ wanted) for f in (torch.cos, torch.sin))
+    phase = (torch.arange(L)[None, :] - torch.arange(L)[:, None])[..., None] * angles  # rotation by theta (j - i)
+    return phase.cos() @ a + phase.sin() @ b
 
 
 def rope_scores(L: int) -> Tensor:
@@ -225,3 +257,11 @@ def is_between(scores: Tensor) -> bool:
     """Whether the middle one of three scores is between the others, up to rounding."""
     low, high = float(scores[[0, 2]].min()), float(scores[[0, 2]].max())
     return low - TOLERANCE <= float(scores[1]) <= high + TOLERANCE
+
+
+ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
+    "B-2.3": no_order,
+    "B-2.4": lambda seed: causal_rank(64, seed),
+    "B-2.5": no_direction,
+    "W-11": no_middle,
+}

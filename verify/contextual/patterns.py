@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from constructions.contextual.transformer import ContextualCountingTransformer
 from constructions.contextual_counting import bias_count, build
 from constructions.errors import BadInput
-from verify.certificate import Certificate
+from verify.certificate import Certificate, Verdict
 from verify.contextual.cells import CellProof
 from verify.contextual.stream import StoredContextual
 from verify.contextual.verdict import certify, domain_of
@@ -21,10 +21,11 @@ LONGEST = 4096  # the zeros are tried one by one
 
 @dataclass(frozen=True)
 class Row:
-    """One bias token on one family of strings."""
+    """One bias token on one family of strings; `due` is the verdict that the claim says."""
 
     bias: str
     strings: str
+    due: Verdict
     certificate: Certificate
 
 
@@ -50,7 +51,18 @@ def figure5(N: int, R: int, keys: str = "onehot", dtype: torch.dtype = torch.flo
         ):
             domain = domain_of(module, length, regions=regions, exactly=True, zeros=number)
             described = strings if number is None else f"{strings}, {number} zeros"
-            yield Row(bias, described, certify(module, domain, claim="B-3.4"))
+            due = Verdict.PROVED if bias != "]" or regions == R else Verdict.REFUTED
+            if bias == "0" and length == shorter:
+                due = Verdict.REFUTED
+            yield Row(bias, described, due, certify(module, domain, claim="B-3.4"))
+
+
+def verdict_of(rows: Iterable[Row]) -> Verdict:
+    """PROVED where every row came out as due, REFUTED where one is decided the other way, else UNKNOWN."""
+    others = {row.certificate.verdict for row in rows if row.certificate.verdict is not row.due}
+    if not others:
+        return Verdict.PROVED
+    return Verdict.UNKNOWN if others == {Verdict.UNKNOWN} else Verdict.REFUTED
 
 
 def right_zeros(

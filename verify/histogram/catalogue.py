@@ -70,9 +70,9 @@ def check_possible(sizes: Sizes, construction: str | None) -> None:
     is_one_neuron = sizes.p == 1 or construction == "relation"
     if sizes.model in ("lin", "lin+sftm", "dot+sftm") and is_one_neuron and sizes.L >= 2:
         raise ProvedImpossible(
-            f"model={sizes.model}, p=1: proved impossible for every d, T >= 2 and L >= 2 (W-5): one more of the own "
-            "token moves the neuron towards that token, up for one token and down for another. "
-            f"Use --p {sizes.T}, or --model bos."
+            "W-5",
+            f"model={sizes.model}, p=1: proved impossible for every d, T >= 2 and L >= 2: one more of the own token "
+            f"moves the neuron up for one token and down for another. Use --p {sizes.T}, or --model bos.",
         )
 
 

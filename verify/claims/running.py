@@ -1,0 +1,87 @@
+"""Runs the claims' commands as a reader types them, and compares how they end with what their kinds promise."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from verify.claims.claim import Claim, Ending
+
+ROOT = Path(__file__).parents[2]
+VERDICT = re.compile(r"^(PROVED|REFUTED|UNKNOWN|IMPOSSIBLE)\b", re.M)
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one command of a claim ended; `said` is its last line where it ended otherwise than promised."""
+
+    claim: Claim
+    command: str
+    ending: Ending
+    seconds: float
+    said: str
+
+    @property
+    def is_as_promised(self) -> bool:
+        return self.ending == self.claim.promise
+
+
+def commands(claims: Iterable[Claim], *, deep: bool) -> list[tuple[Claim, str]]:
+    """Each claim's command, and with `deep` its others."""
+    return [(claim, command) for claim in claims for command in (claim.command, *(claim.deep if deep else ()))]
+
+
+def run_all(claims: Iterable[Claim], *, deep: bool) -> Iterator[Run]:
+    """Runs the commands one after another, each in a process and an empty folder of its own."""
+    for claim, command in commands(claims, deep=deep):
+        yield run(claim, command)
+
+
+def run(claim: Claim, command: str) -> Run:
+    """Runs one command of a claim.
+
+    >>> from verify.claims import CLAIMS
+    >>> claim = next(claim for claim in CLAIMS if claim.id == "W-7")
+    >>> run(claim, claim.command).ending
+    Ending(verdict='IMPOSSIBLE', exit_code=0)
+    """
+    program, *arguments = shlex.split(command)
+    if program != "verify":
+        raise ValueError(f"{claim.id}: {command!r} is no command of verify")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": path, "COLUMNS": "10000", "NO_COLOR": "1"}  # nothing is folded
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in claim.reads:
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "verify.cli", *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+    ending = Ending(last_verdict(done.stdout), done.returncode)
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return Run(claim, command, ending, time.perf_counter() - started, lines[-1] if lines else "nothing was printed")
+
+
+def last_verdict(printed: str) -> str:
+    """The last line's leading verdict, or none.
+
+    >>> last_verdict("reading real" + chr(10) + "PROVED on all 9 inputs"), last_verdict("it is not PROVED")
+    ('PROVED', 'no verdict')
+    """
+    found = VERDICT.findall(printed)
+    return found[-1] if found else "no verdict"

@@ -1,0 +1,225 @@
+"""What no histogram model of a kind can do: the arguments of A-neg, W-5, W-6 and W-7, with checks that are run.
+
+Checks are exact: integers, rationals, or sums of exponentials. They do not make the argument; they would show a slip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import torch
+from flint import fmpq, fmpq_mat
+from torch import Tensor
+
+from bounds.coherent_counting import rank_bound_dot, rank_bound_lin
+from constructions.fewer_dimensions import code
+from constructions.histogram import HistogramTransformer
+from verify.arithmetic.exact_reals import Combination
+from verify.certificate import Verdict
+from verify.histogram.exact_forward import ExactForward
+from verify.histogram.stored import StoredModel
+from verify.histogram.verdict import certify
+from verify.impossibility import Impossibility
+
+MODELS = 36  # random ones per property
+ONE_NEURON = ("lin", "lin+sftm", "dot+sftm")
+
+Matrix = list[list[Fraction]]
+
+
+def random_model(kind: str, seed: int, *, T: int, L: int, d: int, p: int) -> HistogramTransformer:
+    """Gaussian weights, half of them rounded to whole numbers, so that ties and equal readings occur."""
+    g = torch.Generator().manual_seed(seed)
+    module = HistogramTransformer(kind, T=T, L=L, d=d, p=p, dtype=torch.float64)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            drawn = torch.randn(parameter.shape, generator=g, dtype=torch.float64) * 2
+            parameter.copy_(drawn.round() if seed % 2 else drawn)
+    return module
+
+
+def fractions(matrix: Tensor) -> Matrix:
+    """The stored numbers, exactly."""
+    return [[Fraction(x) for x in row] for row in matrix.detach().double().tolist()]
+
+
+def common_direction(seed: int = 0) -> Impossibility:
+    """A-neg: in dot+sftm a direction that all tokens share carries no count.
+
+    Claim: A-neg (Sec. 4.1.1).
+    """
+    constant = sum(_is_constant_along_the_common_direction(seed * MODELS + i) for i in range(MODELS))
+    return Impossibility(
+        "A-neg",
+        "dot+sftm cannot count along a direction common to all tokens: the mixed token's component there is constant",
+        (
+            "let <e_t, w> = c for every token t; the attention weights of a position are positive and sum to 1",
+            "the mixed token is e_t plus their weighted mean, so its component along w is c + c, whatever the sequence",
+        ),
+        {"component": "2 c, times the softmax normaliser D an exponential sum that is exactly 2 c D"},
+        {"random models": MODELS, "constant on 5 random sequences each": constant},
+        constant == MODELS,
+    )
+
+
+def _is_constant_along_the_common_direction(seed: int) -> bool:
+    T, L, c = 5, 6, Fraction(3, 2)
+    module = random_model("dot+sftm", seed, T=T, L=L, d=4, p=1)
+    with torch.no_grad():
+        module.E[:, 0] = float(c)
+        module.W_1.copy_(torch.tensor([[1.0], [0.0], [0.0], [0.0]]))  # reads the direction w
+    exact = ExactForward(StoredModel.of(module))
+    g = torch.Generator().manual_seed(seed)
+    sequences = torch.randint(0, T, (5, L), generator=g).tolist()
+    return all(_component_minus(exact, tokens, 2 * c).sign() == 0 for tokens in sequences)
+
+
+def _component_minus(exact: ExactForward, tokens: list[int], value: Fraction) -> Combination:
+    """D times ((component of the mixed token of position 0 along W_1) - value)."""
+    pooled = D = Combination(exact.basis, {})
+    for m, token in enumerate(tokens):
+        weight = exact.mixing_weight(tokens, 0, m)
+        D = D + weight
+        pooled = pooled + weight.scaled(exact.features.entry(token, 0))
+    own = exact.features.entry(tokens[0], 0)
+    return pooled + D.scaled(own - fmpq(value.numerator, value.denominator))
+
+
+def one_neuron(seed: int = 0) -> Impossibility:
+    """W-5: without BOS, where the mixing weights do not grow with the sequence, one neuron cannot count.
+
+    Claim: W-5 (ours; docs/fewer-dimensions.md).
+    """
+    sizes = [(2, 2), (3, 2), (2, 4), (4, 3)]
+    refuted = 0
+    for i in range(MODELS):
+        T, L = sizes[i % len(sizes)]
+        module = random_model(ONE_NEURON[i % 3], seed * MODELS + i, T=T, L=L, d=1 + i % 4, p=1)
+        refuted += certify(module).verdict is Verdict.REFUTED
+    return Impossibility(
+        "W-5",
+        "lin, lin+sftm and dot+sftm with one neuron solve histogram for no d, T >= 2, L >= 2",
+        (
+            "take tokens 0, 1 with <e_0, W_1> > <e_1, W_1>; were all equal, the neuron would see no difference",
+            "on sequences of these two, let one neighbour become the own token: a sum with fixed weights (lin, "
+            "lin+sftm) or a mean with positive weights (dot+sftm) moves in opposite directions for the two, or for "
+            "neither where a fixed weight is 0",
+            "so count 2 reads above count 1 for one token and below it for the other, or both read alike",
+            "logits are affine in the neuron's value h >= 0, so each class wins on an interval of h, and two classes "
+            "on disjoint ones: count 2 cannot lie on both sides of count 1",
+        ),
+        {"tokens": "any two with different readings", "counts": [1, 2]},
+        {"random models": MODELS, "refuted by the verifier": refuted},
+        refuted == MODELS,
+    )
+
+
+def rank_of_readings(seed: int = 0) -> Impossibility:
+    """W-6: counting as in W-2 asks for a rank, and so for dimensions.
+
+    Claim: W-6 (ours; docs/fewer-dimensions.md).
+    """
+    T, L = 32, 10
+    spread = Fraction(1, 2 * L - 3)
+    checks: dict[str, object] = {}
+    holds = True
+    for model, d, least, most in (
+        ("lin", 29, rank_bound_lin(L, T), lambda d: d),
+        ("dot", 8, rank_bound_dot(L, T), lambda d: d * (d + 1) // 2),
+    ):
+        noise = relative_spread(code(model, T=T, L=L, d=d))
+        largest = max(abs(x) for row in noise for x in row)
+        rank = rank_of_identity_plus(noise)
+        needed = -(-Fraction(T) // (1 + (T - 1) * spread**2))
+        checks[f"kept code of {model}"] = (
+            f"d = {d} >= {least}, spread {float(largest * (2 * L - 3)):.3f} of what is allowed, "
+            f"rank of I + N {rank}, at least {needed}, at most {most(d) + 1}"
+        )
+        holds &= largest < spread and needed <= rank <= most(d) + 1 and d >= least
+    return Impossibility(
+        "W-6",
+        "counting as in W-2 needs d + 1 >= T/(1 + (T-1)/(2L-3)^2) in lin, and d(d+1)/2 + 1 >= the same in dot",
+        (
+            "scale neuron t so that (max D_ts + min D_ts)/2 = 1; max/min < (L-1)/(L-2) says |D_ts - 1| < 1/(2L-3)",
+            "the readings are then I + 1 c^T + N with N zero on the diagonal and below 1/(2L-3) off it",
+            "their rank is at most d in lin (V = E W_1), d(d+1)/2 in dot (quadratic forms at e_s); 1 c^T adds one",
+            "rank(I + N) >= (trace)^2/(Frobenius norm)^2, as the sum of the singular values is at least the trace",
+        ),
+        {"T": T, "L": L, "lin needs d >=": rank_bound_lin(L, T), "dot needs d >=": rank_bound_dot(L, T)},
+        checks,
+        holds,
+    )
+
+
+def relative_spread(module: HistogramTransformer) -> Matrix:
+    """N of a counting code: 1 - D_ts over the middle of the range of neuron t's D_ts; zero at s = t. Shape (T, T).
+
+    D_ts is by how much the reading of neuron t falls when one of its own tokens is replaced by s.
+    """
+    E, W_1 = fractions(module.E), fractions(module.W_1)
+    V = product(E, W_1)
+    if module.is_linear:
+        values = transposed(V)
+    else:
+        scores = product(product(E, product(fractions(module.W_Q), transposed(fractions(module.W_K)))), transposed(E))
+        values = [[scores[t][s] * V[s][t] for s in range(module.T)] for t in range(module.T)]
+    out = []
+    for t, row in enumerate(values):
+        falls = [row[t] - x for s, x in enumerate(row) if s != t]
+        middle = (max(falls) + min(falls)) / 2
+        out.append([Fraction(0) if s == t else 1 - (row[t] - x) / middle for s, x in enumerate(row)])
+    return out
+
+
+def rank_of_identity_plus(noise: Matrix) -> int:
+    """The exact rank of I + N."""
+    T = len(noise)
+    entries = [fmpq(x.numerator, x.denominator) + (i == j) for i, row in enumerate(noise) for j, x in enumerate(row)]
+    return int(fmpq_mat(T, T, entries).rank())
+
+
+def transposed(A: Matrix) -> Matrix:
+    return [list(column) for column in zip(*A, strict=True)]
+
+
+def product(A: Matrix, B: Matrix) -> Matrix:
+    """The exact matrix product."""
+    columns = transposed(B)
+    return [[sum((a * b for a, b in zip(row, column, strict=True)), Fraction(0)) for column in columns] for row in A]
+
+
+def tokens_on_a_line(seed: int = 0) -> Impossibility:
+    """W-7: on tokens that lie on a line, no scores let every token attend most to itself.
+
+    Claim: W-7 (ours; docs/fewer-dimensions.md).
+    """
+    between = sum(_is_beaten_in_the_middle(seed * MODELS + i) for i in range(MODELS))
+    return Impossibility(
+        "W-7",
+        "on T >= 3 tokens e_t = (x_t, 1), no scores e_t X e_s make every token's own key its strict maximum",
+        (
+            "the score e_t X e_s is affine in x_s, so over the alphabet it is largest at an end of the line",
+            "a token t between two others has a score with one of them that is at least its own",
+        ),
+        {"tokens": "any three with x_0 <= x_1 <= x_2", "query": "the one in the middle"},
+        {"random integer scores": MODELS, "a middle token is not its own strict maximum": between},
+        between == MODELS,
+    )
+
+
+def _is_beaten_in_the_middle(seed: int) -> bool:
+    """Whether no token strictly inside the line has its own key as the strict maximum, in integers."""
+    g = torch.Generator().manual_seed(seed)
+    x = sorted(torch.randint(-50, 51, (3 + seed % 6,), generator=g).tolist())
+    (a, b), (c, d) = torch.randint(-50, 51, (2, 2), generator=g).tolist()
+    scores = [[t * (a * s + b) + c * s + d for s in x] for t in x]
+    return all(row[t] <= max(row[0], row[-1]) for t, row in enumerate(scores) if 0 < t < len(x) - 1)
+
+
+ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
+    "A-neg": common_direction,
+    "W-5": one_neuron,
+    "W-6": rank_of_readings,
+    "W-7": tokens_on_a_line,
+}

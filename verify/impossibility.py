@@ -1,0 +1,46 @@
+"""What no weights can do: a statement, the argument for it, a witness, and checks that were run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+IMPOSSIBLE = "IMPOSSIBLE"
+UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True)
+class Impossibility:
+    """An argument with its witness and the checks that were run; `holds` says whether all came out as it says."""
+
+    claim: str
+    statement: str
+    argument: tuple[str, ...]
+    witness: dict[str, Any]
+    checks: dict[str, Any]
+    holds: bool
+
+    @property
+    def verdict(self) -> str:
+        """IMPOSSIBLE, or UNKNOWN where a check disagrees: then the argument shows nothing."""
+        return IMPOSSIBLE if self.holds else UNKNOWN
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.holds else 3
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object: the three keys of every impossible request, then the argument and its checks.
+
+        >>> list(Impossibility("W-5", "no", (), {}, {}, True).to_dict())[:3]
+        ['verdict', 'claim', 'reason']
+        """
+        return {
+            "verdict": self.verdict,
+            "claim": self.claim,
+            "reason": self.statement,
+            "argument": list(self.argument),
+            "witness": self.witness,
+            "checks": self.checks,
+            "holds": self.holds,
+        }
