@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from constructions.errors import BadInput
-from verify.report.numbers import below
+from verify.arithmetic.outward import below, decimal
 
 
 class Verdict(StrEnum):
@@ -134,7 +134,7 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         """The fields as a table and the margins as bars, for notebooks."""
-        from verify.report.numbers import below
+        from verify.arithmetic.outward import below
 
         rows = {name: value for name, value in self.to_dict().items() if value is not None}
         margins = [m for m in rows.pop("margin_per_count", []) if m is not None]
@@ -225,17 +225,6 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON number")
 
 
-def decimal(n: int) -> str:
-    """The decimal digits of any integer; Python's own str stops at 4300 of them.
-
-    >>> len(decimal(10**5000))
-    5001
-    """
-    from flint import fmpz
-
-    return str(fmpz(n))
-
-
 def _finite(x: float | None) -> float | None:
     return x if x is not None and math.isfinite(x) else None
 
@@ -256,3 +245,16 @@ def _float_below(x: Fraction) -> float:
 def _float_above(x: Fraction) -> float:
     y = float(x)
     return y if Fraction(y) >= x else math.nextafter(y, math.inf)
+
+
+def rounded_margin(certificate: Certificate, digits: int = 4) -> float | None:
+    """A margin for tables: a lower bound rounded down, the value at a counterexample to nearest; None where infinite.
+
+    >>> rounded_margin(Certificate(Verdict.PROVED, None, "t", {}, "real", "certified", 9, margin=0.4999998288))
+    0.4999
+    """
+    margin = certificate.margin
+    if margin is None or math.isinf(margin):
+        return None
+    is_bound = certificate.verdict is Verdict.PROVED
+    return float(below(margin, digits) if is_bound else f"{margin:.{digits}g}")

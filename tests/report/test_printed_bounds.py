@@ -18,13 +18,13 @@ from oracles import histogram as oracle
 
 from constructions import inventory_counting, relation_counting
 from constructions.contextual_counting import build
-from verify.certificate import Certificate, Verdict
+from verify.arithmetic.outward import about, above, below, value
+from verify.certificate import Certificate, Verdict, rounded_margin
 from verify.commands.bounds import ends
 from verify.contextual.verdict import certify as certify_contextual
 from verify.contextual.verdict import domain_of
 from verify.histogram.verdict import certify
 from verify.report.histogram import print_certificate
-from verify.report.numbers import about, above, below, rounded_margin, value
 
 NUMBER = r"(-?[\d.]+(?:e[+-]\d+)?|inf)"
 EXACT_TO = mpmath.mpf(10) ** -40  # what 60 digits leave open

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from constructions.circuits.circuit import Circuit, apply_gate
 from constructions.regular_language import DEAD, Automaton, Unrolling
-from verify.certificate import Certificate, Verdict, decimal
+from verify.arithmetic.outward import decimal
+from verify.certificate import Certificate, Verdict
 from verify.circuit.refutation import cone_of
 
 CLAIM = "E-3.5"

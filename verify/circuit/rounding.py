@@ -25,10 +25,10 @@ from constructions.circuits.circuit import Circuit
 from verify.arithmetic.any_order import Arithmetic, between, ends
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import INFLATION, Array
+from verify.arithmetic.outward import above, below
 from verify.circuit.attention import Attention, BallRows, Undecided, attention
 from verify.circuit.retrieval import Indices
 from verify.circuit.steps import BLOCK, NONE, Bits, Fault, assignments, cases, due, gate_arrays
-from verify.report.numbers import above, below
 
 FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
 Progress = Callable[[int, int], None]

@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
+from verify.arithmetic.outward import above, below
 from verify.commands.count01 import LARGEST_N
 from verify.commands.ranges import integers
-from verify.report.numbers import above, below
 from verify.report.tables import FORMATS, render
 
 if TYPE_CHECKING:

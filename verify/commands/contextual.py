@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
@@ -198,18 +197,11 @@ def count(module: ContextualCountingTransformer, args: argparse.Namespace) -> in
         print(json.dumps({"regions": regions(tokens), "counts": said, "right": right, "is_right": said == right}))
     else:
         for r, (a, b) in enumerate(zip(said, right, strict=True)):
+            from verify.report.contextual import shortened
+
             region = shortened((regions(tokens) + ["not there"] * module.R)[r])
             print(f"region {r + 1}  {region}  counted {a}{'' if a == b else f', which is wrong: {b}'}")
     return 0 if said == right else 1
-
-
-def shortened(text: str) -> str:
-    """Long runs of one token are written token^n.
-
-    >>> shortened("[1111111111]00")
-    '[1^10]00'
-    """
-    return re.sub(r"(.)\1{7,}", lambda run: f"{run[1]}^{len(run[0])}", text)
 
 
 def show(certificate: Certificate, module: ContextualCountingTransformer, args: argparse.Namespace) -> None:

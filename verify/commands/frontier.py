@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
+from verify.certificate import rounded_margin
 from verify.commands.ranges import integers
 from verify.histogram.catalogue import MODELS
 from verify.report.console import say_written
-from verify.report.numbers import rounded_margin
 from verify.report.tables import FORMATS, render
 
 if TYPE_CHECKING:

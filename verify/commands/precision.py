@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, NotKnown
+from verify.certificate import rounded_margin
 from verify.commands.ranges import integers
 from verify.histogram.catalogue import CONSTRUCTIONS, MODELS, Sizes, chosen
 from verify.report.console import say_written
-from verify.report.numbers import rounded_margin
 from verify.report.tables import FORMATS, render
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import torch
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from verify.arithmetic.outward import about, below
 from verify.certificate import Certificate
 from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.histogram.activations import activation_ranges, thresholds
-from verify.report.numbers import about, below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,10 +8,10 @@ from typing import Any
 from rich.text import Text
 from torch import nn
 
-from verify.certificate import Certificate, Verdict, decimal
+from verify.arithmetic.outward import about, below, decimal
+from verify.certificate import Certificate, Verdict
 from verify.claims import CLAIMS
 from verify.report.console import folded, screen
-from verify.report.numbers import about, below
 
 Fact = tuple[str, str]
 STYLES = {Verdict.PROVED: "bold green", Verdict.REFUTED: "bold red", Verdict.UNKNOWN: "bold yellow"}

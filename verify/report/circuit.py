@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from verify.arithmetic.outward import below
 from verify.certificate import Verdict
 from verify.report.console import say_written
-from verify.report.numbers import below
 
 if TYPE_CHECKING:
     from collections.abc import Callable

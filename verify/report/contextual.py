@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 
 from constructions.contextual.transformer import ContextualCountingTransformer
-from verify.certificate import Certificate, Verdict, decimal
-from verify.commands.contextual import shortened
+from verify.arithmetic.outward import about, below, decimal, value
+from verify.certificate import Certificate, Verdict
 from verify.report.certificate import Fact, print_report, weights_fact
 from verify.report.console import folded, screen
-from verify.report.numbers import about, below, value
 from verify.report.render import progress_bar
 from verify.report.tables import render
 
@@ -112,3 +112,12 @@ def figure5(args: argparse.Namespace) -> int:
 
 def _print_folded(text: str) -> None:
     print("\n".join(folded(text, screen().width)))
+
+
+def shortened(text: str) -> str:
+    """Long runs of one token are written token^n.
+
+    >>> shortened("[1111111111]00")
+    '[1^10]00'
+    """
+    return re.sub(r"(.)\1{7,}", lambda run: f"{run[1]}^{len(run[0])}", text)

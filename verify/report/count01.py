@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from constructions.count01 import Count01Transformer
-from verify.certificate import Certificate, Verdict, decimal
+from verify.arithmetic.outward import below, decimal, value
+from verify.certificate import Certificate, Verdict
 from verify.report.certificate import Fact, print_report
-from verify.report.numbers import below, value
 
 LONGEST_NUMBER = 30
 

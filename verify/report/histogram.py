@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from constructions.histogram import HistogramTransformer
-from verify.certificate import Certificate, Verdict, decimal
+from verify.arithmetic.outward import above, below, decimal, value
+from verify.certificate import Certificate, Verdict
 from verify.report.certificate import Fact, print_report, weights_fact
-from verify.report.numbers import above, below, value
 
 MOST_COUNTS, LONGEST_BAR = 12, 20
 

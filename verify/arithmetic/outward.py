@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from verify.certificate import Certificate
 
 Number = int | float | Fraction
 DIGITS = 6
 PLAIN = range(-5, 16)  # decimal exponents that are written without an e
+
+
+def decimal(n: int) -> str:
+    """The decimal digits of any integer; Python's own str stops at 4300 of them.
+
+    >>> len(decimal(10**5000))
+    5001
+    """
+    from flint import fmpz
+
+    return str(fmpz(n))
 
 
 def below(x: Number, digits: int = DIGITS) -> str:
@@ -54,20 +61,6 @@ def value(x: float, exact: str | None = None, digits: int = DIGITS) -> str:
         except ValueError:  # it has a root
             pass
     return f"about {_written(x, ROUND_HALF_EVEN, digits)}" if abs(x) < float("inf") else _written(x, "", digits)
-
-
-def rounded_margin(certificate: Certificate, digits: int = 4) -> float | None:
-    """A margin for tables: a lower bound rounded down, the value at a counterexample to nearest; None where infinite.
-
-    >>> from verify.certificate import Certificate, Verdict
-    >>> rounded_margin(Certificate(Verdict.PROVED, None, "t", {}, "real", "certified", 9, margin=0.4999998288))
-    0.4999
-    """
-    margin = certificate.margin
-    if margin is None or abs(margin) == float("inf"):
-        return None
-    is_bound = certificate.verdict == "PROVED"
-    return float(below(margin, digits) if is_bound else _written(margin, ROUND_HALF_EVEN, digits))
 
 
 def _written(x: Number, rounding: str, digits: int) -> str:
