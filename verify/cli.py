@@ -6,8 +6,11 @@ import argparse
 import os
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from constructions.errors import BadInput, ProvedImpossible
 from verify.certificate import BAD_INPUT_EXIT_CODE
@@ -53,6 +56,22 @@ def is_json(args: argparse.Namespace) -> bool:
     return bool(getattr(args, "json", False)) or getattr(args, "format", None) == "json"
 
 
+@contextmanager
+def one_line_warnings() -> Iterator[None]:
+    """Shows what a certificate does not speak of in one line on stderr, other warnings as Python does."""
+    shown_by_python = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning) and category.__module__.startswith("verify."):
+            print(f"warning: {one_line(message)}", file=sys.stderr)
+        else:
+            shown_by_python(message, category, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error is Python's or numpy's lack of memory, or torch's, which has no class of its own.
 
@@ -85,7 +104,8 @@ def main(argv: list[str] | None = None) -> int:
     sys.set_int_max_str_digits(0)  # 2^100000 inputs are printed in full
     args = build_parser().parse_args(argv)
     try:
-        code: int = args.run(args)
+        with one_line_warnings():
+            code: int = args.run(args)
         sys.stdout.flush()
         return code
     except ProvedImpossible as error:

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from constructions.errors import BadInput
-from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.torch_settings import warn_if_lowered
 from verify.certificate import Certificate, Verdict
 from verify.judged import check_seconds, check_whole_number
 
@@ -131,6 +132,8 @@ def certify(problem: Decidable, reading: Reading | None = None, effort: Effort |
     """
     reading, effort = reading or Real(), effort or Effort()
     assumptions, started = problem.assumptions(reading), time.perf_counter()
+    if isinstance(reading, Rounded):
+        warn_if_lowered(reading.format)
     with np.errstate(all="ignore"):  # overflow and NaN decide nothing: every test is false for them
         finding = problem.prove(reading, effort)
     return _certificate(problem, reading, CERTIFIED, finding, assumptions, started)

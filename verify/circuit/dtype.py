@@ -15,6 +15,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Array, Format
+from verify.arithmetic.torch_settings import warn_if_lowered
 from verify.certificate import READING_DTYPE, READING_REAL, Certificate, Verdict
 from verify.circuit.attention import Undecided
 from verify.circuit.forward import RealRun, Run, inputs_run, next_tokens, runs_of, stored_weights
@@ -107,6 +108,8 @@ def certify(
     >>> certify(build(nand.circuit, s=3), nand, fmt=FORMATS["bfloat16"]).verdict.value
     'PROVED'
     """
+    if fmt is not None:
+        warn_if_lowered(fmt)
     judge = _Judge(model, decomposition, Reading(fmt, accumulate), runs, seed, progress)
     return judge.decide()
 

@@ -15,6 +15,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import KERNELS, Format
+from verify.arithmetic.torch_settings import warn_if_lowered
 from verify.certificate import READING_DTYPE, Certificate, Verdict
 from verify.histogram.rounded.cells import RoundedReadout, cell_margins
 from verify.histogram.rounded.forward import rounded_model
@@ -52,6 +53,7 @@ def certify(
     """
     started = time.perf_counter()
     arithmetic = Arithmetic.of(fmt, accumulate)
+    warn_if_lowered(fmt)
     check_judged(module, HistogramTransformer)
     module = unparametrized(module)
     given = StoredModel.of(deepcopy(module).float() if module.dtype in FLOAT8 else module, L)
