@@ -21,6 +21,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from constructions.seeds import generator
+
 Progress = Callable[[float], None]
 FAR = 1e9
 
@@ -102,7 +104,7 @@ def one_thread() -> Iterator[None]:
 def _search(
     model: str, T: int, L: int, d: int, seed: int, restarts: int, steps: int, progress: Progress | None
 ) -> Code:
-    g = torch.Generator().manual_seed(seed)
+    g = generator(seed)
     E = torch.nn.functional.normalize(torch.randn(restarts, T, d, generator=g, dtype=torch.float64), dim=-1)
     X = 2.0 * torch.eye(d, dtype=torch.float64).repeat(restarts, 1, 1)
     W_1 = E.transpose(1, 2).clone()

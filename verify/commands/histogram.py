@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
-from verify.commands.options import check_alone
+from verify.commands.options import check_alone, flag
 from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, chosen, storage
 
 if TYPE_CHECKING:
@@ -205,6 +205,7 @@ def _print_unknown(args: argparse.Namespace, reason: str) -> int:
 
 def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTransformer, str]:
     from importlib import import_module
+    from inspect import signature
 
     from constructions.histogram import DTYPES as TORCH_DTYPES
     from constructions.histogram import check_sizes
@@ -216,24 +217,15 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
     module_name, function = builder.split(".")
     build = getattr(import_module(f"constructions.{module_name}"), function)
     args.construction = construction
-    return (
-        build(
-            T=args.T,
-            L=args.L,
-            d=args.d,
-            p=args.p,
-            dtype=TORCH_DTYPES[args.dtype or "float32"],
-            basis=args.basis,
-            seed=args.seed,
-            as_printed=args.as_printed,
-            **(_for_codes(args, construction, progress) if module_name == "fewer_dimensions" else {}),
-        ),
-        claim,
-    )
-
-
-def _for_codes(args: argparse.Namespace, construction: str, progress: Progress) -> dict[str, object]:
-    return {"model": args.model} | ({"progress": progress} if construction in ("code", "coherent", "plane") else {})
+    asked = {"basis": args.basis, "seed": args.seed, "as_printed": args.as_printed}
+    fixed = {"model": args.model, "progress": progress}
+    dtype = TORCH_DTYPES[args.dtype or "float32"]
+    takes = signature(build).parameters
+    for name, plain in (("basis", "standard"), ("as_printed", False)):
+        if name not in takes and asked[name] != plain:
+            raise BadInput(f"{flag(name)}: construction {construction} has no such choice. Leave {flag(name)} out.")
+    options = {name: value for name, value in (asked | fixed).items() if name in takes}
+    return build(T=args.T, L=args.L, d=args.d, p=args.p, dtype=dtype, **options), claim
 
 
 def _decide(
