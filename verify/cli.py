@@ -24,6 +24,7 @@ COMMANDS = (
     "frontier",
     "bounds",
     "count01",
+    "heads",
     "contextual",
     "circuit",
     "language",
