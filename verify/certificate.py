@@ -15,6 +15,17 @@ from constructions.errors import BadInput
 from verify.arithmetic.outward import below, decimal
 
 
+class ExitCode(int):
+    """An exit code that is an answer, and the answer in a word, for when nothing else can be printed."""
+
+    answer: str
+
+    def __new__(cls, code: int, answer: str) -> ExitCode:
+        self = super().__new__(cls, code)
+        self.answer = answer
+        return self
+
+
 class Verdict(StrEnum):
     """PROVED on every input, REFUTED by an input, or UNKNOWN with a reason."""
 
@@ -23,8 +34,8 @@ class Verdict(StrEnum):
     UNKNOWN = "UNKNOWN"
 
     @property
-    def exit_code(self) -> int:
-        return {"PROVED": 0, "REFUTED": 1, "UNKNOWN": 3}[self.value]
+    def exit_code(self) -> ExitCode:
+        return ExitCode({"PROVED": 0, "REFUTED": 1, "UNKNOWN": 3}[self.value], self.value)
 
 
 BAD_INPUT_EXIT_CODE = 2

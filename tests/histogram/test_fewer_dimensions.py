@@ -226,14 +226,5 @@ def test_bounds_command(form, capsys):
 
 @pytest.mark.parametrize("T", ["1", "x", "8:4", "0:10:0", "1:99999"])
 def test_bad_ranges(T, capsys):
-    with pytest.raises(SystemExit) if T in ("x", "8:4", "0:10:0", "1:99999") else _no_raise():
-        assert main(["bounds", "--T", T, "--L", "10"]) == 2
+    assert main(["bounds", "--T", T, "--L", "10"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-class _no_raise:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
