@@ -44,6 +44,8 @@ READING_REAL = "real"
 READING_DTYPE = "dtype, any order"
 READING_BIT_EXACT = "bit-exact"
 
+CERTIFIED, EXHAUSTIVE, SAMPLED = METHODS = ("certified", "exhaustive", "sampled")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
@@ -68,6 +70,7 @@ class Certificate:
     reading: str
     method: str
     inputs_covered: int | None
+    argument: str | None = None
     margin: float | None = None
     margin_exact: str | None = None
     margin_per_count: tuple[float | None, ...] | None = None
@@ -130,6 +133,7 @@ class Certificate:
             "parameters": self.parameters,
             "reading": self.reading,
             "method": self.method,
+            "argument": self.argument,
             "inputs_covered": "infinite" if self.inputs_covered is None else decimal(self.inputs_covered),
             "margin": _finite(self.margin),
             "margin_exact": self.margin_exact,
@@ -200,6 +204,7 @@ KEYS = (
     "parameters",
     "reading",
     "method",
+    "argument",
     "inputs_covered",
     "margin",
     "margin_exact",

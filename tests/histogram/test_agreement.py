@@ -11,7 +11,7 @@ from oracles.histogram import all_wrong_pairs, forward, smallest, weights_of
 
 from constructions.histogram import MODELS
 from verify.certificate import Verdict
-from verify.histogram.runs import exhaustive
+from verify.histogram.every_reading import exhaustive
 from verify.histogram.verdict import certify
 
 RANDOM_MODELS, CHUNK = 3000, 250
