@@ -100,7 +100,8 @@ class HistogramTransformer(nn.Module):
 
     def predict(self, tokens: Tensor) -> Tensor:
         """The predicted count at every position."""
-        return self(tokens).argmax(-1) + self.first_count
+        result: Tensor = self(tokens).argmax(-1) + self.first_count
+        return result
 
     def fill(self, **weights: Tensor) -> HistogramTransformer:
         """Writes each named weight, rounded once to the dtype, into the leading block; the rest is padding.

@@ -32,5 +32,6 @@ def orthonormal_rows(T: int, d: int, basis: str = "standard", seed: int = 0) -> 
         return torch.eye(T, d, dtype=torch.float64)
     if basis == "random":
         gaussian = torch.randn(d, T, dtype=torch.float64, generator=generator(seed))
-        return torch.linalg.qr(gaussian).Q.T.contiguous()
+        result: Tensor = torch.linalg.qr(gaussian).Q.T.contiguous()
+        return result
     raise BadInput(f"basis={basis!r}: must be one of {', '.join(BASES)}")

@@ -122,7 +122,7 @@ def _search(
             for kept, parameter in zip(best, parameters, strict=True):
                 kept[better] = parameter.detach()[better]
         optimizer.zero_grad()
-        loss.sum().backward()
+        loss.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if progress is not None and step % 50 == 0:
             progress(share)
@@ -173,4 +173,5 @@ def _diagonal(x: Tensor) -> Tensor:
 def _others(x: Tensor, T: int) -> Tensor:
     """Leaves out the diagonal: (..., T, T) to (..., T, T - 1)."""
     off = ~torch.eye(T, dtype=torch.bool)
-    return x[..., off].unflatten(-1, (T, T - 1))
+    result: Tensor = x[..., off].unflatten(-1, (T, T - 1))  # type: ignore[no-untyped-call]
+    return result

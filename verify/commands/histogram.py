@@ -13,7 +13,7 @@ from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, cho
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
     from verify.certificate import Certificate
-    from verify.histogram.verdict import Progress
+    from verify.histogram.task import Progress
 
 HELP = "prove that a one-layer transformer counts every token of every sequence"
 

@@ -205,7 +205,8 @@ def _branch_and_bound(
 def _pairs(stored: StoredModel, row: Row, counts: Sequence[int]) -> int:
     """How many (sequence, position) pairs the cells of one token with these own counts hold."""
     others = stored.T - 1
-    return len(row.positions) * sum(comb(stored.L - 1, k - 1) * others ** (stored.L - k) for k in counts)
+    result: int = len(row.positions) * sum(comb(stored.L - 1, k - 1) * others ** (stored.L - k) for k in counts)
+    return result
 
 
 def _report(progress: Progress | None, searches: Sequence[Any], total: int) -> None:

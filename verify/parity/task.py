@@ -135,7 +135,8 @@ class Parity:
             logits = run(tokens).double().numpy()
         odd = (tokens[:, :, None] == tokens[:, None, :]).sum(-1).numpy() % 2 == 1
         difference = logits[..., 1] - logits[..., 0]
-        return np.where(odd, difference, -difference)
+        result: np.ndarray = np.where(odd, difference, -difference)
+        return result
 
 
 def _at_least(margin: Fraction | float) -> float | None:

@@ -286,7 +286,8 @@ def kappa(head: HeadNumbers) -> arb | None:
         x = crossed([[a + b for a, b in zip(lines[0], lines[1], strict=True)], lines[2]], 3)
         ones = sum((a * b for a, b in zip(lines[1][1:], x[1:], strict=True)), lines[1][0] * x[0])
         constant = sum((a * b for a, b in zip(c[1:], x[1:], strict=True)), c[0] * x[0])
-        return constant / ones
+        result: arb | None = constant / ones
+        return result
 
 
 def exact_form(head: HeadNumbers, w: Sequence[Fraction], b: Fraction) -> list[Combination]:

@@ -171,7 +171,9 @@ def _counter(
 
 def _column_sums(flags: NDArray[np.bool_]) -> Array:
     """How many flags are set in each column, eight columns at a time: at most 255 rows."""
+    sums: Array
     if flags.shape[1] % 8:
-        return flags.sum(axis=0, dtype=np.int64)
-    packed = np.add.reduce(flags.view(np.uint64), axis=0)
-    return packed.view(np.uint8).astype(np.int64)
+        sums = flags.sum(axis=0, dtype=np.int64)
+    else:
+        sums = np.add.reduce(flags.view(np.uint64), axis=0).view(np.uint8).astype(np.int64)
+    return sums
