@@ -108,8 +108,7 @@ class FixedPoint:
         """Rounds finite float64 values: |x| 2^s is exact, and less 1/2 too unless it is below 1/2."""
         magnitude = np.minimum(np.abs(np.asarray(x, dtype=np.float64)), self.one)  # 2^s, above B_s
         steps = np.ceil(magnitude * self.one - 0.5)
-        result: Ints = np.copysign(np.clip(steps, 0, self.largest), x).astype(self.dtype)
-        return result
+        return np.copysign(np.clip(steps, 0, self.largest), x).astype(self.dtype)
 
     def decode(self, j: Ints) -> np.ndarray[Any, Any]:
         return np.asarray(j, dtype=np.float64) / self.one
@@ -136,8 +135,7 @@ class FixedPoint:
         """Clips in place, and returns, an array that nobody else holds."""
         x = np.asarray(x)
         np.maximum(x, -self.largest, out=x)
-        result: Ints = np.minimum(x, self.largest, out=x)
-        return result
+        return np.minimum(x, self.largest, out=x)
 
     def exp(self, x: Ints) -> Ints:
         """[exp(x)]_s, each different value computed once."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.nn.functional import normalize
 
 from constructions.codes.search import one_thread
 from constructions.errors import BadInput
 from constructions.frames.polish import polished
 from constructions.frames.symmetries import KINDS, random_group
-from constructions.seeds import generator as seeded
 
 Progress = Callable[[float], None]
 
@@ -60,7 +59,7 @@ def optimised_lines(
         if value < 1:
             raise BadInput(f"{name}={value}: must be at least 1")
     report = progress if progress is not None else lambda fraction: None
-    generator = seeded(seed)
+    generator = Generator().manual_seed(seed)
     rounds = _rounds(T)
     with one_thread():
         finalists: list[Tensor] = []

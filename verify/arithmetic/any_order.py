@@ -53,8 +53,7 @@ class Arithmetic:
         if self.inner is not self.stored:
             log = log + np.asarray(stored, dtype=float) * np.log1p(v)
         with np.errstate(over="ignore"):
-            result: Array = np.expm1(log) * INFLATION
-            return result
+            return np.expm1(log) * INFLATION
 
     def underflow(self, operations: Any) -> Array:
         """What flushing to zero can take away: each result once, and twice what is stored (a product and a sum).
@@ -149,8 +148,7 @@ class Arithmetic:
         return self.product(nothing, Ball(np.zeros((1, a.mid.shape[1])), np.zeros((1, a.mid.shape[1]))), a, b)
 
     def _may_flush(self, x: Array) -> np.ndarray:
-        result: np.ndarray = (x != 0) & (np.abs(x) < self.stored.tiny)
-        return result
+        return (x != 0) & (np.abs(x) < self.stored.tiny)
 
     def flush_loss(self, W: Array) -> Array:
         """What reading stored numbers can lose: a subnormal one may be flushed to zero."""
@@ -169,8 +167,7 @@ class Arithmetic:
 
     def fits_operand(self, size: Array, unit: Array) -> np.ndarray:
         """Whether numbers that are such multiples stay themselves as factors of a matrix product."""
-        result: np.ndarray = size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
-        return result
+        return size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
 
 
 def ends(x: Ball) -> tuple[Array, Array]:
@@ -207,8 +204,7 @@ def unit_exponent(x: Array) -> np.ndarray:
 
 def is_power_of_two(x: Array) -> np.ndarray:
     """Whether a product with x is exact: x is zero or a power of two, of either sign."""
-    result: np.ndarray = (x == 0) | (np.abs(np.frexp(x)[0]) == 0.5)
-    return result
+    return (x == 0) | (np.abs(np.frexp(x)[0]) == 0.5)
 
 
 def times(a: Array, b: Array) -> Array:

@@ -111,8 +111,7 @@ def exponentials(at: Arithmetic, total: Array, others: Array) -> Array:
     """
     tiny = at.stored.tiny
     doubled = np.minimum(total, others * tiny)
-    result: Array = (total * (1 + 4 * at.stored.u) * np.exp(tiny) + 2 * doubled) * INFLATION
-    return result
+    return (total * (1 + 4 * at.stored.u) * np.exp(tiny) + 2 * doubled) * INFLATION
 
 
 def by_addresses(

@@ -34,8 +34,7 @@ def random_logits(tokens: Tensor, seed: int, kind: str) -> Tensor:
     g = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
-        result: Tensor = torch.randn(*shape, generator=g, dtype=torch.float64) / shape[0] ** 0.5
-        return result
+        return torch.randn(*shape, generator=g, dtype=torch.float64) / shape[0] ** 0.5
 
     def integer(low: int, high: int) -> int:
         return int(torch.randint(low, high + 1, (1,), generator=g))

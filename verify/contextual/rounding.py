@@ -72,8 +72,7 @@ def known(error: Array) -> Array:
 
 def magnitude(balls: Ball) -> Array:
     """The largest absolute value over the corners."""
-    result: Array = balls.magnitude.max(axis=1)
-    return result
+    return balls.magnitude.max(axis=1)
 
 
 def dot_size(size: Array, W: Array, extra: Array | float = 0.0) -> Array:

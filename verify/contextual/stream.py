@@ -34,8 +34,7 @@ class StoredContextual:
 
     @property
     def g(self) -> int:
-        result: int = self.W["U_V"].shape[1]
-        return result
+        return self.W["U_V"].shape[1]
 
     @property
     def classes(self) -> int:

@@ -117,8 +117,7 @@ class Directed:
 
     @staticmethod
     def chosen(found: list[Array], effect: Array) -> Array:
-        result: Array = np.where(effect > 0, np.min(found, axis=0), np.max(found, axis=0))
-        return result
+        return np.where(effect > 0, np.min(found, axis=0), np.max(found, axis=0))
 
     @staticmethod
     def effects(
