@@ -14,17 +14,19 @@ X = 2 * L - 3
 
 @dataclass(frozen=True)
 class DimensionBound:
-    """The coherence M has to stay strictly below `threshold`; `printed` and `corrected` are the resulting least d.
+    """The coherence M has to stay strictly below `threshold`; `printed` and `if_attained` are the resulting least d.
 
     With the Welch bound M^2 >= (T - d)/(d (T - 1)), M < 1/x is possible only for d > T x^2/(T - 1 + x^2). Strict
-    means floor + 1; the document prints the ceiling, which is one less exactly where the fraction is an integer.
+    means floor + 1; the document prints the ceiling, which is one less exactly where the fraction is an integer. So
+    `if_attained` suffices where vectors attain the lower bound on the coherence there, which mostly none do, and it is
+    not necessary: counting asks for less than low coherence (W-2).
     """
 
     models: str
     claim: str
     threshold: sympy.Expr
     printed: sympy.Expr
-    corrected: sympy.Expr
+    if_attained: sympy.Expr
 
     def at(self, expression: sympy.Expr, **values: int) -> sympy.Expr:
         """One of the formulas at given T and L, for example at(bound.printed, T=32, L=10)."""
@@ -46,7 +48,7 @@ def lin() -> DimensionBound:
     Claim: A-4.4 (App. C.2.1, eq. 43-44); valid for L >= 4.
 
     >>> bound = lin()
-    >>> bound.at(bound.printed, T=32, L=10), bound.at(bound.printed, T=50, L=5), bound.at(bound.corrected, T=50, L=5)
+    >>> bound.at(bound.printed, T=32, L=10), bound.at(bound.printed, T=50, L=5), bound.at(bound.if_attained, T=50, L=5)
     (29, 25, 26)
     """
     fraction = welch_fraction(X**2)
@@ -93,7 +95,7 @@ def softmax_relation() -> DimensionBound:
     Claim: A-4.5 (eq. 87), where T = 32 is evaluated as 7; the formula gives 8.
 
     >>> bound = softmax_relation()
-    >>> bound.at(bound.printed, T=32, L=10), bound.at(bound.corrected, T=32, L=10)
+    >>> bound.at(bound.printed, T=32, L=10), bound.at(bound.if_attained, T=32, L=10)
     (8, 3)
     """
     return DimensionBound(
@@ -109,7 +111,7 @@ def softmax_inventory() -> DimensionBound:
     """dot+sftm with p = T: d = ceil(log2(T + 1)) is stated; App. C.3.2 only says that the proof is analogous.
 
     Claim: A-C.3.2. It is not: with no BOS token to compare with, sharp attention removes the count itself. What a
-    code needs is the gap of constructions.codes.search, and no formula in T and L is known for it, so `corrected`
+    code needs is the gap of constructions.codes.search, and no formula in T and L is known for it, so `if_attained`
     is the orthonormal d = T.
 
     >>> bound = softmax_inventory()

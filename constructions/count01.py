@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from decimal import Decimal, localcontext
 
@@ -25,10 +26,11 @@ DTYPES = {
 class Count01Transformer(nn.Module):
     """One layer of causal softmax attention without positions, an optional skip connection, a linear readout.
 
-    Claim: D, Sec. 4 and App. A; E, Sec. 5.3. A zero model; the builders fill in the weights. Scores are not
-    divided by sqrt(d_h), as in the documents: fold a scale into W_Q.
+    Claim: D, Sec. 4 and App. A; E, Sec. 5.3. A zero model; the builders fill in the weights. Scores are divided
+    by sqrt(scale), 1 in the documents. With `norm` the attention reads layer_norm(x), the skip connection x
+    itself (D, Sec. 4: "with or without layer norm").
     Shapes: E (8, d); W_Q, W_K, W_V (heads, d, d_h); W_O (heads, d_h, d); W_out (d, classes);
-        b_out (classes,); skip () bool.
+        b_out (classes,); skip () bool; with norm: norm_weight, norm_bias (d,), norm_eps () float64.
     Raises: BadInput for a size below one or fewer classes than tokens.
 
     >>> Count01Transformer(d=4, heads=2, d_h=2)(torch.tensor([[BOS, ONE, EQUALS]])).shape
@@ -36,6 +38,7 @@ class Count01Transformer(nn.Module):
     """
 
     skip: Tensor
+    norm_eps: Tensor
 
     def __init__(
         self,
@@ -45,10 +48,13 @@ class Count01Transformer(nn.Module):
         d_h: int = 1,
         classes: int = len(TOKENS),
         skip: bool = True,
+        norm: bool = False,
+        scale: int = 1,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         super().__init__()
         for name, value, least in (
+            ("scale", scale, 1),
             ("d", d, 1),
             ("heads", heads, 1),
             ("d_h", d_h, 1),
@@ -65,6 +71,12 @@ class Count01Transformer(nn.Module):
         self.W_O = zeros(heads, d_h, d)
         self.W_out, self.b_out = zeros(d, classes), zeros(classes)
         self.register_buffer("skip", torch.tensor(skip))
+        self.scale, self.has_norm = scale, norm
+        if scale != 1:  # files of models without it stay as they are
+            self.register_buffer("score_divisor", torch.tensor(scale))
+        if norm:
+            self.norm_weight, self.norm_bias = zeros(d), zeros(d)
+            self.register_buffer("norm_eps", torch.tensor(1e-5, dtype=torch.float64))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -83,23 +95,30 @@ class Count01Transformer(nn.Module):
         n = tokens.shape[-1]
         future = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
         x = self.E[tokens]
-        return self.readout(x, self.attend(x, x, future))
+        seen = self.normed(x)
+        return self.readout(x, self.attend(seen, seen, future))
 
     def next_logits(self, tokens: Tensor) -> Tensor:
         """Logits (..., classes) for the token after the last one: one query, so linear in the length."""
         x = self.E[tokens]
-        last = x[..., -1:, :]
-        return self.readout(last, self.attend(last, x, None))[..., 0, :]
+        seen = self.normed(x)
+        return self.readout(x[..., -1:, :], self.attend(seen[..., -1:, :], seen, None))[..., 0, :]
+
+    def normed(self, x: Tensor) -> Tensor:
+        """What the attention reads: x, or its layer norm."""
+        if not self.has_norm:
+            return x
+        return torch.nn.functional.layer_norm(x, x.shape[-1:], self.norm_weight, self.norm_bias, float(self.norm_eps))
 
     def logits_at_counts(self, counts: Tensor, last: int) -> Tensor:
         """Logits (..., classes) after the token `last` of any string with these token counts (..., 8).
 
         One attention weight per token kind, times its count: for strings too long to write down.
         """
-        x_last, counts = self.E[last], counts.to(self.dtype)
-        q = torch.einsum("d,hde->he", x_last, self.W_Q)
-        k, v = torch.einsum("td,hde->hte", self.E, self.W_K), torch.einsum("td,hde->hte", self.E, self.W_V)
-        scores = torch.einsum("he,hte->ht", q, k)
+        x_last, seen, counts = self.E[last], self.normed(self.E), counts.to(self.dtype)
+        q = torch.einsum("d,hde->he", seen[last], self.W_Q)
+        k, v = torch.einsum("td,hde->hte", seen, self.W_K), torch.einsum("td,hde->hte", seen, self.W_V)
+        scores = self.scaled(torch.einsum("he,hte->ht", q, k))
         present = (counts > 0).unsqueeze(-2)
         scores = scores.masked_fill(~present, -torch.inf)
         weights = counts.unsqueeze(-2) * (scores - scores.amax(-1, keepdim=True)).exp()
@@ -111,11 +130,15 @@ class Count01Transformer(nn.Module):
         q = torch.einsum("...qd,hde->...hqe", queries, self.W_Q)
         k = torch.einsum("...nd,hde->...hne", context, self.W_K)
         v = torch.einsum("...nd,hde->...hne", context, self.W_V)
-        scores = q @ k.transpose(-2, -1)
+        scores = self.scaled(q @ k.transpose(-2, -1))
         if hidden is not None:
             scores = scores.masked_fill(hidden, -torch.inf)
         mixed = torch.softmax(scores, dim=-1) @ v
         return torch.einsum("...hqe,hed->...qd", mixed, self.W_O)
+
+    def scaled(self, scores: Tensor) -> Tensor:
+        """The scores over sqrt(scale)."""
+        return scores if self.scale == 1 else scores / math.sqrt(self.scale)
 
     def readout(self, x: Tensor, attended: Tensor) -> Tensor:
         """Logits from the residual stream, or from the attention alone without the skip connection."""
@@ -266,12 +289,18 @@ def _separating_value(N: int) -> Decimal:
 def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> Count01Transformer:
     """A model of whatever width and number of heads the tensors have; `skip` overrides the stored flag.
 
+    Other trainers' names are known too (constructions/count01_layouts.py).
     Raises: BadInput for a missing, unknown, misshapen, non-float or non-finite tensor.
 
     >>> from_state_dict(uniform().state_dict()).heads
     1
     """
-    names = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out")
+    from constructions.count01_layouts import translated
+
+    weights = translated(weights)
+    has_norm = "norm_weight" in weights or "norm_bias" in weights
+    names: tuple[str, ...] = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out")
+    names += ("norm_weight", "norm_bias") if has_norm else ()
     for name in names:
         if not isinstance(weights.get(name), Tensor):
             raise BadInput(f"weights: {name} is missing; a Count01 file has {', '.join(names)} and skip")
@@ -282,7 +311,8 @@ def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> 
             )
         if not bool(torch.isfinite(weights[name].double()).all()):
             raise BadInput(f"weights: {name} has an infinite or NaN entry; nothing can be proved about it")
-    unknown = sorted(set(weights) - {*names, "skip"})
+    flags = {"skip", "score_divisor", *(["norm_eps"] if has_norm else [])}
+    unknown = sorted(set(weights) - {*names, *flags})
     if unknown:
         raise BadInput(f"weights: {unknown[0]} is not part of this model, which has {', '.join(names)}, skip")
     if weights["E"].dtype not in DTYPES.values():
@@ -297,14 +327,43 @@ def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> 
         raise BadInput("weights: skip must be one boolean")
     has_skip = skip if skip is not None else True if stored is None else bool(stored)
     model = Count01Transformer(
-        d=d, heads=heads, d_h=d_h, classes=weights["W_out"].shape[1], skip=has_skip, dtype=weights["E"].dtype
+        d=d,
+        heads=heads,
+        d_h=d_h,
+        classes=weights["W_out"].shape[1],
+        skip=has_skip,
+        norm=has_norm,
+        scale=stored_scale(weights),
+        dtype=weights["E"].dtype,
     )
     for name in names:
         expected = tuple(getattr(model, name).shape)
         if tuple(weights[name].shape) != expected:
             raise BadInput(f"weights: {name} has shape {tuple(weights[name].shape)}, W_Q and W_out ask {expected}")
-    model.load_state_dict({**{n: weights[n] for n in names}, "skip": torch.tensor(has_skip)})
+    if has_norm:
+        model.norm_eps.fill_(stored_epsilon(weights))
+    model.load_state_dict({**model.state_dict(), **{n: weights[n] for n in names}})
     return model
+
+
+def stored_scale(weights: Mapping[str, Tensor]) -> int:
+    """The integer under the root that divides the scores; 1 where none is stored."""
+    stored = weights.get("score_divisor")
+    if stored is None:
+        return 1
+    if not isinstance(stored, Tensor) or stored.numel() != 1 or stored.is_floating_point() or int(stored) < 1:
+        raise BadInput("weights: score_divisor must be one integer of at least 1; scores are divided by its root")
+    return int(stored)
+
+
+def stored_epsilon(weights: Mapping[str, Tensor]) -> float:
+    """The layer norm's epsilon; 1e-5, torch's own, where none is stored."""
+    stored = weights.get("norm_eps")
+    if stored is None:
+        return 1e-5
+    if not isinstance(stored, Tensor) or stored.numel() != 1 or not 0 <= float(stored) < 1:
+        raise BadInput("weights: norm_eps must be one number from 0 to below 1")
+    return float(stored)
 
 
 def load(path: str, skip: bool | None = None) -> Count01Transformer:
@@ -321,6 +380,11 @@ def save(model: Count01Transformer, path: str) -> None:
 
     Raises: BadInput when the folder does not exist or cannot be written.
     """
+    write_whole(path, as_bytes(model))
+
+
+def as_bytes(model: Count01Transformer) -> bytes:
+    """The safetensors file that `save` writes."""
     from safetensors.torch import save as to_bytes
 
-    write_whole(path, to_bytes({n: t.contiguous() for n, t in model.state_dict().items()}))
+    return to_bytes({n: t.detach().contiguous() for n, t in model.state_dict().items()})

@@ -1,4 +1,8 @@
-"""Three different ways of not getting a construction."""
+"""Three different ways of not getting a construction, and how a message shows what was asked for."""
+
+from __future__ import annotations
+
+import math
 
 
 class BadInput(ValueError):
@@ -19,3 +23,19 @@ class ProvedImpossible(BadInput):
 
 class NotKnown(BadInput):
     """No construction is known for the asked shape; nobody says that none exists."""
+
+
+def shown(value: object, most: int = 60) -> str:
+    """The value as one short line for a message: long texts are cut, and so are integers.
+
+    >>> shown("a" * 100, 30), shown(-(10**5000))
+    ("'aaaaaaaaa... (102 characters)", '-(an integer of about 5001 digits)')
+    """
+    if isinstance(value, int) and value.bit_length() > 128:
+        digits = int(value.bit_length() * math.log10(2)) + 1
+        return f"{'-' if value < 0 else ''}(an integer of about {digits} digits)"
+    text = repr(value)
+    if len(text) <= most:
+        return text
+    end = f"... ({len(text)} characters)"
+    return text[: max(1, most - len(end))] + end

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -22,13 +20,24 @@ from constructions.codes import tokens as token_codes
 from constructions.codes.search import Progress
 from constructions.errors import BadInput
 from constructions.frames.choice import low_coherence
-from constructions.histogram import HistogramTransformer, Shape, check_sizes
+from constructions.histogram import HistogramTransformer, check_dtype, check_memory, check_sizes
 
+INVENTORY, RELATION, SOFTMAX = tuple(CARRIER), ("dot", "bos"), ("bos+sftm",)
 # Printed in the document's experiments for the binary and the quarter-circle code.
 PRINTED_ALPHA, PRINTED_KAPPA = 0.01, {"binary": 200.0, "quarter-circle": 30000.0}
 
 
-def code(model: str, *, progress: Progress | None = None, **shape: Unpack[Shape]) -> HistogramTransformer:
+def code(
+    model: str,
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> HistogramTransformer:
     """Inventory counting (p >= T) on the best code that is kept or found for d dimensions.
 
     Claim: A-4.4 and A-C.3.2 as sizes, W-2 as the condition on the code.
@@ -38,14 +47,23 @@ def code(model: str, *, progress: Progress | None = None, **shape: Unpack[Shape]
     >>> code("lin", T=6, L=3, d=5).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    T, L, d, p = _sizes(model, shape, default_p=shape["T"])
+    _check(model, INVENTORY, T, L, d, p, dtype)
+    d, p = T if d is None else d, T if p is None else p
     if p < T:
         raise BadInput(f"p={p}: counting on a code needs p >= T (one neuron per token), got T={T}. Use --p {T}.")
-    found = code_library.find(CARRIER[model], T, L, d, seed=shape.get("seed", 0), progress=progress)
-    return on_code(model, found, L=L, p=p, dtype=shape.get("dtype", torch.float32))
+    found = code_library.find(CARRIER[model], T, L, d, seed=seed, progress=progress)
+    return on_code(model, found, L=L, p=p, dtype=dtype)
 
 
-def simplex(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
+def simplex(
+    model: str,
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> HistogramTransformer:
     """dot or bos with p = 1 at d = T - 1, on the signed simplex.
 
     Claim: W-4.
@@ -54,13 +72,24 @@ def simplex(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
     >>> simplex("dot", T=6, L=3, d=5).d
     5
     """
-    T, L, d, p = _sizes(model, shape, default_p=1)
+    _check(model, RELATION, T, L, d, p, dtype)
+    d, p = T - 1 if d is None else d, 1 if p is None else p
     if d != T - 1:
         raise BadInput(f"d={d}: the signed simplex has d = T - 1. Use --d {T - 1}, or --p {T} for a code.")
-    return signed_simplex(model, T=T, L=L, p=p, dtype=shape.get("dtype", torch.float32))
+    return signed_simplex(model, T=T, L=L, p=p, dtype=dtype)
 
 
-def coherent(model: str, *, progress: Progress | None = None, **shape: Unpack[Shape]) -> HistogramTransformer:
+def coherent(
+    model: str,
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> HistogramTransformer:
     """dot or bos with p = 1 on the frame of lowest coherence known here for T vectors in d - 1 dimensions.
 
     Claim: A-4.4.
@@ -69,16 +98,26 @@ def coherent(model: str, *, progress: Progress | None = None, **shape: Unpack[Sh
     >>> coherent("dot", T=6, L=3, d=6).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    T, L, d, p = _sizes(model, shape, default_p=1)
+    _check(model, RELATION, T, L, d, p, dtype)
+    d, p = T if d is None else d, 1 if p is None else p
     if d < 3:
         raise BadInput(f"d={d}: vectors in d - 1 dimensions and one counting direction need d >= 3. Use a larger --d.")
     H = token_codes.hadamard(T) if d == T else None
     simplex = None if H is None else H[:, 1:]  # in whole numbers
-    v = low_coherence(T, d - 1, seed=shape.get("seed", 0), progress=progress).vectors if simplex is None else simplex
-    return coded_relation.coherent(model, v, L=L, p=p, dtype=shape.get("dtype", torch.float32))
+    v = low_coherence(T, d - 1, seed=seed, progress=progress).vectors if simplex is None else simplex
+    return coded_relation.coherent(model, v, L=L, p=p, dtype=dtype)
 
 
-def sphere(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
+def sphere(
+    model: str,
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> HistogramTransformer:
     """bos+sftm with one neuron on the best spherical code of d - 1 dimensions: d = 3 is the circle.
 
     Claim: W-3.
@@ -87,18 +126,28 @@ def sphere(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
     >>> sphere("bos+sftm", T=8, L=4, d=3).predict(torch.tensor([7, 0, 7, 7])).tolist()
     [3, 1, 3, 3]
     """
-    T, L, d, p = _sizes(model, shape, default_p=1)
+    _check(model, SOFTMAX, T, L, d, p, dtype)
+    d, p = T if d is None else d, 1 if p is None else p
     if d < 3 and T > 2:
         raise BadInput(f"d={d}: a code on the sphere of R^(d-1) needs d >= 3 for T={T} tokens. Use --d 3.")
-    dtype = shape.get("dtype", torch.float32)
     if d == 3 and T <= token_codes.LATTICE_TOKENS and torch.finfo(dtype).eps <= 2.0**-10:  # its numbers have 11 bits
         v = token_codes.lattice_circle(T)
         return softmax_code(v, L=L, p=p, dtype=dtype, kappa=sharp_kappa(v), norm=token_codes.LATTICE_NORM)
-    v = token_codes.circle(T) if d == 3 else token_codes.spread_out(T, d - 1, seed=shape.get("seed", 0))
+    v = token_codes.circle(T) if d == 3 else token_codes.spread_out(T, d - 1, seed=seed)
     return softmax_code(v, L=L, p=p, dtype=dtype)
 
 
-def plane(model: str, *, progress: Progress | None = None, **shape: Unpack[Shape]) -> HistogramTransformer:
+def plane(
+    model: str,
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> HistogramTransformer:
     """bos+sftm with one neuron at d = 2, on searched tokens that the neuron reads differently.
 
     Claim: W-8.
@@ -108,14 +157,23 @@ def plane(model: str, *, progress: Progress | None = None, **shape: Unpack[Shape
     Traceback (most recent call last):
     constructions.errors.BadInput: d=4: the plane has d = 2. Use --d 2, or --construction sphere.
     """
-    T, L, d, p = _sizes(model, shape, default_p=1, default_d=2)
+    _check(model, SOFTMAX, T, L, d, p, dtype)
+    d, p = 2 if d is None else d, 1 if p is None else p
     if d != 2:
         raise BadInput(f"d={d}: the plane has d = 2. Use --d 2, or --construction sphere.")
-    dtype, seed = shape.get("dtype", torch.float32), shape.get("seed", 0)
     return planar_relation.plane(T=T, L=L, p=p, dtype=dtype, seed=seed, progress=progress)
 
 
-def binary(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
+def binary(
+    model: str,
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    as_printed: bool = False,
+) -> HistogramTransformer:
     """bos+sftm with one neuron on the binary code: d = ceil(log2(T + 1)) + 2, the rest zero padding.
 
     Claim: A-4.5; `as_printed` takes alpha = 0.01 and kappa = 200.
@@ -124,13 +182,22 @@ def binary(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
     >>> binary("bos+sftm", T=7, L=4).d
     5
     """
-    if shape.get("as_printed", False):
-        return _tagged("binary", token_codes.binary(shape["T"]), model, shape)
-    v = token_codes.signs(shape["T"])
-    return _tagged("binary", v, model, shape, kappa=sharp_kappa(v))
+    _check(model, SOFTMAX, T, L, d, p, dtype)
+    v = token_codes.binary(T) if as_printed else token_codes.signs(T)
+    kappa = None if as_printed else sharp_kappa(v)
+    return _tagged("binary", v, L=L, d=d, p=p, dtype=dtype, as_printed=as_printed, kappa=kappa)
 
 
-def quarter_circle(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
+def quarter_circle(
+    model: str,
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    as_printed: bool = False,
+) -> HistogramTransformer:
     """bos+sftm with one neuron on the quarter circle: d = 4, the rest zero padding.
 
     Claim: A-rem; `as_printed` takes alpha = 0.01 and kappa = 30000.
@@ -139,24 +206,38 @@ def quarter_circle(model: str, **shape: Unpack[Shape]) -> HistogramTransformer:
     >>> quarter_circle("bos+sftm", T=7, L=4).d
     4
     """
-    return _tagged("quarter-circle", token_codes.quarter_circle(shape["T"]), model, shape)
+    _check(model, SOFTMAX, T, L, d, p, dtype)
+    v = token_codes.quarter_circle(T)
+    return _tagged("quarter-circle", v, L=L, d=d, p=p, dtype=dtype, as_printed=as_printed)
 
 
-def _tagged(name: str, v: Tensor, model: str, shape: Shape, kappa: float | None = None) -> HistogramTransformer:
-    least = v.shape[1] + 2
-    T, L, d, p = _sizes(model, shape, default_p=1, default_d=least)
+def _tagged(
+    name: str,
+    v: Tensor,
+    *,
+    L: int,
+    d: int | None,
+    p: int | None,
+    dtype: torch.dtype,
+    as_printed: bool,
+    kappa: float | None = None,
+) -> HistogramTransformer:
+    T, least = len(v), v.shape[1] + 2
+    d, p = least if d is None else d, 1 if p is None else p
     if d < least:
         raise BadInput(f"d={d}: the {name} code of T={T} tokens needs d >= {least}. Use --d {least}.")
-    dtype = shape.get("dtype", torch.float32)
     v = pad(v, (0, d - least))
-    if shape.get("as_printed", False):
+    if as_printed:
         return printed_softmax_code(v, L=L, p=p, dtype=dtype, kappa=PRINTED_KAPPA[name], alpha=PRINTED_ALPHA)
     return tagged_softmax_code(v, L=L, p=p, dtype=dtype, kappa=kappa)
 
 
-def _sizes(model: str, shape: Shape, *, default_p: int, default_d: int | None = None) -> tuple[int, int, int, int]:
-    T, L, d, p = shape["T"], shape["L"], shape.get("d"), shape.get("p")
-    d = (T if default_d is None else default_d) if d is None else d
-    p = default_p if p is None else p
-    check_sizes(model, T=T, L=L, d=d, p=p)
-    return T, L, d, p
+def _check(
+    model: str, known: tuple[str, ...], T: int, L: int, d: int | None, p: int | None, dtype: torch.dtype
+) -> None:
+    """Raises BadInput for sizes or a dtype that make no sense, or a model that the construction is not for."""
+    check_sizes(model, T=T, L=L, d=1 if d is None else d, p=1 if p is None else p)
+    check_dtype(dtype)
+    check_memory(T * (T.bit_length() if d is None else d) + L * (1 if p is None else p))  # at least
+    if model not in known:
+        raise BadInput(f"model={model!r}: this construction is for {', '.join(known)}. Choose one of them.")

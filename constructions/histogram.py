@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from constructions.errors import BadInput
+from constructions.errors import BadInput, shown
 
 LONGEST = 1 << 15  # L counts against L classes: 2^30 comparisons
 MOST_PARAMETERS = 1 << 28  # 2 GiB in float64; a proof needs a few times that
@@ -19,23 +18,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-
-
-class Shape(TypedDict):
-    """What every histogram builder takes: sizes (d and p default to the smallest), dtype, and basis.
-
-    `basis` is "standard" or "random" (by `seed`); `as_printed` asks for the document's numbers, misprints
-    included.
-    """
-
-    T: int
-    L: int
-    d: NotRequired[int | None]
-    p: NotRequired[int | None]
-    dtype: NotRequired[torch.dtype]
-    basis: NotRequired[str]
-    seed: NotRequired[int]
-    as_printed: NotRequired[bool]
 
 
 class HistogramTransformer(nn.Module):
@@ -66,6 +48,7 @@ class HistogramTransformer(nn.Module):
     ) -> None:
         super().__init__()
         check_sizes(model, T=T, L=L, d=d, p=p)
+        check_dtype(dtype)
         classes = L if classes is None else classes
         check_memory(T * d + (L * L if model.startswith("lin") else 2 * d * d) + p * (d + classes))
         if classes < L + 1 - first_count:
@@ -117,7 +100,8 @@ class HistogramTransformer(nn.Module):
 
     def predict(self, tokens: Tensor) -> Tensor:
         """The predicted count at every position."""
-        return self(tokens).argmax(-1) + self.first_count
+        result: Tensor = self(tokens).argmax(-1) + self.first_count
+        return result
 
     def fill(self, **weights: Tensor) -> HistogramTransformer:
         """Writes each named weight, rounded once to the dtype, into the leading block; the rest is padding.
@@ -153,17 +137,25 @@ def check_sizes(model: str, *, T: int, L: int, d: int, p: int) -> None:
         ("p", p, 1, "the feed-forward layer has at least one neuron"),
     ):
         if not isinstance(value, int) or isinstance(value, bool):
-            raise BadInput(f"{name}={value!r}: must be an integer")
+            raise BadInput(f"{name}={shown(value)}: must be an integer")
         if value < least:
-            raise BadInput(f"{name}={value}: must be at least {least} ({why})")
+            raise BadInput(f"{name}={shown(value)}: must be at least {least} ({why})")
     if L > LONGEST:
-        raise BadInput(f"L={L}: at most {LONGEST} (every count is compared with every other). Use a smaller --L.")
+        raise BadInput(
+            f"L={shown(L)}: at most {LONGEST} (every count is compared with every other). Use a smaller --L."
+        )
+
+
+def check_dtype(dtype: torch.dtype) -> None:
+    """Raises BadInput for what is no floating point dtype."""
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise BadInput(f"dtype={shown(dtype)}: must be a floating point dtype, such as torch.{', torch.'.join(DTYPES)}")
 
 
 def check_memory(parameters: int) -> None:
     """Raises BadInput for a model that would not fit into an ordinary machine's memory."""
     if parameters > MOST_PARAMETERS:
         raise BadInput(
-            f"T, L, d, p: these sizes mean {parameters} parameters, and at most {MOST_PARAMETERS} are built. "
+            f"T, L, d, p: these sizes mean {shown(parameters)} parameters, and at most {MOST_PARAMETERS} are built. "
             "Choose smaller ones."
         )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from constructions.errors import BadInput
+from constructions.seeds import check_seed, generator
 
 BASES = ("standard", "random")
 
@@ -15,7 +16,7 @@ def orthonormal_rows(T: int, d: int, basis: str = "standard", seed: int = 0) -> 
 
     Claim: A, App. B.1: some orthonormal family of size T exists in R^d exactly when d >= T.
     Shapes: (T, d).
-    Raises: BadInput when d < T, or for an unknown basis.
+    Raises: BadInput when d < T, or for an unknown basis or seed.
 
     >>> orthonormal_rows(2, 3)
     tensor([[1., 0., 0.],
@@ -26,10 +27,11 @@ def orthonormal_rows(T: int, d: int, basis: str = "standard", seed: int = 0) -> 
             f"d={d}: this construction needs d >= T (orthonormal tokens), got T={T}. "
             f"Use --d {T} or more, or --p {T}, which allows d < T."
         )
+    check_seed(seed)
     if basis == "standard":
         return torch.eye(T, d, dtype=torch.float64)
     if basis == "random":
-        generator = torch.Generator().manual_seed(seed)
-        gaussian = torch.randn(d, T, dtype=torch.float64, generator=generator)
-        return torch.linalg.qr(gaussian).Q.T.contiguous()
+        gaussian = torch.randn(d, T, dtype=torch.float64, generator=generator(seed))
+        result: Tensor = torch.linalg.qr(gaussian).Q.T.contiguous()
+        return result
     raise BadInput(f"basis={basis!r}: must be one of {', '.join(BASES)}")

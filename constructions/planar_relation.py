@@ -11,6 +11,7 @@ from constructions.coded_relation import read_one_neuron
 from constructions.codes.search import Progress, one_thread
 from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer
+from constructions.seeds import generator
 
 ELEMENTS = 1 << 16  # readings of all restarts together: about 10 ms a step
 MOST_RESTARTS = 512
@@ -59,7 +60,7 @@ def plane(
 
 def _search(T: int, L: int, seed: int, steps: int, progress: Progress | None) -> tuple[float, Tensor, Tensor, Tensor]:
     """The best tokens, BOS and scores by Adam from many random starts at once, and their gap."""
-    g = torch.Generator().manual_seed(seed)
+    g = generator(seed)
     R = min(MOST_RESTARTS, max(4, ELEMENTS // (L * T * T)))
     shapes = ((R, T, 2), (R, 1, 2), (R, 2, 2))
     scales = (1.0, 1.0, 2.0)

@@ -4,52 +4,84 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Unpack
 
 import torch
 from torch import Tensor
 
-from constructions.histogram import HistogramTransformer, Shape
+from constructions.histogram import HistogramTransformer
 from constructions.orthonormal import orthonormal_rows
 from constructions.readout import staircase
 
 
-def dot(**shape: Unpack[Shape]) -> HistogramTransformer:
+def dot(
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    basis: str = "standard",
+    seed: int = 0,
+    as_printed: bool = False,
+) -> HistogramTransformer:
     """dot with tagged tokens, all of which have one component along a direction that the neuron reads.
 
     Claim: A-4.2 (Prop. 4.2, App. B.2.1). The printed tag is the sum of the orthonormal tokens, so that every score
         holds T + 2 and the neuron reads L (T + 2) beside the count. We tag by one of the tokens and let W_Q, W_K
         undo that: the scores are 0 and 1, and every number is a whole one up to L + 1. sqrt(d) is in W_Q alone,
         where d^(1/4) twice is printed.
-    Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
+    Shapes: see HistogramTransformer; d >= T and p >= 1 (by default equal), surplus is zero padding. `basis` is
+        "standard" or "random", drawn by `seed`; `as_printed` keeps the document's numbers, misprints included.
     Raises: BadInput when d < T or a size makes no sense.
 
     >>> model = dot(T=4, L=3, d=4)
     >>> model.predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    return _tagged("dot", shape)
+    return _tagged(*_blank("dot", T=T, L=L, d=d, p=p, dtype=dtype, basis=basis, seed=seed), as_printed)
 
 
-def zero_bos(**shape: Unpack[Shape]) -> HistogramTransformer:
+def zero_bos(
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    basis: str = "standard",
+    seed: int = 0,
+    as_printed: bool = False,
+) -> HistogramTransformer:
     """bos with e_BOS = 0, which has score 0 and value 0: exactly the dot model of A-4.2.
 
     Claim: A-4.1alt (App. B.2.3, alternative proof).
-    Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
+    Shapes: see HistogramTransformer; d >= T and p >= 1 (by default equal), surplus is zero padding. `basis` is
+        "standard" or "random", drawn by `seed`; `as_printed` keeps the document's numbers, misprints included.
     Raises: BadInput when d < T or a size makes no sense.
 
     >>> zero_bos(T=4, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    return _tagged("bos", shape)
+    return _tagged(*_blank("bos", T=T, L=L, d=d, p=p, dtype=dtype, basis=basis, seed=seed), as_printed)
 
 
-def bos(**shape: Unpack[Shape]) -> HistogramTransformer:
+def bos(
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    basis: str = "standard",
+    seed: int = 0,
+    as_printed: bool = False,
+) -> HistogramTransformer:
     """bos with e_BOS the sum of the orthonormal e_t, which is also the direction the neuron reads.
 
     Claim: A-4.1 (Prop. 4.1, App. B.2.3). The mixed token e_t + e_BOS + k e_t has component T + k + 1
         along e_BOS, so the bias must be -(T + 1); the printed -T makes the neuron read k + 1.
-    Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
+    Shapes: see HistogramTransformer; d >= T and p >= 1 (by default equal), surplus is zero padding. `basis` is
+        "standard" or "random", drawn by `seed`; `as_printed` keeps the document's numbers, misprints included.
     Raises: BadInput when d < T or a size makes no sense.
 
     >>> bos(T=4, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
@@ -57,29 +89,38 @@ def bos(**shape: Unpack[Shape]) -> HistogramTransformer:
     >>> bos(T=4, L=3, d=4, as_printed=True).predict(torch.tensor([2, 0, 2])).tolist()
     [3, 2, 3]
     """
-    model, e = _blank("bos", shape)
-    as_printed = shape.get("as_printed", False)
+    model, e = _blank("bos", T=T, L=L, d=d, p=p, dtype=dtype, basis=basis, seed=seed)
     e_BOS = e.sum(0)
     bias = -float(model.T) if as_printed else -float(model.T + 1)
     model.fill(E=e, e_BOS=e_BOS, **unscaled_scores(model.d, as_printed))
     return _read_one_neuron(model, e_BOS, bias, range(1, model.L + 1), as_printed)
 
 
-def bos_sftm(**shape: Unpack[Shape]) -> HistogramTransformer:
+def bos_sftm(
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    basis: str = "standard",
+    seed: int = 0,
+    as_printed: bool = False,
+) -> HistogramTransformer:
     """bos+sftm whose neuron reads the attention paid to BOS: 1/(k + 1).
 
     Claim: A-4.1 (Prop. 4.1, App. B.2.2), where e_BOS is the sum of orthonormal e_t, the scores are 1 and 0, and with
         a = e/((k+1)e + L-k) the neuron reads a(T-1) + 1 under the printed bias -1. The tokens fill R^T there, so that
         the neuron sees them beside BOS. From T = 4 on, ours leave BOS a dimension to itself (`bos_apart`): two of the
         tokens are the opposites of two others. Then the own token and BOS have the score 0 and all others at most -32.
-    Shapes: see HistogramTransformer; d >= T, p >= 1, surplus is zero padding.
+    Shapes: see HistogramTransformer; d >= T and p >= 1 (by default equal), surplus is zero padding. `basis` is
+        "standard" or "random", drawn by `seed`; `as_printed` keeps the document's numbers, misprints included.
     Raises: BadInput when d < T or a size makes no sense.
 
     >>> bos_sftm(T=4, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
-    model, e = _blank("bos+sftm", shape)
-    T, L, as_printed = model.T, model.L, shape.get("as_printed", False)
+    model, e = _blank("bos+sftm", T=T, L=L, d=d, p=p, dtype=dtype, basis=basis, seed=seed)
     if not as_printed and T >= 4:
         model.fill(**bos_apart(two_with_opposites(T), power_of_two(32.0 * math.sqrt(model.d)), e))
         return _read_one_neuron(model, e[-1], 0.0, [1 / (k + 1) for k in range(1, L + 1)], False)
@@ -144,17 +185,17 @@ def unscaled_scores(d: int, as_printed: bool) -> dict[str, Tensor]:
     return {"W_Q": math.sqrt(d) * identity, "W_K": identity}
 
 
-def _blank(kind: str, shape: Shape) -> tuple[HistogramTransformer, Tensor]:
+def _blank(
+    kind: str, *, T: int, L: int, d: int | None, p: int | None, dtype: torch.dtype, basis: str, seed: int
+) -> tuple[HistogramTransformer, Tensor]:
     """A zero model of the asked shape (by default d = T, p = 1) and its orthonormal tokens."""
-    T, d, p = shape["T"], shape.get("d"), shape.get("p")
     d, p = T if d is None else d, 1 if p is None else p
-    model = HistogramTransformer(kind, T=T, L=shape["L"], d=d, p=p, dtype=shape.get("dtype", torch.float32))
-    return model, orthonormal_rows(T, d, shape.get("basis", "standard"), shape.get("seed", 0))
+    model = HistogramTransformer(kind, T=T, L=L, d=d, p=p, dtype=dtype)
+    return model, orthonormal_rows(T, d, basis, seed)
 
 
-def _tagged(kind: str, shape: Shape) -> HistogramTransformer:
-    model, e = _blank(kind, shape)
-    if shape.get("as_printed", False):
+def _tagged(model: HistogramTransformer, e: Tensor, as_printed: bool) -> HistogramTransformer:
+    if as_printed:
         return _tagged_as_printed(model, e)
     model.fill(**one_tag(e))
     return _read_one_neuron(model, e[-1], -1.0, range(1, model.L + 1), False)

@@ -15,6 +15,17 @@ from constructions.errors import BadInput
 from verify.arithmetic.outward import below, decimal
 
 
+class ExitCode(int):
+    """An exit code that is an answer, and the answer in a word, for when nothing else can be printed."""
+
+    answer: str
+
+    def __new__(cls, code: int, answer: str) -> ExitCode:
+        self = super().__new__(cls, code)
+        self.answer = answer
+        return self
+
+
 class Verdict(StrEnum):
     """PROVED on every input, REFUTED by an input, or UNKNOWN with a reason."""
 
@@ -23,8 +34,8 @@ class Verdict(StrEnum):
     UNKNOWN = "UNKNOWN"
 
     @property
-    def exit_code(self) -> int:
-        return {"PROVED": 0, "REFUTED": 1, "UNKNOWN": 3}[self.value]
+    def exit_code(self) -> ExitCode:
+        return ExitCode({"PROVED": 0, "REFUTED": 1, "UNKNOWN": 3}[self.value], self.value)
 
 
 BAD_INPUT_EXIT_CODE = 2
@@ -32,6 +43,8 @@ BAD_INPUT_EXIT_CODE = 2
 READING_REAL = "real"
 READING_DTYPE = "dtype, any order"
 READING_BIT_EXACT = "bit-exact"
+
+CERTIFIED, EXHAUSTIVE, SAMPLED = METHODS = ("certified", "exhaustive", "sampled")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,6 +70,7 @@ class Certificate:
     reading: str
     method: str
     inputs_covered: int | None
+    argument: str | None = None
     margin: float | None = None
     margin_exact: str | None = None
     margin_per_count: tuple[float | None, ...] | None = None
@@ -119,6 +133,7 @@ class Certificate:
             "parameters": self.parameters,
             "reading": self.reading,
             "method": self.method,
+            "argument": self.argument,
             "inputs_covered": "infinite" if self.inputs_covered is None else decimal(self.inputs_covered),
             "margin": _finite(self.margin),
             "margin_exact": self.margin_exact,
@@ -189,6 +204,7 @@ KEYS = (
     "parameters",
     "reading",
     "method",
+    "argument",
     "inputs_covered",
     "margin",
     "margin_exact",

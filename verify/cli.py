@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 from constructions.errors import BadInput, ProvedImpossible
-from verify.certificate import BAD_INPUT_EXIT_CODE
+from verify import __version__
+from verify.__main__ import INTERRUPTED_EXIT_CODE
+from verify.certificate import BAD_INPUT_EXIT_CODE, ExitCode
+from verify.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
+from verify.report.console import Guarded, ReaderGone
 
 # Each names a module of verify.commands with HELP, add_arguments(parser) and run(args) -> exit code.
 COMMANDS = (
@@ -21,16 +27,18 @@ COMMANDS = (
     "frontier",
     "bounds",
     "count01",
+    "heads",
     "contextual",
     "circuit",
     "language",
     "parity",
-    "module",
     "claims",
 )
 
 BROKEN_PIPE_EXIT_CODE = 141
 CRASH_EXIT_CODE = 70
+MOST_OF_AN_ERROR = 200
+NOTHING_DONE = "nothing was decided or written"
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -54,6 +62,22 @@ def is_json(args: argparse.Namespace) -> bool:
     return bool(getattr(args, "json", False)) or getattr(args, "format", None) == "json"
 
 
+@contextmanager
+def one_line_warnings() -> Iterator[None]:
+    """Shows what a certificate does not speak of in one line on stderr, other warnings as Python does."""
+    shown_by_python = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning) and category.__module__.startswith("verify."):
+            print(f"warning: {one_line(message)}", file=sys.stderr)
+        else:
+            shown_by_python(message, category, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error is Python's or numpy's lack of memory, or torch's, which has no class of its own.
 
@@ -69,48 +93,88 @@ def build_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="verify",
         description="Builds hand-constructed transformer weights and proves them right on every input.",
-        epilog="Exit codes: 0 PROVED, 1 REFUTED, 2 bad usage or input, 3 UNKNOWN.",
+        epilog="Exit codes: 0 PROVED, 1 REFUTED, 2 bad usage or input, 3 UNKNOWN; 70 a bug of ours, 130 interrupted, "
+        "141 output closed.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"weightproof {__version__}")
+    add_debug(parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
         module = import_module(f"verify.commands.{name}")
         subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
         module.add_arguments(subparser)
+        add_debug(subparser)
         subparser.set_defaults(run=module.run)
     return parser
 
 
+def add_debug(parser: argparse.ArgumentParser) -> None:
+    help = "show the traceback of a bug of ours"
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=help)
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Runs the command and returns its exit code."""
+    """Runs the command and returns its exit code; without `argv` it is this process's own command.
+
+    Output that cannot be written is said on stderr, with the verdict, whose exit code stands; without one it is 2.
+    """
     sys.set_int_max_str_digits(0)  # 2^100000 inputs are printed in full
-    args = build_parser().parse_args(argv)
+    out, err = Guarded(sys.stdout), Guarded(sys.stderr)
+    if argv is None:
+        open_missing_streams()
     try:
-        code: int = args.run(args)
-        sys.stdout.flush()
-        return code
+        with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, err)):
+            name, code = _run(argv)
+            out.flush()
+            if out.failure is not None:
+                answer = f"{code.answer}, but " if isinstance(code, ExitCode) else ""
+                print(f"{name}: {answer}standard output could not be written ({out.failure})", file=sys.stderr)
+                code = code if answer or code else BAD_INPUT_EXIT_CODE
+            err.flush()
+    except ReaderGone:
+        code = BROKEN_PIPE_EXIT_CODE
+    if argv is None:
+        abandon_unwritten()
+    return code
+
+
+def _run(argv: list[str] | None) -> tuple[str, int]:
+    """The command's name as it is typed, and its exit code."""
+    name, is_debug, seen = "verify", False, Interrupts()
+    try:
+        args = build_parser().parse_args(argv)
+        name, is_debug = f"verify {args.command}", getattr(args, "debug", False)
+        with interrupts() if argv is None else nullcontext(seen) as seen, one_line_warnings():
+            code: int = args.run(args)
+            sys.stdout.flush()
+        return name, code
+    except SystemExit as stop:  # argparse, after --help or bad usage
+        return name, stop.code if isinstance(stop.code, int) else BAD_INPUT_EXIT_CODE
     except ProvedImpossible as error:
         from verify.commands.request import print_impossible
 
-        return print_impossible(error.claim, one_line(error), is_json=is_json(args))
+        return name, print_impossible(error.claim, one_line(error), is_json=is_json(args))
     except BadInput as error:
-        print(f"verify {args.command}: {one_line(error)}", file=sys.stderr)
-        return BAD_INPUT_EXIT_CODE
+        return _said(name, error, BAD_INPUT_EXIT_CODE)
     except KeyboardInterrupt as stop:  # a command that has written files by then says so
-        done = str(stop) or "nothing was decided or written"
-        print(f"verify {args.command}: interrupted, {one_line(done)}", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE_EXIT_CODE
+        return _said(name, f"interrupted, {str(stop) or NOTHING_DONE}", INTERRUPTED_EXIT_CODE)
     except Exception as error:
+        if seen.happened:  # a library made another error of it
+            return _said(name, f"interrupted, {NOTHING_DONE}", INTERRUPTED_EXIT_CODE)
         if is_out_of_memory(error):
-            print(f"verify {args.command}: not enough memory for these sizes. Choose smaller ones.", file=sys.stderr)
-            return BAD_INPUT_EXIT_CODE
-        traceback.print_exc()  # Python would exit with 1, which says REFUTED
-        return CRASH_EXIT_CODE
-    except SystemExit:  # rich ends so at a broken pipe, with 1, which would say REFUTED
-        return BROKEN_PIPE_EXIT_CODE
+            return _said(name, "not enough memory for these sizes. Choose smaller ones.", BAD_INPUT_EXIT_CODE)
+        if is_debug:
+            traceback.print_exc()
+        bug = f"{type(error).__name__}: {str(error)[:MOST_OF_AN_ERROR]}"
+        again = f"Please report it, with what `verify --debug{name.removeprefix('verify')} ...` prints."
+        return _said(name, f"a bug of ours ({bug}). {again}", CRASH_EXIT_CODE)  # Python's 1 would say REFUTED
+
+
+def _said(name: str, message: object, code: int) -> tuple[str, int]:
+    """Says one line on stderr."""
+    print(f"{name}: {one_line(message)}", file=sys.stderr)
+    return name, code
 
 
 if __name__ == "__main__":

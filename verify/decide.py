@@ -1,14 +1,14 @@
-"""The one place that makes certificates: a problem is proved, else searched, and every failure is replayed.
+"""The one place that makes certificates: a problem is proved, or run, and every failure is replayed.
 
-A `Decidable` is one model with the domain of inputs that it is to be right on. What is special about a task is there;
-the clock, the verdict, the count of inputs and the meaning of every field are here, the same for all tasks.
+A `Decidable` is one model with the inputs that it is to be right on. What is special about a task is there; the clock,
+the verdict, the count of inputs and the meaning of every field are here, the same for all tasks (docs/certificate.md).
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
@@ -16,13 +16,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from constructions.errors import BadInput
-from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real
-from verify.certificate import Certificate, Verdict
+from verify.arithmetic.outward import decimal
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.torch_settings import warn_if_lowered
+from verify.certificate import CERTIFIED, EXHAUSTIVE, METHODS, SAMPLED, Certificate, Verdict
 from verify.judged import check_seconds, check_whole_number
 
-CERTIFIED, EXHAUSTIVE, SAMPLED = "certified", "exhaustive", "sampled"
-METHODS = (CERTIFIED, EXHAUSTIVE, SAMPLED)
 SAMPLES = 1000
+DRAWS = 20  # for each sample that is wanted, before a small domain counts as drawn
+AT_A_TIME = 256  # samples that are run before the clock is looked at
+EVERY_INPUT, DRAWN = "every input, run", "inputs drawn at random, run"
+BUG = "the proof and a run of the module disagree, which is a bug of weightproof: please report it with these weights"
+
+Item = tuple[int, ...]  # what is run at once: a sequence, a string, the bits of an input
+Batch = Any  # items of one length: a list of them, or a tensor with one in each row
+Margins = np.ndarray  # (items, answers): (right logit) - (largest other) of each answer, NaN where a logit is
+Run = Callable[[Batch], Margins]
 
 
 def silent(share: float) -> None:
@@ -31,11 +40,12 @@ def silent(share: float) -> None:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to try: seconds for searches, a seed for what is drawn, and where to report the finished share."""
+    """How long to try: seconds for searches, a seed and a number for what is drawn, and where to report progress."""
 
     budget: float = 30.0
     seed: int = 0
     progress: Callable[[float], None] = silent
+    samples: int = SAMPLES
 
     def __post_init__(self) -> None:
         check_seconds("budget", self.budget)
@@ -57,9 +67,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a proof found: right on the whole domain, wrong on an input, or open for a reason."""
+    """What a proof found: right on the whole domain, wrong on an input, or open for a reason.
+
+    `argument` says in a few words how; `about` is the problem that was decided where proving narrowed the domain.
+    """
 
     verdict: Verdict
+    argument: str
     margin: float | None = None
     margin_exact: str | None = None
     margin_per_count: tuple[float | None, ...] | None = None
@@ -67,39 +81,41 @@ class Finding:
     failure: Failure | None = None
     reason: str | None = None
     error_share: tuple[Fraction, Fraction] | None = None
+    about: Decidable | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def proved(cls, margin: float | None, **fields: Any) -> Finding:
+    def proved(cls, argument: str, margin: float | None, **fields: Any) -> Finding:
         """Right everywhere; `margin` is a lower bound on all margins, None where their infimum is 0."""
-        return cls(Verdict.PROVED, margin=margin, **fields)
+        return cls(Verdict.PROVED, argument, margin=margin, **fields)
 
     @classmethod
-    def refuted(cls, failure: Failure, **fields: Any) -> Finding:
+    def refuted(cls, argument: str, failure: Failure, **fields: Any) -> Finding:
         """Wrong on an input that was replayed."""
-        return cls(Verdict.REFUTED, margin=failure.margin, margin_exact=failure.margin_exact, failure=failure, **fields)
+        margins = {"margin": failure.margin, "margin_exact": failure.margin_exact}
+        return cls(Verdict.REFUTED, argument, **margins, failure=failure, **fields)  # type: ignore[arg-type]
 
     @classmethod
-    def open(cls, reason: str, **fields: Any) -> Finding:
+    def open(cls, argument: str, reason: str, **fields: Any) -> Finding:
         """Neither proved nor refuted."""
-        return cls(Verdict.UNKNOWN, reason=reason, **fields)
+        return cls(Verdict.UNKNOWN, argument, reason=reason, **fields)
 
 
 class Decidable(Protocol):
     """A model and the inputs on which it is to be right: what a task gives the house.
 
-    Inputs are the task's own: any type that `run` takes in lists.
+    `task` names the task, `claim` the claim that its weights come from. Each item asks for one or more answers;
+    `counts_answers` says whether each of them is an input of its own, as a pair of a string and a prompt is.
     """
 
-    @property
-    def task(self) -> str:
-        """The task's name."""
+    task: str
+    counts_answers: bool
 
     @property
     def claim(self) -> str | None:
-        """The claim that the weights come from."""
+        """The claim that the weights come from, where they come from one."""
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, Any]:
         """What identifies the model's shape and the domain in a certificate."""
 
     def size(self) -> int | None:
@@ -108,32 +124,72 @@ class Decidable(Protocol):
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         """What a verdict in this reading takes for granted; BadInput where the task has no such reading."""
 
+    def facts(self) -> dict[str, Any]:
+        """Further keys of the certificate, whatever the verdict."""
+
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         """Decides the whole domain at once, from the stored numbers."""
 
-    def inputs(self) -> Iterator[Any]:
-        """Every input, in the order in which the smallest counterexample comes first."""
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """Runs the tightest input of a proof through the module: what disagrees with it beyond rounding, if anything.
 
-    def draw(self, rng: random.Random) -> Any:
-        """One input at random."""
+        None also where no run can tell: the error bound exceeds the margin, or the input is too long to be run.
+        """
 
-    def run(self, inputs: list[Any], reading: Reading) -> np.ndarray:
-        """The margin of each input as the module computes it: shape (len(inputs),), NaN where a logit is NaN."""
+    def batches(self) -> Iterator[Batch]:
+        """Every item; BadInput where they cannot all be run."""
 
-    def replay(self, wrong: Any, reading: Reading) -> Failure:
-        """Runs one wrong input and says what it answers."""
+    def draw(self, rng: random.Random) -> Item:
+        """One item at random."""
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        """Simpler items of the domain, the simplest first, to shrink a failure to."""
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        """Runs batches of items as torch does, or in constant-bit arithmetic."""
+
+    def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
+        """The simplest wrong answer of a batch, given (items, answers): something to compare by, the item, the answer.
+
+        Batches come in order, so that only what is strictly simpler replaces what was found before.
+        """
+
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        """Runs one wrong answer of an item and says what it is."""
+
+
+def decide(problem: Decidable, reading: Reading, method: str, effort: Effort) -> Certificate:
+    """The certificate by one of METHODS.
+
+    Raises: BadInput for another method, or a reading that task or method do not have.
+    """
+    if method not in METHODS:
+        raise BadInput(f"method={method!r}: must be one of {', '.join(METHODS)}.")
+    return {CERTIFIED: certify, EXHAUSTIVE: exhaustive, SAMPLED: sampled}[method](problem, reading, effort)
 
 
 def certify(problem: Decidable, reading: Reading | None = None, effort: Effort | None = None) -> Certificate:
-    """Decides the problem on its whole domain.
+    """Decides the problem on its whole domain, and runs the tightest input of a proof through the module.
 
     Raises: BadInput where the task has no such reading.
     """
     reading, effort = reading or Real(), effort or Effort()
     assumptions, started = problem.assumptions(reading), time.perf_counter()
+    if isinstance(reading, Rounded):
+        warn_if_lowered(reading.format)
     with np.errstate(all="ignore"):  # overflow and NaN decide nothing: every test is false for them
         finding = problem.prove(reading, effort)
-    return _certificate(problem, reading, CERTIFIED, finding, assumptions, started)
+        if finding.verdict is Verdict.PROVED:
+            finding = _compared(finding, problem, reading)
+    return _certificate(finding.about or problem, reading, CERTIFIED, finding, assumptions, started)
+
+
+def _compared(finding: Finding, problem: Decidable, reading: Reading) -> Finding:
+    """The proof, or an open finding where a run of the module contradicts it."""
+    disagrees = (finding.about or problem).contradiction(finding, reading)
+    if disagrees is None:
+        return finding
+    return Finding.open(finding.argument, f"{disagrees}: {BUG}", about=finding.about, extra=finding.extra)
 
 
 def exhaustive(problem: Decidable, reading: Reading | None = None, effort: Effort | None = None) -> Certificate:
@@ -141,88 +197,148 @@ def exhaustive(problem: Decidable, reading: Reading | None = None, effort: Effor
 
     Raises: BadInput where the domain is infinite, or the run would outlast the budget.
     """
-    reading, effort = _running(reading, EXHAUSTIVE), effort or Effort()
-    size = problem.size()
+    ran, effort = running(reading, EXHAUSTIVE), effort or Effort()
+    assumptions, started = problem.assumptions(ran), time.perf_counter()
+    finding = run_all(problem, ran, effort)
+    return _certificate(problem, ran, EXHAUSTIVE, finding, assumptions, started)
+
+
+def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) -> Finding:
+    """Runs every item: all right, or the simplest wrong answer, and exact counts of right and wrong inputs.
+
+    Raises: BadInput where the domain is infinite, or the run would outlast the budget.
+    """
+    size, started = problem.size(), time.perf_counter()
     if size is None:
-        raise BadInput("method=exhaustive: the domain has infinitely many inputs; use --method certified")
-    assumptions, started = problem.assumptions(reading), time.perf_counter()
-    wrong, first, margin, done = 0, None, float("inf"), 0
-    for batch in _batches(problem.inputs(), effort.budget, started, size):
-        margins = problem.run(batch, reading)
+        raise BadInput("method=exhaustive: the domain has infinitely many inputs. Use --method certified, or bounds.")
+    run, best, margin = problem.runner(reading), None, float("inf")
+    done = wrong = answers = wrong_answers = 0
+    for batch in problem.batches():
+        margins = run(batch)
         is_wrong = ~(margins > 0)  # NaN is wrong
-        if is_wrong.any() and first is None:
-            first = batch[int(is_wrong.argmax())]
-        wrong, done = wrong + int(is_wrong.sum()), done + len(batch)
-        margin = min(margin, float(margins.min())) if not np.isnan(margins).any() else margin
+        if is_wrong.any():
+            found = problem.first(batch, is_wrong)
+            best = found if best is None or found[0] < best[0] else best
+        else:
+            margin = min(margin, float(margins.min()))
+        answers, wrong_answers = answers + margins.size, wrong_answers + int(is_wrong.sum())
+        done += margins.size if problem.counts_answers else len(margins)
+        wrong += int(is_wrong.sum() if problem.counts_answers else is_wrong.any(1).sum())
+        _check_time(done, size, time.perf_counter() - started, effort.budget)
         effort.progress(done / size)
     if done != size:
         raise AssertionError(f"the domain has {size} inputs, and {done} were run")
-    counts = {"counts": {"right": str(size - wrong), "wrong": str(wrong)}}
-    if first is None:
-        return _certificate(problem, reading, EXHAUSTIVE, Finding.proved(margin, extra=counts), assumptions, started)
-    finding = Finding.refuted(problem.replay(first, reading), extra=counts)
-    return _certificate(problem, reading, EXHAUSTIVE, finding, assumptions, started)
+    share = Fraction(wrong_answers, max(answers, 1))
+    extra: dict[str, Any] = {"counts": {"right": decimal(size - wrong), "wrong": decimal(wrong)}}
+    extra |= {} if problem.counts_answers else {"wrong_pairs": str(wrong_answers)}
+    if best is None:
+        return Finding.proved(EVERY_INPUT, margin, error_share=(share, share), extra=extra)
+    failure = problem.replay(best[1], best[2], reading)
+    failure.counterexample["is_smallest"] = True  # all were run
+    return Finding.refuted(EVERY_INPUT, failure, error_share=(share, share), extra=extra)
+
+
+def _check_time(done: int, size: int, seconds: float, budget: float) -> None:
+    """Refuses a run that the time so far shows to outlast the budget."""
+    if done < size and seconds / done * size > budget:
+        needed = seconds / done * size
+        raise BadInput(
+            f"method=exhaustive: {decimal(size)} inputs take about {readable_time(needed)} here, more than the budget "
+            f"of {budget:g} s. Use --method certified, or --budget {needed * 1.5:.0f}."
+        )
 
 
 def sampled(problem: Decidable, reading: Reading | None = None, effort: Effort | None = None) -> Certificate:
-    """Runs the module on inputs drawn at random: a failure refutes, and nothing is ever proved."""
-    reading, effort = _running(reading, SAMPLED), effort or Effort()
-    assumptions, started, rng = problem.assumptions(reading), time.perf_counter(), random.Random(effort.seed)
-    drawn = [problem.draw(rng) for _ in range(SAMPLES)]
-    is_wrong = ~(problem.run(drawn, reading) > 0)
-    if is_wrong.any():
-        finding = Finding.refuted(problem.replay(drawn[int(is_wrong.argmax())], reading))
-    else:
-        finding = Finding.open(
-            f"no failure among {SAMPLES} sampled inputs, and sampling never proves", extra={"samples": SAMPLES}
-        )
-    return _certificate(problem, reading, SAMPLED, finding, assumptions, started)
+    """Runs the module on different items drawn at random: a failure is shrunk and refutes, nothing is ever proved."""
+    ran, effort = running(reading, SAMPLED), effort or Effort()
+    assumptions, started = problem.assumptions(ran), time.perf_counter()
+    finding = run_some(problem, ran, effort, _drawn(problem, effort))
+    return _certificate(problem, ran, SAMPLED, finding, assumptions, started)
 
 
-def decide(problem: Decidable, reading: Reading, method: str, effort: Effort) -> Certificate:
-    """The certificate by one of METHODS."""
-    if method == CERTIFIED:
-        return certify(problem, reading, effort)
-    return (exhaustive if method == EXHAUSTIVE else sampled)(problem, reading, effort)
+def run_some(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort, items: Sequence[Item]) -> Finding:
+    """Runs these items until one fails or the budget ends, and shrinks a failure."""
+    run, started, done = problem.runner(reading), time.perf_counter(), 0
+    for batch in by_length(items):
+        for start in range(0, len(batch), AT_A_TIME):
+            part = batch[start : start + AT_A_TIME]
+            is_wrong, done = ~(run(part) > 0), done + len(part)
+            if is_wrong.any():
+                _, item, answer = problem.first(part, is_wrong)
+                item, answer = _shrunk(problem, run, item, answer)
+                extra = {"samples": done}
+                return Finding.refuted(DRAWN, problem.replay(item, answer, reading), extra=extra)
+            effort.progress(done / len(items))
+            if time.perf_counter() - started > effort.budget:
+                break
+    reason = f"no failure among {done} sampled inputs, and sampling never proves"
+    return Finding.open(DRAWN, reason, extra={"samples": done})
 
 
-def covered(verdict: Verdict, size: int | None) -> int | None:
-    """How many inputs a verdict speaks for: all when PROVED (None: infinitely many), one when REFUTED, else none.
+def _drawn(problem: Decidable, effort: Effort) -> list[Item]:
+    """Different items, as many as are asked for, or as a small domain has."""
+    rng, found = random.Random(effort.seed), dict[Item, None]()
+    for _ in range(DRAWS * effort.samples):
+        found[problem.draw(rng)] = None
+        if len(found) == effort.samples:
+            break
+    return list(found)
 
-    >>> covered(Verdict.PROVED, 9), covered(Verdict.REFUTED, 9), covered(Verdict.UNKNOWN, None)
-    (9, 1, 0)
+
+def _shrunk(problem: Decidable, run: Run, item: Item, answer: int) -> tuple[Item, int]:
+    """A wrong item none of whose simpler neighbours is wrong."""
+    for simpler in problem.smaller(item):
+        is_wrong = ~(run([simpler]) > 0)
+        if is_wrong.any():
+            _, simpler, answer = problem.first([simpler], is_wrong)
+            return _shrunk(problem, run, simpler, answer)
+    return item, answer
+
+
+def by_length(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """The items in batches of one length, the shortest first.
+
+    >>> list(by_length([(1, 2), (), (3, 4)]))
+    [[()], [(1, 2), (3, 4)]]
     """
-    return {Verdict.PROVED: size, Verdict.REFUTED: 1, Verdict.UNKNOWN: 0}[verdict]
+    batches: dict[int, list[Item]] = {}
+    for item in items:
+        batches.setdefault(len(item), []).append(item)
+    for length in sorted(batches):
+        yield batches[length]
 
 
-def _running(reading: Reading | None, method: str) -> Reading:
-    """The reading of a run: real stands for the kernel that torch uses here."""
+def first_in_order(batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
+    """The first wrong answer of the first wrong item; of two batches the earlier one stays first."""
+    row = int(is_wrong.any(1).argmax())
+    return 0, tuple(int(x) for x in batch[row]), int(is_wrong[row].argmax())
+
+
+def running(reading: Reading | None, method: str) -> Kernel | ConstantBits:
+    """The reading of a run: real stands for the kernel that torch uses here.
+
+    Raises: BadInput for a dtype in any order, of which a run shows one.
+    """
     if reading is None or isinstance(reading, Real):
         return Kernel()
     if not isinstance(reading, Kernel | ConstantBits):
-        raise BadInput(f"method={method}: runs one kernel, not every order; use --method certified, or no --precision")
+        raise BadInput(
+            f"method={method}: runs one kernel, not every order of --precision {reading.format.name}. "
+            "Use --method certified, or leave --precision out."
+        )
     return reading
 
 
-def _batches(
-    inputs: Iterator[Any], budget: float, started: float, size: int, length: int = 4096
-) -> Iterator[list[Any]]:
-    """The inputs in lists, refused once the first ones show that the rest would outlast the budget."""
-    batch: list[Any] = []
-    done = 0
-    for item in inputs:
-        batch.append(item)
-        if len(batch) == length:
-            yield batch
-            done, batch = done + length, []
-            seconds = (time.perf_counter() - started) / done * size
-            if done == length and seconds > budget:
-                raise BadInput(
-                    f"method=exhaustive: {size} inputs take about {seconds:.0f} s here, more than the budget of "
-                    f"{budget:g} s. Use --method certified, or --budget {seconds * 1.5:.0f}."
-                )
-    if batch:
-        yield batch
+def readable_time(seconds: float) -> str:
+    """Seconds in the unit that people use.
+
+    >>> readable_time(90), readable_time(3e9)
+    ('1.5 minutes', '95.1 years')
+    """
+    for unit, size in (("years", 3.156e7), ("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.2g} seconds"
 
 
 def _certificate(
@@ -233,14 +349,16 @@ def _certificate(
     assumptions: tuple[str, ...],
     started: float,
 ) -> Certificate:
+    verdict = finding.verdict
     return Certificate(
-        finding.verdict,
+        verdict,
         problem.claim,
         problem.task,
-        problem.parameters(),
+        problem.parameters(reading),
         reading.name,
         method,
-        covered(finding.verdict, problem.size()),
+        problem.size() if verdict is Verdict.PROVED else int(verdict is Verdict.REFUTED),
+        argument=finding.argument,
         margin=finding.margin,
         margin_exact=finding.margin_exact,
         margin_per_count=finding.margin_per_count,
@@ -250,5 +368,5 @@ def _certificate(
         error_share=finding.error_share,
         reason=finding.reason,
         seconds=time.perf_counter() - started,
-        extra=finding.extra,
+        extra=problem.facts() | finding.extra,
     )

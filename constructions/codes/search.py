@@ -21,6 +21,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from constructions.seeds import generator
+
 Progress = Callable[[float], None]
 FAR = 1e9
 
@@ -102,7 +104,7 @@ def one_thread() -> Iterator[None]:
 def _search(
     model: str, T: int, L: int, d: int, seed: int, restarts: int, steps: int, progress: Progress | None
 ) -> Code:
-    g = torch.Generator().manual_seed(seed)
+    g = generator(seed)
     E = torch.nn.functional.normalize(torch.randn(restarts, T, d, generator=g, dtype=torch.float64), dim=-1)
     X = 2.0 * torch.eye(d, dtype=torch.float64).repeat(restarts, 1, 1)
     W_1 = E.transpose(1, 2).clone()
@@ -120,7 +122,7 @@ def _search(
             for kept, parameter in zip(best, parameters, strict=True):
                 kept[better] = parameter.detach()[better]
         optimizer.zero_grad()
-        loss.sum().backward()
+        loss.sum().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         if progress is not None and step % 50 == 0:
             progress(share)
@@ -171,4 +173,5 @@ def _diagonal(x: Tensor) -> Tensor:
 def _others(x: Tensor, T: int) -> Tensor:
     """Leaves out the diagonal: (..., T, T) to (..., T, T - 1)."""
     off = ~torch.eye(T, dtype=torch.bool)
-    return x[..., off].unflatten(-1, (T, T - 1))
+    result: Tensor = x[..., off].unflatten(-1, (T, T - 1))  # type: ignore[no-untyped-call]
+    return result

@@ -10,6 +10,7 @@ from torch import Tensor
 from constructions.codes.search import one_thread
 from constructions.errors import BadInput, NotKnown
 from constructions.frames.finite_fields import hadamard_matrix
+from constructions.seeds import generator
 
 
 def binary(T: int) -> Tensor:
@@ -171,7 +172,7 @@ def spread_out(T: int, m: int, *, seed: int = 0, steps: int = 2000) -> Tensor:
 
 
 def _spread_out(T: int, m: int, seed: int, steps: int) -> Tensor:
-    g = torch.Generator().manual_seed(seed)
+    g = generator(seed)
     v = torch.randn(4, T, m, generator=g, dtype=torch.float64).requires_grad_()
     optimizer = torch.optim.Adam([v], lr=0.05)
     diagonal = 9 * torch.eye(T, dtype=torch.float64)

@@ -108,7 +108,8 @@ class FixedPoint:
         """Rounds finite float64 values: |x| 2^s is exact, and less 1/2 too unless it is below 1/2."""
         magnitude = np.minimum(np.abs(np.asarray(x, dtype=np.float64)), self.one)  # 2^s, above B_s
         steps = np.ceil(magnitude * self.one - 0.5)
-        return np.copysign(np.clip(steps, 0, self.largest), x).astype(self.dtype)
+        result: Ints = np.copysign(np.clip(steps, 0, self.largest), x).astype(self.dtype)
+        return result
 
     def decode(self, j: Ints) -> np.ndarray[Any, Any]:
         return np.asarray(j, dtype=np.float64) / self.one
@@ -135,7 +136,8 @@ class FixedPoint:
         """Clips in place, and returns, an array that nobody else holds."""
         x = np.asarray(x)
         np.maximum(x, -self.largest, out=x)
-        return np.minimum(x, self.largest, out=x)
+        result: Ints = np.minimum(x, self.largest, out=x)
+        return result
 
     def exp(self, x: Ints) -> Ints:
         """[exp(x)]_s, each different value computed once."""

@@ -52,11 +52,11 @@ def constant_bit(module: nn.Module, s: int) -> Callable[[Tensor], Tensor]:
     return run
 
 
-class ConstantBits(TorchDispatchMode):
+class ConstantBits(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Within this context torch's operations on floating point tensors round to s bits, or are refused."""
 
     def __init__(self, bits: FixedPoint) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.bits = bits
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -185,7 +185,8 @@ def seidel_matrix(lines: LineSystem) -> Integers:
     assert lines.rows is not None
     signs = np.sign(lines.rows @ lines.rows.T)
     np.fill_diagonal(signs, 0)
-    return signs
+    result: Integers = signs
+    return result
 
 
 def _seidel_entry(x: object, y: object, is_adjacent: bool) -> int:

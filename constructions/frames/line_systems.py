@@ -54,12 +54,15 @@ class LineSystem:
         return torch.from_numpy(coordinates / np.linalg.norm(coordinates, axis=1, keepdims=True))
 
     def _gram(self) -> NDArray[np.float64]:
+        gram: NDArray[np.float64]
         if self.seidel is not None:
-            return np.eye(self.T) + float(self.coherence_squared) ** 0.5 * self.seidel
-        assert self.rows is not None
-        inner = (self.rows @ self.rows.T).astype(np.float64)
-        norms = np.sqrt(np.diag(inner))
-        return inner / np.outer(norms, norms)
+            gram = np.eye(self.T) + float(self.coherence_squared) ** 0.5 * self.seidel
+        else:
+            assert self.rows is not None
+            inner = (self.rows @ self.rows.T).astype(np.float64)
+            norms = np.sqrt(np.diag(inner))
+            gram = inner / np.outer(norms, norms)
+        return gram
 
 
 def _square_root(gram: NDArray[np.float64], d: int) -> NDArray[np.float64]:

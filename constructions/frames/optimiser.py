@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from constructions.codes.search import one_thread
 from constructions.errors import BadInput
 from constructions.frames.polish import polished
 from constructions.frames.symmetries import KINDS, random_group
+from constructions.seeds import generator as seeded
 
 Progress = Callable[[float], None]
 
@@ -59,7 +60,7 @@ def optimised_lines(
         if value < 1:
             raise BadInput(f"{name}={value}: must be at least 1")
     report = progress if progress is not None else lambda fraction: None
-    generator = Generator().manual_seed(seed)
+    generator = seeded(seed)
     rounds = _rounds(T)
     with one_thread():
         finalists: list[Tensor] = []

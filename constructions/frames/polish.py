@@ -80,7 +80,8 @@ def _linear_step(V: Array, M: float, radius: float) -> Array | None:
     if solution.x is None:
         return None
     coefficients = radius * solution.x[:-1].reshape(T, free)
-    return np.einsum("tf,tfd->td", coefficients, tangents)
+    result: Array | None = np.einsum("tf,tfd->td", coefficients, tangents)
+    return result
 
 
 def _tangent_bases(V: Array) -> Array:

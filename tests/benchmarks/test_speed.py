@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from constructions import inventory_counting, relation_counting
-from verify.histogram.runs import _all_sequences, readable_time, run_margins
+from verify.decide import readable_time
+from verify.histogram.runs import all_sequences, run_margins
 from verify.histogram.verdict import certify
 
 pytestmark = pytest.mark.benchmark
@@ -51,7 +52,7 @@ def test_proof_beside_enumeration():
         started = time.perf_counter()
         certify(module)
         times.append(time.perf_counter() - started)
-    batch = next(_all_sequences(32, 10))
+    batch = next(all_sequences(32, 10))
     run_margins(module, batch)
     started = time.perf_counter()
     for _ in range(10):

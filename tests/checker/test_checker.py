@@ -136,6 +136,7 @@ def test_proofs_that_split_cases_are_not_checkable():
 
 def test_without_a_tightest_input_there_is_no_exact_margin(dot):
     split = {"tightest": None, "error_share": [0.0, 0.0], "wrong_pairs": "0"}
+    split |= {"argument": "vertices, then branch and bound"}
     assert outcome(dot[0], dot[1] | split | {"margin_exact": None}) == (0, "PROVED")
     assert outcome(dot[0], dot[1] | split | {"margin_exact": "1/2"})[0] == FAILS
 
@@ -429,7 +430,7 @@ COUNTEREXAMPLE = {
     "one wrong pair more": put("wrong_pairs", lambda n: str(int(n) + 1)),
     "wrong pairs a number": put("wrong_pairs", int),
     "wrong pairs unsaid": put("wrong_pairs", None),
-    "inputs of a proof by one": put("inputs_covered", "1"),
+    "inputs of all": put("inputs_covered", "64"),
 }  # fmt: skip
 
 DOES_NOT_CLAIM = {"verdict UNKNOWN", "reading any order", "method exhaustive"}

@@ -8,12 +8,11 @@ import pytest
 from verify.claims import CLAIMS
 
 ERRATA = (Path(__file__).parents[2] / "docs" / "errata.md").read_text()
-# Eleven suspects of document A and two more, four of B and one more, seven of D and E's shared construction, four of
-# E's chain of thought.
-LAST = {"a": 13, "b": 5, "d": 7, "e": 4}
+# Suspects first, then what was found on the way; the last entries of a document hold its smaller misprints.
+LAST = {"a": 16, "b": 6, "d": 9, "e": 8}
 EXPECTED = [f"{document}-{i}" for document, last in LAST.items() for i in range(1, last + 1)]
 OUTCOME = r"PROVED|REFUTED|all checks agree|needs d >=|wrong: due|d printed"
-NOTHING_TO_RUN = {"b-3"}
+NOTHING_TO_RUN = {"b-3", "e-7"}
 ENTRIES = dict(re.findall(r"^\(erratum-([\w-]+)\)=\n((?:(?!^\(erratum|^## ).*\n)*)", ERRATA, re.M))
 
 
@@ -26,7 +25,7 @@ def test_the_entry_says_what_is_printed_found_and_right_and_shows_it(name):
     entry = ENTRIES[name]
     known = {claim.id for claim in CLAIMS}
     (claims,) = re.findall(r"^Claim: (.*)$", entry, re.M)
-    assert set(claims.split(", ")) <= known
+    assert set(claims.split(", ")) <= known or claims == "none"
     assert re.search(r"\*\*Printed\*\* \(.+?\):", entry)
     assert re.search(r"\*\*Found:\*\* (wrong|incomplete|right|both wrong|the first is incomplete)", entry)
     assert "**Correct:**" in entry

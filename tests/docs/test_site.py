@@ -80,3 +80,16 @@ def test_katex_is_complete_and_local():
     urls = re.findall(r"url\(([^)]*)\)", (folder / "katex.min.css").read_text())
     assert urls and all((folder / url).is_file() for url in urls)
     assert (folder / "LICENSE").is_file()
+
+
+def test_pages_name_files_that_exist():
+    """Paths in backticks, on every page that is written by hand."""
+    root = DOCS.parent
+    pages = [root / "README.md", *(p for p in DOCS.rglob("*.md") if p.parts[-2] not in ("claims", "reference"))]
+    named = [
+        (page, path)
+        for page in pages
+        for path in re.findall(r"`((?:verify|constructions|bounds|tests)/[\w/.-]*)`", page.read_text())
+    ]
+    assert len(named) > 50
+    assert [(page.name, path) for page, path in named if not (root / path).exists()] == []

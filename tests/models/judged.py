@@ -13,7 +13,7 @@ from verify.contextual import verdict as contextual
 from verify.count01 import bits as count01_bits
 from verify.count01 import verdict as counting
 from verify.count01.task import Region
-from verify.histogram import constant_bits, runs
+from verify.histogram import constant_bits, every_reading
 from verify.histogram import verdict as histogram
 from verify.histogram.rounded import verdict as rounded
 
@@ -33,8 +33,8 @@ WAYS = {
     ("histogram", "real"): histogram.certify,
     ("histogram", "rounded"): lambda m: rounded.certify(m, fmt=FLOAT32),
     ("histogram", "bits"): lambda m: constant_bits.certify(m, 5),
-    ("histogram", "exhaustive"): runs.exhaustive,
-    ("histogram", "sampled"): runs.sampled,
+    ("histogram", "exhaustive"): every_reading.exhaustive,
+    ("histogram", "sampled"): every_reading.sampled,
     ("count01", "real"): lambda m: counting.certify(m, ONES, REGION),
     ("count01", "rounded"): lambda m: counting.certify(m, ONES, REGION, fmt=FORMATS["float64"]),
     ("count01", "bits"): lambda m: count01_bits.certify(m, ONES, REGION, 6),

@@ -53,7 +53,8 @@ class Arithmetic:
         if self.inner is not self.stored:
             log = log + np.asarray(stored, dtype=float) * np.log1p(v)
         with np.errstate(over="ignore"):
-            return np.expm1(log) * INFLATION
+            result: Array = np.expm1(log) * INFLATION
+            return result
 
     def underflow(self, operations: Any) -> Array:
         """What flushing to zero can take away: each result once, and twice what is stored (a product and a sum).
@@ -148,7 +149,8 @@ class Arithmetic:
         return self.product(nothing, Ball(np.zeros((1, a.mid.shape[1])), np.zeros((1, a.mid.shape[1]))), a, b)
 
     def _may_flush(self, x: Array) -> np.ndarray:
-        return (x != 0) & (np.abs(x) < self.stored.tiny)
+        result: np.ndarray = (x != 0) & (np.abs(x) < self.stored.tiny)
+        return result
 
     def flush_loss(self, W: Array) -> Array:
         """What reading stored numbers can lose: a subnormal one may be flushed to zero."""
@@ -167,7 +169,8 @@ class Arithmetic:
 
     def fits_operand(self, size: Array, unit: Array) -> np.ndarray:
         """Whether numbers that are such multiples stay themselves as factors of a matrix product."""
-        return size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
+        result: np.ndarray = size <= np.ldexp(1.0, np.minimum(unit, 512) + min(self.operand.p, 52))
+        return result
 
 
 def ends(x: Ball) -> tuple[Array, Array]:
@@ -204,7 +207,8 @@ def unit_exponent(x: Array) -> np.ndarray:
 
 def is_power_of_two(x: Array) -> np.ndarray:
     """Whether a product with x is exact: x is zero or a power of two, of either sign."""
-    return (x == 0) | (np.abs(np.frexp(x)[0]) == 0.5)
+    result: np.ndarray = (x == 0) | (np.abs(np.frexp(x)[0]) == 0.5)
+    return result
 
 
 def times(a: Array, b: Array) -> Array:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import Format
+from verify.arithmetic.torch_settings import assumed
 
 STORED = "the weights are the stored numbers, exactly"
 
@@ -43,6 +44,7 @@ class Contract:
         orders = "sums in any order, fused or not; subnormals kept or flushed"
         return (
             rounding(fmt, accumulate),
+            *assumed(fmt),
             orders + (f"; {self.sums}" if self.sums else ""),
             *(sentence for sentence in (self.scores, self.products) if sentence),
             f"{softmax}; exp is within 2 units in the last place of its value, and exp(0) = 1"

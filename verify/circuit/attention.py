@@ -111,7 +111,8 @@ def exponentials(at: Arithmetic, total: Array, others: Array) -> Array:
     """
     tiny = at.stored.tiny
     doubled = np.minimum(total, others * tiny)
-    return (total * (1 + 4 * at.stored.u) * np.exp(tiny) + 2 * doubled) * INFLATION
+    result: Array = (total * (1 + 4 * at.stored.u) * np.exp(tiny) + 2 * doubled) * INFLATION
+    return result
 
 
 def by_addresses(

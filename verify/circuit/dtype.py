@@ -15,9 +15,10 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Array, Format
+from verify.arithmetic.torch_settings import warn_if_lowered
 from verify.certificate import READING_DTYPE, READING_REAL, Certificate, Verdict
 from verify.circuit.attention import Undecided
-from verify.circuit.forward import RealRun, Run, inputs_run, next_tokens, runs_of, stored_weights
+from verify.circuit.forward import UNDECIDED, RealRun, Run, inputs_run, next_tokens, runs_of, stored_weights
 from verify.circuit.refutation import EXHAUSTIVE_INPUTS, InputFinder, Reach, exhaustive_words, random_words
 from verify.circuit.rounding import RoundedSteps
 from verify.circuit.steps import Fault
@@ -107,6 +108,8 @@ def certify(
     >>> certify(build(nand.circuit, s=3), nand, fmt=FORMATS["bfloat16"]).verdict.value
     'PROVED'
     """
+    if fmt is not None:
+        warn_if_lowered(fmt)
     judge = _Judge(model, decomposition, Reading(fmt, accumulate), runs, seed, progress)
     return judge.decide()
 
@@ -188,7 +191,7 @@ class _Judge:
             failure = self._run(run, [word & most for word in words], most)
             if failure is not None:
                 return self._refuted(failure, run, reason)
-        how = f"no input of up to {count} fails in {len(tried)} ways of running" if tried else "nothing was run"
+        how = f"no input of up to {count} surely fails in {len(tried)} ways of running" if tried else "nothing was run"
         return self._certificate(Verdict.UNKNOWN, 0, reason=f"{reason}; {how}")
 
     def _proved(self, margin: float | None, harmless: int) -> Certificate:
@@ -207,7 +210,7 @@ class _Judge:
         return self._certificate(Verdict.PROVED, covered, harmless, margin=margin)
 
     def _run(self, run: Run | RealRun, words: list[int], mask: int) -> Failure | None:
-        """The first wrong token of a run on some inputs."""
+        """The first wrong token of a run on some inputs; nothing after an undecided one is known to be the first."""
         n, count = self.model.n, mask.bit_length()
         wanted = self.circuit.evaluate(words, mask)
         batch = max(1, 2**22 // self.circuit.nodes)
@@ -216,7 +219,9 @@ class _Judge:
             size = min(batch, count - start)
             right = np.stack([unpack(word >> start, size) for word in wanted], axis=1).astype(np.int64)
             computed = next_tokens(self.model, self.reading.fmt, run, right[:, :-1])
-            is_wrong = (computed != right[:, 1:])[:, n - 1 :]
+            is_other = (computed != right[:, 1:])[:, n - 1 :]
+            is_open = np.logical_or.accumulate((computed == UNDECIDED)[:, n - 1 :], axis=1)
+            is_wrong = is_other & ~is_open
             if is_wrong.any():
                 row = int(is_wrong.any(1).argmax())
                 gate = n + int(is_wrong[row].argmax())

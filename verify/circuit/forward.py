@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from constructions.circuit_simulation import CircuitTransformer
-from constructions.circuits.machine import UNDEFINED
 from constructions.errors import BadInput
 from verify.arithmetic.balls import Ball, exponential
 from verify.arithmetic.evaluation import ELEMENTS, ORDERS, Evaluation, Tokens
@@ -25,6 +24,7 @@ MOST_DRIVEN = 12  # positions in all orders; beyond only in those that take no s
 MOST_RUN = 10_000  # positions in torch: a table of all pairs is 800 MB in float64
 MOST_PAIRS = 2**27  # pairs of positions in all inputs that are run: some seconds in torch
 KERNEL_PAIRS = 2**24  # pairs of positions and inputs that torch holds at a time
+UNDECIDED = -2  # in place of a token: balls do not say on which side of 1/2 it lies
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RealRun:
-    """Real arithmetic, in balls: a token that they do not decide counts as right."""
+    """Real arithmetic, in balls: a token that they do not decide is UNDECIDED."""
 
     name: str = "real arithmetic"
 
@@ -71,6 +71,8 @@ def stored_weights(model: CircuitTransformer, fmt: Format | None) -> dict[str, A
 
 def next_tokens(model: CircuitTransformer, fmt: Format | None, run: Run | RealRun, tokens: Tokens) -> Tokens:
     """The token that each position computes after the right ones before it: (n, N) -> (n, N); NaN exceeds nothing.
+
+    In real arithmetic a token may be UNDECIDED.
 
     >>> from constructions.circuits.circuit import Circuit, Gate
     >>> from constructions.circuit_simulation import build
@@ -153,7 +155,7 @@ def stream(W: Mapping[str, Array], tokens: Tokens, at: Evaluation) -> Array:
 
 
 def real_tokens(W: Mapping[str, Array], tokens: Tokens, g: int) -> Tokens:
-    """The tokens (N,) that real arithmetic computes after the right ones, those that are not sure being right."""
+    """The tokens (N,) that real arithmetic computes after the right ones (N,), UNDECIDED where balls do not say."""
     L = len(tokens)
     is_earlier = np.tril(np.ones((L, L)))
     x = Ball.exact(W["E"][tokens]) + Ball.exact(W["P"][:L])
@@ -172,5 +174,4 @@ def real_tokens(W: Mapping[str, Array], tokens: Tokens, g: int) -> Tokens:
         h = Ball(np.maximum(h.mid, 0), h.rad)  # ReLU never moves two numbers apart
         x = x + h @ W_2 + b_2
     low, high = x.lower[:, g], x.upper[:, g]
-    following = np.append(tokens[1:], UNDEFINED)
-    return np.where(low > 0.5, 1, np.where(high <= 0.5, 0, following))
+    return np.where(low > 0.5, 1, np.where(high <= 0.5, 0, UNDECIDED))

@@ -1,4 +1,4 @@
-"""`verify bounds`: the embedding sizes that the propositions ask for, printed and corrected."""
+"""`verify bounds`: the embedding sizes that the propositions ask for: printed, if attained, proved."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from verify.report.tables import FORMATS, render
 if TYPE_CHECKING:
     import sympy
 
-HELP = "print every model's bound on d, printed, corrected and proved; with --N, count01's limit on n2"
+HELP = "print every model's d: printed, enough if a frame attains it, and proved; with --N, count01's limit on n2"
 
 EVALUATED_DIGITS = 300  # of an irrational number; more than any that is printed has before its point
-FORMULA_COLUMNS = ("model", "claim", "coherence below", "d printed", "d corrected")
+FORMULA_COLUMNS = ("model", "claim", "coherence below", "d printed", "d if attained")
 NOISE_COLUMNS = ("claim", "N", "n2 below", "largest n2")
 COLUMNS = ("model", "claim", "T", "L", *FORMULA_COLUMNS[2:], "least coherence at that d", "d proved")
 
@@ -89,10 +89,10 @@ def rows(T: int, L: int) -> list[list[object]]:
     for build in coherent_counting.BOUNDS:
         bound = build()
         threshold = bound.at(bound.threshold, T=T, L=L).subs(coherent_counting.alpha, 0)
-        printed, corrected = (int(bound.at(e, T=T, L=L)) for e in (bound.printed, bound.corrected))
-        least = ends(best_known_lower_bound(T, corrected)[0])[0] if corrected < T else 0
+        printed, if_attained = (int(bound.at(e, T=T, L=L)) for e in (bound.printed, bound.if_attained))
+        least = ends(best_known_lower_bound(T, if_attained)[0])[0] if if_attained < T else 0
         proved = proved_d(build.__name__, T, L)
-        sizes = [str(threshold), printed, corrected, below(least, digits=4), proved]
+        sizes = [str(threshold), printed, if_attained, below(least, digits=4), proved]
         out.append([bound.models, bound.claim, T, L, *sizes])
     return out
 
@@ -118,7 +118,7 @@ def formulas() -> list[list[object]]:
     from bounds import coherent_counting
 
     return [
-        [b.models, b.claim, *(f"${sympy.latex(e)}$" for e in (b.threshold, b.printed, b.corrected))]
+        [b.models, b.claim, *(f"${sympy.latex(e)}$" for e in (b.threshold, b.printed, b.if_attained))]
         for b in (build() for build in coherent_counting.BOUNDS)
     ]
 

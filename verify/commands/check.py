@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from constructions.errors import BadInput
+from verify.certificate import ExitCode
 
 HELP = "re-check saved weights and certificates by a small independent checker"
 OUTCOMES = {0: "HOLDS", 1: "DOES NOT HOLD", 2: "UNREADABLE", 3: "NOT CHECKABLE"}
@@ -27,7 +28,8 @@ def run(args: argparse.Namespace) -> int:
             continue
         detail = answer["reason"] or f"{answer['verdict']}; not re-checked: {', '.join(answer['not_rechecked'])}"
         print(f"{answer['outcome']}  {answer['weights']}: {detail}")
-    return min({answer["exit_code"] for answer in answers} - {0}, default=0)
+    code = min({answer["exit_code"] for answer in answers} - {0}, default=0)
+    return ExitCode(code, OUTCOMES[code])
 
 
 def check_files(weights: Path) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
-from verify.commands.options import check_alone
+from verify.commands.options import check_alone, flag
 from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, chosen, storage
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
     from verify.certificate import Certificate
-    from verify.histogram.verdict import Progress
+    from verify.histogram.task import Progress
 
 HELP = "prove that a one-layer transformer counts every token of every sequence"
 
@@ -165,22 +165,16 @@ def check_model_arguments(args: argparse.Namespace) -> None:
 
 
 def _check_precision(args: argparse.Namespace) -> None:
-    if args.precision is None:
-        if args.accumulate is not None:
-            raise BadInput(f"accumulate={args.accumulate}: says how --precision sums. Add --precision.")
-        return
     from verify.arithmetic.any_order import Arithmetic
-    from verify.arithmetic.formats import FORMATS, Format, precision_named
+    from verify.arithmetic.readings import Rounded, reading_of
+    from verify.certificate import CERTIFIED
+    from verify.decide import running
 
-    precision = precision_named(args.precision)
-    if isinstance(precision, Format):
-        Arithmetic.of(precision, None if args.accumulate is None else FORMATS[args.accumulate])
-    elif args.accumulate is not None:
-        raise BadInput(
-            f"accumulate={args.accumulate}: {args.precision} rounds every operation. Leave --accumulate out."
-        )
-    if args.method != "certified":
-        raise BadInput(f"method={args.method}: runs torch as it is. Leave --precision out, or use --method certified.")
+    reading = reading_of(args.precision, args.accumulate)
+    if isinstance(reading, Rounded):
+        Arithmetic.of(reading.format, reading.accumulate)  # refuses an accumulation with fewer bits than the format
+    if args.method != CERTIFIED:
+        running(reading, args.method)
 
 
 def _load(args: argparse.Namespace) -> tuple[HistogramTransformer, None]:
@@ -205,6 +199,7 @@ def _print_unknown(args: argparse.Namespace, reason: str) -> int:
 
 def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTransformer, str]:
     from importlib import import_module
+    from inspect import signature
 
     from constructions.histogram import DTYPES as TORCH_DTYPES
     from constructions.histogram import check_sizes
@@ -216,54 +211,25 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
     module_name, function = builder.split(".")
     build = getattr(import_module(f"constructions.{module_name}"), function)
     args.construction = construction
-    return (
-        build(
-            T=args.T,
-            L=args.L,
-            d=args.d,
-            p=args.p,
-            dtype=TORCH_DTYPES[args.dtype or "float32"],
-            basis=args.basis,
-            seed=args.seed,
-            as_printed=args.as_printed,
-            **(_for_codes(args, construction, progress) if module_name == "fewer_dimensions" else {}),
-        ),
-        claim,
-    )
-
-
-def _for_codes(args: argparse.Namespace, construction: str, progress: Progress) -> dict[str, object]:
-    return {"model": args.model} | ({"progress": progress} if construction in ("code", "coherent", "plane") else {})
+    asked = {"basis": args.basis, "seed": args.seed, "as_printed": args.as_printed}
+    fixed = {"model": args.model, "progress": progress}
+    dtype = TORCH_DTYPES[args.dtype or "float32"]
+    takes = signature(build).parameters
+    for name, plain in (("basis", "standard"), ("as_printed", False)):
+        if name not in takes and asked[name] != plain:
+            raise BadInput(f"{flag(name)}: construction {construction} has no such choice. Leave {flag(name)} out.")
+    options = {name: value for name, value in (asked | fixed).items() if name in takes}
+    return build(T=args.T, L=args.L, d=args.d, p=args.p, dtype=dtype, **options), claim
 
 
 def _decide(
     args: argparse.Namespace, module: HistogramTransformer, claim: str | None, progress: Progress
 ) -> Certificate:
-    from verify.histogram import runs
-    from verify.histogram.verdict import certify
+    from verify.arithmetic.readings import reading_of
+    from verify.decide import Effort, decide
+    from verify.histogram.every_reading import problem
 
-    if args.precision is not None:
-        from verify.arithmetic.formats import FORMATS, Format, precision_named
-        from verify.histogram.constant_bits import certify as certify_bits
-        from verify.histogram.rounded.verdict import certify as certify_dtype
-
-        precision = precision_named(args.precision)
-        if not isinstance(precision, Format):
-            options = {"claim": claim, "budget": args.budget, "seed": args.seed, "progress": progress}
-            return certify_bits(module, precision.s, L=args.L, **options)
-        accumulate = None if args.accumulate is None else FORMATS[args.accumulate]
-        return certify_dtype(
-            module,
-            fmt=precision,
-            accumulate=accumulate,
-            L=args.L,
-            claim=claim,
-            budget=args.budget,
-            progress=progress,
-            seed=args.seed,
-        )
-
-    if args.method == "sampled":
-        return runs.sampled(module, L=args.L, claim=claim, seed=args.seed)
-    decide = certify if args.method == "certified" else runs.exhaustive
-    return decide(module, L=args.L, claim=claim, budget=args.budget, progress=progress)
+    effort = Effort(args.budget, args.seed, progress)
+    return decide(
+        problem(module, L=args.L, claim=claim), reading_of(args.precision, args.accumulate), args.method, effort
+    )

@@ -15,6 +15,7 @@ from constructions.contextual.transformer import BOS, ONE, ZERO, ContextualCount
 from constructions.errors import BadInput
 from verify.arithmetic.balls import ENLARGE, Array, Ball
 from verify.arithmetic.formats import INFLATION, Format, format_of, gammas
+from verify.arithmetic.torch_settings import warn_if_lowered
 from verify.certificate import READING_DTYPE, Certificate, Verdict
 from verify.contextual.cells import CellProof, Cells, Weighed, weighed
 from verify.contextual.readout import Readout
@@ -134,6 +135,7 @@ def certify_in(
     started = time.perf_counter()
     stored = StoredContextual.of(module)
     check_representable(stored, fmt)
+    warn_if_lowered(fmt)
     found = reason = None
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         cells = list(RoundedCells(stored, domain, fmt).decide())

@@ -34,7 +34,8 @@ def random_logits(tokens: Tensor, seed: int, kind: str) -> Tensor:
     g = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=g, dtype=torch.float64) / shape[0] ** 0.5
+        result: Tensor = torch.randn(*shape, generator=g, dtype=torch.float64) / shape[0] ** 0.5
+        return result
 
     def integer(low: int, high: int) -> int:
         return int(torch.randint(low, high + 1, (1,), generator=g))

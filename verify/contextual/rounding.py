@@ -72,7 +72,8 @@ def known(error: Array) -> Array:
 
 def magnitude(balls: Ball) -> Array:
     """The largest absolute value over the corners."""
-    return balls.magnitude.max(axis=1)
+    result: Array = balls.magnitude.max(axis=1)
+    return result
 
 
 def dot_size(size: Array, W: Array, extra: Array | float = 0.0) -> Array:

@@ -34,7 +34,8 @@ class StoredContextual:
 
     @property
     def g(self) -> int:
-        return self.W["U_V"].shape[1]
+        result: int = self.W["U_V"].shape[1]
+        return result
 
     @property
     def classes(self) -> int:

@@ -17,6 +17,7 @@ from constructions.count01 import Count01Transformer, check_labels
 from verify.arithmetic.contract import constant_bits
 from verify.certificate import READING_BIT_EXACT, Certificate, Verdict
 from verify.count01.judged import judged
+from verify.count01.real import check_plain
 from verify.count01.runs import chunks, failed, fails, near_ties, orders
 from verify.count01.task import EOS, EQUALS, FIVE, FOUR, Region, answer, cells, triples
 from verify.count01.verdict import Settings, finish
@@ -48,6 +49,7 @@ def certify(
     """
     check_labels(labels)
     model = judged(model)
+    check_plain(model)
     start, run, is_all = time.perf_counter(), constant_bit(model, s), strings_of(region) <= MOST_STRINGS
     strings, failure = 0, None
     for batch in all_strings(region, None) if is_all else searched(region, labels):

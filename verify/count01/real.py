@@ -67,6 +67,7 @@ def exact_model(model: Count01Transformer) -> ExactModel:
 
     Raises: BadInput for a weight that is NaN or infinite.
     """
+    check_plain(model)
     for name, weight in model.named_parameters():
         if not bool(weight.isfinite().all()):
             raise BadInput(f"{name}: has an infinite or NaN entry; nothing can be proved about it. Check the weights.")
@@ -85,6 +86,13 @@ def exact_model(model: Count01Transformer) -> ExactModel:
         for last in (EQUALS, FOUR, FIVE)
     }
     return ExactModel(len(b_out), tuple(scores), tuple(values), constant, exponentials({0: 1}))
+
+
+def check_plain(model: Count01Transformer) -> None:
+    """Raises BadInput for layer norm or scaled scores, which this proof does not speak of."""
+    if model.has_norm or model.scale != 1:
+        what = "layer norm" if model.has_norm else f"scores divided by sqrt({model.scale})"
+        raise BadInput(f"weights: {what} is proved with --semantic-only in the reading real alone; see verify heads")
 
 
 def exact(W: Tensor) -> Matrix:

@@ -12,6 +12,7 @@ from constructions.count01 import Count01Transformer, check_labels
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.formats import Format
+from verify.arithmetic.torch_settings import warn_if_lowered
 from verify.certificate import READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
 from verify.count01.boxes import LARGEST_COUNT, decide_boxes
 from verify.count01.judged import judged
@@ -76,6 +77,7 @@ def certify(
     settings = Settings(labels, claim, parameters or {})
     try:
         if fmt is not None:
+            warn_if_lowered(fmt)
             certificate = in_dtype(model, region, fmt, accumulate, settings)
         elif model.heads == 1 and region.max_length is None:
             certificate = one_head(model, region, settings)

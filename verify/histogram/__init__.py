@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-_HOME = {"certify": "verdict", "histogram": "verdict"}
+_HOME = {"certify": "verdict", "histogram": "task"}
 
 
 def __getattr__(name: str) -> Any:

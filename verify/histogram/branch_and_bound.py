@@ -129,7 +129,7 @@ class Search:
     @cached_property
     def _uniform(self) -> np.ndarray:
         """Clusters whose tokens have exactly the same linear forms, by the exact features and scores (Q,)."""
-        uniform = self.tree.size == 1
+        uniform: np.ndarray = self.tree.size == 1
         if self.exact is None:  # two tokens that act alike exactly may be computed differently
             return uniform
         exact = self.exact

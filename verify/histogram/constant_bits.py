@@ -10,11 +10,16 @@ import torch
 from torch import Tensor
 
 from constructions.histogram import HistogramTransformer
-from verify.certificate import Certificate, Verdict
+from verify import decide
+from verify.arithmetic.readings import ConstantBits
+from verify.certificate import Certificate
+from verify.decide import Effort, Finding, Run, silent
 from verify.histogram import runs
+from verify.histogram.problem import Histogram
 from verify.histogram.stored import StoredModel
-from verify.histogram.verdict import Progress
+from verify.histogram.task import Progress
 
+SEARCH = "a search among telling sequences, run"
 FASTEST = 100  # batches per second that no machine reaches: beyond, an estimate would be a waste of time
 
 
@@ -38,38 +43,38 @@ def certify(
     >>> certify(relation_counting.bos(T=4, L=3), s=4).verdict.value
     'PROVED'
     """
-    started = time.perf_counter()
-    stored = StoredModel.of(module, L)
-    run = runs.runner(module, s)
-    can_be_all = runs.BATCH * FASTEST * max(budget, 1) >= stored.T**stored.L
-    if can_be_all and runs.seconds_for_all(run, stored) <= budget / 2:
-        return runs.exhaustive(module, L=L, claim=claim, budget=budget, progress=progress, s=s)
-    shared = runs.common(module, stored, "certified", claim, s)
+    effort = Effort(budget, seed, progress or silent)
+    return decide.certify(Histogram.of(module, L, claim, prove), ConstantBits(s), effort)
+
+
+def prove(problem: Histogram, reading: ConstantBits, effort: Effort) -> Finding:
+    """By running every sequence, or the telling ones where that would outlast half the budget."""
+    started, stored, size = time.perf_counter(), problem.stored, problem.size()
+    run = problem.runner(reading)
+    can_be_all = runs.BATCH * FASTEST * max(effort.budget, 1) >= size
+    if can_be_all and seconds_for_all(run, problem) <= effort.budget / 2:
+        return decide.run_all(problem, reading, effort)
     tried = 0
-    for tokens in _telling_sequences(stored, np.random.default_rng(seed)):
-        margins = runs.run_margins(run, tokens, stored.first_count)
-        tried += len(tokens)
-        if bool((margins > 0).all()):
-            if time.perf_counter() - started > budget:
-                break
-            continue
-        row, position = (int(i) for i in (~(margins > 0)).nonzero()[0])
-        found = runs.counterexample(run, stored, tokens[row].tolist(), position, False)
-        return Certificate(
-            Verdict.REFUTED,
-            inputs_covered=1,
-            margin=float(margins[row, position]),
-            counterexample=found,
-            seconds=time.perf_counter() - started,
-            **shared,
-        )
-    return Certificate(
-        Verdict.UNKNOWN,
-        inputs_covered=tried,
-        reason=f"{tried} of {stored.T}^{stored.L} sequences run without a failure: all take longer than the budget",
-        seconds=time.perf_counter() - started,
-        **shared,
-    )
+    for tokens in _telling_sequences(stored, np.random.default_rng(effort.seed)):
+        is_wrong, tried = ~(run(tokens) > 0), tried + len(tokens)
+        if is_wrong.any():
+            row, position = (int(i) for i in np.argwhere(is_wrong)[0])
+            return Finding.refuted(SEARCH, problem.replay(tuple(tokens[row].tolist()), position, reading))
+        if time.perf_counter() - started > effort.budget:
+            break
+    reason = f"{tried} of {stored.T}^{stored.L} sequences run without a failure: all take longer than the budget"
+    return Finding.open(SEARCH, reason)
+
+
+def seconds_for_all(run: Run, problem: Histogram) -> float:
+    """About how long a run on all sequences takes; 0 where one batch holds them."""
+    if problem.size() <= runs.BATCH:
+        return 0.0
+    probe = next(problem.batches())[: runs.BATCH // 16]
+    run(probe)
+    before = time.perf_counter()
+    run(probe)
+    return (time.perf_counter() - before) / len(probe) * problem.size()
 
 
 def _telling_sequences(stored: StoredModel, rng: np.random.Generator) -> Iterator[Tensor]:

@@ -63,7 +63,8 @@ class Counting:
         share = n * np.log(self.tree.size) - gammaln(n + 1)
         own = gammaln(regions.own.astype(float) + 1)
         free = (regions.free * self.row.sizes).sum(1) * np.log(self.T)
-        return share.sum((1, 2)) - own.sum(1) + free
+        result: Array = share.sum((1, 2)) - own.sum(1) + free
+        return result
 
     @cached_property
     def _factors(self) -> tuple[Array, Array]:

@@ -125,8 +125,8 @@ def rank_of_readings(seed: int = 0) -> Impossibility:
     checks: dict[str, object] = {}
     holds = True
     for model, d, least, most in (
-        ("lin", 29, rank_bound_lin(L, T), lambda d: d),
-        ("dot", 8, rank_bound_dot(L, T), lambda d: d * (d + 1) // 2),
+        ("lin", 29, rank_bound_lin(L, T), 29),
+        ("dot", 8, rank_bound_dot(L, T), 8 * 9 // 2),
     ):
         noise = relative_spread(code(model, T=T, L=L, d=d))
         largest = max(abs(x) for row in noise for x in row)
@@ -134,9 +134,9 @@ def rank_of_readings(seed: int = 0) -> Impossibility:
         needed = -(-Fraction(T) // (1 + (T - 1) * spread**2))
         checks[f"kept code of {model}"] = (
             f"d = {d} >= {least}, spread {float(largest * (2 * L - 3)):.3f} of what is allowed, "
-            f"rank of I + N {rank}, at least {needed}, at most {most(d) + 1}"
+            f"rank of I + N {rank}, at least {needed}, at most {most + 1}"
         )
-        holds &= largest < spread and needed <= rank <= most(d) + 1 and d >= least
+        holds &= largest < spread and needed <= rank <= most + 1 and d >= least
     return Impossibility(
         "W-6",
         "counting as in W-2 needs d + 1 >= T/(1 + (T-1)/(2L-3)^2) in lin, and d(d+1)/2 + 1 >= the same in dot",

@@ -52,7 +52,8 @@ class Regions:
     @property
     def level(self) -> np.ndarray:
         """A lower bound on the number of distinct tokens in any sequence of the region."""
-        return 1 + (self.counts > 0).sum(-1).max(-1, initial=0)
+        result: np.ndarray = 1 + (self.counts > 0).sum(-1).max(-1, initial=0)
+        return result
 
 
 class Tree:

@@ -116,7 +116,8 @@ class Relaxation:
         gain = np.sort(np.repeat(np.where(free, mine - rest, np.inf), sizes, axis=1), axis=1)
         missing = regions.k - 1 - regions.own.sum(1)
         taken = np.arange(gain.shape[1])[None, :, None] < missing[:, None, None]
-        return everything + np.where(taken, gain, 0.0).sum(1)
+        result: Array = everything + np.where(taken, gain, 0.0).sum(1)
+        return result
 
     def least_differences(
         self, regions: Regions, dW: Array, db: Array, lower: Array, upper: Array
@@ -157,4 +158,5 @@ class Relaxation:
     def looks_uniform(self) -> np.ndarray:
         """Clusters whose tokens have the same linear forms as far as float64 can tell (Q,)."""
         noise = 4 * self.form_error + 1e-12 * np.abs(self.H).max(0, initial=0.0)
-        return (self.tree.size == 1) | ((self.H_most - self.H_least) <= noise).all(1)
+        result: np.ndarray = (self.tree.size == 1) | ((self.H_most - self.H_least) <= noise).all(1)
+        return result

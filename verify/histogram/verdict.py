@@ -13,30 +13,25 @@ from fractions import Fraction
 from math import comb
 from typing import Any
 
-import numpy as np
 import torch
 
 from constructions.histogram import HistogramTransformer
-from verify.certificate import READING_REAL, Certificate, Verdict
+from verify import decide
+from verify.arithmetic.outward import decimal
+from verify.arithmetic.readings import Real
+from verify.certificate import Certificate
+from verify.decide import Effort, Failure, Finding, silent
 from verify.histogram.exact_forward import ExactForward, Judgement
+from verify.histogram.problem import Histogram
 from verify.histogram.reduction import Reduction, Row
 from verify.histogram.stored import StoredModel
+from verify.histogram.task import Progress, histogram
 from verify.histogram.vertices import Cells, decide_cells
-from verify.judged import check_seconds
 
-Progress = Callable[[float], None]
+VERTICES, SPLIT = "vertices", "vertices, then branch and bound"
 
 # Largest d (d + T) for which the tightest input of a proof is also evaluated exactly, a matter of milliseconds.
 EXACT_TIGHTEST_UP_TO = 1 << 15
-
-
-def histogram(tokens: Sequence[int]) -> list[int]:
-    """The right answer: how often each position's token occurs.
-
-    >>> histogram([5, 3, 3])
-    [1, 2, 2]
-    """
-    return [list(tokens).count(token) for token in tokens]
 
 
 def certify(
@@ -58,94 +53,51 @@ def certify(
     >>> certificate.verdict.value, certificate.inputs_covered
     ('PROVED', 1125899906842624)
     """
-    started = time.perf_counter()
-    check_seconds("budget", budget)
-    stored = StoredModel.of(module, L)
-    with np.errstate(all="ignore"):  # overflow and NaN decide nothing: every test below is false for them
-        return _certify(module, stored, claim, started, budget, progress)
+    effort = Effort(budget, progress=progress or silent)
+    return decide.certify(Histogram.of(module, L, claim, prove), Real(), effort)
 
 
-def _certify(
-    module: HistogramTransformer,
-    stored: StoredModel,
-    claim: str | None,
-    started: float,
-    budget: float,
-    progress: Progress | None,
-) -> Certificate:
+def prove(problem: Histogram, reading: Real, effort: Effort) -> Finding:
+    """By the vertices of every cell, and by branch and bound where they leave some open."""
+    started, stored = time.perf_counter(), problem.stored
     reduction, exact = Reduction(stored), ExactForward(stored)
     cells = decide_cells(reduction)
-    common: dict[str, Any] = {
-        "claim": claim,
-        "task": "histogram",
-        "parameters": parameters(stored, module.dtype),
-        "reading": READING_REAL,
-        "method": "certified",
-        "assumptions": assumptions(stored),
-    }
     if not cells.open:
-        return _proved(module, stored, exact, cells, {}, started, common)
-    outcome = _branch_and_bound(reduction, exact, cells, started + budget, progress)
-    common["error_share"] = outcome.error_share
-    common["extra"] = {"wrong_pairs": None if outcome.open_pairs else str(outcome.wrong_pairs)}
-    if outcome.counterexample is not None:
-        return _refuted(module, stored, exact, outcome, started, common)
-    if outcome.open_pairs:
-        return Certificate(
-            Verdict.UNKNOWN,
-            inputs_covered=0,
-            reason=f"the budget of {budget:g} s ended with undecided inputs and no counterexample",
-            seconds=time.perf_counter() - started,
-            **common,
-        )
-    return _proved(module, stored, exact, cells, outcome.right_margin, started, common)
-
-
-def parameters(stored: StoredModel, dtype: torch.dtype) -> dict[str, Any]:
-    """What identifies a model's shape in a certificate."""
-    return {
-        "model": stored.model,
-        "T": stored.T,
-        "L": stored.L,
-        "d": stored.d,
-        "p": stored.p,
-        "dtype": str(dtype).removeprefix("torch."),
+        return _proved(VERTICES, stored, exact, cells, {})
+    outcome = _branch_and_bound(reduction, exact, cells, started + effort.budget, effort.progress)
+    found: dict[str, Any] = {
+        "error_share": outcome.error_share,
+        "extra": {"wrong_pairs": None if outcome.open_pairs else decimal(outcome.wrong_pairs)},
     }
-
-
-def assumptions(stored: StoredModel) -> tuple[str, ...]:
-    """What the certificate takes for granted."""
-    mixing = "A" if stored.is_linear else "x W_Q W_K^T x^T / sqrt(d)"
-    mixing = f"softmax({mixing})" if stored.is_softmax else mixing
-    return (
-        f"x' = x + {mixing} x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, evaluated in real arithmetic",
-        "the weights are the stored numbers, exactly",
-        "right means: the right class has strictly the largest logit",
-    )
+    if outcome.counterexample is not None:
+        tokens, position = outcome.counterexample
+        failure = exact_failure(problem.module, exact, tokens, position, outcome.is_smallest)
+        return Finding.refuted(SPLIT, failure, **found)
+    if outcome.open_pairs:
+        reason = f"the budget of {effort.budget:g} s ended with undecided inputs and no counterexample"
+        return Finding.open(SPLIT, reason, **found)
+    return _proved(SPLIT, stored, exact, cells, outcome.right_margin, **found)
 
 
 def _proved(
-    module: HistogramTransformer,
+    argument: str,
     stored: StoredModel,
     exact: ExactForward,
     cells: Cells,
     split_margin: dict[int, float],
-    started: float,
-    common: dict[str, Any],
-) -> Certificate:
+    **found: Any,
+) -> Finding:
     margins = [
         min(float(cells.margin_per_count[k - 1]), split_margin.get(k, float("inf"))) for k in range(1, stored.L + 1)
     ]
     tightest, margin_exact = _tightest(stored, exact, cells)
-    return Certificate(
-        Verdict.PROVED,
-        inputs_covered=stored.T**stored.L,
-        margin=min(margins),
+    return Finding.proved(
+        argument,
+        min(margins),
         margin_exact=margin_exact,
         margin_per_count=tuple(margins),
         tightest=tightest,
-        seconds=time.perf_counter() - started,
-        **common,
+        **found,
     )
 
 
@@ -253,7 +205,8 @@ def _branch_and_bound(
 def _pairs(stored: StoredModel, row: Row, counts: Sequence[int]) -> int:
     """How many (sequence, position) pairs the cells of one token with these own counts hold."""
     others = stored.T - 1
-    return len(row.positions) * sum(comb(stored.L - 1, k - 1) * others ** (stored.L - k) for k in counts)
+    result: int = len(row.positions) * sum(comb(stored.L - 1, k - 1) * others ** (stored.L - k) for k in counts)
+    return result
 
 
 def _report(progress: Progress | None, searches: Sequence[Any], total: int) -> None:
@@ -261,28 +214,15 @@ def _report(progress: Progress | None, searches: Sequence[Any], total: int) -> N
         progress(1 - sum(search.open_pairs() for search in searches) / total)
 
 
-def _refuted(
-    module: HistogramTransformer,
-    stored: StoredModel,
-    exact: ExactForward,
-    outcome: Outcome,
-    started: float,
-    common: dict[str, Any],
-) -> Certificate:
-    assert outcome.counterexample is not None
-    tokens, position = outcome.counterexample
+def exact_failure(
+    module: HistogramTransformer, exact: ExactForward, tokens: Sequence[int], position: int, is_smallest: bool
+) -> Failure:
+    """A wrong input, replayed in exact arithmetic."""
     judgement = exact.judge(tokens, position)
     if judgement.is_right:
         raise AssertionError(f"the search and the exact forward pass disagree on {tokens} at {position}")
-    return Certificate(
-        Verdict.REFUTED,
-        inputs_covered=stored.T**stored.L if not outcome.open_pairs else 1,
-        margin=judgement.margin[1],
-        margin_exact=judgement.margin_exact,
-        counterexample=counterexample(module, tokens, position, judgement, outcome.is_smallest),
-        seconds=time.perf_counter() - started,
-        **common,
-    )
+    found = counterexample(module, tokens, position, judgement, is_smallest)
+    return Failure(found, judgement.margin[1], judgement.margin_exact)
 
 
 def counterexample(
@@ -296,8 +236,9 @@ def counterexample(
     expected = histogram(tokens)[position]
     others = [count for count in judgement.winners if count != expected]
     with torch.no_grad():
-        module_predicts = int(module.predict(torch.tensor([list(tokens)]))[0, position])
+        module_predicts = int(module.predict(torch.tensor([list(tokens)], device=module.E.device))[0, position])
     return {
+        "input": list(tokens),
         "tokens": list(tokens),
         "position": position,
         "expected": expected,

@@ -256,7 +256,8 @@ def _least_sum(
         k = np.arange(1, L + 1)[:, None]
         held, free = (k - 1) * mine[0][:, None, :], (L - k) * rest[0][:, None, :]
         total = base[:, None, :] + held + free
-        return total - 8 * U * (np.abs(base)[:, None, :] + np.abs(held) + np.abs(free))
+        result: Array = total - 8 * U * (np.abs(base)[:, None, :] + np.abs(held) + np.abs(free))
+        return result
     gain = np.sort(np.repeat(mine - rest, sizes, axis=0), axis=0)  # NaN sorts last and is caught by `size`
     gained = np.concatenate([np.zeros((1, *gain.shape[1:])), np.cumsum(gain, axis=0)])
     everything = np.tensordot(sizes.astype(float), rest, axes=(0, 0))
@@ -274,4 +275,5 @@ def _least_product(row: Row, low: Array, high: Array) -> Array:
         for weight in (row.weight.lower, row.weight.upper)
         for end in (low[None], high[None])
     ]
-    return np.nextafter(np.min(products, axis=0), -np.inf)
+    result: Array = np.nextafter(np.min(products, axis=0), -np.inf)
+    return result

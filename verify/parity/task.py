@@ -18,10 +18,12 @@ from constructions.errors import BadInput
 from constructions.parity import ParityTransformer
 from verify.arithmetic.contract import STORED, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import Effort, Failure, Finding
+from verify.decide import Effort, Failure, Finding, Run, first_in_order
 from verify.parity import proof
 
 Tokens = tuple[int, ...]
+BATCH = 4096
+ARGUMENT = "cells of token and own count, in balls"
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,9 @@ class Parity:
     module: ParityTransformer
     claim: str | None = None
     task = "parity"
+    counts_answers = False
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, Any]:
         m = self.module
         return {"T": m.T, "L": m.L, "d": m.d, "p": m.p, "dtype": str(m.E.dtype).removeprefix("torch.")}
 
@@ -63,32 +66,57 @@ class Parity:
         margins = proof.margins(stored, self.module.L)
         if (margins > 0).all():
             t, k = np.unravel_index(int(margins.argmin()), margins.shape)
-            return Finding.proved(float(margins.min()), tightest={"token": int(t), "count": int(k) + 1})
+            return Finding.proved(ARGUMENT, float(margins.min()), tightest={"token": int(t), "count": int(k) + 1})
         for t, k in np.argwhere(~(margins > 0)):
             for tokens in proof.vertices(self.module.T, self.module.L, int(t), int(k) + 1):
                 if proof.exact_margin(self.module, tokens, 0) <= 0:
-                    return Finding.refuted(self.replay(tokens, reading))
-        return Finding.open(f"{int((~(margins > 0)).sum())} of {margins.size} pairs of a token and its count stay open")
+                    return Finding.refuted(ARGUMENT, self.replay(tokens, 0, reading))
+        return Finding.open(
+            ARGUMENT, f"{int((~(margins > 0)).sum())} of {margins.size} pairs of a token and its count stay open"
+        )
 
-    def inputs(self) -> Iterator[Tokens]:
-        return itertools.product(range(self.module.T), repeat=self.module.L)
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        tightest = finding.tightest
+        if tightest is None:
+            return None
+        t, k = tightest["token"], tightest["count"]
+        tokens = next(proof.vertices(self.module.T, self.module.L, t, k))
+        margin = proof.exact_margin(self.module, tokens, 0)
+        if finding.margin is not None and margin >= Fraction(finding.margin):
+            return None
+        return f"a margin of {finding.margin} is proved, and {list(tokens)} has {float(margin)}"
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def batches(self) -> Iterator[list[Tokens]]:
+        items = itertools.product(range(self.module.T), repeat=self.module.L)
+        while batch := list(itertools.islice(items, BATCH)):
+            yield batch
 
     def draw(self, rng: random.Random) -> Tokens:
         return tuple(rng.randrange(self.module.T) for _ in range(self.module.L))
 
-    def run(self, inputs: list[Tokens], reading: Reading) -> np.ndarray:
-        tokens = torch.tensor(inputs)
-        margins = self._margins(tokens, reading)
-        return np.where(np.isnan(margins).any(1), np.nan, margins.min(1))
+    def smaller(self, item: Tokens) -> Iterator[Tokens]:
+        """One place holds a smaller token."""
+        for place, token in enumerate(item):
+            for new in range(token):
+                yield (*item[:place], new, *item[place + 1 :])
 
-    def replay(self, wrong: Tokens, reading: Reading) -> Failure:
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        return lambda batch: self._margins(torch.as_tensor(batch), reading)
+
+    def first(self, batch: list[Tokens], is_wrong: np.ndarray) -> tuple[int, Tokens, int]:
+        return first_in_order(batch, is_wrong)
+
+    def replay(self, wrong: Tokens, answer: int, reading: Reading) -> Failure:
         exact = isinstance(reading, Real)
         margins: list[Any] = (
             [proof.exact_margin(self.module, wrong, i) for i in range(len(wrong))]
             if exact
             else self._margins(torch.tensor([wrong]), reading)[0].tolist()
         )
-        position = next(i for i, margin in enumerate(margins) if not margin > 0)
+        position = answer if not margins[answer] > 0 else next(i for i, margin in enumerate(margins) if not margin > 0)
         margin, expected = margins[position], wrong.count(wrong[position]) % 2
         found = {
             "input": list(wrong),
@@ -107,7 +135,8 @@ class Parity:
             logits = run(tokens).double().numpy()
         odd = (tokens[:, :, None] == tokens[:, None, :]).sum(-1).numpy() % 2 == 1
         difference = logits[..., 1] - logits[..., 0]
-        return np.where(odd, difference, -difference)
+        result: np.ndarray = np.where(odd, difference, -difference)
+        return result
 
 
 def _at_least(margin: Fraction | float) -> float | None:

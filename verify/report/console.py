@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WIDTH = 80  # of a terminal that does not say
+CLOSED = "it is closed"
 UNLIMITED = 1_000_000  # columns of a pipe or a file
 PLAIN = str.maketrans({"█": "#", "…": "...", "–": "-", "—": "-", "×": "x", "≤": "<=", "≥": ">=", "→": "->"})
 
@@ -27,7 +28,7 @@ class Guarded:
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = stream
-        self.failure = None if stream is not None else "it is closed"
+        self.failure: str | None = None
 
     def write(self, text: str) -> int:
         self._attempt("write", text)
@@ -43,7 +44,10 @@ class Guarded:
         return getattr(self.stream, name)
 
     def _attempt(self, what: str, *text: str) -> None:
-        if self.stream is None or self.failure is not None:
+        if self.failure is not None:
+            return
+        if self.stream is None:
+            self.failure = CLOSED if text else None
             return
         try:
             try:
@@ -55,7 +59,7 @@ class Guarded:
         except OSError as error:
             self.failure = error.strerror or str(error)
         except ValueError:
-            self.failure = "it is closed"
+            self.failure = CLOSED
 
 
 def encodable(text: str, encoding: str) -> str:

@@ -73,7 +73,8 @@ class RoundedReadout:
         """log2 of a number of which all values of the neuron between low and high are multiples."""
         spacing = np.where(low > 0, np.frexp(low)[1] - self.at.stored.p, -NO_UNIT)
         spacing = np.where(low == high, unit_exponent(low), spacing)
-        return np.maximum(spacing, self.exact_unit[neuron])
+        result: np.ndarray = np.maximum(spacing, self.exact_unit[neuron])
+        return result
 
     def _with_one(self, neuron: np.ndarray, k: np.ndarray, low: Array, high: Array) -> Array:
         """At most one neuron on, with a value between low and high; k counts from 0."""
@@ -150,7 +151,8 @@ class RoundedReadout:
         difference = difference + (self.b_2[right][:, None] - self.b_2)
         difference -= 8 * U * (size + size[i, right][:, None] + error + error[i, right][:, None])
         difference[i, right] = np.inf
-        return difference.min(1)
+        result: Array = difference.min(1)
+        return result
 
     def errors(self, is_on: np.ndarray, low: Array, high: Array) -> tuple[Array, Array, Array]:
         """How far logits of several neurons within their ranges (n, p) can be off; their sizes; their sum's largest."""

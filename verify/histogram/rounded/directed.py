@@ -117,7 +117,8 @@ class Directed:
 
     @staticmethod
     def chosen(found: list[Array], effect: Array) -> Array:
-        return np.where(effect > 0, np.min(found, axis=0), np.max(found, axis=0))
+        result: Array = np.where(effect > 0, np.min(found, axis=0), np.max(found, axis=0))
+        return result
 
     @staticmethod
     def effects(

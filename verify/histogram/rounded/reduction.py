@@ -243,7 +243,8 @@ class RoundedReduction:
         stored, (weight, _) = self.stored, self.slot_weights
         terms = times(weight[:, None], sizes)
         slots = terms[: stored.T].max(0) * (1 if stored.is_softmax else stored.L)
-        return (sizes[: stored.T].max(0) + slots + terms[stored.T :].sum(0)) * INFLATION
+        result: Array = (sizes[: stored.T].max(0) + slots + terms[stored.T :].sum(0)) * INFLATION
+        return result
 
     @cached_property
     def mixed(self) -> Mixed:

@@ -15,7 +15,7 @@ from verify.histogram.rounded.directed import Directed
 from verify.histogram.rounded.forward import logits
 from verify.histogram.rounded.forward import margins as computed_margins
 from verify.histogram.stored import StoredModel
-from verify.histogram.verdict import Progress
+from verify.histogram.task import Progress
 
 FIRST, MOST = 20, 4096  # inputs tried in the first round and at most; the rounds grow fourfold
 RANDOM_TREES = 4

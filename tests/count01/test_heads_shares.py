@@ -1,0 +1,101 @@
+"""Accuracies, AUC and Shapley values of heads, against brute force over every triple."""
+
+from fractions import Fraction
+from itertools import combinations, permutations
+from math import comb
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from constructions.count01 import load
+from tests.oracles.heads import Oracle, box
+from verify.count01.heads.accuracy import Learned, whole_model
+from verify.count01.heads.auc import Auc
+from verify.count01.heads.laws import law_named
+from verify.count01.heads.numbers import model_numbers
+from verify.count01.heads.shapley import shapley
+from verify.count01.heads.subsets import all_subsets, mask
+from verify.count01.heads.syntax import Syntax
+
+MODELS = Path(__file__).parents[1] / "data" / "count01"
+ONES = "majority-ones"
+
+
+def numbers(name):
+    return model_numbers(load(str(MODELS / f"{name}.safetensors")))
+
+
+def test_every_triple_of_the_documents_test_box_agrees():
+    model, oracle, law = numbers("a4_s1"), Oracle(MODELS / "a4_s1.safetensors"), law_named("d-test")
+    triples = box(151, 200, 200)
+    assert np.array_equal(law.triples, triples)
+    learned, syntax = Learned(model, law, ONES), Syntax(model, law, ONES)
+    assert int(whole_model(model, law, ONES).right.sum()) == oracle.whole_right(triples)
+    for heads in [(h,) for h in range(4)] + [(0, 1), (1, 2, 3), (0, 1, 2, 3)]:
+        assert int(learned.answers(heads).right.sum()) == oracle.learned_right(triples, heads)
+    assert syntax.accuracy((0,)) == Fraction(oracle.eos_right(triples, (0,)), len(triples))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["a16_s0", "a16_s2"])
+def test_sixteen_heads_agree_on_every_triple(name):
+    model, oracle, law = numbers(name), Oracle(MODELS / f"{name}.safetensors"), law_named("d-test")
+    triples = box(151, 200, 200)
+    learned = Learned(model, law, ONES)
+    assert int(whole_model(model, law, ONES).right.sum()) == oracle.whole_right(triples)
+    for heads in [(h,) for h in range(16)] + [(0, 8), (5, 10, 11, 12), tuple(range(16))]:
+        assert int(learned.answers(heads).right.sum()) == oracle.learned_right(triples, heads)
+
+
+def test_all_subsets_auc_and_syntax_agree_on_a_small_box():
+    model, oracle, law = numbers("a4_s0"), Oracle(MODELS / "a4_s0.safetensors"), law_named("box:3:9:12")
+    triples = box(3, 9, 12)
+    table, auc, syntax = all_subsets(model, law, ONES), Auc(model, law, ONES), Syntax(model, law, ONES)
+    for k in range(5):
+        for heads in combinations(range(4), k):
+            assert table.right[mask(heads)] == oracle.learned_right(triples, heads)
+            assert syntax.accuracy(heads) == Fraction(oracle.eos_right(triples, heads), len(triples))
+            if heads:
+                assert auc.of(heads) == Fraction(*oracle.auc(triples, heads))
+
+
+def test_a_model_that_is_perfect_on_samples_is_wrong_on_sixteen_triples():
+    model, law = numbers("a16_s2"), law_named("d-test")
+    assert int(whole_model(model, law, ONES).right.sum()) == 502500 - 16
+    g = np.random.default_rng(0)
+    drawn = np.column_stack([g.integers(151, 201, (1500, 2)), g.integers(0, 201, 1500)])
+    logits = Oracle(MODELS / "a16_s2.safetensors").logits(drawn, range(16))
+    assert (logits.argmax(axis=1) == np.where(drawn[:, 1] > drawn[:, 0], 4 + 1, 5 + 1)).all()
+
+
+def test_constant_answers_are_right_on_49_and_51_percent():
+    law = law_named("d-test")
+    found = Learned(numbers("a16_s2"), law, ONES).answers(()).accuracy(law)
+    assert found == (Fraction(49, 100),) * 2 or found == (Fraction(51, 100),) * 2
+
+
+def test_the_law_of_lengths_weighs_strings():
+    law = law_named("e-lengths")
+    assert int(sum(law.weights)) == law.total
+    assert law.size == len(law.triples) == comb(203, 3) - comb(153, 3)
+    i = int(np.flatnonzero((law.triples == (151, 0, 0)).all(axis=1))[0])
+    assert Fraction(law.weights[i], law.total) == Fraction(1, 50) / 3**151
+
+
+def test_the_labels_of_the_thesis_exchange_the_answers():
+    law, model = law_named("box:0:6:4"), numbers("a4_s0")
+    ones, thesis = (whole_model(model, law, labels).right for labels in (ONES, "thesis"))
+    assert not (ones & thesis).any()
+
+
+def test_shapley_values_are_those_of_all_orders_and_sum_up():
+    table = all_subsets(numbers("a4_s3"), law_named("box:0:12:9"), ONES)
+    values = shapley(table.right, table.total)
+    assert sum(values) == table.accuracy(15) - table.accuracy(0)
+    gains = [Fraction(0)] * 4
+    for order in permutations(range(4)):
+        for place, h in enumerate(order):
+            before = mask(order[:place])
+            gains[h] += table.accuracy(before | 1 << h) - table.accuracy(before)
+    assert values == [gain / 24 for gain in gains]

@@ -1,0 +1,199 @@
+"""`verify heads`: what each attention head of a Count01 model knows, on all inputs of a law."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from constructions.errors import BadInput
+
+if TYPE_CHECKING:
+    from constructions.count01 import Count01Transformer
+    from verify.count01.heads.dissect import Question
+
+HELP = "dissect the attention heads of a Count01 model: exact accuracies, AUC, separability with certificates"
+LAWS = "d-test, d-val, d-train, e-lengths, box:LO:HI:M or unbounded"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("file", metavar="FILE", help="a state_dict (.safetensors or .pt)")
+    add("--law", required=True, metavar="LAW", help=f"the inputs and how likely they are: {LAWS}")
+    add("--labels", choices=("majority-ones", "thesis"), default="majority-ones",
+        help="4 iff n1 > n0, or 4 iff n0 >= n1")  # fmt: skip
+    add(
+        "--subset",
+        action="append",
+        default=[],
+        metavar="HEADS",
+        help="also these heads together, such as 2,4; again for more",
+    )
+    add("--no-pairs", action="store_true", help="leave out the pairs of heads")
+    add("--all-subsets", action="store_true",
+        help="all 2^a subsets of at most 16 heads: accuracies, Shapley values, halving (minutes)")  # fmt: skip
+    add("--svc", action="store_true", help="also bracket the separation accuracy by SVC (seconds per head)")
+    add(
+        "--extract",
+        metavar="HEADS",
+        help="build a smaller model from these heads with a readout that separates, and prove it",
+    )
+    add(
+        "--save",
+        metavar="DIR",
+        help="write weights.safetensors and certificate.json; with --extract the smaller model's",
+    )
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.epilog = "Exit codes: 0 complete, 2 bad usage or input, 3 something stayed open; with --extract the proof's."
+
+
+@dataclass(frozen=True)
+class HeadsRequest:
+    """What the command line asks for."""
+
+    file: str
+    question: Question
+    extracted: tuple[int, ...] | None
+    save: str | None
+    is_json: bool
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> HeadsRequest:
+        from constructions.files import check_target_folder
+        from verify.commands.request import SAVED
+        from verify.count01.heads.dissect import Question
+        from verify.count01.heads.laws import law_named
+
+        if args.save is not None:
+            check_target_folder(args.save, SAVED)
+        question = Question(
+            law_named(args.law),
+            args.labels,
+            tuple(parsed_heads("--subset", text) for text in args.subset),
+            not args.no_pairs,
+            args.all_subsets,
+            args.svc,
+        )
+        extracted = None if args.extract is None else parsed_heads("--extract", args.extract)
+        return cls(args.file, question, extracted, args.save, args.json)
+
+
+def parsed_heads(option: str, text: str) -> tuple[int, ...]:
+    """The head numbers in "2,4".
+
+    Raises: BadInput for anything else.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 6 for part in parts):
+        raise BadInput(f"{option} {text!r}: must be head numbers with commas between, such as 2,4")
+    return tuple(int(part) for part in parts)
+
+
+def run(args: argparse.Namespace) -> int:
+    from constructions.count01 import load
+
+    request = HeadsRequest.of(args)
+    model = load(request.file)
+    if request.extracted is not None:
+        return extract(request, model, request.extracted)
+    return show(request, model)
+
+
+def show(request: HeadsRequest, model: Count01Transformer) -> int:
+    """Dissects, saves and prints; exit code 0 when everything was decided."""
+    from verify.count01.heads.dissect import dissect
+
+    started = time.perf_counter()
+    answer = dissect(model, request.question, progress_line())
+    data = identity(request, model) | answer.data | {"seconds": time.perf_counter() - started}
+    save(request, model, data)
+    if request.is_json:
+        print(json.dumps(data))
+    else:
+        from verify.report.heads import print_heads
+
+        print_heads(data)
+    return 0 if answer.is_complete else 3
+
+
+def identity(request: HeadsRequest, model: Count01Transformer) -> dict[str, Any]:
+    """What says which model this is about."""
+    import hashlib
+
+    from constructions.count01 import as_bytes
+
+    return {
+        "task": "heads",
+        "reading": "real",
+        "parameters": {
+            "heads": model.heads,
+            "d": model.E.shape[1],
+            "d_h": model.W_Q.shape[2],
+            "skip": model.has_skip,
+            "norm": model.has_norm,
+            "dtype": str(model.dtype).removeprefix("torch."),
+        },
+        "weights_sha256": hashlib.sha256(as_bytes(model)).hexdigest(),
+    }
+
+
+def save(request: HeadsRequest, model: Count01Transformer, data: dict[str, Any]) -> None:
+    """Writes the folder that --save asks for."""
+    if request.save is None:
+        return
+    from constructions.count01 import as_bytes
+    from constructions.files import write_whole_folder
+    from verify.commands.request import SAVED
+
+    contents = (as_bytes(model), (json.dumps(data) + "\n").encode())
+    write_whole_folder(request.save, dict(zip(SAVED, contents, strict=True)))
+
+
+def progress_line() -> Any:
+    """A line on stderr that says what is being computed, where stderr is a terminal and it takes over two seconds."""
+    started = time.perf_counter()
+
+    def shown(stage: str, share: float) -> None:
+        if sys.stderr.isatty() and time.perf_counter() - started > 2:
+            end = "\n" if share >= 1 else ""
+            print(f"\r{stage}: {100 * share:3.0f} %", end=end, file=sys.stderr, flush=True)
+
+    return shown
+
+
+def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, ...]) -> int:
+    """Builds the smaller model, decides it on the law, saves and prints; exit code 0 when proved, 1 when refuted."""
+    from verify.count01.heads.dissect import check_subset
+    from verify.count01.heads.extract import extract as extracted
+
+    started = time.perf_counter()
+    check_subset(heads, model.heads)
+    law = request.question.law
+    found = extracted(model, heads, law, request.question.labels)
+    right = found.inputs - found.wrong
+    data = identity(request, found.model) | {
+        "task": "heads, extracted",
+        "verdict": "PROVED" if found.is_proved else "REFUTED",
+        "extracted": list(heads),
+        "law": law.name,
+        "law_text": str(law),
+        "labels": request.question.labels,
+        "inputs_covered": str(found.inputs),
+        "counts": {"right": str(right), "wrong": str(found.wrong)},
+        "wrong_after_the_answer": str(found.wrong_syntax),
+        "seconds": time.perf_counter() - started,
+    }
+    save(request, found.model, data)
+    if request.is_json:
+        print(json.dumps(data))
+    else:
+        ended = "" if found.wrong_syntax == 0 else f", EOS missed after {found.wrong_syntax} answers"
+        print(f"model     {found.model.extra_repr()}, from heads {','.join(map(str, heads))}")
+        print(f"law       {law.name}: {law}")
+        print(f"{data['verdict']}  {found.wrong} of {found.inputs} triples answered wrongly after ={ended}")
+        if request.save is not None:
+            print(f"wrote {request.save}")
+    return 0 if found.is_proved else 1

@@ -1,0 +1,146 @@
+"""A smaller model from the heads that separate: their weights as they are, and a readout from the linear programme."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from flint import ctx
+
+from constructions.count01 import EOS, EQUALS, FIVE, FOUR, Count01Transformer
+from constructions.errors import BadInput
+from verify.count01.heads.accuracy import whole_model
+from verify.count01.heads.joint import joint
+from verify.count01.heads.laws import Law
+from verify.count01.heads.numbers import ModelNumbers, model_numbers
+from verify.count01.heads.separability import SEPARATOR, Separability, separability
+from verify.count01.heads.syntax import Syntax
+from verify.count01.judged import judged
+from verify.count01.task import answer
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """The smaller model, and on how many of the law's triples it is wrong after "=" and after the due answer."""
+
+    model: Count01Transformer
+    inputs: int
+    wrong: int
+    wrong_syntax: int
+
+    @property
+    def is_proved(self) -> bool:
+        return self.wrong == self.wrong_syntax == 0
+
+
+def extract(model: Count01Transformer, heads: Sequence[int], law: Law, labels: str) -> Extracted:
+    """Builds and decides a model of these heads alone that answers by a separator of the law's triples.
+
+    The separator is a float64 direction: it is rounded to what the model can store, and the stored model is what is
+    decided. EOS is read from the residual, which tells 4 and 5 from "=".
+    Raises: BadInput where the heads do not separate, or the law is unbounded.
+    """
+    if law.is_unbounded:
+        raise BadInput("--extract: takes a bounded law, such as --law box:0:200:200")
+    model = judged(model)
+    numbers = model_numbers(model)
+    single = [separability(head, law) for head in numbers.heads]
+    found = joint(numbers, heads, law, single)
+    if not found.is_separable:
+        said = "do not separate" if found.is_separable is False else "were not shown to separate"
+        named = ",".join(map(str, heads))
+        raise BadInput(f"--extract {named}: these heads {said} n1 > n0 from the rest under {law.name}; choose others")
+    w, b = direction(numbers, heads, found)
+    small = rebuilt(model, numbers, heads, w, b, labels)
+    return decided(small, law, labels)
+
+
+def decided(small: Count01Transformer, law: Law, labels: str) -> Extracted:
+    """The exact number of wrong triples of a stored model, after "=" and after the due answer."""
+    numbers = model_numbers(small)
+    answers = whole_model(numbers, law, labels)
+    wrong = int((~answers.right).sum())
+    syntactic = Syntax(numbers, law, labels).accuracy(range(small.heads))
+    return Extracted(small, law.size, wrong, int((1 - syntactic) * law.size) if law.is_uniform else int(syntactic != 1))
+
+
+def direction(model: ModelNumbers, heads: Sequence[int], found: Separability) -> tuple[list[list[float]], float]:
+    """The separator of a certificate as one list of numbers per head and an offset, in float64."""
+    certificate = found.certificate or {}
+    if certificate["kind"] == "one head":
+        w: list[list[float]] = [[0.0] * model.heads[h].d_h for h in heads]
+        w[list(heads).index(certificate["head"])] = _floats(found, certificate["certificate"])
+        return w, _offset(found, certificate["certificate"])
+    if "heads" in certificate:
+        return [[float(Fraction(x)) for x in part] for part in certificate["w"]], float(Fraction(certificate["b"]))
+    return [_floats(found, certificate)], _offset(found, certificate)
+
+
+def _floats(found: Separability, certificate: dict[str, object]) -> list[float]:
+    if certificate["kind"] == SEPARATOR:
+        return [float(Fraction(str(x))) for x in certificate["w"]]  # type: ignore[attr-defined]
+    return list(found.w or ())
+
+
+def _offset(found: Separability, certificate: dict[str, object]) -> float:
+    return float(Fraction(str(certificate["b"]))) if certificate["kind"] == SEPARATOR else float(found.b or 0.0)
+
+
+def rebuilt(
+    model: Count01Transformer, numbers: ModelNumbers, heads: Sequence[int], w: list[list[float]], b: float, labels: str
+) -> Count01Transformer:
+    """The model in float64: the heads write w . r into a lane of their own, where 4 and 5 read +-(w . r + b)."""
+    d, kept = model.E.shape[1], list(heads)
+    lane, width = (d, d + 1) if not model.has_norm else (0, d)  # a lane more would change the layer norm
+    small = Count01Transformer(
+        d=width,
+        heads=len(kept),
+        d_h=model.W_Q.shape[2],
+        skip=not model.has_norm,
+        norm=model.has_norm,
+        scale=model.scale,
+    )
+    more = answer(0, 1, labels)
+    with torch.no_grad():
+        small.E[:, :d] = model.E.double()
+        for name in ("W_Q", "W_K", "W_V"):
+            getattr(small, name)[:, :d] = getattr(model, name)[kept].double()
+        for h, part in enumerate(w):
+            small.W_O[h, :, lane] = torch.tensor(part, dtype=torch.float64)
+        if model.has_norm:
+            small.norm_weight.copy_(model.norm_weight), small.norm_bias.copy_(model.norm_bias)
+            small.norm_eps.copy_(model.norm_eps)
+        small.b_out.fill_(-1.0)
+        small.W_out[lane, more], small.b_out[more] = 1.0, b
+        small.W_out[lane, FOUR + FIVE - more], small.b_out[FOUR + FIVE - more] = -1.0, -b
+        if not model.has_norm:
+            _read_end(small, d, _largest(numbers, heads, w, b))
+    return small
+
+
+def _largest(numbers: ModelNumbers, heads: Sequence[int], w: list[list[float]], b: float) -> float:
+    """A bound on |w . r + b| after any token: r is a mean of values."""
+    size = abs(b)
+    for h, part in zip(heads, w, strict=True):
+        with ctx.workprec(64):
+            values = [[abs(float(x.ball(64).mid())) for x in row] for row in numbers.heads[h].values]
+        size += max(sum(abs(a) * x for a, x in zip(part, row, strict=True)) for row in values)
+    return 2 * size + 1
+
+
+def _read_end(small: Count01Transformer, d: int, largest: float) -> None:
+    """EOS above everything after 4 and 5, and below zero after "=", by the residual; left out where 4, "=", 5 align."""
+    four, five, equals = (small.E[t, :d] for t in (FOUR, FIVE, EQUALS))
+    a, c = four - equals, five - equals
+    if float(a.norm()) == 0 or float(c.norm()) == 0:
+        return
+    u = a / a.norm() + c / c.norm()
+    gap = float(min(u @ a, u @ c))
+    if not gap > 1e-9:
+        return
+    factor = 2.0 ** math.ceil(math.log2(4 * largest / gap))
+    small.W_out[:d, EOS] = u * factor
+    small.b_out[EOS] = -float(u @ equals) * factor - gap * factor / 2

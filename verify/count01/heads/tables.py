@@ -1,0 +1,150 @@
+"""What each head adds to a logit difference, on every triple of a law: float64 tables with an error radius.
+
+z(n) = sum over t of m_t w_t delta_t / sum of m_t w_t. Shares are taken around the delta of the heaviest digit, so
+that a head that looks at one digit alone keeps its small differences. What the floats leave open is settled with
+as many digits as it takes, or exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from flint import arb, ctx
+
+from verify.arithmetic.balls import Array
+from verify.arithmetic.exact_reals import Combination, Undecided, exponentials, total
+from verify.count01.heads.numbers import SEEN, HeadNumbers, ModelNumbers
+from verify.count01.heads.surds import Surd
+from verify.count01.task import EQUALS, ONE, TWO, ZERO, Triple
+
+U = 2.0**-53
+# A quotient of two sums of five products: each weight, count product and difference within 3 U, each sum within 4 U,
+# the quotient within U, so 20 U at most, of the sum of the terms' sizes.
+QUOTIENT_ERROR = 32 * U
+SMALLEST_NORMALISER = 1e-200  # below it, weights lost to underflow could matter
+MOST_BITS = 1 << 13
+EXPANDED_HEADS = 4  # ties of more heads than these are not looked for: the expansion would be too long
+
+
+@dataclass(frozen=True)
+class Column:
+    """One head's share of a logit difference over a law: centre + values, each value within `radius`."""
+
+    centre: Surd
+    values: Array
+    radius: float
+
+
+def column(head: HeadNumbers, deltas: Sequence[Surd], counts: Array) -> Column:
+    """The shares of one head, where token t adds deltas[t] (t over SEEN); NaN where floats do not reach."""
+    with ctx.workprec(128):
+        scores = [head.scores[EQUALS][t].ball(256) for t in SEEN]
+        top = max(scores, key=lambda s: float(s.mid()))
+        weights = np.array([float((s - top).exp().mid()) for s in scores])
+        heaviest = max((ZERO, ONE, TWO), key=lambda t: float(scores[SEEN.index(t)].mid()))
+        centre = deltas[SEEN.index(heaviest)]
+        off = np.array([float((x - centre).ball(256).mid()) for x in deltas])
+    D = counts @ weights
+    with np.errstate(all="ignore"):
+        D = np.where(D > SMALLEST_NORMALISER, D, np.nan)
+        values = counts @ (weights * off) / D
+        radius = QUOTIENT_ERROR * (counts @ (weights * np.abs(off)) / D).max() * (1 + 2.0**-40)
+    return Column(centre, values, float(radius))
+
+
+class Differences:
+    """(expected logit) - (rival logit) of the heads of a model after "=", for any subset of heads.
+
+    `expected` and `rival` are classes; the subset's score also has the part that no head changes.
+    """
+
+    def __init__(self, model: ModelNumbers, counts: Array, expected: int, rival: int | None) -> None:
+        self.model, self.counts, self.expected, self.rival = model, counts, expected, rival
+        self.deltas = [
+            [model.difference(h, expected, rival, t) if rival is not None else head.logits[t][expected] for t in SEEN]
+            for h, head in enumerate(model.heads)
+        ]
+        constant = model.constant[EQUALS]
+        self.constant = constant[expected] - (constant[rival] if rival is not None else 0)
+        self._lines: dict[tuple[int, int], tuple[list[arb], list[arb]]] = {}
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        return [column(head, deltas, self.counts) for head, deltas in zip(self.model.heads, self.deltas, strict=True)]
+
+    def score(self, heads: Sequence[int], *, is_centred: bool = False) -> tuple[Array, float]:
+        """The subset's scores and their radius; centred, constants that shift all scores alike are left out."""
+        out, size, radius = np.zeros(len(self.counts)), 0.0, 0.0
+        for h in heads:
+            out = out + self.columns[h].values
+            size, radius = size + float(np.abs(self.columns[h].values).max()), radius + self.columns[h].radius
+        if not is_centred:
+            shift = self.shift(heads)
+            out, size = out + shift, size + abs(shift)
+        return out, (radius + (len(heads) + 3) * 2 * U * size) * (1 + 2.0**-40)
+
+    def shift(self, heads: Sequence[int]) -> float:
+        """The constant and the heads' centres: the nearest float, from exact numbers."""
+        exact = Surd.rational(self.constant)
+        for h in heads:
+            exact = exact + self.columns[h].centre
+        with ctx.workprec(128):
+            return float(exact.ball(256).mid())
+
+    def ball(self, heads: Sequence[int], n: Triple, bits: int) -> arb:
+        """The subset's score on one triple, without the constant."""
+        with ctx.workprec(bits):
+            out = arb(0)
+            for h in heads:
+                weights, numerators = self._at(h, bits)
+                D, N = (v[0] + n[0] * v[1] + n[1] * v[2] + n[2] * v[3] for v in (weights, numerators))
+                out += N / D
+            return out
+
+    def _at(self, h: int, bits: int) -> tuple[list[arb], list[arb]]:
+        cache = self._lines
+        if (h, bits) not in cache:
+            head = self.model.heads[h]
+            with ctx.workprec(bits + 64):
+                w = [head.weight(t, EQUALS, bits + 64) for t in SEEN]
+                terms = [x * delta.ball(bits + 64) for x, delta in zip(w, self.deltas[h], strict=True)]
+                cache[h, bits] = ([w[0] + w[4], *w[1:4]], [terms[0] + terms[4], *terms[1:4]])
+        return cache[h, bits]
+
+    def sign(self, heads: Sequence[int], n: Triple) -> int:
+        """The sign of the subset's score on one triple, constant included.
+
+        Raises: Undecided where 2^13 bits do not show it and it is not shown to be a tie.
+        """
+        bits = 128
+        while bits <= MOST_BITS:
+            ball = self.ball(heads, n, bits)
+            with ctx.workprec(bits):
+                ball = ball + arb(self.constant)
+            if ball > 0 or ball < 0:
+                return 1 if ball > 0 else -1
+            if bits == 128 and self.is_tie(heads, n):
+                return 0
+            bits *= 4
+        raise Undecided(f"heads {list(heads)} at (n0, n1, n2) = {n}: too close to a tie to decide")
+
+    def is_tie(self, heads: Sequence[int], n: Triple) -> bool:
+        """Whether the score is exactly zero, by expanding the heads' common denominator; False if not looked for."""
+        acting = [h for h in heads if len({tuple(sorted(d.terms.items())) for d in self.deltas[h]}) > 1]
+        if len(acting) > EXPANDED_HEADS or not all(self.model.heads[h].is_rational for h in heads):
+            return False
+        flat = sum((self.deltas[h][0].value for h in heads if h not in acting), self.constant)
+        numerator, denominator = exponentials({0: 1}) * flat, exponentials({0: 1})
+        for h in acting:
+            N, D = self.fraction(h, n)
+            numerator, denominator = numerator * D + denominator * N, denominator * D
+        return numerator.is_zero
+
+    def fraction(self, h: int, n: Triple) -> tuple[Combination, Combination]:
+        """One head's numerator and normaliser on one triple, exactly."""
+        head, counts = self.model.heads[h], (1, *n, 1)
+        w = [head.exact_weight(t, EQUALS) * k for t, k in zip(SEEN, counts, strict=True)]
+        return total(x * d.value for x, d in zip(w, self.deltas[h], strict=True)), total(w)
