@@ -45,4 +45,63 @@ CLAIMS: tuple[Claim, ...] = (
         "verify count01 --impossible W-9",
         Kind.IMPOSSIBLE,
     ),
+    Claim(
+        "H-1",
+        "one head separates n1 > n0 from n1 <= n0 on all of N^3 if and only if some (w, b) has w_1 s_1 = -w_0 s_0 = 1, "
+        "s_2 = 0 and -1 < w_BOS s_BOS + w_= s_= <= 0, s_t = w . v_t + b: for d_h = 1 only if v_2 is the balance point, "
+        "for d_h = 2 with affinely independent values iff -1 < kappa <= 0, for d_h >= 3 with an independent "
+        "normaliser always",
+        "this project",
+        "constructions.count01_heads:uniform_head",
+        "-",
+        "verify.count01.heads.separability:separability",
+        "verify count01 --construction uniform",
+    ),
+    Claim(
+        "H-2",
+        "with BOS and = zeroed and v_1 > v_0, a one-dimensional head separates [lo, hi]^2 x [0, M] iff v_2 = x* = "
+        "(w01 v_0 + v_1)/(1 + w01), or v_2 < x* and w02 > M (w01 (v_0 - v_2) + v_1 - v_2)/(v_1 - v_0), or v_2 > x* and "
+        "lo w02 > M [(v_2 - x*)((1 + w01)(hi - 1) + 1)/(v_1 - v_0) - w01/(1 + w01)]",
+        f"this project; {COUNT01}, Fig. 8 and {FRAKNOI}, Fig. 7 and 8 show it by samples",
+        "-",
+        "bounds.count01_heads:separates",
+        "verify.count01.heads.phase:decided",
+        "verify heads --ratios 1,11 --values=-1,1,3 --law box:10:20:1",
+        deep=(
+            "verify heads --ratios 1,201 --values=-1,1,-1 --law d-test",
+            "verify heads --ratios 3,1/1000 --values=-1,1,-1/2 --law d-test",
+        ),
+    ),
+    Claim(
+        "H-3",
+        "where 2s get no attention (w02 infinite; BOS and = zeroed) a head separates all n0 + n1 > 0 for every "
+        "0 < w01 < infinity if and only if v_0 != v_1",
+        f"{FRAKNOI}, Sec. 5.4 (its point lacks a division by w0 + w1); {COUNT01}, Fig. 8 shows a drop, the SVC's",
+        "-",
+        "bounds.count01_heads:balance",
+        "verify.count01.heads.phase:decided",
+        "verify heads --ratios 1000000,inf --values=-1,1,3 --law d-test",
+        deep=("verify heads --ratios 1/1000000,inf --values=1,-1,3 --law box:0:200:200",),
+    ),
+    Claim(
+        "H-4",
+        "two heads, one saying the share of 0s and one that of 1s, solve Count01 for all n0, n1, n2 together, and "
+        "neither separates any box with lo < hi alone",
+        f"{COUNT01}, Sec. 6.1 (named there, built here)",
+        "constructions.count01_heads:counting_pair",
+        "-",
+        "verify.count01.heads.joint:joint",
+        "verify heads --construction counting-pair --law box:0:60:60 --extract 0,1",
+    ),
+    Claim(
+        "H-5",
+        "whether one head separates a box [lo, hi]^2 x [0, M] is a linear programme with 12 rows, three corners of "
+        "each side times n2 in {0, M}; a separator, or at most d_h + 2 rows with a nonnegative combination to zero, "
+        "certifies the answer",
+        "this project",
+        "-",
+        "-",
+        "verify.count01.heads.separability:separability",
+        "verify heads --construction uniform --law d-test --extract 0",
+    ),
 )

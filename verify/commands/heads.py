@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
@@ -16,12 +17,17 @@ if TYPE_CHECKING:
     from verify.count01.heads.dissect import Question
 
 HELP = "dissect the attention heads of a Count01 model: exact accuracies, AUC, separability with certificates"
+CONSTRUCTIONS = ("documents", "uniform", "counting-pair")
 LAWS = "d-test, d-val, d-train, e-lengths, box:LO:HI:M or unbounded"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("file", metavar="FILE", help="a state_dict (.safetensors or .pt)")
+    add("file", metavar="FILE", nargs="?", help="a state_dict (.safetensors or .pt)")
+    add("--construction", choices=CONSTRUCTIONS, help="a built model instead of FILE (documents: N = 10)")
+    add("--ratios", metavar="W01,W02", help="a one-dimensional head with these attention ratios instead of FILE; W02 "
+        "may be inf, BOS and = get no attention; needs --values")  # fmt: skip
+    add("--values", metavar="V0,V1,V2", help="with --ratios: its values of 0, 1 and 2, as fractions")
     add("--law", required=True, metavar="LAW", help=f"the inputs and how likely they are: {LAWS}")
     add("--labels", choices=("majority-ones", "thesis"), default="majority-ones",
         help="4 iff n1 > n0, or 4 iff n0 >= n1")  # fmt: skip
@@ -54,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class HeadsRequest:
     """What the command line asks for."""
 
-    file: str
     question: Question
     extracted: tuple[int, ...] | None
     save: str | None
@@ -78,7 +83,7 @@ class HeadsRequest:
             args.svc,
         )
         extracted = None if args.extract is None else parsed_heads("--extract", args.extract)
-        return cls(args.file, question, extracted, args.save, args.json)
+        return cls(question, extracted, args.save, args.json)
 
 
 def parsed_heads(option: str, text: str) -> tuple[int, ...]:
@@ -93,13 +98,84 @@ def parsed_heads(option: str, text: str) -> tuple[int, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    from constructions.count01 import load
-
+    if args.ratios is not None or args.values is not None:
+        return decide_ratios(args)
     request = HeadsRequest.of(args)
-    model = load(request.file)
+    model = model_of(args)
     if request.extracted is not None:
         return extract(request, model, request.extracted)
     return show(request, model)
+
+
+def model_of(args: argparse.Namespace) -> Count01Transformer:
+    """The model in FILE, or a built one.
+
+    Raises: BadInput for both, or neither.
+    """
+    from constructions import count01, count01_heads
+
+    if (args.file is None) == (args.construction is None):
+        raise BadInput("FILE: name a weights file, or choose a model with --construction, one of the two")
+    if args.file is not None:
+        return count01.load(args.file)
+    built = {
+        "documents": lambda: count01.documents(10, labels=args.labels),
+        "uniform": lambda: count01.uniform(labels=args.labels),
+        "counting-pair": count01_heads.counting_pair,
+    }
+    return built[args.construction]()
+
+
+def decide_ratios(args: argparse.Namespace) -> int:
+    """Whether a one-dimensional head with given ratios separates: by the closed form, and by the linear programme."""
+    from bounds.count01_heads import separates
+    from verify.count01.heads.laws import law_named
+    from verify.count01.heads.phase import decided
+
+    if args.ratios is None or args.values is None or args.file or args.construction:
+        raise BadInput("--ratios W01,W02 and --values V0,V1,V2: go together, and without FILE and --construction")
+    law = law_named(args.law)
+    if not law.is_uniform or law.low == law.high:
+        raise BadInput(f"--law {args.law}: --ratios takes a box with LO < HI, such as box:0:200:200")
+    w01, *rest = numbers("--ratios", args.ratios.removesuffix(",inf"), 1 if args.ratios.endswith(",inf") else 2)
+    w02 = rest[0] if rest else None
+    values = numbers("--values", args.values, 3)
+    if w01 <= 0 or (w02 is not None and w02 <= 0):
+        raise BadInput(f"--ratios {args.ratios}: attention ratios are positive")
+    found = decided(w01, w02, values, law)
+    formula = (
+        values[0] != values[1] if w02 is None else separates((w01, w02), (values[0], values[1], values[2]), _box(law))
+    )
+    if found != formula:
+        raise AssertionError(f"ratios {args.ratios}, values {args.values}: the closed form and the programme differ")
+    said = "a threshold separates n1 > n0 from the rest" if found else "no threshold separates n1 > n0 from the rest"
+    data: dict[str, Any] = {
+        "task": "heads, ratios",
+        "verdict": "PROVED" if found else "REFUTED",
+        "law": law.name,
+        "law_text": str(law),
+    }
+    data |= {"w01": str(w01), "w02": "inf" if w02 is None else str(w02), "values": [str(v) for v in values]}
+    print(json.dumps(data) if args.json else f"law       {law.name}: {law}\n{data['verdict']}  {said}")
+    return 0 if found else 1
+
+
+def _box(law: Any) -> tuple[int, int, int]:
+    return law.low, law.high, law.noise
+
+
+def numbers(option: str, text: str, count: int) -> list[Fraction]:
+    """So many fractions with commas between.
+
+    Raises: BadInput for anything else.
+    """
+    try:
+        found = [Fraction(part) for part in text.split(",")]
+    except (ValueError, ZeroDivisionError):
+        found = []
+    if len(found) != count:
+        raise BadInput(f"{option} {text!r}: must be {count} numbers with commas between, such as 1/2 or 0.5")
+    return found
 
 
 def show(request: HeadsRequest, model: Count01Transformer) -> int:

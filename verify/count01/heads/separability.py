@@ -190,16 +190,8 @@ def _separator(X: list[int], bits: int) -> Separability:
 
 def _tight(form: Form, rows: Rows, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
     """A separator as a sum of extreme rays, each the form that is zero at r - 1 constraints; exact without numbers."""
-    chosen: list[tuple[tuple[int, ...], int]] = []
-    missing = {i for i, c in enumerate(rows.constraints) if c.asks_strictly}
-    for tight in candidates:
-        found = _ray(rows, tight)
-        if found is not None and missing & found[1]:
-            chosen.append((tight, found[0]))
-            missing -= found[1]
-        if not missing:
-            break
-    if missing:
+    chosen = confirmed(rows, candidates)
+    if chosen is None:
         return None
     with ctx.workprec(BITS[1]):
         Z, x = rows.balls(BITS[1]), [arb(0)] * rows.size
@@ -213,10 +205,30 @@ def _tight(form: Form, rows: Rows, candidates: Sequence[tuple[int, ...]]) -> Sep
     certificate = {
         "kind": TIGHT,
         "columns": list(form.columns),
-        "rays": [{"rows": [list(rows.constraints[i].row) for i in t], "sign": s} for t, s in chosen],
-        "signs": [[rows.constraints[i].sign for i in t] for t, _ in chosen],
+        "rays": [
+            {
+                "rows": [list(rows.constraints[i].row) for i in tight],
+                "more_ones": [rows.constraints[i].is_more_ones for i in tight],
+                "sign": sign,
+            }
+            for tight, sign in chosen
+        ],
     }
     return Separability(True, certificate, tuple(full[:-1]), full[-1])
+
+
+def confirmed(rows: Rows, candidates: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], int]] | None:
+    """Extreme rays, each with its sign, whose sum meets every constraint; None where the candidates do not suffice."""
+    chosen: list[tuple[tuple[int, ...], int]] = []
+    missing = {i for i, c in enumerate(rows.constraints) if c.asks_strictly}
+    for tight in candidates:
+        found = _ray(rows, tight)
+        if found is not None and missing & found[1]:
+            chosen.append((tight, found[0]))
+            missing -= found[1]
+        if not missing:
+            return chosen
+    return None
 
 
 def _ray(rows: Rows, tight: tuple[int, ...]) -> tuple[int, set[int]] | None:
@@ -241,19 +253,28 @@ def _direction(row: Row) -> Row:
 
 
 def _gordan(form: Form, rows: Rows, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
+    """The answer no, with the constraints that rule every separator out."""
+    support = ruled_out(rows, candidates)
+    return None if support is None else Separability(False, _combination(form, rows, support))
+
+
+def ruled_out(rows: Rows, candidates: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     """Constraints of which a nonnegative combination is zero, with a positive part at one that asks strictly."""
+
+    def minor(others: list[int]) -> Callable[[list[list[Any]]], Any]:
+        return lambda Z: determinant([Z[i] for i in others])
+
     for support in candidates:
-        signs = []
+        signs: list[int] = []
         for k in range(len(support)):
-            others = [i for i in support if i != support[k]]
-            sign = rows.sign(lambda Z, others=others: determinant([Z[i] for i in others]))  # type: ignore[misc]
+            sign = rows.sign(minor([i for i in support if i != support[k]]))
             signs.append(sign if k % 2 == 0 else -sign)
             if {1, -1} <= set(signs):
                 break
         if {1, -1} <= set(signs):
             continue
         if any(s and rows.constraints[i].asks_strictly for s, i in zip(signs, support, strict=True)):
-            return Separability(False, _combination(form, rows, support))
+            return support
     return None
 
 

@@ -1,0 +1,84 @@
+"""One-dimensional heads of Count01 in closed form: which attention ratios w01 = w0/w1, w02 = w0/w2 separate a box.
+
+The head's weights of BOS and "=" are zero, as in the documents' interventions (D, Sec. 5.4; E, Fig. 8), so a threshold
+x on the output asks that n0 w01 (v_0 - x) + n1 (v_1 - x) + n2 (w01 / w02) (v_2 - x) is positive exactly where n1 > n0.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import sympy as sp
+
+w01, w02, v_0, v_1, v_2, low, high, M = sp.symbols("w01 w02 v_0 v_1 v_2 lo hi M", real=True)
+Number = Fraction | int
+
+
+def balance() -> sp.Expr:
+    """x*, the output where n0 = n1 and n2 = 0: the only threshold that treats all such inputs alike.
+
+    Claim: H-2 (ours). E, Sec. 5.4 prints (w0 v_0 + w1 v_1) / 2 for it, without the division by w0 + w1.
+
+    >>> balance()
+    (v_0*w01 + v_1)/(w01 + 1)
+    """
+    return (w01 * v_0 + v_1) / (1 + w01)
+
+
+def least_w02_below() -> sp.Expr:
+    """What w02 must exceed where v_2 < x* and v_1 > v_0; the box's low and high do not matter.
+
+    Claim: H-2 (ours). The threshold is x*, and (k, k+1, M) must stay above it.
+
+    >>> least_w02_below()
+    M*(v_1 - v_2 + w01*(v_0 - v_2))/(-v_0 + v_1)
+    """
+    return M * (w01 * (v_0 - v_2) + (v_1 - v_2)) / (v_1 - v_0)
+
+
+def least_lo_w02_above() -> sp.Expr:
+    """What lo * w02 must exceed where v_2 > x* and v_1 > v_0.
+
+    Claim: H-2 (ours). The threshold moves from x* by e; (lo, lo, M) asks for a large e, (hi-1, hi, 0) for a small one.
+
+    >>> sp.simplify(least_lo_w02_above().subs({v_2: balance()}))
+    -M*w01/(w01 + 1)
+    """
+    g = v_2 - balance()
+    return M * (g * ((1 + w01) * (high - 1) + 1) / (v_1 - v_0) - w01 / (1 + w01))
+
+
+def separates(ratios: tuple[Number, Number], values: tuple[Number, Number, Number], box: tuple[int, int, int]) -> bool:
+    """Whether a head with ratios (w01, w02) and values (v_0, v_1, v_2) separates the box (lo, hi, M), exactly.
+
+    Claim: H-2 (ours), in rationals.
+    Raises: ValueError for ratios that are not positive, or a box without n1 > n0.
+
+    >>> separates((1, 11), (-1, 1, 3), (10, 20, 1)), separates((1, 1), (-1, 1, 3), (10, 20, 200))
+    (True, False)
+    """
+    (r, q), (lo, hi, noise) = ratios, box
+    if not (r > 0 and q > 0 and 0 <= lo < hi and noise >= 0):
+        raise ValueError(f"ratios={ratios}, box={box}: ratios must be positive, and 0 <= lo < hi, M >= 0")
+    a, b, c = (Fraction(v) for v in values)
+    if a == b:
+        return False
+    if b < a:
+        a, b, c = -a, -b, -c
+    r, q, delta = Fraction(r), Fraction(q), b - a
+    g = c - (r * a + b) / (1 + r)
+    if g == 0 or noise == 0:
+        return True
+    if g < 0:
+        return q > noise * (r * (a - c) + (b - c)) / delta
+    return q * lo > noise * (g * ((1 + r) * (hi - 1) + 1) / delta - r / (1 + r))
+
+
+def latex() -> dict[str, str]:
+    """The formulas of this page as LaTeX, by name.
+
+    >>> sorted(latex())
+    ['balance', 'least_lo_w02_above', 'least_w02_below']
+    """
+    formulas = {"balance": balance(), "least_w02_below": least_w02_below(), "least_lo_w02_above": least_lo_w02_above()}
+    return {name: sp.latex(formula) for name, formula in formulas.items()}
