@@ -34,13 +34,15 @@ def run(args: argparse.Namespace) -> int:
 
 def check_files(weights: Path) -> dict[str, Any]:
     """The outcome for one weights file and the certificate beside it."""
-    from verify.checker.fields import check
+    from verify.checker import fields, heads
     from verify.checker.reading import Refusal
 
     certificate = weights.with_name("certificate.json") if weights.stem == "weights" else weights.with_suffix(".json")
     verdict, trusted, code, reason = None, list[str](), 0, None
     try:
-        verdict, trusted = check(weights.read_bytes(), certificate.read_bytes())
+        files = weights.read_bytes(), certificate.read_bytes()
+        check = heads.check if heads.task_of(files[1]) == "heads" else fields.check
+        verdict, trusted = check(*files)
     except Refusal as refusal:
         code, reason = refusal.exit_code, str(refusal)
     except OSError as error:

@@ -118,12 +118,11 @@ def model_of(args: argparse.Namespace) -> Count01Transformer:
         raise BadInput("FILE: name a weights file, or choose a model with --construction, one of the two")
     if args.file is not None:
         return count01.load(args.file)
-    built = {
-        "documents": lambda: count01.documents(10, labels=args.labels),
-        "uniform": lambda: count01.uniform(labels=args.labels),
-        "counting-pair": count01_heads.counting_pair,
-    }
-    return built[args.construction]()
+    if args.construction == "counting-pair":
+        return count01_heads.counting_pair()
+    if args.construction == "uniform":
+        return count01.uniform(labels=args.labels)
+    return count01.documents(10, labels=args.labels)
 
 
 def decide_ratios(args: argparse.Namespace) -> int:

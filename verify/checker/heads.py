@@ -1,0 +1,380 @@
+"""Separability certificates of `verify heads`, re-checked from the stored numbers (docs/checker.md)."""
+
+import hashlib
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
+from functools import reduce
+from itertools import product
+from typing import Any
+
+from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
+
+from verify.checker.reading import FORMATS, NOT_CHECKABLE, UNREADABLE, Refusal, read_json, require
+
+TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
+LINES = ((0, 4), (1,), (2,), (3,))  # the tokens whose weights are the coefficients of 1, n0, n1, n2
+NAMES = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out", "skip")
+BITS = (128, 1024, 8192)
+MOST_BOXES = 400_000
+BOXES = {"d-train": (0, 100, 100), "d-val": (101, 150, 150), "d-test": (151, 200, 200)}
+TRUSTED = ["seconds", "counts", "accuracy", "wrong_inputs", "learned_accuracy", "auc", "syntactic_accuracy", "svc"]
+TRUSTED += ["w01", "w02", "values", "kappa", "separator", "shares", "all_subsets"]
+
+Sum = dict[fmpq, fmpq]  # exponent -> coefficient: the sum of c e^x
+Row = tuple[int, ...]
+Constraint = tuple[Row, bool, bool]  # row of (1, n0, n1, n2), whether n1 > n0 there, whether strictly
+
+
+def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
+    """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    c = read_json(certificate, "the certificate")
+    require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
+    heads = _heads(weights)
+    require(len(c.get("heads", [])) == len(heads), f"heads: the file has {len(heads)}")
+    law = _law(c.get("law"))
+    for h, found in enumerate(c["heads"]):
+        require(found.get("head") == h, f"head {h}: is missing")
+        _certified(heads, (h,), law, found.get("separable"), found.get("certificate"))
+        _certified(heads, (h,), None, found.get("separable_unbounded"), found.get("certificate_unbounded"))
+    for found in [*(c.get("pairs") or []), *c.get("subsets", [])]:
+        _certified(heads, tuple(found["heads"]), law, found.get("separable"), found.get("certificate"))
+    return "SEPARABILITY", TRUSTED
+
+
+def _law(name: Any) -> tuple[int, int, int] | None:
+    """The box (lo, hi, M), None for all of N^3."""
+    if name == "unbounded":
+        return None
+    found = re.fullmatch(r"box:(\d+):(\d+):(\d+)", str(name))
+    box = BOXES.get(name) or (found and tuple(int(x) for x in found.groups()))
+    require(bool(box), f"law: {name!r} is no box; only boxes and unbounded are re-checked", NOT_CHECKABLE)
+    lo, hi, M = box  # type: ignore[misc]
+    require(lo <= hi, f"law: {name!r} is empty")
+    return lo, hi, M
+
+
+class Head:
+    """One head at "=": rational scores and value vectors of the tokens, each vector with a last entry 1."""
+
+    def __init__(self, E: fmpq_mat, W_Q: fmpq_mat, W_K: fmpq_mat, W_V: fmpq_mat) -> None:
+        scores, values = (E * W_Q) * (E * W_K).transpose(), E * W_V
+        self.size = values.ncols() + 1
+        self.scores = [scores[4, t] for t in range(8)]
+        self.points = [[values[t, k] for k in range(self.size - 1)] + [fmpq(1)] for t in range(8)]
+
+    def form(self, columns: Sequence[int]) -> list[list[Sum]]:
+        """The coefficients of 1, n0, n1, n2 in D (w . r + b), as linear functions of the chosen entries of (w, b)."""
+        return [[_sum((self.scores[t], self.points[t][k]) for t in line) for k in columns] for line in LINES]
+
+    def lines(self, x: Sequence[fmpq]) -> tuple[list[Sum], list[Sum]]:
+        """The coefficients of D x . (r, 1) and of D."""
+        scored = [sum((a * v for a, v in zip(x, self.points[t], strict=True)), fmpq(0)) for t in range(8)]
+        return (
+            [_sum((self.scores[t], scored[t]) for t in line) for line in LINES],
+            [_sum((self.scores[t], fmpq(1)) for t in line) for line in LINES],
+        )
+
+
+def _certified(heads: list[Head], named: tuple[int, ...], law: Any, said: Any, c: Any) -> None:
+    """Accepts one answer with its certificate. Raises: Refusal."""
+    where = f"heads {list(named)}, {'all of N^3' if law is None else f'box {law}'}"
+    require(all(type(h) is int and 0 <= h < len(heads) for h in named) and len(set(named)) == len(named), where)
+    require(type(said) is bool, f"{where}: is open", NOT_CHECKABLE)
+    require(isinstance(c, dict), f"{where}: has no certificate")
+    kind = c.get("kind")
+    try:
+        if kind == "one head":
+            require(said and c["head"] in named, f"{where}: one head separates only where it does")
+            return _certified(heads, (c["head"],), law, True, c["certificate"])
+        checks: dict[tuple[Any, bool], Callable[[], bool]] = {
+            ("separator", True): lambda: _separates(heads[named[0]], law, c),
+            ("tight", True): lambda: _touches(heads[named[0]], law, c),
+            ("gordan", False): lambda: _excludes(heads[named[0]], law, c),
+            ("joint separator", True): lambda: _all_right(heads, named, law, c),
+            ("joint gordan", False): lambda: _all_excluded(heads, named, law, c),
+        }
+        require((kind, said) in checks, f"{where}: separable={said} is not shown by {kind!r}")
+        require(kind[:5] == "joint" or len(named) == 1, f"{where}: {kind!r} speaks of one head")
+        require(kind[:5] != "joint" or c["heads"] == list(named), f"{where}: the certificate is of other heads")
+        require(checks[kind, said](), f"{where}: the certificate {kind!r} does not hold")
+    except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+        raise Refusal(f"{where}: the certificate is malformed ({error})") from None
+
+
+def constraints(law: Any) -> Sequence[Constraint]:
+    """What a form must meet: at the corners of both sides' hulls, or the vertices and rays where law is None."""
+    if law is None:
+        more = [((1, 0, 1, 0), True), ((0, 1, 1, 0), False), ((0, 0, 1, 0), False), ((0, 0, 0, 1), False)]
+        rest = [(1, 0, 0, 0), (0, 1, 1, 0), (0, 1, 0, 0), (0, 0, 0, 1)]
+        return [(row, True, strict) for row, strict in more] + [(row, False, False) for row in rest]
+    lo, hi, M = law
+    corners = [(lo, lo + 1), (lo, hi), (hi - 1, hi)] * (hi > lo) + [(lo, lo), (hi, lo), (hi, hi)]
+    return [((1, a, b, n2), b > a, b > a) for a, b in corners for n2 in {0, M}]
+
+
+def _is_constraint(row: Any, is_more: Any, law: Any) -> bool:
+    """Whether every separator must meet this one: a triple of the box, or a listed one of N^3."""
+    ints = isinstance(row, list) and [type(x) for x in row] == [int] * 4 and type(is_more) is bool
+    if not ints:
+        return False
+    if law is None:
+        return any(tuple(row) == r and is_more == m for r, m, _ in constraints(None))
+    one, a, b, n2 = row
+    lo, hi, M = law
+    return bool(one == 1 and lo <= a <= hi and lo <= b <= hi and 0 <= n2 <= M and (b > a) == is_more)
+
+
+def _separates(head: Head, law: Any, c: Any) -> bool:
+    """A separator in numbers: the form's sign at every corner, exactly."""
+    x = [_rational(v) for v in (*c["w"], c["b"])]
+    require(len(x) == head.size, "separator: has another dimension")
+    lines, _ = head.lines(x)
+    for row, is_more, strict in constraints(law):
+        sign = _sign(_scaled(lines, row)) * (1 if is_more else -1)
+        if sign < 0 or (sign == 0 and is_more and strict):
+            return False
+    return True
+
+
+def _turned(head: Head, columns: Any, rows: Any, more: Any, law: Any) -> list[list[Sum]]:
+    """The constraints' rows in the chosen entries of (w, b), turned so that all ask for "positive"."""
+    good = isinstance(columns, list) and all(type(k) is int and 0 <= k < head.size for k in columns)
+    require(good and len(set(columns)) == len(columns) > 0, "columns: must be different entries of (w, b)")
+    require(len(rows) == len(more) and all(map(_is_constraint, rows, more, [law] * len(rows))), "rows: not constraints")
+    form, out = head.form(columns), []
+    for row, is_more in zip(rows, more, strict=True):
+        columnwise = zip(*form, strict=True)
+        out.append([_scaled(column, [k if is_more else -k for k in row]) for column in columnwise])
+    return out
+
+
+def _touches(head: Head, law: Any, c: Any) -> bool:
+    """A sum of forms that are each zero at r - 1 constraints: none breaks one, and each strict one is met by some."""
+    missing = {i for i, (_, is_more, strict) in enumerate(constraints(law)) if is_more and strict}
+    for ray in c["rays"]:
+        require(ray["sign"] in (1, -1) and len(ray["rows"]) == len(c["columns"]) - 1, "rays: of another dimension")
+        tight = _turned(head, c["columns"], ray["rows"], ray["more_ones"], law)
+        for i, (row, is_more, _) in enumerate(constraints(law)):
+            ((turned),) = _turned(head, c["columns"], [list(row)], [is_more], law)
+            sign = _sign_of_determinant([turned, *tight]) * ray["sign"]
+            if sign < 0:
+                return False
+            missing -= {i} if sign > 0 else set()
+    return not missing
+
+
+def _excludes(head: Head, law: Any, c: Any) -> bool:
+    """A nonnegative combination of constraints that is zero, with a positive part at one that asks strictly."""
+    columns, rows, more = c["columns"], c["rows"], c["more_ones"]
+    Z = _turned(head, columns, rows, more, law)
+    require(len(rows) == len(columns) + 1, "rows: must be one more than columns")
+    _require_spanning(head, columns, rows)
+    signs = [
+        _sign_of_determinant([z for i, z in enumerate(Z) if i != k]) * (1 if k % 2 == 0 else -1)
+        for k in range(len(rows))
+    ]
+    strict = [s != 0 and row[0] == 1 and is_more for s, row, is_more in zip(signs, rows, more, strict=True)]
+    return not {1, -1} <= set(signs) and any(strict)
+
+
+def _require_spanning(head: Head, columns: Sequence[int], rows: Any) -> None:
+    """The other entries of (w, b) add no forms: over the tokens that the rows speak of, they depend on the chosen."""
+    tokens = [t for k, line in enumerate(LINES) if any(row[k] for row in rows) for t in line]
+    whole = fmpq_mat([[head.points[t][k] for k in range(head.size)] for t in tokens])
+    kept = fmpq_mat([[head.points[t][k] for k in columns] for t in tokens])
+    spans = whole.rank() == kept.rank()
+    require(spans, "columns: that the others depend on them takes more than their rank to see", NOT_CHECKABLE)
+
+
+def _all_excluded(heads: list[Head], named: tuple[int, ...], law: Any, c: Any) -> bool:
+    """d + 2 triples whose turned outputs (r, 1) have a positive combination that is zero: signs of determinants."""
+    rows, more = c["rows"], c["more_ones"]
+    size = sum(heads[h].size - 1 for h in named) + 1
+    require(law is not None and len(rows) == len(more) == size + 1, "rows: must be d + 2 triples of a box")
+    require(all(_is_constraint([1, *row], m, law) for row, m in zip(rows, more, strict=True)), "rows: not in the box")
+    for bits in BITS:
+        with ctx.workprec(bits):
+            Z = [_outputs(heads, named, row, 1 if m else -1, bits) for row, m in zip(rows, more, strict=True)]
+            minors = [arb_mat([z for i, z in enumerate(Z) if i != k]).det() * (-1) ** k for k in range(len(Z))]
+        if all(x > 0 for x in minors) or all(x < 0 for x in minors):
+            return any(more)
+    return False
+
+
+def _outputs(heads: list[Head], named: tuple[int, ...], n: Any, sign: int, bits: int) -> list[arb]:
+    """The heads' outputs on one triple, then 1, all times a sign, in balls."""
+    out = []
+    for h in named:
+        w = [arb(heads[h].scores[t]).exp() * k for t, k in zip((0, 1, 2, 3, 4), (1, *n, 1), strict=True)]
+        D = sum(w, arb(0))
+        for k in range(heads[h].size - 1):
+            out.append(sign * sum((x * arb(heads[h].points[t][k]) for t, x in enumerate(w)), arb(0)) / D)
+    return [*out, arb(sign)]
+
+
+def _all_right(heads: list[Head], named: tuple[int, ...], law: Any, c: Any) -> bool:
+    """A separator of several heads on every triple of a box: each head's quotient is extreme at a box's corners."""
+    require(law is not None and len(c["w"]) == len(named), "joint separator: is of a box and has a part per head")
+    forms, b = [], _rational(c["b"])
+    for h, part in zip(named, c["w"], strict=True):
+        x = [_rational(v) for v in part]
+        require(len(x) == heads[h].size - 1, "joint separator: has another dimension")
+        forms.append(heads[h].lines([*x, fmpq(0)]))
+    return all(_side_is_right(forms, b, law, is_more) for is_more in (True, False))
+
+
+def _side_is_right(forms: Any, b: fmpq, law: Any, is_more: bool) -> bool:
+    """All triples with (smaller count, difference, n2) in a box, cut until a bound decides; single ones by digits."""
+    lo, hi, M = law
+    least = 1 if is_more else 0
+    if hi - lo < least:
+        return True
+    turn, done = (1 if is_more else -1), 0
+    balls = {bits: _turned_balls(forms, b, turn, bits) for bits in BITS}
+    boxes: list[tuple[Row, Row]] = [((lo, least, 0), (hi - least, hi - lo, M))]
+    while boxes:
+        low, high = boxes.pop()
+        done += 1
+        require(done <= MOST_BOXES, f"joint separator: takes more than {MOST_BOXES} boxes", NOT_CHECKABLE)
+        if low[0] + low[1] > hi:
+            continue
+        bits = BITS if low == high else BITS[:1]
+        if any(_bound(balls[k], low, high, is_more, k) > 0 for k in bits):
+            continue
+        if low == high:
+            return False
+        boxes += _halves(low, high)
+    return True
+
+
+def _turned_balls(forms: Any, b: fmpq, turn: int, bits: int) -> Any:
+    with ctx.workprec(bits):
+        turned = [([_ball(x, bits) * turn for x in N], [_ball(x, bits) for x in D]) for N, D in forms]
+        return turned, arb(b) * turn
+
+
+def _bound(balls: Any, low: Row, high: Row, is_more: bool, bits: int) -> arb:
+    """A lower bound on the turned score over a box of (smaller count, difference, n2)."""
+    with ctx.workprec(bits):
+        forms, out = balls
+        for N, D in forms:
+            values = []
+            for k, difference, n2 in product(*({x, y} for x, y in zip(low, high, strict=True))):
+                n0, n1 = (k, k + difference) if is_more else (k + difference, k)
+                top, bottom = (v[0] + n0 * v[1] + n1 * v[2] + n2 * v[3] for v in (N, D))
+                values.append((top / bottom).lower())
+            out = out + reduce(arb.min, values)
+        return arb(out.lower())
+
+
+def _halves(low: Row, high: Row) -> Iterator[tuple[Row, Row]]:
+    """The box cut in two where it is longest, relative to the counts."""
+    axis = max(range(3), key=lambda i: (high[i] - low[i]) / (low[i] + 1))
+    middle = (low[axis] + high[axis]) // 2 if low[axis] else math.isqrt(high[axis])
+    middle = min(max(middle, low[axis]), high[axis] - 1)
+    yield low, tuple(middle if i == axis else x for i, x in enumerate(high))
+    yield tuple(middle + 1 if i == axis else x for i, x in enumerate(low)), high
+
+
+def _sum(terms: Any) -> Sum:
+    """Equal exponents joined, zeros dropped."""
+    out: Sum = {}
+    for x, c in terms:
+        out[x] = out.get(x, fmpq(0)) + c
+    return {x: c for x, c in out.items() if c != 0}
+
+
+def _scaled(sums: Sequence[Sum], factors: Sequence[int]) -> Sum:
+    return _sum((x, c * k) for s, k in zip(sums, factors, strict=True) for x, c in s.items())
+
+
+def _times(a: Sum, b: Sum) -> Sum:
+    return _sum((x + y, c * d) for x, c in a.items() for y, d in b.items())
+
+
+def _ball(s: Sum, bits: int) -> arb:
+    with ctx.workprec(bits):
+        return sum((arb(c) * arb(x).exp() for x, c in s.items()), arb(0))
+
+
+def _sign(s: Sum) -> int:
+    """The exact sign: e^x for distinct rational x are linearly independent, so zero shows in the coefficients."""
+    if not s:
+        return 0
+    for bits in (*BITS, 1 << 16):
+        ball = _ball(s, bits)
+        if ball > 0 or ball < 0:
+            return 1 if ball > 0 else -1
+    raise Refusal("the sign of a sum of exponentials does not show", NOT_CHECKABLE)
+
+
+def _sign_of_determinant(rows: list[list[Sum]]) -> int:
+    """By balls, and exactly where they do not show it."""
+    if not rows:
+        return 1
+    for bits in BITS[:2]:
+        with ctx.workprec(bits):
+            ball = arb_mat([[_ball(x, bits) for x in row] for row in rows]).det()
+        if ball > 0 or ball < 0:
+            return 1 if ball > 0 else -1
+    return _sign(_determinant(rows))
+
+
+def _determinant(rows: list[list[Sum]]) -> Sum:
+    if not rows:
+        return {fmpq(0): fmpq(1)}
+    out: Sum = {}
+    for i, row in enumerate(rows):
+        minor = _determinant([other[1:] for j, other in enumerate(rows) if j != i])
+        term = _times(row[0], minor)
+        out = _sum([*out.items(), *((x, c if i % 2 == 0 else -c) for x, c in term.items())])
+    return out
+
+
+def _rational(text: Any) -> fmpq:
+    require(isinstance(text, str), "a number of a separator is no string")
+    x = Fraction(text)
+    return fmpq(x.numerator, x.denominator)
+
+
+def _heads(data: bytes) -> list[Head]:
+    """The heads in the bytes of a safetensors file of a plain Count01 model."""
+    length = int.from_bytes(data[:8], "little")
+    header, buffer = read_json(data[8 : 8 + length], "the weights file's header"), data[8 + length :]
+    try:
+        tensors = {name: _tensor(name, entry, buffer) for name, entry in header.items() if name != "__metadata__"}
+        extra = sorted(set(tensors) - set(NAMES))
+        require(not extra, f"weights: {extra[:1]} is beyond plain Count01 models", NOT_CHECKABLE)
+        (_, (rows, d)), (_, (a, _, d_h)) = ((tensors["E"][1], tensors["E"][0]), (tensors["W_Q"][1], tensors["W_Q"][0]))
+        require(rows == 8 and all(tensors[f"W_{k}"][0] == [a, d, d_h] for k in "QKV"), "weights: shapes do not fit")
+        E = fmpq_mat(8, d, tensors["E"][1])
+        parts = [[fmpq_mat(d, d_h, tensors[f"W_{k}"][1][h * d * d_h :][: d * d_h]) for k in "QKV"] for h in range(a)]
+    except (KeyError, TypeError, ValueError, struct.error):
+        raise Refusal("the weights file's header does not describe a Count01 model", UNREADABLE) from None
+    return [Head(E, *part) for part in parts]
+
+
+def _tensor(name: str, entry: Any, buffer: bytes) -> tuple[list[int], list[fmpq]]:
+    start, stop = entry["data_offsets"]
+    if name == "skip":
+        return entry["shape"], []
+    kind = FORMATS[entry["dtype"]][1]
+    raw = buffer[start:stop]
+    if entry["dtype"] == "BF16":
+        raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
+    values = [x for (x,) in struct.iter_unpack("<" + kind, raw)]
+    is_whole = len(values) == math.prod(entry["shape"]) and all(map(math.isfinite, values))
+    require(is_whole, f"{name}: holds NaN or infinity, or is cut", UNREADABLE)
+    return entry["shape"], [fmpq(*x.as_integer_ratio()) for x in values]
+
+
+def task_of(certificate: bytes) -> Any:
+    """What a certificate says it is about."""
+    try:
+        return json.loads(certificate.decode()).get("task")
+    except (ValueError, AttributeError):
+        return None
