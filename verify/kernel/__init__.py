@@ -1,0 +1,1 @@
+"""Theorems about stored weights in the kernel of the proof assistant Coq (docs/kernel.md)."""

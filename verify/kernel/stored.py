@@ -1,0 +1,160 @@
+"""The words of a saved histogram model and the margins of its certificate, read without torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, deserialize
+
+from constructions.errors import BadInput
+
+Words = tuple[tuple[int, ...], ...]
+TENSORS = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
+MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
+
+
+@dataclass(frozen=True)
+class Format:
+    """A stored number format: its name in Coq, the bits of its words, significand and exponent."""
+
+    name: str
+    width: int
+    significand: int
+    exponent: int
+
+    def denominator_bits(self, word: int) -> int:
+        """The least s for which the word's number is an integer over 2^s, None-free: NaN and infinity are refused.
+
+        >>> FORMATS["F32"].denominator_bits(0x3F800000), FORMATS["F32"].denominator_bits(0x3DCCCCCD)
+        (0, 27)
+        """
+        significand = word & ((1 << self.significand) - 1)
+        exponent = (word >> self.significand) & ((1 << self.exponent) - 1)
+        if exponent == (1 << self.exponent) - 1:
+            raise BadInput(f"a weight has the word {word:#x}, which is NaN or infinite. No theorem speaks of it.")
+        if exponent:
+            significand |= 1 << self.significand
+        if not significand:
+            return 0
+        zeros = (significand & -significand).bit_length() - 1
+        return max(0, self.significand + (1 << (self.exponent - 1)) - 1 - max(exponent, 1) - zeros)
+
+
+FORMATS = {
+    "F64": Format("float64", 64, 52, 11),
+    "F32": Format("float32", 32, 23, 8),
+    "F16": Format("float16", 16, 10, 5),
+    "BF16": Format("bfloat16", 16, 7, 8),
+}
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """The words of a file, its sizes, and the margins that its certificate states for the counts 1, ..., L."""
+
+    model: str
+    format: Format
+    sizes: Mapping[str, int]
+    words: Mapping[str, Words]
+    margins: tuple[float, ...]
+    claim: str | None
+    sha256: str
+
+    @property
+    def denominator_bits(self) -> int:
+        """The least s for which every weight is an integer over 2^s."""
+        found = {word for rows in self.words.values() for row in rows for word in row}
+        return max((self.format.denominator_bits(word) for word in found), default=0)
+
+    @property
+    def kind(self) -> str:
+        return self.model.removesuffix("+sftm")
+
+    @property
+    def is_softmax(self) -> bool:
+        return self.model.endswith("+sftm")
+
+
+def read_saved(folder: str) -> StoredModel:
+    """Reads a folder that `verify histogram --save` wrote.
+
+    Raises: BadInput for anything but a histogram model that its certificate, in the real reading, says is PROVED.
+    """
+    path = Path(folder)
+    weights, certificate = path / "weights.safetensors", path / "certificate.json"
+    try:
+        data, text = weights.read_bytes(), certificate.read_text(encoding="utf-8")
+        about = json.loads(text)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"folder={folder!r}: cannot be read ({reason}). Name a folder that --save wrote.") from None
+    if not isinstance(about, dict):
+        raise BadInput(f"folder={folder!r}: certificate.json holds no JSON object. Name a folder that --save wrote.")
+    _check_certificate(folder, about, hashlib.sha256(data).hexdigest())
+    tensors = _tensors(folder, data)
+    shape = _metadata(folder, data)
+    return _stored_model(folder, tensors, shape, about, hashlib.sha256(data).hexdigest())
+
+
+def _check_certificate(folder: str, about: Mapping[str, Any], digest: str) -> None:
+    for key, value, way_out in (
+        ("task", "histogram", "The kernel knows histogram models."),
+        ("reading", "real", "The kernel's theorems are about real arithmetic: save without --precision."),
+        ("verdict", "PROVED", "Only what is proved can be a theorem."),
+        ("weights_sha256", digest, "The certificate is about other weights: save both again."),
+    ):
+        if about.get(key) != value:
+            raise BadInput(f"folder={folder!r}: the certificate's {key} is {about.get(key)!r}, not {value!r}. {way_out}")
+
+
+def _tensors(folder: str, data: bytes) -> dict[str, Any]:
+    try:
+        return {name: entry for name, entry in deserialize(data)}
+    except (SafetensorError, ValueError, TypeError) as error:
+        raise BadInput(f"folder={folder!r}: weights.safetensors is not readable ({error}). Save it again.") from None
+
+
+def _metadata(folder: str, data: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        shape = json.loads(header["__metadata__"]["weightproof"])
+        sizes = {name: shape[name] for name in ("T", "L", "d", "p", "first_count")}
+        if shape["model"] not in MODELS or not all(type(n) is int and n >= 0 for n in sizes.values()):
+            raise ValueError("no histogram model")
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"folder={folder!r}: the metadata name no histogram model ({error}). Save it again.") from None
+    return {**sizes, "model": shape["model"], "claim": shape.get("claim")}
+
+
+def _stored_model(
+    folder: str, tensors: Mapping[str, Any], shape: Mapping[str, Any], about: Mapping[str, Any], digest: str
+) -> StoredModel:
+    dtypes = {entry["dtype"] for entry in tensors.values()}
+    if len(dtypes) != 1 or not dtypes <= FORMATS.keys() or not tensors.keys() <= set(TENSORS) or "b_2" not in tensors:
+        raise BadInput(
+            f"folder={folder!r}: holds tensors {sorted(tensors)} of {sorted(dtypes)}; a histogram model has some of "
+            f"{', '.join(TENSORS)}, all of one of {', '.join(sorted(FORMATS))}."
+        )
+    format = FORMATS[dtypes.pop()]
+    sizes = {name: shape[name] for name in ("T", "L", "d", "p", "first_count")}
+    sizes["classes"] = math.prod(tensors["b_2"]["shape"])
+    margins = about.get("margin_per_count") or [about.get("margin")] * sizes["L"]
+    if len(margins) != sizes["L"] or not all(isinstance(x, int | float) and 0 < x < math.inf for x in margins):
+        raise BadInput(f"folder={folder!r}: the certificate states no positive margin for each count. Save it again.")
+    words = {name: _rows(format, tensors[name]) if name in tensors else () for name in TENSORS}
+    return StoredModel(shape["model"], format, sizes, words, tuple(map(float, margins)), shape["claim"], digest)
+
+
+def _rows(format: Format, tensor: Mapping[str, Any]) -> Words:
+    """A matrix as its rows of words, a vector as one row."""
+    code = {64: "<Q", 32: "<I", 16: "<H"}[format.width]
+    words = tuple(word for (word,) in struct.iter_unpack(code, bytes(tensor["data"])))
+    columns = tensor["shape"][-1]
+    return tuple(words[i : i + columns] for i in range(0, len(words), columns))

@@ -1,0 +1,118 @@
+"""A Coq file that states and proves that a stored model counts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from verify.kernel.stored import TENSORS, StoredModel, Words
+
+VECTORS = ("e_BOS", "b_1", "b_2")
+MARGIN_BITS = 40  # significant bits, at least, of the margins that a theorem states
+WEIGHT_BITS, EXP_PRECISION = 72, 84  # of mixing weights with softmax, and of the intervals they come from
+MOST_UNDECIDED = 6  # undecided neurons in one region whose 2^6 cases are looked at
+MOST_SPLITS = 200
+
+
+@dataclass(frozen=True)
+class Theorem:
+    """A theorem's name and the whole Coq file that states and proves it."""
+
+    name: str
+    text: str
+
+
+def state(stored: StoredModel, *, clusters: Iterable[Iterable[int]] = ()) -> Theorem:
+    """States that the stored model counts, by the margins of its certificate, with its three-line proof.
+
+    `clusters` are the sets of tokens that the check may split by, in the order in which it tries them.
+    """
+    scale = stored.denominator_bits
+    margins, shift = rounded_margins(stored, scale)
+    name = theorem_name(stored)
+    sets = [_flags(cluster, stored.sizes["T"]) for cluster in clusters]
+    weight_bits = WEIGHT_BITS if stored.is_softmax else 0
+    lines = [
+        f"(* {_comment(stored)} *)",
+        "",
+        "From Coq Require Import List ZArith.",
+        "From Weightproof Require Import Model Stored Check Correct.",
+        "Import ListNotations.",
+        "Open Scope Z_scope.",
+        "",
+        "(* The file: its sizes, and its tensors as the words that it holds. *)",
+        "Definition weights : file := {|",
+        f"  file_format := {stored.format.name}; file_kind := {stored.kind.capitalize()};"
+        f" file_softmax := {str(stored.is_softmax).lower()};",
+        "  " + " ".join(f"file_{name} := {stored.sizes[name]}%nat;" for name in ("T", "L", "d", "p", "classes")),
+        f"  file_first_count := {stored.sizes['first_count']}%nat;",
+        ";\n".join(f"  {name}_words := {_tensor(name, stored.words[name])}" for name in TENSORS),
+        "|}.",
+        "",
+        f"(* The margins for the counts 1, ..., {stored.sizes['L']}, over 2^{shift}. *)",
+        f"Definition margins : list Z := [{'; '.join(map(str, margins))}].",
+        "",
+        "(* How the check is to go about it; the theorem does not depend on it. *)",
+        "Definition how : effort := {|",
+        f"  weight_bits := {weight_bits}; exp_precision := {EXP_PRECISION}%positive;"
+        f" most_undecided := {MOST_UNDECIDED}%nat; splits := {MOST_SPLITS if sets else 0}%nat;",
+        f"  clusters := [{'; '.join(sets)}]",
+        "|}.",
+        "",
+        f"Theorem {name} : file_counts weights margins {shift}.",
+        "Proof.",
+        f"  apply (check_correct weights {scale} how).",
+        "  vm_cast_no_check (eq_refl true).",
+        "Qed.",
+        "",
+        f"Print Assumptions {name}.",
+        "",
+    ]
+    return Theorem(name, "\n".join(lines))
+
+
+def theorem_name(stored: StoredModel) -> str:
+    """A Coq name that says which model and which sizes.
+
+    >>> re.sub("[^A-Za-z0-9]+", "_", "dot+sftm")
+    'dot_sftm'
+    """
+    sizes = "_".join(f"{name}{stored.sizes[name]}" for name in ("T", "L", "d", "p"))
+    return f"{re.sub('[^A-Za-z0-9]+', '_', stored.model)}_{sizes}_counts"
+
+
+def rounded_margins(stored: StoredModel, scale: int) -> tuple[list[int], int]:
+    """The certificate's margins as integers over 2^shift, rounded down, with softmax by one unit more.
+
+    The unit more is for the intervals around exponentials, which are wider than the certificate's.
+    """
+    shift = max(scale, MARGIN_BITS - math.frexp(min(stored.margins))[1])
+    ratios = [margin.as_integer_ratio() for margin in stored.margins]
+    return [(n << shift) // m - stored.is_softmax for n, m in ratios], shift
+
+
+def _tensor(name: str, rows: Words) -> str:
+    if name in VECTORS:
+        return _row(rows[0] if rows else ())
+    return "[" + ";\n    ".join(map(_row, rows)) + "]"
+
+
+def _row(words: Iterable[int]) -> str:
+    return "[" + "; ".join(f"{word:#x}" if word else "0" for word in words) + "]"
+
+
+def _flags(cluster: Iterable[int], T: int) -> str:
+    members = set(cluster)
+    return "[" + "; ".join(str(t in members).lower() for t in range(T)) + "]"
+
+
+def _comment(stored: StoredModel) -> str:
+    claim = f", claim {stored.claim}" if stored.claim else ""
+    sizes = ", ".join(f"{name}={stored.sizes[name]}" for name in ("T", "L", "d", "p", "classes"))
+    return (
+        f"{stored.model} {sizes}, {stored.format.name}{claim}: on every one of its {stored.sizes['T']}^"
+        f"{stored.sizes['L']} sequences,\n   at every position, the right count has the largest logit, by a margin.\n"
+        f"   Words of the weights file with SHA-256 {stored.sha256}."
+    )
