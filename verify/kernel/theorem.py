@@ -33,7 +33,7 @@ def state(stored: StoredModel, *, clusters: Iterable[Iterable[int]] = ()) -> The
     margins, shift = rounded_margins(stored, scale)
     name = theorem_name(stored)
     sets = [_flags(cluster, stored.sizes["T"]) for cluster in clusters]
-    weight_bits = WEIGHT_BITS if stored.is_softmax else 0
+    weight_bits = WEIGHT_BITS if stored.is_softmax and not has_equal_scores(stored) else 0
     lines = [
         f"(* {_comment(stored)} *)",
         "",
@@ -91,6 +91,14 @@ def rounded_margins(stored: StoredModel, scale: int) -> tuple[list[int], int]:
     shift = max(scale, MARGIN_BITS - math.frexp(min(stored.margins))[1])
     ratios = [margin.as_integer_ratio() for margin in stored.margins]
     return [(n << shift) // m - stored.is_softmax for n, m in ratios], shift
+
+
+def has_equal_scores(stored: StoredModel) -> bool:
+    """Whether all scores are plainly equal, so that softmax needs no exponential: W_Q, W_K or A is one number."""
+    matrices = (stored.words["A"],) if stored.kind == "lin" else (stored.words["W_Q"], stored.words["W_K"])
+    if stored.kind == "lin":
+        return all(len({*row}) == 1 for row in matrices[0])
+    return any(not any(map(any, rows)) for rows in matrices)
 
 
 def _tensor(name: str, rows: Words) -> str:

@@ -122,10 +122,14 @@ Variable margins : list Z. (* over 2^shift *)
 Variable shift : Z.
 
 (* What each neuron, and D, adds to (logit of `right`) - (logit of c) - margin. *)
-Definition slopes (right c : nat) (margin : Z) : list Z :=
+Definition slopes (out : list (list Z) * list Z) (right c : nat) (margin : Z) : list Z :=
   let g := (2 ^ (shift - s))%Z in
   let difference row := ((zat1 row right - zat1 row c) * g)%Z in
-  map difference (integers2 fmt s (W_2_words x)) ++ [(difference (integers1 fmt s (b_2_words x)) - margin)%Z].
+  map difference (fst out) ++ [(difference (snd out) - margin)%Z].
+
+(* W_2 and b_2. *)
+Definition outputs : list (list Z) * list Z :=
+  (integers2 fmt s (W_2_words x), integers1 fmt s (b_2_words x)).
 
 (* A form, its range, and its slope. *)
 Definition neuron_of (y : (zform * (Z * Z)) * Z) : neuron :=
@@ -133,12 +137,12 @@ Definition neuron_of (y : (zform * (Z * Z)) * Z) : neuron :=
 
 Definition is_undecided (y : zform * (Z * Z)) : bool := let '(_, (low, high)) := y in ((low <? 0) && (0 <? high))%Z.
 
-Definition region_is_right (least : zform -> Z) (all : list (zform * zform)) (right : nat) (margin : Z) : bool :=
-  let ranges := map (fun '(f, minus_f) => (f, (least f, Z.opp (least minus_f)))) all in
+Definition region_is_right (out : list (list Z) * list Z) (least : zform -> Z) (ranges : list (zform * (Z * Z)))
+    (right : nat) (margin : Z) : bool :=
   let few := (length (filter is_undecided ranges) <=? most_undecided how)%nat in
   forallb (fun c =>
       if (c =? right)%nat then true
-      else let neurons := map neuron_of (combine ranges (slopes right c margin)) in
+      else let neurons := map neuron_of (combine ranges (slopes out right c margin)) in
            if separately neurons then true else if few then jointly least neurons no_form else false)
     (seq 0 (file_classes x)).
 
@@ -161,19 +165,32 @@ Fixpoint choose (sets : list token_set) (r : region) : option (nat * token_set) 
   | N :: sets' => match first_divided N 0 r with Some j => Some (j, N) | None => choose sets' r end
   end.
 
-Definition token_is_right (all : list (zform * zform)) (q : token_query) : bool :=
+(* Each form, with what is prepared of it and of its negative. *)
+Definition prepare_all {X : Type} (prepare : zform -> X) (all : list (zform * zform)) : list (zform * (X * X)) :=
+  map (fun '(f, minus_f) => (f, (prepare f, prepare minus_f))) all.
+
+(* Each form, with its least and its largest value. *)
+Definition ranges_of {X : Type} (least : X -> Z) (prepared : list (zform * (X * X))) : list (zform * (Z * Z)) :=
+  map (fun '(f, (y, z)) => (f, (least y, Z.opp (least z)))) prepared.
+
+Definition token_is_right (out : list (list Z) * list Z) (all : list (zform * zform)) (q : token_query) : bool :=
+  let prepared := prepare_all (prepare_tokens q) all in
   forallb (fun k =>
       by_splitting (splits how) (choose (clusters how))
-        (fun r => region_is_right (least_by_tokens q r) all (k - file_first_count x) (nth (k - 1) margins 0%Z))
+        (fun r => region_is_right out (least_by_tokens q r) (ranges_of (least_in_region r) prepared)
+                    (k - file_first_count x) (nth (k - 1) margins 0%Z))
         (cell (file_T x) (file_L x) (q_own q) k))
     (seq 1 (file_L x)).
 
-Definition position_is_right (all : list (zform * zform)) (D : bracket) (weights : bracket * list bracket) : bool :=
+Definition position_is_right (out : list (list Z) * list Z) (all : list (zform * zform)) (D : bracket)
+    (weights : bracket * list bracket) : bool :=
   forallb (fun t =>
       let q := {| p_soft := file_softmax x; p_own := t; p_D := D;
                   p_own_weight := fst weights; p_weights := snd weights |} in
+      let prepared := prepare_all (prepare_positions q (file_T x)) all in
       forallb (fun k =>
-          region_is_right (least_by_positions q (file_T x) k) all (k - file_first_count x) (nth (k - 1) margins 0%Z))
+          region_is_right out (least_by_positions q (file_T x) k) (ranges_of (least_for_count k) prepared)
+            (k - file_first_count x) (nth (k - 1) margins 0%Z))
         (seq 1 (file_L x)))
     (seq 0 (file_T x)).
 
@@ -182,9 +199,10 @@ Proof. repeat decide equality. Defined.
 
 Definition cells_are_right : bool :=
   let all := forms in
+  let out := outputs in
   if is_lin
-  then let D := D_bracket in forallb (position_is_right all D) (nodup bracket_eq_dec position_weights)
-  else forallb (token_is_right all) token_queries.
+  then let D := D_bracket in forallb (position_is_right out all D) (nodup bracket_eq_dec position_weights)
+  else forallb (token_is_right out all) token_queries.
 
 Definition margins_are_positive : bool := forallb (fun k => 0 <? nth (k - 1) margins 0)%Z (seq 1 (file_L x)).
 

@@ -305,6 +305,11 @@ Proof.
 Qed.
 End File.
 
+Lemma ranges_are_ranged {X : Type} (x : file) (s : Z) (least : X -> Z) (prepare : zform -> X) :
+  ranges_of least (prepare_all prepare (forms x s))
+  = map (ranged (fun f => least (prepare f))) (neuron_forms x s ++ [D_form s]).
+Proof. unfold ranges_of, prepare_all, forms. now rewrite !map_map. Qed.
+
 (* ---- The theorem --------------------------------------------------------------------------------------------------------------------- *)
 
 Theorem check_correct (x : file) (s : Z) (how : effort) (margins : list Z) (shift : Z) :
@@ -320,7 +325,7 @@ Proof.
     assert (Hc' : c <> (count xs i - first_count (stored_model x))%nat).
     { pose proof (stored_is_well_shaped x shapes) as Hw. unfold well_shaped in Hw. cbn in *. lia. }
     unfold margin_of, cells_are_right in *. cbn [kind first_count L T stored_model] in *.
-    assert (Htokens : kind (stored_model x) <> Lin -> forallb (token_is_right x s how margins shift (forms x s)) (token_queries x s how) = true ->
+    assert (Htokens : kind (stored_model x) <> Lin -> forallb (token_is_right x s how margins shift (outputs x s) (forms x s)) (token_queries x s how) = true ->
       logit (stored_model x) xs i c + IZR (nth (count xs i - 1) margins 0%Z) / IZR (2 ^ shift)
         <= logit (stored_model x) xs i (count xs i - file_first_count x)).
     { intros Hkind H. rewrite forallb_forall in H.
@@ -337,6 +342,7 @@ Proof.
       match goal with |- ?goal => refine (by_splitting_is_sound (fun y => y = xs -> goal) _ _ _ _ _ xs H _ eq_refl) end.
       2: { apply lies_in_cell; assumption. }
       intros r y Hr Hy ->.
+      rewrite (ranges_are_ranged x s (least_in_region r)) in Hr.
       refine (accepted_region_is_right x s how shift shapes fit Hshift xs i (scale_of x s how (score_row x s (own xs i)))
         _ _ Hall Hown _ _ _ _ Hr c Hc Hc').
       - now apply scale_is_positive.
@@ -354,6 +360,7 @@ Proof.
     unfold position_is_right in Hcells. rewrite forallb_forall in Hcells.
     specialize (Hcells (own xs i)). rewrite in_seq in Hcells. specialize (Hcells ltac:(lia)).
     rewrite forallb_forall in Hcells. specialize (Hcells (count xs i)). rewrite in_seq in Hcells. specialize (Hcells ltac:(lia)).
+    rewrite (ranges_are_ranged x s (least_for_count (count xs i))) in Hcells.
     refine (accepted_region_is_right x s how shift shapes fit Hshift xs i (scale_of x s how row)
         _ _ Hall Hown _ _ _ _ Hcells c Hc Hc').
     - now apply scale_is_positive.

@@ -82,7 +82,7 @@ Qed.
 Definition ranged (least : zform -> Z) (f : zform) : zform * (Z * Z) := (f, (least f, Z.opp (least (negate f)))).
 
 Definition neurons (least : zform -> Z) (right c : nat) (margin : Z) : list neuron :=
-  map neuron_of (combine (map (ranged least) (neuron_forms x s ++ [D_form s])) (slopes x s shift right c margin)).
+  map neuron_of (combine (map (ranged least) (neuron_forms x s ++ [D_form s])) (slopes s shift (outputs x s) right c margin)).
 
 Lemma all_in_range (least : zform -> Z) (right c : nat) (margin : Z) :
   (forall f, IZR (least f) <= val f) -> Forall (in_range D (own xs i) its) (neurons least right c margin).
@@ -110,7 +110,7 @@ Lemma total_contributions (least : zform -> Z) (right c : nat) (margin : Z) :
                         * (one * one * D * hidden m xs i n))
     + IZR (difference right c (integers1 (file_format x) s (b_2_words x)) - margin) * (one * one * D).
 Proof.
-  unfold neurons, slopes. rewrite map_app. cbn [map].
+  unfold neurons, slopes, outputs. cbn [fst snd]. rewrite map_app. cbn [map].
   rewrite combine_last.
   2: { rewrite !map_length, W_2_length. unfold neuron_forms. now rewrite map_length, seq_length. }
   rewrite !map_app, total_app. f_equal.
@@ -151,7 +151,7 @@ Qed.
 
 Theorem accepted_region_is_right (least : zform -> Z) (right : nat) (margin : Z) :
   (forall f, IZR (least f) <= val f) ->
-  region_is_right x s how shift least (forms x s) right margin = true ->
+  region_is_right x s how shift (outputs x s) least (map (ranged least) (neuron_forms x s ++ [D_form s])) right margin = true ->
   forall c, (c < classes m)%nat -> c <> right ->
   logit m xs i c + IZR margin / IZR (2 ^ shift) <= logit m xs i right.
 Proof.
@@ -159,10 +159,7 @@ Proof.
   specialize (H c). rewrite in_seq in H. destruct (Nat.eqb_spec c right) as [|_]; [easy|].
   assert (Hpos : 0 <= total (map (contribution D (own xs i) its) (neurons least right c margin))).
   { pose proof (all_in_range least right c margin Hleast) as Hr.
-    assert (Heq : map neuron_of (combine (map (fun '(f, minus_f) => (f, (least f, (- least minus_f)%Z))) (forms x s))
-                    (slopes x s shift right c margin)) = neurons least right c margin)
-      by (unfold neurons, forms; now rewrite map_map).
-    rewrite Heq in H. destruct (separately _) eqn:Hsep; [now apply separately_is_sound|].
+    fold (neurons least right c margin) in H. destruct (separately _) eqn:Hsep; [now apply separately_is_sound|].
     destruct (_ <=? _)%nat; [|discriminate H; cbn in Hc; lia].
     assert (Hin : (0 <= c < 0 + file_classes x)%nat) by (cbn in Hc; lia).
     pose proof (jointly_is_sound D (own xs i) its least _ Hleast Hr no_form (H Hin)) as Hj.

@@ -74,10 +74,16 @@ Qed.
 (* Position's token t; brackets around D and around the weight of each token (BOS last, if there is one). *)
 Record token_query := { q_soft : bool; q_bos : bool; q_own : nat; q_D : bracket; q_weights : list bracket }.
 
-Definition least_by_tokens (q : token_query) (r : region) (f : zform) : Z :=
+(* What does not depend on the region: the part that every sequence has, and the least term of each token. *)
+Definition prepare_tokens (q : token_query) (f : zform) : Z * list Z :=
   let rest := rest_of (q_own q) f in
   let g := terms (q_weights q) (fst f) (shift_of (q_soft q) rest) in
-  (least_base (q_soft q) (q_D q) rest + (if q_bos q then zat g (length g - 1) else 0) + region_least g r)%Z.
+  ((least_base (q_soft q) (q_D q) rest + if q_bos q then zat g (length g - 1) else 0)%Z, g).
+
+Definition least_in_region (r : region) (prepared : Z * list Z) : Z :=
+  (fst prepared + region_least (snd prepared) r)%Z.
+
+Definition least_by_tokens (q : token_query) (r : region) (f : zform) : Z := least_in_region r (prepare_tokens q f).
 
 Section Tokens.
 Variable q : token_query.
@@ -100,7 +106,8 @@ Lemma least_by_tokens_is_least (x : list nat) (r : region) (f : zform) :
 Proof.
   intros items HD Hx Hr.
   eapply Rle_trans; [|apply (value_splits _ _ _ _ _ _ HD)].
-  unfold least_by_tokens. set (rest := shift_of _ _). set (g := terms _ _ _).
+  unfold least_by_tokens, least_in_region, prepare_tokens. cbn [fst snd].
+  set (rest := shift_of _ _). set (g := terms _ _ _).
   assert (Hlen : length g = length (q_weights q)) by apply length_terms.
   assert (Hsum : IZR (region_least g r) <= total (map (fun '(a, s) => a * IZR (zat (fst f) s + rest)) (map (fun s => (weight s, s)) x))).
   { rewrite map_map. eapply Rle_trans.
@@ -163,20 +170,27 @@ Definition sort (l : list Z) : list Z := fold_right insert [] l.
 (* A lower bound on the sum of m of the gains, and of none of the others: for every price, m prices and what gains
    fall short of it. The price is the m-th least gain, at which this is the sum of the m least ones. *)
 Definition below_price (price gain : Z) : Z := Z.min 0 (gain - price).
-Definition least_gains (m : nat) (gains : list Z) : Z :=
-  let price := nth (pred m) (sort gains) 0%Z in
+Definition least_gains (m : nat) (prices gains : list Z) : Z :=
+  let price := nth (pred m) prices 0%Z in
   (Z.of_nat m * price + add_all (map (below_price price) gains))%Z.
 
-Definition least_by_positions (q : position_query) (T k : nat) (f : zform) : Z :=
+(* What does not depend on the own count: the sum if no other position held t, the gains, and prices to try. *)
+Definition prepare_positions (q : position_query) (T : nat) (f : zform) : Z * (list Z * list Z) :=
   let rest := rest_of (p_own q) f in
   let w := shifted T (fst f) (shift_of (p_soft q) rest) in
   let others := all_but T (p_own q) in
   let low := match least_where others w with Some z => z | None => 0%Z end in
   let high := match least_where others (map Z.opp w) with Some z => Z.opp z | None => 0%Z end in
   let mine := zat w (p_own q) in
-  let gain b := (least_product b mine - least_between low high b)%Z in
-  (least_base (p_soft q) (p_D q) rest + least_product (p_own_weight q) mine
-   + add_all (map (least_between low high) (p_weights q)) + least_gains (k - 1) (map gain (p_weights q)))%Z.
+  let gains := map (fun b => (least_product b mine - least_between low high b)%Z) (p_weights q) in
+  ((least_base (p_soft q) (p_D q) rest + least_product (p_own_weight q) mine
+    + add_all (map (least_between low high) (p_weights q)))%Z, (gains, sort gains)).
+
+Definition least_for_count (k : nat) (prepared : Z * (list Z * list Z)) : Z :=
+  (fst prepared + least_gains (k - 1) (snd (snd prepared)) (fst (snd prepared)))%Z.
+
+Definition least_by_positions (q : position_query) (T k : nat) (f : zform) : Z :=
+  least_for_count k (prepare_positions q T f).
 
 (* The positions but number i. *)
 Definition but {X : Type} (i : nat) (l : list X) : list X := firstn i l ++ skipn (S i) l.
@@ -244,7 +258,8 @@ Lemma least_by_positions_is_least (a : list R) (x : list nat) (i : nat) (f : zfo
 Proof.
   intros items k HD Hown Hx Hlen Hi Ht Hmine Hothers.
   eapply Rle_trans; [|apply (value_splits _ _ _ _ _ _ HD)].
-  unfold least_by_positions. set (rest := shift_of _ _). set (w := shifted _ _ _).
+  unfold least_by_positions, least_for_count, prepare_positions. cbn [fst snd].
+  set (rest := shift_of _ _). set (w := shifted _ _ _).
   set (low := match least_where (all_but T (p_own q)) w with Some z => z | None => 0%Z end).
   set (high := match least_where (all_but T (p_own q)) (map Z.opp w) with Some z => Z.opp z | None => 0%Z end).
   assert (Hrange : forall s, (s < T)%nat -> s <> p_own q -> (low <= zat w s <= high)%Z).
