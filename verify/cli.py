@@ -22,6 +22,7 @@ from verify.report.console import Guarded, ReaderGone
 COMMANDS = (
     "histogram",
     "check",
+    "kernel",
     "figure",
     "precision",
     "frontier",

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from safetensors import SafetensorError, deserialize
 from constructions.errors import BadInput
 
 Words = tuple[tuple[int, ...], ...]
+SIZES = ("T", "L", "d", "p", "first_count")
 TENSORS = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 
@@ -30,7 +31,9 @@ class Format:
     exponent: int
 
     def denominator_bits(self, word: int) -> int:
-        """The least s for which the word's number is an integer over 2^s, None-free: NaN and infinity are refused.
+        """The least s for which the word's number is an integer over 2^s.
+
+        Raises: BadInput for the words of NaN and infinity.
 
         >>> FORMATS["F32"].denominator_bits(0x3F800000), FORMATS["F32"].denominator_bits(0x3DCCCCCD)
         (0, 27)
@@ -88,19 +91,40 @@ def read_saved(folder: str) -> StoredModel:
     Raises: BadInput for anything but a histogram model that its certificate, in the real reading, says is PROVED.
     """
     path = Path(folder)
-    weights, certificate = path / "weights.safetensors", path / "certificate.json"
     try:
-        data, text = weights.read_bytes(), certificate.read_text(encoding="utf-8")
-        about = json.loads(text)
+        data = (path / "weights.safetensors").read_bytes()
+        about = json.loads((path / "certificate.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise BadInput(f"folder={folder!r}: cannot be read ({reason}). Name a folder that --save wrote.") from None
     if not isinstance(about, dict):
         raise BadInput(f"folder={folder!r}: certificate.json holds no JSON object. Name a folder that --save wrote.")
     _check_certificate(folder, about, hashlib.sha256(data).hexdigest())
-    tensors = _tensors(folder, data)
-    shape = _metadata(folder, data)
-    return _stored_model(folder, tensors, shape, about, hashlib.sha256(data).hexdigest())
+    margins = about.get("margin_per_count") or [about.get("margin")]
+    if not all(isinstance(x, int | float) and 0 < x < math.inf for x in margins):
+        raise BadInput(f"folder={folder!r}: the certificate states no positive margins. Save it again.")
+    return read_weights(data, [float(x) for x in margins])
+
+
+def read_weights(data: bytes, margins: Sequence[float]) -> StoredModel:
+    """Reads the bytes of a weights file that `--save` wrote; one margin speaks for all counts.
+
+    Raises: BadInput for anything but a histogram model, and for another number of margins than L or 1.
+    """
+    tensors, about = _tensors(data), _metadata(data)
+    dtypes = {entry["dtype"] for entry in tensors.values()}
+    if len(dtypes) != 1 or not dtypes <= FORMATS.keys() or not tensors.keys() <= set(TENSORS) or "b_2" not in tensors:
+        raise BadInput(
+            f"weights: the file holds tensors {sorted(tensors)} of {sorted(dtypes)}; a histogram model has some of "
+            f"{', '.join(TENSORS)}, all of one of {', '.join(sorted(FORMATS))}."
+        )
+    format = FORMATS[dtypes.pop()]
+    sizes = {name: about[name] for name in SIZES} | {"classes": math.prod(tensors["b_2"]["shape"])}
+    if len(margins) not in (1, sizes["L"]):
+        raise BadInput(f"margins: {len(margins)} of them, for counts 1..{sizes['L']}. Save the certificate again.")
+    margins = tuple(margins) if len(margins) == sizes["L"] else tuple(margins) * sizes["L"]
+    words = {name: _rows(format, tensors[name]) if name in tensors else () for name in TENSORS}
+    return StoredModel(about["model"], format, sizes, words, margins, about["claim"], hashlib.sha256(data).hexdigest())
 
 
 def _check_certificate(folder: str, about: Mapping[str, Any], digest: str) -> None:
@@ -111,45 +135,26 @@ def _check_certificate(folder: str, about: Mapping[str, Any], digest: str) -> No
         ("weights_sha256", digest, "The certificate is about other weights: save both again."),
     ):
         if about.get(key) != value:
-            raise BadInput(f"folder={folder!r}: the certificate's {key} is {about.get(key)!r}, not {value!r}. {way_out}")
+            found = about.get(key)
+            raise BadInput(f"folder={folder!r}: the certificate's {key} is {found!r}, not {value!r}. {way_out}")
 
 
-def _tensors(folder: str, data: bytes) -> dict[str, Any]:
+def _tensors(data: bytes) -> dict[str, Any]:
     try:
-        return {name: entry for name, entry in deserialize(data)}
+        return dict(deserialize(data))
     except (SafetensorError, ValueError, TypeError) as error:
-        raise BadInput(f"folder={folder!r}: weights.safetensors is not readable ({error}). Save it again.") from None
+        raise BadInput(f"weights: the file is no safetensors file ({error}). Save it again.") from None
 
 
-def _metadata(folder: str, data: bytes) -> dict[str, Any]:
+def _metadata(data: bytes) -> dict[str, Any]:
     try:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        shape = json.loads(header["__metadata__"]["weightproof"])
-        sizes = {name: shape[name] for name in ("T", "L", "d", "p", "first_count")}
-        if shape["model"] not in MODELS or not all(type(n) is int and n >= 0 for n in sizes.values()):
-            raise ValueError("no histogram model")
+        about = json.loads(header["__metadata__"]["weightproof"])
+        if about["model"] not in MODELS or not all(type(about[name]) is int and about[name] >= 0 for name in SIZES):
+            raise ValueError("a size or the model is none")
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"folder={folder!r}: the metadata name no histogram model ({error}). Save it again.") from None
-    return {**sizes, "model": shape["model"], "claim": shape.get("claim")}
-
-
-def _stored_model(
-    folder: str, tensors: Mapping[str, Any], shape: Mapping[str, Any], about: Mapping[str, Any], digest: str
-) -> StoredModel:
-    dtypes = {entry["dtype"] for entry in tensors.values()}
-    if len(dtypes) != 1 or not dtypes <= FORMATS.keys() or not tensors.keys() <= set(TENSORS) or "b_2" not in tensors:
-        raise BadInput(
-            f"folder={folder!r}: holds tensors {sorted(tensors)} of {sorted(dtypes)}; a histogram model has some of "
-            f"{', '.join(TENSORS)}, all of one of {', '.join(sorted(FORMATS))}."
-        )
-    format = FORMATS[dtypes.pop()]
-    sizes = {name: shape[name] for name in ("T", "L", "d", "p", "first_count")}
-    sizes["classes"] = math.prod(tensors["b_2"]["shape"])
-    margins = about.get("margin_per_count") or [about.get("margin")] * sizes["L"]
-    if len(margins) != sizes["L"] or not all(isinstance(x, int | float) and 0 < x < math.inf for x in margins):
-        raise BadInput(f"folder={folder!r}: the certificate states no positive margin for each count. Save it again.")
-    words = {name: _rows(format, tensors[name]) if name in tensors else () for name in TENSORS}
-    return StoredModel(shape["model"], format, sizes, words, tuple(map(float, margins)), shape["claim"], digest)
+        raise BadInput(f"weights: the metadata name no histogram model ({error}). Save them again.") from None
+    return {**{name: about[name] for name in SIZES}, "model": about["model"], "claim": about.get("claim")}
 
 
 def _rows(format: Format, tensor: Mapping[str, Any]) -> Words:

@@ -14,13 +14,20 @@ MARGIN_BITS = 40  # significant bits, at least, of the margins that a theorem st
 WEIGHT_BITS, EXP_PRECISION = 72, 84  # of mixing weights with softmax, and of the intervals they come from
 MOST_UNDECIDED = 6  # undecided neurons in one region whose 2^6 cases are looked at
 MOST_SPLITS = 200
+PREAMBLE = (
+    "From Coq Require Import List ZArith.",
+    "From Weightproof Require Import Model Stored Check Correct.",
+    "Import ListNotations.",
+    "Open Scope Z_scope.",
+)
 
 
 @dataclass(frozen=True)
 class Theorem:
-    """A theorem's name and the whole Coq file that states and proves it."""
+    """A theorem's name, its statement, and the whole Coq file that proves it."""
 
     name: str
+    statement: str
     text: str
 
 
@@ -29,48 +36,65 @@ def state(stored: StoredModel, *, clusters: Iterable[Iterable[int]] = ()) -> The
 
     `clusters` are the sets of tokens that the check may split by, in the order in which it tries them.
     """
-    scale = stored.denominator_bits
-    margins, shift = rounded_margins(stored, scale)
-    name = theorem_name(stored)
-    sets = [_flags(cluster, stored.sizes["T"]) for cluster in clusters]
-    weight_bits = WEIGHT_BITS if stored.is_softmax and not has_equal_scores(stored) else 0
+    name, inputs = theorem_name(stored), check_inputs(stored, clusters=clusters)
+    statement = f"file_counts weights margins {inputs.shift}"
     lines = [
         f"(* {_comment(stored)} *)",
         "",
-        "From Coq Require Import List ZArith.",
-        "From Weightproof Require Import Model Stored Check Correct.",
-        "Import ListNotations.",
-        "Open Scope Z_scope.",
+        *PREAMBLE,
         "",
         "(* The file: its sizes, and its tensors as the words that it holds. *)",
-        "Definition weights : file := {|",
-        f"  file_format := {stored.format.name}; file_kind := {stored.kind.capitalize()};"
-        f" file_softmax := {str(stored.is_softmax).lower()};",
-        "  " + " ".join(f"file_{name} := {stored.sizes[name]}%nat;" for name in ("T", "L", "d", "p", "classes")),
-        f"  file_first_count := {stored.sizes['first_count']}%nat;",
-        ";\n".join(f"  {name}_words := {_tensor(name, stored.words[name])}" for name in TENSORS),
-        "|}.",
+        f"Definition weights : file := {inputs.weights}.",
         "",
-        f"(* The margins for the counts 1, ..., {stored.sizes['L']}, over 2^{shift}. *)",
-        f"Definition margins : list Z := [{'; '.join(map(str, margins))}].",
+        f"(* The margins for the counts 1, ..., {stored.sizes['L']}, over 2^{inputs.shift}. *)",
+        f"Definition margins : list Z := {inputs.margins}.",
         "",
         "(* How the check is to go about it; the theorem does not depend on it. *)",
-        "Definition how : effort := {|",
-        f"  weight_bits := {weight_bits}; exp_precision := {EXP_PRECISION}%positive;"
-        f" most_undecided := {MOST_UNDECIDED}%nat; splits := {MOST_SPLITS if sets else 0}%nat;",
-        f"  clusters := [{'; '.join(sets)}]",
-        "|}.",
+        f"Definition how : effort := {inputs.how}.",
         "",
-        f"Theorem {name} : file_counts weights margins {shift}.",
+        f"Theorem {name} : {statement}.",
         "Proof.",
-        f"  apply (check_correct weights {scale} how).",
+        f"  apply (check_correct weights {inputs.scale} how).",
         "  vm_cast_no_check (eq_refl true).",
         "Qed.",
         "",
         f"Print Assumptions {name}.",
         "",
     ]
-    return Theorem(name, "\n".join(lines))
+    return Theorem(name, statement, "\n".join(lines))
+
+
+@dataclass(frozen=True)
+class CheckInputs:
+    """The arguments of the check, in Coq's syntax: `check weights scale how margins shift`."""
+
+    weights: str
+    scale: int
+    how: str
+    margins: str
+    shift: int
+
+
+def check_inputs(stored: StoredModel, *, clusters: Iterable[Iterable[int]] = ()) -> CheckInputs:
+    """Writes a stored model, its margins, and how to check it, in Coq's syntax."""
+    scale = stored.denominator_bits
+    margins, shift = rounded_margins(stored, scale)
+    sets = [_flags(cluster, stored.sizes["T"]) for cluster in clusters]
+    bits = weight_bits(stored, scale)
+    sizes = " ".join(f"file_{name} := {stored.sizes[name]}%nat;" for name in ("T", "L", "d", "p", "classes"))
+    weights = (
+        f"{{|\n  file_format := {stored.format.name}; file_kind := {stored.kind.capitalize()};"
+        f" file_softmax := {str(stored.is_softmax).lower()};\n  {sizes}\n"
+        f"  file_first_count := {stored.sizes['first_count']}%nat;\n"
+        + ";\n".join(f"  {name}_words := {_tensor(name, stored.words[name])}" for name in TENSORS)
+        + "\n|}"
+    )
+    how = (
+        f"{{|\n  weight_bits := {bits}; exp_precision := {EXP_PRECISION}%positive;"
+        f" most_undecided := {MOST_UNDECIDED}%nat; splits := {MOST_SPLITS if sets else 0}%nat;\n"
+        f"  clusters := [{'; '.join(sets)}]\n|}}"
+    )
+    return CheckInputs(weights, scale, how, f"[{'; '.join(map(str, margins))}]", shift)
 
 
 def theorem_name(stored: StoredModel) -> str:
@@ -91,6 +115,16 @@ def rounded_margins(stored: StoredModel, scale: int) -> tuple[list[int], int]:
     shift = max(scale, MARGIN_BITS - math.frexp(min(stored.margins))[1])
     ratios = [margin.as_integer_ratio() for margin in stored.margins]
     return [(n << shift) // m - stored.is_softmax for n, m in ratios], shift
+
+
+def weight_bits(stored: StoredModel, scale: int) -> int:
+    """The power of two that the check multiplies mixing weights by, before it rounds exponentials or sqrt(d).
+
+    Scores without softmax are integers over 16^scale sqrt(d), so sqrt(d) times that is rounded; A is exact.
+    """
+    if stored.is_softmax:
+        return 0 if has_equal_scores(stored) else WEIGHT_BITS
+    return 0 if stored.kind == "lin" else max(0, WEIGHT_BITS - 4 * scale)
 
 
 def has_equal_scores(stored: StoredModel) -> bool:

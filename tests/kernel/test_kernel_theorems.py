@@ -1,0 +1,159 @@
+"""Theorems that Coq's kernel checks, and false ones that it refuses."""
+
+import dataclasses
+
+import pytest
+import torch
+from command import as_json, run
+from models.kernel import accepted, needs_coqc
+from models.random_models import BUILDERS
+
+from constructions import relation_counting
+from constructions.checkpoint import as_bytes
+from constructions.histogram import MODELS
+from verify.certificate import Verdict
+from verify.histogram.verdict import certify
+from verify.kernel.compiler import ALLOWED_AXIOMS, compile_theorem, library
+from verify.kernel.stored import read_weights
+from verify.kernel.theorem import check_inputs, state
+
+pytestmark = needs_coqc
+
+
+def stored_of(module, margins):
+    return read_weights(as_bytes(module, claim=None, construction=None), margins)
+
+
+def proved(module):
+    """The stored model with the margins of its certificate."""
+    certificate = certify(module)
+    assert certificate.verdict is Verdict.PROVED
+    return stored_of(module, certificate.margin_per_count)
+
+
+def test_a_saved_proof_becomes_a_theorem(tmp_path, capsys):
+    folder = str(tmp_path / "proof")
+    run(capsys, "histogram", "--model", "dot+sftm", "--T", "4", "--L", "3", "--basis", "random", "--save", folder)
+    code, about = as_json(capsys, "kernel", folder, "--run")
+    assert code == 0 and about["verdict"] == "PROVED" and about["reason"] is None
+    assert set(about["axioms"]) <= ALLOWED_AXIOMS
+
+
+def test_all_models_and_formats_are_accepted():
+    models = [build(T=8, L=6) for builders in BUILDERS.values() for build in builders]
+    models += [
+        relation_counting.dot(T=5, L=4, dtype=getattr(torch, name)) for name in ("float64", "float16", "bfloat16")
+    ]
+    models += [build(T=4, L=3, basis="random", dtype=torch.float64) for build in (relation_counting.bos_sftm,)]
+    assert all(accepted(check_inputs(proved(module)) for module in models))
+
+
+def mutated(kind, seed):
+    """A construction at T = 4 with one weight changed: by a little, by much, or to zero."""
+    g = torch.Generator().manual_seed(seed)
+    module = BUILDERS[kind][0](T=4, L=3, dtype=torch.float64)
+    names = [name for name, _ in module.named_parameters()]
+    with torch.no_grad():
+        weights = getattr(module, names[int(torch.randint(len(names), (1,), generator=g))]).view(-1)
+        i = int(torch.randint(len(weights), (1,), generator=g))
+        weights[i] = [weights[i] + 2.0**-8, weights[i] * 1.02 - 0.01, weights[i] + 1, -weights[i], 0.3][seed % 5]
+    return module
+
+
+def test_mutated_models_are_accepted_exactly_where_verify_proves_them():
+    """A proof by verify that needs regions finer than a count is out of this check's reach; none of these does."""
+    models = [mutated(kind, seed) for kind in MODELS for seed in range(5)]
+    certificates = [certify(module) for module in models]
+    inputs = [
+        check_inputs(stored_of(module, x.margin_per_count if x.verdict is Verdict.PROVED else [2.0**-30]))
+        for module, x in zip(models, certificates, strict=True)
+    ]
+    is_proved = [x.verdict is Verdict.PROVED for x in certificates]
+    assert accepted(inputs) == is_proved
+    assert 5 < sum(is_proved) < 25
+
+
+def test_margins_beyond_the_certificates_are_refused():
+    stored = proved(relation_counting.dot(T=4, L=3))
+    larger = [dataclasses.replace(stored, margins=(x, *stored.margins[1:])) for x in (stored.margins[0] * 1.001, 1.0)]
+    larger.append(dataclasses.replace(stored, margins=(*stored.margins[:-1], 0.51)))
+    assert accepted(map(check_inputs, larger)) == [False] * 3
+
+
+def test_another_file_is_refused():
+    """A wrong word, shape, number of classes, T, L, d, p, class 0 or kind of model: none is accepted."""
+    stored = proved(relation_counting.dot(T=4, L=3))
+    words, sizes = stored.words, stored.sizes
+
+    def with_words(name, rows):
+        return dataclasses.replace(stored, words={**words, name: rows})
+
+    def with_sizes(**changed):
+        return dataclasses.replace(stored, sizes={**sizes, **changed})
+
+    def first_row(name, row):
+        return with_words(name, (row, *words[name][1:]))
+
+    sign = words["W_2"][0][0] ^ 0x80000000
+    wrong = [
+        first_row("W_2", (sign, *words["W_2"][0][1:])),
+        first_row("b_2", (*words["b_2"][0][:-1], words["b_2"][0][0])),
+        first_row("E", words["E"][0][:-1]),
+        with_words("E", words["E"][:-1]),
+        with_words("W_Q", ()),
+        first_row("W_2", words["W_2"][0][:-1]),
+        first_row("b_1", ()),
+        *(with_sizes(**{name: sizes[name] + step}) for name in ("T", "d", "p", "classes") for step in (1, -1)),
+        with_sizes(L=sizes["L"] + 1),  # L - 1 is another true theorem: these weights count shorter sequences as well
+        with_sizes(first_count=0),
+        dataclasses.replace(stored, model="lin"),
+        dataclasses.replace(stored, model="bos"),
+        dataclasses.replace(stored, model="dot+sftm"),
+    ]
+    inputs = [check_inputs(x) for x in wrong]
+    for word in ("0x7f800000", "0xffc00001", "0x13f800000", "(-1)"):  # infinity, NaN, and no words of 32 bits
+        inputs.append(dataclasses.replace(inputs[0], weights=check_inputs(stored).weights.replace("0x3f800000", word)))
+    right = check_inputs(stored)
+    inputs += [dataclasses.replace(right, scale=right.scale - 1), dataclasses.replace(right, scale=-1)]
+    inputs.append(dataclasses.replace(right, margins=right.margins.replace("[", "[0; ")))
+    assert accepted([right, *inputs]) == [True] + [False] * len(inputs)
+
+
+def test_the_kernel_itself_refuses_a_false_theorem():
+    """The check's answer is not taken on trust: Qed evaluates it again."""
+    stored = proved(relation_counting.dot(T=3, L=2))
+    outcome = compile_theorem(state(dataclasses.replace(stored, margins=(2.0, 2.0))).text, library()[0])
+    assert not outcome.is_proved and outcome.axioms is None and outcome.reason
+
+
+def test_an_axiom_of_ones_own_is_seen():
+    text = state(proved(relation_counting.dot(T=3, L=2))).text
+    lines = text.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("Theorem"))
+    lines.insert(at, "Axiom wish : forall x margins shift, file_counts x margins shift.")
+    forged = (
+        "\n".join(lines)
+        .replace("  vm_cast_no_check (eq_refl true).\n", "")
+        .replace(
+            f"apply (check_correct weights {check_inputs(proved(relation_counting.dot(T=3, L=2))).scale} how)",
+            "apply wish",
+        )
+    )
+    outcome = compile_theorem(forged, library()[0])
+    assert outcome.axioms is not None and "wish" in outcome.axioms and not outcome.is_proved
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("model, seconds", [("dot", 15), ("dot+sftm", 60)])
+def test_all_sequences_of_the_largest_example(model, seconds, tmp_path, capsys):
+    folder = str(tmp_path / "proof")
+    run(capsys, "histogram", "--model", model, "--T", "32", "--L", "10", "--d", "32", "--save", folder)
+    code, about = as_json(capsys, "kernel", folder, "--run")
+    assert code == 0 and about["verdict"] == "PROVED" and about["seconds"] < seconds
+
+
+@pytest.mark.deep
+def test_the_whole_library_compiles():
+    from verify.kernel.compiler import sources
+
+    assert library(sources())[0].is_dir()

@@ -1,0 +1,26 @@
+"""Coq's check run on many stored models at once, where coqc is installed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pytest
+
+from verify.kernel.compiler import library, run_coqc, why_not
+from verify.kernel.theorem import PREAMBLE, CheckInputs
+
+REASON = why_not()
+needs_coqc = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+def accepted(inputs: Iterable[CheckInputs]) -> list[bool]:
+    """For each model whether the check says true, from one run of coqc."""
+    checks = [f"check {x.weights} ({x.scale}) {x.how} {x.margins} {x.shift}" for x in inputs]
+    done = run_coqc("\n".join([*PREAMBLE, f"Eval vm_compute in [{';'.join(checks)}].", ""]), library()[0])
+    assert done.returncode == 0, done.stderr
+    answers = re.fullmatch(r"\s*= \[([\s\w;]*)\]\s*: list bool\s*", done.stdout)
+    assert answers, done.stdout
+    found = [word.strip() == "true" for word in answers[1].split(";")]
+    assert len(found) == len(checks)
+    return found

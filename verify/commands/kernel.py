@@ -1,0 +1,69 @@
+"""`verify kernel`: a saved proof as a theorem that Coq's kernel checks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from verify.kernel.compiler import Outcome
+
+HELP = "state a saved histogram proof as a theorem about its stored words, and have Coq's kernel check it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="a folder that `verify histogram --save` wrote, PROVED and real")
+    parser.add_argument("--out", metavar="FILE", help="write the theorem and its proof there (a .v file)")
+    parser.add_argument(
+        "--run", action="store_true", dest="compiles", help="compile it with coqc, and read which axioms it rests on"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.epilog = (
+        "Without --out and --run the theorem is printed. "
+        "Exit codes: 0 written or PROVED, 2 bad input or no coqc, 3 the kernel does not accept it."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from constructions.files import check_target, write_whole
+    from verify.kernel.compiler import compile_theorem, library
+    from verify.kernel.stored import read_saved
+    from verify.kernel.theorem import state
+
+    out, compiles, is_json = args.out, args.compiles, args.json
+    if out is not None:
+        check_target(out, "out")
+    theorem = state(read_saved(args.folder))
+    if out is not None:
+        write_whole(out, theorem.text.encode(), "out")
+    about: dict[str, Any] = {"theorem": theorem.name, "statement": theorem.statement, "file": out, "verdict": None}
+    if not compiles:
+        if is_json:
+            print(json.dumps(about))
+        else:
+            print(f"wrote {out}: {theorem.name}" if out is not None else theorem.text, end="\n" if out else "")
+        return 0
+    built, seconds = library(report=lambda line: None if is_json else print(f"{line} ...", file=sys.stderr))
+    outcome = compile_theorem(theorem.text, built)
+    about["verdict"] = "PROVED" if outcome.is_proved else "UNKNOWN"
+    about |= {
+        "axioms": outcome.axioms,
+        "reason": outcome.reason,
+        "seconds": outcome.seconds,
+        "library_seconds": seconds,
+    }
+    print(json.dumps(about) if is_json else _report(about, outcome))
+    return 0 if outcome.is_proved else 3
+
+
+def _report(about: dict[str, Any], outcome: Outcome) -> str:
+    lines = [f"theorem  {about['theorem']} : {about['statement']}"]
+    lines += [f"axiom    {name}" for name in outcome.axioms or ()]
+    lines += [f"coqc     {outcome.seconds:.1f} s"]
+    if outcome.is_proved:
+        lines += ["PROVED in Coq's kernel"]
+    else:
+        lines += [f"UNKNOWN: Coq's kernel does not accept this proof, which says nothing against it ({outcome.reason})"]
+    return "\n".join(lines)
