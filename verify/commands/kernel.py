@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
         "seconds": outcome.seconds,
         "library_seconds": seconds,
     }
+    if out is not None and not is_json:
+        print(f"wrote {out}")
     print(json.dumps(about) if is_json else _report(about, outcome))
     return 0 if outcome.is_proved else 3
 
