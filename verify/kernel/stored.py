@@ -22,7 +22,7 @@ MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 
 
 @dataclass(frozen=True)
-class Format:
+class WordFormat:
     """A stored number format: its name in Coq, the bits of its words, significand and exponent."""
 
     name: str
@@ -51,10 +51,10 @@ class Format:
 
 
 FORMATS = {
-    "F64": Format("float64", 64, 52, 11),
-    "F32": Format("float32", 32, 23, 8),
-    "F16": Format("float16", 16, 10, 5),
-    "BF16": Format("bfloat16", 16, 7, 8),
+    "F64": WordFormat("float64", 64, 52, 11),
+    "F32": WordFormat("float32", 32, 23, 8),
+    "F16": WordFormat("float16", 16, 10, 5),
+    "BF16": WordFormat("bfloat16", 16, 7, 8),
 }
 
 
@@ -63,7 +63,7 @@ class StoredModel:
     """The words of a file, its sizes, and the margins that its certificate states for the counts 1, ..., L."""
 
     model: str
-    format: Format
+    format: WordFormat
     sizes: Mapping[str, int]
     words: Mapping[str, Words]
     margins: tuple[float, ...]
@@ -141,7 +141,7 @@ def _check_certificate(folder: str, about: Mapping[str, Any], digest: str) -> No
 
 def _tensors(data: bytes) -> dict[str, Any]:
     try:
-        return dict(deserialize(data))
+        return dict(deserialize(data))  # type: ignore[no-untyped-call]
     except (SafetensorError, ValueError, TypeError) as error:
         raise BadInput(f"weights: the file is no safetensors file ({error}). Save it again.") from None
 
@@ -157,7 +157,7 @@ def _metadata(data: bytes) -> dict[str, Any]:
     return {**{name: about[name] for name in SIZES}, "model": about["model"], "claim": about.get("claim")}
 
 
-def _rows(format: Format, tensor: Mapping[str, Any]) -> Words:
+def _rows(format: WordFormat, tensor: Mapping[str, Any]) -> Words:
     """A matrix as its rows of words, a vector as one row."""
     code = {64: "<Q", 32: "<I", 16: "<H"}[format.width]
     words = tuple(word for (word,) in struct.iter_unpack(code, bytes(tensor["data"])))
