@@ -39,7 +39,6 @@ COMMANDS = (
 BROKEN_PIPE_EXIT_CODE = 141
 CRASH_EXIT_CODE = 70
 MOST_OF_AN_ERROR = 200
-NOTHING_DONE = "nothing was decided or written"
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -126,7 +125,7 @@ def main(argv: list[str] | None = None) -> int:
         open_missing_streams()
     try:
         with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, err)):
-            name, code = _run(argv)
+            name, code = _run(argv, out)
             out.flush()
             if out.failure is not None:
                 answer = f"{code.answer}, but " if isinstance(code, ExitCode) else ""
@@ -140,7 +139,7 @@ def main(argv: list[str] | None = None) -> int:
     return code
 
 
-def _run(argv: list[str] | None) -> tuple[str, int]:
+def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
     """The command's name as it is typed, and its exit code."""
     name, is_debug, seen = "verify", False, Interrupts()
     try:
@@ -159,10 +158,10 @@ def _run(argv: list[str] | None) -> tuple[str, int]:
     except BadInput as error:
         return _said(name, error, BAD_INPUT_EXIT_CODE)
     except KeyboardInterrupt as stop:  # a command that has written files by then says so
-        return _said(name, f"interrupted, {str(stop) or NOTHING_DONE}", INTERRUPTED_EXIT_CODE)
+        return _said(name, f"interrupted, {str(stop) or done_by(out)}", INTERRUPTED_EXIT_CODE)
     except Exception as error:
         if seen.happened:  # a library made another error of it
-            return _said(name, f"interrupted, {NOTHING_DONE}", INTERRUPTED_EXIT_CODE)
+            return _said(name, f"interrupted, {done_by(out)}", INTERRUPTED_EXIT_CODE)
         if is_out_of_memory(error):
             return _said(name, "not enough memory for these sizes. Choose smaller ones.", BAD_INPUT_EXIT_CODE)
         if is_debug:
@@ -170,6 +169,11 @@ def _run(argv: list[str] | None) -> tuple[str, int]:
         bug = f"{type(error).__name__}: {str(error)[:MOST_OF_AN_ERROR]}"
         again = f"Please report it, with what `verify --debug{name.removeprefix('verify')} ...` prints."
         return _said(name, f"a bug of ours ({bug}). {again}", CRASH_EXIT_CODE)  # Python's 1 would say REFUTED
+
+
+def done_by(out: Guarded) -> str:
+    """What a command that was interrupted has done, for people."""
+    return "its output is not complete" if out.has_text else "nothing was decided or written"
 
 
 def _said(name: str, message: object, code: int) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from command import run
 
+from constructions.count01 import save, uniform
 from verify.cli import COMMANDS, main
 from verify.report.console import Guarded, encodable
 from verify.report.tables import render
@@ -28,6 +29,7 @@ JOBS = {
     "frontier": (("histogram", "--model", "bos+sftm", "--T", "4", "--L", "3"), 0, None),
     "bounds": (("--N", "5,200"), 0, None),
     "count01": (("--construction", "uniform"), 0, "PROVED"),
+    "heads": (("u.safetensors", "--law", "box:0:3:3"), 0, None),
     "contextual": (("--length", "5", "--regions", "1"), 0, "PROVED"),
     "circuit": (("xor.bench",), 0, "PROVED"),
     "language": (("(0|1)*1", "--length", "2"), 0, "PROVED"),
@@ -40,6 +42,7 @@ QUICK = ("check", "claims")  # import no torch: the others are deep
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "xor.bench").write_text(XOR)
+    save(uniform(), str(tmp_path / "u.safetensors"))
     return tmp_path
 
 
@@ -210,6 +213,7 @@ SAVING = {
     "circuit": (("xor.bench", "--save", "w"), ["w.safetensors", "w.json"]),
     "language": (("(0|1)*1", "--length", "2", "--save", "w"), ["w.safetensors", "w.json"]),
     "parity": (("--T", "3", "--L", "3", "--save", "w"), FOLDER),
+    "heads": (("u.safetensors", "--law", "box:0:3:3", "--save", "w"), FOLDER),
     "figure": (("attention", "--model", "dot", "--T", "3", "--sequence", "0,1", "--output", "f.svg"), ["f.svg"]),
 }
 
@@ -222,7 +226,7 @@ def test_every_command_that_writes_says_what(name, folder, capsys, monkeypatch):
     said = re.findall(r"^wrote +(.*)$", out + err, re.M)
     assert code == 0 and said == [", ".join(files)] and all(Path(file).is_file() for file in files)
     if name != "figure":
-        assert out.splitlines()[-1].startswith("PROVED")
+        assert name == "heads" or out.splitlines()[-1].startswith("PROVED")
         code, out, err = run(capsys, name, *argv, "--json")
         assert out.count("\n") == 1 and err == f"wrote {', '.join(files)}\n"
 
@@ -286,6 +290,17 @@ def test_an_interrupt_is_not_lost(how):
     done = python(DROPPED.format(how=HOW[how]))
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "verify claims: interrupted, nothing was decided or written\n"
+
+
+def test_interrupted_while_it_prints(monkeypatch, capsys):
+    from verify.commands import claims
+
+    def broken(args):
+        print("A-4.1")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(claims, "run", broken)
+    assert run(capsys, "claims") == (130, "A-4.1\n", "verify claims: interrupted, its output is not complete\n")
 
 
 def test_an_interrupt_that_is_ignored_stays_ignored():

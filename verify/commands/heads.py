@@ -8,9 +8,11 @@ import sys
 import time
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
+from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
@@ -225,6 +227,7 @@ def save(request: HeadsRequest, model: Count01Transformer, data: dict[str, Any])
 
     contents = (as_bytes(model), (json.dumps(data) + "\n").encode())
     write_whole_folder(request.save, dict(zip(SAVED, contents, strict=True)))
+    say_written(*(Path(request.save) / name for name in SAVED))
 
 
 def progress_line() -> Any:
@@ -269,6 +272,4 @@ def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, 
         print(f"model     {found.model.extra_repr()}, from heads {','.join(map(str, heads))}")
         print(f"law       {law.name}: {law}")
         print(f"{data['verdict']}  {found.wrong} of {found.inputs} triples answered wrongly after ={ended}")
-        if request.save is not None:
-            print(f"wrote {request.save}")
     return 0 if found.is_proved else 1

@@ -23,14 +23,17 @@ class ReaderGone(BaseException):
 class Guarded:
     """A text stream that never fails: it writes what it can, and remembers why it could not write the rest.
 
-    What the encoding lacks is written as ASCII. `failure` is None, or the reason in words.
+    What the encoding lacks is written as ASCII. `failure` is None, or the reason in words; `has_text` says whether
+    anything was to be written.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
         self.stream = stream
         self.failure: str | None = None
+        self.has_text = False
 
     def write(self, text: str) -> int:
+        self.has_text |= bool(text)
         self._attempt("write", text)
         return len(text)
 

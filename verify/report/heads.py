@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import sys
 from fractions import Fraction
 from typing import Any
+
+from verify.arithmetic.outward import above, below
+from verify.report.console import folded, screen
+from verify.report.tables import render
 
 MOST_ROWS = 12  # pairs that are listed: the best by learned accuracy
 
 
 def print_heads(data: dict[str, Any]) -> None:
     """Prints what `verify heads --json` prints, rounded, the law with every share."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(f"law       {data['law']}: {data['law_text']}")
+    say(f"law       {data['law']}: {data['law_text']}")
     if data["counts"]:
         wrong = data["counts"]["wrong"]
         share = f"; right with probability {shown(data['accuracy'])} under this law"
-        console.print(f"model     {wrong} of {data['inputs']} triples answered wrongly after ={share}")
-    console.print(_heads_table(data))
+        say(f"model     {wrong} of {data['inputs']} triples answered wrongly after ={share}")
+    _print_heads_table(data)
     groups = [*(data["pairs"] or []), *data["subsets"]]
     if groups:
-        console.print(_groups_table(data, groups))
+        _print_groups_table(data, groups)
     if data.get("all_subsets"):
-        _print_subsets(console, data["all_subsets"], data["law"])
+        _print_subsets(data["all_subsets"], data["law"])
     for cell in data["open"]:
-        console.print(f"open      {cell}")
-    console.print(f"time      {data['seconds']:.1f} s")
+        say(f"open      {cell}")
+    say(f"time      {data['seconds']:.1f} s")
+
+
+def say(line: str) -> None:
+    """Prints one line, in several where the screen is narrower."""
+    print("\n".join(folded(line, screen().width)))
+
+
+def print_table(columns: list[str], rows: list[list[str]]) -> None:
+    sys.stdout.write(render(columns, rows, "rich"))
 
 
 def shown(share: str | None) -> str:
@@ -50,52 +61,60 @@ def answered(is_separable: bool | None) -> str:
     return {True: "yes", False: "no", None: "open"}[is_separable]
 
 
-def _heads_table(data: dict[str, Any]) -> Any:
-    from rich.table import Table
-
+def _print_heads_table(data: dict[str, Any]) -> None:
     has_svc = any(head["svc"] for head in data["heads"])
     columns = ["head", "w01", "w02", "l-acc", "AUC", "separates", "on N^3", "EOS", *(["SVC"] if has_svc else [])]
-    table = Table(*columns, box=None)
+    rows = []
     for head in data["heads"]:
         svc = head["svc"]
-        bracket = f"{shown(svc['low'])}..{shown(svc['high'])}" if isinstance(svc, dict) else str(svc)
-        table.add_row(
-            str(head["head"]),
-            _ratio(head["w01"]),
-            _ratio(head["w02"]),
-            shown(head["learned_accuracy"]),
-            shown(head["auc"]),
-            answered(head["separable"]),
-            answered(head["separable_unbounded"]),
-            shown(head["syntactic_accuracy"]),
-            *([bracket] if has_svc else []),
+        bracket = outwards(svc["low"], svc["high"]) if isinstance(svc, dict) else str(svc)
+        rows.append(
+            [
+                str(head["head"]),
+                _ratio(head["w01"]),
+                _ratio(head["w02"]),
+                shown(head["learned_accuracy"]),
+                shown(head["auc"]),
+                answered(head["separable"]),
+                answered(head["separable_unbounded"]),
+                shown(head["syntactic_accuracy"]),
+                *([bracket] if has_svc else []),
+            ]
         )
-    return table
+    print_table(columns, rows)
+
+
+def outwards(low: str, high: str) -> str:
+    """A bracket of exact shares, rounded to both sides.
+
+    >>> outwards("1/3", "2/3")
+    '0.333333..0.666667'
+    """
+    return f"{below(Fraction(low))}..{above(Fraction(high))}"
 
 
 def _ratio(x: float | None) -> str:
     return "> 1e308" if x is None else f"{x:.4g}"
 
 
-def _groups_table(data: dict[str, Any], groups: list[dict[str, Any]]) -> Any:
-    from rich.table import Table
-
-    table = Table(
-        "heads", "l-acc", "AUC", "separate", "EOS", box=None, title=_title(data, groups), title_justify="left"
-    )
+def _print_groups_table(data: dict[str, Any], groups: list[dict[str, Any]]) -> None:
+    say(_title(data, groups))
+    rows = []
     alone = {head["head"]: head["separable"] for head in data["heads"]}
     asked = data["subsets"]
     best = sorted(data["pairs"] or [], key=lambda g: -Fraction(g["learned_accuracy"] or 0))[:MOST_ROWS]
     for group in [*best, *asked]:
         is_joint = group["separable"] and not any(alone[h] for h in group["heads"])
-        table.add_row(
-            ",".join(map(str, group["heads"])),
-            shown(group["learned_accuracy"]),
-            shown(group["auc"]),
-            answered(group["separable"]) + (", only together" if is_joint else ""),
-            shown(group["syntactic_accuracy"]),
+        rows.append(
+            [
+                ",".join(map(str, group["heads"])),
+                shown(group["learned_accuracy"]),
+                shown(group["auc"]),
+                answered(group["separable"]) + (", only together" if is_joint else ""),
+                shown(group["syntactic_accuracy"]),
+            ]
         )
-    return table
+    print_table(["heads", "l-acc", "AUC", "separate", "EOS"], rows)
 
 
 def _title(data: dict[str, Any], groups: list[dict[str, Any]]) -> str:
@@ -107,28 +126,21 @@ def _title(data: dict[str, Any], groups: list[dict[str, Any]]) -> str:
     return f"{len(pairs)} pairs, {together} of them separate only together; by learned accuracy"
 
 
-def _print_subsets(console: Any, found: dict[str, Any], law: str) -> None:
-    from rich.table import Table
-
-    console.print(f"subsets   all {found['count']} under {law}; of none {shown(found['accuracy_of_none'])}")
-    console.print(f"perfect   smallest: {found['smallest_perfect'] or 'none'}")
-    console.print(
-        f"separate  {found['separating'] or 'open'} subsets; smallest: {found['smallest_separating'] or 'none'}"
-    )
-    console.print(f"hurts     adding a head lowers learned accuracy in {found['additions_that_hurt']} of all cases")
-    table = Table(
-        "heads", "least", "median", "largest", box=None, title="learned accuracy by size", title_justify="left"
-    )
-    for row in found["by_size"]:
-        table.add_row(row["heads"], *(shown(row[name]) for name in ("least", "median", "largest")))
-    console.print(table)
-    table = Table("head", "Shapley, l-acc", "Shapley, separability", box=None)
+def _print_subsets(found: dict[str, Any], law: str) -> None:
+    say(f"subsets   all {found['count']} under {law}; of none {shown(found['accuracy_of_none'])}")
+    say(f"perfect   smallest: {found['smallest_perfect'] or 'none'}")
+    say(f"separate  {found['separating'] or 'open'} subsets; smallest: {found['smallest_separating'] or 'none'}")
+    say(f"hurts     adding a head lowers learned accuracy in {found['additions_that_hurt']} of all cases")
+    say("learned accuracy by size")
+    sizes = ["least", "median", "largest"]
+    print_table(["heads", *sizes], [[row["heads"], *(shown(row[name]) for name in sizes)] for row in found["by_size"]])
+    rows = []
     of_separation = found["shapley"]["separability"] or [None] * len(found["shapley"]["learned_accuracy"])
     for h, (x, y) in enumerate(zip(found["shapley"]["learned_accuracy"], of_separation, strict=True)):
-        table.add_row(str(h), f"{float(Fraction(x)):+.6f}", "-" if y is None else f"{float(Fraction(y)):.6f}")
-    console.print(table)
-    table = Table("halving by", "heads kept: learned accuracy", box=None)
+        rows.append([str(h), f"{float(Fraction(x)):+.6f}", "-" if y is None else f"{float(Fraction(y)):.6f}"])
+    print_table(["head", "Shapley, l-acc", "Shapley, separability"], rows)
+    rows = []
     for name, route in found["halving"].items():
         steps = [f"{','.join(map(str, s['heads']))}: {shown(s['learned_accuracy'])}" for s in route[1:]]
-        table.add_row(name, "; ".join(steps))
-    console.print(table)
+        rows.append([name, "; ".join(steps)])
+    print_table(["halving by", "heads kept: learned accuracy"], rows)
