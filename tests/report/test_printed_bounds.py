@@ -166,6 +166,28 @@ def test_a_circuits_margin_of_zero_is_no_smallest_normal_number(distance):
     assert name == "margin" and "e-308" not in text and "1/2 itself" in text
 
 
+@pytest.mark.parametrize(
+    ("tightest", "shown_as"),
+    [
+        ({"towards": [1, 1, 0], "limit": "0"}, "infimum 0"),
+        ({"towards": [1, 1, 0]}, "no larger bound"),
+        (None, "no larger"),
+    ],
+)
+def test_an_infimum_of_zero_is_printed_where_it_is_proved(tightest, shown_as):
+    from verify.report.count01 import _margin_fact
+
+    ((_, text),) = _margin_fact(certificate_with(verdict=Verdict.PROVED, margin=0.0, reason=None, tightest=tightest))
+    assert shown_as in text
+
+
+def test_uniform_attentions_infimum_is_zero_and_proved_so(capsys):
+    _, out, _ = run(capsys, "count01", "--construction", "uniform")
+    assert "positive on every input, with infimum 0" in out and "limit=0" in out
+    _, out, _ = run(capsys, "count01", "--construction", "uniform", "--max-digits", "9", "--max-noise", "9")
+    assert re.search(r"^margin +at least 0\.0", out, re.M) and "infimum" not in out
+
+
 def test_a_limit_that_is_exclusive_is_rounded_up(capsys):
     import sympy
 

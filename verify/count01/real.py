@@ -213,17 +213,20 @@ def decide(model: ExactModel, labels: str, region: Region) -> Decision:
         if any(form.at(v).sign() <= 0 for v in corners) or any(form.along(r).sign() < 0 for r in directions):
             failures.append(smallest_failure(form, region, model.scale))
             continue
+        vanishing = [r for r in directions if form.along(r).sign() == 0]
         for kind, numbers in [("at", (1, *v)) for v in corners] + [("towards", (0, *r)) for r in directions]:
-            margin = float_below(form.quotient(numbers) / model.scale.ball(256))
-            if low is None or margin < low:
+            is_zero = kind == "towards" and numbers[1:] in vanishing  # exactly: there the infimum is 0
+            margin = 0.0 if is_zero else max(0.0, float_below(form.quotient(numbers) / model.scale.ball(256)))
+            if low is None or margin < low or (is_zero and margin == low):
                 low = margin
                 tightest = {
                     kind: list(numbers[1:]),
+                    **({"limit": "0"} if is_zero else {}),
                     "last": form.cell.last,
                     "expected": form.cell.expected,
                     "rival": form.rival,
                 }
-    return Decision(tuple(sorted(failures, key=simplicity)), None if low is None else max(low, 0.0), tightest)
+    return Decision(tuple(sorted(failures, key=simplicity)), low, tightest)
 
 
 def holds(model: ExactModel, labels: str, region: Region) -> bool:

@@ -61,7 +61,7 @@ def _margin_fact(certificate: Certificate) -> Iterator[Fact]:
             yield "margin", value(margin, certificate.margin_exact)
     elif margin is not None and margin > 0:
         yield "margin", f"at least {below(margin)}"
-    elif "towards" in (certificate.tightest or {}):
+    elif (certificate.tightest or {}).get("limit") == "0" or "margin_scaled" in certificate.extra:
         yield "margin", "positive on every input, with infimum 0"
     elif margin is not None:
         yield "margin", "positive on every input; no larger bound was computed"
