@@ -714,6 +714,17 @@ def test_the_command(capsys, tmp_path):
         assert code == 2 and out == "" and err.count("\n") == 1
 
 
+def test_another_task_is_not_checkable_and_is_not_said_to_fail(capsys, tmp_path, dot):
+    folder = tmp_path / "parity"
+    assert run(capsys, "parity", "--T", "3", "--L", "2", "--save", str(folder))[0] == 0
+    code, out, _ = run(capsys, "check", str(folder))
+    assert code == 3 and out.startswith("NOT CHECKABLE") and "histogram" in out
+    weights, certificate = dot
+    with pytest.raises(Refusal) as refusal:  # histogram weights stay histogram weights
+        check(weights, json.dumps({**certificate, "task": "parity"}).encode())
+    assert refusal.value.exit_code == FAILS
+
+
 def test_a_frontier_folder_is_checked_as_a_whole(capsys, tmp_path):
     assert (
         run(capsys, "frontier", "histogram", "--model", "bos+sftm", "--T", "4,5", "--L", "3", "--save", str(tmp_path))[

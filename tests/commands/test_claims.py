@@ -27,7 +27,7 @@ def by_id(name):
 
 def test_each_claim_has_the_kind_that_its_command_shows():
     for kind, ids in KINDS.items():
-        assert {claim.id for claim in CLAIMS if claim.kind is kind} == ids
+        assert {claim.id for claim in CLAIMS if claim.kind is kind} >= ids
     for claim in CLAIMS:
         for command in (claim.command, *claim.deep):
             assert (f"--impossible {claim.id}" in command) == (claim.kind is Kind.IMPOSSIBLE)
