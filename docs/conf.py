@@ -26,6 +26,7 @@ myst_heading_anchors = 3
 suppress_warnings = ["misc.highlighting_failure"]  # console blocks hold prompts and output
 
 autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False  # torch.nn.Module's are not ours, and not in our markup
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 add_module_names = False
