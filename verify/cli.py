@@ -15,6 +15,7 @@ from constructions.errors import BadInput, ProvedImpossible
 from verify import __version__
 from verify.__main__ import INTERRUPTED_EXIT_CODE
 from verify.certificate import BAD_INPUT_EXIT_CODE, ExitCode
+from verify.commands.parsing import parsed, register, shortened
 from verify.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
 from verify.report.console import Guarded, ReaderGone
 
@@ -42,19 +43,23 @@ MOST_OF_AN_ERROR = 200
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
+    """An argument parser whose errors are one line, and whose options are given once."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        register(self)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT_EXIT_CODE, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
 
 
 def one_line(message: object) -> str:
-    """The message with its line ends written out: a path may hold some.
+    """The message with its line ends written out, as a path may hold some, and long words cut.
 
     >>> one_line("a" + chr(10) + "b")
     'a\\\\nb'
     """
-    return str(message).replace("\r", "\\r").replace("\n", "\\n")
+    return shortened(str(message).replace("\r", "\\r").replace("\n", "\\n"))
 
 
 def is_json(args: argparse.Namespace) -> bool:
@@ -119,7 +124,6 @@ def main(argv: list[str] | None = None) -> int:
 
     Output that cannot be written is said on stderr, with the verdict, whose exit code stands; without one it is 2.
     """
-    sys.set_int_max_str_digits(0)  # 2^100000 inputs are printed in full
     out, err = Guarded(sys.stdout), Guarded(sys.stderr)
     if argv is None:
         open_missing_streams()
@@ -143,7 +147,7 @@ def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
     """The command's name as it is typed, and its exit code."""
     name, is_debug, seen = "verify", False, Interrupts()
     try:
-        args = build_parser().parse_args(argv)
+        args = parsed(build_parser(), argv)
         name, is_debug = f"verify {args.command}", getattr(args, "debug", False)
         with interrupts() if argv is None else nullcontext(seen) as seen, one_line_warnings():
             code: int = args.run(args)

@@ -118,7 +118,7 @@ BAD = [
     ("language", "0", "--majority", "--length", "3"), ("language", "0", "--length", "3", "--run", "01"),
     ("language", "--dfa", "nothing", "--length", "3"), ("language", "0"),
     ("circuit", path_of("c17"), "--save", f"{path_of('c17')}/x"), ("circuit", path_of("c17"), "--save", ""),
-    ("circuit", path_of("c17"), "--save", "/tmp/"), ("circuit", path_of("c17"), "--weights", "/tmp"),
+    ("circuit", path_of("c17"), "--save", "folder/"), ("circuit", path_of("c17"), "--weights", "."),
     ("circuit", path_of("c17"), "--weights", ""), ("circuit", "two\nlines.bench"),
     ("circuit", path_of("c432"), "--runs", str(10**14)), ("circuit", path_of("c17"), "two\nlines"),
     ("language", "0{99999999999}", "--length", "3"),

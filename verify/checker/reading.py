@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 FORMATS = {"F64": ("float64", "d"), "F32": ("float32", "f"), "F16": ("float16", "e"), "BF16": ("bfloat16", "f")}
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 FAILS, UNREADABLE, NOT_CHECKABLE = 1, 2, 3  # exit codes
+MOST_DIGITS = 1000  # of an integer: no size of a model that can be checked has more
 
 
 class Refusal(Exception):
@@ -39,8 +40,12 @@ def read_json(data: bytes, what: str) -> Any:
         require(len(dict(pairs)) == len(pairs), f"{what}: a key occurs twice", UNREADABLE)
         return dict(pairs)
 
+    def whole(digits: str) -> int:
+        require(len(digits) <= MOST_DIGITS, f"{what}: an integer has {len(digits)} digits", UNREADABLE)
+        return int(digits)
+
     try:
-        found = json.loads(data.decode(), object_pairs_hook=unique)
+        found = json.loads(data.decode(), object_pairs_hook=unique, parse_int=whole)
         as_text(found)
         return {**found}
     except (ValueError, TypeError, RecursionError) as error:

@@ -1,0 +1,86 @@
+"""How options are read: numbers of any length get one clear line, and no option is given twice."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+MOST_DIGITS = 1000  # of an integer on the command line; Python itself stops at 4300
+MOST_CHARACTERS = 200  # of one word in a message
+GIVEN = "_given"  # where a namespace keeps which options it has seen, until `parsed`
+
+
+def integer(text: str) -> int:
+    """Reads an integer.
+
+    >>> integer(" -12"), integer("1_0")
+    (-12, 10)
+    """
+    if len(text) > MOST_DIGITS:
+        raise argparse.ArgumentTypeError(f"a number of {len(text)} characters is longer than {MOST_DIGITS}")
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer") from None
+
+
+class Once(argparse.Action):
+    """Stores an option, and refuses to do so twice: argparse would silently keep the last."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        if option_string is not None:
+            given: set[str] = vars(namespace).setdefault(GIVEN, set())
+            if self.dest in given:
+                raise argparse.ArgumentError(self, "is given twice; keep one")
+            given.add(self.dest)
+        setattr(namespace, self.dest, self.const if self.nargs == 0 else values)
+
+
+class ConstantOnce(Once):
+    """An option without a value that stores a constant."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, const: object = None, **options: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, const=const, **options)
+
+
+class FlagOnce(Once):
+    """An option without a value that stores True."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, default: object = False, **options: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, const=True, default=default, **options)
+
+
+def register(parser: argparse.ArgumentParser) -> None:
+    """Makes all options of a parser be read so, whoever adds them."""
+    parser.register("type", int, integer)
+    for name, action in ((None, Once), ("store", Once), ("store_true", FlagOnce), ("store_const", ConstantOnce)):
+        parser.register("action", name, action)
+
+
+def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command line, without what was noted on the way."""
+    args = parser.parse_args(argv)
+    vars(args).pop(GIVEN, None)
+    return args
+
+
+def shortened(message: str) -> str:
+    """The message with every word of more than 200 characters cut.
+
+    >>> len(shortened("T=" + "9" * 5000 + " is too large"))
+    174
+    """
+    return " ".join(_cut(word) for word in message.split(" "))
+
+
+def _cut(word: str) -> str:
+    if len(word) <= MOST_CHARACTERS:
+        return word
+    return f"{word[: MOST_CHARACTERS // 2]}...{word[-MOST_CHARACTERS // 5 :]} ({len(word)} characters)"
