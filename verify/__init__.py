@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from verify.arithmetic.readings import reading_of as reading_of
     from verify.certificate import Certificate as Certificate
     from verify.certificate import Verdict as Verdict
+    from verify.module import assert_proved as assert_proved
+    from verify.module import certify as certify
 
 __version__ = "0.1.0"
 
@@ -24,6 +26,8 @@ _HOME = {
     "ConstantBits": "arithmetic.readings",
     "Kernel": "arithmetic.readings",
     "reading_of": "arithmetic.readings",
+    "assert_proved": "module",
+    "certify": "module",
 }
 
 __all__ = [
@@ -34,6 +38,8 @@ __all__ = [
     "Rounded",
     "Verdict",
     "__version__",
+    "assert_proved",
+    "certify",
     "reading_of",
     "strategies",
 ]

@@ -34,6 +34,7 @@ COMMANDS = (
     "circuit",
     "language",
     "parity",
+    "module",
     "claims",
 )
 

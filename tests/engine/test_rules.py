@@ -1,0 +1,347 @@
+"""Each rule's ball holds what 200-bit arithmetic gives anywhere in its arguments' balls, and any rounded run."""
+
+import random
+from unittest import mock
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.oracles import operations as op
+from verify.arithmetic.formats import FORMATS
+from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length
+from verify.engine.rules import RULES, linear, normalisation, pointwise, statement
+from verify.engine.rules.linear import spectral_norm
+
+FLOAT32, BFLOAT16 = FORMATS["float32"], FORMATS["bfloat16"]
+FIELDS = {"real": (Arithmetic(), None), "float32": (Arithmetic(FLOAT32), 24), "bfloat16": (Arithmetic(BFLOAT16), 8)}
+MASK = np.tril(np.ones((3, 3), dtype=bool))
+MASK[1] = False  # one row masked everywhere
+
+
+class Case:
+    """A rule, its balls' shapes, and the oracle on points of them."""
+
+    def __init__(self, name, shapes, oracle, call=None, scale=2.0, positive=False, exact=()):
+        self.name, self.shapes, self.oracle, self.call = name, shapes, oracle, call or (lambda r, at, *x: r(at, *x))
+        self.scale, self.positive, self.exact = scale, positive, exact
+
+
+def folds(function):
+    return lambda f, x: op.along_last(lambda xs: function(f, xs), x)
+
+
+CASES = [
+    Case("aten.mm.default", [(2, 5), (5, 3)], op.matmul),
+    Case("aten.bmm.default", [(2, 2, 4), (2, 4, 3)], op.matmul),
+    Case("aten.mv.default", [(3, 4), (4,)], lambda f, x, y: op.matmul(f, x, y[:, None])[:, 0]),
+    Case("aten.dot.default", [(6,), (6,)], lambda f, x, y: np.asarray(f.dot(x, y), dtype=object)),
+    Case("aten.linear.default", [(2, 4), (3, 4), (3,)], lambda f, x, w, b: op.add(f, op.matmul(f, x, w.T), b)),
+    Case("aten.addmm.default", [(3,), (2, 4), (4, 3)], lambda f, b, x, y: op.add(f, op.matmul(f, x, y), b)),
+    Case("aten.add.Tensor", [(2, 3), (3,)], op.add),
+    Case("aten.sub.Tensor", [(2, 3), (3,)], lambda f, x, y: op.add(f, x, op.neg(y))),
+    Case("aten.rsub.Scalar", [(3,)], lambda f, x: op.add(f, op.neg(x), f.number(0.3)), lambda r, at, x: r(at, x, 0.3)),
+    Case("aten.mul.Tensor", [(2, 3), (3,)], op.mul),
+    Case("aten.mul.Scalar", [(4,)], lambda f, x: op.mul(f, x, f.number(0.1)), lambda r, at, x: r(at, x, 0.1)),
+    Case("aten.div.Tensor", [(4,), (4,)], op.div, positive=True),
+    Case("aten.div.Scalar", [(4,)], lambda f, x: op.div(f, x, f.number(5.65)), lambda r, at, x: r(at, x, 5.65)),
+    Case("aten.neg.default", [(4,)], lambda f, x: op.neg(x)),
+    Case("aten.abs.default", [(4,)], lambda f, x: op.each(abs, x)),
+    Case("aten.reciprocal.default", [(4,)], lambda f, x: op.div(f, f.number(1), x), positive=True),
+    Case("aten.sqrt.default", [(5,)], op.unary("sqrt"), positive=True),
+    Case("aten.rsqrt.default", [(5,)], lambda f, x: op.div(f, 1, op.unary("sqrt")(f, x)), positive=True),
+    Case("aten.relu.default", [(6,)], lambda f, x: op.each(lambda a: max(a, mpmath.mpf(0)), x)),
+    Case(
+        "aten.leaky_relu.default",
+        [(6,)],
+        lambda f, x: op.each(lambda a: a if a > 0 else f.once(a * f.number(0.01)), x),
+    ),
+    Case("aten.exp.default", [(6,)], op.unary("exp"), scale=8.0),
+    Case(
+        "aten.pow.Scalar",
+        [(5,)],
+        lambda f, x: op.each(lambda a: f.once(mpmath.mpf(0.3) ** a), x),
+        lambda r, at, x: r(at, 0.3, x),
+    ),
+    Case("aten.log.default", [(6,)], op.unary("log"), positive=True),
+    Case("aten.sigmoid.default", [(6,)], op.sigmoid, scale=6.0),
+    Case("aten.tanh.default", [(6,)], op.unary("tanh")),
+    Case("aten.erf.default", [(6,)], op.unary("erf")),
+    Case("aten.gelu.default", [(6,)], op.gelu),
+    Case("aten.gelu.default", [(6,)], op.gelu_tanh, lambda r, at, x: r(at, x, approximate="tanh")),
+    Case("aten.silu.default", [(6,)], op.silu, scale=5.0),
+    Case("aten.sin.default", [(6,)], op.unary("sin"), scale=30.0),
+    Case("aten.cos.default", [(6,)], op.unary("cos"), scale=30.0),
+    Case(
+        "aten.clamp.default",
+        [(6,)],
+        lambda f, x: op.each(lambda a: min(max(a, mpmath.mpf(-1)), mpmath.mpf(0.5)), x),
+        lambda r, at, x: r(at, x, -1, 0.5),
+    ),
+    Case("aten.maximum.default", [(4,), (4,)], lambda f, x, y: op.each(max, x, y)),
+    Case("aten.minimum.default", [(4,), (4,)], lambda f, x, y: op.each(min, x, y)),
+    Case("aten.amax.default", [(2, 4)], folds(lambda f, xs: max(xs)), lambda r, at, x: r(at, x, [-1])),
+    Case("aten.amin.default", [(2, 4)], folds(lambda f, xs: min(xs)), lambda r, at, x: r(at, x, [-1])),
+    Case("aten.sum.dim_IntList", [(2, 6)], folds(lambda f, xs: f.sum(xs)), lambda r, at, x: r(at, x, [-1])),
+    Case("aten.sum.default", [(6,)], lambda f, x: np.asarray(f.sum(x), dtype=object)),
+    Case("aten.mean.dim", [(2, 6)], folds(op.mean), lambda r, at, x: r(at, x, [-1])),
+    Case("aten.mean.default", [(6,)], lambda f, x: np.asarray(op.mean(f, x), dtype=object)),
+    Case(
+        "aten.cumsum.default",
+        [(5,)],
+        lambda f, x: np.array([f.sum(x[: i + 1]) for i in range(5)], dtype=object),
+        lambda r, at, x: r(at, x, 0),
+    ),
+    Case("aten.var.correction", [(2, 5)], folds(op.variance), lambda r, at, x: r(at, x, [-1], correction=0), scale=1.0),
+    Case("aten._softmax.default", [(2, 5)], op.softmax, lambda r, at, x: r(at, x, -1, False)),
+    Case("aten._safe_softmax.default", [(2, 5)], op.softmax, lambda r, at, x: r(at, x, -1)),
+    Case("aten._log_softmax.default", [(2, 4)], op.log_softmax, lambda r, at, x: r(at, x, -1, False)),
+    Case(
+        "aten.scaled_dot_product_attention.default",
+        [(3, 2), (3, 2), (3, 2)],
+        lambda f, q, k, v: op.attention(f, q, k, v, MASK),
+        lambda r, at, q, k, v: r(at, q, k, v, torch.tensor(MASK)),
+        scale=1.0,
+    ),
+    Case(
+        "aten.scaled_dot_product_attention.default",
+        [(3, 2), (3, 2), (3, 2)],
+        lambda f, q, k, v: op.attention(f, q, k, v, np.tril(np.ones((3, 3), dtype=bool))),
+        lambda r, at, q, k, v: r(at, q, k, v, is_causal=True),
+        scale=1.0,
+    ),
+    *(
+        Case(
+            "aten.native_layer_norm.default",
+            [(2, 6), (6,), (6,)],
+            lambda f, x, w, b, passes=passes: op.layer_norm(f, x, w, b, 1e-5, passes),
+            lambda r, at, x, w, b: r(at, x, [6], w, b, 1e-5)[0],
+            exact=(1, 2),
+        )
+        for passes in (1, 2)
+    ),
+    Case(
+        "aten._fused_rms_norm.default",
+        [(2, 5), (5,)],
+        lambda f, x, w: op.rms_norm(f, x, w, 1e-6),
+        lambda r, at, x, w: r(at, x, [5], w, 1e-6)[0],
+        exact=(1,),
+    ),
+    Case(
+        "aten.native_group_norm.default",
+        [(1, 4, 3)],
+        lambda f, x: op.layer_norm(f, x.reshape(2, 6), [f.number(1)] * 6, [f.number(0)] * 6, 1e-5).reshape(1, 4, 3),
+        lambda r, at, x: r(at, x, None, None, 1, 4, 3, 2, 1e-5)[0],
+    ),
+    *(
+        Case(
+            "aten.pow.Tensor_Scalar",
+            [(4,)],
+            lambda f, x, e=e: op.each(lambda a: f.once(a**e), x),
+            lambda r, at, x, e=e: r(at, x, e),
+            positive=True,
+        )
+        for e in (2, 3, 0.5, -0.5, -1)
+    ),
+]
+
+
+def ball_of(rng, shape, case, i, precision):
+    """A ball and a point of it, its ends more often than not; both numbers of the dtype."""
+    mid = np.asarray(rng.normal(size=shape)) * case.scale
+    if case.positive:
+        mid = np.abs(mid) + 0.25
+    if precision is not None:
+        mid = op_rounded(mid, precision)
+    if i in case.exact or rng.random() < 0.2:
+        return Ball(torch.tensor(mid)), op.whole(mid)
+    rad = np.abs(rng.normal(size=shape)) * 10.0 ** rng.integers(-12, -1) * min(1.0, case.scale)
+    share = rng.choice([-1.0, 1.0, 0.0, 0.37], size=shape)
+    point = mid + share * rad
+    if precision is not None:
+        point = op_rounded(point, precision)
+    rad = np.maximum(rad, np.abs(point - mid)) * (1 + 2.0**-50)
+    return Ball(torch.tensor(mid), torch.tensor(rad)), op.whole(point)
+
+
+def op_rounded(x, p):
+    mantissa, exponent = np.frexp(x)
+    return np.ldexp(np.rint(np.ldexp(mantissa, p)), exponent - p)
+
+
+def holds(ball, exact):
+    """Whether every exact number lies in its ball; an infinite radius holds everything."""
+    mid, rad = ball.mid.numpy().reshape(-1), ball.radius.numpy().reshape(-1)
+    for m, r, x in zip(mid, rad, exact.reshape(-1), strict=True):
+        if np.isnan(m) or np.isnan(r) or np.isinf(r) or mpmath.isnan(x):
+            continue
+        if not abs(mpmath.mpf(float(m)) - x) <= mpmath.mpf(float(r)):
+            return False
+    return True
+
+
+def trial(case, reading, seed, has_norms=False, call_rule=None):
+    rng, fair = np.random.default_rng(seed), random.Random(seed)
+    at, precision = FIELDS[reading]
+    at = Arithmetic(at.stored, at.accumulate, has_norms)
+    pairs = [ball_of(rng, shape, case, i, precision) for i, shape in enumerate(case.shapes)]
+    balls = [Ball(b.mid, b.rad, Norm(length(b.radius)) if has_norms and b.mid.ndim else None) for b, _ in pairs]
+    with mpmath.workprec(op.BITS):
+        field = op.Exact() if precision is None else op.Rounded(precision, fair)
+        exact = case.oracle(field, *[point for _, point in pairs])
+        out = case.call(call_rule or RULES[case.name], at, *balls)
+        assert out.mid.shape == exact.shape
+        return holds(out, exact), out, exact
+
+
+@pytest.mark.parametrize("reading", FIELDS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), has_norms=st.booleans())
+def test_the_ball_holds_the_result(case, reading, seed, has_norms):
+    held, out, exact = trial(case, reading, seed, has_norms)
+    assert held, (out, exact)
+    if out.norm is not None and reading == "real":
+        with mpmath.workprec(op.BITS):
+            off = (op.whole(out.mid.numpy()) - exact).reshape(-1, exact.shape[-1])
+            for row, radius in zip(off, out.norm.radius.expand(*exact.shape[:-1], 1).reshape(-1), strict=True):
+                assert mpmath.sqrt(mpmath.fsum(x * x for x in row)) <= mpmath.mpf(float(radius))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_ball_is_small_where_its_arguments_are(case):
+    """No rule hides behind an infinite radius: exact arguments give radii near the rounding."""
+    exact = Case(case.name, case.shapes, case.oracle, case.call, case.scale, case.positive, tuple(range(9)))
+    _, out, _ = trial(exact, "real", 5)
+    finite = ~torch.isnan(out.mid)
+    assert (out.radius[finite] <= 1e-12 * (1 + out.mid[finite].abs())).all()
+
+
+def test_every_rule_is_tried():
+    moves = {name for name, rule in RULES.items() if rule.__module__.endswith("movement")}
+    tried = {case.name for case in CASES}
+    alike = {id(RULES[name]) for name in tried}
+    left = {name for name in set(RULES) - moves if id(RULES[name]) not in alike}
+    truths = {name for name in left if any(w in name for w in (".gt.", ".ge.", ".lt.", ".le.", "logical", "bitwise"))}
+    assert left - truths == {"aten._to_copy.default"}
+    assert all(statement(rule).endswith(".") for rule in RULES.values())
+
+
+def stripped(function, right, wrong):
+    """A rule whose source says something wrong in one place, not registered."""
+    import inspect
+    import sys
+    import textwrap
+
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(right) == 1, f"{function.__name__} no longer says {right!r} once: plant this fault anew"
+    lines = source.replace(right, wrong).splitlines()
+    body = "\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith("def ")) :])
+    names = {}
+    exec(body, vars(sys.modules[function.__module__]), names)
+    return names[function.__name__]
+
+
+FAULTS = [
+    (linear, "product", "spread = x.rad @ other", "spread = 0.0 * (x.rad @ other)", "aten.mm.default"),
+    (linear, "product", "by_y = sizes @ y.rad", "by_y = 0.5 * (sizes @ y.rad)", "aten.mm.default"),
+    (linear, "product", "local = g * (sizes", "local = g / 16 * (sizes", "aten.mm.default"),
+    (pointwise, "times", "rad = x.rad * y.size", "rad = x.rad * 0.5 * y.size", "aten.mul.Tensor"),
+    (pointwise, "plus", "rad = x.radius + y.radius", "rad = x.radius", "aten.add.Tensor"),
+    (normalisation, "softmax", "(a * (1 - 2 * p).abs() +", "(0 * a +", "aten._softmax.default"),
+]
+
+
+@pytest.mark.parametrize("owner, name, right, wrong, rule", FAULTS)
+def test_a_fault_in_a_shared_step_is_caught(owner, name, right, wrong, rule):
+    faulty = stripped(getattr(owner, name), right, wrong)
+    case = next(case for case in CASES if case.name == rule)
+    with mock.patch.object(owner, name, faulty):
+        assert not all(trial(case, reading, seed)[0] for seed in range(60) for reading in FIELDS)
+
+
+RULE_FAULTS = [
+    ("aten.native_layer_norm.default", "tau = rho / root * ENLARGE", "tau = 0 * rho"),
+    ("aten.native_layer_norm.default", "local = own + layer_norm_rounding(at, x.size, z, s0, d)", "local = own"),
+    ("aten.gelu.default", "GELU_SLOPE", "0.5"),
+    ("aten.sigmoid.default", "0.25, ULPS", "0.15, ULPS"),
+    ("aten.relu.default", "rad * ENLARGE < 0", "rad * ENLARGE < 1"),
+    ("aten.sqrt.default", "(mid + below)", "(4 * mid + below)"),
+    ("aten.amax.default", "x.radius.amax", "x.radius.amin"),
+    ("aten.cumsum.default", "ball.rad.cumsum(dim)", "ball.rad"),
+    ("aten.scaled_dot_product_attention.default", "torch.where(mask, scores.mid", "torch.where(~mask, scores.mid"),
+]
+
+
+@pytest.mark.parametrize("name, right, wrong", RULE_FAULTS)
+def test_a_fault_in_a_rule_is_caught(name, right, wrong):
+    faulty = stripped(RULES[name], right, wrong)
+    cases = [case for case in CASES if case.name == name]
+    outcomes = [
+        trial(case, reading, seed, False, faulty)[0] for case in cases for seed in range(60) for reading in FIELDS
+    ]
+    assert not all(outcomes)
+
+
+def test_a_rule_with_a_branch_on_data_cannot_run():
+    """Under vmap a branch on data raises: no verdict can depend on one input's branch for all."""
+    from tests.models.small_modules import Lookup
+    from verify.engine.capture import capture
+    from verify.engine.run import enclose
+
+    def branching(at, x):
+        return Ball(x.mid.clamp(min=0), x.rad if (x.mid > 0).any() else None)
+
+    class Relu(Lookup):
+        def forward(self, tokens):
+            return torch.relu(self.table[tokens])
+
+    graph = capture(Relu().eval(), 2)
+    run = enclose(graph, Arithmetic(), lambda out, tokens, answers: (out.mid,))
+    tokens = torch.tensor([[0, 1], [1, 1]])
+    run(tokens, tokens)
+    with mock.patch.dict(RULES, {"aten.relu.default": branching}), pytest.raises(RuntimeError, match="vmap"):
+        run(tokens, tokens)
+
+
+def test_comparisons_are_sure_only_where_the_balls_do_not_meet():
+    x = Ball(torch.tensor([1.0, 1.0, 1.0, 2.0]).double(), torch.tensor([0.5, 0.1, 0.0, 0.0]).double())
+    y = Ball(torch.tensor([1.2, 1.2, 1.0, 1.0]).double(), torch.tensor([0.0, 0.0, 0.0, 0.0]).double())
+    greater, least = RULES["aten.gt.Tensor"](Arithmetic(), x, y), RULES["aten.ge.Tensor"](Arithmetic(), x, y)
+    assert greater.known.tolist()[:2] == [False, True] and not greater.value[1]
+    assert greater.known[3] and greater.value[3] and least.known[3] and least.value[3]
+    both = RULES["aten.where.self"](Arithmetic(), greater, x, y)
+    assert both.mid[0] - both.rad[0] <= 0.5 and both.mid[0] + both.rad[0] >= 1.5  # the hull of both
+    opposite = RULES["aten.logical_not.default"](Arithmetic(), greater)
+    assert opposite.known.tolist() == greater.known.tolist()
+    settled = RULES["aten.logical_and.default"](Arithmetic(), greater, torch.tensor([False, True, True, True]))
+    assert settled.known.tolist()[0] and not settled.known.tolist()[2] and isinstance(settled, Unsure)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), rows=st.integers(1, 9), columns=st.integers(1, 9), exponent=st.integers(-90, 90))
+def test_the_spectral_norm_is_bounded(seed, rows, columns, exponent):
+    generator = torch.Generator().manual_seed(seed)
+    W = torch.randn(rows, columns, dtype=torch.float64, generator=generator) * 2.0**exponent
+    true = torch.linalg.matrix_norm(W, 2)
+    assert true * (1 - 1e-12) <= spectral_norm(W) <= true * 1.02
+
+
+def test_infinite_masks_stay_exact():
+    scores = Ball(torch.tensor([[0.5, 1.0]]).double(), torch.full((1, 2), 1e-3).double())
+    mask = Arithmetic().tensor(torch.tensor([[0.0, -torch.inf]]))
+    out = RULES["aten._softmax.default"](Arithmetic(), RULES["aten.add.Tensor"](Arithmetic(), scores, mask), -1, False)
+    assert out.mid.tolist() == [[1.0, 0.0]] and out.rad[0, 1] == 0 and out.rad[0, 0] < 1e-2
+    nothing = Ball(torch.full((1, 2), -torch.inf).double(), infinite=True)
+    assert torch.isnan(RULES["aten._softmax.default"](Arithmetic(), nothing, -1, False).mid).all()
+    assert (RULES["aten._safe_softmax.default"](Arithmetic(), nothing, -1).mid == 0).all()
+
+
+def test_a_number_beyond_the_dtype_decides_nothing():
+    at = Arithmetic(FORMATS["float16"])
+    big = at.tensor(torch.tensor([300.0]))
+    assert torch.isinf(RULES["aten.mul.Tensor"](at, big, big).rad).all()
+    assert torch.isinf(at.tensor(torch.tensor([1e6])).radius).all()

@@ -1,0 +1,178 @@
+"""Small torch modules on tokens, of as many kinds as people write."""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+VOCABULARY, D, CLASSES = 5, 8, 3
+
+
+class Lookup(nn.Module):
+    """A table of exact numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.tensor([[0.5, -1.0], [2.0, 0.25]], dtype=torch.float64))
+
+    def forward(self, tokens):
+        return self.table[tokens]
+
+
+class Body(nn.Module):
+    """Embedding, something, unembedding."""
+
+    def __init__(self, body=None, **parts):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(VOCABULARY, D), nn.Linear(D, CLASSES)
+        self.body = body
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def through(self, x):
+        return self.body(x)
+
+    def forward(self, tokens):
+        return self.out(self.through(self.embed(tokens)))
+
+
+def body(function, **parts):
+    """A module whose middle is a function of itself and the stream (1, n, d)."""
+
+    class Written(Body):
+        def through(self, x):
+            return function(self, x)
+
+    return Written(**parts)
+
+
+class Recurrent(Body):
+    def through(self, x):
+        return self.body(x)[0]
+
+
+def masked_attention(self, x):
+    mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+    return self.mha(x, x, x, attn_mask=mask, need_weights=False)[0]
+
+
+def rope(self, x):
+    angle = torch.arange(x.shape[1])[:, None] * 0.3 ** torch.arange(D // 2)
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
+
+
+def in_place(self, x):
+    y = x.clone()
+    y += 1
+    y[:, 0] = 0
+    return y.mul_(2).relu_()
+
+
+def hand_layernorm(self, x):
+    return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-5)
+
+
+def hand_attention(self, x):
+    scores = x @ x.transpose(-2, -1) / math.sqrt(D)
+    future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
+    return torch.softmax(scores.masked_fill(future, float("-inf")), -1) @ x
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = nn.Embedding(VOCABULARY, D), nn.Linear(D, VOCABULARY, bias=False)
+        self.out.weight = self.embed.weight
+
+    def forward(self, tokens):
+        return self.out(torch.tanh(self.embed(tokens)))
+
+
+ENCODER = {"d_model": D, "nhead": 2, "dim_feedforward": 12, "batch_first": True}
+
+JUDGED = {
+    "multi-head attention": lambda: body(masked_attention, mha=nn.MultiheadAttention(D, 2, batch_first=True)),
+    "encoder layer, post-norm": lambda: Body(nn.TransformerEncoderLayer(**ENCODER)),
+    "encoder layer, pre-norm, gelu": lambda: Body(
+        nn.TransformerEncoderLayer(**ENCODER, norm_first=True, activation="gelu")
+    ),
+    "sdpa, causal": lambda: body(lambda self, x: F.scaled_dot_product_attention(x, x, x, is_causal=True)),
+    "hand-written attention": lambda: body(hand_attention),
+    "rope": lambda: body(rope),
+    "rms norm": lambda: Body(nn.RMSNorm(D, eps=1e-6)),
+    "layer norm": lambda: Body(nn.LayerNorm(D)),
+    "hand-written layer norm": lambda: body(hand_layernorm),
+    "group norm": lambda: body(lambda self, x: self.g(x.transpose(1, 2)).transpose(1, 2), g=nn.GroupNorm(2, D)),
+    "rnn": lambda: Recurrent(nn.RNN(D, D, batch_first=True)),
+    "rnn, relu": lambda: Recurrent(nn.RNN(D, D, batch_first=True, nonlinearity="relu")),
+    "gru": lambda: Recurrent(nn.GRU(D, D, batch_first=True)),
+    "lstm, two layers": lambda: Recurrent(nn.LSTM(D, D, num_layers=2, batch_first=True)),
+    "tied weights": Tied,
+    "in place": lambda: body(in_place),
+    "silu gate": lambda: body(lambda self, x: F.silu(self.a(x)) * self.b(x), a=nn.Linear(D, D), b=nn.Linear(D, D)),
+    "gelu tanh": lambda: body(lambda self, x: F.gelu(x, approximate="tanh")),
+    "dropout in eval": lambda: Body(nn.Dropout(0.5)),
+    "einsum": lambda: body(lambda self, x: torch.einsum("bid,bjd->bij", x, x) @ x),
+    "max over positions": lambda: body(lambda self, x: x.amax(1, keepdim=True) + x),
+    "where and compare": lambda: body(lambda self, x: torch.where(x > 0.1, x, 0.5 * x)),
+    "mean over the batch": lambda: body(lambda self, x: x - x.mean(0)),
+    "log softmax": lambda: nn.Sequential(Body(nn.Tanh()), nn.LogSoftmax(-1)),
+    "flip and roll": lambda: body(lambda self, x: x.flip(1) + x.roll(1, 1)),
+    "power and root": lambda: body(lambda self, x: (x**2 + 1) ** 0.5 + (x.abs() + 1).rsqrt()),
+    "leaky relu, clamp, hardtanh": lambda: body(lambda self, x: F.hardtanh(F.leaky_relu(x)).clamp(-0.5, 0.7)),
+    "cumulative sum": lambda: body(lambda self, x: x.cumsum(1)),
+}
+
+
+class Counting(nn.Module):
+    """A buffer that changes with every call."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(VOCABULARY, CLASSES)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, tokens):
+        self.calls += 1
+        return self.embed(tokens) * self.calls
+
+
+def branch(self, x):
+    return x if x.sum() > 0 else -x
+
+
+REFUSED = {
+    "a branch on data": (lambda: body(branch), "depends on the data"),
+    "item": (lambda: body(lambda self, x: x * x.sum().item()), "depends on the data"),
+    "tolist": (lambda: body(lambda self, x: x * sum(x[0, 0].tolist())), "depends on the data"),
+    "a changed buffer": (Counting, "changes the buffer calls"),
+    "random": (lambda: body(lambda self, x: x + torch.rand(D)), "is random"),
+    "dropout by function": (lambda: body(lambda self, x: F.dropout(x, 0.5, training=True)), "random|dropout"),
+    "a cast": (lambda: body(lambda self, x: x.half().float()), "casts a computed torch.float32 to torch.float16"),
+    "topk": (lambda: body(lambda self, x: x.topk(D)[0]), "aten.topk.default has no rule"),
+    "sort": (lambda: body(lambda self, x: x.sort()[0]), "aten.sort.* has no rule"),
+    "scatter": (
+        lambda: body(lambda self, x: x.scatter(-1, torch.zeros(1, x.shape[1], 1, dtype=torch.long), 1.0)),
+        "aten.scatter",
+    ),
+    "convolution": (
+        lambda: body(lambda self, x: self.c(x.transpose(1, 2)).transpose(1, 2), c=nn.Conv1d(D, D, 1)),
+        "aten.convolution.default has no rule",
+    ),
+    "argmax": (lambda: nn.Sequential(Body(nn.Tanh()), Argmax()), "leave argmax to the verifier"),
+    "autocast": (lambda: body(autocast), "autocast|casts"),
+    "floor": (lambda: body(lambda self, x: x.floor()), "aten.floor.default has no rule"),
+    "two at once": (lambda: body(lambda self, x: x.floor() + x.ceil()), "floor.*; .*ceil"),
+}
+
+
+class Argmax(nn.Module):
+    def forward(self, x):
+        return x.argmax(-1)
+
+
+def autocast(self, x):
+    with torch.autocast("cpu", torch.bfloat16):
+        return x @ x.transpose(-2, -1) @ x

@@ -1,0 +1,332 @@
+"""Modules decided on whole domains: verdicts, counts and lists against plain enumeration, and the command."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from constructions.decoder import Decoder, initialised
+from constructions.errors import BadInput
+from tests.models import checkpoints
+from tests.models.small_modules import Body
+from tests.oracles import decoder_layouts
+from verify import assert_proved, certify
+from verify.certificate import Verdict
+from verify.cli import main
+from verify.module import strings, tokens
+
+P = 5
+
+
+class Table(nn.Module):
+    """Logits read from a table, one row for each input of two tokens: anything can be planted."""
+
+    def __init__(self, rows, dtype=torch.float64):
+        super().__init__()
+        self.rows = nn.Parameter(torch.tensor(rows, dtype=dtype))
+
+    def forward(self, t):
+        return self.rows[t[:, 0], t[:, 1]]
+
+
+def sums(wrong=(), gap=1.0, dtype=torch.float64):
+    """The table of (a + b) mod P with the class after the right one winning on the `wrong` inputs."""
+    rows = np.zeros((P, P, P))
+    for a, b in itertools.product(range(P), repeat=2):
+        rows[a, b, (a + b + ((a, b) in wrong)) % P] = gap
+    return Table(rows.tolist(), dtype).eval()
+
+
+def total(t):
+    return t.sum(1) % P
+
+
+def decided(module, **options):
+    return certify(module, inputs=tokens([P, P]), expected=total, **options)
+
+
+def test_right_everywhere():
+    found = decided(sums())
+    assert found.verdict is Verdict.PROVED and found.inputs_covered == 25 and 0.999 < found.margin <= 1
+    assert found.extra["counts"] == {"right": "25", "wrong": "0", "undecided": "0"}
+    assert found.extra["decided_by"] == {"balls": 25, "l2": 0, "mean_value": 0, "exact": 0}
+    assert found.extra["wrong_inputs"] == [] and len(found.extra["graph"]["sha256"][0]) == 64
+    assert assert_proved(sums(), inputs=tokens([P, P]), expected=total).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize("wrong", [[(0, 0)], [(4, 4)], [(1, 3), (3, 1), (2, 0)]])
+def test_wrong_inputs_are_counted_and_listed(wrong):
+    found = decided(sums(wrong))
+    assert found.verdict is Verdict.REFUTED and found.inputs_covered == 1
+    assert found.extra["counts"] == {"right": str(25 - len(wrong)), "wrong": str(len(wrong)), "undecided": "0"}
+    assert found.extra["wrong_inputs"] == sorted(map(list, wrong))
+    first = sorted(wrong)[0]
+    assert found.counterexample == {"input": list(first), "expected": sum(first) % P, "predicted": (sum(first) + 1) % P}
+    with pytest.raises(AssertionError, match="REFUTED"):
+        assert_proved(sums(wrong), inputs=tokens([P, P]), expected=total)
+
+
+def test_a_tie_is_wrong_and_decided_exactly():
+    module = sums()
+    with torch.no_grad():
+        module.rows[1, 2, 0] = 1.0
+    found = decided(module)
+    assert found.verdict is Verdict.REFUTED and found.margin == 0 and found.extra["wrong_inputs"] == [[1, 2]]
+    assert found.counterexample["predicted"] == 0 and found.extra["decided_by"]["exact"] <= 1
+
+
+class Close(nn.Module):
+    """Two logits that differ by 1e-19 times a token: zero in float64, not in real arithmetic."""
+
+    def __init__(self, sign):
+        super().__init__()
+        self.a, self.b = (nn.Parameter(torch.tensor(x, dtype=torch.float64)) for x in (1.0, sign * 1e-19))
+
+    def forward(self, t):
+        x = t[:, :1].double() + 1
+        return torch.cat([self.a + self.b * x, self.a * torch.ones_like(x)], 1)
+
+
+@pytest.mark.parametrize("sign, verdict", [(1, Verdict.PROVED), (-1, Verdict.REFUTED), (0, Verdict.REFUTED)])
+def test_higher_precision_decides_what_float64_cannot(sign, verdict):
+    found = certify(Close(sign).eval(), inputs=tokens([3]), expected=lambda t: 0 * t[:, 0])
+    assert found.verdict is verdict and found.extra["decided_by"]["exact"] == 3
+    assert certify(
+        Close(sign).eval(), inputs=tokens([3]), expected=lambda t: 0 * t[:, 0], reading="float64"
+    ).verdict in (Verdict.UNKNOWN,)
+
+
+def test_real_and_dtype_are_told_apart():
+    """A gap of 2^-12 is proved in real arithmetic, and below bfloat16's rounding of the stored numbers."""
+    module = sums(gap=1 + 2.0**-12)
+    with torch.no_grad():
+        module.rows.add_((module.rows == 0) * 1.0)
+    assert decided(module).verdict is Verdict.PROVED
+    assert decided(module, reading="float32").verdict is Verdict.PROVED
+    assert decided(module, reading="bfloat16").verdict is not Verdict.PROVED
+
+
+def test_nan_and_infinity_prove_nothing():
+    module = sums()
+    with torch.no_grad():
+        module.rows[2, 2, 4] = torch.inf
+    assert decided(module).verdict is not Verdict.PROVED
+    with torch.no_grad():
+        module.rows[2, 2, 4] = torch.nan
+    with pytest.raises(BadInput, match="NaN"):
+        decided(module)
+
+
+def test_positions_and_classes():
+    class Copy(nn.Module):
+        def forward(self, t):
+            return nn.functional.one_hot(t, 6).double()
+
+    options = {"inputs": tokens([3, 3, 3])}
+    assert certify(Copy().eval(), expected=lambda t: t, position=None, **options).verdict is Verdict.PROVED
+    assert certify(Copy().eval(), expected=lambda t: t[:, 1], position=1, **options).verdict is Verdict.PROVED
+    assert certify(Copy().eval(), expected=lambda t: t[:, [2, 0]], position=(2, 0), **options).verdict is Verdict.PROVED
+    found = certify(Copy().eval(), expected=lambda t: t[:, [0, 0]], position=(0, 1), **options)
+    assert found.extra["counts"]["wrong"] == "18" and found.counterexample["expected"] == [0, 0]
+    assert found.counterexample["predicted"] == [0, 1]
+    # classes leave other columns out of the comparison
+    worse = Table([[[0.0, 1.0, 5.0]]]).eval()
+    asked = {"inputs": tokens([1, 1]), "expected": lambda t: 1 + 0 * t[:, 0]}
+    assert certify(worse, **asked).verdict is Verdict.REFUTED
+    assert certify(worse, classes=range(2), **asked).verdict is Verdict.PROVED
+
+
+def test_domains():
+    assert strings([7, 3], 3, at_least=2).size == 12
+    listed = certify(sums(), inputs=torch.tensor([[1, 1], [0, 2], [1, 1]]), expected=total)
+    assert listed.verdict is Verdict.PROVED and listed.inputs_covered == 2
+    below = tokens([P, P], where=lambda t: t[:, 0] < t[:, 1])
+    assert certify(sums([(3, 1)]), inputs=below, expected=total).inputs_covered == 10
+    assert certify(sums([(1, 3)]), inputs=below, expected=total).extra["counts"]["wrong"] == "1"
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"expected": lambda t: t.sum(1)}, "is none of the 5 classes"),
+        ({"expected": lambda t: t}, r"returned \(25, 2\) for 25 inputs"),
+        ({"expected": lambda t: t.sum(1).double()}, "must be whole numbers"),
+        ({"classes": [0]}, "at least two columns"),
+        ({"classes": range(9)}, "beyond the module's 5 logits"),
+        ({"position": 2}, "must be -2..1"),
+        ({"inputs": tokens([P, P], where=lambda t: t[:, 0] > 9)}, "the domain is empty"),
+        ({"inputs": tokens([P, P], where=lambda t: t)}, "must be one truth value"),
+        ({"inputs": "01"}, "give tokens"),
+        ({"reading": "s6"}, "no defined order"),
+        ({"expected": 3}, "must be a function"),
+        ({"device": "cuda:7"}, "no such device"),
+    ],
+)
+def test_arguments_that_are_refused(options, message):
+    with pytest.raises(BadInput, match=message):
+        certify(sums(), **({"inputs": tokens([P, P]), "expected": total} | options))
+
+
+def trained(seed, steps, p=7, activation="relu"):
+    """A small one-layer decoder trained to add modulo p, and the share of pairs that it gets right in float64."""
+    model = initialised(
+        Decoder(
+            vocabulary=p + 1, d=16, n_heads=2, d_mlp=32, positions=3, activation=activation,
+            layernorm=False, attention_bias=False,
+        ),
+        seed=seed,
+        std=0.3,
+    )  # fmt: skip
+    pairs = torch.cartesian_prod(torch.arange(p), torch.arange(p), torch.tensor([p]))
+    optimiser = torch.optim.Adam(model.parameters(), 0.02)
+    for _ in range(steps):
+        loss = nn.functional.cross_entropy(model(pairs, position=-1)[:, :p], pairs[:, :2].sum(1) % p)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return model.eval()
+
+
+@pytest.mark.parametrize("steps", [15, 400])
+def test_a_trained_decoder_against_enumeration(steps):
+    """The counts are those of a plain numpy forward pass over all pairs, with no tolerance for either."""
+    p, model = 7, trained(0, steps)
+    weights = {
+        "embed.W_E": model.W_E.T, "pos_embed.W_pos": model.W_pos, "unembed.W_U": model.W_U,
+        **{f"blocks.0.mlp.{n}": getattr(model.blocks[0].mlp, n) for n in ("b_in", "b_out")},
+        "blocks.0.mlp.W_in": model.blocks[0].mlp.W_in.T, "blocks.0.mlp.W_out": model.blocks[0].mlp.W_out.T,
+        "blocks.0.attn.W_O": model.blocks[0].attention.W_O.T,
+        **{
+            f"blocks.0.attn.W_{c}": getattr(model.blocks[0].attention, f"W_{c}").T.reshape(2, 8, 16)
+            for c in "QKV"
+        },
+    }  # fmt: skip
+    plain = {name: value.detach().numpy() for name, value in weights.items()}
+    margins = {}
+    for a, b in itertools.product(range(p), repeat=2):
+        logits = decoder_layouts.progress_measures(plain, [a, b, p])[-1][:p]
+        right = (a + b) % p
+        margins[a, b] = logits[right] - np.delete(logits, right).max()
+    found = certify(model, inputs=tokens([p, p, [p]]), expected=lambda t: (t[:, 0] + t[:, 1]) % p, classes=range(p))
+    wrong = sorted([a, b, p] for (a, b), margin in margins.items() if margin <= 0)
+    assert found.extra["wrong_inputs"] == wrong and found.extra["counts"]["undecided"] == "0"
+    assert found.verdict is (Verdict.REFUTED if wrong else Verdict.PROVED)
+    if not wrong:
+        assert min(margins.values()) - 1e-9 < found.margin <= min(margins.values()) + 1e-12
+    else:
+        assert found.counterexample["input"] == wrong[0]
+        assert found.margin == pytest.approx(margins[tuple(wrong[0][:2])], abs=1e-9)
+    rounded = certify(
+        model, inputs=tokens([p, p, [p]]), expected=lambda t: (t[:, 0] + t[:, 1]) % p, classes=range(p),
+        reading="float32",
+    )  # fmt: skip
+    assert rounded.verdict in (found.verdict, Verdict.UNKNOWN)
+    if not wrong:
+        assert rounded.verdict is Verdict.PROVED and rounded.margin <= found.margin
+
+
+def test_the_budget_ends_with_what_was_not_reached():
+    found = certify(
+        sums(), inputs=tokens([P, P], where=lambda t: t[:, 0] >= 0), expected=total, budget=0.0
+    )  # one batch is always done
+    assert found.verdict is Verdict.PROVED
+
+    class Two(nn.Module):
+        def forward(self, t):
+            return nn.functional.one_hot(t[:, 0], 2).double()
+
+    found = certify(Two().eval(), inputs=tokens([2] * 20), expected=lambda t: t[:, 0], budget=0.0)
+    assert found.verdict is Verdict.UNKNOWN and "inputs to go" in found.reason
+    counts = found.extra["counts"]
+    assert int(counts["right"]) + int(counts["undecided"]) == 2**20 and found.inputs_covered == 0
+
+
+def test_the_hill_climb_finds_a_rare_failure():
+    """One wrong input among 2^30, which enumeration would not reach."""
+
+    class Sum(nn.Module):
+        def forward(self, t):
+            total = t.double().sum(1, keepdim=True)
+            return torch.cat([29.5 - total, 0 * total], 1)
+
+    found = certify(Sum().eval(), inputs=tokens([2] * 30), expected=lambda t: 0 * t[:, 0], budget=3.0)
+    assert found.verdict is Verdict.REFUTED and found.counterexample["input"] == [1] * 30
+
+
+def test_methods_agree():
+    for wrong in ([], [(2, 2)]):
+        for method in ("certified", "exhaustive", "sampled"):
+            found = decided(sums(wrong), method=method)
+            expected = Verdict.REFUTED if wrong else Verdict.UNKNOWN if method == "sampled" else Verdict.PROVED
+            assert found.verdict is expected
+            if wrong:
+                assert found.counterexample["input"] == [2, 2]
+
+
+TASK = """
+from constructions.decoder import from_progress_measures
+from verify.module import Task, tokens
+def model(weights):
+    return from_progress_measures(weights)
+task = Task(inputs=tokens([7, 7, [7]]), expected=lambda t: (t[:, 0] + t[:, 1]) % 7, position=-1, classes=range(7))
+"""
+
+
+@pytest.fixture
+def task(tmp_path):
+    (tmp_path / "task.py").write_text(TASK)
+    weights = checkpoints.progress_measures(V=8, classes=8)
+    torch.save({"model": {name: value.float() for name, value in weights.items()}, "epoch": 9}, tmp_path / "run.pt")
+    return tmp_path
+
+
+def test_the_command(task, capsys):
+    argv = ["module", str(task / "task.py"), "--weights", str(task / "run.pt")]
+    assert main([*argv, "--json", "--save", str(task / "out")]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["counts"]["undecided"] == "0" and sum(map(int, found["counts"].values())) == 49
+    assert len(found["wrong_inputs"]) == int(found["counts"]["wrong"]) and found["weights_sha256"]
+    assert json.loads((task / "out" / "certificate.json").read_text())["counterexample"] == found["counterexample"]
+    assert main(argv) == 1
+    shown = capsys.readouterr().out
+    assert "not used" in shown and "blocks.0.attn.mask" in shown and "REFUTED" in shown
+    assert main([*argv, "--precision", "bfloat16", "--json"]) in (1, 3)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("x = 1", "defines no `task`"),
+        (TASK.replace("def model", "def other"), "defines no `model`"),
+        ("1 / 0", "ZeroDivisionError: division by zero (line 1)"),
+        (TASK.replace("return from", "return 3 or from"), "returned int"),
+        (TASK.replace("return from", "return weights['nothing'] or from"), "model(weights) failed: KeyError"),
+    ],
+)
+def test_task_files_that_are_refused(task, capsys, text, message):
+    (task / "task.py").write_text(text)
+    assert main(["module", str(task / "task.py"), "--weights", str(task / "run.pt")]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_files_are_never_unpickled(task, capsys):
+    class Trap:
+        def __reduce__(self):
+            return (print, ("code ran",))
+
+    torch.save({"model": {"embed.W_E": Trap()}}, task / "trap.pt")
+    assert main(["module", str(task / "task.py"), "--weights", str(task / "trap.pt")]) == 2
+    assert "code ran" not in capsys.readouterr().out
+    assert main(["module", str(task / "nothing.py")]) == 2 and main(["module", str(task / "run.pt")]) == 2
+
+
+def test_an_unsupported_operation_is_one_message():
+    with pytest.raises(BadInput) as refused:
+        certify(
+            Body(nn.Conv1d(3, 3, 1)).eval(), inputs=tokens([5, 5, 5]), expected=lambda t: 0 * t[:, 0], classes=range(3)
+        )
+    assert "convolution" in str(refused.value) and "\n" not in str(refused.value)

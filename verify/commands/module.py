@@ -1,0 +1,34 @@
+"""`verify module`: is a torch module right on every input of a finite token domain?"""
+
+from __future__ import annotations
+
+import argparse
+
+from verify.commands import request
+
+HELP = "decide any torch module on every input of a finite token domain"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("task_file", metavar="TASK.py", help="your Python file, which is imported: it defines task and model(weights)")
+    add(
+        "--weights",
+        metavar="FILE",
+        help="a state dict for model(weights): .pt or .safetensors, read without unpickling",
+    )
+    add("--device", default="cpu", choices=("cpu", "cuda"), help="where inputs are decided (default: cpu)")
+    request.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    asked = request.Request.of(args)
+    from verify.decide import decide
+    from verify.module.problem import ModuleProblem
+    from verify.module.taskfile import as_bytes, problem_parts
+    from verify.report.render import progress_bar
+
+    problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
+    with progress_bar("deciding", quiet=asked.is_json) as progress:
+        certificate = decide(problem, asked.reading, asked.method, asked.effort(progress))
+    return request.publish(asked, certificate, as_bytes(problem.module), problem.facts(certificate))

@@ -1,0 +1,233 @@
+"""Balls of torch tensors: midpoints, radii, and, where it pays, one radius in the l2 norm for each vector.
+
+Every number that the reading allows lies within `rad` of `mid`, and every vector along `norm.axis` lies within
+`norm.radius` of its midpoint in the l2 norm. The reading real allows one number, the exact one; the reading of a
+dtype allows what any order of evaluation computes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verify.arithmetic.formats import Format
+from verify.arithmetic.formats import gamma as format_gamma
+
+U = 2.0**-53
+ENLARGE = 1 + 2.0**-40  # covers the rounding of up to 4000 operations on numbers that are positive
+LOST = 2.0**-1000  # what underflow in float64 can take away from any result here
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A bound on the l2 distance of each vector along `axis` (negative) from its midpoint; size 1 along that axis.
+
+    `blocks`, for the last axis, gives the same for h equal parts of each vector: shape (..., h, 1).
+    """
+
+    radius: Tensor
+    axis: int = -1
+    blocks: Callable[[int], Tensor] | None = None
+
+    def plus(self, local: Tensor) -> Norm:
+        """The norm where each number may be off by `local` more."""
+        radius = (self.radius + length(local, self.axis)) * ENLARGE
+        if self.blocks is None or self.axis != -1:
+            return Norm(radius, self.axis)
+        before = self.blocks
+        return Norm(radius, -1, lambda h: (before(h) + length(parts(local, h))) * ENLARGE)
+
+
+def parts(x: Tensor, h: int) -> Tensor:
+    """The last axis as h equal parts: (..., h, size / h)."""
+    return x.reshape(*x.shape[:-1], h, x.shape[-1] // h)
+
+
+@dataclass(frozen=True)
+class Ball:
+    """Midpoints and radii of one shape; `rad` None means exact. `infinite` says that a midpoint may be exactly +-inf.
+
+    `l1` bounds the sum of the distances along the last axis where that is less than the sum of the radii.
+
+    >>> Ball(torch.tensor([3.0]), torch.tensor([0.5])).size.item() >= 3.5
+    True
+    """
+
+    mid: Tensor
+    rad: Tensor | None = None
+    norm: Norm | None = None
+    infinite: bool = False
+    l1: Tensor | None = None
+
+    @property
+    def radius(self) -> Tensor:
+        return torch.zeros_like(self.mid) if self.rad is None else self.rad
+
+    @property
+    def size(self) -> Tensor:
+        """An upper bound on the absolute value."""
+        return self.mid.abs() if self.rad is None else (self.mid.abs() + self.rad) * ENLARGE
+
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Lower and upper ends, rounded outwards."""
+        if self.rad is None:
+            return self.mid, self.mid
+        down, up = self.mid - self.rad, self.mid + self.rad
+        return down - U * 2 * down.abs() - LOST, up + U * 2 * up.abs() + LOST
+
+    def deviation(self, axis: int = -1) -> Tensor:
+        """A bound on the l2 distance of the vectors along an axis, kept as an axis of size one."""
+        if self.norm is not None and self.norm.axis == axis:
+            return self.norm.radius
+        return length(self.radius, axis)
+
+
+@dataclass(frozen=True)
+class Unsure:
+    """Truth values, `known` where they hold for the whole ball."""
+
+    value: Tensor
+    known: Tensor
+
+
+def length(x: Tensor, axis: int = -1) -> Tensor:
+    """An upper bound on the l2 norm along an axis, kept as an axis of size one.
+
+    Scaled by the largest entry, so that no square underflows or overflows; the rounding is within ENLARGE.
+    """
+    top = x.abs().amax(axis, keepdim=True)
+    safe = torch.where((top > 0) & torch.isfinite(top), top, torch.ones_like(top))
+    total = (x / safe).square().sum(axis, keepdim=True).sqrt() * safe * ENLARGE
+    return torch.where(torch.isfinite(top), total + LOST, top)
+
+
+def gamma(k: int) -> float:
+    """Bounds the relative error of k roundings in float64."""
+    return k * U / (1 - k * U) * (1 + 2.0**-40)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What one operation may be off by: float64's own rounding, and in a dtype the rounding that the reading allows.
+
+    `stored` is None in the reading real. `has_norms` follows vectors in the l2 norm too.
+    """
+
+    stored: Format | None = None
+    accumulate: Format | None = None
+    has_norms: bool = False
+
+    @property
+    def is_real(self) -> bool:
+        return self.stored is None
+
+    @property
+    def u(self) -> float:
+        """A stored result's relative error in the dtype: rounded once, or kept with 2p + 2 bits and rounded later."""
+        if self.stored is None:
+            return 0.0
+        return self.stored.u + (1 + self.stored.u) * 2.0 ** -(2 * self.stored.p + 2)
+
+    @property
+    def tiny(self) -> float:
+        """What one result can lose by underflow."""
+        return LOST if self.stored is None else self.stored.tiny + LOST
+
+    def sums(self, k: int) -> float:
+        """The relative error of the dtype's sums of k products, in any order, fused or not, stored afterwards."""
+        if self.stored is None:
+            return 0.0
+        inner = self.accumulate or self.stored
+        kept = (k + 2) * 2.0 ** -(2 * inner.p + 2)  # results kept wider and rounded later
+        return format_gamma(k + 2, inner) * (1 + kept) + kept + (0.0 if self.accumulate is None else 2 * self.u)
+
+    def own_sums(self, k: int) -> float:
+        """Float64's error and the dtype's together."""
+        return gamma(k + 4) + self.sums(k)
+
+    def lost_in_sums(self, k: int) -> float:
+        """What underflow can take away from a sum of k products: each product, and each partial sum, once."""
+        return 2 * (k + 2) * self.tiny * (1 + min(self.sums(k), 1e300))
+
+    def checked(self, size: Tensor, rad: Tensor) -> Tensor:
+        """The radius, infinite where a number of that size may overflow in the dtype."""
+        if self.stored is None:
+            return rad
+        return torch.where(size <= self.stored.largest, rad, torch.full_like(rad, math.inf))
+
+    def result(self, mid: Tensor, rad: Tensor | None, roundings: int = 1, norm: Norm | None = None) -> Ball:
+        """One operation's result: float64 computed `mid` with `roundings`, exact values lie within `rad` besides.
+
+        `norm` bounds the same propagated error in the l2 norm, without the roundings.
+        """
+        size = mid.abs() if rad is None else mid.abs() + rad
+        relative = gamma(roundings) + (1 + self.u) ** roundings - 1
+        local = relative * ENLARGE * size + 2 * roundings * self.tiny
+        total = (local if rad is None else rad + local) * ENLARGE
+        total = self.checked(size, total)
+        if norm is not None:
+            norm = norm.plus(local * ENLARGE)
+        return Ball(mid, total, norm)
+
+    def number(self, x: Any, like: Tensor) -> Ball:
+        """A Python number, the double it is; a dtype rounds it or keeps it wider."""
+        value = torch.full((), float(x), dtype=torch.float64, device=like.device)
+        if self.stored is None or not math.isfinite(float(x)) or float(x).is_integer() and abs(x) <= 2**self.stored.p:
+            return Ball(value, None, infinite=math.isinf(float(x)))
+        return Ball(value, value.abs() * self.u + self.stored.tiny)
+
+    def tensor(self, x: Tensor) -> Ball:
+        """A stored tensor of floats: rounded to the dtype once; what is subnormal there may be flushed."""
+        from verify.arithmetic.rounding import rounded
+
+        exact = x.detach().to(torch.float64)
+        infinite = bool(torch.isinf(exact).any())
+        if self.stored is None:
+            return Ball(exact, None, infinite=infinite)
+        if self.stored.name == "tf32":  # factors are rounded, or not
+            return Ball(exact, exact.abs() * self.stored.u * (1 + 2.0**-10) + self.stored.tiny)
+        near = torch.as_tensor(rounded(exact.cpu().numpy(), self.stored), device=exact.device)
+        flushed = (near.abs() < self.stored.tiny) & (near != 0)
+        # a number beyond the largest becomes infinite, which no mask means
+        overflow = torch.isinf(near) & torch.isfinite(exact)
+        rad = torch.where(flushed, near.abs(), torch.zeros_like(near))
+        rad = torch.where(overflow, torch.full_like(rad, math.inf), rad)
+        is_exact = not bool((flushed | overflow).any())
+        return Ball(near, None if is_exact else rad, infinite=infinite)
+
+
+def norm_after(norm: Norm | None, before: torch.Size, after: torch.Size) -> Norm | None:
+    """The norm of a tensor that is viewed with another shape, where vectors stay whole, split, or join."""
+    if norm is None or len(before) == 0 or len(after) == 0:
+        return None
+    if norm.axis == -2 and len(after) >= 2 and before[-2:] == after[-2:]:
+        return Norm(norm.radius.reshape(*after[:-2], 1, after[-1]), -2)
+    if norm.axis != -1:
+        return norm if before == after else None
+    if before[-1] == after[-1]:
+        blocks = norm.blocks
+        passed = None if blocks is None else lambda h: blocks(h).reshape(*after[:-1], h, 1)
+        return Norm(norm.radius.reshape(*after[:-1], 1), -1, passed)
+    product = 1
+    for k in range(1, len(after) + 1):  # one vector becomes several, each no longer than it
+        product *= after[-k]
+        if product == before[-1]:
+            if norm.blocks is not None and k == 2:
+                return Norm(norm.blocks(after[-2]).reshape(*after[:-1], 1))
+            whole = norm.radius.reshape(*after[:-k], *([1] * k))
+            return Norm(whole.expand(*after[:-1], 1))
+    product = 1
+    for k in range(1, len(before) + 1):  # several vectors become one
+        product *= before[-k]
+        if product == after[-1]:
+            joined = norm.radius.reshape(*before[:-1])
+            for _ in range(k - 1):
+                joined = length(joined, -1).squeeze(-1)
+            return Norm(joined.reshape(*after[:-1], 1))
+    return None

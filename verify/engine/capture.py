@@ -1,0 +1,263 @@
+"""A module as a graph of ATen operations, for one input of a fixed length; what cannot be judged is refused at once."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import operator
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from constructions.errors import BadInput
+from verify.engine.rules import RULES
+from verify.engine.rules.pointwise import known_power
+
+KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu")
+CREATING = (
+    "aten.full.default",
+    "aten.full_like.default",
+    "aten.zeros_like.default",
+    "aten.ones_like.default",
+    "aten.scalar_tensor.default",
+    "aten.arange.start_step",
+    "aten.arange.default",
+    "aten.arange.start",
+    "aten.zeros.default",
+    "aten.ones.default",
+    "aten.new_zeros.default",
+    "aten.new_ones.default",
+    "aten.new_full.default",
+    "aten.eye.default",
+    "aten.empty.memory_format",
+)
+ASSUMPTIONS = ("torch.export traced the module faithfully", "the module is called on a batch of one input")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The operations of a module on one input of `length` tokens, and the tensors that they read.
+
+    `stored` names each tensor as the state dict does.
+    """
+
+    program: torch.fx.Graph
+    stored: dict[str, Tensor]
+    names: dict[str, str]
+    length: int
+
+    @property
+    def calls(self) -> Iterator[torch.fx.Node]:
+        return (node for node in self.program.nodes if node.op == "call_function")
+
+    @property
+    def output(self) -> Tensor:
+        """A stand-in for the output, with its shape and dtype."""
+        value: Tensor = self.program.output_node().all_input_nodes[-1].meta["val"]
+        return value
+
+    @cached_property
+    def operations(self) -> dict[str, int]:
+        """How often each operation occurs."""
+        counts: dict[str, int] = {}
+        for node in self.calls:
+            if node.target is not operator.getitem:
+                counts[str(node.target)] = counts.get(str(node.target), 0) + 1
+        return dict(sorted(counts.items()))
+
+    @cached_property
+    def digest(self) -> str:
+        """A SHA-256 of the operations, their arguments and shapes: the same for the same computation."""
+        numbers = {node: f"%{i}" for i, node in enumerate(self.program.nodes)}
+        lines = []
+        for node in self.program.nodes:
+            arguments = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: numbers[n])
+            shape = getattr(node.meta.get("val"), "shape", None)
+            name = self.names.get(node.name, "") if node.op == "placeholder" else str(node.target)
+            lines.append(f"{numbers[node]} {node.op} {name} {arguments} {None if shape is None else tuple(shape)}")
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    @cached_property
+    def widest(self) -> int:
+        """The number of entries of the largest intermediate tensor."""
+        return max(
+            (value.numel() for node in self.calls if isinstance(value := node.meta.get("val"), Tensor)), default=1
+        )
+
+
+def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: dict[str, Any] | None = None) -> Graph:
+    """Traces module(tokens) on one input of `length` tokens, shape (1, length).
+
+    Raises: BadInput, with every reason and the source line of each, for what no rule covers.
+    """
+    training = [name or type(module).__name__ for name, part in module.named_modules() if part.training]
+    if training:
+        raise BadInput(f"module: {training[0]} is in training mode. Call module.eval() first.")
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if value.is_floating_point() and bool(torch.isnan(value.detach().float()).any()):
+            raise BadInput(f"module: {name} has a NaN entry; nothing can be proved about it")
+    program = _export(module, length, arguments or {})
+    refused = list(_refusals(program, is_real))
+    if refused:
+        raise BadInput("module: cannot be judged: " + "; ".join(dict.fromkeys(refused)))
+    stored, names = {}, {}
+    for spec in program.graph_signature.input_specs:
+        if spec.target is not None:
+            name = spec.arg.name
+            value = program.state_dict.get(spec.target, program.constants.get(spec.target))
+            assert isinstance(value, Tensor), spec
+            stored[name], names[name] = value.detach(), spec.target
+    return Graph(program.graph, stored, names, length)
+
+
+def _export(module: nn.Module, length: int, arguments: dict[str, Any]) -> Any:
+    from torch.export import default_decompositions, export
+
+    table = default_decompositions()
+    for operation in list(table):
+        if str(operation).split(".")[1] in KEPT_WHOLE:
+            del table[operation]
+    example = torch.zeros(1, length, dtype=torch.long)
+    logger = logging.getLogger("torch.export")
+    level = logger.level
+    try:
+        logger.setLevel(logging.CRITICAL)
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # what matters is refused below
+            return export(module, (example,), arguments or None, strict=False).run_decompositions(table)
+    except BadInput:
+        raise
+    except Exception as error:  # torch.export raises errors of many classes
+        raise BadInput(f"module: torch.export cannot trace it: {_reason(error)}") from None
+    finally:
+        logger.setLevel(level)
+
+
+def _reason(error: Exception) -> str:
+    """The first line that says something, and the user's line where the error names it."""
+    text = str(error).strip() or type(error).__name__
+    line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)[:200]
+    if type(error).__name__.startswith("GuardOnDataDependent") or "data-dependent" in text.lower():
+        line = "a branch, or a Python number, depends on the data (if, .item(), .tolist())"
+    place = ""
+    step = error.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        if _is_the_users(file):
+            place = f" at {file}:{step.tb_lineno}"
+        step = step.tb_next
+    return line + place
+
+
+def _is_the_users(file: str) -> bool:
+    return not re.search(r"[/\\](torch|sympy)[/\\]|[/\\]verify[/\\](engine|module)[/\\]|<|contextlib\.py", file)
+
+
+def source_line(node: torch.fx.Node) -> str:
+    """The innermost line of the user's code that made a node: file:line and the line itself."""
+    trace = node.meta.get("stack_trace") or ""
+    frames = re.findall(r'File "([^"]+)", line (\d+), in [^\n]*\n\s*([^\n]*)', trace)
+    own = [frame for frame in frames if _is_the_users(frame[0])]
+    return f"{own[-1][0]}:{own[-1][1]}: {own[-1][2].strip()}" if own else "no source line"
+
+
+def _refusals(program: Any, is_real: bool) -> Iterator[str]:
+    signature = program.graph_signature
+    for name in signature.buffers_to_mutate.values():
+        yield f"the forward changes the buffer {name}, so one call depends on those before"
+    for node in program.graph.nodes:
+        if node.op == "placeholder" or node.op == "output":
+            continue
+        reason = _refusal(node, is_real)
+        if reason:
+            yield f"{reason} ({source_line(node)})"
+    outputs = [spec for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+    if len(outputs) != 1:
+        yield f"the forward returns {len(outputs)} tensors; return the logits alone"
+    value = next(iter(program.graph.output_node().args[0][-1:]), None)
+    dtype = getattr(getattr(value, "meta", {}).get("val"), "dtype", None)
+    if dtype is not None and not dtype.is_floating_point:
+        yield f"the forward returns {dtype}, not logits; leave argmax to the verifier"
+
+
+def _refusal(node: torch.fx.Node, is_real: bool) -> str | None:
+    """Why a node cannot be judged, None where it can."""
+    if node.op != "call_function":
+        return f"{node.op} {node.target} is no tensor operation"
+    if node.target is operator.getitem:
+        return None
+    name, tags = str(node.target), getattr(node.target, "tags", ())
+    if "autocast" in name:
+        return "autocast changes dtypes by its own rules; convert the module instead"
+    if name.startswith("aten._assert"):
+        return None
+    if name == "aten._local_scalar_dense.default":
+        return "a Python number (.item(), .tolist()) depends on the data"
+    is_sdpa = name == "aten.scaled_dot_product_attention.default"
+    if "dropout" in name or (torch.Tag.nondeterministic_seeded in tags and not is_sdpa):
+        return f"{name} is random"
+    dtype = _dtype(node)
+    inputs = [_dtype(argument) for argument in node.all_input_nodes]
+    floats = {d for d in inputs if d is not None and d.is_floating_point}
+    if dtype is not None and dtype.is_complex:
+        return f"{name}: complex numbers have no rule"
+    if name == "aten._to_copy.default" and dtype is not None and floats and dtype not in floats:
+        if not dtype.is_floating_point and is_exact_constant(node):
+            return None
+        return f"casts a computed {min(map(str, floats))} to {dtype}, which rounds it; keep one dtype"
+    if not floats and (dtype is None or not dtype.is_floating_point):
+        return None  # whole numbers and truth values, computed as torch does
+    if name in CREATING:
+        return _refusal_of_constant(node, name)
+    if name not in RULES:
+        return f"{name} has no rule"
+    if name == "aten.pow.Tensor_Scalar" and not known_power(node.args[1]):
+        return f"{name} with exponent {node.args[1]} has no rule"
+    if name == "aten._fused_rms_norm.default" and (len(node.args) < 4 or node.args[3] is None):
+        return f"{name} with eps=None depends on the dtype; name eps"
+    if name == "aten.native_layer_norm.default" and len(node.args[1]) != 1:  # type: ignore[arg-type]
+        return f"{name} over several axes has no rule"
+    if is_sdpa:
+        dropout = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
+        if dropout or node.kwargs.get("enable_gqa"):
+            return f"{name} with dropout or grouped queries has no rule"
+    if name == "aten.div.Tensor_mode":
+        return f"{name} of computed floats has no rule"
+    return None
+
+
+EXACT = re.compile(r"aten\.(triu|tril|view|expand|permute|unsqueeze|squeeze|slice|select|clone|alias|cat|neg|flip)\.")
+
+
+def is_exact_constant(node: torch.fx.Node) -> bool:
+    """Whether a tensor is made of created constants by moving numbers alone: nothing in it was ever rounded."""
+    if node.op != "call_function":
+        return False
+    name = str(node.target)
+    if name in CREATING:
+        return True
+    value = _dtype(node)
+    is_whole = value is not None and not value.is_floating_point
+    moves = is_whole or EXACT.match(name) is not None or name in ("aten._to_copy.default", "aten.where.self")
+    return moves and all(is_exact_constant(before) for before in node.all_input_nodes)
+
+
+def _refusal_of_constant(node: torch.fx.Node, name: str) -> str | None:
+    if name.startswith("aten.empty"):
+        return f"{name}: its numbers are anything"
+    if name.startswith("aten.arange") and not all(isinstance(a, int) or float(a).is_integer() for a in node.args):  # type: ignore[arg-type]
+        return f"{name} with a fractional step has no rule"
+    return None
+
+
+def _dtype(node: torch.fx.Node) -> torch.dtype | None:
+    value = node.meta.get("val")
+    if isinstance(value, list | tuple):
+        value = value[0] if value else None
+    return value.dtype if isinstance(value, Tensor) else None

@@ -1,0 +1,521 @@
+"""A graph run on one input in python-flint balls of as many bits as asked: decides what float64 leaves open.
+
+The same operations as in `verify.engine.rules`, written once more for arrays of balls: nothing but the graph and the
+movement of numbers is shared. Only the reading real.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from flint import arb, arb_mat, ctx
+from torch import Tensor
+
+from verify.engine.capture import CREATING, Graph
+from verify.engine.margins import Question
+from verify.engine.run import as_whole, plain
+
+Array = np.ndarray[Any, np.dtype[np.object_]]
+Operation = Callable[..., Any]
+OPERATIONS: dict[str, Operation] = {}
+
+
+class Undecidable(Exception):
+    """A comparison that the balls leave open at this precision, or arithmetic with an infinity."""
+
+
+class MinusInfinity:
+    """An exact -inf, as masks have: it may be added to and goes into softmax, and nothing else."""
+
+    def _refused(self, *others: Any) -> Any:
+        raise Undecidable
+
+    __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = __neg__ = __abs__ = _refused
+    __lt__ = __le__ = __gt__ = __ge__ = max = min = _refused
+
+
+MINUS_INFINITY = MinusInfinity()
+
+
+def operation(*names: str) -> Callable[[Operation], Operation]:
+    def register(function: Operation) -> Operation:
+        for name in names:
+            OPERATIONS[name] = function
+        return function
+
+    return register
+
+
+def is_covered(graph: Graph) -> bool:
+    """Whether every operation on floats has a rule here."""
+    return all(
+        name in OPERATIONS or name in MOVES or name in CREATING or name.startswith("aten._assert")
+        for name in float_operations(graph)
+    )
+
+
+def float_operations(graph: Graph) -> set[str]:
+    """The names of the operations that read or make floats."""
+    return {
+        str(node.target)
+        for node in graph.calls
+        if node.target is not operator.getitem and any(_is_float(n) for n in (node, *node.all_input_nodes))
+    }
+
+
+def _is_float(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    value = value[0] if isinstance(value, list | tuple) else value
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def margin(graph: Graph, question: Question, tokens: Tensor, answers: Tensor, bits: int) -> tuple[float, float]:
+    """Lower and upper bounds on one input's margin, in balls of so many bits; nothing where a comparison stays open."""
+    with ctx.workprec(bits):
+        try:
+            logits = rows(evaluate(graph, tokens), question)
+        except Undecidable:
+            return -math.inf, math.inf
+        least, most = [], []
+        for row, answer in zip(logits, answers.tolist(), strict=True):
+            differences = [row[answer] - other for i, other in enumerate(row) if i != answer]
+            if not all(d.is_finite() for d in differences):
+                return -math.inf, math.inf
+            least.append(min(below(d) for d in differences))
+            most.append(min(above(d) for d in differences))
+        return min(least), min(most)
+
+
+def below(x: arb) -> float:
+    """A float at most every number of the ball, positive only if they are."""
+    if x.is_zero():
+        return 0.0
+    value = math.nextafter(math.nextafter(float(x.lower()), -math.inf), -math.inf)
+    return max(value, 5e-324) if x > 0 else min(value, 0.0)
+
+
+def above(x: arb) -> float:
+    """A float at least every number of the ball, not positive only if they are not."""
+    value = math.nextafter(math.nextafter(float(x.upper()), math.inf), math.inf)
+    return min(value, 0.0) if x <= 0 else max(value, 5e-324)
+
+
+def rows(output: Array, question: Question) -> Array:
+    """The logits that are compared, (positions, classes)."""
+    first: Array = output[0]
+    is_one = question.positions is None or first.ndim == 1
+    found = first.reshape(1, -1) if is_one else first[list(question.positions or ())]
+    chosen: Array = found if question.classes is None else found[:, list(question.classes)]
+    return chosen
+
+
+def evaluate(graph: Graph, tokens: Tensor) -> Array:
+    """The module's output on one input (length,), as an array of balls."""
+    values: dict[torch.fx.Node, Any] = {}
+    for node in graph.program.nodes:
+        if node.op == "placeholder":
+            stored = graph.stored.get(node.name)
+            values[node] = tokens.unsqueeze(0) if stored is None else balls(stored)
+        elif node.op == "output":
+            output: Array = values[node.all_input_nodes[-1]]
+            return output
+        else:
+            values[node] = call(node, values)
+    raise AssertionError("a graph without an output")
+
+
+def balls(x: Any) -> Any:
+    """A tensor of floats as exact balls; whole numbers and truth values stay as they are."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        return x
+    flat = [MINUS_INFINITY if v == -math.inf else arb(v) for v in x.detach().double().cpu().flatten().tolist()]
+    return filled(flat, tuple(x.shape))
+
+
+def filled(flat: list[Any], shape: tuple[int, ...]) -> Array:
+    out = np.empty(len(flat), dtype=object)
+    out[:] = flat
+    return out.reshape(shape)
+
+
+def call(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
+    arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
+    args, kwargs = arguments
+    if node.target is operator.getitem:
+        return args[0][args[1]]
+    name = str(node.target)
+    if name.startswith("aten._assert"):
+        return None
+    if name in CREATING:
+        shaped = [torch.zeros(a.shape) if isinstance(a, np.ndarray | Tensor) else a for a in args]
+        return balls(node.target(*shaped, **{**kwargs, "dtype": node.meta["val"].dtype}))  # type: ignore[operator]
+    inputs = [values[n] for n in node.all_input_nodes]
+    if not _is_float(node) and all(isinstance(value, Tensor) for value in inputs):
+        return plain(node, args, kwargs, torch.device("cpu"))
+    if name == "aten._to_copy.default" and not _is_float(node) and isinstance(args[0], np.ndarray):
+        return as_whole(torch.tensor(args[0].astype(float)), node.meta["val"].dtype)
+    if name in MOVES:
+        return move(node.target, args, kwargs)
+    names = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit")
+    return OPERATIONS[name](*args, **{k: v for k, v in kwargs.items() if k not in names})
+
+
+MOVES = {
+    f"aten.{name}"
+    for name in (
+        *("view.default", "_unsafe_view.default", "reshape.default", "permute.default", "transpose.int", "t.default"),
+        *("clone.default", "alias.default", "detach.default", "contiguous.default", "lift_fresh_copy.default"),
+        *(
+            "lift_fresh.default",
+            "expand.default",
+            "unsqueeze.default",
+            "squeeze.dim",
+            "squeeze.dims",
+            "squeeze.default",
+        ),
+        *("slice.Tensor", "select.int", "split_with_sizes.default", "split.Tensor", "unbind.int", "flip.default"),
+        *("repeat.default", "roll.default", "diagonal.default", "triu.default", "tril.default", "gather.default"),
+        *("index_select.default", "index.Tensor", "embedding.default"),
+    )
+}
+ZERO = arb(0)
+
+
+def move(target: Any, args: Any, kwargs: Any) -> Any:
+    """Any operation that moves numbers: done on their places, counted from 1, where 0 is a new zero."""
+    x = args[0]
+    places = torch.arange(1, x.size + 1).reshape(x.shape)
+    name = str(target)
+    if name in ("aten.view.default", "aten._unsafe_view.default"):
+        return x.reshape([-1 if s == -1 else int(s) for s in args[1]])
+    moved = places[args[1]] if name == "aten.embedding.default" else target(places, *args[1:], **kwargs)
+    flat = np.concatenate([filled([ZERO], (1,)), x.reshape(-1)])
+    if isinstance(moved, Tensor):
+        return flat[moved.numpy()]
+    return [flat[part.numpy()] for part in moved]
+
+
+def as_array(x: Any) -> Array:
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, Tensor):
+        return filled([arb(v) for v in x.double().flatten().tolist()], tuple(x.shape))
+    return filled([MINUS_INFINITY if x == -math.inf else arb(x)], ())
+
+
+def each(function: Callable[..., Any], *arrays: Any) -> Array:
+    """A function of single numbers on arrays, broadcast."""
+    broadcast = np.broadcast_arrays(*[as_array(a) for a in arrays])
+    flat = [function(*numbers) for numbers in zip(*(b.reshape(-1) for b in broadcast), strict=True)]
+    return filled(flat, broadcast[0].shape)
+
+
+def added(x: Any, y: Any, alpha: float = 1) -> Any:
+    if x is MINUS_INFINITY or y is MINUS_INFINITY:
+        return MINUS_INFINITY
+    return x + y if alpha == 1 else x + arb(alpha) * y
+
+
+def register_each() -> None:
+    """Operations on single numbers."""
+    half = arb(0.5)
+
+    def relu(x: arb) -> arb:
+        return x if x > 0 else arb(0) if x <= 0 else x.max(arb(0))
+
+    def gelu(x: arb) -> arb:
+        return half * x * (1 + (x / arb(2).sqrt()).erf())
+
+    def logistic(x: arb) -> arb:
+        return 1 / (1 + (-x).exp())
+
+    simple: dict[str, Callable[..., Any]] = {
+        "relu": relu,
+        "neg": lambda x: -x,
+        "abs": abs,
+        "reciprocal": lambda x: 1 / x,
+        "sqrt": lambda x: x.sqrt(),
+        "rsqrt": lambda x: 1 / x.sqrt(),
+        "exp": lambda x: x.exp(),
+        "log": lambda x: x.log(),
+        "tanh": lambda x: x.tanh(),
+        "erf": lambda x: x.erf(),
+        "sin": lambda x: x.sin(),
+        "cos": lambda x: x.cos(),
+        "sigmoid": logistic,
+        "silu": lambda x: x * logistic(x),
+        "maximum": lambda x, y: x.max(y),
+        "minimum": lambda x, y: x.min(y),
+    }
+    for name, function in simple.items():
+        operation(f"aten.{name}.default")(lambda *xs, function=function: each(function, *xs))
+    for kind in ("Tensor", "Scalar"):
+        operation(f"aten.add.{kind}")(
+            lambda x, y, alpha=1: each(lambda a, b: added(a, b if alpha == 1 else alpha * b), x, y)
+        )
+        operation(f"aten.sub.{kind}")(lambda x, y, alpha=1: each(lambda a, b: a - arb(alpha) * b, x, y))
+        operation(f"aten.rsub.{kind}")(lambda x, y, alpha=1: each(lambda a, b: b - arb(alpha) * a, x, y))
+        operation(f"aten.mul.{kind}")(lambda x, y: each(lambda a, b: a * b, x, y))
+        operation(f"aten.div.{kind}")(lambda x, y: each(lambda a, b: a / b, x, y))
+        for sign, compare in (("gt", operator.gt), ("ge", operator.ge), ("lt", operator.lt), ("le", operator.le)):
+            operation(f"aten.{sign}.{kind}")(lambda x, y, compare=compare: compared(compare, x, y))
+
+    def gelu_of(x: Array, approximate: str = "none") -> Array:
+        if approximate == "none":
+            return each(gelu, x)
+        root = (2 / arb.pi()).sqrt()
+        return each(lambda a: half * a * (1 + (root * (a + arb("0.044715") * a**3)).tanh()), x)
+
+    operation("aten.gelu.default")(gelu_of)
+
+
+def compared(compare: Any, x: Any, y: Any) -> Tensor:
+    opposite = {operator.gt: operator.le, operator.ge: operator.lt, operator.lt: operator.ge, operator.le: operator.gt}
+
+    def one(a: arb, b: arb) -> bool:
+        if compare(a, b):
+            return True
+        if opposite[compare](a, b):
+            return False
+        raise Undecidable
+
+    truth = each(one, x, y)
+    return torch.tensor(truth.astype(bool))
+
+
+register_each()
+
+
+@operation("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
+def where(condition: Tensor, x: Any, y: Any) -> Array:
+    return np.where(condition.numpy(), as_array(x), as_array(y))
+
+
+@operation("aten.leaky_relu.default")
+def leaky_relu(x: Array, slope: float = 0.01) -> Array:
+    return each(lambda a: a.max(a * slope) if slope <= 1 else a.min(a * slope), x)
+
+
+@operation("aten.clamp.default", "aten.hardtanh.default")
+def clamp(x: Array, least: float | None = None, most: float | None = None) -> Array:
+    out = x if least is None else each(lambda a: a.max(arb(least)), x)
+    return out if most is None else each(lambda a: a.min(arb(most)), out)
+
+
+@operation("aten.pow.Tensor_Scalar")
+def power(x: Array, exponent: float) -> Array:
+    if float(exponent).is_integer():
+        return each(lambda a: a ** int(exponent), x)
+    return each(lambda a: a.sqrt() if exponent > 0 else 1 / a.sqrt(), x)
+
+
+@operation("aten.pow.Scalar")
+def exponential(base: float, x: Any) -> Array:
+    return each(lambda a: arb(base) ** a, x)
+
+
+@operation("aten._to_copy.default")
+def to_copy(x: Any) -> Array:
+    return as_array(x)
+
+
+@operation("aten.copy.default")
+def copy(x: Any, new: Any) -> Array:
+    return np.broadcast_to(as_array(new), tuple(x.shape))
+
+
+@operation("aten.cat.default")
+def cat(xs: list[Any], dim: int = 0) -> Array:
+    return np.concatenate([as_array(x) for x in xs], axis=dim)
+
+
+@operation("aten.stack.default")
+def stack(xs: list[Any], dim: int = 0) -> Array:
+    return np.stack([as_array(x) for x in xs], axis=dim)
+
+
+@operation("aten.constant_pad_nd.default")
+def pad(x: Array, widths: list[int], value: float = 0.0) -> Array:
+    places = torch.arange(1, x.size + 1).reshape(x.shape)
+    moved = torch.ops.aten.constant_pad_nd.default(places, widths, 0)
+    return np.concatenate([as_array(float(value)).reshape(1), x.reshape(-1)])[moved.numpy()]
+
+
+@operation("aten.select_scatter.default")
+def select_scatter(x: Any, part: Any, dim: int, index: int) -> Array:
+    out = as_array(x).copy()
+    np.moveaxis(out, dim, 0)[index] = as_array(part)
+    return out
+
+
+@operation("aten.slice_scatter.default")
+def slice_scatter(
+    x: Any, part: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Array:
+    out = as_array(x).copy()
+    np.moveaxis(out, dim, 0)[slice(start, end, step)] = np.moveaxis(as_array(part), dim, 0)
+    return out
+
+
+def product(x: Array, y: Array) -> Array:
+    """x @ y over the last two axes."""
+    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    xs = np.broadcast_to(x, (*lead, *x.shape[-2:])).reshape(-1, *x.shape[-2:])
+    ys = np.broadcast_to(y, (*lead, *y.shape[-2:])).reshape(-1, *y.shape[-2:])
+    parts = [arb_mat(a.tolist()) * arb_mat(b.tolist()) for a, b in zip(xs, ys, strict=True)]
+    flat = [number for part in parts for number in part.entries()]
+    return filled(flat, (*lead, x.shape[-2], y.shape[-1]))
+
+
+@operation("aten.mm.default", "aten.bmm.default", "aten.matmul.default")
+def mm(x: Array, y: Array) -> Array:
+    return product(as_array(x), as_array(y))
+
+
+@operation("aten.mv.default")
+def mv(x: Array, y: Array) -> Array:
+    return product(x, y[:, None])[..., 0]
+
+
+@operation("aten.dot.default")
+def dot(x: Array, y: Array) -> Array:
+    return product(x[None], y[:, None])[0, 0]
+
+
+@operation("aten.linear.default")
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    out = product(x.reshape(1, -1) if x.ndim == 1 else x, weight.T)
+    out = out.reshape(*x.shape[:-1], weight.shape[0])
+    shifted: Array = out if bias is None else out + bias
+    return shifted
+
+
+@operation("aten.addmm.default", "aten.baddbmm.default")
+def addmm(bias: Array, x: Array, y: Array, beta: float = 1, alpha: float = 1) -> Array:
+    out: Array = bias * arb(beta) + product(x, y) * arb(alpha)
+    return out
+
+
+def folded(x: Any, dims: Any, keepdim: bool, fold: Callable[[list[Any]], Any]) -> Array:
+    """A function of the list of numbers along some axes."""
+    x = as_array(x)
+    axes = list(range(x.ndim)) if dims is None or dims == [] else [dims] if isinstance(dims, int) else list(dims)
+    axes = [a % x.ndim for a in axes]
+    kept = [a for a in range(x.ndim) if a not in axes]
+    lists = x.transpose(kept + axes).reshape(*[x.shape[a] for a in kept], -1)
+    shape = lists.shape[:-1]
+    out = filled([fold(list(row)) for row in lists.reshape(-1, lists.shape[-1])], shape)
+    return out.reshape([1 if a in axes else n for a, n in enumerate(x.shape)]) if keepdim else out
+
+
+@operation("aten.sum.default", "aten.sum.dim_IntList")
+def total(x: Any, dims: Any = None, keepdim: bool = False) -> Array:
+    return folded(x, dims, keepdim, lambda xs: sum(xs, ZERO))
+
+
+@operation("aten.mean.default", "aten.mean.dim")
+def mean(x: Any, dims: Any = None, keepdim: bool = False) -> Array:
+    return folded(x, dims, keepdim, lambda xs: sum(xs, ZERO) / len(xs))
+
+
+@operation("aten.amax.default")
+def amax(x: Any, dims: Any = None, keepdim: bool = False) -> Array:
+    return folded(x, dims or None, keepdim, largest)
+
+
+@operation("aten.amin.default")
+def amin(x: Any, dims: Any = None, keepdim: bool = False) -> Array:
+    return folded(x, dims or None, keepdim, lambda xs: -largest([-x for x in xs]))
+
+
+def largest(xs: list[Any]) -> Any:
+    out = xs[0]
+    for x in xs[1:]:
+        out = out.max(x)
+    return out
+
+
+@operation("aten.var.correction")
+def variance(x: Array, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Array:
+    def of(xs: list[Any]) -> Any:
+        centre = sum(xs, ZERO) / len(xs)
+        return sum(((x - centre) ** 2 for x in xs), ZERO) / arb(len(xs) - (1 if correction is None else correction))
+
+    return folded(x, dim, keepdim, of)
+
+
+@operation("aten.cumsum.default")
+def cumsum(x: Any, dim: int) -> Array:
+    out: Array = np.cumsum(as_array(x), axis=dim)
+    return out
+
+
+def softmax_of(xs: list[Any], empty: arb) -> list[Any]:
+    scores = [x for x in xs if x is not MINUS_INFINITY]
+    if not scores:
+        return [empty] * len(xs)
+    top = arb(max(float(x.mid()) for x in scores))
+    exponentials = [ZERO if x is MINUS_INFINITY else (x - top).exp() for x in xs]
+    whole = sum(exponentials, ZERO)
+    return [e / whole for e in exponentials]
+
+
+def softmax(x: Any, dim: int, empty: arb) -> Array:
+    x = np.moveaxis(as_array(x), dim, -1)
+    flat = [p for row in x.reshape(-1, x.shape[-1]) for p in softmax_of(list(row), empty)]
+    return np.moveaxis(filled(flat, x.shape), -1, dim)
+
+
+@operation("aten._softmax.default", "aten.softmax.int")
+def plain_softmax(x: Any, dim: int, *options: Any) -> Array:
+    return softmax(x, dim, arb("nan"))
+
+
+@operation("aten._safe_softmax.default")
+def safe_softmax(x: Any, dim: int, *options: Any) -> Array:
+    return softmax(x, dim, ZERO)
+
+
+@operation("aten._log_softmax.default")
+def log_softmax(x: Any, dim: int, *options: Any) -> Array:
+    return each(lambda p: p.log(), softmax(x, dim, arb("nan")))
+
+
+@operation("aten.scaled_dot_product_attention.default")
+def attention(
+    q: Array, k: Array, v: Array, mask: Any = None, dropout: float = 0.0, is_causal: bool = False, scale: Any = None
+) -> Array:
+    factor = 1 / arb(q.shape[-1]).sqrt() if scale is None else arb(scale)
+    scores = product(q, np.swapaxes(k, -2, -1)) * factor
+    if is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool:
+        scores = np.where(np.broadcast_to(mask.numpy(), scores.shape), scores, as_array(-math.inf))
+    elif mask is not None:
+        scores = each(added, scores, mask)
+    return product(softmax(scores, -1, ZERO), v)
+
+
+@operation("aten.native_layer_norm.default")
+def layer_norm(x: Array, shape: Any, weight: Any, bias: Any, eps: float) -> tuple[Array, None, None]:
+    def normal(xs: list[Any]) -> list[Any]:
+        centre = sum(xs, ZERO) / len(xs)
+        spread = (sum(((x - centre) ** 2 for x in xs), ZERO) / len(xs) + arb(eps)).sqrt()
+        return [(x - centre) / spread for x in xs]
+
+    out = filled([y for row in x.reshape(-1, x.shape[-1]) for y in normal(list(row))], x.shape)
+    out = out if weight is None else each(operator.mul, out, weight)
+    return (out if bias is None else each(added, out, bias)), None, None
+
+
+@operation("aten._fused_rms_norm.default")
+def rms_norm(x: Array, shape: Any, weight: Any, eps: float) -> tuple[Array, None]:
+    axes = list(range(-len(shape), 0))
+    squares = folded(each(lambda a: a * a, x), axes, True, lambda xs: sum(xs, ZERO) / len(xs))
+    out = each(lambda a, s: a / (s + arb(eps)).sqrt(), x, squares)
+    return (out if weight is None else each(operator.mul, out, weight)), None

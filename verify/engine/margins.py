@@ -1,0 +1,48 @@
+"""Margins of enclosed logits: (logit of the right class) - (largest other logit), bounded from both sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from verify.engine.balls import Ball, U
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which logits are compared: at `positions` (None: the output has none), among the columns `classes`."""
+
+    positions: tuple[int, ...] | None
+    classes: tuple[int, ...] | None
+
+    def logits(self, output: Ball) -> Ball:
+        """The logits (positions, classes) of one output (1, n, all) or (1, all)."""
+        mid, rad = output.mid[0], output.radius[0]
+        if self.positions is None or mid.ndim == 1:
+            mid, rad = mid.reshape(1, -1), rad.reshape(1, -1)
+        else:
+            rows = torch.tensor(self.positions, device=mid.device)
+            mid, rad = mid[rows], rad[rows]
+        if self.classes is not None:
+            columns = torch.tensor(self.classes, device=mid.device)
+            mid, rad = mid[:, columns], rad[:, columns]
+        return Ball(mid, rad)
+
+    def __call__(self, output: Ball, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper bounds on the margin, the least over the positions; `answers` are columns, (positions,)."""
+        low, high = margins(self.logits(output), answers)
+        return low.amin(), high.amin()
+
+
+def margins(logits: Ball, answers: Tensor) -> tuple[Tensor, Tensor]:
+    """Lower and upper bounds on each row's margin: shape (rows,); NaN where a logit is not bounded by numbers."""
+    low, high = logits.ends
+    columns = torch.arange(low.shape[-1], device=low.device)
+    own = columns == answers.unsqueeze(-1)
+    nothing = torch.full_like(low, -torch.inf)
+    own_low, own_high = (torch.where(own, end, nothing).amax(-1) for end in (low, high))
+    rival_low, rival_high = (torch.where(own, nothing, end).amax(-1) for end in (low, high))
+    least, most = own_low - rival_high, own_high - rival_low
+    return least - 2 * U * least.abs(), most + 2 * U * most.abs()

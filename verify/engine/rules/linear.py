@@ -1,0 +1,234 @@
+"""Sums of products: matrix products, linear layers, sums and means."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verify.engine.balls import ENLARGE, Arithmetic, Ball, Norm, gamma, length, parts
+from verify.engine.rules.registry import as_ball, midpoint, rule
+
+SQUARINGS = 8
+
+
+def spectral_norm(W: Tensor) -> Tensor:
+    """An upper bound on the largest singular value of a matrix.
+
+    The largest eigenvalue of G = W^T W is at most the 2^k-th root of the trace of G^(2^k). Each power is computed in
+    float64; its rounding moves it by at most gamma |.||.| in the Frobenius norm, and four times that is added to the
+    diagonal: the largest eigenvalue of what is computed is then at least the square of the one before, and none is
+    negative. Powers of two keep the traces near 1. A bound by rows and columns, and the Frobenius norm, are taken where
+    they are less.
+    """
+    size = W.abs()
+    plain = torch.minimum(length(W.flatten(), 0).squeeze(0), (size.sum(0).amax() * size.sum(1).amax()).sqrt() * ENLARGE)
+    k = min(W.shape)
+    narrow = W if W.shape[1] == k else W.T
+    scale = torch.where(plain > 0, plain, torch.ones_like(plain))
+    power = raised(narrow / scale, max(W.shape))  # divided: each entry off by u, all of it by u of its Frobenius norm
+    scales = []
+    for _ in range(SQUARINGS):
+        scales.append(torch.exp2(power.diagonal().sum().log2().ceil()))
+        power = raised(power / scales[-1], k)
+    root = power.diagonal().sum() * ENLARGE
+    for factor in reversed(scales):
+        root = root.sqrt() * factor * ENLARGE
+    root = root.sqrt() * scale * ENLARGE
+    return torch.where(root < plain, root, plain)
+
+
+def raised(A: Tensor, terms: int) -> Tensor:
+    """A^T A, made symmetric, with four times its rounding error on the diagonal."""
+    slack = 4 * gamma(terms + 8) * length(A.flatten(), 0).squeeze(0).square()
+    product = A.T @ A
+    return (product + product.T) / 2 + slack * torch.eye(A.shape[1], dtype=A.dtype, device=A.device)
+
+
+def product(at: Arithmetic, x: Ball, y: Ball, more: int = 0) -> Ball:
+    """x @ y for (..., n, k) and (..., k, m); `more` extra roundings of each product."""
+    k = x.mid.shape[-1]
+    mid = x.mid @ y.mid
+    sizes, other = x.size, y.mid.abs()
+    g = at.own_sums(k + more)
+    local = g * (sizes @ (other if y.rad is None else y.size))
+    spread = None
+    if x.rad is not None:
+        spread = x.rad @ other
+    if y.rad is not None:
+        by_y = sizes @ y.rad
+        spread = by_y if spread is None else spread + by_y
+    norm = None
+    if at.has_norms and spread is not None:
+        spread, norm = sharper(x, y, spread, g, sizes)
+    enlarged = 1 + gamma(2 * k + 16)  # these products, too, are sums of k positive terms
+    local = at.checked(local / g, local * enlarged + at.lost_in_sums(k + more))
+    rad = local if spread is None else (local + spread * enlarged) * ENLARGE
+    if norm is not None:
+        norm = norm.plus(local)
+    return Ball(mid, rad * ENLARGE, norm)
+
+
+def sharper(x: Ball, y: Ball, spread: Tensor, g: float, sizes: Tensor) -> tuple[Tensor, Norm | None]:
+    """The spread of x @ y by Cauchy and Schwarz where that is less, and the l2 spread of its rows.
+
+    Entry (i, j) moves by at most |dx_i| |y_j| + |x_i| |dy_j| with x_i a row, y_j a column, and x_i the moved one. A
+    row moves by |dx_i| ||y|| where y is exact; else by sum_k |dx_ik| |y_k| + |x_ik| |dy_k| over the rows y_k.
+    """
+    dx, dy = x.deviation(-1), y.deviation(-2)
+    rows, columns = length(sizes, -1), length(y.mid, -2)
+    by_length = dx * columns if y.rad is None else dx * columns + rows * dy
+    spread = torch.minimum(spread, by_length * ENLARGE)
+    enlarged = (1 + gamma(2 * x.mid.shape[-1] + 16)) * ENLARGE
+    whole = length(spread, -1)
+    if y.rad is None and y.mid.ndim == 2:
+
+        def blocks(h: int) -> Tensor:
+            of_each = torch.stack([spectral_norm(part) for part in y.mid.chunk(h, -1)])
+            by_matrix = dx.unsqueeze(-2) * of_each.unsqueeze(-1) * ENLARGE
+            return torch.minimum(by_matrix, length(parts(spread, h)))
+
+        return spread, Norm(torch.minimum(dx * spectral_norm(y.mid) * ENLARGE, whole), -1, blocks)
+    lengths = length(y.mid, -1)
+    moved = x.radius @ lengths
+    if x.l1 is not None:
+        moved = torch.minimum(moved, x.l1 * lengths.amax(-2, keepdim=True))
+    if y.rad is not None:
+        moved = moved + sizes @ y.deviation(-1)
+    return spread, Norm(torch.minimum(moved * enlarged, whole), -1)
+
+
+def plus(at: Arithmetic, x: Ball, y: Ball) -> Ball:
+    """x + y; an exact infinity stays one."""
+    mid = x.mid + y.mid
+    rad = None
+    if x.rad is not None or y.rad is not None:
+        rad = x.radius + y.radius
+    out = at.result(mid, rad, 1, norm_of_sum(x, y, mid) if at.has_norms else None)
+    if not (x.infinite or y.infinite):
+        return out
+    assert out.rad is not None
+    is_exact = (torch.isinf(x.mid) & (x.radius == 0) & torch.isfinite(y.mid) & torch.isfinite(y.radius)) | (
+        torch.isinf(y.mid) & (y.radius == 0) & torch.isfinite(x.mid) & torch.isfinite(x.radius)
+    )
+    return Ball(mid, torch.where(is_exact, torch.zeros_like(mid), out.rad), None, infinite=True)
+
+
+def norm_of_sum(x: Ball, y: Ball, mid: Tensor) -> Norm | None:
+    """The l2 spread of a sum along the last axis, where either summand keeps one."""
+    moving = [b for b in (x, y) if b.rad is not None]
+    if not any(b.norm is not None and b.norm.axis == -1 for b in moving):
+        return None
+    if any(b.mid.ndim == 0 or b.mid.shape[-1] != mid.shape[-1] for b in moving):
+        return None
+    total = reduce(torch.add, (b.deviation(-1) for b in moving)) * ENLARGE
+    only = moving[0].norm if len(moving) == 1 and moving[0].mid.shape == mid.shape else None
+    return Norm(total.expand(*mid.shape[:-1], 1), -1, None if only is None else only.blocks)
+
+
+@rule("aten.mm.default", "aten.bmm.default", "aten.matmul.default")
+def mm(at: Arithmetic, x: Ball, y: Ball) -> Ball:
+    """A matrix product: sums of k products in any order, off by gamma_k times the sums of their absolute values."""
+    return product(at, as_ball(at, x, midpoint(y)), as_ball(at, y, midpoint(x)))
+
+
+@rule("aten.mv.default")
+def mv(at: Arithmetic, x: Ball, y: Ball) -> Ball:
+    """A matrix times a vector, as a matrix product."""
+    column = Ball(y.mid.unsqueeze(-1), None if y.rad is None else y.rad.unsqueeze(-1))
+    out = product(at, x, column)
+    return Ball(out.mid.squeeze(-1), out.radius.squeeze(-1))
+
+
+@rule("aten.dot.default")
+def dot(at: Arithmetic, x: Ball, y: Ball) -> Ball:
+    """An inner product, as a matrix product."""
+    row = Ball(x.mid.unsqueeze(0), None if x.rad is None else x.rad.unsqueeze(0))
+    out = mv(at, row, y)
+    return Ball(out.mid.squeeze(0), out.radius.squeeze(0))
+
+
+@rule("aten.linear.default")
+def linear(at: Arithmetic, x: Ball, weight: Ball, bias: Ball | None = None) -> Ball:
+    """x W^T + b, the bias added afterwards or as one more term of the sum."""
+    turned = Ball(weight.mid.transpose(-2, -1), None if weight.rad is None else weight.rad.transpose(-2, -1))
+    out = product(at, x, turned, more=2)
+    return out if bias is None else plus(at, out, bias)
+
+
+@rule("aten.addmm.default", "aten.baddbmm.default")
+def addmm(at: Arithmetic, bias: Ball, x: Ball, y: Ball, *, beta: float = 1, alpha: float = 1) -> Ball:
+    """beta b + alpha x y, the bias added afterwards or as one more term of the sum."""
+    out = product(at, x, y, more=4)
+    if alpha != 1:
+        out = times(at, out, at.number(alpha, out.mid))
+    if beta != 1:
+        bias = times(at, bias, at.number(beta, out.mid))
+    return plus(at, out, bias)
+
+
+def times(at: Arithmetic, x: Ball, y: Ball) -> Ball:
+    """x y, number by number."""
+    mid, rad = x.mid * y.mid, None
+    if x.rad is not None:
+        rad = x.rad * y.size
+    if y.rad is not None:
+        by_y = x.mid.abs() * y.rad
+        rad = by_y if rad is None else rad + by_y
+    norm = None
+    if at.has_norms and x.norm is not None and x.norm.axis == -1 and y.rad is None:
+        largest = y.mid.abs() if y.mid.ndim == 0 else y.mid.abs().amax(-1, keepdim=True)
+        norm = Norm((x.norm.radius * largest * ENLARGE).expand(*mid.shape[:-1], 1))
+    return at.result(mid, None if rad is None else rad * ENLARGE, 1, norm)
+
+
+@rule("aten.sum.default", "aten.sum.dim_IntList")
+def total(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, **options: Any) -> Ball:
+    """A sum of k numbers in any order, off by gamma_k times the sum of their absolute values."""
+    ball = as_ball(at, x, midpoint(x))
+    axes = list(range(ball.mid.ndim)) if not dims else [dims] if isinstance(dims, int) else list(dims)
+    k = reduce(lambda n, axis: n * int(ball.mid.shape[axis]), axes, 1)
+    if not axes:
+        return ball
+    mid, size = ball.mid.sum(axes, keepdim), ball.size.sum(axes, keepdim)
+    local = at.checked(size, at.own_sums(k) * size * (1 + gamma(k + 16)) + at.lost_in_sums(k))
+    spread = 0.0 if ball.rad is None else ball.rad.sum(axes, keepdim) * (1 + gamma(k + 16))
+    return Ball(mid, (local + spread) * ENLARGE)
+
+
+@rule("aten.mean.default", "aten.mean.dim")
+def mean(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, **options: Any) -> Ball:
+    """A mean of k numbers: their sum in any order, divided by k or times 1/k."""
+    ball = as_ball(at, x, midpoint(x))
+    out = total(at, ball, dims, keepdim)
+    k = ball.mid.numel() // max(1, out.mid.numel())
+    return at.result(out.mid / k, out.radius / k * ENLARGE, 3)
+
+
+@rule("aten.cumsum.default")
+def cumsum(at: Arithmetic, x: Any, dim: int, **options: Any) -> Ball:
+    """Sums of the first 1, 2, ... numbers along an axis, each in any order."""
+    ball = as_ball(at, x, midpoint(x))
+    k = int(ball.mid.shape[dim])
+    size = ball.size.cumsum(dim)
+    local = at.checked(size, at.own_sums(k) * size * (1 + gamma(k + 16)) + at.lost_in_sums(k))
+    spread = 0.0 if ball.rad is None else ball.rad.cumsum(dim) * (1 + gamma(k + 16))
+    return Ball(ball.mid.cumsum(dim), (local + spread) * ENLARGE)
+
+
+@rule("aten.var.correction")
+def variance(at: Arithmetic, x: Ball, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Ball:
+    """A variance in two passes: the mean, then the sum of squared distances, divided."""
+    axes = list(range(x.mid.ndim)) if not dim else [dim] if isinstance(dim, int) else list(dim)
+    centred = plus(at, x, negated(mean(at, x, axes, True)))
+    squares = times(at, centred, centred)
+    out = total(at, squares, axes, keepdim)
+    k = x.mid.numel() // max(1, out.mid.numel())
+    divisor = float(k - (1 if correction is None else correction))
+    return at.result(out.mid / divisor, out.radius / divisor * ENLARGE, 3)
+
+
+def negated(x: Ball) -> Ball:
+    return Ball(-x.mid, x.rad, x.norm, x.infinite)

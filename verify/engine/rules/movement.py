@@ -1,0 +1,244 @@
+"""Operations that move, copy or choose numbers and compute none: the same operation on midpoints and radii."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length, norm_after
+from verify.engine.rules.registry import as_ball, midpoint, rule
+
+aten = torch.ops.aten
+
+
+def moved(x: Ball, move: Any) -> Ball:
+    """The ball after an operation that takes each number of its result from one place, or writes zeros."""
+    return Ball(move(x.mid), None if x.rad is None else move(x.rad), None, x.infinite)
+
+
+@rule("aten.view.default", "aten._unsafe_view.default", "aten.reshape.default")
+def view(at: Arithmetic, x: Ball, shape: list[int]) -> Ball:
+    """The same numbers in another shape."""
+    out = moved(x, lambda t: t.reshape(shape))
+    l1 = None
+    if x.l1 is not None and out.mid.ndim and out.mid.shape[-1] == x.mid.shape[-1]:
+        l1 = x.l1.reshape(*out.mid.shape[:-1], 1)
+    return Ball(out.mid, out.rad, norm_after(x.norm, x.mid.shape, out.mid.shape), x.infinite, l1)
+
+
+@rule("aten.permute.default")
+def permute(at: Arithmetic, x: Ball, dims: list[int]) -> Ball:
+    """The same numbers with the axes in another order."""
+    out = moved(x, lambda t: t.permute(dims))
+    norm, n = None, len(dims)
+    if x.norm is not None:
+        axis = [d % n for d in dims].index(x.norm.axis % n) - n
+        norm = Norm(x.norm.radius.permute(dims), axis)
+    return Ball(out.mid, out.rad, norm, x.infinite)
+
+
+@rule("aten.transpose.int")
+def transpose(at: Arithmetic, x: Ball, a: int, b: int) -> Ball:
+    """The same numbers with two axes exchanged."""
+    dims = list(range(x.mid.ndim))
+    dims[a], dims[b] = dims[b], dims[a]
+    result: Ball = permute(at, x, dims)
+    return result
+
+
+@rule("aten.t.default")
+def t(at: Arithmetic, x: Ball) -> Ball:
+    """The transpose of a matrix, or a vector as it is."""
+    result: Ball = x if x.mid.ndim < 2 else transpose(at, x, 0, 1)
+    return result
+
+
+@rule("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.contiguous.default")
+def same(at: Arithmetic, x: Ball, **options: Any) -> Ball:
+    """The same numbers."""
+    return x
+
+
+@rule("aten.lift_fresh_copy.default", "aten.lift_fresh.default")
+def lifted(at: Arithmetic, x: Ball) -> Ball:
+    """A stored constant."""
+    return x
+
+
+@rule("aten.expand.default")
+def expand(at: Arithmetic, x: Ball, shape: list[int], **options: Any) -> Ball:
+    """The same numbers, repeated along new axes and those of size one."""
+    out = moved(x, lambda t: t.expand(shape))
+    if x.mid.shape == out.mid.shape:
+        return x
+    norm = x.norm
+    if norm is not None and x.mid.shape[norm.axis] == out.mid.shape[norm.axis]:
+        sizes = list(out.mid.shape)
+        sizes[norm.axis] = 1
+        return Ball(out.mid, out.rad, Norm(norm.radius.expand(sizes), norm.axis), x.infinite)
+    return out
+
+
+@rule("aten.unsqueeze.default")
+def unsqueeze(at: Arithmetic, x: Ball, dim: int) -> Ball:
+    """The same numbers with one more axis, of size one."""
+    out = moved(x, lambda t: t.unsqueeze(dim))
+    return Ball(out.mid, out.rad, norm_after(x.norm, x.mid.shape, out.mid.shape), x.infinite)
+
+
+@rule("aten.squeeze.dim", "aten.squeeze.dims", "aten.squeeze.default")
+def squeeze(at: Arithmetic, x: Ball, *dims: Any) -> Ball:
+    """The same numbers without axes of size one."""
+    out = moved(x, lambda t: t.squeeze(*[tuple(d) if isinstance(d, list) else d for d in dims]))
+    return Ball(out.mid, out.rad, norm_after(x.norm, x.mid.shape, out.mid.shape), x.infinite)
+
+
+@rule("aten.slice.Tensor")
+def slice_(
+    at: Arithmetic, x: Ball, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Ball:
+    """Some of the numbers along one axis."""
+    out = moved(x, lambda t: aten.slice.Tensor(t, dim, start, end, step))
+    return Ball(
+        out.mid, out.rad, part_of(x, out, dim, lambda t: aten.slice.Tensor(t, dim, start, end, step)), x.infinite
+    )
+
+
+def part_of(x: Ball, out: Ball, dim: int, take: Any) -> Norm | None:
+    """The norm of what is left after taking a part along an axis; a part of a vector is no longer than it."""
+    if x.norm is None or out.mid.ndim != x.mid.ndim:
+        return None
+    return x.norm if dim % x.mid.ndim == x.norm.axis % x.mid.ndim else Norm(take(x.norm.radius), x.norm.axis)
+
+
+@rule("aten.select.int")
+def select(at: Arithmetic, x: Ball, dim: int, index: int) -> Ball:
+    """The numbers at one place of one axis."""
+    out = moved(x, lambda t: t.select(dim, index))
+    norm, n = None, x.mid.ndim
+    if x.norm is not None and dim % n < x.norm.axis % n:
+        norm = Norm(x.norm.radius.select(dim, index), x.norm.axis)
+    return Ball(out.mid, out.rad, norm, x.infinite)
+
+
+@rule("aten.split_with_sizes.default", "aten.split.Tensor")
+def split(at: Arithmetic, x: Ball, sizes: Any, dim: int = 0) -> list[Ball]:
+    """The numbers in consecutive parts along one axis."""
+    mids, rads = torch.split(x.mid, sizes, dim), None if x.rad is None else torch.split(x.rad, sizes, dim)
+    return [Ball(mid, None if rads is None else rads[i], None, x.infinite) for i, mid in enumerate(mids)]
+
+
+@rule("aten.unbind.int")
+def unbind(at: Arithmetic, x: Ball, dim: int = 0) -> list[Ball]:
+    """The numbers at each place of one axis."""
+    return [moved(x, lambda t, i=i: t.select(dim, i)) for i in range(x.mid.shape[dim])]
+
+
+@rule("aten.cat.default")
+def cat(at: Arithmetic, xs: list[Any], dim: int = 0) -> Ball:
+    """Tensors joined along one axis."""
+    balls = [as_ball(at, x, midpoint(*xs)) for x in xs]
+    rad = None if all(x.rad is None for x in balls) else torch.cat([x.radius for x in balls], dim)
+    norm, n = None, balls[0].mid.ndim
+    if all(x.norm is not None and x.norm.axis == -1 for x in balls):
+        radii = [x.norm.radius for x in balls if x.norm is not None]
+        norm = Norm(length(torch.cat(radii, -1)) if dim % n == n - 1 else torch.cat(radii, dim))
+    return Ball(torch.cat([x.mid for x in balls], dim), rad, norm, any(x.infinite for x in balls))
+
+
+@rule("aten.stack.default")
+def stack(at: Arithmetic, xs: list[Any], dim: int = 0) -> Ball:
+    """Tensors joined along a new axis."""
+    balls = [as_ball(at, x, midpoint(*xs)) for x in xs]
+    rad = None if all(x.rad is None for x in balls) else torch.stack([x.radius for x in balls], dim)
+    return Ball(torch.stack([x.mid for x in balls], dim), rad, None, any(x.infinite for x in balls))
+
+
+def register_move(name: str, operation: Any, says: str) -> None:
+    """Registers an operation that only moves numbers, and makes no others but zeros."""
+
+    def move(at: Arithmetic, x: Ball, *arguments: Any, **options: Any) -> Ball:
+        return moved(x, lambda values: operation(values, *arguments, **options))
+
+    move.__doc__ = says
+    rule(name)(move)
+
+
+for _name, _operation, _says in (
+    ("aten.flip.default", aten.flip.default, "The same numbers in reverse along some axes."),
+    ("aten.repeat.default", aten.repeat.default, "The same numbers, repeated."),
+    ("aten.roll.default", aten.roll.default, "The same numbers, turned round along some axes."),
+    ("aten.diagonal.default", aten.diagonal.default, "The numbers on a diagonal."),
+    ("aten.triu.default", aten.triu.default, "The numbers on and above a diagonal, zero elsewhere."),
+    ("aten.tril.default", aten.tril.default, "The numbers on and below a diagonal, zero elsewhere."),
+    ("aten.gather.default", aten.gather.default, "The numbers at exactly known places along one axis."),
+    ("aten.index_select.default", aten.index_select.default, "The numbers at exactly known places of one axis."),
+):
+    register_move(_name, _operation, _says)
+
+
+@rule("aten.constant_pad_nd.default")
+def pad(at: Arithmetic, x: Ball, widths: list[int], value: float = 0.0) -> Ball:
+    """The numbers with a constant round them."""
+    rad = None if x.rad is None else aten.constant_pad_nd.default(x.rad, widths, 0.0)
+    return Ball(aten.constant_pad_nd.default(x.mid, widths, value), rad, None, x.infinite or abs(value) == float("inf"))
+
+
+@rule("aten.embedding.default")
+def embedding(at: Arithmetic, weight: Ball, tokens: Tensor, *options: Any) -> Ball:
+    """The rows of a table that tokens name."""
+    return moved(weight, lambda table: aten.index.Tensor(table, [tokens]))
+
+
+@rule("aten.index.Tensor")
+def index(at: Arithmetic, x: Ball, places: list[Any]) -> Ball:
+    """The numbers at exactly known places."""
+    return moved(x, lambda values: aten.index.Tensor(values, places))
+
+
+def register_write(name: str, operation: Any, says: str) -> None:
+    """Registers an operation that overwrites a part of a tensor."""
+
+    def write(at: Arithmetic, x: Any, part: Any, *place: Any, **options: Any) -> Ball:
+        like = midpoint(x, part)
+        whole, new = as_ball(at, x, like), as_ball(at, part, like)
+        rad = None
+        if whole.rad is not None or new.rad is not None:
+            rad = operation(whole.radius, new.radius, *place, **options)
+        return Ball(operation(whole.mid, new.mid, *place, **options), rad, None, whole.infinite or new.infinite)
+
+    write.__doc__ = says
+    rule(name)(write)
+
+
+register_write(
+    "aten.select_scatter.default", aten.select_scatter.default, "A tensor with one place of an axis overwritten."
+)
+register_write("aten.slice_scatter.default", aten.slice_scatter.default, "A tensor with a part overwritten.")
+
+
+@rule("aten.copy.default")
+def copy(at: Arithmetic, x: Any, new: Any, *options: Any) -> Ball:
+    """A tensor overwritten by another."""
+    ball, shape = as_ball(at, new, midpoint(x, new)), midpoint(x).shape
+    return moved(ball, lambda values: values.expand(shape))
+
+
+@rule("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
+def where(at: Arithmetic, condition: Any, a: Any, b: Any) -> Ball:
+    """One of two numbers by a truth value; both where the truth value is not sure."""
+    like = midpoint(a, b, condition)
+    x, y = as_ball(at, a, like), as_ball(at, b, like)
+    known = condition.value if isinstance(condition, Unsure) else condition
+    mid = torch.where(known, x.mid, y.mid)
+    rad = None
+    if x.rad is not None or y.rad is not None:
+        rad = torch.where(known, x.radius, y.radius)
+    if isinstance(condition, Unsure):
+        other = torch.where(known, y.mid, x.mid)
+        apart = (other - mid).abs() * (1 + 2.0**-40) + torch.maximum(x.radius, y.radius)
+        sure = rad if rad is not None else torch.zeros_like(mid)
+        rad = torch.where(condition.known, sure, torch.nan_to_num(apart, nan=torch.inf))
+    return Ball(mid, rad, None, x.infinite or y.infinite)

@@ -1,0 +1,215 @@
+"""Softmax, attention and layer norms: rules for the whole of each, much sharper than rule by rule."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verify.engine import elementary
+from verify.engine.balls import ENLARGE, Arithmetic, Ball, Norm, U, gamma, length
+from verify.engine.rules.linear import mean, negated, plus, product, times
+from verify.engine.rules.pointwise import ULPS, rsqrt, widened
+from verify.engine.rules.registry import as_ball, rule
+
+
+def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
+    """Softmax along an axis; exact -inf scores have the weight 0, a row of nothing else has `empty` everywhere.
+
+    Let p be the exact softmax of the midpoints. A score that is off by r_j makes its exponential off by a factor in
+    [1 - a_j, 1 + a_j], a_j = e^(r_j) - 1 and what its own evaluation adds; the sum is then off by a factor in
+    F in [1 - s, 1 + s], s = sum_j p_j a_j, and p'_j - p_j = p_j (f_j - F) / F with f_j - F = sum_k p_k (f_j - f_k). So
+    |p'_j - p_j| <= p_j (s + |1 - 2 p_j| a_j) / (1 - s), and their sum, a mean distance from a mean, is at most the root
+    of sum_j p_j a_j^2, divided by 1 - s. No p_j moves by more than 1.
+
+    In a dtype the exponent's argument is rounded, once for the maximum that is subtracted and, in kernels that rescale
+    by a later maximum, once more for each: the arguments' sizes add up to at most twice the range of the scores. Each
+    of at most n rescalings multiplies and takes an exponential, ULPS u.
+    """
+    n = x.mid.shape[dim]
+    out = torch.isneginf(x.mid) & (x.radius == 0)
+    infinite = torch.full_like(x.mid, -math.inf)
+    top = torch.where(out, infinite, x.mid).amax(dim, keepdim=True)
+    below = x.mid - top
+    e = torch.where(out, torch.zeros_like(x.mid), elementary.exp(torch.where(out, torch.zeros_like(below), below)))
+    p = e / e.sum(dim, keepdim=True)
+    r = torch.where(out, torch.zeros_like(x.mid), x.radius)
+    far = torch.where(out, torch.zeros_like(below), below.abs())
+    own = elementary.exp_error() + U * far * (1 + 2.0**-20) + gamma(n + 4)
+    if not at.is_real:
+        spread = far.amax(dim, keepdim=True) + 2 * r.amax(dim, keepdim=True)
+        own = own + torch.expm1(4 * at.u * spread) + at.sums((ULPS + 2) * n + 16)
+    is_small = (r <= 1).all(dim, keepdim=True) & (own < 0.25).all(dim, keepdim=True)
+    safe = torch.where(is_small, r, torch.zeros_like(r))
+    a = (safe * (1 + safe) * (1 + own) + own) * ENLARGE
+    s = (p * a).sum(dim, keepdim=True) * (1 + gamma(n + 16)) * ENLARGE
+    is_small = is_small & (s < 0.5)
+    s = s.clamp(max=0.5)
+    lost = 4 * (n + 2) * at.tiny
+    rad = p * (a * (1 - 2 * p).abs() + 2 * own * p + s) / (1 - s) * ENLARGE + lost
+    l1 = ((p * a.square()).sum(dim, keepdim=True) * (1 + gamma(n + 16))).sqrt() / (1 - s) * ENLARGE
+    l1 = torch.where(is_small, l1 + 2 * own.amax(dim, keepdim=True) + n * lost, torch.full_like(l1, math.inf))
+    rad = torch.where(is_small, rad, torch.ones_like(rad) * 1.0625)
+    rad = torch.where(torch.isnan(p), torch.full_like(rad, math.nan), torch.minimum(rad, torch.full_like(rad, 1.0625)))
+    rad, p = torch.where(out, torch.zeros_like(rad), rad), torch.where(out, torch.zeros_like(p), p)
+    nothing = out.all(dim, keepdim=True)
+    if at.stored is not None:  # partial sums of up to n weights must stay in range
+        rad = at.checked(torch.full_like(rad, 2.0 * n), rad)
+    is_last = dim % x.mid.ndim == x.mid.ndim - 1
+    return Ball(torch.where(nothing, torch.full_like(p, empty), p), rad, None, l1=l1 if is_last else None)
+
+
+@rule("aten._softmax.default", "aten.softmax.int")
+def _softmax(at: Arithmetic, x: Any, dim: int, *options: Any) -> Ball:
+    """Softmax; scores of exactly -inf have the weight 0, and a row of nothing else is NaN."""
+    return softmax(at, as_ball(at, x, x), dim, math.nan)
+
+
+@rule("aten._safe_softmax.default")
+def _safe_softmax(at: Arithmetic, x: Any, dim: int, *options: Any) -> Ball:
+    """Softmax; scores of exactly -inf have the weight 0, and a row of nothing else is 0."""
+    return softmax(at, as_ball(at, x, x), dim, 0.0)
+
+
+@rule("aten._log_softmax.default")
+def log_softmax(at: Arithmetic, x: Ball, dim: int, *options: Any) -> Ball:
+    """x - max - log(sum of exponentials), each step in turn."""
+    from verify.engine.rules.linear import total
+    from verify.engine.rules.pointwise import amax, exp, log
+
+    centred = plus(at, x, negated(amax(at, x, [dim], True)))
+    return plus(at, centred, negated(log(at, total(at, exp(at, centred), [dim], True))))
+
+
+@rule("aten.scaled_dot_product_attention.default")
+def attention(
+    at: Arithmetic,
+    q: Ball,
+    k: Ball,
+    v: Ball,
+    mask: Any = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Ball:
+    """softmax(q k^T / sqrt(d) + mask) v with the exact root of d; a row masked everywhere is 0."""
+    turned = Ball(k.mid.transpose(-2, -1), None if k.rad is None else k.rad.transpose(-2, -1))
+    if k.norm is not None and k.norm.axis == -1:
+        turned = Ball(turned.mid, turned.rad, Norm(k.norm.radius.transpose(-2, -1), -2))
+    scores = product(at, q, turned, more=6)  # q and k may each be scaled by the root of the scale
+    if scale is None:
+        value = q.mid.new_tensor(1 / math.sqrt(q.mid.shape[-1]))
+        factor = Ball(value, value * (4 * U + 4 * at.u))
+    else:
+        factor = at.number(scale, q.mid)
+    scores = times(at, scores, factor)
+    n, m = scores.mid.shape[-2:]
+    if is_causal:
+        mask = torch.ones(n, m, dtype=torch.bool, device=q.mid.device).tril()
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool:
+        mid = torch.where(mask, scores.mid, torch.full_like(scores.mid, -math.inf))
+        scores = Ball(mid, torch.where(mask, scores.radius, torch.zeros_like(mid)), None, infinite=True)
+    elif mask is not None:
+        scores = plus(at, scores, as_ball(at, mask, q.mid))
+    return product(at, softmax(at, scores, -1, 0.0), v, more=4)
+
+
+@rule("aten.native_layer_norm.default")
+def layer_norm(
+    at: Arithmetic, x: Ball, shape: list[int], weight: Ball | None, bias: Ball | None, eps: float
+) -> tuple[Ball, None, None]:
+    """LayerNorm over the last axis: (x - mean) / sqrt(variance + eps), times the weight, plus the bias.
+
+    N(x) = (x - mean) / s with s = sqrt(var + eps) has the derivative (P - z z^T / d) / s, P the projection that
+    centres, z = N(x): symmetric, eigenvalues in [0, 1/s]. s is 1/sqrt(d)-Lipschitz in the l2 norm. So over a ball of
+    l2 radius rho about m, with s0 = s(m) - rho / sqrt(d) > 0, N moves by at most rho / s0 in the l2 norm, and its
+    entry i by at most (r_i + t + Z_i tau) / s0: tau = rho / sqrt(d) bounds the mean of z . dx, t = min(mean r, tau)
+    that of dx, and Z_i = (|N_i(m)| + (r_i + t) / s0) / (1 - tau / s0) bounds |z_i| on the way. No second-order term
+    is left out: both are bounds along the whole segment.
+
+    In a dtype the mean is within gamma_(d+2) of the mean of |x|, the variance within gamma_(2d+8) of the mean of x^2
+    (one pass, two passes, or Welford's update), and the rest is rounded operation by operation, fused or not.
+    """
+    d = x.mid.shape[-1]
+    m, r, root = x.mid, x.radius, math.sqrt(d)
+    centre = m.mean(-1, keepdim=True)
+    size = m.abs().mean(-1, keepdim=True) * ENLARGE
+    c = m - centre
+    c_error = gamma(d + 4) * size + U * c.abs()
+    variance = c.square().mean(-1, keepdim=True)
+    v_error = (2 * c.abs() * c_error + c_error.square()).mean(-1, keepdim=True) + gamma(d + 8) * variance
+    s = (variance + eps).sqrt()
+    low = ((variance + eps - v_error - 4 * U * (variance + eps)).clamp(min=0)).sqrt() * (1 - 4 * U)
+    y = c / s
+    s_error = v_error / (s + low).clamp(min=1e-300) + 4 * U * s
+    own = ((c_error + y.abs() * s_error) / low + 2 * U * y.abs()) * ENLARGE
+    rho = x.deviation(-1) if at.has_norms else length(r)
+    tau = rho / root * ENLARGE
+    s0 = low - tau
+    is_safe = (s0 > 0) & (tau < 0.5 * s0)
+    s0 = torch.where(is_safe, s0, torch.ones_like(s0))
+    t = torch.minimum(r.mean(-1, keepdim=True) * (1 + gamma(d + 4)) * ENLARGE, tau)
+    z = (y.abs() + own + (r + t) / s0) / torch.where(is_safe, 1 - tau / s0, torch.ones_like(tau)) * ENLARGE
+    moved = torch.minimum((r + t + z * tau) / s0, (rho / s0).expand_as(r)) * ENLARGE
+    local = own
+    if not at.is_real:
+        local = own + layer_norm_rounding(at, x.size, z, s0, d)
+    anything = y.abs() + root + 1.0  # |N_i| < sqrt(d), whatever x is
+    rad = torch.where(is_safe, moved + local, anything * (1.0 if at.is_real else math.inf))
+    norm = None
+    if at.has_norms:
+        whole = torch.where(is_safe, rho / s0 + length(local), torch.full_like(rho, math.inf))
+        norm = Norm(torch.minimum(whole * ENLARGE, length(rad)))
+    out = Ball(y, rad * ENLARGE, norm)
+    if weight is not None:
+        out = times(at, out, weight)
+    if bias is not None:
+        out = plus(at, out, bias)
+    if not at.is_real:  # a fused kernel rounds w x + b in another order
+        extra = 4 * at.u * out.size + (0.0 if bias is None else 4 * at.u * bias.size) + 4 * at.tiny
+        out = widened(at, out, extra.expand_as(out.mid))
+    return out, None, None
+
+
+def layer_norm_rounding(at: Arithmetic, size: Tensor, z: Tensor, s0: Tensor, d: int) -> Tensor:
+    """What a dtype adds to (x - mean) / s, for every evaluation of the contract; infinite where s is lost in it."""
+    mean_size = size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
+    square = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
+    mean_error = at.sums(d + 2) * mean_size + at.lost_in_sums(d)
+    var_error = at.sums(2 * d + 8) * square + at.lost_in_sums(2 * d)
+    floor = s0.square()
+    share = var_error / floor
+    # 1/sqrt(V'): off by less than delta/V relatively where delta <= V/4, then a root and a quotient
+    relative = torch.where(share <= 0.25, share + 2 * ULPS * at.u, torch.full_like(share, math.inf))
+    local = (mean_error + 8 * at.u * (size + mean_size) + 4 * at.tiny) / s0 + z * relative
+    return at.checked(square.expand_as(local) * d, local * ENLARGE)
+
+
+@rule("aten.native_group_norm.default")
+def group_norm(
+    at: Arithmetic, x: Ball, weight: Ball | None, bias: Ball | None, n: int, c: int, hw: int, groups: int, eps: float
+) -> tuple[Ball, None, None]:
+    """GroupNorm: LayerNorm without weights over each group, then weight and bias by channel."""
+    shape = x.mid.shape
+    rows = Ball(x.mid.reshape(n, groups, -1), None if x.rad is None else x.rad.reshape(n, groups, -1))
+    out, *_ = layer_norm(at, rows, [rows.mid.shape[-1]], None, None, eps)
+    out = Ball(out.mid.reshape(shape), out.radius.reshape(shape))
+    sides = [c] + [1] * (len(shape) - 2)
+    for part, combine in ((weight, times), (bias, plus)):
+        if part is not None:
+            out = combine(at, out, Ball(part.mid.reshape(sides), None if part.rad is None else part.rad.reshape(sides)))
+    return out, None, None
+
+
+@rule("aten._fused_rms_norm.default")
+def rms_norm(at: Arithmetic, x: Ball, shape: list[int], weight: Ball | None, eps: float | None) -> tuple[Ball, None]:
+    """RMSNorm: x / sqrt(mean of squares + eps), times the weight, each step in turn."""
+    assert eps is not None, "refused at capture"
+    axes = list(range(-len(shape), 0))
+    squares = plus(at, mean(at, times(at, x, x), axes, True), at.number(eps, x.mid))
+    out = times(at, x, rsqrt(at, squares))
+    return (out if weight is None else times(at, out, weight)), None

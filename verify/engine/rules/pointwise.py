@@ -1,0 +1,389 @@
+"""Operations on one number at a time, and comparisons."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from flint import arb, ctx
+from torch import Tensor
+
+from verify.engine import elementary
+from verify.engine.balls import ENLARGE, LOST, Arithmetic, Ball, Norm, U, Unsure
+from verify.engine.rules.linear import negated, plus, times
+from verify.engine.rules.registry import as_ball, midpoint, rule
+
+ROOT_2_OVER_PI = 0.7978845608028654
+CUBE = 0.044715
+# The largest slopes: of GELU at x = sqrt(2) 1.12890412..., of SiLU 1.09984, of tanh-GELU 1.12901
+GELU_SLOPE, SILU_SLOPE = 1.13, 1.1
+ULPS = 8  # a dtype's elementary functions are within this many u of their value (GELU and SiLU: of |x|)
+
+
+def pair(at: Arithmetic, a: Any, b: Any) -> tuple[Ball, Ball]:
+    like = midpoint(a, b)
+    return as_ball(at, a, like), as_ball(at, b, like)
+
+
+@rule("aten.add.Tensor", "aten.add.Scalar")
+def add(at: Arithmetic, a: Any, b: Any, *, alpha: float = 1) -> Ball:
+    """a + alpha b, rounded once each."""
+    x, y = pair(at, a, b)
+    return plus(at, x, y if alpha == 1 else times(at, y, at.number(alpha, y.mid)))
+
+
+@rule("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(at: Arithmetic, a: Any, b: Any, *, alpha: float = 1) -> Ball:
+    """a - alpha b, rounded once each."""
+    x, y = pair(at, a, b)
+    return plus(at, x, negated(y if alpha == 1 else times(at, y, at.number(alpha, y.mid))))
+
+
+@rule("aten.rsub.Scalar", "aten.rsub.Tensor")
+def rsub(at: Arithmetic, a: Any, b: Any, *, alpha: float = 1) -> Ball:
+    """b - alpha a, rounded once each."""
+    result: Ball = sub(at, b, a, alpha=alpha)
+    return result
+
+
+@rule("aten.mul.Tensor", "aten.mul.Scalar")
+def mul(at: Arithmetic, a: Any, b: Any) -> Ball:
+    """a b, rounded once."""
+    x, y = pair(at, a, b)
+    return times(at, y, x) if x.norm is None and y.norm is not None else times(at, x, y)
+
+
+@rule("aten.div.Tensor", "aten.div.Scalar")
+def div(at: Arithmetic, a: Any, b: Any) -> Ball:
+    """a / b, rounded once, or a times the rounded 1/b; unbounded where b may be zero."""
+    x, y = pair(at, a, b)
+    if y.rad is None and y.mid.ndim == 0 and x.norm is not None:  # keeps the vectors' norms
+        inverse = 1 / y.mid
+        out = times(at, x, Ball(inverse))
+        return widened(at, out, 3 * U * out.mid.abs() + 2 * at.u * out.size)
+    low = (y.mid.abs() - y.radius) * (1 - 4 * U)
+    is_safe = low > 2.0**-500
+    low = torch.where(is_safe, low, torch.ones_like(low))
+    mid = x.mid / torch.where(is_safe, y.mid, torch.ones_like(y.mid))
+    # |x/y - m/n| <= (|x - m| + |m/n| |y - n|) / |y|
+    spread = (x.radius + mid.abs() * ENLARGE * y.radius) / low * ENLARGE
+    out = at.result(mid, spread, 3)
+    assert out.rad is not None
+    return Ball(out.mid, torch.where(is_safe, out.rad, torch.full_like(out.rad, math.inf)))
+
+
+def widened(at: Arithmetic, x: Ball, by: Tensor) -> Ball:
+    """The ball with a larger radius, and the norm that goes with it."""
+    rad = (x.radius + by) * ENLARGE
+    return Ball(x.mid, rad, None if x.norm is None else x.norm.plus(by))
+
+
+@rule("aten.neg.default")
+def neg(at: Arithmetic, x: Ball) -> Ball:
+    """-x, exact."""
+    return negated(x)
+
+
+@rule("aten.abs.default")
+def absolute(at: Arithmetic, x: Ball) -> Ball:
+    """|x|, exact."""
+    return Ball(x.mid.abs(), x.rad, x.norm)
+
+
+@rule("aten.reciprocal.default")
+def reciprocal(at: Arithmetic, x: Ball) -> Ball:
+    """1 / x; unbounded where x may be zero."""
+    result: Ball = div(at, 1.0, x)
+    return result
+
+
+@rule("aten.sqrt.default")
+def sqrt(at: Arithmetic, x: Ball) -> Ball:
+    """The square root; unbounded where x may be negative."""
+    low = x.mid - x.radius * ENLARGE
+    mid = x.mid.clamp(min=0).sqrt()
+    # |sqrt(x) - sqrt(m)| = |x - m| / (sqrt(x) + sqrt(m)), and at most sqrt(|x - m|)
+    below = low.clamp(min=0).sqrt()
+    spread = torch.minimum(x.radius / (mid + below).clamp(min=1e-300), x.radius.sqrt()) * ENLARGE
+    out = at.result(mid, spread, 2)
+    out = out if at.is_real else widened(at, out, ULPS * at.u * out.size)
+    assert out.rad is not None
+    return Ball(out.mid, torch.where(low >= 0, out.rad, torch.full_like(out.rad, math.inf)))
+
+
+@rule("aten.rsqrt.default")
+def rsqrt(at: Arithmetic, x: Ball) -> Ball:
+    """1 / sqrt(x), the root and the quotient rounded; unbounded where x may be zero."""
+    result: Ball = div(at, 1.0, sqrt(at, x))
+    return result
+
+
+@rule("aten.pow.Tensor_Scalar")
+def power(at: Arithmetic, x: Ball, exponent: float) -> Ball:
+    """x^2, x^3, ... by products in turn, x^0.5 and x^-0.5 by roots, x^-1 by division."""
+    if exponent == 0.5:
+        return sqrt(at, x)
+    if exponent == -0.5:
+        return rsqrt(at, x)
+    if exponent == -1:
+        return reciprocal(at, x)
+    out = x
+    for _ in range(int(exponent) - 1):
+        out = times(at, out, x)
+    # a library's power is within ULPS u of its value
+    return out if at.is_real or exponent == 1 else widened(at, out, ULPS * at.u * out.size)
+
+
+def known_power(exponent: Any) -> bool:
+    """Whether `power` has a rule for this exponent."""
+    return exponent in (0.5, -0.5, -1) or (float(exponent).is_integer() and 1 <= exponent <= 16)
+
+
+def smooth(at: Arithmetic, x: Ball, value: Tensor, own: Tensor | float, slope: float, dtype_error: Tensor) -> Ball:
+    """f(x) from `value` at the midpoint, off by `own`, where |f'| is at most `slope` everywhere.
+
+    `dtype_error` is what the dtype's function may be off by, relative to u.
+    """
+    local = own + dtype_error * at.u + (0.0 if at.is_real else at.tiny)
+    local = local * torch.ones_like(value)
+    rad = local if x.rad is None else slope * x.rad + local
+    norm = None
+    if at.has_norms and x.norm is not None:
+        norm = Norm(slope * x.norm.radius * ENLARGE, x.norm.axis)
+    return Ball(value, rad * ENLARGE, None if norm is None else norm.plus(local))
+
+
+@rule("aten.relu.default")
+def relu(at: Arithmetic, x: Ball) -> Ball:
+    """max(x, 0), exact; moves no more than x does, and not at all where x is surely negative."""
+    rad = x.rad
+    if rad is not None:
+        rad = torch.where(x.mid + rad * ENLARGE < 0, torch.zeros_like(rad), rad)
+    return Ball(x.mid.clamp(min=0), rad, x.norm)
+
+
+@rule("aten.leaky_relu.default")
+def leaky_relu(at: Arithmetic, x: Ball, slope: float = 0.01) -> Ball:
+    """x where positive, else slope x, rounded once."""
+    steep = max(1.0, abs(float(slope)))
+    mid = torch.where(x.mid > 0, x.mid, x.mid * float(slope))
+    return at.result(mid, x.radius * steep * ENLARGE, 2)
+
+
+def bounded_exp(at: Arithmetic, x: Ball) -> tuple[Tensor, Tensor]:
+    """exp(x) and its radius, propagated and computed, without a dtype's own rounding."""
+    value = elementary.exp(x.mid)
+    r = x.radius
+    # |exp(m + r) - exp(m)| <= exp(m) r (1 + r) for 0 <= r <= 1
+    grown = torch.where(r <= 1, r * (1 + r), torch.full_like(r, math.inf))
+    return value, (value * (grown + elementary.exp_error()) * ENLARGE + LOST * (1 + grown)) * ENLARGE
+
+
+@rule("aten.exp.default")
+def exp(at: Arithmetic, x: Ball) -> Ball:
+    """e^x; unbounded above e^700."""
+    value, rad = bounded_exp(at, x)
+    size = value + rad
+    return Ball(value, at.checked(size, (rad + ULPS * at.u * size + at.tiny) * ENLARGE))
+
+
+@rule("aten.pow.Scalar")
+def exponential(at: Arithmetic, base: float, x: Any) -> Ball:
+    """base^x = exp(x log base) for a positive base; unbounded above e^700."""
+    with ctx.workprec(200):
+        exact = arb(float(base)).log()
+        value, off = float(exact), float(abs(exact - float(exact)).upper()) * ENLARGE
+    ball = as_ball(at, x, midpoint(x))
+    log_base = Ball(torch.full_like(ball.mid, value), torch.full_like(ball.mid, off + LOST))
+    out = exp(at, times(Arithmetic(), ball, log_base))
+    return widened(at, out, ULPS * at.u * out.size)
+
+
+@rule("aten.log.default")
+def log(at: Arithmetic, x: Ball) -> Ball:
+    """The logarithm; unbounded where x may be zero or negative.
+
+    A candidate y is checked by our own exp: ln x = y + ln(x e^-y), and |ln(1 + t)| <= |t| / (1 - |t|).
+    """
+    low = x.mid - x.radius * ENLARGE
+    is_safe = (low > 1e-290) & (x.mid < 1e290)
+    m = torch.where(is_safe, x.mid, torch.ones_like(x.mid))
+    y = m.log()
+    t = (m / elementary.exp(y) - 1).abs() + 2 * elementary.exp_error() + 8 * U
+    spread = (t / (1 - t).clamp(min=0.5) + x.radius / torch.where(is_safe, low, torch.ones_like(low))) * ENLARGE
+    rad = torch.where(is_safe & (t < 0.5), spread, torch.full_like(spread, math.inf))
+    return Ball(y, (rad + U * y.abs() + ULPS * at.u * (y.abs() + rad) + at.tiny) * ENLARGE)
+
+
+def logistic(x: Tensor) -> Tensor:
+    """1 / (1 + e^-x) of float64 numbers, off by at most `logistic_error`."""
+    e = elementary.exp(-x.abs())
+    low = e / (1 + e)
+    return torch.where(x >= 0, 1 - low, low)
+
+
+def logistic_error() -> float:
+    """e / (1 + e) is off by its parts: exp's error, at most e/4 <= 1/4 of it, then three roundings of at most 1."""
+    return (elementary.exp_error() / 4 + 4 * U) * ENLARGE + LOST
+
+
+@rule("aten.sigmoid.default")
+def sigmoid(at: Arithmetic, x: Ball) -> Ball:
+    """1 / (1 + e^-x); its slope is at most 1/4."""
+    value = logistic(x.mid)
+    return within(smooth(at, x, value, logistic_error(), 0.25, ULPS * (value + 0.25 * x.radius)), 0.0, 1.0)
+
+
+@rule("aten.tanh.default")
+def tanh(at: Arithmetic, x: Ball) -> Ball:
+    """tanh(x); its slope is at most 1."""
+    value = 2 * logistic(2 * x.mid) - 1
+    return within(smooth(at, x, value, 2 * logistic_error() + 2 * U, 1.0, ULPS * (value.abs() + x.radius)), -1.0, 1.0)
+
+
+def within(x: Ball, least: float, most: float) -> Ball:
+    """The ball, its radius no larger than reaches the ends of the function's range and 2^-4 beyond."""
+    assert x.rad is not None
+    reach = torch.maximum(x.mid - least, most - x.mid) + 0.0625
+    return Ball(x.mid, torch.minimum(x.rad, reach), x.norm)
+
+
+@rule("aten.erf.default")
+def erf(at: Arithmetic, x: Ball) -> Ball:
+    """erf(x); its slope is at most 2/sqrt(pi) < 1.13."""
+    value = elementary.erf(x.mid)
+    return smooth(at, x, value, elementary.erf_error(), 1.13, ULPS * (value.abs() + 1.13 * x.radius))
+
+
+@rule("aten.gelu.default")
+def gelu(at: Arithmetic, x: Ball, *, approximate: str = "none") -> Ball:
+    """x (1 + erf(x/sqrt 2)) / 2, or its tanh form; the slope lies between -0.13 and 1.13."""
+    m = x.mid
+    if approximate == "tanh":
+        inner = ROOT_2_OVER_PI * (m + CUBE * m * m * m)
+        value = m * logistic(2 * inner)
+        # the argument is off by 8 u of itself, which moves the logistic by at most 0.28 of that: |y f'(y)| < 0.28
+        own = m.abs() * (logistic_error() + 16 * U) + LOST
+    else:
+        value = m * ((1 + elementary.erf(m * 0.7071067811865476)) / 2)
+        # x/sqrt 2 is off by 2 u of itself, which moves erf by at most 2 u max |y| erf'(y) < u
+        own = m.abs() * (elementary.erf_error() / 2 + 4 * U) + LOST
+    return smooth(at, x, value, own, GELU_SLOPE, ULPS * x.size)
+
+
+@rule("aten.silu.default")
+def silu(at: Arithmetic, x: Ball) -> Ball:
+    """x / (1 + e^-x); the slope lies between -0.1 and 1.1."""
+    own = x.mid.abs() * (logistic_error() + 2 * U) + LOST
+    return smooth(at, x, x.mid * logistic(x.mid), own, SILU_SLOPE, ULPS * x.size)
+
+
+@rule("aten.sin.default")
+def sin(at: Arithmetic, x: Ball) -> Ball:
+    """sin(x), up to |x| = 2^20; its slope is at most 1."""
+    return wave(at, x, elementary.sine(x.mid))
+
+
+@rule("aten.cos.default")
+def cos(at: Arithmetic, x: Ball) -> Ball:
+    """cos(x), up to |x| = 2^20; its slope is at most 1."""
+    return wave(at, x, elementary.cosine(x.mid))
+
+
+def wave(at: Arithmetic, x: Ball, value: Tensor) -> Ball:
+    # a dtype's large arguments are reduced by its own library: within ULPS u of 1
+    return within(smooth(at, x, value, elementary.circle_error(), 1.0, ULPS * torch.ones_like(value)), -1.0, 1.0)
+
+
+@rule("aten.clamp.default", "aten.hardtanh.default")
+def clamp(at: Arithmetic, x: Ball, least: float | None = None, most: float | None = None) -> Ball:
+    """The number of [least, most] nearest to x, exact; moves no more than x does."""
+    ends = [None if end is None else at.number(end, x.mid) for end in (least, most)]
+    rad = x.radius
+    for end in ends:
+        if end is not None and end.rad is not None:
+            rad = rad + end.rad
+    low, high = (None if end is None else end.mid for end in ends)
+    return Ball(x.mid.clamp(low, high), rad, x.norm if all(e is None or e.rad is None for e in ends) else None)
+
+
+@rule("aten.maximum.default")
+def maximum(at: Arithmetic, a: Any, b: Any) -> Ball:
+    """The larger of two, exact; moves no more than either does."""
+    x, y = pair(at, a, b)
+    return Ball(torch.maximum(x.mid, y.mid), torch.maximum(x.radius, y.radius))
+
+
+@rule("aten.minimum.default")
+def minimum(at: Arithmetic, a: Any, b: Any) -> Ball:
+    """The smaller of two, exact; moves no more than either does."""
+    x, y = pair(at, a, b)
+    return Ball(torch.minimum(x.mid, y.mid), torch.maximum(x.radius, y.radius))
+
+
+@rule("aten.amax.default")
+def amax(at: Arithmetic, x: Ball, dims: Any = (), keepdim: bool = False) -> Ball:
+    """The largest number along axes, exact; moves no more than the one that moves most."""
+    axes = list(dims) if dims else list(range(x.mid.ndim))
+    return Ball(x.mid.amax(axes, keepdim), x.radius.amax(axes, keepdim))
+
+
+@rule("aten.amin.default")
+def amin(at: Arithmetic, x: Ball, dims: Any = (), keepdim: bool = False) -> Ball:
+    """The smallest number along axes, exact; moves no more than the one that moves most."""
+    axes = list(dims) if dims else list(range(x.mid.ndim))
+    return Ball(x.mid.amin(axes, keepdim), x.radius.amax(axes, keepdim))
+
+
+def compared(name: str, says: str, above: bool, or_equal: bool) -> None:
+    """Registers a comparison: sure where the two hulls do not meet, or where both are exact."""
+
+    def compare(at: Arithmetic, a: Any, b: Any) -> Unsure:
+        x, y = pair(at, a, b)
+        if not above:
+            x, y = y, x
+        (x_low, x_high), (y_low, y_high) = x.ends, y.ends
+        value = x.mid >= y.mid if or_equal else x.mid > y.mid
+        surely = x_low >= y_high if or_equal else x_low > y_high
+        surely_not = x_high < y_low if or_equal else x_high <= y_low
+        return Unsure(value, surely | surely_not)
+
+    compare.__doc__ = says
+    for kind in ("Tensor", "Scalar"):
+        rule(f"aten.{name}.{kind}")(compare)
+
+
+compared("gt", "a > b, sure where the balls do not meet.", True, False)
+compared("ge", "a >= b, sure where the balls do not meet.", True, True)
+compared("lt", "a < b, sure where the balls do not meet.", False, False)
+compared("le", "a <= b, sure where the balls do not meet.", False, True)
+
+
+def logic(name: str, says: str, operation: Any, decides: bool) -> None:
+    """Registers an operation on two truth values; one that `decides` settles it alone."""
+
+    def combine(at: Arithmetic, a: Any, b: Any) -> Unsure:
+        x, y = (v if isinstance(v, Unsure) else Unsure(v, torch.ones_like(v)) for v in (a, b))
+        settled = (x.known & (x.value == decides)) | (y.known & (y.value == decides))
+        return Unsure(operation(x.value, y.value), settled | (x.known & y.known))
+
+    combine.__doc__ = says
+    for full in (f"aten.logical_{name}.default", f"aten.bitwise_{name}.Tensor"):
+        rule(full)(combine)
+
+
+logic("and", "Both, sure where either is surely false or both are sure.", torch.logical_and, False)
+logic("or", "Either, sure where either is surely true or both are sure.", torch.logical_or, True)
+
+
+@rule("aten.logical_not.default", "aten.bitwise_not.default")
+def logical_not(at: Arithmetic, x: Unsure) -> Unsure:
+    """The opposite, sure where the truth value is."""
+    return Unsure(~x.value, x.known)
+
+
+@rule("aten._to_copy.default")
+def to_copy(at: Arithmetic, x: Any, **options: Any) -> Ball:
+    """Whole numbers and truth values as floats; casts of floats to another dtype are refused."""
+    return as_ball(at, x, midpoint(x))

@@ -1,0 +1,138 @@
+"""A graph run on balls: the module called on one input, for many inputs at once."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verify.engine.balls import Arithmetic, Ball
+from verify.engine.capture import CREATING, Graph
+from verify.engine.rules import RULES
+
+ENTRIES_AT_ONCE = 2**22
+
+
+def evaluate(graph: Graph, stored: Mapping[str, Any], tokens: Tensor, at: Arithmetic) -> Ball:
+    """The module's output on one input (length,), enclosed; `stored` as `enclosed_weights` makes it."""
+    values: dict[torch.fx.Node, Any] = {}
+    last_use = _last_uses(graph)
+    for node in graph.program.nodes:
+        if node.op == "placeholder":
+            values[node] = stored[node.name] if node.name in stored else tokens.unsqueeze(0)
+        elif node.op == "output":
+            output: Ball = values[node.all_input_nodes[-1]]
+            return output
+        else:
+            values[node] = call(node, values, at, tokens.device)
+        for done in last_use.get(node, ()):
+            del values[done]
+    raise AssertionError("a graph without an output")
+
+
+def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmetic, device: torch.device) -> Any:
+    """One operation on the values before it."""
+    arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
+    args, kwargs = arguments
+    if node.target is operator.getitem:
+        return args[0][args[1]]
+    name = str(node.target)
+    if name.startswith("aten._assert"):
+        return None
+    if name in CREATING:
+        return created(node, args, kwargs, at, device)
+    inputs = [values[n] for n in node.all_input_nodes]
+    is_float = _is_float(node)
+    if not is_float and all(isinstance(value, Tensor) for value in inputs):
+        return plain(node, args, kwargs, device)
+    if name == "aten._to_copy.default" and not is_float and isinstance(args[0], Ball):
+        return as_whole(args[0].mid, node.meta["val"].dtype)  # of an exact constant, as capture made sure
+    return RULES[name](at, *args, **_without_options(kwargs))
+
+
+def as_whole(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Exact constants as truth values or whole numbers."""
+    return x != 0 if dtype == torch.bool else x.to(dtype)
+
+
+def plain(node: torch.fx.Node, args: Any, kwargs: Any, device: torch.device) -> Any:
+    """An operation on whole numbers or truth values, as torch computes it."""
+    name = str(node.target)
+    if name in ("aten.view.default", "aten._unsafe_view.default"):
+        return args[0].reshape(args[1])
+    if "device" in kwargs:
+        kwargs = {**kwargs, "device": device}
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def created(node: torch.fx.Node, args: Any, kwargs: Any, at: Arithmetic, device: torch.device) -> Any:
+    """A constant tensor in the module's own dtype: a ball where it holds floats."""
+    shaped = [a.meta["val"].shape if isinstance(a, torch.fx.Node) else None for a in node.args]
+    args = [a if shape is None else torch.zeros(shape, device=device) for a, shape in zip(args, shaped, strict=True)]
+    value = node.meta["val"]
+    kwargs = {**kwargs, "dtype": value.dtype}
+    if "device" in kwargs:
+        kwargs["device"] = device
+    made = node.target(*args, **kwargs)  # type: ignore[operator]
+    return at.tensor(made) if made.is_floating_point() else made
+
+
+def _is_float(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    value = value[0] if isinstance(value, list | tuple) else value
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+OPTIONS = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit")
+
+
+def _without_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name not in OPTIONS}
+
+
+def _last_uses(graph: Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+    last: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.program.nodes:
+        for before in node.all_input_nodes:
+            last[before] = node
+    uses: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    for node, user in last.items():
+        if user.op != "output":
+            uses.setdefault(user, []).append(node)
+    return uses
+
+
+def enclosed_weights(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The stored tensors as the arithmetic reads them: whole numbers as they are, floats as balls."""
+    return {
+        name: at.tensor(value.to(device)) if value.is_floating_point() else value.to(device)
+        for name, value in graph.stored.items()
+    }
+
+
+def enclose(
+    graph: Graph, at: Arithmetic, finish: Callable[[Ball, Tensor, Tensor], Any], device: torch.device | str = "cpu"
+) -> Callable[[Tensor, Tensor], Any]:
+    """A function of tokens (N, length) and answers (N, ...) that runs each input and finishes its output.
+
+    The graph is interpreted under vmap: no row can depend on another.
+    """
+    stored = enclosed_weights(graph, at, device)
+
+    def one(tokens: Tensor, answers: Tensor) -> Any:
+        return finish(evaluate(graph, stored, tokens, at), tokens, answers)
+
+    many = torch.vmap(one)
+    at_once = max(1, min(16384, ENTRIES_AT_ONCE // graph.widest))
+
+    def run(tokens: Tensor, answers: Tensor) -> Any:
+        with torch.no_grad():
+            parts = [
+                many(*part) for part in zip(torch.split(tokens, at_once), torch.split(answers, at_once), strict=True)
+            ]
+        return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+
+    return run

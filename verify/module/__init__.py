@@ -1,0 +1,58 @@
+"""Any torch module decided on every input of a finite token domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from verify.arithmetic.readings import reading_of
+from verify.certificate import Certificate, Verdict
+from verify.decide import CERTIFIED, Effort, decide
+from verify.module.inputs import Domain, strings, tokens
+from verify.module.problem import ModuleProblem
+from verify.module.task import Task
+
+__all__ = ["Domain", "ModuleProblem", "Task", "assert_proved", "certify", "strings", "tokens"]
+
+
+def certify(
+    module: nn.Module,
+    *,
+    inputs: Any,
+    expected: Any,
+    position: Any = -1,
+    classes: Any = None,
+    reading: str = "real",
+    accumulate: str | None = None,
+    method: str = CERTIFIED,
+    budget: float = 30.0,
+    seed: int = 0,
+    device: str = "cpu",
+) -> Certificate:
+    """Decides a module on every input of a finite domain: right means that the right class has the largest logit.
+
+    `reading` is "real", or a dtype for every order of evaluation ("float32", "bfloat16", "p12", ...).
+    Raises: BadInput for a module that no rule covers, naming the source line, or arguments that make no task.
+
+    >>> import torch
+    >>> class Parity(nn.Module):
+    ...     def forward(self, t):
+    ...         s = (1 - 2 * t[:, :1]).double() * (1 - 2 * t[:, 1:])
+    ...         return torch.cat([s, -s], dim=1)
+    >>> certify(Parity().eval(), inputs=tokens([2, 2]), expected=lambda t: t.sum(1) % 2).verdict
+    <Verdict.PROVED: 'PROVED'>
+    """
+    problem = ModuleProblem(module, Task(inputs, expected, position, classes), device)
+    return decide(problem, reading_of(reading, accumulate), method, Effort(budget, seed))
+
+
+def assert_proved(module: nn.Module, **task: Any) -> Certificate:
+    """The certificate of `certify`, where it says PROVED.
+
+    Raises: AssertionError with the counterexample or the reason otherwise; BadInput as `certify`.
+    """
+    certificate = certify(module, **task)
+    if certificate.verdict is not Verdict.PROVED:
+        raise AssertionError(f"{certificate.verdict}: {certificate.counterexample or certificate.reason}")
+    return certificate

@@ -1,0 +1,279 @@
+"""A module and its task as a problem that the house decides: verdict, counts, and the list of wrong inputs."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from constructions.decoder import Decoder
+from constructions.errors import BadInput
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.certificate import Certificate
+from verify.decide import Effort, Failure, Finding
+from verify.engine.balls import Arithmetic, Ball
+from verify.engine.capture import ASSUMPTIONS, Graph, capture
+from verify.engine.run import enclose
+from verify.module.decision import MODELS, Judge, Tally, climb
+from verify.module.inputs import Product
+from verify.module.task import Task
+
+MANY = 1 << 18  # inputs from which on a hill climb comes first
+CLIMBING = 0.2  # of the budget
+CONTRACT = (
+    "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
+    "exp, log, erf, tanh, sigmoid, sin, cos and roots within 8 u of their value, GELU and SiLU within 8 u of |x|",
+    "LayerNorm's variance within gamma_(2d+8) of the mean of squares (one pass, two passes, Welford)",
+    "softmax may rescale by later maxima",
+)
+
+
+class ModuleProblem:
+    """One module on one finite domain."""
+
+    task = "module"
+    claim: str | None = None
+
+    def __init__(self, module: nn.Module, task: Task, device: str = "cpu") -> None:
+        self.module, self.given, self.device = module, task, device
+        if device != "cpu" and not torch.cuda.is_available():
+            raise BadInput(f"device={device}: no such device here; use cpu")
+
+    def parameters(self) -> dict[str, Any]:
+        graphs = list(self.graphs.values())
+        lengths = self.given.inputs.lengths
+        return {
+            "module": type(self.module).__name__,
+            "lengths": list(lengths),
+            "positions": None if self.given.position is None else list(self.given.position),
+            "classes": len(self.given.classes) if self.given.classes is not None else self.columns(lengths[0]),
+            "stored_numbers": sum(value.numel() for value in graphs[0].stored.values()),
+        }
+
+    def size(self) -> int:
+        return self.given.inputs.size
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        if isinstance(reading, ConstantBits):
+            raise BadInput("--precision sN: a module has no defined order of operations; use a float format, or real")
+        if isinstance(reading, Kernel):
+            return ("the module runs as torch runs it here, one input at a time",)
+        assert self.graphs  # a module that cannot be judged is refused before the clock starts
+        return (*ASSUMPTIONS, *(() if isinstance(reading, Real) else CONTRACT))
+
+    @cached_property
+    def graphs(self) -> dict[int, Graph]:
+        """The module captured for each length of the domain."""
+        found = {}
+        for length in dict.fromkeys(self.given.inputs.lengths):
+            places = self.given.positions(length)
+            alone = isinstance(self.module, Decoder) and type(self.module).forward is Decoder.forward
+            arguments = {"position": places[0]} if alone and len(places) == 1 else None
+            found[length] = capture(self.module, length, arguments=arguments)
+            self._check_output(found[length], alone and arguments is not None)
+        return found
+
+    def _check_output(self, graph: Graph, is_one_row: bool) -> None:
+        shape = tuple(graph.output.shape)
+        if len(shape) == 3 and shape[:2] == (1, graph.length) and not is_one_row:
+            return
+        one_answer = len(self.given.positions(graph.length)) == 1
+        if len(shape) == 2 and shape[0] == 1 and one_answer:
+            return
+        raise BadInput(
+            f"module: returns {shape} for an input (1, {graph.length}); must be logits (1, {graph.length}, classes), "
+            "or (1, classes) where one position answers"
+        )
+
+    def columns(self, length: int) -> int:
+        """How many logits the module gives."""
+        return int(self.graphs[length].output.shape[-1])
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        """Decides every input, within the budget: the hill climb first where there are many."""
+        assert isinstance(reading, Real | Rounded)
+        deadline, tally = time.perf_counter() + effort.budget, Tally()
+        found = None
+        if sum(part.candidates for part in self.given.inputs.parts) > MANY:
+            found = self.search(reading, effort)
+        candidates = sum(part.candidates for part in self.given.inputs.parts)
+        done, stopped = 0, False
+        for part in self.given.inputs.parts:
+            judge = self.judge(part.length, reading)
+            for tokens in part.batches():
+                if time.perf_counter() > deadline and done:
+                    stopped = True
+                    break
+                self.decide_batch(judge, tokens, tally, deadline)
+                done = min(done + (len(tokens) if part.where is None else 1 << 16), candidates)
+                effort.progress(done / candidates)
+        return self.finding(tally, reading, found, stopped, effort.budget)
+
+    def judge(self, length: int, reading: Real | Rounded) -> Judge:
+        return Judge(self.graphs[length], self.given.question(length), reading, self.device)
+
+    def decide_batch(self, judge: Judge, tokens: Tensor, tally: Tally, deadline: float) -> None:
+        if not len(tokens):
+            return
+        answers = self.given.answers(tokens, self.columns(tokens.shape[1]))
+        tally.add(tokens, *judge.bounds(tokens, answers, tally.by, deadline))
+
+    def search(self, reading: Real | Rounded, effort: Effort) -> list[int] | None:
+        """A wrong input found by hill climbing on the float margin and confirmed in balls, None if there is none."""
+        rng = random.Random(effort.seed)
+        deadline = time.perf_counter() + CLIMBING * effort.budget
+        products = [part for part in self.given.inputs.parts if isinstance(part, Product)]
+        while products and time.perf_counter() < deadline:
+            part = rng.choice(products)
+            margin = self.float_margin(part.length)
+            wrong = climb(margin, part.draw(rng), part.sets, part.kept, deadline)
+            if wrong is not None:
+                tally = Tally()
+                self.decide_batch(self.judge(part.length, reading), wrong.unsqueeze(0), tally, deadline)
+                if tally.wrong:
+                    found: list[int] = wrong.tolist()
+                    return found
+        return None
+
+    def float_margin(self, length: int) -> Any:
+        """The margin in float64 as a function of tokens (N, length): what the hill climb descends."""
+        question = self.given.question(length)
+
+        def middle(output: Ball, tokens: Tensor, answers: Tensor) -> tuple[Tensor]:
+            low, _ = question(Ball(output.mid), tokens, answers)
+            return (low,)
+
+        run = enclose(self.graphs[length], Arithmetic(), middle)
+        return lambda tokens: run(tokens, self.given.answers(tokens, self.columns(length)))[0]
+
+    def finding(self, tally: Tally, reading: Reading, found: list[int] | None, stopped: bool, budget: float) -> Finding:
+        size = self.given.inputs.size if not stopped else None
+        left = 0 if not stopped else self._left(tally)
+        extra = self.extra(tally, left)
+        tightest = None
+        if tally.tightest is not None:
+            tightest = {"input": tally.tightest, "margin": tally.margin}
+        first = tally.wrong_inputs[0] if tally.wrong_inputs else found
+        if first is not None:
+            return Finding.refuted(self.replay(torch.tensor(first), reading), tightest=tightest, extra=extra)
+        if tally.undecided or left:
+            return Finding.open(self._reason(tally, left, budget), tightest=tightest, extra=extra)
+        assert tally.right == size, (tally, size)
+        if not size:
+            raise BadInput("inputs: the domain is empty, so nothing could be wrong; check where=")
+        return Finding.proved(tally.margin, tightest=tightest, extra=extra)
+
+    def _left(self, tally: Tally) -> int:
+        """How many inputs were not reached; with a filter at most so many."""
+        filtered = any(part.where is not None for part in self.given.inputs.parts)
+        return sum(part.candidates if filtered else part.size for part in self.given.inputs.parts) - tally.seen
+
+    def _reason(self, tally: Tally, left: int, budget: float) -> str:
+        if left:
+            return (
+                f"the budget of {budget:g} s ended with {left} inputs to go, {tally.right} right so far; raise --budget"
+            )
+        what = f"{tally.undecided} inputs are undecided, the first {tally.open_inputs[0]}"
+        return f"{what}: their margins may be zero, or the errors of this dtype exceed them"
+
+    def extra(self, tally: Tally, left: int) -> dict[str, Any]:
+        graph = next(iter(self.graphs.values()))
+        return {
+            "counts": {
+                "right": str(tally.right),
+                "wrong": str(tally.wrong),
+                "undecided": str(tally.undecided + left),
+            },
+            "decided_by": dict(tally.by),
+            "wrong_inputs": tally.wrong_inputs,
+            "graph": {
+                "sha256": [graph.digest for graph in self.graphs.values()],
+                "operations": graph.operations,
+                "torch": torch.__version__,
+            },
+        }
+
+    def facts(self, certificate: Certificate) -> Iterator[tuple[str, str]]:
+        """What a report says besides: the graph, who decided how many, and names in the file that were not used."""
+        by = certificate.extra.get("decided_by", {})
+        if any(by.values()):
+            yield "decided by", ", ".join(f"{name} {count}" for name, count in by.items() if count)
+        operations = next(iter(self.graphs.values())).operations
+        yield "graph", f"{sum(operations.values())} operations of {len(operations)} kinds, torch {torch.__version__}"
+        unused = getattr(self.module, "unused", ())
+        if unused:
+            yield "not used", ", ".join(unused)
+        listed = certificate.extra.get("wrong_inputs", [])
+        if listed:
+            shown = "; ".join(" ".join(map(str, row)) for row in listed[:5])
+            yield "wrong inputs", shown + ("; ..." if len(listed) > 5 else "")
+
+    def inputs(self) -> Iterator[Any]:
+        for part in self.given.inputs.parts:
+            for batch in part.batches():
+                yield from batch
+
+    def draw(self, rng: random.Random) -> Any:
+        parts = self.given.inputs.parts
+        return rng.choices(parts, [part.candidates for part in parts])[0].draw(rng)
+
+    def run(self, inputs: list[Any], reading: Reading) -> np.ndarray[Any, Any]:
+        """The margins of the module called on one input at a time."""
+        return np.array([self._run_one(tokens)[0] for tokens in inputs])
+
+    def _run_one(self, tokens: Tensor) -> tuple[float, list[int], list[int]]:
+        """The margin as torch runs it, the labels that are right, and those that the module says."""
+        length = len(tokens)
+        question = self.given.question(length)
+        with torch.no_grad():
+            output = self.module(tokens.unsqueeze(0)).double()
+        logits = question.logits(Ball(output)).mid
+        answers = self.given.answers(tokens.unsqueeze(0), output.shape[-1])[0]
+        own = logits.gather(1, answers.unsqueeze(1)).squeeze(1)
+        others = logits.scatter(1, answers.unsqueeze(1), -torch.inf).amax(1)
+        classes = list(self.given.classes or range(output.shape[-1]))
+        said = [classes[i] for i in logits.argmax(1).tolist()]
+        return float((own - others).amin()), [classes[i] for i in answers.tolist()], said
+
+    def replay(self, wrong: Any, reading: Reading) -> Failure:
+        """Runs one wrong input, and names the largest logit where the module's own run differs from the proof."""
+        tokens = torch.as_tensor(wrong)
+        margin, right, said = self._run_one(tokens)
+        proved = said
+        if isinstance(reading, Real | Rounded):
+            margin, proved = self._proved_answer(tokens, reading)
+        one = len(right) == 1
+        case: dict[str, Any] = {
+            "input": tokens.tolist(),
+            "expected": right[0] if one else right,
+            "predicted": proved[0] if one else proved,
+        }
+        if proved != said:
+            case["module_answers"] = said[0] if one else said
+        return Failure(case, margin)
+
+    def _proved_answer(self, tokens: Tensor, reading: Real | Rounded) -> tuple[float, list[int]]:
+        """The upper end of the margin, and at each position the rival with the largest lower end where it is wrong."""
+        length = len(tokens)
+        judge = self.judge(length, reading)
+        answers = self.given.answers(tokens.unsqueeze(0), self.columns(length))
+        by = dict.fromkeys(MODELS, 0)
+        _, high = judge.bounds(tokens.unsqueeze(0), answers, by, float("inf"))
+        question = self.given.question(length)
+
+        def middle(output: Ball, _: Tensor, right: Tensor) -> tuple[Tensor]:
+            return (question.logits(output).mid,)
+
+        (logits,) = enclose(self.graphs[length], Arithmetic(), middle)(tokens.unsqueeze(0), answers)
+        own = logits[0].gather(1, answers[0].unsqueeze(1)).squeeze(1)
+        rivals, rival = logits[0].scatter(1, answers[0].unsqueeze(1), -torch.inf).max(1)
+        is_wrong = own - rivals <= (own - rivals).amin().clamp(min=0)  # the least margin is proved not to be positive
+        found = torch.where(is_wrong, rival, answers[0])
+        classes = list(self.given.classes or range(self.columns(length)))
+        return float(high[0]), [classes[i] for i in found.tolist()]

@@ -1,0 +1,98 @@
+"""What a user says about a module: the inputs, the right answers, and where they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constructions.errors import BadInput
+from verify.engine.margins import Question
+from verify.module.inputs import Domain, domain_of
+
+
+@dataclass(frozen=True, init=False)
+class Task:
+    """Inputs, and the class that is right at each answer position: strictly the largest logit.
+
+    `expected` takes tokens (N, length) and returns labels (N,), or (N, positions) where several positions answer.
+    `position` is one position or several, None for all; `classes` are the columns of the logits that take part, all of
+    them where it is None.
+    Raises: BadInput for what is none of these.
+
+    >>> from verify.module import tokens
+    >>> Task(inputs=tokens([5, 5]), expected=lambda t: t.sum(1) % 5).answers(torch.tensor([[3, 4]]), 5)
+    tensor([[2]])
+    """
+
+    inputs: Domain
+    expected: Callable[[Tensor], Any]
+    position: tuple[int, ...] | None
+    classes: tuple[int, ...] | None
+
+    def __init__(
+        self,
+        inputs: Any,
+        expected: Callable[[Tensor], Any],
+        position: int | Sequence[int] | None = -1,
+        classes: Iterable[int] | None = None,
+    ) -> None:
+        if not callable(expected):
+            raise BadInput("expected: must be a function of tokens (N, length) that returns the right classes (N,)")
+        columns = None if classes is None else tuple(int(c) for c in classes)
+        if columns is not None and (len(columns) < 2 or len(set(columns)) < len(columns) or min(columns) < 0):
+            raise BadInput(f"classes={classes!r}: name at least two columns of the logits, each once")
+        place = (position,) if isinstance(position, int) else None if position is None else tuple(position)
+        if place is not None and not place:
+            raise BadInput("position=(): name a position, several, or None for all")
+        for name, value in (("inputs", domain_of(inputs)), ("expected", expected), ("position", place)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "classes", columns)
+
+    def positions(self, length: int) -> tuple[int, ...]:
+        """The answer positions of an input of some length, counted from 0.
+
+        Raises: BadInput for a position beyond the input.
+        """
+        if self.position is None:
+            return tuple(range(length))
+        for p in self.position:
+            if not -length <= p < length:
+                raise BadInput(f"position={p}: the inputs have {length} tokens; it must be {-length}..{length - 1}")
+        return tuple(p % length for p in self.position)
+
+    def question(self, length: int) -> Question:
+        return Question(self.positions(length), self.classes)
+
+    def answers(self, tokens: Tensor, columns: int) -> Tensor:
+        """The right columns among `classes`, shape (N, positions), for logits with so many columns.
+
+        Raises: BadInput for a label that is no class, or a result of another shape.
+        """
+        places = len(self.positions(tokens.shape[1]))
+        labels = torch.as_tensor(self.expected(tokens))
+        if labels.is_floating_point() or labels.dtype == torch.bool and self.classes is not None:
+            raise BadInput(f"expected: returned {labels.dtype}; must be whole numbers, one class for each input")
+        labels = labels.long()
+        labels = labels.unsqueeze(1) if labels.ndim == 1 else labels
+        if labels.shape != (len(tokens), places):
+            raise BadInput(
+                f"expected: returned {tuple(labels.shape)} for {len(tokens)} inputs with {places} answer positions each"
+            )
+        index = torch.full((columns,), -1)
+        classes = range(columns) if self.classes is None else self.classes
+        if max(classes) >= columns:
+            raise BadInput(f"classes: {max(classes)} is beyond the module's {columns} logits")
+        index[torch.tensor(list(classes))] = torch.arange(len(classes))
+        inside = (labels >= 0) & (labels < columns)
+        found = torch.where(inside, index[labels.clamp(0, columns - 1)], -1)
+        if bool((found < 0).any()):
+            row = int((found < 0).any(1).nonzero()[0, 0])
+            raise BadInput(
+                f"expected: {labels[row].tolist()} on the input {tokens[row].tolist()} "
+                f"is none of the {len(classes)} classes; check classes= and expected="
+            )
+        return found

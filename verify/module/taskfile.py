@@ -1,0 +1,83 @@
+"""A user's task file: Python that is imported, and so runs with the user's rights."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from torch import Tensor, nn
+
+from constructions.errors import BadInput
+from constructions.files import read_tensors
+from verify.module.task import Task
+
+METADATA_KEY = "weightproof.module"
+
+
+def problem_parts(path: str, weights: str | None) -> tuple[nn.Module, Task]:
+    """The module and the task of a task file: it defines `task` and `model(weights)`.
+
+    `weights` is a file with a state dict, read without running code; without one, model(None) is called.
+    Raises: BadInput for a file that cannot be imported, or does not define the two.
+    """
+    found = imported(path)
+    task, model = getattr(found, "task", None), getattr(found, "model", None)
+    if not isinstance(task, Task):
+        raise BadInput(f"{path}: defines no `task`. Write: task = Task(inputs=tokens([...]), expected=lambda t: ...)")
+    if not callable(model):
+        raise BadInput(f"{path}: defines no `model`. Write: def model(weights): ... return the module")
+    state = None if weights is None else read_tensors(weights, METADATA_KEY)[0]
+    module = called(path, model, state)
+    if not isinstance(module, nn.Module):
+        raise BadInput(f"{path}: model(weights) returned {type(module).__name__}, must be a torch.nn.Module")
+    return module, task
+
+
+def imported(path: str) -> ModuleType:
+    """The task file as a module; its own folder is where it imports from first."""
+    file = Path(path)
+    if not path.endswith(".py") or not file.is_file():
+        raise BadInput(f"task={path!r}: must be a Python file that is there; its name ends in .py")
+    spec = importlib.util.spec_from_file_location(f"weightproof_task_{file.stem}", file.resolve())
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    folder = str(file.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except BadInput:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise BadInput(f"{path}: cannot be imported: {described(error, file)}") from None
+    finally:
+        sys.path.remove(folder)
+    return module
+
+
+def called(path: str, model: Callable[[Any], Any], state: dict[str, Tensor] | None) -> Any:
+    try:
+        return model(state)
+    except BadInput:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        hint = " Does it need --weights FILE?" if state is None else ""
+        raise BadInput(f"{path}: model(weights) failed: {described(error, Path(path))}.{hint}") from None
+
+
+def described(error: Exception, file: Path) -> str:
+    """An error with the line of the user's file that it came through."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == file.resolve()]
+    place = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def as_bytes(module: nn.Module) -> bytes:
+    """The module's state dict as a safetensors file; tensors that share memory are written one by one."""
+    from safetensors.torch import save
+
+    return save({name: value.detach().cpu().clone().contiguous() for name, value in module.state_dict().items()})
