@@ -266,8 +266,9 @@ def test_a_fault_in_a_shared_step_is_caught(owner, name, right, wrong, rule):
 RULE_FAULTS = [
     ("aten.native_layer_norm.default", "tau = rho / root * ENLARGE", "tau = 0 * rho"),
     ("aten.native_layer_norm.default", "local = own + layer_norm_rounding(at, x.size, z, s0, d)", "local = own"),
-    ("aten.gelu.default", "GELU_SLOPE", "0.5"),
-    ("aten.sigmoid.default", "0.25, ULPS", "0.15, ULPS"),
+    ("aten.gelu.default", "share + m * density", "0.5 * share"),
+    ("aten.tanh.default", "1 - value * value", "0.5 - value * value"),
+    ("aten.sigmoid.default", "0.0963, 0.25)", "0.0963, 0.15)"),
     ("aten.relu.default", "rad * ENLARGE < 0", "rad * ENLARGE < 1"),
     ("aten.sqrt.default", "(mid + below)", "(4 * mid + below)"),
     ("aten.amax.default", "x.radius.amax", "x.radius.amin"),

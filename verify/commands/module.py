@@ -31,4 +31,4 @@ def run(args: argparse.Namespace) -> int:
     problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
     with progress_bar("deciding", quiet=asked.is_json) as progress:
         certificate = decide(problem, asked.reading, asked.method, asked.effort(progress))
-    return request.publish(asked, certificate, as_bytes(problem.module), problem.facts(certificate))
+    return request.publish(asked, certificate, as_bytes(problem.module), problem.report(certificate))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from verify.engine.run import as_whole, plain
 
 Array = np.ndarray[Any, np.dtype[np.object_]]
 Operation = Callable[..., Any]
+Function = TypeVar("Function", bound=Operation)
 OPERATIONS: dict[str, Operation] = {}
 
 
@@ -42,8 +43,8 @@ class MinusInfinity:
 MINUS_INFINITY = MinusInfinity()
 
 
-def operation(*names: str) -> Callable[[Operation], Operation]:
-    def register(function: Operation) -> Operation:
+def operation(*names: str) -> Callable[[Function], Function]:
+    def register(function: Function) -> Function:
         for name in names:
             OPERATIONS[name] = function
         return function
@@ -343,7 +344,8 @@ def stack(xs: list[Any], dim: int = 0) -> Array:
 def pad(x: Array, widths: list[int], value: float = 0.0) -> Array:
     places = torch.arange(1, x.size + 1).reshape(x.shape)
     moved = torch.ops.aten.constant_pad_nd.default(places, widths, 0)
-    return np.concatenate([as_array(float(value)).reshape(1), x.reshape(-1)])[moved.numpy()]
+    padded: Array = np.concatenate([as_array(float(value)).reshape(1), x.reshape(-1)])[moved.numpy()]
+    return padded
 
 
 @operation("aten.select_scatter.default")
@@ -379,12 +381,14 @@ def mm(x: Array, y: Array) -> Array:
 
 @operation("aten.mv.default")
 def mv(x: Array, y: Array) -> Array:
-    return product(x, y[:, None])[..., 0]
+    column: Array = product(x, y[:, None])[..., 0]
+    return column
 
 
 @operation("aten.dot.default")
 def dot(x: Array, y: Array) -> Array:
-    return product(x[None], y[:, None])[0, 0]
+    number: Array = np.asarray(product(x[None], y[:, None])[0, 0], dtype=object)
+    return number
 
 
 @operation("aten.linear.default")

@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 
 from verify.arithmetic.readings import reading_of
-from verify.certificate import Certificate, Verdict
-from verify.decide import CERTIFIED, Effort, decide
+from verify.certificate import CERTIFIED, Certificate, Verdict
+from verify.decide import Effort, decide
 from verify.module.inputs import Domain, strings, tokens
 from verify.module.problem import ModuleProblem
 from verify.module.task import Task

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -14,9 +15,10 @@ from torch import Tensor, nn
 
 from constructions.decoder import Decoder
 from constructions.errors import BadInput
+from verify.arithmetic.formats import format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.certificate import Certificate
-from verify.decide import Effort, Failure, Finding
+from verify.decide import Effort, Failure, Finding, first_in_order
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
 from verify.engine.run import enclose
@@ -26,6 +28,9 @@ from verify.module.task import Task
 
 MANY = 1 << 18  # inputs from which on a hill climb comes first
 CLIMBING = 0.2  # of the budget
+RUN_AT_ONCE, RUNS = 512, 4
+ARGUMENT = "every input enclosed in balls"
+Item = tuple[int, ...]
 CONTRACT = (
     "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
     "exp, log, erf, tanh, sigmoid, sin, cos and roots within 8 u of their value, GELU and SiLU within 8 u of |x|",
@@ -38,6 +43,7 @@ class ModuleProblem:
     """One module on one finite domain."""
 
     task = "module"
+    counts_answers = False
     claim: str | None = None
 
     def __init__(self, module: nn.Module, task: Task, device: str = "cpu") -> None:
@@ -45,7 +51,7 @@ class ModuleProblem:
         if device != "cpu" and not torch.cuda.is_available():
             raise BadInput(f"device={device}: no such device here; use cpu")
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, Any]:
         graphs = list(self.graphs.values())
         lengths = self.given.inputs.lengths
         return {
@@ -161,13 +167,14 @@ class ModuleProblem:
             tightest = {"input": tally.tightest, "margin": tally.margin}
         first = tally.wrong_inputs[0] if tally.wrong_inputs else found
         if first is not None:
-            return Finding.refuted(self.replay(torch.tensor(first), reading), tightest=tightest, extra=extra)
+            failure = self.replay(tuple(first), 0, reading)
+            return Finding.refuted(ARGUMENT, failure, tightest=tightest, extra=extra)
         if tally.undecided or left:
-            return Finding.open(self._reason(tally, left, budget), tightest=tightest, extra=extra)
+            return Finding.open(ARGUMENT, self._reason(tally, left, budget), tightest=tightest, extra=extra)
         assert tally.right == size, (tally, size)
         if not size:
             raise BadInput("inputs: the domain is empty, so nothing could be wrong; check where=")
-        return Finding.proved(tally.margin, tightest=tightest, extra=extra)
+        return Finding.proved(ARGUMENT, tally.margin, tightest=tightest, extra=extra)
 
     def _left(self, tally: Tally) -> int:
         """How many inputs were not reached; with a filter at most so many."""
@@ -183,7 +190,6 @@ class ModuleProblem:
         return f"{what}: their margins may be zero, or the errors of this dtype exceed them"
 
     def extra(self, tally: Tally, left: int) -> dict[str, Any]:
-        graph = next(iter(self.graphs.values()))
         return {
             "counts": {
                 "right": str(tally.right),
@@ -192,14 +198,19 @@ class ModuleProblem:
             },
             "decided_by": dict(tally.by),
             "wrong_inputs": tally.wrong_inputs,
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """The graph that was judged: its digests, its operations, and the torch that traced it."""
+        return {
             "graph": {
                 "sha256": [graph.digest for graph in self.graphs.values()],
-                "operations": graph.operations,
+                "operations": next(iter(self.graphs.values())).operations,
                 "torch": torch.__version__,
             },
         }
 
-    def facts(self, certificate: Certificate) -> Iterator[tuple[str, str]]:
+    def report(self, certificate: Certificate) -> Iterator[tuple[str, str]]:
         """What a report says besides: the graph, who decided how many, and names in the file that were not used."""
         by = certificate.extra.get("decided_by", {})
         if any(by.values()):
@@ -214,23 +225,58 @@ class ModuleProblem:
             shown = "; ".join(" ".join(map(str, row)) for row in listed[:5])
             yield "wrong inputs", shown + ("; ..." if len(listed) > 5 else "")
 
-    def inputs(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[list[Item]]:
         for part in self.given.inputs.parts:
-            for batch in part.batches():
-                yield from batch
+            for batch in part.batches(RUN_AT_ONCE):
+                if len(batch):
+                    yield [tuple(row) for row in batch.tolist()]
 
-    def draw(self, rng: random.Random) -> Any:
+    def draw(self, rng: random.Random) -> Item:
         parts = self.given.inputs.parts
-        return rng.choices(parts, [part.candidates for part in parts])[0].draw(rng)
+        return tuple(rng.choices(parts, [part.candidates for part in parts])[0].draw(rng).tolist())
 
-    def run(self, inputs: list[Any], reading: Reading) -> np.ndarray[Any, Any]:
-        """The margins of the module called on one input at a time."""
-        return np.array([self._run_one(tokens)[0] for tokens in inputs])
+    def smaller(self, item: Item) -> Iterator[Item]:
+        """One token replaced by a smaller one, where the input then still belongs to the domain."""
+        for part in self.given.inputs.parts:
+            if isinstance(part, Product) and part.length == len(item):
+                for place, allowed in enumerate(part.sets):
+                    for token in (t for t in allowed if t < item[place]):
+                        changed = (*item[:place], token, *item[place + 1 :])
+                        if len(part.kept(torch.tensor([changed]))):
+                            yield changed
 
-    def _run_one(self, tokens: Tensor) -> tuple[float, list[int], list[int]]:
-        """The margin as torch runs it, the labels that are right, and those that the module says."""
-        length = len(tokens)
-        question = self.given.question(length)
+    def runner(self, reading: Kernel | ConstantBits) -> Callable[[list[Item]], np.ndarray[Any, Any]]:
+        return lambda batch: np.array([self._run_one(torch.tensor(item))[0] for item in batch])
+
+    def first(self, batch: list[Item], is_wrong: np.ndarray[Any, Any]) -> tuple[int, Item, int]:
+        return first_in_order(batch, is_wrong)
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """Runs the tightest input and a few more: do their margins lie where the module's own dtype can bring them?"""
+        inputs = [] if finding.tightest is None else [tuple(finding.tightest["input"])]
+        rng = random.Random(0)
+        for item in (*inputs, *(self.draw(rng) for _ in range(RUNS))):
+            low, high = self._margin_in_own_dtype(torch.tensor(item))
+            margin = min(self._run_one(torch.tensor(item))[0])
+            if margin == margin and (margin < low or margin > high):
+                return (
+                    f"on {list(item)} the module has the margin {margin}, and {low} to {high} is proved for its dtype"
+                )
+        return None
+
+    def _margin_in_own_dtype(self, tokens: Tensor) -> tuple[float, float]:
+        """Between which numbers every order of evaluation in the stored dtype lies."""
+        floats = [v.dtype for v in self.graphs[len(tokens)].stored.values() if v.is_floating_point()]
+        fmt = format_of(min(floats, key=lambda d: torch.finfo(d).bits) if floats else torch.float32)
+        at = Arithmetic(fmt, has_norms=True)
+        answers = self.given.answers(tokens.unsqueeze(0), self.columns(len(tokens)))
+        run = enclose(self.graphs[len(tokens)], at, self.given.question(len(tokens)))
+        low, high = run(tokens.unsqueeze(0), answers)
+        return float(low[0].nan_to_num(-math.inf)), float(high[0].nan_to_num(math.inf))
+
+    def _run_one(self, tokens: Tensor) -> tuple[list[float], list[int], list[int]]:
+        """The margins as torch runs it on this input alone, the labels that are right, and those that it says."""
+        question = self.given.question(len(tokens))
         with torch.no_grad():
             output = self.module(tokens.unsqueeze(0)).double()
         logits = question.logits(Ball(output)).mid
@@ -239,13 +285,13 @@ class ModuleProblem:
         others = logits.scatter(1, answers.unsqueeze(1), -torch.inf).amax(1)
         classes = list(self.given.classes or range(output.shape[-1]))
         said = [classes[i] for i in logits.argmax(1).tolist()]
-        return float((own - others).amin()), [classes[i] for i in answers.tolist()], said
+        return (own - others).tolist(), [classes[i] for i in answers.tolist()], said
 
-    def replay(self, wrong: Any, reading: Reading) -> Failure:
-        """Runs one wrong input, and names the largest logit where the module's own run differs from the proof."""
-        tokens = torch.as_tensor(wrong)
-        margin, right, said = self._run_one(tokens)
-        proved = said
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        """Runs one wrong input, and says what is proved where the module's own run differs from it."""
+        tokens = torch.tensor(item)
+        margins, right, said = self._run_one(tokens)
+        margin, proved = min(margins), said
         if isinstance(reading, Real | Rounded):
             margin, proved = self._proved_answer(tokens, reading)
         one = len(right) == 1
@@ -256,7 +302,7 @@ class ModuleProblem:
         }
         if proved != said:
             case["module_answers"] = said[0] if one else said
-        return Failure(case, margin)
+        return Failure(case, margin if margin == margin else None)
 
     def _proved_answer(self, tokens: Tensor, reading: Real | Rounded) -> tuple[float, list[int]]:
         """The upper end of the margin, and at each position the rival with the largest lower end where it is wrong."""

@@ -140,8 +140,16 @@ def known_power(exponent: Any) -> bool:
     return exponent in (0.5, -0.5, -1) or (float(exponent).is_integer() and 1 <= exponent <= 16)
 
 
-def smooth(at: Arithmetic, x: Ball, value: Tensor, own: Tensor | float, slope: float, dtype_error: Tensor) -> Ball:
-    """f(x) from `value` at the midpoint, off by `own`, where |f'| is at most `slope` everywhere.
+def steepest(x: Ball, slope: Tensor, bend: float, most: float) -> Tensor:
+    """The largest |f'| in each ball, from its value at the midpoint: |f''| <= bend and |f'| <= most everywhere.
+
+    `slope` may be off by 2^-40.
+    """
+    return (slope.abs() + 2.0**-40 + bend * x.radius).clamp(max=most) * ENLARGE
+
+
+def smooth(at: Arithmetic, x: Ball, value: Tensor, own: Tensor | float, slope: Tensor, dtype_error: Tensor) -> Ball:
+    """f(x) from `value` at the midpoint, off by `own`, where |f'| is at most `slope` in each ball.
 
     `dtype_error` is what the dtype's function may be off by, relative to u.
     """
@@ -150,7 +158,7 @@ def smooth(at: Arithmetic, x: Ball, value: Tensor, own: Tensor | float, slope: f
     rad = local if x.rad is None else slope * x.rad + local
     norm = None
     if at.has_norms and x.norm is not None:
-        norm = Norm(slope * x.norm.radius * ENLARGE, x.norm.axis)
+        norm = Norm(slope.amax(x.norm.axis, keepdim=True) * x.norm.radius * ENLARGE, x.norm.axis)
     return Ball(value, rad * ENLARGE, None if norm is None else norm.plus(local))
 
 
@@ -230,16 +238,19 @@ def logistic_error() -> float:
 
 @rule("aten.sigmoid.default")
 def sigmoid(at: Arithmetic, x: Ball) -> Ball:
-    """1 / (1 + e^-x); its slope is at most 1/4."""
+    """1 / (1 + e^-x); |f'| <= 1/4, |f''| <= 0.0963."""
     value = logistic(x.mid)
-    return within(smooth(at, x, value, logistic_error(), 0.25, ULPS * (value + 0.25 * x.radius)), 0.0, 1.0)
+    slope = steepest(x, value * (1 - value), 0.0963, 0.25)
+    return within(smooth(at, x, value, logistic_error(), slope, ULPS * (value + 0.25 * x.radius)), 0.0, 1.0)
 
 
 @rule("aten.tanh.default")
 def tanh(at: Arithmetic, x: Ball) -> Ball:
-    """tanh(x); its slope is at most 1."""
+    """tanh(x); |f'| <= 1, |f''| <= 0.77."""
     value = 2 * logistic(2 * x.mid) - 1
-    return within(smooth(at, x, value, 2 * logistic_error() + 2 * U, 1.0, ULPS * (value.abs() + x.radius)), -1.0, 1.0)
+    slope = steepest(x, 1 - value * value, 0.77, 1.0)
+    own = 2 * logistic_error() + 2 * U
+    return within(smooth(at, x, value, own, slope, ULPS * (value.abs() + x.radius)), -1.0, 1.0)
 
 
 def within(x: Ball, least: float, most: float) -> Ball:
@@ -251,32 +262,40 @@ def within(x: Ball, least: float, most: float) -> Ball:
 
 @rule("aten.erf.default")
 def erf(at: Arithmetic, x: Ball) -> Ball:
-    """erf(x); its slope is at most 2/sqrt(pi) < 1.13."""
+    """erf(x); |f'| <= 2/sqrt(pi) < 1.13, |f''| < 0.97."""
     value = elementary.erf(x.mid)
-    return smooth(at, x, value, elementary.erf_error(), 1.13, ULPS * (value.abs() + 1.13 * x.radius))
+    slope = steepest(x, 1.12838 * elementary.exp(-x.mid.square()), 0.97, 1.13)
+    return smooth(at, x, value, elementary.erf_error(), slope, ULPS * (value.abs() + 1.13 * x.radius))
 
 
 @rule("aten.gelu.default")
 def gelu(at: Arithmetic, x: Ball, *, approximate: str = "none") -> Ball:
-    """x (1 + erf(x/sqrt 2)) / 2, or its tanh form; the slope lies between -0.13 and 1.13."""
+    """x (1 + erf(x/sqrt 2)) / 2, or its tanh form; -0.13 <= f' <= 1.13, |f''| < 0.8."""
     m = x.mid
+    slope = torch.full_like(m, GELU_SLOPE)
     if approximate == "tanh":
         inner = ROOT_2_OVER_PI * (m + CUBE * m * m * m)
         value = m * logistic(2 * inner)
         # the argument is off by 8 u of itself, which moves the logistic by at most 0.28 of that: |y f'(y)| < 0.28
         own = m.abs() * (logistic_error() + 16 * U) + LOST
     else:
-        value = m * ((1 + elementary.erf(m * 0.7071067811865476)) / 2)
+        share = (1 + elementary.erf(m * 0.7071067811865476)) / 2
+        value = m * share
+        if x.rad is not None:
+            density = 0.3989422804014327 * elementary.exp(-m.square() / 2)
+            slope = steepest(x, share + m * density, 0.8, GELU_SLOPE)
         # x/sqrt 2 is off by 2 u of itself, which moves erf by at most 2 u max |y| erf'(y) < u
         own = m.abs() * (elementary.erf_error() / 2 + 4 * U) + LOST
-    return smooth(at, x, value, own, GELU_SLOPE, ULPS * x.size)
+    return smooth(at, x, value, own, slope, ULPS * x.size)
 
 
 @rule("aten.silu.default")
 def silu(at: Arithmetic, x: Ball) -> Ball:
-    """x / (1 + e^-x); the slope lies between -0.1 and 1.1."""
+    """x / (1 + e^-x); -0.1 <= f' <= 1.1, |f''| <= 1/2."""
+    share = logistic(x.mid)
     own = x.mid.abs() * (logistic_error() + 2 * U) + LOST
-    return smooth(at, x, x.mid * logistic(x.mid), own, SILU_SLOPE, ULPS * x.size)
+    slope = steepest(x, share * (1 + x.mid * (1 - share)), 0.5, SILU_SLOPE)
+    return smooth(at, x, x.mid * share, own, slope, ULPS * x.size)
 
 
 @rule("aten.sin.default")
@@ -293,7 +312,11 @@ def cos(at: Arithmetic, x: Ball) -> Ball:
 
 def wave(at: Arithmetic, x: Ball, value: Tensor) -> Ball:
     # a dtype's large arguments are reduced by its own library: within ULPS u of 1
-    return within(smooth(at, x, value, elementary.circle_error(), 1.0, ULPS * torch.ones_like(value)), -1.0, 1.0)
+    return within(
+        smooth(at, x, value, elementary.circle_error(), torch.ones_like(value), ULPS * torch.ones_like(value)),
+        -1.0,
+        1.0,
+    )
 
 
 @rule("aten.clamp.default", "aten.hardtanh.default")

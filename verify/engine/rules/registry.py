@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,13 +12,14 @@ from torch import Tensor
 from verify.engine.balls import Arithmetic, Ball, Unsure
 
 Rule = Callable[..., Any]
+Function = TypeVar("Function", bound=Rule)
 RULES: dict[str, Rule] = {}
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str) -> Callable[[Function], Function]:
     """Registers a function as the rule of these ATen operations, named as in "aten.mm.default"."""
 
-    def register(function: Rule) -> Rule:
+    def register(function: Function) -> Function:
         for name in names:
             assert name not in RULES, name
             RULES[name] = function
