@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 IMPOSSIBLE = "IMPOSSIBLE"
+SEEDS = 2**63  # torch takes seeds below it
 UNKNOWN = "UNKNOWN"
+
+
+def seeds(seed: int, number: int) -> list[int]:
+    """The seeds of `number` random models, others for another seed, whatever its size.
+
+    >>> seeds(1, 3), max(seeds(2**70, 3)) < SEEDS
+    ([3, 4, 5], True)
+    """
+    return [(seed * number + i) % SEEDS for i in range(number)]
 
 
 @dataclass(frozen=True)

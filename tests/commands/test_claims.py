@@ -141,8 +141,21 @@ def test_the_argument_with_its_checks(capsys, command, claim):
     assert (result["verdict"], result["claim"]) == ("IMPOSSIBLE", claim) and result["reason"]
 
 
+def test_any_seed_will_do(capsys):
+    for seed in ("99999999999999999999", str(2**63 - 1)):
+        for argv in (("histogram", "--impossible", "W-7"), ("contextual", "--impossible", "B-2.4")):
+            code, _, err = run(capsys, *argv, "--seed", seed)
+            assert code in (0, 2) and err.count("\n") == (code == 2)
+
+
 def test_no_other_option_goes_with_an_argument(capsys):
-    for argv in (("histogram", "--impossible", "W-5", "--T", "4"), ("count01", "--impossible", "W-9", "--N", "5")):
+    for argv in (
+        ("histogram", "--impossible", "W-5", "--T", "4"),
+        ("count01", "--impossible", "W-9", "--N", "5"),
+        ("contextual", "--impossible", "B-2.3", "--length", "5"),
+        ("contextual", "--impossible", "B-2.4", "--length", "5000"),
+        ("contextual", "--impossible", "B-2.4", "--regions", "5"),
+    ):
         code, out, err = run(capsys, *argv)
         assert code == 2 and out == "" and err.count("\n") == 1
 

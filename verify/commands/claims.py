@@ -94,8 +94,8 @@ def run_claims(claims: Sequence[Claim], *, deep: bool, form: str | None) -> int:
     runs = []
     for done in run_all(claims, deep=deep):
         runs.append(done)
-        if form is None:
-            print(told(done, len(runs), total), flush=True)
+        if form != "json":  # a table comes at the end, and this takes a minute
+            print(told(done, len(runs), total), file=sys.stdout if form is None else sys.stderr, flush=True)
     wrong = [done for done in runs if not done.is_as_promised]
     if form is None:
         print(f"{total - len(wrong)} of {total} commands end as their claims promise")

@@ -27,7 +27,8 @@ MOST_CELLS = 20_000_000
 LONGEST_RANK = 256
 BUILDING = ("bias", "keys", "calibrated_zeros", "dtype")
 ALONE = {
-    "impossible": ("weights", "save", "string", "figure5", "precision", "zeros", "exactly", "method", *BUILDING),
+    "impossible": ("weights", "save", "string", "figure5", "precision", "zeros", "exactly", "method", "regions",
+                   "on_length", "on_regions", *BUILDING),
     "figure5": ("weights", "save", "string", "precision", "zeros", "exactly", "method", "on_length", "on_regions",
                 "bias", "calibrated_zeros"),
     "string": ("precision", "zeros", "exactly", "method", "on_length", "on_regions"),
@@ -86,8 +87,10 @@ def argue(args: argparse.Namespace) -> int:
     from verify.report.impossibility import print_argument
 
     claim = IMPOSSIBLE[args.impossible]
-    if claim == "B-2.4" and args.length is not None:
-        return print_argument(causal_rank(min(args.length, LONGEST_RANK), args.seed), is_json=args.json)
+    if args.length is not None:
+        if claim != "B-2.4" or args.length > LONGEST_RANK:
+            raise BadInput(f"--length {args.length}: goes with --impossible B-2.4, up to {LONGEST_RANK}; drop it")
+        return print_argument(causal_rank(args.length, args.seed), is_json=args.json)
     return print_argument(ARGUMENTS[claim](args.seed), is_json=args.json)
 
 

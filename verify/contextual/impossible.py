@@ -17,7 +17,7 @@ from constructions.contextual.transformer import BOS, ContextualCountingTransfor
 from verify.certificate import Verdict
 from verify.contextual.task import answers, parse
 from verify.contextual.verdict import certify, domain_of
-from verify.impossibility import Impossibility
+from verify.impossibility import Impossibility, seeds
 
 MODELS = 100  # random ones per property
 MASKS = 20  # random masked values
@@ -77,7 +77,7 @@ def no_order(seed: int = 0) -> Impossibility:
     runs = {}
     for kind in ("nope", "causal"):
         strings = [torch.tensor([BOS, *parse(text)]) for text in (first, second)]
-        runs[kind] = [tuple(random_logits(s, seed * MODELS + i, kind) for s in strings) for i in range(MODELS)]
+        runs[kind] = [tuple(random_logits(s, own, kind) for s in strings) for own in seeds(seed, MODELS)]
     same, causal = largest_difference(runs["nope"]), largest_difference(runs["causal"])  # type: ignore[arg-type]
     return Impossibility(
         "B-2.3",
@@ -105,8 +105,8 @@ def causal_rank(L: int, seed: int = 0) -> Impossibility:
     queries = fmpz_mat(L, max(L - 1, 1), [-int(c >= i) for i in range(L) for c in range(max(L - 1, 1))])
     keys = fmpz_mat(max(L - 1, 1), L, [int(j == c + 1) for c in range(max(L - 1, 1)) for j in range(L)])
     exact, offset = set(), set()
-    for i in range(MASKS):
-        g = torch.Generator().manual_seed(seed * MASKS + i)
+    for own in seeds(seed, MASKS):
+        g = torch.Generator().manual_seed(own)
         below = torch.randint(1, 100, (L, L), generator=g).tolist()
         rows = torch.randint(-100, 100, (L,), generator=g).tolist()
         exact.add(int(causal_scores([1] * L, below).rank()))
@@ -151,8 +151,8 @@ def no_direction(seed: int = 0) -> Impossibility:
     text = "0[011]10[1]"
     tokens = torch.tensor([BOS, *parse(text)])
     pairs = []
-    for i in range(MODELS):
-        pairs.append(tuple(random_logits(s, seed * MODELS + i, "alibi") for s in (tokens, tokens.flip(0))))
+    for own in seeds(seed, MODELS):
+        pairs.append(tuple(random_logits(s, own, "alibi") for s in (tokens, tokens.flip(0))))
     same = largest_difference(pairs)  # type: ignore[arg-type]
     L = 64
     before_after = rope_scores(L)
@@ -212,7 +212,7 @@ def no_middle(seed: int = 0) -> Impossibility:
 
     Claim: W-11 (ours), settling B-2.1 + B-2.2.
     """
-    between = all(is_between(middle_weights(seed * MODELS + i)) for i in range(MODELS))
+    between = all(is_between(middle_weights(own)) for own in seeds(seed, MODELS))
     proved = {}
     for R in (2, 3, 4, 6):
         module = contextual_fewest_neurons.build(64, R)

@@ -9,7 +9,7 @@ import torch
 from constructions.count01 import Count01Transformer, documents
 from verify.count01.real import exact_model, holds
 from verify.count01.task import Region
-from verify.impossibility import Impossibility
+from verify.impossibility import Impossibility, seeds
 
 MODELS = 24  # random ones
 FAR_OUT = 10**12
@@ -21,7 +21,7 @@ def no_skip(seed: int = 0) -> Impossibility:
 
     Claim: W-9 (ours; docs/count01.md).
     """
-    random_ones = [_random_head(seed * MODELS + i) for i in range(MODELS)]
+    random_ones = [_random_head(own) for own in seeds(seed, MODELS)]
     built = [documents(5, labels=labels, skip=False) for labels in LABELS]
     right = sum(_is_right_everywhere(model, labels) for model in random_ones + built for labels in LABELS)
     is_right_far_out = holds(exact_model(documents(5, skip=False)), "majority-ones", Region(FAR_OUT, 15))

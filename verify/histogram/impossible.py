@@ -20,7 +20,7 @@ from verify.certificate import Verdict
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.stored import StoredModel
 from verify.histogram.verdict import certify
-from verify.impossibility import Impossibility
+from verify.impossibility import Impossibility, seeds
 
 MODELS = 36  # random ones per property
 ONE_NEURON = ("lin", "lin+sftm", "dot+sftm")
@@ -49,7 +49,7 @@ def common_direction(seed: int = 0) -> Impossibility:
 
     Claim: A-neg (Sec. 4.1.1).
     """
-    constant = sum(_is_constant_along_the_common_direction(seed * MODELS + i) for i in range(MODELS))
+    constant = sum(_is_constant_along_the_common_direction(own) for own in seeds(seed, MODELS))
     return Impossibility(
         "A-neg",
         "dot+sftm cannot count along a direction common to all tokens: the mixed token's component there is constant",
@@ -93,9 +93,9 @@ def one_neuron(seed: int = 0) -> Impossibility:
     """
     sizes = [(2, 2), (3, 2), (2, 4), (4, 3)]
     refuted = 0
-    for i in range(MODELS):
+    for i, own in enumerate(seeds(seed, MODELS)):
         T, L = sizes[i % len(sizes)]
-        module = random_model(ONE_NEURON[i % 3], seed * MODELS + i, T=T, L=L, d=1 + i % 4, p=1)
+        module = random_model(ONE_NEURON[i % 3], own, T=T, L=L, d=1 + i % 4, p=1)
         refuted += certify(module).verdict is Verdict.REFUTED
     return Impossibility(
         "W-5",
@@ -194,7 +194,7 @@ def tokens_on_a_line(seed: int = 0) -> Impossibility:
 
     Claim: W-7 (ours; docs/fewer-dimensions.md).
     """
-    between = sum(_is_beaten_in_the_middle(seed * MODELS + i) for i in range(MODELS))
+    between = sum(_is_beaten_in_the_middle(own) for own in seeds(seed, MODELS))
     return Impossibility(
         "W-7",
         "on T >= 3 tokens e_t = (x_t, 1), no scores e_t X e_s make every token's own key its strict maximum",
