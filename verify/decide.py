@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,7 +31,21 @@ BUG = "the proof and a run of the module disagree, which is a bug of weightproof
 Item = tuple[int, ...]  # what is run at once: a sequence, a string, the bits of an input
 Batch = Any  # items of one length: a list of them, or a tensor with one in each row
 Margins = np.ndarray  # (items, answers): (right logit) - (largest other) of each answer, NaN where a logit is
-Run = Callable[[Batch], Margins]
+
+
+class Ran(NamedTuple):
+    """What a run of some items gave: margins and which answers are wrong, (items, answers) each."""
+
+    margins: Margins
+    is_wrong: np.ndarray
+
+    @classmethod
+    def strictly(cls, margins: Margins) -> Ran:
+        """Right means that the margin is above zero; NaN is wrong."""
+        return cls(margins, ~(margins > 0))
+
+
+Run = Callable[[Batch], Ran]
 
 
 def silent(share: float) -> None:
@@ -214,8 +228,7 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
     run, best, margin = problem.runner(reading), None, float("inf")
     done = wrong = answers = wrong_answers = 0
     for batch in problem.batches():
-        margins = run(batch)
-        is_wrong = ~(margins > 0)  # NaN is wrong
+        margins, is_wrong = run(batch)
         if is_wrong.any():
             found = problem.first(batch, is_wrong)
             best = found if best is None or found[0] < best[0] else best
@@ -232,7 +245,7 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
     extra: dict[str, Any] = {"counts": {"right": decimal(size - wrong), "wrong": decimal(wrong)}}
     extra |= {} if problem.counts_answers else {"wrong_pairs": str(wrong_answers)}
     if best is None:
-        return Finding.proved(EVERY_INPUT, margin, error_share=(share, share), extra=extra)
+        return Finding.proved(EVERY_INPUT, margin or None, error_share=(share, share), extra=extra)
     failure = problem.replay(best[1], best[2], reading)
     failure.counterexample["is_smallest"] = True  # all were run
     return Finding.refuted(EVERY_INPUT, failure, error_share=(share, share), extra=extra)
@@ -256,23 +269,25 @@ def sampled(problem: Decidable, reading: Reading | None = None, effort: Effort |
     return _certificate(problem, ran, SAMPLED, finding, assumptions, started)
 
 
-def run_some(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort, items: Sequence[Item]) -> Finding:
+def run_some(
+    problem: Decidable, reading: Kernel | ConstantBits, effort: Effort, items: Sequence[Item], argument: str = DRAWN
+) -> Finding:
     """Runs these items until one fails or the budget ends, and shrinks a failure."""
     run, started, done = problem.runner(reading), time.perf_counter(), 0
     for batch in by_length(items):
         for start in range(0, len(batch), AT_A_TIME):
             part = batch[start : start + AT_A_TIME]
-            is_wrong, done = ~(run(part) > 0), done + len(part)
+            is_wrong, done = run(part).is_wrong, done + len(part)
             if is_wrong.any():
                 _, item, answer = problem.first(part, is_wrong)
                 item, answer = _shrunk(problem, run, item, answer)
                 extra = {"samples": done}
-                return Finding.refuted(DRAWN, problem.replay(item, answer, reading), extra=extra)
+                return Finding.refuted(argument, problem.replay(item, answer, reading), extra=extra)
             effort.progress(done / len(items))
             if time.perf_counter() - started > effort.budget:
                 break
     reason = f"no failure among {done} sampled inputs, and sampling never proves"
-    return Finding.open(DRAWN, reason, extra={"samples": done})
+    return Finding.open(argument, reason, extra={"samples": done})
 
 
 def _drawn(problem: Decidable, effort: Effort) -> list[Item]:
@@ -288,7 +303,7 @@ def _drawn(problem: Decidable, effort: Effort) -> list[Item]:
 def _shrunk(problem: Decidable, run: Run, item: Item, answer: int) -> tuple[Item, int]:
     """A wrong item none of whose simpler neighbours is wrong."""
     for simpler in problem.smaller(item):
-        is_wrong = ~(run([simpler]) > 0)
+        is_wrong = run([simpler]).is_wrong
         if is_wrong.any():
             _, simpler, answer = problem.first([simpler], is_wrong)
             return _shrunk(problem, run, simpler, answer)

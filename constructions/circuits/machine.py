@@ -74,7 +74,13 @@ class ConstantBitMachine:
         return (2 * stream[..., self.lanes.g].astype(np.int32) > self.bits.one).astype(np.int8)
 
     def generate(self, prompts: np.ndarray[Any, Any], watch: Callable[[int, Tokens], bool] | None = None) -> Tokens:
-        """The chain of thought, (batch, n) -> (batch, n+T), with cached keys and values.
+        """The chain of thought, (batch, n) -> (batch, n+T)."""
+        return self.generate_with_g(prompts, watch)[0]
+
+    def generate_with_g(
+        self, prompts: np.ndarray[Any, Any], watch: Callable[[int, Tokens], bool] | None = None
+    ) -> tuple[Tokens, np.ndarray[Any, Any]]:
+        """The chain of thought and the coordinate g that each token is read from, with cached keys and values.
 
         Each step computes only the different streams of the batch: two tokens, then two retrieved values.
         `watch(m, tokens)` sees the tokens up to position m; generation stops when it returns True.
@@ -83,6 +89,7 @@ class ConstantBitMachine:
         tokens = np.full((batch, self.n + self.T), UNDEFINED, np.int8)
         tokens[:, : self.n] = prompts
         is_undefined = np.zeros(batch, bool)
+        g = np.full((batch, self.n + self.T), np.nan, np.float32)  # a number of at most 24 bits is exact there
         caches = [_Cache(self.bits, self.positions) for _ in self.layers]
         for m in range(self.positions):
             streams, which = self.embed(np.arange(2), m), np.maximum(tokens[:, m], 0).astype(np.int64)
@@ -101,9 +108,10 @@ class ConstantBitMachine:
                 streams = layer.after_attention(streams[old], retrieved[:, None])
             if m + 1 >= self.n:
                 tokens[:, m + 1] = np.where(is_undefined, UNDEFINED, self.read(streams)[which])
+                g[:, m + 1] = np.where(is_undefined, np.nan, self.bits.decode(streams[:, self.lanes.g])[which])
                 if watch is not None and watch(m + 1, tokens):
                     break
-        return tokens
+        return tokens, g
 
 
 def _finite(name: str, tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:

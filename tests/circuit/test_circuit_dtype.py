@@ -21,12 +21,13 @@ from constructions.circuits.files import read_circuit
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS, format_named
+from verify.arithmetic.readings import Rounded
 from verify.arithmetic.rounding import rounded
 from verify.certificate import READING_DTYPE, READING_REAL, Verdict
 from verify.circuit import attention as circuit_attention
 from verify.circuit import rounding as circuit_rounding
 from verify.circuit.attention import Attention, BallRows, ScoreError, Undecided, attention
-from verify.circuit.dtype import Reading, certify
+from verify.circuit.dtype import arithmetic_of, certify
 from verify.circuit.forward import next_tokens, runs_of, stored_weights
 from verify.circuit.rounding import RoundedSteps
 from verify.circuit.steps import NONE
@@ -59,13 +60,13 @@ def escaped(seed):
     rng = random.Random(seed)
     decomposition, model = random_transformer(rng)
     fmt = format_named(rng.choice(COARSE))
-    reading = Reading(fmt, FORMATS["float32"] if fmt.p < 14 and rng.random() < 0.4 else None)
+    reading = Rounded(fmt, FORMATS["float32"] if fmt.p < 14 and rng.random() < 0.4 else None)
     W, n, N = stored_weights(model, fmt), model.n, model.n + model.T - 1
     if not model.T:
         return 0, 0
     with np.errstate(all="ignore"):
         try:
-            steps = RoundedSteps(W, n, model.lanes, reading.arithmetic)
+            steps = RoundedSteps(W, n, model.lanes, arithmetic_of(reading))
             p = np.arange(n - 1, N)
             ends = np.array([(low, high) for _, low, high in steps.cases(p)])
         except Undecided:
@@ -118,7 +119,7 @@ def attention_escaped(seed):
     """How many loose softmaxes were compared with their leak, and how many leak more or retrieve another position."""
     rng = random.Random(seed)
     fmt = format_named(rng.choice(COARSE))
-    at = Reading(fmt, FORMATS["float32"] if fmt.p < 14 and rng.random() < 0.4 else None).arithmetic
+    at = arithmetic_of(Rounded(fmt, FORMATS["float32"] if fmt.p < 14 and rng.random() < 0.4 else None))
     queries, keys, N = rough_addresses(rng, fmt)
     try:
         with np.errstate(all="ignore"):
@@ -433,7 +434,7 @@ def test_leaks_by_lanes_and_by_tables_hold_the_exact_ones(seed):
     """Both bounds against plain sums of exponentials, and the same positions found."""
     rng = random.Random(seed)
     queries, keys, N = rough_addresses(rng, FORMATS["float64"])
-    at = Reading(FORMATS["float64"]).arithmetic
+    at = arithmetic_of(Rounded(FORMATS["float64"]))
     error = ScoreError.of(at, queries.vectors, keys.vectors)
     by_lanes = circuit_attention.by_addresses(at, queries, keys, N, error)
     by_table = circuit_attention.table(at, queries, keys, np.arange(N), error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,33 +10,37 @@ import numpy as np
 
 from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import Decomposition
+from verify import decide
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Array, Format
-from verify.arithmetic.torch_settings import warn_if_lowered
-from verify.certificate import READING_DTYPE, READING_REAL, Certificate, Verdict
+from verify.arithmetic.readings import Kernel, Real, Rounded
+from verify.certificate import Certificate
 from verify.circuit.attention import Undecided
-from verify.circuit.forward import UNDECIDED, RealRun, Run, inputs_run, next_tokens, runs_of, stored_weights
+from verify.circuit.forward import UNDECIDED, RealRun, Run, inputs_run, next_g, runs_of, stored_weights, tokens_of
+from verify.circuit.problem import CircuitProblem, Progress, silent
 from verify.circuit.refutation import EXHAUSTIVE_INPUTS, InputFinder, Reach, exhaustive_words, random_words
 from verify.circuit.rounding import RoundedSteps
 from verify.circuit.steps import Fault
-from verify.circuit.verdict import (
-    CLAIM,
-    MAX_FAULTS,
-    Failure,
-    Progress,
-    check_sizes,
-    parameters,
-    silent,
-    unpack,
-    wrong_decomposition,
-)
-from verify.judged import unparametrized
+from verify.circuit.verdict import MAX_FAULTS, unpack, wrong_decomposition
+from verify.decide import Effort, Failure, Finding
 
+INDUCTION = "every step bounded in balls, induction over the gates"
+SMALLEST = float(np.finfo(float).tiny)  # stands for a distance of zero, which the token 0 allows
 MOST_INPUTS = 64  # random ones that are run when a failure is looked for
 MOST_REACHED = 8  # besides those that bring undecided bits to a step
 REAL = Format("real", 1024, -1022, float(np.finfo(float).max))  # rounds less than any number that is computed here
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong step of one input, and how far g is on the wrong side of 1/2 (NaN where it is none)."""
+
+    gate: int
+    bits: tuple[int, ...]
+    computed: int
+    expected: int
+    margin: float
 
 
 class RealArithmetic(Arithmetic):
@@ -51,37 +54,6 @@ class RealArithmetic(Arithmetic):
 
     def as_operand(self, x: Ball) -> Ball:
         return x
-
-
-CONTRACT = Contract(sums="the partial results of one sum are in at most three formats", is_exp_small=True)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How numbers are computed: in a format whose matrix products may be summed in a wider one, or not rounded."""
-
-    fmt: Format | None
-    accumulate: Format | None = None
-
-    @property
-    def arithmetic(self) -> Arithmetic:
-        """Raises: BadInput for an accumulation with fewer bits than the format."""
-        return RealArithmetic(REAL, REAL, REAL) if self.fmt is None else Arithmetic.of(self.fmt, self.accumulate)
-
-    @property
-    def name(self) -> str:
-        return READING_REAL if self.fmt is None else READING_DTYPE
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the certificate takes for granted; docs/precision.md says it in full."""
-        right = (
-            "the next token is 1 where coordinate g exceeds 1/2",
-            "right means: every token of the chain of thought is its gate's value",
-        )
-        if self.fmt is None:
-            return ("the weights are the stored ones, in real arithmetic, with a softmax that is never 0", *right)
-        return (*CONTRACT.text(self.fmt, self.accumulate), *right)
 
 
 def certify(
@@ -108,51 +80,72 @@ def certify(
     >>> certify(build(nand.circuit, s=3), nand, fmt=FORMATS["bfloat16"]).verdict.value
     'PROVED'
     """
-    if fmt is not None:
-        warn_if_lowered(fmt)
-    judge = _Judge(model, decomposition, Reading(fmt, accumulate), runs, seed, progress)
-    return judge.decide()
+    reading = Real() if fmt is None else Rounded(fmt, accumulate)
+    _ = arithmetic_of(reading)  # refuses an accumulation with fewer bits than the format
+    problem = CircuitProblem.of(model, decomposition, prove, runs, progress)
+    return decide.certify(problem, reading, Effort(seed=seed))
 
 
-class _Judge:
+def run_by_torch(
+    model: CircuitTransformer,
+    decomposition: Decomposition,
+    *,
+    method: str,
+    runs: int = 0,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Certificate:
+    """Runs the module as torch does, on every input or on sampled ones.
+
+    Raises: BadInput where there are too many inputs.
+    """
+    problem = CircuitProblem.of(model, decomposition, prove, runs, progress)
+    return decide.decide(problem, Kernel(), method, Effort(seed=seed, samples=max(runs, MOST_INPUTS)))
+
+
+def arithmetic_of(reading: Real | Rounded) -> Arithmetic:
+    """Raises: BadInput for an accumulation with fewer bits than the format."""
+    if isinstance(reading, Real):
+        return RealArithmetic(REAL, REAL, REAL)
+    return Arithmetic.of(reading.format, reading.accumulate)
+
+
+def prove(problem: CircuitProblem, reading: Real | Rounded, effort: Effort) -> Finding:
+    """By bounding every step in balls and induction over the gates; else by running inputs."""
+    return _Proof(problem, reading, effort).find()
+
+
+class _Proof:
     """One module against one circuit in one reading."""
 
-    def __init__(
-        self,
-        model: CircuitTransformer,
-        decomposition: Decomposition,
-        reading: Reading,
-        runs: int,
-        seed: int,
-        progress: Progress,
-    ) -> None:
-        check_sizes(model, decomposition)
-        self.model, self.decomposition, self.circuit = unparametrized(model), decomposition, decomposition.circuit
-        self.reading, self.at = reading, reading.arithmetic
-        self.asked, self.seed, self.progress, self.start = runs, seed, progress, time.perf_counter()
-        self.runs: dict[str, Any] = {"inputs": 0, "all": False}
+    def __init__(self, problem: CircuitProblem, reading: Real | Rounded, effort: Effort) -> None:
+        self.problem, self.model, self.seed = problem, problem.model, effort.seed
+        self.decomposition, self.circuit = problem.decomposition, problem.decomposition.circuit
+        self.at, self.asked, self.progress = arithmetic_of(reading), problem.runs, problem.advance
+        self.fmt = reading.format if isinstance(reading, Rounded) else None
+        self.accumulate = reading.accumulate if isinstance(reading, Rounded) else None
         self.positions = self.circuit.nodes - 1
 
-    def decide(self) -> Certificate:
+    def find(self) -> Finding:
         wrong = wrong_decomposition(self.decomposition)
         if wrong is not None:
-            return self._certificate(Verdict.UNKNOWN, 0, reason=f"the decomposition of gate {wrong} is wrong")
-        W = stored_weights(self.model, self.reading.fmt)
+            return Finding.open(INDUCTION, f"the decomposition of gate {wrong} is wrong")
+        W = stored_weights(self.model, self.fmt)
         if not all(np.isfinite(w).all() for w in W.values()):
             return self._open("a weight is not a finite number of the format", [])
         if not self.circuit.gates:
             return self._proved(None, 0)
         try:
-            with np.errstate(all="ignore"):  # overflow and NaN decide nothing: every test is false for them
-                steps = RoundedSteps(W, self.model.n, self.model.lanes, self.at, self._step)
-                margins = steps.margins(self.circuit)
-                open_ = np.flatnonzero(~(margins > 0))
-                faults = (steps.fault(self.circuit, int(step)) for step in open_[:MAX_FAULTS])
-                reached, inputs = self._reachable(faults)
+            steps = RoundedSteps(W, self.model.n, self.model.lanes, self.at, self._step)
+            margins = steps.margins(self.circuit)
+            open_ = np.flatnonzero(~(margins > 0))
+            faults = (steps.fault(self.circuit, int(step)) for step in open_[:MAX_FAULTS])
+            reached, inputs = self._reachable(faults)
         except Undecided as undecided:
             return self._open(str(undecided), [])
         if reached is None and len(open_) <= MAX_FAULTS:
-            return self._proved(float(margins[margins > 0].min(initial=0.5)), len(open_))
+            least = float(margins[margins > 0].min(initial=0.5))
+            return self._proved(None if least <= SMALLEST else least, len(open_))
         if reached is None:
             return self._open(f"{len(open_)} steps are open, of which {MAX_FAULTS} are harmless", [])
         fault, reach = reached
@@ -178,38 +171,39 @@ class _Judge:
                 break
         return first, inputs
 
-    def _open(self, reason: str, inputs: list[list[int]]) -> Certificate:
+    def _open(self, reason: str, inputs: list[list[int]]) -> Finding:
         """What is not proved: inputs that reach open steps, and random ones, are run; a wrong token refutes."""
         n = self.model.n
         words, mask = exhaustive_words(n) if n <= 6 else random_words(n, MOST_INPUTS, self.seed)
         first = [sum(bits[node] << j for j, bits in enumerate(inputs)) for node in range(n)]
         words = [low | word << len(inputs) for low, word in zip(first, words, strict=True)]
         count, tried = len(inputs) + mask.bit_length(), []
-        for run in runs_of(self.reading.fmt, self.reading.accumulate, self.positions):
+        for run in runs_of(self.fmt, self.accumulate, self.positions):
             most = (1 << min(count, inputs_run(self.positions, run))) - 1
             tried.append(run.name)
             failure = self._run(run, [word & most for word in words], most)
             if failure is not None:
                 return self._refuted(failure, run, reason)
         how = f"no input of up to {count} surely fails in {len(tried)} ways of running" if tried else "nothing was run"
-        return self._certificate(Verdict.UNKNOWN, 0, reason=f"{reason}; {how}")
+        return Finding.open(INDUCTION, f"{reason}; {how}")
 
-    def _proved(self, margin: float | None, harmless: int) -> Certificate:
+    def _proved(self, margin: float | None, harmless: int) -> Finding:
         """Beside the proof, inputs are run: all of them up to n = 16."""
-        run = next(runs_of(self.reading.fmt, self.reading.accumulate, self.positions), None)
+        extra: dict[str, Any] = {"harmless_differences": harmless}
+        run = next(runs_of(self.fmt, self.accumulate, self.positions), None)
         if self.asked and run is not None:
             is_all = self.model.n <= EXHAUSTIVE_INPUTS and 2**self.model.n <= inputs_run(self.positions, run)
             words, mask = (
                 exhaustive_words(self.model.n) if is_all else random_words(self.model.n, self.asked, self.seed)
             )
-            self.runs = {"inputs": mask.bit_length(), "all": is_all, "run": run.name}
+            ran = {"inputs": mask.bit_length(), "all": is_all, "run": run.name}
             failure = self._run(run, words, mask)
             if failure is not None:
                 return self._refuted(failure, run, "a forward run contradicts the certificate")
-        covered = 1 << len(self.decomposition.original.inputs)
-        return self._certificate(Verdict.PROVED, covered, harmless, margin=margin)
+            extra["forward_runs"] = ran
+        return Finding.proved(INDUCTION, margin, extra=extra)
 
-    def _run(self, run: Run | RealRun, words: list[int], mask: int) -> Failure | None:
+    def _run(self, run: Run | RealRun, words: list[int], mask: int) -> Wrong | None:
         """The first wrong token of a run on some inputs; nothing after an undecided one is known to be the first."""
         n, count = self.model.n, mask.bit_length()
         wanted = self.circuit.evaluate(words, mask)
@@ -218,49 +212,22 @@ class _Judge:
             self.progress("forward runs", start, count)
             size = min(batch, count - start)
             right = np.stack([unpack(word >> start, size) for word in wanted], axis=1).astype(np.int64)
-            computed = next_tokens(self.model, self.reading.fmt, run, right[:, :-1])
+            g = next_g(self.model, self.fmt, run, right[:, :-1])
+            computed = tokens_of(g)
             is_other = (computed != right[:, 1:])[:, n - 1 :]
             is_open = np.logical_or.accumulate((computed == UNDECIDED)[:, n - 1 :], axis=1)
             is_wrong = is_other & ~is_open
             if is_wrong.any():
                 row = int(is_wrong.any(1).argmax())
                 gate = n + int(is_wrong[row].argmax())
-                return Failure(
-                    gate, tuple(int(x) for x in right[row, :n]), int(computed[row, gate - 1]), int(right[row, gate])
-                )
+                expected, found = int(right[row, gate]), g[row, gate - 1]
+                margin = float(found.upper - 0.5 if expected else 0.5 - found.lower) if found.rad else None
+                margin = float(found.mid - 0.5 if expected else 0.5 - found.mid) if margin is None else margin
+                bits = tuple(int(x) for x in right[row, :n])
+                return Wrong(gate, bits, int(computed[row, gate - 1]), expected, margin)
         return None
 
-    def _refuted(self, failure: Failure, run: Run | RealRun, why: str) -> Certificate:
-        counterexample = {
-            "gate": self.circuit.name_of(failure.gate),
-            "kind": self.circuit.gates[failure.gate - self.model.n].kind,
-            "step": failure.gate - self.model.n + 1,
-            "input": "".join(map(str, failure.bits)),
-            "computed": failure.computed,
-            "expected": failure.expected,
-            "why": why,
-            "run": run.name,
-        }
-        return self._certificate(Verdict.REFUTED, 1, counterexample=counterexample)
-
-    def _certificate(self, verdict: Verdict, covered: int, harmless: int = 0, **fields: Any) -> Certificate:
-        sizes = parameters(self.model, self.decomposition, self.model.s)
-        if self.reading.fmt is not None:
-            sizes |= {"precision": self.reading.fmt.name, "accumulate": self.at.inner.name}
-        return Certificate(
-            verdict=verdict,
-            claim=CLAIM,
-            task="circuit",
-            parameters=sizes,
-            reading=self.reading.name,
-            method="certified",
-            inputs_covered=covered,
-            assumptions=self.reading.assumptions,
-            extra={
-                "statistics": self.decomposition.original.statistics(),
-                "forward_runs": self.runs,
-                "harmless_differences": harmless,
-            },
-            seconds=time.perf_counter() - self.start,
-            **fields,
-        )
+    def _refuted(self, wrong: Wrong, run: Run | RealRun, why: str) -> Finding:
+        found = self.problem.counterexample(wrong.bits, wrong.gate, wrong.computed, wrong.expected)
+        margin = wrong.margin if wrong.margin == wrong.margin else None
+        return Finding.refuted("a run in this reading", Failure(found | {"why": why, "run": run.name}, margin))

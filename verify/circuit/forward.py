@@ -82,12 +82,26 @@ def next_tokens(model: CircuitTransformer, fmt: Format | None, run: Run | RealRu
     >>> next_tokens(build(nand, s=3), fmt, Run("", Evaluation(fmt)), np.array([[1, 1, 1]]))[:, 1:]
     array([[1, 0]])
     """
+    return tokens_of(next_g(model, fmt, run, tokens))
+
+
+def tokens_of(g: Ball) -> Tokens:
+    """1 where g exceeds 1/2, else 0, NaN included; UNDECIDED where a ball holds numbers of both kinds."""
+    is_single = (g.rad == 0) | np.isnan(g.mid)
+    single, low, high = (g.mid > 0.5).astype(np.int64), g.lower, g.upper
+    result: Tokens = np.where(is_single, single, np.where(low > 0.5, 1, np.where(high <= 0.5, 0, UNDECIDED)))
+    return result
+
+
+def next_g(model: CircuitTransformer, fmt: Format | None, run: Run | RealRun, tokens: Tokens) -> Ball:
+    """The coordinate g that each position computes after the right tokens: (n, N), with radius zero where it is run."""
     W, g = stored_weights(model, fmt), model.lanes.g
     step = max(1, ELEMENTS // (tokens.shape[1] ** 2 * 2 * model.lanes.k + 1))
     blocks = [tokens[i : i + step] for i in range(0, len(tokens), step)]
     if isinstance(run, RealRun):
         with np.errstate(all="ignore"):
-            return np.stack([real_tokens(W, row, g) for row in tokens])
+            balls = [real_g(W, row, g) for row in tokens]
+            return Ball(np.stack([x.mid for x in balls]), np.stack([x.rad for x in balls]))
     if run.evaluation is None:
         assert fmt is not None
         values = _by_kernel(model, fmt, tokens)
@@ -95,8 +109,7 @@ def next_tokens(model: CircuitTransformer, fmt: Format | None, run: Run | RealRu
         evaluation = replace(run.evaluation)  # starts its random numbers afresh
         with np.errstate(all="ignore"):
             values = np.concatenate([stream(W, block, evaluation)[..., g] for block in blocks])
-    result: Tokens = (values > 0.5).astype(np.int64)
-    return result
+    return Ball(values, np.zeros_like(values))
 
 
 def generate(model: CircuitTransformer, fmt: Format | None, accumulate: Format | None, right: Tokens) -> Tokens:
@@ -154,8 +167,8 @@ def stream(W: Mapping[str, Array], tokens: Tokens, at: Evaluation) -> Array:
     return x
 
 
-def real_tokens(W: Mapping[str, Array], tokens: Tokens, g: int) -> Tokens:
-    """The tokens (N,) that real arithmetic computes after the right ones (N,), UNDECIDED where balls do not say."""
+def real_g(W: Mapping[str, Array], tokens: Tokens, g: int) -> Ball:
+    """Balls (N,) around what real arithmetic computes after the right tokens (N,); never a single number."""
     L = len(tokens)
     is_earlier = np.tril(np.ones((L, L)))
     x = Ball.exact(W["E"][tokens]) + Ball.exact(W["P"][:L])
@@ -173,5 +186,5 @@ def real_tokens(W: Mapping[str, Array], tokens: Tokens, g: int) -> Tokens:
         h = x @ W_1 + b_1
         h = Ball(np.maximum(h.mid, 0), h.rad)  # ReLU never moves two numbers apart
         x = x + h @ W_2 + b_2
-    low, high = x.lower[:, g], x.upper[:, g]
-    return np.where(low > 0.5, 1, np.where(high <= 0.5, 0, UNDECIDED))
+    found = x[:, g]
+    return Ball(found.mid, np.where(np.isnan(found.mid), np.inf, np.maximum(found.rad, 5e-324)))

@@ -107,14 +107,31 @@ def for_strings(certificate: Certificate, unrolling: Unrolling) -> Certificate:
         extra={**certificate.extra, **extra},
     )
     if position is not None:
-        reason = f"the unrolled circuit is not the automaton at position {position}"
-        return replace(certificate, verdict=Verdict.UNKNOWN, counterexample=None, reason=reason, inputs_covered=0)
+        return opened(certificate, f"the unrolled circuit is not the automaton at position {position}")
+    size = len(automaton.alphabet)
+    if size & (size - 1) or size == 1:  # some bits encode no string, so that counts of inputs are not counts of strings
+        extra = {name: value for name, value in certificate.extra.items() if name != "counts"}
+        certificate = replace(certificate, extra=extra, error_share=None)
     if certificate.verdict is Verdict.PROVED:
         return replace(certificate, inputs_covered=strings)
     if certificate.counterexample is not None:
         string = unrolling.decode(certificate.counterexample["input"])
         if string is None:
-            reason = f"wrong on bits that encode no string: {certificate.counterexample['input']}"
-            return replace(certificate, verdict=Verdict.UNKNOWN, counterexample=None, reason=reason, inputs_covered=0)
+            bits = certificate.counterexample["input"]
+            return opened(certificate, f"wrong on bits that encode no string: {bits}")
         return replace(certificate, counterexample={**certificate.counterexample, "string": string})
     return certificate
+
+
+def opened(certificate: Certificate, reason: str) -> Certificate:
+    """The certificate with nothing decided."""
+    return replace(
+        certificate,
+        verdict=Verdict.UNKNOWN,
+        reason=reason,
+        counterexample=None,
+        inputs_covered=0,
+        margin=None,
+        error_share=None,
+        extra={name: value for name, value in certificate.extra.items() if name != "counts"},
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,6 +49,13 @@ class Fault:
     nodes: tuple[int, ...]
     assignments: Bits
     why: str
+
+
+class Block(NamedTuple):
+    """Some steps: the least distance of g to 1/2, None where it is not known of all, and those that are wrong."""
+
+    least: float | None
+    faults: Iterator[Fault]
 
 
 def retrieve(machine: ConstantBitMachine, queries: Rows, keys: Rows, positions: int) -> Retrieval:
@@ -156,12 +163,22 @@ class Steps:
 
     def faults(self, circuit: Circuit) -> Iterator[Fault]:
         """Every step that is not the circuit's gate for some bits before it, in the order of the steps."""
+        for block in self.blocks(circuit):
+            yield from block.faults
+
+    def blocks(self, circuit: Circuit) -> Iterator[Block]:
+        """The steps in order, some thousand at a time: how far g is from 1/2, and the faults."""
         self._check_shape(circuit)
         if not circuit.gates:
             return
-        yield from self._prompt_faults()
-        for p in self._suspects(circuit):
-            yield from self._fault(circuit, int(p))
+        yield Block(np.inf, self._prompt_faults())
+        arrays = gate_arrays(circuit)
+        for p in self._blocks(self.n - 1):
+            distance = self._distance(p, *(array[p + 1 - self.n] for array in arrays))
+            suspects = p[distance < 0]
+            least = None if len(suspects) else float(distance.min(initial=np.inf)) / self.machine.bits.one
+            faults = (fault for q in suspects for fault in self._fault(circuit, int(q)))
+            yield Block(least, faults)
 
     def _check_shape(self, circuit: Circuit) -> None:
         if (self.n, self.N) != (len(circuit.inputs), circuit.nodes - 1):
@@ -200,26 +217,24 @@ class Steps:
             return "a softmax is 0/0"
         return f"the feed-forward layer is not {gate.kind.upper()}"
 
-    def _suspects(self, circuit: Circuit) -> Iterator[int]:
-        """Positions whose output is not seen to be right by tabulating all positions at once."""
-        arrays = gate_arrays(circuit)
-        for p in self._blocks(self.n - 1):
-            gate = tuple(array[p + 1 - self.n] for array in arrays)
-            yield from p[~self._is_right(p, *gate)]
+    def _distance(self, p: Indices, is_and: Indices, a_wanted: Indices, b_wanted: Indices) -> Any:
+        """The least distance of g to 1/2, times 2^s, over all cases of the (up to four) tokens of these positions.
 
-    def _is_right(self, p: Indices, is_and: Indices, a_wanted: Indices, b_wanted: Indices) -> Any:
-        """Where both heads are clear and the output is the gate's on all cases of its (up to four) tokens."""
+        Negative where a case is not the gate's, or the heads are not clear.
+        """
         a, b = self.first.clear[p], self.second.clear[p]
         a_of_b = self.first.clear[np.maximum(b, 0)]
         is_right = (a != NONE) & (b != NONE) & (a_of_b != NONE)
-        layer = self.machine.layers[1]
+        distance = np.full(len(p), np.inf)
+        layer, half = self.machine.layers[1], self.machine.bits.one / 2
         for tokens in cases(p, a, b, a_of_b):
             x_p, x_a, x_b, x_ab = tokens
             retrieved = self.values_2[2 * x_b + x_ab, np.maximum(b, 0)]
             stream = layer.after_attention(self.stream(p, x_p, x_a), retrieved[:, None])
             wanted = due(tokens, (p, a, b, a_of_b), is_and, a_wanted, b_wanted)
             is_right &= (wanted != NONE) & (self.machine.read(stream) == wanted)
-        return is_right
+            distance = np.minimum(distance, np.abs(stream[..., self.machine.lanes.g] - half))
+        return np.where(is_right, distance, -1.0)
 
 
 def cases(p: Indices, a: Indices, b: Indices, a_of_b: Indices) -> Iterator[tuple[Bits, Bits, Bits, Bits]]:

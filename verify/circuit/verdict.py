@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from torch import nn
 
-from constructions.circuit_simulation import CircuitTransformer, Layer, build
+from constructions.circuit_simulation import CircuitTransformer, build
 from constructions.circuits.circuit import Circuit, Decomposition
-from constructions.circuits.machine import UNDEFINED, ConstantBitMachine
+from constructions.circuits.machine import ConstantBitMachine
 from constructions.constant_bits.arithmetic import MAX_BITS
 from constructions.errors import BadInput
-from verify.certificate import READING_BIT_EXACT, Certificate, Verdict
+from verify import decide
+from verify.arithmetic.readings import ConstantBits
+from verify.certificate import Certificate, Verdict
+from verify.circuit.problem import CircuitProblem, Progress, silent
 from verify.circuit.refutation import (
     EXHAUSTIVE_INPUTS,
     InputFinder,
@@ -27,35 +28,13 @@ from verify.circuit.refutation import (
 )
 from verify.circuit.retrieval import TooManyPairs
 from verify.circuit.steps import Fault, Opaque, Steps
-from verify.judged import check_judged, unparametrized
+from verify.decide import Effort, Finding, run_all, run_some
 
-PARTS = {"layers": nn.ModuleList, "layers.0": Layer, "layers.1": Layer}
-METHODS = ("certified", "exhaustive", "sampled")
-CLAIM = "E-3.4"
-BATCH_TOKENS = 2**26  # tokens of one batch of forward runs: about 200 MiB with their values
+INDUCTION = "every step as a table, induction over the gates"
+SEARCH = "a search among inputs, run"
+FEWEST_SAMPLES = 64
+UNLIMITED = Effort(budget=float("inf"))  # there are at most 2^16 inputs
 MAX_FAULTS = 1000  # steps that differ on paper and for which an input is looked for
-ASSUMPTIONS = (
-    "the weights are the stored ones, rounded once to s bits",
-    "constant-bit arithmetic: s integer and s fractional bits, rounded after every operation, ties to the "
-    "smaller magnitude, saturating at B_s; sums left to right, the bias last",
-    "the next token is 1 where coordinate g exceeds 1/2; a softmax 0/0 has no token, nor has any later step",
-    "right means: every token of the chain of thought is its gate's value",
-)
-Progress = Callable[[str, int, int], None]
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Shows no progress."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An input on which the module, run forward, computed a wrong token."""
-
-    gate: int
-    bits: tuple[int, ...]
-    computed: int
-    expected: int
 
 
 def certify(
@@ -74,7 +53,7 @@ def certify(
     gates; a step that differs from its gate for bits that no input brings there is harmless. `exhaustive`
     runs all 2^n inputs, `sampled` some. `runs` further random inputs (all of them up to n = 16) are run
     forward and compared with the circuit as it was read.
-    Raises: BadInput for an unknown method, or exhaustive beyond n = 16.
+    Raises: BadInput for an unknown method, or exhaustive beyond n = 16 or 30 seconds.
 
     >>> from constructions.circuits.circuit import Gate, decompose
     >>> nand = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))
@@ -83,12 +62,15 @@ def certify(
     >>> certify(build(nand.circuit, s=1), nand).counterexample["input"]
     '11'
     """
-    start = time.perf_counter()
-    if method not in METHODS:
-        raise BadInput(f"method={method!r}: must be one of {', '.join(METHODS)}")
-    judge = _Judge(model, decomposition, s, seed, progress)
-    certificate = judge.decide(method, runs)
-    return replace(certificate, seconds=time.perf_counter() - start)
+    problem = CircuitProblem.of(model, decomposition, prove, runs, progress)
+    reading = ConstantBits(model.s if s is None else s)
+    effort = Effort(seed=seed, progress=forward_runs(progress), samples=max(runs, FEWEST_SAMPLES))
+    return decide.decide(problem, reading, method, effort)
+
+
+def forward_runs(progress: Progress) -> Callable[[float], None]:
+    """Reports the finished share of forward runs."""
+    return lambda share: progress("forward runs", round(1000 * share), 1000)
 
 
 def smallest_bits(
@@ -118,197 +100,101 @@ def smallest_bits(
     return model, replace(certificate, extra={**certificate.extra, **extra})
 
 
-def check_sizes(model: CircuitTransformer, decomposition: Decomposition) -> None:
-    """Raises: BadInput for the weights of another circuit, or a forward pass that is not the class's own."""
-    check_judged(model, CircuitTransformer, PARTS)
-    if len(model.layers) != len(model.both):
-        raise BadInput(f"module.layers: has {len(model.layers)} layers, and two are run. Remove the others.")
-    n, T = len(decomposition.circuit.inputs), len(decomposition.circuit.gates)
-    if (model.n, model.T) != (n, T):
-        raise BadInput(f"weights for n={model.n}, T={model.T}: circuit {decomposition.original.name} has n={n}, T={T}")
+def prove(problem: CircuitProblem, reading: ConstantBits, effort: Effort) -> Finding:
+    """By tabulating every step and induction over the gates; else by running inputs."""
+    wrong = wrong_decomposition(problem.decomposition)
+    if wrong is not None:
+        return Finding.open(INDUCTION, f"the decomposition of gate {wrong} is wrong")
+    try:
+        machine = ConstantBitMachine(problem.model, reading.s)
+    except BadInput as error:
+        return Finding.open(INDUCTION, str(error))
+    return _Proof(problem, reading, machine, effort).find()
 
 
-def parameters(model: CircuitTransformer, decomposition: Decomposition, s: int) -> dict[str, Any]:
-    """The sizes that a certificate names."""
-    lanes = model.lanes
-    return {
-        "circuit": decomposition.original.name,
-        "s": s,
-        "n": model.n,
-        "T": model.T,
-        "k": lanes.k,
-        "d": lanes.d,
-    }
-
-
-class _Judge:
-    """One module against one circuit."""
+class _Proof:
+    """One module against one circuit, in constant-bit arithmetic."""
 
     def __init__(
-        self,
-        model: CircuitTransformer,
-        decomposition: Decomposition,
-        s: int | None,
-        seed: int,
-        progress: Progress,
+        self, problem: CircuitProblem, reading: ConstantBits, machine: ConstantBitMachine, effort: Effort
     ) -> None:
-        self.original, self.circuit = decomposition.original, decomposition.circuit
-        self.decomposition, self.seed, self.progress = decomposition, seed, progress
-        self.n, self.T = len(self.circuit.inputs), len(self.circuit.gates)
-        check_sizes(model, decomposition)
-        self.s = model.s if s is None else s
-        self.model = unparametrized(model)
-        self.runs: dict[str, Any] = {"inputs": 0, "all": False}
-        self.machine: ConstantBitMachine
+        self.problem, self.reading, self.machine, self.effort = problem, reading, machine, effort
+        self.circuit, self.n = problem.decomposition.circuit, problem.model.n
 
-    def decide(self, method: str, runs: int) -> Certificate:
-        if method == "exhaustive" and self.n > EXHAUSTIVE_INPUTS:
-            raise BadInput(
-                f"method=exhaustive: n={self.n} inputs are 2^{self.n} runs, "
-                f"the most is n={EXHAUSTIVE_INPUTS}; use certified"
-            )
-        wrong = wrong_decomposition(self.decomposition)
-        if wrong is not None:
-            return self._unknown(method, f"the decomposition of gate {wrong} is wrong", 0)
-        try:
-            self.machine = ConstantBitMachine(self.model, self.s)
-        except BadInput as error:
-            return self._unknown(method, str(error), 0)
-        if method == "exhaustive":
-            failure = self._run(*exhaustive_words(self.n))
-            return self._refuted(method, failure) if failure else self._proved(method)
-        if method == "sampled":
-            return self._sampled(method, max(runs, 64), "samples prove nothing")
-        return self._certified(runs)
-
-    def _certified(self, runs: int) -> Certificate:
+    def find(self) -> Finding:
         unreached: list[tuple[Fault, Reach]] = []
+        finder: InputFinder | None = None
+        least: float | None = 0.5
         try:
-            finder: InputFinder | None = None
-            for fault in self._faults():
-                finder = finder or InputFinder(self.circuit, self.seed)
-                found = finder.find(fault)
-                if isinstance(found, list):
-                    failure = self._run(found, 1)
-                    if failure is not None:
-                        return self._refuted("certified", failure, fault.why if fault.gate == failure.gate else None)
-                    raise AssertionError(f"fault at gate {fault.gate} did not show when it was run")
-                unreached.append((fault, found))
-                if len(unreached) >= MAX_FAULTS:
-                    return self._sampled("certified", 64, f"{MAX_FAULTS} steps differ from their gates")
+            steps = Steps(self.machine, lambda done, total: self.problem.advance("steps", done, total))
+            for block in steps.blocks(self.circuit):
+                least = None if least is None or block.least is None else min(least, block.least)
+                for fault in block.faults:
+                    finder = finder or InputFinder(self.circuit, self.effort.seed)
+                    found = finder.find(fault)
+                    if isinstance(found, list):
+                        return self._refuted(fault, found)
+                    unreached.append((fault, found))
+                    if len(unreached) >= MAX_FAULTS:
+                        return self._searched(f"{MAX_FAULTS} steps differ from their gates")
         except (Opaque, TooManyPairs):
             return self._unstructured()
         open_ = [(fault, reach) for fault, reach in unreached if reach is not Reach.IMPOSSIBLE]
         if open_:
             fault, reach = open_[0]
-            name = self.circuit.name_of(fault.gate)
-            return self._sampled("certified", 64, f"gate {name}: {fault.why}, but {reach.value}")
-        failure = self._forward(runs)
-        if failure is not None:
-            return self._refuted("certified", failure, "a forward run contradicts the certificate")
-        return self._proved("certified", harmless=len(unreached))
+            return self._searched(f"gate {self.circuit.name_of(fault.gate)}: {fault.why}, but {reach.value}")
+        extra: dict[str, Any] = {"harmless_differences": len(unreached)}
+        if self.problem.runs:
+            ran = self._run_beside()
+            if ran.failure is not None:
+                return ran
+            extra |= ran.extra
+        is_known = least is not None and not unreached  # where it is not, 0 is a lower bound all the same
+        return Finding.proved(INDUCTION, (least or None) if is_known else 0.0, extra=extra)
 
-    def _faults(self) -> Iterator[Fault]:
-        steps = Steps(self.machine, lambda done, total: self.progress("steps", done, total))
-        return steps.faults(self.circuit)
+    def _refuted(self, fault: Fault, found: list[int]) -> Finding:
+        """Runs the input that brings a fault's bits to its gate."""
+        item = tuple(found)
+        if not self.problem.runner(self.reading)([item]).is_wrong.any():
+            raise AssertionError(f"fault at gate {fault.gate} did not show when it was run")
+        failure = self.problem.replay(item, 0, self.reading)
+        if failure.counterexample["step"] == fault.gate - self.n + 1:
+            failure.counterexample["why"] = fault.why
+        return Finding.refuted(INDUCTION, failure)
 
-    def _unstructured(self) -> Certificate:
+    def _unstructured(self) -> Finding:
         """Weights whose steps cannot be tabulated: all inputs where they are few, else samples."""
         if self.n > EXHAUSTIVE_INPUTS:
-            return self._sampled("certified", 64, "the steps read too many tokens to be tabulated")
-        failure = self._run(*exhaustive_words(self.n))
-        return self._refuted("certified", failure) if failure else self._proved("certified")
+            return self._searched("the steps read too many tokens to be tabulated")
+        return run_all(self.problem, self.reading, UNLIMITED)
 
-    def _sampled(self, method: str, samples: int, reason: str) -> Certificate:
-        failure = self._run(*random_words(self.n, samples, self.seed))
-        return self._refuted(method, failure) if failure else self._unknown(method, reason, samples)
+    def _searched(self, reason: str) -> Finding:
+        """Samples, where nothing is proved: a failure refutes."""
+        found = self._run_on(random_words(self.n, FEWEST_SAMPLES, self.effort.seed))
+        return found if found.failure is not None else Finding.open(SEARCH, reason)
 
-    def _forward(self, runs: int) -> Failure | None:
-        """Random inputs, or all of them when they are no more than 2^16."""
-        if runs == 0:
-            return None
+    def _run_beside(self) -> Finding:
+        """Random inputs, or all of them when they are no more than 2^16, run beside the proof."""
         is_all = self.n <= EXHAUSTIVE_INPUTS
-        words, mask = exhaustive_words(self.n) if is_all else random_words(self.n, runs, self.seed)
-        self.runs = {"inputs": mask.bit_length(), "all": is_all}
-        return self._run(words, mask)
+        words = exhaustive_words(self.n) if is_all else random_words(self.n, self.problem.runs, self.effort.seed)
+        found = self._run_on(words)
+        if found.failure is not None:
+            found.failure.counterexample["why"] = "a forward run contradicts the certificate"
+            return found
+        return replace(found, extra={"forward_runs": {"inputs": words[1].bit_length(), "all": is_all}})
 
-    def _run(self, words: list[int], mask: int) -> Failure | None:
-        """Runs inputs through the machine; the first wrong token, compared with both circuits."""
-        count = mask.bit_length()
-        wanted = self.circuit.evaluate(words, mask)
-        self._compare_outputs(words, mask, wanted)
-        batch = max(1, min(4096, BATCH_TOKENS // self.circuit.nodes))
-        for start in range(0, count, batch):
-            size = min(batch, count - start)
-            expected = np.stack([unpack(word >> start, size) for word in wanted], axis=1)
-            failure = self._run_batch(expected, start, count)
-            if failure is not None:
-                return failure
-        return None
+    def _run_on(self, words: tuple[list[int], int]) -> Finding:
+        return run_some(self.problem, self.reading, self.effort, items_of(*words), argument=SEARCH)
 
-    def _compare_outputs(self, words: list[int], mask: int, wanted: list[int]) -> None:
-        """The decomposed circuit must have the outputs of the circuit as it was read."""
-        read = self.original.evaluate(words[: len(self.original.inputs)], mask)
-        for (name, node), (_, mapped) in zip(self.original.outputs, self.circuit.outputs, strict=True):
-            if read[node] != wanted[mapped]:
-                raise AssertionError(f"output {name} was changed by the decomposition")
 
-    def _run_batch(self, expected: np.ndarray[Any, Any], start: int, count: int) -> Failure | None:
-        def is_wrong(m: int, tokens: np.ndarray[Any, Any]) -> bool:
-            if m % 64 == 0:
-                self.progress("forward runs", start * self.T + len(expected) * m, count * self.T)
-            return bool((tokens[:, m] != expected[:, m]).any())
+def items_of(words: list[int], mask: int) -> list[tuple[int, ...]]:
+    """The inputs whose bits are in words, one for each bit of the mask.
 
-        tokens = self.machine.generate(expected[:, : self.n], watch=is_wrong)
-        for gate in range(self.n, self.n + self.T):
-            rows = np.flatnonzero(tokens[:, gate] != expected[:, gate])
-            if len(rows):
-                row = int(rows[0])
-                bits = tuple(int(bit) for bit in expected[row, : self.n])
-                return Failure(gate, bits, int(tokens[row, gate]), int(expected[row, gate]))
-        return None
-
-    def _proved(self, method: str, harmless: int = 0) -> Certificate:
-        return self._certificate(Verdict.PROVED, method, self._all_inputs(), harmless=harmless)
-
-    def _all_inputs(self) -> int:
-        return 1 << len(self.original.inputs)
-
-    def _unknown(self, method: str, reason: str, covered: int) -> Certificate:
-        return self._certificate(Verdict.UNKNOWN, method, covered, reason=reason)
-
-    def _refuted(self, method: str, failure: Failure, why: str | None = None) -> Certificate:
-        bits = "".join(map(str, failure.bits))
-        counterexample = {
-            "gate": self.circuit.name_of(failure.gate),
-            "kind": self.circuit.gates[failure.gate - self.n].kind,
-            "step": failure.gate - self.n + 1,
-            "input": bits,
-            "computed": None if failure.computed == UNDEFINED else failure.computed,
-            "expected": failure.expected,
-            "why": why,
-        }
-        return self._certificate(Verdict.REFUTED, method, 1, counterexample=counterexample)
-
-    def _certificate(
-        self, verdict: Verdict, method: str, covered: int, harmless: int = 0, **fields: Any
-    ) -> Certificate:
-        return Certificate(
-            verdict=verdict,
-            claim=CLAIM,
-            task="circuit",
-            parameters=parameters(self.model, self.decomposition, self.s),
-            reading=READING_BIT_EXACT,
-            method=method,
-            inputs_covered=covered,
-            assumptions=ASSUMPTIONS,
-            extra={
-                "statistics": self.original.statistics(),
-                "forward_runs": self.runs,
-                "harmless_differences": harmless,
-            },
-            **fields,
-        )
+    >>> items_of([0b10, 0b11], 0b11)
+    [(0, 1), (1, 1)]
+    """
+    count = mask.bit_length()
+    return [tuple(int(bit) for bit in row) for row in np.stack([unpack(word, count) for word in words], axis=1)]
 
 
 def unpack(word: int, size: int) -> np.ndarray[Any, Any]:

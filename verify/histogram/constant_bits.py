@@ -56,7 +56,7 @@ def prove(problem: Histogram, reading: ConstantBits, effort: Effort) -> Finding:
         return decide.run_all(problem, reading, effort)
     tried = 0
     for tokens in _telling_sequences(stored, np.random.default_rng(effort.seed)):
-        is_wrong, tried = ~(run(tokens) > 0), tried + len(tokens)
+        is_wrong, tried = run(tokens).is_wrong, tried + len(tokens)
         if is_wrong.any():
             row, position = (int(i) for i in np.argwhere(is_wrong)[0])
             return Finding.refuted(SEARCH, problem.replay(tuple(tokens[row].tolist()), position, reading))

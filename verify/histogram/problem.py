@@ -18,7 +18,7 @@ from constructions.partition_sampler import sample
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.contract import STORED, Contract, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import Batch, Effort, Failure, Finding, Item, Run
+from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run
 from verify.histogram import runs
 from verify.histogram.agreement import contradiction
 from verify.histogram.stored import StoredModel
@@ -107,7 +107,8 @@ class Histogram:
 
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         run = runs.runner(self.module, reading.s if isinstance(reading, ConstantBits) else None)
-        return lambda batch: runs.run_margins(run, torch.as_tensor(batch), self.stored.first_count).numpy()
+        first_count = self.stored.first_count
+        return lambda batch: Ran.strictly(runs.run_margins(run, torch.as_tensor(batch), first_count).numpy())
 
     def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
         return runs.smallest_wrong(torch.as_tensor(batch), is_wrong)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.certificate import Certificate
-from verify.decide import Effort, Failure, Finding, first_in_order
+from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
 from verify.engine.run import enclose
@@ -245,8 +245,8 @@ class ModuleProblem:
                         if len(part.kept(torch.tensor([changed]))):
                             yield changed
 
-    def runner(self, reading: Kernel | ConstantBits) -> Callable[[list[Item]], np.ndarray[Any, Any]]:
-        return lambda batch: np.array([self._run_one(torch.tensor(item))[0] for item in batch])
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        return lambda batch: Ran.strictly(np.array([self._run_one(torch.tensor(item))[0] for item in batch]))
 
     def first(self, batch: list[Item], is_wrong: np.ndarray[Any, Any]) -> tuple[int, Item, int]:
         return first_in_order(batch, is_wrong)

@@ -18,7 +18,7 @@ from constructions.errors import BadInput
 from constructions.parity import ParityTransformer
 from verify.arithmetic.contract import STORED, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import Effort, Failure, Finding, Run, first_in_order
+from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
 from verify.parity import proof
 
 Tokens = tuple[int, ...]
@@ -104,7 +104,7 @@ class Parity:
                 yield (*item[:place], new, *item[place + 1 :])
 
     def runner(self, reading: Kernel | ConstantBits) -> Run:
-        return lambda batch: self._margins(torch.as_tensor(batch), reading)
+        return lambda batch: Ran.strictly(self._margins(torch.as_tensor(batch), reading))
 
     def first(self, batch: list[Tokens], is_wrong: np.ndarray) -> tuple[int, Tokens, int]:
         return first_in_order(batch, is_wrong)

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from constructions.circuit_simulation import CircuitTransformer
     from constructions.circuits.circuit import Decomposition
+    from verify.arithmetic.formats import Format
+    from verify.arithmetic.readings import Real, Rounded
     from verify.certificate import Certificate
-    from verify.circuit.dtype import Reading
     from verify.report.certificate import Fact
 
 DEFAULT_RUNS = 64
@@ -50,35 +51,37 @@ def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
-def reading_asked(args: argparse.Namespace) -> Reading | None:
+def reading_asked(args: argparse.Namespace) -> Real | Rounded | None:
     """The reading of a floating point --precision or of `real`; None for constant-bit arithmetic, which sets --bits."""
     from constructions.errors import BadInput
-    from verify.arithmetic.formats import FORMATS, Format, precision_named
-    from verify.circuit.dtype import Reading
+    from verify.arithmetic.any_order import Arithmetic
+    from verify.arithmetic.readings import ConstantBits, Real, Rounded, reading_of
+    from verify.certificate import CERTIFIED
+    from verify.decide import running
 
-    if args.precision is None or args.precision == "real":
-        if args.accumulate is not None:
-            raise BadInput(f"accumulate={args.accumulate}: says how a floating point --precision sums. Add one.")
-        reading = None if args.precision is None else Reading(None)
-    else:
-        precision = precision_named(args.precision)
-        if not isinstance(precision, Format):
-            if args.accumulate is not None:
-                raise BadInput(f"accumulate={args.accumulate}: {args.precision} rounds every operation. Leave it out.")
-            if args.bits not in (None, precision.s):
-                raise BadInput(f"--bits {args.bits}: differs from --precision {args.precision}; give only one")
-            args.bits = precision.s
-            return None
-        reading = Reading(precision, None if args.accumulate is None else FORMATS[args.accumulate])
-    if reading is not None:
-        _ = reading.arithmetic  # refuses an accumulation with fewer bits than the format
-        if args.method != "certified":
-            raise BadInput(f"method={args.method}: only constant-bit arithmetic has it. Use --method certified.")
-    return reading
+    reading = reading_of(args.precision, args.accumulate)
+    if isinstance(reading, ConstantBits):
+        if args.bits not in (None, reading.s):
+            raise BadInput(f"--bits {args.bits}: differs from --precision {args.precision}; give only one")
+        args.bits = reading.s
+        return None
+    if isinstance(reading, Rounded):
+        Arithmetic.of(reading.format, reading.accumulate)  # refuses an accumulation with fewer bits than the format
+        if args.method != CERTIFIED:
+            running(reading, args.method)
+        return reading
+    return None if args.precision is None else Real()
+
+
+def format_of(reading: Real | Rounded) -> tuple[Format | None, Format | None]:
+    """The format of a reading and that of its sums; None for real arithmetic."""
+    from verify.arithmetic.readings import Rounded
+
+    return (reading.format, reading.accumulate) if isinstance(reading, Rounded) else (None, None)
 
 
 def judge(
-    args: argparse.Namespace, decomposition: Decomposition, reading: Reading | None
+    args: argparse.Namespace, decomposition: Decomposition, reading: Real | Rounded | None
 ) -> tuple[CircuitTransformer, Certificate]:
     """Builds or loads the weights and decides them."""
     from functools import partial
@@ -88,6 +91,7 @@ def judge(
     from constructions.errors import BadInput
     from constructions.files import check_target
     from verify.circuit.dtype import certify as certify_in
+    from verify.circuit.dtype import run_by_torch
     from verify.circuit.forward import inputs_run
     from verify.circuit.verdict import certify, smallest_bits
     from verify.report.render import progress_bar
@@ -105,8 +109,10 @@ def judge(
         runs = DEFAULT_RUNS if decomposition.circuit.nodes <= QUICK_POSITIONS else 0
         runs = runs if reading is None else min(runs, inputs_run(decomposition.circuit.nodes))
     decide: Callable[..., Certificate] = certify
-    if reading is not None:
-        decide = partial(certify_in, fmt=reading.fmt, accumulate=reading.accumulate)
+    if reading is not None and args.method != "certified":
+        decide = partial(run_by_torch, method=args.method)
+    elif reading is not None:
+        decide = partial(certify_in, fmt=format_of(reading)[0], accumulate=format_of(reading)[1])
     with progress_bar("deciding", quiet=args.json) as advance:
 
         def progress(what: str, done: int, total: int) -> None:
@@ -124,7 +130,11 @@ def judge(
 
 
 def chain_of_thought(
-    model: CircuitTransformer, decomposition: Decomposition, s: int, bits: list[int], reading: Reading | None = None
+    model: CircuitTransformer,
+    decomposition: Decomposition,
+    s: int,
+    bits: list[int],
+    reading: Real | Rounded | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, int | None]]:
     """Every step of one run as a row, and the outputs by name."""
     import numpy as np
@@ -136,7 +146,7 @@ def chain_of_thought(
     if reading is None:
         tokens = [int(t) for t in ConstantBitMachine(model, s).generate(np.array([bits]))[0]]
     else:
-        tokens = [int(t) for t in generate(model, reading.fmt, reading.accumulate, np.array(circuit.evaluate(bits)))]
+        tokens = [int(t) for t in generate(model, *format_of(reading), np.array(circuit.evaluate(bits)))]
     value = {node: None if token < 0 else token for node, token in enumerate(tokens)}
     steps = [
         {
@@ -164,7 +174,7 @@ def finish(
     decomposition: Decomposition,
     certificate: Certificate,
     bits: list[int] | None,
-    reading: Reading | None,
+    reading: Real | Rounded | None,
 ) -> int:
     """Saves, prints, and returns the exit code."""
     steps: list[dict[str, Any]] = []
