@@ -143,6 +143,16 @@ def test_an_axiom_of_ones_own_is_seen():
     assert outcome.axioms is not None and "wish" in outcome.axioms and not outcome.is_proved
 
 
+GENERAL = {"General": ("relation_counting", "one_dimension_less")}
+
+
+@pytest.mark.parametrize("source, name", [(source, name) for source, names in GENERAL.items() for name in names])
+def test_a_general_theorem_rests_on_no_axiom_of_ours(source, name):
+    built, _ = library([*GENERAL])
+    outcome = compile_theorem(f"From Weightproof Require Import {source}.\nPrint Assumptions {name}.\n", built)
+    assert outcome.is_proved, outcome.reason
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("model, seconds", [("dot", 15), ("dot+sftm", 60)])
 def test_all_sequences_of_the_largest_example(model, seconds, tmp_path, capsys):
