@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, localcontext
 
 import torch
@@ -364,6 +364,23 @@ def stored_epsilon(weights: Mapping[str, Tensor]) -> float:
     if not isinstance(stored, Tensor) or stored.numel() != 1 or not 0 <= float(stored) < 1:
         raise BadInput("weights: norm_eps must be one number from 0 to below 1")
     return float(stored)
+
+
+def with_heads(model: Count01Transformer, heads: Sequence[int]) -> Count01Transformer:
+    """The model with these heads alone, in this order: all others are zeroed, biases and the residual stay.
+
+    Raises: BadInput for a head that is not there, is named twice, or for none.
+
+    >>> with_heads(uniform(), [0]).heads
+    1
+    """
+    if not heads or len(set(heads)) != len(heads) or not all(0 <= h < model.heads for h in heads):
+        named = ",".join(map(str, heads))
+        raise BadInput(f"heads={named}: must be different heads of 0 to {model.heads - 1}, at least one")
+    weights = dict(model.state_dict())
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        weights[name] = weights[name][list(heads)]
+    return from_state_dict(weights)
 
 
 def load(path: str, skip: bool | None = None) -> Count01Transformer:

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
-from verify.commands.options import check_alone, check_least, flag, is_given
+from verify.commands.options import check_alone, check_least, flag, is_given, parsed_heads
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
@@ -15,17 +15,18 @@ if TYPE_CHECKING:
 
 HELP = "prove a one-dimensional transformer compares zeros with ones, whatever the length"
 LARGEST_N = 500
-BOUNDS = ("max_digits", "max_noise", "max_length")
+BOUNDS = ("max_digits", "max_noise", "max_length", "min_digits", "min_noise")
+DOMAIN = (*BOUNDS, "semantic_only", "heads")
 # Options that do another job than deciding, and what they would ignore.
 IMPOSSIBLE = ("W-9",)
 ALONE = {
     "impossible": ("say", "table", "weights", "save", "method", "strings", "N", "labels", "construction", "no_skip",
-                   "as_printed", "eps", "dtype", "precision", "accumulate", *BOUNDS),
-    "say": ("method", "strings", *BOUNDS),
-    "table": ("say", "weights", "save", "method", "strings", "construction", "no_skip", "as_printed", "eps", *BOUNDS),
+                   "as_printed", "eps", "dtype", "precision", "accumulate", *DOMAIN),
+    "say": ("method", "strings", *BOUNDS, "semantic_only"),
+    "table": ("say", "weights", "save", "method", "strings", "construction", "no_skip", "as_printed", "eps", *DOMAIN),
 }  # fmt: skip
 DEFAULTS = {"eps": 0.0, "table": False, "method": "certified", "construction": "documents", "no_skip": False,
-            "labels": "majority-ones", "precision": "real"}  # fmt: skip
+            "labels": "majority-ones", "precision": "real", "semantic_only": False}  # fmt: skip
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
@@ -49,6 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-digits", type=int, metavar="A", help="n0 and n1 up to A each (default: find the limit)")
     add("--max-noise", type=int, metavar="B", help="n2 up to B (default: find the limit)")
     add("--max-length", type=int, metavar="L", help="n0 + n1 + n2 up to L")
+    add("--min-digits", type=int, metavar="A", help="n0 and n1 at least A each (default 0); with upper bounds")
+    add("--min-noise", type=int, metavar="B", help="n2 at least B (default 0); with upper bounds")
+    add("--semantic-only", action="store_true", help="only the answer after =, not EOS after 4 and 5")
+    add("--heads", metavar="HEADS", help="these heads of --weights alone, such as 2,4, the others zeroed")
     add("--method", choices=("certified", "exhaustive"), default="certified")
     add("--strings", type=int, metavar="L", help="exhaustive: also every string of up to L digits")
     add("--say", metavar="PROMPT", help='continue a prompt, as in --say "0 1 1 2 ="')
@@ -120,6 +125,8 @@ def check(args: argparse.Namespace) -> None:
         from constructions.files import check_target
 
         check_target(args.save)
+    if args.heads is not None and args.weights is None:
+        raise BadInput("--heads: chooses among the heads of a file; add --weights FILE")
     if args.strings is not None and args.method != "exhaustive":
         raise BadInput("--strings: only with --method exhaustive")
 
@@ -132,6 +139,7 @@ def build(args: argparse.Namespace) -> tuple[Count01Transformer, str | None]:
     dtype = count01.DTYPES[name or "float64"]
     if args.weights is not None:
         model = count01.load(args.weights, skip=False if args.no_skip else None)
+        model = count01.with_heads(model, parsed_heads("--heads", args.heads)) if args.heads is not None else model
         model = model if name is None else model.to(dtype)
         if not all(bool(W.double().isfinite().all()) for W in model.parameters()):
             raise BadInput(f"--weights {args.weights}: a weight overflows {name}; choose a wider dtype")
@@ -154,7 +162,8 @@ def certificate_of(model: Count01Transformer, claim: str | None, args: argparse.
     from verify.count01.task import Region
     from verify.count01.verdict import certify, exhaustive
 
-    region = Region(args.max_digits, args.max_noise, args.max_length)
+    least = (args.min_digits or 0, args.min_noise or 0)
+    region = Region(args.max_digits, args.max_noise, args.max_length, *least, is_semantic=args.semantic_only)
     parameters: dict[str, Any] = {
         "construction": "file" if args.weights is not None else args.construction,
         "dtype": str(model.dtype).removeprefix("torch."),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
+from verify.commands.options import parsed_heads
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -86,17 +87,6 @@ class HeadsRequest:
         )
         extracted = None if args.extract is None else parsed_heads("--extract", args.extract)
         return cls(question, extracted, args.save, args.json)
-
-
-def parsed_heads(option: str, text: str) -> tuple[int, ...]:
-    """The head numbers in "2,4".
-
-    Raises: BadInput for anything else.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 6 for part in parts):
-        raise BadInput(f"{option} {text!r}: must be head numbers with commas between, such as 2,4")
-    return tuple(int(part) for part in parts)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -37,3 +37,17 @@ def check_least(args: argparse.Namespace, least: int, *names: str) -> None:
         value = getattr(args, name)
         if value is not None and value < least:
             raise BadInput(f"{flag(name)} {value}: must be at least {least}")
+
+
+def parsed_heads(option: str, text: str) -> tuple[int, ...]:
+    """The head numbers in "2,4".
+
+    Raises: BadInput for anything else.
+
+    >>> parsed_heads("--heads", "2, 4")
+    (2, 4)
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 6 for part in parts):
+        raise BadInput(f"{option} {text!r}: must be head numbers with commas between, such as 2,4")
+    return tuple(int(part) for part in parts)

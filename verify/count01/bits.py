@@ -14,6 +14,7 @@ from torch import Tensor
 
 from constructions.constant_bits.run import constant_bit
 from constructions.count01 import Count01Transformer, check_labels
+from constructions.errors import BadInput
 from verify.arithmetic.contract import constant_bits
 from verify.certificate import READING_BIT_EXACT, Certificate, Verdict
 from verify.count01.judged import judged
@@ -50,6 +51,8 @@ def certify(
     check_labels(labels)
     model = judged(model)
     check_plain(model)
+    if any(region.origin) or region.is_semantic:
+        raise BadInput("--min-digits, --min-noise, --semantic-only: do not go with constant-bit arithmetic")
     start, run, is_all = time.perf_counter(), constant_bit(model, s), strings_of(region) <= MOST_STRINGS
     strings, failure = 0, None
     for batch in all_strings(region, None) if is_all else searched(region, labels):

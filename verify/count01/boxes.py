@@ -18,7 +18,7 @@ from flint import arb, ctx, fmpq
 from constructions.count01 import Count01Transformer
 from verify.arithmetic.exact_reals import ONE, Combination, float_below, rational
 from verify.arithmetic.formats import Array
-from verify.count01.real import ExactModel, Failure, exact_model, margin_at
+from verify.count01.real import ExactModel, Failure, exact_model, margin_at, plus
 from verify.count01.rounding import QueryErrors, TwoFormats
 from verify.count01.task import Cell, Region, Triple, cells, kinds
 
@@ -44,7 +44,15 @@ class BoxResult:
 class Query:
     """The float arrays of one cell: weights (heads, kinds), differences (heads, kinds, rivals), offsets."""
 
-    def __init__(self, model: Count01Transformer, exact: ExactModel, cell: Cell, at: TwoFormats | None) -> None:
+    def __init__(
+        self,
+        model: Count01Transformer,
+        exact: ExactModel,
+        cell: Cell,
+        at: TwoFormats | None,
+        origin: Triple = (0, 0, 0),
+    ) -> None:
+        self.origin = origin
         self.cell, self.tokens = cell, kinds(cell.last)
         rivals = [j for j in range(exact.classes) if j != cell.expected]
         self.rivals = rivals
@@ -104,7 +112,8 @@ class Query:
         n0, n1, _ = self.cell.side.at(0, 0, 0)
         d0, d1, _ = self.cell.side.away
         one = np.ones_like(a)
-        digits = [n0 + a + b * d0, n1 + a + b * d1, c]
+        first, _, noise = self.origin
+        digits = [n0 + a + b * d0 + first, n1 + a + b * d1 + first, c + noise]
         return np.stack([one, *digits, one, *([one] * (len(self.tokens) - 5))], axis=-1).astype(float)
 
 
@@ -139,8 +148,9 @@ def decide_boxes(
     """
     exact = exact_model(model)
     margin, boxes = math.inf, 0
-    for cell in cells(labels):
-        query = Query(model, exact, cell, at)
+    origin, whole, region = region.origin, region, region.moved
+    for cell in cells(labels, whole.lasts):
+        query = Query(model, exact, cell, at, origin)
         if query.errors is not None and query.errors.obstacle:
             return BoxResult(False, None, boxes, reason=query.errors.obstacle)
         low, high = root(cell, region)
@@ -155,7 +165,7 @@ def decide_boxes(
             margin = min([margin, *bound[decided].tolist()])
             is_leaf = (lo == hi).all(axis=1)
             for point in lo[~decided & is_leaf]:
-                n = cell.side.at(*(int(x) for x in point))
+                n = plus(cell.side.at(*(int(x) for x in point)), origin)
                 if at is not None:
                     return BoxResult(False, None, boxes, undecided=(n, cell))
                 sign, rival, ball = margin_at(exact, n, cell.last, cell.expected)

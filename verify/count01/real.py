@@ -8,8 +8,8 @@ not negative along any ray, and each of these signs is decidable (verify.arithme
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from flint import arb, ctx
@@ -92,7 +92,7 @@ def check_plain(model: Count01Transformer) -> None:
     """Raises BadInput for layer norm or scaled scores, which this proof does not speak of."""
     if model.has_norm or model.scale != 1:
         what = "layer norm" if model.has_norm else f"scores divided by sqrt({model.scale})"
-        raise BadInput(f"weights: {what} is proved with --semantic-only in the reading real alone; see verify heads")
+        raise BadInput(f"weights: {what} is decided in the reading real on bounded counts alone; leave --precision out")
 
 
 def exact(W: Tensor) -> Matrix:
@@ -123,6 +123,16 @@ class Form:
     difference: tuple[Combination, Combination, Combination, Combination]
     normaliser: tuple[Combination, Combination, Combination, Combination]
 
+    def moved(self, origin: Triple) -> Form:
+        """The same form in counts from an origin."""
+        if not any(origin):
+            return self
+        difference, normaliser = (
+            (total(c * k for c, k in zip(line, (1, *origin), strict=True)), *line[1:])
+            for line in (self.difference, self.normaliser)
+        )
+        return Form(self.cell, self.rival, difference, normaliser)
+
     def at(self, n: Triple) -> Combination:
         return total(c * k for c, k in zip(self.difference, (1, *n), strict=True))
 
@@ -137,11 +147,11 @@ class Form:
             return F.ball(bits) / D.ball(bits)
 
 
-def forms(model: ExactModel, labels: str) -> list[Form]:
-    """One linear form per cell and rival; only for one head."""
+def forms(model: ExactModel, labels: str, region: Region) -> list[Form]:
+    """One linear form per cell of the region and rival, in counts from its origin; only for one head."""
     assert model.heads == 1
     out = []
-    for cell in cells(labels):
+    for cell in cells(labels, region.lasts):
         weights = {t: exponentials({model.scores[0][cell.last][t]: 1}) for t in kinds(cell.last)}
         values, constant = model.values[0], model.constant[cell.last]
         for rival in range(model.classes):
@@ -149,7 +159,7 @@ def forms(model: ExactModel, labels: str) -> list[Form]:
                 continue
             offset = constant[cell.expected] - constant[rival]
             term = {t: w * (values[t][cell.expected] - values[t][rival] + offset) for t, w in weights.items()}
-            out.append(Form(cell, rival, by_count(term), by_count(weights)))
+            out.append(Form(cell, rival, by_count(term), by_count(weights)).moved(region.origin))
     return out
 
 
@@ -205,13 +215,15 @@ def decide(model: ExactModel, labels: str, region: Region) -> Decision:
     Raises: Undecided when a failing count has more than 2^22 bits.
     """
     failures, low, tightest = [], None, None
-    for form in forms(model, labels):
+    listed, origin, region = forms(model, labels, region), region.origin, region.moved
+    for form in listed:
         corners = list(vertices(form.cell.side, region))
         if not corners:
             continue
         directions = list(rays(form.cell.side, region))
         if any(form.at(v).sign() <= 0 for v in corners) or any(form.along(r).sign() < 0 for r in directions):
-            failures.append(smallest_failure(form, region, model.scale))
+            found = smallest_failure(form, region, model.scale)
+            failures.append(replace(found, n=plus(found.n, origin)))
             continue
         vanishing = [r for r in directions if form.along(r).sign() == 0]
         for kind, numbers in [("at", (1, *v)) for v in corners] + [("towards", (0, *r)) for r in directions]:
@@ -220,7 +232,7 @@ def decide(model: ExactModel, labels: str, region: Region) -> Decision:
             if low is None or margin < low or (is_zero and margin == low):
                 low = margin
                 tightest = {
-                    kind: list(numbers[1:]),
+                    kind: list(numbers[1:] if kind == "towards" else plus(numbers[1:], origin)),
                     **({"limit": "0"} if is_zero else {}),
                     "last": form.cell.last,
                     "expected": form.cell.expected,
@@ -231,12 +243,18 @@ def decide(model: ExactModel, labels: str, region: Region) -> Decision:
 
 def holds(model: ExactModel, labels: str, region: Region) -> bool:
     """Whether one head is right on a region without max_length; exact and complete, as `decide`."""
+    moved = region.moved
     return all(
-        all(form.at(v).sign() > 0 for v in vertices(form.cell.side, region))
-        and all(form.along(r).sign() >= 0 for r in rays(form.cell.side, region))
-        for form in forms(model, labels)
-        if any(True for _ in vertices(form.cell.side, region))
+        all(form.at(v).sign() > 0 for v in vertices(form.cell.side, moved))
+        and all(form.along(r).sign() >= 0 for r in rays(form.cell.side, moved))
+        for form in forms(model, labels, region)
+        if any(True for _ in vertices(form.cell.side, moved))
     )
+
+
+def plus(n: Iterable[int], origin: Triple) -> Triple:
+    a, b, c = (x + y for x, y in zip(n, origin, strict=True))
+    return a, b, c
 
 
 def simplicity(failure: Failure) -> tuple[int, Triple, int]:
@@ -275,13 +293,13 @@ def smallest_failure(form: Form, region: Region, scale: Combination) -> Failure:
     return Failure(n, form.cell.last, form.cell.expected, form.rival, margin, "0" if zero else None)
 
 
-def largest_noise(model: ExactModel, labels: str, max_digits: int | None) -> int | None:
+def largest_noise(model: ExactModel, labels: str, max_digits: int | None, *, is_semantic: bool = False) -> int | None:
     """The exact largest n2 up to which every n0, n1 <= max_digits is right; None: any, -1: not even 0.
 
     Raises: Undecided when the limit has more than 2^22 bits.
     """
     limit: int | None = None
-    for form in forms(model, labels):
+    for form in forms(model, labels, Region(is_semantic=is_semantic)):
         region = Region(max_digits=max_digits, max_noise=0)
         if any(form.along(r).sign() < 0 for r in rays(form.cell.side, region)):
             return -1
@@ -292,13 +310,13 @@ def largest_noise(model: ExactModel, labels: str, max_digits: int | None) -> int
     return limit
 
 
-def largest_digits(model: ExactModel, labels: str, max_noise: int | None) -> int | None:
+def largest_digits(model: ExactModel, labels: str, max_noise: int | None, *, is_semantic: bool = False) -> int | None:
     """The exact largest A: all n0, n1 <= A with n2 <= max_noise are right; None: any, -1: not even 0.
 
     Raises: Undecided when the limit has more than 2^22 bits.
     """
     limit: int | None = None
-    for form in forms(model, labels):
+    for form in forms(model, labels, Region(is_semantic=is_semantic)):
         side, step = form.cell.side, sum(form.cell.side.base)
         if max_noise is None and form.along((0, 0, 1)).sign() < 0:
             return -1

@@ -168,7 +168,7 @@ def run_triples(model: Count01Transformer, labels: str, region: Region) -> Run:
         by_length.setdefault(sum(n), []).append(n)
     inputs = 0
     for length in sorted(by_length):
-        for last in (EQUALS, FOUR, FOUR + 1):
+        for last in region.lasts:
             for chunk in chunks(by_length[length], length):
                 logits = model.next_logits(torch.tensor([string(n, last) for n in chunk])).double().tolist()
                 inputs += len(chunk)
@@ -231,7 +231,7 @@ def find_failure(
     """
     length = start
     while length <= longest:
-        for cell in cells(labels):
+        for cell in cells(labels, region.lasts):
             candidates = [n for n in near_ties(length, cell) if n in region]
             for order, tokens in orders(candidates, cell.last):
                 for kernel, run in kernels.items():

@@ -27,17 +27,43 @@ def answer(n0: int, n1: int, labels: str) -> int:
 class Region:
     """The prompts spoken of: n0 and n1 up to max_digits each, n2 up to max_noise, at most max_length digits.
 
-    None is no bound.
+    None is no bound. n0 and n1 are at least min_digits each, n2 at least min_noise. They are read after "=", and,
+    unless `is_semantic`, after 4 and 5 as well.
     """
 
     max_digits: int | None = None
     max_noise: int | None = None
     max_length: int | None = None
+    min_digits: int = 0
+    min_noise: int = 0
+    is_semantic: bool = False
+
+    @property
+    def origin(self) -> Triple:
+        """The corner with the fewest digits."""
+        return self.min_digits, self.min_digits, self.min_noise
+
+    @property
+    def moved(self) -> Region:
+        """The same prompts counted from the origin: n1 > n0 holds for the same ones."""
+        digits, noise, length = self.max_digits, self.max_noise, self.max_length
+        return Region(
+            None if digits is None else digits - self.min_digits,
+            None if noise is None else noise - self.min_noise,
+            None if length is None else length - sum(self.origin),
+            is_semantic=self.is_semantic,
+        )
+
+    @property
+    def lasts(self) -> tuple[int, ...]:
+        """The tokens after which the prompts are read."""
+        return (EQUALS,) if self.is_semantic else (EQUALS, FOUR, FIVE)
 
     def __contains__(self, n: Triple) -> bool:
         n0, n1, n2 = n
         return (
-            min(n) >= 0
+            min(n0, n1) >= self.min_digits
+            and n2 >= self.min_noise
             and (self.max_digits is None or max(n0, n1) <= self.max_digits)
             and (self.max_noise is None or n2 <= self.max_noise)
             and (self.max_length is None or sum(n) <= self.max_length)
@@ -53,6 +79,8 @@ class Region:
         >>> Region(max_length=2).size(), Region(1, 1).size(), Region(3, 5, 6).size()
         (10, 8, 63)
         """
+        if any(self.origin):
+            return self.moved.size() if self.is_possible else 0
         L = self.max_length
         A = self.max_digits if self.max_digits is not None else L
         B = self.max_noise if self.max_noise is not None else L
@@ -62,10 +90,18 @@ class Region:
         pairs = ((s, max(0, min(s, A) - max(0, s - A) + 1)) for s in range(min(2 * A, L) + 1))
         return sum(count * (min(B, L - s) + 1) for s, count in pairs)
 
+    @property
+    def is_possible(self) -> bool:
+        """Whether any prompt is in it."""
+        moved = self.moved
+        return all(bound is None or bound >= 0 for bound in (moved.max_digits, moved.max_noise, moved.max_length))
+
     def __str__(self) -> str:
+        digits = f"{self.min_digits} <= n0, n1" if self.min_digits else "n0, n1"
+        noise = f"{self.min_noise} <= n2" if self.min_noise else "n2"
         parts = [
-            "all n0, n1" if self.max_digits is None else f"n0, n1 <= {self.max_digits}",
-            "all n2" if self.max_noise is None else f"n2 <= {self.max_noise}",
+            f"all {digits}" if self.max_digits is None else f"{digits} <= {self.max_digits}",
+            f"all {noise}" if self.max_noise is None else f"{noise} <= {self.max_noise}",
         ]
         if self.max_length is not None:
             bounds = [p for p in parts if not p.startswith("all")]
@@ -98,11 +134,11 @@ class Cell:
     expected: int
 
 
-def cells(labels: str) -> tuple[Cell, ...]:
-    """Both subtasks on both sides: the answer after "=", EOS after 4 and 5 whatever precedes."""
+def cells(labels: str, lasts: tuple[int, ...] = (EQUALS, FOUR, FIVE)) -> tuple[Cell, ...]:
+    """Both subtasks on both sides: the answer after "=", EOS after 4 and 5 whatever precedes; `lasts` alone."""
     semantic = [Cell(EQUALS, side, answer(side.base[0], side.base[1], labels)) for side in (MORE_ONES, REST)]
     syntactic = [Cell(last, side, EOS) for last, side in product((FOUR, FIVE), (MORE_ONES, REST))]
-    return (*semantic, *syntactic)
+    return tuple(cell for cell in (*semantic, *syntactic) if cell.last in lasts)
 
 
 def kinds(last: int) -> tuple[int, ...]:
@@ -127,6 +163,7 @@ def triples(region: Region) -> Iterator[Triple]:
     A = region.max_digits if region.max_digits is not None else L
     B = region.max_noise if region.max_noise is not None else L
     assert A is not None and B is not None
-    for n in product(range(A + 1), range(A + 1), range(B + 1)):
+    digits = range(region.min_digits, A + 1)
+    for n in product(digits, digits, range(region.min_noise, B + 1)):
         if n in region:
             yield n

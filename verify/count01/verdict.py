@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 from constructions.count01 import Count01Transformer, check_labels
@@ -15,6 +16,8 @@ from verify.arithmetic.formats import Format
 from verify.arithmetic.torch_settings import warn_if_lowered
 from verify.certificate import READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
 from verify.count01.boxes import LARGEST_COUNT, decide_boxes
+from verify.count01.heads.counting import LARGEST, wrong_inputs
+from verify.count01.heads.numbers import model_numbers
 from verify.count01.judged import judged
 from verify.count01.real import (
     Decision,
@@ -34,6 +37,7 @@ from verify.count01.task import EQUALS, Region, answer
 DEFAULT_DIGITS = 1000
 LONGEST_SEARCHED = 1 << 22
 LONGEST_STRINGS = 40  # far beyond what can be run; 3^strings is still a short number
+SEMANTIC_INPUTS = "triples (n0, n1, n2) after =; each triple stands for every order of its digits"
 INPUTS = "triples (n0, n1, n2) times the last tokens =, 4, 5; each triple stands for every order of its digits"
 
 
@@ -69,6 +73,7 @@ def certify(
     """
     check_labels(labels)
     model = judged(model)
+    check_least_digits(region)
     for bound in (region.max_digits, region.max_noise, region.max_length):
         is_exact = fmt is None and model.heads == 1 and region.max_length is None
         if bound is not None and (bound < 0 or (bound > LARGEST_COUNT and not is_exact)):
@@ -79,6 +84,8 @@ def certify(
         if fmt is not None:
             warn_if_lowered(fmt)
             certificate = in_dtype(model, region, fmt, accumulate, settings)
+        elif model.has_norm or model.scale != 1:
+            certificate = listed(model, region, settings)
         elif model.heads == 1 and region.max_length is None:
             certificate = one_head(model, region, settings)
         else:
@@ -86,6 +93,53 @@ def certify(
     except Undecided as error:
         certificate = finish(settings, Verdict.UNKNOWN, region, READING_REAL, "certified", reason=str(error))
     return replace(certificate, seconds=time.perf_counter() - start)
+
+
+def check_least_digits(region: Region) -> None:
+    """Raises BadInput for least counts without largest ones, or above them."""
+    if any(region.origin) and not region.is_bounded:
+        raise BadInput("--min-digits, --min-noise: go with --max-digits and --max-noise; give both")
+    if min(region.origin) < 0 or not region.is_possible:
+        raise BadInput(f"{region}: no counts are so; raise the upper bounds or lower the lower ones")
+
+
+def listed(model: Count01Transformer, region: Region, settings: Settings) -> Certificate:
+    """Reading real, layer norm or scaled scores: every triple of a bounded region, digits near ties."""
+    if not region.is_bounded or region.size() > LARGEST:
+        raise BadInput(
+            f"weights: layer norm and scaled scores are decided on at most {LARGEST} triples; "
+            "give --max-digits and --max-noise"
+        )
+    found, method = (
+        wrong_inputs(model_numbers(model), region, settings.labels),
+        "every triple, with as many digits as it takes",
+    )
+    assert found is not None
+    if found.first is None:
+        return finish(settings, Verdict.PROVED, region, READING_REAL, method)
+    n, last, due = found.first
+    run = replay(model, n, last, due)
+    return finish(
+        settings,
+        Verdict.REFUTED,
+        region,
+        READING_REAL,
+        method,
+        counterexample=run,
+        extra=wrong_share(model, region, settings),
+    )
+
+
+def wrong_share(model: Count01Transformer, region: Region, settings: Settings) -> dict[str, Any]:
+    """The exact number and share of wrong inputs; nothing where they are too many to list or one stays open."""
+    try:
+        found = wrong_inputs(model_numbers(model), region, settings.labels)
+    except Undecided:
+        return {}
+    if found is None:
+        return {}
+    counts = {"right": str(found.inputs - found.wrong), "wrong": str(found.wrong)}
+    return {"counts": counts, "wrong_share": str(Fraction(found.wrong, found.inputs))}
 
 
 def one_head(model: Count01Transformer, region: Region, settings: Settings) -> Certificate:
@@ -111,23 +165,25 @@ def limits_of(exact: ExactModel, labels: str, region: Region) -> tuple[Region, l
     noise = region.max_noise
     if noise is None:
         digits = DEFAULT_DIGITS if region.max_digits is None else region.max_digits
-        noise = largest_noise(exact, labels, digits)
+        noise = largest_noise(exact, labels, digits, is_semantic=region.is_semantic)
     if noise == -1 and region.max_digits is None:
-        shorter = largest_digits(exact, labels, 0)
-        noise = largest_noise(exact, labels, shorter) if shorter is not None and shorter > 0 else -1
+        shorter = largest_digits(exact, labels, 0, is_semantic=region.is_semantic)
+        noise = -1
+        if shorter is not None and shorter > 0:
+            noise = largest_noise(exact, labels, shorter, is_semantic=region.is_semantic)
     if noise == -1:
-        return Region(1 if region.max_digits is None else region.max_digits, 0), []
+        return replace(region, max_digits=1 if region.max_digits is None else region.max_digits, max_noise=0), []
     digits_limit = region.max_digits
     if digits_limit is None:
-        digits_limit = largest_digits(exact, labels, noise)
+        digits_limit = largest_digits(exact, labels, noise, is_semantic=region.is_semantic)
     if digits_limit is not None and digits_limit < 1 and region.max_digits is None:
-        return Region(1, noise), []
-    resolved = Region(digits_limit, noise)
+        return replace(region, max_digits=1, max_noise=noise), []
+    resolved = replace(region, max_digits=digits_limit, max_noise=noise)
     steps = []
     if region.max_noise is None and noise is not None:
-        steps.append(Region(min(digits_limit or 1, DEFAULT_DIGITS), noise + 1))
+        steps.append(replace(region, max_digits=min(digits_limit or 1, DEFAULT_DIGITS), max_noise=noise + 1))
     if region.max_digits is None and digits_limit is not None:
-        steps.append(Region(digits_limit + 1, noise))
+        steps.append(replace(region, max_digits=digits_limit + 1, max_noise=noise))
     found = [decide(exact, labels, step).failures for step in steps]
     return resolved, [failures[0] for failures in found if failures]
 
@@ -221,8 +277,8 @@ def dtype_limit(model: Count01Transformer, labels: str, region: Region, at: TwoF
     if region.max_noise is not None:
         found = largest_region(lambda k: replace(region, max_digits=k), model, labels, at)
         return replace(found, max_digits=max(1, found.max_digits or 0))
-    found = largest_region(lambda k: Region(max_length=k), model, labels, at)
-    return Region(max_length=max(1, found.max_length or 0))
+    found = largest_region(lambda k: replace(region, max_length=k), model, labels, at)
+    return replace(region, max_length=max(1, found.max_length or 0))
 
 
 def largest_region(family: Callable[[int], Region], model: Count01Transformer, labels: str, at: TwoFormats) -> Region:
@@ -257,12 +313,13 @@ def exhaustive(
     Raises: BadInput for an unbounded region, or more than `largest` runs.
     """
     check_labels(labels)
+    check_least_digits(region)
     model = judged(model)
     if not region.is_bounded and strings is None:
         raise BadInput("method=exhaustive: give --max-digits and --max-noise, or --strings")
     if strings is not None and strings > LONGEST_STRINGS:
         raise BadInput(f"strings={strings}: must be at most {LONGEST_STRINGS}, as there are 3^strings to run")
-    runs = 3 * region.size() if region.is_bounded else 0
+    runs = len(region.lasts) * region.size() if region.is_bounded else 0
     runs += 4 * (3 ** (strings + 1) // 2) if strings is not None else 0
     if runs > largest:
         raise BadInput(
@@ -330,6 +387,7 @@ def refuted(
         margin=failure.margin,
         margin_exact=failure.margin_exact,
         counterexample=run,
+        extra=wrong_share(model, region, settings),
     )
 
 
@@ -372,12 +430,20 @@ def finish(
     **fields: Any,
 ) -> Certificate:
     """The certificate with what all of them share."""
+    least = {"min_digits": region.min_digits, "min_noise": region.min_noise} if any(region.origin) else {}
+    semantic = {"semantic_only": True} if region.is_semantic else {}
     bounds = {
+        **least,
+        **semantic,
         "max_digits": region.max_digits,
         "max_noise": region.max_noise,
         "max_length": region.max_length,
     }
-    more: dict[str, Any] = {"region": str(region), "inputs_are": INPUTS, **(extra or {})}
+    more: dict[str, Any] = {
+        "region": str(region),
+        "inputs_are": SEMANTIC_INPUTS if region.is_semantic else INPUTS,
+        **(extra or {}),
+    }
     if not region.is_bounded and "strings" not in more:
         more["inputs_covered"] = "infinite"
     return Certificate(
@@ -387,7 +453,7 @@ def finish(
         {**settings.parameters, "labels": settings.labels, **bounds},
         reading,
         method,
-        3 * region.size() if region.is_bounded else 0,
+        len(region.lasts) * region.size() if region.is_bounded else 0,
         extra=more,
         **fields,
     )

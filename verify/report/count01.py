@@ -32,7 +32,8 @@ def _covered(certificate: Certificate) -> str:
 def _model_facts(certificate: Certificate, model: Count01Transformer, labels: str) -> Iterator[Fact]:
     is_majority = labels == "majority-ones"
     rule = "4 iff n1 > n0" if is_majority else "4 iff n0 >= n1"
-    yield "task", f"{certificate.task}, after = : {rule}, else 5; after 4, 5: EOS"
+    end = "" if certificate.parameters.get("semantic_only") else "; after 4, 5: EOS"
+    yield "task", f"{certificate.task}, after = : {rule}, else 5{end}"
     yield "task", f"ties: n0 = n1, and n0 = n1 = 0, are answered {'5' if is_majority else '4'}"
     yield "inputs covered", f"{certificate.to_dict()['inputs_covered']} {certificate.extra['inputs_are']}"
     yield "inputs covered", certificate.extra["region"]
@@ -47,6 +48,8 @@ def _outcome_facts(certificate: Certificate) -> Iterator[Fact]:
         yield "exact weights", _exact(extra["exact_weights"])
     if certificate.counterexample is not None:
         yield "counterexample", _failure(certificate.counterexample)
+    if "wrong_share" in extra:
+        yield "wrong", f"exactly {extra['counts']['wrong']} inputs, a share of {extra['wrong_share']}"
     for failure in extra.get("beyond", []):
         yield "one step on", _failure(failure)
     if "search_ended_at" in extra:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Undecided
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
@@ -25,6 +27,15 @@ class Answers:
 
     right: BoolArray
     open: tuple[int, ...] = ()
+
+    def certain(self) -> NDArray[np.bool_]:
+        """Which triples are right, all decided.
+
+        Raises: Undecided where one is open.
+        """
+        if self.open:
+            raise Undecided(f"{len(self.open)} triples are too close to a tie of several heads to decide")
+        return self.right
 
     def accuracy(self, law: Law) -> tuple[Fraction, Fraction]:
         """The share of right answers under the law: equal bounds where nothing is open."""
@@ -64,7 +75,20 @@ def positive(differences: Differences, heads: Sequence[int], law: Law) -> Answer
     return Answers(right, tuple(open_triples))
 
 
-def whole_model(model: ModelNumbers, law: Law, labels: str) -> Answers:
+class Judged(Protocol):
+    """Triples with their multiplicities: a law, or a list."""
+
+    @property
+    def triples(self) -> NDArray[np.int64]: ...
+
+    @property
+    def counts(self) -> Array: ...
+
+    @property
+    def has_more_ones(self) -> NDArray[np.bool_]: ...
+
+
+def whole_model(model: ModelNumbers, law: Judged, labels: str) -> Answers:
     """Where the due answer has strictly the largest of all logits after "=", all heads together."""
     heads = range(len(model.heads))
     right = np.ones(len(law.triples), dtype=bool)
@@ -90,7 +114,7 @@ def whole_model(model: ModelNumbers, law: Law, labels: str) -> Answers:
     return Answers(right, tuple(sorted(open_triples)))
 
 
-def lowest(model: ModelNumbers, law: Law, expected: int, rival: int) -> float:
+def lowest(model: ModelNumbers, law: Judged, expected: int, rival: int) -> float:
     """A lower bound on a logit difference over the box around a law: quotients are extreme at its corners."""
     low, high = law.triples.min(axis=0), law.triples.max(axis=0)
     corners = np.array([[1, *n, 1] for n in product(*zip(low, high, strict=True))], dtype=float)

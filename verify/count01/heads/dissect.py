@@ -195,7 +195,7 @@ class Dissection:
         if not self.has_law:
             return None
         try:
-            return str(self.syntax.accuracy(heads))
+            return str(self.syntax.accuracy(heads, self.law))
         except Undecided as error:
             self.open.append(f"{name}: syntactic accuracy ({error})")
             return None

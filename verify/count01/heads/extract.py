@@ -63,7 +63,7 @@ def decided(small: Count01Transformer, law: Law, labels: str) -> Extracted:
     numbers = model_numbers(small)
     answers = whole_model(numbers, law, labels)
     wrong = int((~answers.right).sum())
-    syntactic = Syntax(numbers, law, labels).accuracy(range(small.heads))
+    syntactic = Syntax(numbers, law, labels).accuracy(range(small.heads), law)
     return Extracted(small, law.size, wrong, int((1 - syntactic) * law.size) if law.is_uniform else int(syntactic != 1))
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Undecided
+from verify.count01.heads.accuracy import Judged
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
 from verify.count01.heads.tables import MOST_BITS, QUOTIENT_ERROR, SMALLEST_NORMALISER, U
@@ -21,27 +22,30 @@ from verify.count01.task import EOS, FIVE, FOUR, Triple, answer, kinds, multipli
 class Syntax:
     """EOS after 4 or 5 under a law, for any subset of heads."""
 
-    def __init__(self, model: ModelNumbers, law: Law, labels: str) -> None:
+    def __init__(self, model: ModelNumbers, law: Judged, labels: str) -> None:
         self.model, self.law = model, law
         self.due = np.where(law.has_more_ones, answer(0, 1, labels), answer(0, 0, labels))
 
-    def accuracy(self, heads: Sequence[int]) -> Fraction:
-        """The share of triples after whose due answer EOS has strictly the largest logit.
+    def accuracy(self, heads: Sequence[int], law: Law) -> Fraction:
+        """The share under the law of triples after whose due answer EOS has strictly the largest logit.
 
         Raises: Undecided where a tie is too close.
         """
         right = np.ones(len(self.law.triples), dtype=bool)
         for last in (FOUR, FIVE):
             where = np.flatnonzero(self.due == last)
-            for rival in range(self.model.classes):
-                if rival == EOS or not right[where].any():
-                    continue
-                sides = self._sides(heads, last, rival)
-                if sides:
-                    right[where] &= sides > 0
-                    continue
-                right[where] &= self._wins(heads, last, rival, where)
-        return Fraction(self.law.weight_of(right), self.law.total)
+            right[where] = self.right_after(heads, last, where)
+        return Fraction(law.weight_of(right), law.total)
+
+    def right_after(self, heads: Sequence[int], last: int, where: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these triples are followed by EOS after `last`."""
+        right = np.ones(len(where), dtype=bool)
+        for rival in range(self.model.classes):
+            if rival == EOS or not right.any():
+                continue
+            sides = self._sides(heads, last, rival)
+            right &= sides > 0 if sides else self._wins(heads, last, rival, where)
+        return right
 
     def _sides(self, heads: Sequence[int], last: int, rival: int) -> int:
         """1 or -1 where EOS wins or loses on the whole box around the law: quotients are extreme at its corners."""
