@@ -52,39 +52,43 @@ def one_head(*, n: int, B: int = 10, dtype: torch.dtype = torch.float64) -> Adde
 
 
 def two_heads(*, n: int, B: int = 10, dtype: torch.dtype = torch.float64) -> AdderTransformer:
-    """One layer, two heads, four ReLUs: a step turns the lower columns' sum into the carry, and the margin is 1/2.
+    """One layer, two heads, four ReLUs: steps turn the lower columns' sum into the carry, and the margin is 1/2.
 
     Claim: W-E4.2 (ours). One head reads s = d_i + e_i, the other L = sum_j<i (d_j + e_j) B^(j-i) (at the leading
-    column all of U_(n-1), against B). The step at L = 1 has a power of two as its slope, at least 5/4 B^(n-1):
-    scores and weights may be off by a part of B^-(n-1), as they are in float32 at n = 5. Where s = B - 1 the same
-    step wraps B to 0. The stream holds s - (B - 1) and L - 1, small where they decide.
-    Shapes: d = n + 5, d_h = n + 2, d_v = 1, p = 4.
-    Raises: NotKnown where the slope has more bits than the dtype.
+    column all of U_(n-1), which is compared with B instead of 1). Where s = B - 1 a second step wraps B to 0.
+    Both steps lie in the middle of the gap B^-(n-1) below 1 (or B), so that scores, weights and sums may be off by a
+    part of it, as they are in float32 at n = 5. What is made small where it decides: the stream holds s - (B - 1) and
+    L - 1, slopes are powers of two, and each step is the difference of two neurons in a direction of its own.
+    Shapes: d = n + 7, d_h = n + 2, d_v = 1, p = 4.
+    Raises: NotKnown where the steepest reading has more bits than the dtype.
 
     >>> two_heads(n=3, dtype=torch.float32).generate(torch.tensor([Digits(3).prompt(95, 905)]), 4)
     tensor([[1, 0, 0, 0]])
     """
     sums = Digits(n, B)
     gap = Fraction(1, B ** (n - 1))
-    slope = 1 << math.ceil(math.log2(Fraction(5, 4) / gap))
-    check_exact(2 * B * slope, dtype, f"n={n}: the step at 1 has slopes up to {2 * B * slope}")
-    offset = Fraction(round((gap * slope - 1) * 8), 16)  # the step in the middle of the gap, a few bits suffice
-    columns, answers = _lanes(sums, first=CARRY + 1)
+    wrap_slope = 1 << math.ceil(math.log2(Fraction(5, 4) / gap))
+    carry_slope = 2 * wrap_slope  # the leading column's sum is B times as large where it decides, and so its error
+    check_exact(4 * B * wrap_slope, dtype, f"n={n}: a neuron reads numbers up to {4 * B * wrap_slope}")
+    carried, wrapped = CARRY + 1, CARRY + 2
+    columns, answers = _lanes(sums, first=wrapped + 1)
     model = _model(sums, d=answers + 1, d_h=n + 2, p=(4,), heads=2, dtype=dtype)
     with torch.no_grad():
         layer = model.blocks[0]
         _attend(layer, 0, sums, columns, answers, _own_sum(sums, 0), SUM, 2)
         _attend(layer, 1, sums, columns, answers, _lower_sums(sums, own=False), CARRY, 4)
         for i in range(n + 1):
+            slope, step = (carry_slope, B) if i == n else (wrap_slope, 1)
             model.positions[sums.query(i), SUM] = 1 - B
-            model.positions[sums.query(i), CARRY] = -B if i == n else -1
-        layer.W_1[CARRY] = slope
-        layer.W_1[SUM, 2:] = slope
-        layer.W_1[columns[n], 2:] = -2 * B * slope  # nothing to wrap in the leading column
-        layer.b_1[:] = torch.tensor([1 + float(offset), float(offset)] * 2)
-        layer.W_2[:, SUM] = torch.tensor([1, -1, -B, B])
-        model.W_out[SUM] = torch.arange(B)
-        model.b_out[:] = _numbers([Fraction(c * (B - 1)) - Fraction(c * c, 2) for c in range(B)])
+            model.positions[sums.query(i), CARRY] = float((gap - Fraction(1, slope)) / 2 - step)
+        layer.W_1[CARRY] = torch.tensor([carry_slope, carry_slope, wrap_slope, wrap_slope])
+        layer.W_1[SUM, 2:] = wrap_slope
+        layer.W_1[columns[n], 2:] = -2 * B * wrap_slope  # nothing to wrap in the leading column
+        layer.b_1[:] = torch.tensor([1, 0, 1, 0])
+        layer.W_2[:2, carried], layer.W_2[2:, wrapped] = torch.tensor([1, -1]), torch.tensor([1, -1])
+        c = torch.arange(B, dtype=torch.float64)
+        model.W_out[SUM], model.W_out[carried], model.W_out[wrapped] = c, c, -B * c
+        model.b_out[:] = c * (B - 1) - c * c / 2
     return model
 
 
