@@ -35,6 +35,8 @@ COMMANDS = (
     "language",
     "parity",
     "module",
+    "modular",
+    "addition",
     "claims",
 )
 

@@ -61,9 +61,7 @@ class Query:
         states: list[Range | None] = [self.constant, EMPTY]
         out = [states]
         for j in range(self.column):
-            states = [
-                _hull(_plus(states[k], self.pairs[j][s]) for k, s in self._ways(k_next)) for k_next in (0, 1)
-            ]
+            states = [_hull(_plus(states[k], self.pairs[j][s]) for k, s in self._ways(k_next)) for k_next in (0, 1)]
             out.append(states)
         return out
 
@@ -84,6 +82,11 @@ class Query:
                 states.append((min(low for low, _ in options), max(high for _, high in options)))
             out[j] = states
         return out
+
+    def _from(self, j: int, s: int, k: int) -> Range:
+        """The range of the terms of column j and above, with this sum and carry in column j."""
+        here = _add(self.pairs[j][s], self.answer[j][(s + k) % self.sums.B])
+        return _add(here, self.above[j + 1][int(s + k >= self.sums.B)])
 
     def range(self, s: int, window: str, carry: int) -> Range | None:
         """The range over all pairs of numbers with this sum in the own column, these classes below, and this carry in.
@@ -129,9 +132,7 @@ class Query:
             digits[self.column] = s
             k = int(s + carry >= B)
             for j in range(self.column + 1, n):
-                digits[j] = choose(range(2 * B - 1), key=lambda t, j=j, k=k: (  # type: ignore[misc]
-                    self.pairs[j][t][side] + self.answer[j][(t + k) % B][side] + self.above[j + 1][int(t + k >= B)][side]
-                ))  # fmt: skip
+                digits[j] = choose(range(2 * B - 1), key=lambda t, j=j, k=k: self._from(j, t, k)[side])  # type: ignore[misc]
                 k = int(digits[j] + k >= B)
         a = b = 0
         for j, t in digits.items():
@@ -176,6 +177,6 @@ def _plus(x: Range | None, y: Range) -> Range | None:
     return None if x is None else _add(x, y)
 
 
-def _hull(ranges: Sequence[Range | None] | object) -> Range | None:
-    found = [x for x in ranges if x is not None]  # type: ignore[attr-defined]
+def _hull(ranges: Sequence[Range | None]) -> Range | None:
+    found = [x for x in ranges if x is not None]
     return (min(low for low, _ in found), max(high for _, high in found)) if found else None

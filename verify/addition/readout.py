@@ -26,7 +26,8 @@ class Overflows(Exception):
 class Readout:
     """Logits as functions of the lanes at one column and query token: linear, with one ReLU per neuron.
 
-    Neuron k reads slopes[k] . x + offsets[k] and adds gains[k][c] to the logit of c, beside direct[c] . x + constants[c].
+    Neuron k reads slopes[k] . x + offsets[k] and has weight gains[k][c] in the logit of c, which has also
+    direct[c] . x + constants[c].
     """
 
     slopes: list[list[fmpq]]
@@ -194,9 +195,7 @@ def written_sizes(readout: Readout, W_2: Array, lanes: tuple[int, ...], embedded
     return np.array(sizes)
 
 
-def sum_error(
-    x: Array, W: Array, added: tuple[Array, ...], results: Array | None, arithmetic: Arithmetic
-) -> Array:
+def sum_error(x: Array, W: Array, added: tuple[Array, ...], results: Array | None, arithmetic: Arithmetic) -> Array:
     """The rounding error of x W + added in any order, by column; two terms round once, relative to their result.
 
     `x` and `results` bound absolute values. Infinite where the sum of absolute values leaves the format.

@@ -258,7 +258,10 @@ def min_one(x: arb) -> arb:
 
 def _integers(x: arb, bits: int) -> Range:
     scaled = x * arb(2) ** bits
-    return int(scaled.lower().floor().unique_fmpz()), int(scaled.upper().ceil().unique_fmpz())
+    low, high = scaled.lower().floor().unique_fmpz(), scaled.upper().ceil().unique_fmpz()
+    if low is None or high is None:
+        raise Unfit("a score is too large for its exponential")
+    return int(low), int(high)
 
 
 def _direction(

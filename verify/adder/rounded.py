@@ -1,0 +1,58 @@
+"""An adder run with every operation rounded to a format, in any one of many evaluation orders."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import torch
+
+from constructions.adder.transformer import AdderTransformer
+from verify.arithmetic.evaluation import Evaluation, Tokens
+from verify.arithmetic.formats import FORMATS, Array, Format
+from verify.arithmetic.rounding import add, rounded
+
+ORDERS = ("left to right", "right to left", "pairwise", "large first", "small first", "upwards", "downwards")
+
+
+def rounded_model(model: AdderTransformer, fmt: Format) -> AdderTransformer:
+    """The model with every stored number rounded once to the format, kept in float64."""
+    stored = FORMATS["float32"] if fmt.name == "tf32" else fmt
+    model = copy.deepcopy(model).double()
+    with torch.no_grad():
+        for W in model.parameters():
+            W.copy_(torch.from_numpy(np.asarray(rounded(W.numpy(), stored))))
+    return model
+
+
+def logits(model: AdderTransformer, tokens: Tokens, at: Evaluation) -> Array:
+    """Logits (N, n, classes) of tokens (N, n), the weights first rounded to the format."""
+
+    def stored(W: torch.Tensor) -> Array:
+        return at.tensor(W.detach().double().numpy())
+
+    with np.errstate(all="ignore"):
+        n = tokens.shape[1]
+        x = at.tensor(at(add, stored(model.E)[tokens], stored(model.positions)[:n]))
+        hidden = np.triu(np.full((n, n), -np.inf), 1)
+        for layer in model.blocks:
+            parts = []
+            for W_Q, W_K, W_V, W_O in zip(*map(stored, (layer.W_Q, layer.W_K, layer.W_V, layer.W_O)), strict=True):
+                scores = at.product(at.product(x, W_Q), np.swapaxes(at.product(x, W_K), -1, -2)) + hidden
+                parts.append(at.product(at.product(at.softmax(scores), at.product(x, W_V)), W_O))
+            for part in parts[1:]:
+                parts[0] = at.tensor(at(add, parts[0], part))
+            x = at.tensor(at(add, x, parts[0]))
+            if layer.b_1.numel():
+                h = np.maximum(at.tensor(at(add, at.product(x, stored(layer.W_1)), stored(layer.b_1))), 0)
+                x = at.tensor(at(add, x, at.product(h, stored(layer.W_2))))
+        return at.tensor(at(add, at.product(x, stored(model.W_out)), stored(model.b_out)))
+
+
+def margins_of(values: Array, right: Tokens) -> Array:
+    """(logit of the right class) - (largest other logit) of logits (..., classes), NaN where a logit is NaN."""
+    values = values.copy()
+    at_right = np.take_along_axis(values, right[..., None], -1)[..., 0]
+    np.put_along_axis(values, right[..., None], -np.inf, -1)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isnan(values).any(-1) | np.isnan(at_right), np.nan, at_right - values.max(-1))

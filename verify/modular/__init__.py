@@ -1,0 +1,1 @@
+"""Adding two numbers modulo P: decided on all P^2 pairs."""
