@@ -24,7 +24,9 @@ Cache = tuple[Tensor, Tensor]  # the keys and values of the tokens so far
 
 
 class Layer(nn.Module):
-    """One layer: x + attention(x), then x + ReLU(x W_1 + b_1) W_2. Scores are q k, not divided by sqrt(d_h).
+    """One layer: x += attention(x), then x += ReLU(x W_1 + b_1) W_2. Scores are q k, not divided by sqrt(d_h).
+
+    Without the skip connection the two results replace x instead.
 
     Shapes: W_Q, W_K (heads, d, d_h); W_V (heads, d, d_v); W_O (heads, d_v, d); W_1 (d, p); b_1 (p,); W_2 (p, d).
     """
@@ -44,14 +46,16 @@ class Layer(nn.Module):
         x = x.unsqueeze(-3)
         return x @ self.W_K, x @ self.W_V
 
-    def forward(self, x: Tensor, context: Cache, hidden: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, context: Cache, hidden: Tensor | None, skip: bool = True) -> Tensor:
         """The stream after the layer, for queries x (..., q, d); `hidden` (q, n) marks keys that are not seen."""
         keys, values = context
         scores = (x.unsqueeze(-3) @ self.W_Q) @ keys.transpose(-2, -1)
         if hidden is not None:
             scores = scores.masked_fill(hidden, -torch.inf)
-        x = x + (torch.softmax(scores, dim=-1) @ values @ self.W_O).sum(-3)
-        return x + torch.relu(x @ self.W_1 + self.b_1) @ self.W_2
+        attended = (torch.softmax(scores, dim=-1) @ values @ self.W_O).sum(-3)
+        x = x + attended if skip else attended
+        written = torch.relu(x @ self.W_1 + self.b_1) @ self.W_2
+        return x + written if skip else written
 
 
 class AdderTransformer(nn.Module):
@@ -59,12 +63,14 @@ class AdderTransformer(nn.Module):
 
     Claim: E, Sec. 4 (described there, without weights). A zero model; the builders fill in the weights.
     `p` has the number of neurons of each layer.
-    Shapes: E (tokens, d); positions (length, d); W_out (d, classes); b_out (classes,).
+    Shapes: E (tokens, d); positions (length, d); W_out (d, classes); b_out (classes,); skip () bool.
     Raises: BadInput for a size below one.
 
     >>> AdderTransformer(tokens=4, length=3, classes=3, d=2)(torch.tensor([[0, 2, 3]])).shape
     torch.Size([1, 3, 3])
     """
+
+    skip: Tensor
 
     def __init__(
         self,
@@ -77,6 +83,7 @@ class AdderTransformer(nn.Module):
         d_h: int = 1,
         d_v: int = 1,
         p: tuple[int, ...] = (0,),
+        skip: bool = True,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         super().__init__()
@@ -93,6 +100,11 @@ class AdderTransformer(nn.Module):
         self.E, self.positions = zeros(tokens, d), zeros(length, d)
         self.layers = nn.ModuleList(Layer(d=d, heads=heads, d_h=d_h, d_v=d_v, p=k, dtype=dtype) for k in p)
         self.W_out, self.b_out = zeros(d, classes), zeros(classes)
+        self.register_buffer("skip", torch.tensor(skip))
+
+    @property
+    def has_skip(self) -> bool:
+        return bool(self.skip)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -124,7 +136,7 @@ class AdderTransformer(nn.Module):
         hidden = torch.ones(n, n, dtype=torch.bool, device=tokens.device).triu(1)
         x = self.E[tokens] + self.positions[:n]
         for layer in self.blocks:
-            x = layer.forward(x, layer.keys_and_values(x), hidden)
+            x = layer.forward(x, layer.keys_and_values(x), hidden, self.has_skip)
         return x @ self.W_out + self.b_out
 
     def generate(self, prompt: Tensor, limit: int) -> Tensor:
@@ -156,7 +168,7 @@ class AdderTransformer(nn.Module):
                 cache[i] = keys, values
             else:
                 cache.append((keys, values))
-            x = layer.forward(x, (keys, values), hidden)
+            x = layer.forward(x, (keys, values), hidden, self.has_skip)
         return x[..., -1, :] @ self.W_out + self.b_out
 
     def extra_repr(self) -> str:
@@ -175,6 +187,9 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> AdderTransformer:
     names = ["E", "positions", *(f"layers.{i}.{n}" for i in range(layers) for n in LAYER_NAMES), "W_out", "b_out"]
     if not layers:
         raise BadInput("weights: layers.0.W_Q is missing; an adder has E, positions, layers.N.W_Q, ..., W_out, b_out")
+    skip = weights.get("skip", torch.tensor(True))
+    if skip.numel() != 1:
+        raise BadInput("weights: skip must be one boolean")
     for name in names:
         W = weights.get(name)
         if W is None:
@@ -183,8 +198,8 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> AdderTransformer:
             raise BadInput(f"weights: {name} is {W.dtype}; all must be one dtype of {', '.join(DTYPES)}")
         if not bool(torch.isfinite(W.double()).all()):
             raise BadInput(f"weights: {name} has an infinite or NaN entry; nothing can be proved about it")
-    if unknown := sorted(set(weights) - set(names)):
-        raise BadInput(f"weights: {unknown[0]} is not part of an adder, which has {', '.join(names)}")
+    if unknown := sorted(set(weights) - {*names, "skip"}):
+        raise BadInput(f"weights: {unknown[0]} is not part of an adder, which has {', '.join(names)}, skip")
     if weights["layers.0.W_Q"].ndim != 3 or weights["layers.0.W_V"].ndim != 3 or weights["E"].ndim != 2:
         raise BadInput("weights: E must be (tokens, d), W_Q (heads, d, d_h) and W_V (heads, d, d_v)")
     heads, d, d_h = weights["layers.0.W_Q"].shape
@@ -196,15 +211,16 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> AdderTransformer:
         heads=heads,
         d_h=d_h,
         d_v=weights["layers.0.W_V"].shape[2],
+        skip=bool(skip),
         p=tuple(weights[f"layers.{i}.b_1"].numel() for i in range(layers)),
         dtype=weights["E"].dtype,
     )
-    for name, own in model.state_dict().items():
+    for name, own in model.named_parameters():
         if own.shape != weights[name].shape:
             raise BadInput(
                 f"weights: {name} has shape {tuple(weights[name].shape)}, the other tensors ask {tuple(own.shape)}"
             )
-    model.load_state_dict(dict(weights))
+    model.load_state_dict({**dict(weights), "skip": model.skip})
     return model
 
 

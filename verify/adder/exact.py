@@ -59,12 +59,15 @@ def _logits(model: AdderTransformer, tokens: list[int]) -> arb_mat:
         for W_Q, W_K, W_V, W_O in heads:
             scores = (x * matrix(W_Q)) * (x * matrix(W_K)).transpose()
             attended = attended + _softmax(scores, n) * (x * matrix(W_V)) * matrix(W_O)
-        x = x + attended
-        if layer.b_1.numel():
+        x = x + attended if model.has_skip else attended
+        if not layer.b_1.numel():
+            x = x if model.has_skip else arb_mat(n, len(E[0]))
+        else:
             b_1 = layer.b_1.double().tolist()
             read = x * matrix(layer.W_1.double().tolist())
             hidden = arb_mat([[_relu(read[i, k] + arb(b)) for k, b in enumerate(b_1)] for i in range(n)])
-            x = x + hidden * matrix(layer.W_2.double().tolist())
+            written = hidden * matrix(layer.W_2.double().tolist())
+            x = x + written if model.has_skip else written
     out = x * matrix(model.W_out.double().tolist())
     b_out = [arb(b) for b in model.b_out.double().tolist()]
     return arb_mat([[out[i, c] + b for c, b in enumerate(b_out)] for i in range(n)])

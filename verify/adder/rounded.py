@@ -42,10 +42,13 @@ def logits(model: AdderTransformer, tokens: Tokens, at: Evaluation) -> Array:
                 parts.append(at.product(at.product(at.softmax(scores), at.product(x, W_V)), W_O))
             for part in parts[1:]:
                 parts[0] = at.tensor(at(add, parts[0], part))
-            x = at.tensor(at(add, x, parts[0]))
+            x = at.tensor(at(add, x, parts[0])) if model.has_skip else parts[0]
             if layer.b_1.numel():
                 h = np.maximum(at.tensor(at(add, at.product(x, stored(layer.W_1)), stored(layer.b_1))), 0)
-                x = at.tensor(at(add, x, at.product(h, stored(layer.W_2))))
+                written = at.product(h, stored(layer.W_2))
+                x = at.tensor(at(add, x, written)) if model.has_skip else written
+            elif not model.has_skip:
+                x = np.zeros_like(x)
         return at.tensor(at(add, at.product(x, stored(model.W_out)), stored(model.b_out)))
 
 

@@ -61,7 +61,7 @@ class Query:
         states: list[Range | None] = [self.constant, EMPTY]
         out = [states]
         for j in range(self.column):
-            states = [_hull(_plus(states[k], self.pairs[j][s]) for k, s in self._ways(k_next)) for k_next in (0, 1)]
+            states = [_hull([_plus(states[k], self.pairs[j][s]) for k, s in self._ways(k_next)]) for k_next in (0, 1)]
             out.append(states)
         return out
 

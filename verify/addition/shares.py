@@ -100,6 +100,8 @@ def check_reads_no_digit(model: AdderTransformer, sums: Digits) -> None:
     """Raises Unfit unless queries and keys have weight zero in every direction in which digits are embedded."""
     if len(model.blocks) != 1:
         raise Unfit("the model has several layers")
+    if not model.has_skip:
+        raise Unfit("the model has no skip connection")
     layer = model.blocks[0]
     digits = (numbers(model.E)[: sums.B] != 0).any(0)
     reads = (numbers(layer.W_Q) != 0).any((0, 2)) | (numbers(layer.W_K) != 0).any((0, 2))

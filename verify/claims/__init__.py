@@ -1,8 +1,16 @@
 """The registry: every claim that has a builder, a bound and a verifier, one literal table per task."""
 
-from verify.claims import circuit, contextual, count01, histogram, parity
+from verify.claims import addition, circuit, contextual, count01, histogram, modular, parity
 from verify.claims.claim import Claim, Ending, Kind
 
-CLAIMS: tuple[Claim, ...] = (*histogram.CLAIMS, *count01.CLAIMS, *circuit.CLAIMS, *contextual.CLAIMS, *parity.CLAIMS)
+CLAIMS: tuple[Claim, ...] = (
+    *histogram.CLAIMS,
+    *count01.CLAIMS,
+    *circuit.CLAIMS,
+    *contextual.CLAIMS,
+    *modular.CLAIMS,
+    *addition.CLAIMS,
+    *parity.CLAIMS,
+)
 
 __all__ = ["CLAIMS", "Claim", "Ending", "Kind"]

@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     from verify.addition.task import DigitAddition
     from verify.decide import decide
 
-    facts = {"construction": wish.construction}
+    facts: dict[str, object] = {"construction": wish.construction}
     if wish.lookahead is not None:
         facts |= {"lookahead": wish.lookahead}
     problem = DigitAddition(model, wish.sums, claim, facts)

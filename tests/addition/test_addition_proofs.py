@@ -1,0 +1,210 @@
+"""Digit addition: verdicts against enumeration, exact counts, planted faults, and an adversary for rounding."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from bounds.addition import wrong_answers
+from constructions import addition
+from constructions.adder.digits import Digits
+from constructions.adder.transformer import AdderTransformer, from_state_dict
+from constructions.errors import BadInput, NotKnown
+from tests.oracles import addition as oracle
+from tests.planted import planted
+from verify.addition import columns, proof, readout, shares
+from verify.addition.task import DigitAddition
+from verify.arithmetic.readings import reading_of
+from verify.decide import certify, exhaustive, sampled
+
+SMALL = [(1, 2), (2, 2), (3, 2), (4, 2), (1, 3), (2, 3), (1, 10), (2, 4)]
+BUILDERS = {"one_head": addition.one_head, "two_heads": addition.two_heads, "lookahead": addition.lookahead}
+
+
+def verdict(model, n, B, precision=None):
+    return certify(DigitAddition(model, Digits(n, B)), reading_of(precision))
+
+
+def enumerated(model, n, B):
+    """How many pairs are wrong, and the least margin, by torch on all pairs, in float64."""
+    problem = DigitAddition(model, Digits(n, B))
+    margins = problem.run(list(problem.inputs()), reading_of(None))
+    return int((~(margins > 0)).sum()), float(margins.min())
+
+
+@pytest.mark.parametrize("n, B", SMALL)
+@pytest.mark.parametrize("name", BUILDERS)
+def test_verdicts_agree_with_enumeration(name, n, B):
+    for k in (0, 1, 2) if name == "lookahead" else (None,):
+        model = BUILDERS[name](n=n, B=B) if k is None else addition.lookahead(k, n=n, B=B)
+        found = verdict(model, n, B)
+        wrong, least = enumerated(model, n, B)
+        if k is not None and k < n:
+            assert found.verdict == "REFUTED"
+            expected = oracle.wrong_pairs(n, B, k)
+            assert int(found.extra["counts"]["wrong"]) == wrong == len(expected) == wrong_answers(n, B, k)
+            assert found.counterexample["input"] == DigitAddition(model, Digits(n, B)).name(expected[0])
+        else:
+            assert found.verdict == "PROVED" and wrong == 0 and found.margin <= least + 1e-9
+
+
+def test_the_module_agrees_with_plain_python():
+    rng = random.Random(1)
+    for model, n, B in ((addition.two_heads(n=2), 2, 10), (addition.two_layers(n=3, B=3), 3, 3)):
+        sums = Digits(n, B)
+        for _ in range(5):
+            a, b = rng.randrange(B**n), rng.randrange(B**n)
+            tokens = sums.prompt(a, b) + sums.answer(a, b)[:-1]
+            torch.testing.assert_close(
+                model(torch.tensor([tokens]))[0], torch.tensor(oracle.logits(model, tokens), dtype=torch.float64)
+            )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_mutated_models_are_never_proved_wrongly_nor_refuted_without_reason(seed):
+    rng = random.Random(seed)
+    n, B = rng.choice([(2, 2), (3, 2), (1, 3), (2, 3), (1, 5)])
+    name = rng.choice(sorted(BUILDERS))
+    model = BUILDERS[name](n=n, B=B)
+    with torch.no_grad():
+        for _ in range(rng.choice([1, 1, 3])):
+            W = rng.choice([W for W in model.parameters() if W.numel()])
+            index = tuple(rng.randrange(s) for s in W.shape)
+            W[index] += rng.choice([0.01, -0.03, 0.3, -1.0, 2.0])
+    found = verdict(model, n, B)
+    wrong, least = enumerated(model, n, B)
+    if found.verdict == "PROVED":
+        assert wrong == 0 and found.margin <= least + 1e-9
+    elif found.verdict == "REFUTED":
+        assert wrong > 0 or abs(least) < 1e-9
+        if "counts" in found.extra:
+            assert int(found.extra["counts"]["wrong"]) == wrong
+
+
+def test_the_numbers_of_the_page():
+    ten_to_the_ten = verdict(addition.one_head(n=5), 5, 10)
+    assert ten_to_the_ten.verdict == "PROVED" and ten_to_the_ten.inputs_covered == 10**10
+    assert 4.99e-6 <= ten_to_the_ten.margin <= 5e-6
+    assert verdict(addition.one_head(n=12), 12, 10).verdict == "PROVED"
+    assert verdict(addition.one_head(n=48, B=2), 48, 2).verdict == "PROVED"
+    found = verdict(addition.lookahead(2, n=5), 5, 10)
+    assert found.extra["counts"] == {"right": "9865000000", "wrong": "135000000"}
+    assert found.counterexample["input"] == "00001+00999=" and found.counterexample["predicted"] == "000000"
+
+
+def test_float32_in_any_order():
+    assert verdict(addition.two_heads(n=5, dtype=torch.float32), 5, 10, "float32").verdict == "PROVED"
+    refuted = verdict(addition.one_head(n=5, dtype=torch.float32), 5, 10, "float32")
+    assert refuted.verdict == "REFUTED" and refuted.margin <= 0
+
+
+@pytest.mark.parametrize("n, B, precision", [(2, 2, "p9"), (3, 2, "p12"), (1, 8, "p11"), (2, 3, "float32")])
+def test_no_order_goes_below_a_margin_proved_for_any_order(n, B, precision):
+    from verify.adder.rounded import ORDERS
+    from verify.arithmetic.evaluation import Evaluation
+
+    reading = reading_of(precision)
+    model = addition.two_heads(n=n, B=B)
+    found = verdict(model, n, B, precision)
+    problem = DigitAddition(model, Digits(n, B))
+    pairs = list(problem.inputs())
+    least = min(
+        float(problem._rounded_margins(pairs, Evaluation(reading.format, None, order, fused=fused)).min())
+        for order in ORDERS
+        for fused in (False, True)
+    )
+    if found.verdict == "PROVED":
+        assert found.margin <= least
+    elif found.verdict == "REFUTED":
+        assert least <= 0
+
+
+def test_some_low_precision_is_proved():
+    assert verdict(addition.two_heads(n=2, B=2), 2, 2, "p16").verdict == "PROVED"
+
+
+@pytest.mark.parametrize(
+    "owner, name, right, wrong",
+    [
+        (columns.Query, "_through", '"G": 1', '"G": 0'),
+        (columns.Query, "_ways", "int(s + k >= B)", "int(s >= B)"),
+        (proof.Cells, "right", "cell.s + cell.carry", "cell.s"),
+        (readout.Readout, "logits", "if reading > 0", "if reading > 1"),
+    ],
+)
+def test_planted_faults_are_caught(owner, name, right, wrong):
+    """A fault in the reduction changes a verdict or a count on small models."""
+    cases = [(addition.one_head(n=2, B=3), 2, 3), (addition.lookahead(1, n=3, B=2), 3, 2)]
+
+    def answers():
+        out = []
+        for model, n, B in cases:
+            try:
+                found = verdict(model, n, B)
+                out.append((found.verdict, found.margin, str(found.extra.get("counts"))))
+            except Exception as error:  # a fault may also crash
+                out.append(type(error).__name__)
+        return out
+
+    before = answers()
+    with planted(owner, name, right, wrong):
+        assert answers() != before
+
+
+def test_leaks_are_counted():
+    """A score that leaks to higher columns is seen: the answer's own digits are part of the sum."""
+    model = addition.one_head(n=3, B=2)
+    with torch.no_grad():
+        model.blocks[0].W_Q[0, 2, 1:3] = 0.0  # column 0 also attends to columns 1 and 2
+    wrong, _ = enumerated(model, 3, 2)
+    assert wrong > 0 and verdict(model, 3, 2).verdict == "REFUTED"
+
+
+def test_runs_by_torch():
+    problem = DigitAddition(addition.two_layers(n=2, B=3), Digits(2, 3))
+    assert exhaustive(problem).verdict == "PROVED"
+    assert sampled(problem).verdict == "UNKNOWN"
+    wrong = DigitAddition(addition.lookahead(1, n=3, B=3), Digits(3, 3))
+    found = exhaustive(wrong)
+    assert found.verdict == "REFUTED"
+    assert int(found.extra["counts"]["wrong"]) == wrong_answers(3, 3, 1)
+
+
+def test_generation_keeps_keys():
+    model, sums = addition.two_layers(n=3), Digits(3)
+    pairs = [(995, 5), (999, 999), (1, 98), (123, 456)]
+    prompts = torch.tensor([sums.prompt(*pair) for pair in pairs])
+    assert model.generate(prompts, 4).tolist() == [sums.answer(*pair) for pair in pairs]
+
+
+def test_refusals():
+    with pytest.raises(NotKnown, match="layers 2"):
+        addition.one_head(n=16)
+    with pytest.raises(BadInput, match="lookahead=-1"):
+        addition.lookahead(-1, n=3)
+    with pytest.raises(BadInput, match="--digits"):
+        DigitAddition(addition.one_head(n=3), Digits(4))
+    state = addition.one_head(n=2).state_dict()
+    assert isinstance(from_state_dict(state), AdderTransformer)
+    state["E"][0, 0] = float("nan")
+    with pytest.raises(BadInput, match="NaN"):
+        from_state_dict(state)
+
+
+def test_shares_are_those_of_softmax():
+    model, sums = addition.one_head(n=3), Digits(3)
+    stream = shares.stream_of(model, sums)
+    tokens = sums.prompt(123, 989) + sums.answer(123, 989)[:-1]
+    x = oracle.logits  # the oracle runs the whole model; here only the attended sum is compared
+    assert callable(x)
+    for i in range(4):
+        query = stream.directions[i][0].attended
+        low = sum(t[0] for t in (query.constant,)) + sum(
+            query.first[j][123 // 10**j % 10][0] + query.second[j][989 // 10**j % 10][0] for j in range(3)
+        )
+        low += sum(query.answer[j][(123 + 989) // 10**j % 10][0] for j in range(i + 1, 4))
+        U = sum((123 // 10**j % 10 + 989 // 10**j % 10) * 10.0 ** (j - i) for j in range(min(i, 2) + 1))
+        assert np.isclose(low / 2**stream.bits, U, rtol=1e-9) and tokens

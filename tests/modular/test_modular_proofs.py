@@ -1,0 +1,258 @@
+"""Addition modulo P: verdicts against enumeration, best sets, any order of evaluation, impossibilities."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from bounds import modular as bounds
+from constructions import modular
+from constructions.adder.transformer import AdderTransformer
+from constructions.errors import BadInput, ProvedImpossible
+from tests.oracles import addition as oracle
+from tests.planted import planted
+from verify.adder.rounded import ORDERS
+from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.readings import reading_of
+from verify.decide import certify, exhaustive
+from verify.modular import best, impossible
+from verify.modular import proof as proofs
+from verify.modular.task import ModularAddition
+
+
+def verdict(model, P, precision=None):
+    return certify(ModularAddition(model, P), reading_of(precision))
+
+
+def enumerated(model, P):
+    problem = ModularAddition(model, P)
+    margins = problem.run(list(problem.inputs()), reading_of(None))
+    return int((~(margins > 0)).sum()), float(margins.min())
+
+
+@pytest.mark.parametrize("P", [2, 3, 5, 8, 13, 113, 127])
+def test_staircase(P):
+    found = verdict(modular.staircase(P=P), P)
+    assert found.verdict == "PROVED" and found.margin == 0.5 and found.inputs_covered == P * P
+    assert enumerated(modular.staircase(P=P), P)[0] == 0
+
+
+def test_staircase_of_a_large_modulus():
+    found = verdict(modular.staircase(P=10_000), 10_000)
+    assert found.verdict == "PROVED" and found.margin == 0.5 and found.inputs_covered == 10**8
+
+
+@pytest.mark.parametrize("P", [3, 7, 15, 113, 117])
+def test_pizza(P):
+    model = modular.pizza(P=P)
+    found = verdict(model, P)
+    wrong, least = enumerated(model, P)
+    assert found.verdict == "PROVED" and wrong == 0 and found.margin <= least + 1e-12
+    assert found.margin >= least - 1e-9
+
+
+def test_pizza_beyond_its_modulus_is_refuted_with_counts():
+    model = modular.pizza(P=119, m=5)
+    found = verdict(model, 119)
+    wrong, _ = enumerated(model, 119)
+    assert found.verdict == "REFUTED" and found.extra["counts"]["wrong"] == str(wrong) == "952"
+    assert verdict(modular.pizza(P=119), 119).verdict == "PROVED"
+
+
+def test_pizza_of_113_has_the_margin_of_the_page():
+    assert 1.99e-6 < verdict(modular.pizza(P=113), 113).margin < 2.01e-6
+
+
+def test_clock():
+    found = verdict(modular.clock(P=113, frequencies=(1, 6, 43)), 113)
+    assert found.verdict == "PROVED" and abs(found.margin - 0.84462289) < 1e-8
+    assert modular.clock(P=113, frequencies=(1,)).sizes()["p"] == 223
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_mutated_models(seed):
+    rng = random.Random(seed)
+    P = rng.choice([3, 5, 7, 9])
+    model = rng.choice([modular.staircase(P=P), modular.pizza(P=P), modular.clock(P=P, frequencies=(1,))])
+    with torch.no_grad():
+        for _ in range(rng.choice([1, 3])):
+            W = rng.choice([W for W in model.parameters() if W.numel()])
+            index = tuple(rng.randrange(s) for s in W.shape)
+            W[index] += rng.choice([0.01, -0.1, 0.5, -2.0])
+    found = verdict(model, P)
+    wrong, least = enumerated(model, P)
+    if abs(least) > 1e-9:
+        assert (found.verdict == "PROVED") == (wrong == 0) and found.verdict != "UNKNOWN"
+        assert found.extra["counts"]["wrong"] == str(wrong)
+    if found.verdict == "PROVED":
+        assert found.margin <= least + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_models_with_real_attention(seed):
+    """Trained-like: several heads, positions, skip connection, scores that depend on the numbers."""
+    g = torch.Generator().manual_seed(seed)
+    P = 4
+    model = AdderTransformer(tokens=P + 1, length=3, classes=P, d=6, heads=2, d_h=3, d_v=3, p=(8,))
+    with torch.no_grad():
+        for W in model.parameters():
+            W.copy_(torch.randn(W.shape, generator=g, dtype=torch.float64))
+    found = verdict(model, P)
+    wrong, _ = enumerated(model, P)
+    assert found.extra["counts"]["wrong"] == str(wrong)
+    tokens = [1, 2, P]
+    torch.testing.assert_close(
+        model(torch.tensor([tokens]))[0], torch.tensor(oracle.logits(model, tokens), dtype=torch.float64)
+    )
+
+
+def test_ties_are_wrong():
+    model = modular.staircase(P=5)
+    with torch.no_grad():
+        model.b_out[3] = model.b_out[3] + 0.5  # at y = 4 the lines of 3 and 4 meet
+    assert verdict(model, 5).verdict == "REFUTED"
+
+
+def test_by_sums_and_pair_by_pair_agree():
+    for P in (3, 6, 11):
+        model = modular.staircase(P=P)
+        with torch.no_grad():
+            model.b_out[1] += 0.3
+        by_sums, by_pairs = proofs.by_sums(model, P), proofs.pair_by_pair(model, P)
+        assert by_sums.right == by_pairs.right and by_sums.wrong_count == by_pairs.wrong_count
+        assert abs(by_sums.margin - by_pairs.margin) < 1e-9
+
+
+def oracle_margin(P, W):
+    return min(sum(1 - math.cos(2 * math.pi * w * r / P) for w in W) for r in range(1, P))
+
+
+@pytest.mark.parametrize("P, K", [(7, 1), (7, 2), (11, 3), (12, 2), (15, 3), (9, 4)])
+def test_best_sets_against_all_sets(P, K):
+    found = best.best(P, K)
+    every = {W: oracle_margin(P, W) for W in itertools.combinations(range(1, (P - 1) // 2 + 1), K)}
+    assert abs(max(every.values()) - found.margin[0]) < 1e-9
+    assert found.margin[0] <= every[found.frequencies] + 1e-12
+    assert float(found.average) >= max(every.values()) - 1e-12
+
+
+def test_best_sets_of_113():
+    expected = {1: (1,), 2: (1, 31), 3: (1, 6, 43), 4: (1, 5, 21, 34)}
+    assert {K: best.best(113, K).frequencies for K in expected} == expected
+    assert best.canonical(113, (1, 51)) == (1, 31)  # the same orbit
+
+
+@pytest.mark.parametrize("neurons, largest", [(5, 117), (7, 341), (9, 743)])
+def test_phase_error(neurons, largest):
+    h = math.pi / neurons
+    sampled = max(
+        abs(math.atan2(math.sin(t) * math.sin(2 * h), math.sin(h - t) + math.sin(t) * math.cos(2 * h)) - 2 * t)
+        for t in np.linspace(0, h, 20001)
+    )
+    assert abs(float(bounds.phase_error(neurons)) - sampled) < 1e-9
+    assert bounds.largest_modulus(neurons) == largest
+
+
+@pytest.mark.parametrize(
+    "build, precision",
+    [
+        (lambda: modular.staircase(P=113), "float32"),
+        (lambda: modular.pizza(P=113), "float32"),
+        (lambda: modular.pizza(P=113, frequencies=(1, 6, 29, 50), m=5), "float16"),
+        (lambda: modular.pizza(P=113, frequencies=modular.PIZZA_113[9], m=5), "bfloat16"),
+    ],
+)
+def test_any_order_at_113(build, precision):
+    assert verdict(build(), 113, precision).verdict == "PROVED"
+
+
+def test_staircase_fails_in_float16():
+    found = verdict(modular.staircase(P=113), 113, "float16")
+    assert found.verdict == "REFUTED" and found.margin <= 0 and "order" in found.counterexample
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "p6", "float16", "p10"])
+@pytest.mark.parametrize("name", ["staircase", "pizza", "clock"])
+def test_no_order_goes_below_a_margin_proved_for_any_order(name, precision):
+    P = 11
+    model = {
+        "staircase": lambda: modular.staircase(P=P),
+        "pizza": lambda: modular.pizza(P=P, frequencies=(1, 3), m=5),
+        "clock": lambda: modular.clock(P=P, frequencies=(1, 3)),
+    }[name]()
+    problem, reading = ModularAddition(model, P), reading_of(precision)
+    found = certify(problem, reading)
+    pairs = list(problem.inputs())
+    least = min(
+        float(problem._simulated(pairs, Evaluation(reading.format, None, order, fused=fused, flush=fused)).min())
+        for order in ORDERS
+        for fused in (False, True)
+    )
+    if found.verdict == "PROVED":
+        assert found.margin <= least
+    elif found.verdict == "REFUTED":
+        assert least <= 0
+
+
+def test_bounds_of_single_pairs_hold_in_every_order():
+    from verify.adder.rounded import rounded_model
+    from verify.arithmetic.any_order import Arithmetic
+    from verify.modular.rounding import margins
+
+    P, reading = 11, reading_of("p7")
+    model = modular.pizza(P=P, frequencies=(1, 3), m=5)
+    found = margins(rounded_model(model, reading.format), P, Arithmetic.of(reading.format))
+    problem = ModularAddition(model, P)
+    pairs = [(int(a), int(b)) for a, b in found.pairs.reshape(-1, 2)]
+    for order in ORDERS:
+        assert (problem._simulated(pairs, Evaluation(reading.format, None, order)) >= found.least.flatten()).all()
+
+
+@pytest.mark.parametrize(
+    "owner, name, right, wrong",
+    [
+        (proofs, "_line", "step * gain / 3", "step * gain / 4"),
+        (proofs, "rows", "right = (a + b) % P", "right = (a + b + 1) % P"),
+        (proofs, "by_sums", "y, c = _stream(model, start + slope * z), z % P", "y, c = _stream(model, start), z % P"),
+    ],
+)
+def test_planted_faults_are_caught(owner, name, right, wrong):
+    models = [modular.staircase(P=5), modular.pizza(P=5)]
+    with torch.no_grad():
+        models[0].b_out[2] += 0.1
+    before = [str(verdict(model, 5).to_dict() | {"seconds": 0}) for model in models]
+    with planted(owner, name, right, wrong):
+        assert [str(verdict(model, 5).to_dict() | {"seconds": 0}) for model in models] != before
+
+
+def test_impossibilities():
+    assert all(argument(0).holds for argument in impossible.ARGUMENTS.values())
+    with pytest.raises(ProvedImpossible) as error:
+        modular.pizza(P=112)
+    assert error.value.claim == "W-E4.8"
+
+
+def test_refusals():
+    with pytest.raises(BadInput, match="neurons-per-frequency=6"):
+        modular.pizza(P=113, m=6)
+    with pytest.raises(BadInput, match="frequencies="):
+        modular.clock(P=7, frequencies=(1, 4))
+    with pytest.raises(BadInput, match="--P"):
+        ModularAddition(modular.staircase(P=5), 7)
+
+
+def test_binary_kinks():
+    values = [z % 6 for z in range(11)]
+    for bit, kinks in bounds.binary_kinks(6).items():
+        b = [v >> bit & 1 for v in values]
+        slopes = [y - x for x, y in itertools.pairwise(b)]
+        assert kinks == sum(x != y for x, y in itertools.pairwise(slopes))
+
+
+def test_runs_by_torch():
+    assert exhaustive(ModularAddition(modular.staircase(P=11), 11)).verdict == "PROVED"

@@ -1,0 +1,38 @@
+"""Claims about adding two numbers digit by digit."""
+
+from verify.claims.claim import FRAKNOI, Claim
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "E-4",
+        "base add, make carry, sum 9 and their use on k columns of lookahead add five digits with k = 5; as described "
+        "(three heads, k = 2) 135,000,000 of the 10^10 answers are wrong, the first at 00001 + 00999",
+        f"{FRAKNOI}, Sec. 4 (after Quirke and Barez; described there without weights, which are ours)",
+        "constructions.addition:lookahead",
+        "bounds.addition:wrong_answers",
+        "verify.addition.task:DigitAddition",
+        "verify addition --digits 5 --lookahead 5",
+    ),
+    Claim(
+        "W-E4.1",
+        "one layer with one head, two ReLUs and d = n + 4 adds all pairs of n-digit numbers in base B, most "
+        "significant digit first, with margin B^-n/2 up to the rounding of its scores",
+        "this project",
+        "constructions.addition:one_head",
+        "bounds.addition:one_head_margin, bounds.addition:largest_digits",
+        "verify.addition.task:DigitAddition",
+        "verify addition --digits 5",
+        deep=("verify addition --digits 12", "verify addition --base 2 --digits 48"),
+    ),
+    Claim(
+        "W-E4.2",
+        "one layer with two heads, four ReLUs and d = n + 7 adds with margin 1/2 in real arithmetic, and in float32 in "
+        "any order at n = 5, B = 10",
+        "this project",
+        "constructions.addition:two_heads",
+        "bounds.addition:largest_digits",
+        "verify.addition.task:DigitAddition",
+        "verify addition --digits 5 --heads 2 --precision float32",
+        deep=("verify addition --digits 12 --heads 2",),
+    ),
+)

@@ -1,0 +1,188 @@
+"""`verify modular`: builds or loads a model that adds modulo P, and decides it on all P^2 pairs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from constructions.errors import BadInput, ProvedImpossible
+from verify.commands import request as shared
+from verify.commands.options import flag, is_given
+from verify.commands.request import Request, print_impossible, publish
+
+if TYPE_CHECKING:
+    from constructions.adder.transformer import AdderTransformer
+
+HELP = "prove that a transformer adds all pairs of numbers modulo P"
+CONSTRUCTIONS = ("staircase", "clock", "pizza")
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+BUILT = ("construction", "K", "frequencies", "neurons_per_frequency", "no_mlp")
+DEFAULTS = {"no_mlp": False}
+LARGEST = 100_000
+LARGEST_PAIRWISE = 2000  # P^3 logits
+IMPOSSIBLE = ("W-E4.7", "W-E4.8")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be built or loaded, parsed."""
+
+    P: int
+    construction: str
+    frequencies: tuple[int, ...] | None
+    K: int | None
+    neurons: int | None
+    dtype: str
+    weights: str | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Wish:
+        """Raises: BadInput for options that do not go together."""
+        given = [name for name in BUILT if is_given(args, name, DEFAULTS)]
+        if args.weights is not None and given:
+            raise BadInput(f"--weights: the file holds the numbers; drop {flag(given[0])}")
+        kind = "file" if args.weights is not None else args.construction or "staircase"
+        if kind == "staircase" and (args.K is not None or args.frequencies is not None):
+            raise BadInput("--frequencies, --K: the staircase has none; name --construction clock or pizza")
+        if kind != "pizza" and args.neurons_per_frequency is not None:
+            raise BadInput("--neurons-per-frequency: only the pizza chooses it; name --construction pizza")
+        if args.K is not None and args.frequencies is not None:
+            raise BadInput("--K: --frequencies says how many there are; drop one of the two")
+        if not 2 <= args.P <= LARGEST:
+            raise BadInput(f"--P {args.P}: must be from 2 to {LARGEST}")
+        if kind != "staircase" and args.P > LARGEST_PAIRWISE:
+            raise BadInput(
+                f"--P {args.P}: {kind} is decided pair by pair, up to P={LARGEST_PAIRWISE}; use the staircase"
+            )
+        return cls(
+            args.P, kind, None if args.frequencies is None else parse(args.frequencies), args.K,
+            args.neurons_per_frequency, args.dtype or "float64", args.weights,
+        )  # fmt: skip
+
+    def model(self) -> tuple[AdderTransformer, str | None, dict[str, object]]:
+        """The module, its claim, and the facts that identify it."""
+        from constructions import modular
+        from constructions.adder.transformer import DTYPES as dtypes
+        from constructions.adder.transformer import load
+        from verify.modular.best import best, canonical
+
+        dtype = dtypes[self.dtype]
+        facts: dict[str, object] = {"construction": self.construction}
+        if self.weights is not None:
+            return load(self.weights)[0], None, facts
+        if self.construction == "staircase":
+            return modular.staircase(P=self.P, dtype=dtype), "W-E4.4", facts
+        if self.construction == "clock":
+            modular.check_modulus(self.P, least=3)
+            K = min(3, (self.P - 1) // 2) if self.K is None else self.K
+            chosen = self.frequencies or best(self.P, K).frequencies
+            model, claim = modular.clock(P=self.P, frequencies=chosen, dtype=dtype), "E-4.1"
+        else:
+            if self.P % 2 == 0:
+                modular.pizza(P=self.P)  # says why it is impossible
+            chosen = self.frequencies or modular.pizza_frequencies(self.P, self.K or 1)
+            model, claim = modular.pizza(P=self.P, frequencies=chosen, m=self.neurons, dtype=dtype), "W-E4.5"
+        facts["frequencies"] = list(modular.check_frequencies(self.P, chosen))
+        facts["orbit"] = list(canonical(self.P, chosen))
+        return model, claim, facts
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--P", type=int, default=113, help="the modulus (default: 113)")
+    add("--construction", choices=CONSTRUCTIONS, help="(default: staircase)")
+    add("--K", type=int, metavar="k", help="how many frequencies: the best ones for a clock, searched ones for a pizza")
+    add("--frequencies", metavar="W,W,...", help="such as 1,6,43")
+    add("--neurons-per-frequency", type=int, metavar="m", help="pizza: odd, at least 5 (default: least proved enough)")
+    add("--no-mlp", action="store_true", help="attention alone: impossible with one head")
+    add("--best", type=int, metavar="K", help="the best frequency sets of 1 to K frequencies, and proof that they are")
+    add("--impossible", choices=IMPOSSIBLE, metavar="ID",
+        help="the argument and its checks: W-E4.7, attention alone; W-E4.8, a pizza of even P")  # fmt: skip
+    add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
+    add("--weights", metavar="FILE", help="decide a saved model (.safetensors or .pt) for P instead")
+    shared.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.dtype is None and args.precision in DTYPES:
+        args.dtype = args.precision
+    request = Request.of(args)
+    if args.impossible is not None:
+        from verify.modular.impossible import ARGUMENTS
+        from verify.report.impossibility import print_argument
+
+        return print_argument(ARGUMENTS[args.impossible](args.seed), is_json=args.json)
+    if args.best is not None:
+        return show_best(args.P, args.best, args.json)
+    wish = Wish.of(args)
+    if args.no_mlp:
+        return print_impossible(IMPOSSIBLE[0], no_mlp_reason(wish.P), is_json=request.is_json)
+    try:
+        model, claim, facts = wish.model()
+    except ProvedImpossible as error:
+        return print_impossible(error.claim, str(error), is_json=request.is_json)
+    from constructions.adder.transformer import to_bytes
+    from verify.decide import decide
+    from verify.modular.task import ModularAddition
+
+    problem = ModularAddition(model, wish.P, claim, facts)
+    certificate = decide(problem, request.reading, request.method, request.effort())
+    return publish(request, certificate, to_bytes(model, {"task": "modular", "P": wish.P}))
+
+
+def no_mlp_reason(P: int) -> str:
+    return (
+        f"P={P}: one softmax head and a linear readout. Each logit difference times the normaliser is a function of a "
+        "plus a function of b; right against right + 1, summed over all pairs, it is 0, though all terms are to be "
+        "positive. Drop --no-mlp."
+    )
+
+
+def parse(text: str) -> tuple[int, ...]:
+    """Frequencies from a list such as "1,6,43".
+
+    Raises: BadInput for anything else.
+
+    >>> parse("1,6,43")
+    (1, 6, 43)
+    """
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise BadInput(f"--frequencies {text}: must be whole numbers with commas between, as in 1,6,43") from None
+
+
+def show_best(P: int, largest: int, is_json: bool) -> int:
+    """Prints the best sets of 1..K frequencies, their margins, and the upper bound K P/(P-1)."""
+    from verify.arithmetic.outward import above, below
+    from verify.modular.best import best
+
+    if P < 3 or P > LARGEST_PAIRWISE:
+        raise BadInput(f"--P {P}: --best needs P from 3 to {LARGEST_PAIRWISE}")
+    found = [best(P, K) for K in range(1, largest + 1)]
+    if is_json:
+        rows = [
+            {
+                "K": row.K,
+                "frequencies": list(row.frequencies),
+                "margin": row.margin[0],
+                "margin_at_most": row.margin[1],
+                "average": str(row.average),
+                "sets": row.compared,
+            }
+            for row in found
+        ]
+        print(json.dumps({"P": P, "best": rows}))
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("K", "frequencies", "margin", "no set exceeds", "sets compared", box=None)
+    for row in found:
+        names = ",".join(map(str, row.frequencies))
+        table.add_row(str(row.K), names, below(row.margin[0], 9), above(row.average), str(row.compared))
+    Console(highlight=False).print(table)
+    print(f"PROVED: no other sets of 1 to {largest} frequencies have larger margins")
+    return 0

@@ -1,0 +1,123 @@
+"""All P^2 pairs with every operation rounded, in any order: each rounding's error, times what it can do to a margin.
+
+The computed stream, neurons and logits are exact functions of slightly wrong inputs. A difference of logits is linear
+in the stream's error where no neuron changes sign, and Lipschitz where one may, so each error counts with its own
+slope instead of twice its size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from constructions.adder.transformer import AdderTransformer
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.formats import INFLATION, Array
+from verify.arithmetic.rounding import rounded
+from verify.modular.proof import numbers
+
+
+class Unfit(Exception):
+    """A model or a format that this analysis does not speak of; the message says why."""
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Lower bounds on the computed margins of all pairs, by right answer: (P answers, P pairs), NaN proves nothing."""
+
+    least: Array
+    pairs: np.ndarray
+
+    @property
+    def worst(self) -> float:
+        return float("nan") if np.isnan(self.least).any() else float(self.least.min())
+
+
+def margins(model: AdderTransformer, P: int, at: Arithmetic) -> Margins:
+    """Lower bounds on every pair's margin over all evaluations; the model's numbers are those of the format.
+
+    Raises: Unfit where attention is not uniform, or embeddings are rounded.
+    """
+    layer = model.blocks[0]
+    W_1, b_1, W_2 = map(numbers, (layer.W_1, layer.b_1, layer.W_2))
+    W_out, b_out = numbers(model.W_out), numbers(model.b_out)
+    x = attended(model, P, at)
+    read = at.product_and(x, Ball.exact(W_1), _rows(b_1, len(x.mid)))
+    e_1 = _own_error(read, x.rad, W_1)
+    is_on, is_open = read.mid > read.rad, ~(np.abs(read.mid) > read.rad)
+    hidden = Ball(np.maximum(read.mid, 0), np.where(is_on | is_open, read.rad, 0.0))
+    kept = (x,) if model.has_skip else ()
+    y = at.product_and(hidden, Ball.exact(W_2), *kept)
+    e_2 = _own_error(y, hidden.rad, W_2) - (x.rad * (1 - 2.0**-40) if model.has_skip else 0.0)
+    e_2 = np.maximum(e_2, 0.0)
+    logits = at.product_and(y, Ball.exact(W_out), _rows(b_out, len(x.mid)))
+    e_3 = _own_error(logits, y.rad, W_out)
+    model_of = _exact_logits(x.mid, model)
+    pairs = np.array([[(a, (r - a) % P) for a in range(P)] for r in range(P)])
+    least = np.empty((P, P))
+    for r in range(P):
+        rows = pairs[r, :, 0] * P + pairs[r, :, 1]
+        jump = np.abs(W_out[:, [r]] - W_out)
+        gains = W_2 @ (W_out[:, [r]] - W_out)
+        loss = (e_1 * (is_on | is_open))[rows] @ np.abs(gains) + e_2[rows] @ jump + e_3[rows] + e_3[rows][:, [r]]
+        direct = (W_out[:, [r]] - W_out) if model.has_skip else np.zeros_like(W_out)
+        for j in range(len(W_1)):
+            slope = direct[j] + (is_on[rows] * W_1[j]) @ gains
+            change = np.abs(slope) + (is_open[rows] * np.abs(W_1[j])) @ np.abs(gains)
+            loss = loss + x.rad[rows][:, [j]] * change
+        apart = Ball(model_of.mid[rows][:, [r]], model_of.rad[rows][:, [r]]) - model_of[rows]
+        bound = apart.lower - loss * (1 + 2.0**-30)
+        bound[:, r] = np.inf
+        finite = np.isfinite(loss).all(1) & np.isfinite(logits.rad[rows]).all(1)
+        least[r] = np.where(finite, bound.min(1), np.nan)
+    return Margins(least, pairs)
+
+
+def attended(model: AdderTransformer, P: int, at: Arithmetic) -> Ball:
+    """Every computed stream after uniform attention over a, b and "=": (P^2, d), a first."""
+    layer = model.blocks[0]
+    if len(model.blocks) != 1 or len(layer.W_Q) != 1 or numbers(layer.W_Q).any() or numbers(layer.W_K).any():
+        raise Unfit("attention is not one uniform head, and its softmax is not covered")
+    E, X = numbers(model.E), numbers(model.positions)
+    if X.any() or (rounded(E, at.stored) != E).any():
+        raise Unfit("positions are added to embeddings")
+    values = at.product(Ball.exact(E), Ball.exact(numbers(layer.W_V[0])))
+    # exp(0) = 1, and 1 + 1 + 1 = 3 in every order; a third is then rounded once, and is the same for all three
+    share = at.as_operand(at.result(Ball(np.array([[1 / 3]]), np.array([[2.0**-54]]))))
+    shares = Ball(np.full((3, 1), share.mid[0, 0]), np.full((3, 1), share.rad[0, 0]))
+    a, b = np.divmod(np.arange(P * P), P)
+    columns = []
+    for k in range(values.mid.shape[1]):
+        mid, rad = values.mid[:, k], values.rad[:, k]
+        three = Ball(*(np.stack([v[a], v[b], np.full(P * P, v[P])], 1) for v in (mid, rad)))
+        columns.append(at.product(three, shares))
+    mixed = Ball(np.concatenate([c.mid for c in columns], 1), np.concatenate([c.rad for c in columns], 1))
+    written = at.product(mixed, Ball.exact(numbers(layer.W_O[0])))
+    if not model.has_skip or not E[P].any():
+        return written
+    return at.product_and(mixed, Ball.exact(numbers(layer.W_O[0])), _rows(E[P], P * P))
+
+
+def _exact_logits(x: Array, model: AdderTransformer) -> Ball:
+    """The logits that real arithmetic gives for the midpoints of the stream."""
+    layer = model.blocks[0]
+    stream = Ball.exact(x)
+    read = stream @ Ball.exact(numbers(layer.W_1)) + Ball.exact(numbers(layer.b_1))
+    hidden = Ball(np.maximum(read.mid, 0), read.rad)  # ReLU moves no two numbers apart
+    y = hidden @ Ball.exact(numbers(layer.W_2))
+    y = stream + y if model.has_skip else y
+    return y @ Ball.exact(numbers(model.W_out)) + Ball.exact(numbers(model.b_out))
+
+
+def _own_error(result: Ball, inherited: Array, W: Array) -> Array:
+    """The part of a product's radius that is not inherited from its factor: its own roundings."""
+    rest = inherited @ np.abs(W) * (1 - 2.0**-40)
+    with np.errstate(invalid="ignore"):
+        own = np.where(np.isfinite(result.rad), np.maximum(result.rad - rest, 0.0), np.inf)
+    return np.asarray(own * INFLATION)
+
+
+def _rows(b: Array, n: int) -> Ball:
+    return Ball.exact(np.broadcast_to(b, (n, len(b))).copy())
