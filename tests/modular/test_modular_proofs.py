@@ -218,7 +218,7 @@ def test_bounds_of_single_pairs_hold_in_every_order():
     [
         (proofs, "_line", "step * gain / 3", "step * gain / 4"),
         (proofs, "rows", "right = (a + b) % P", "right = (a + b + 1) % P"),
-        (proofs, "by_sums", "y, c = _stream(model, start + slope * z), z % P", "y, c = _stream(model, start), z % P"),
+        (proofs, "_stream", "if reading > 0", "if reading > 1"),
     ],
 )
 def test_planted_faults_are_caught(owner, name, right, wrong):
