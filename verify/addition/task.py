@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,9 +21,11 @@ from verify.addition.proof import Cells, Overflows, Unfit
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import SAMPLES, Effort, Failure, Finding
+from verify.decide import SAMPLES, Effort, Failure, Finding, Item, Ran, Run, first_in_order
 
 Pair = tuple[int, int]
+ARGUMENT = "columns one after another, with carries as states"
+BATCH = 4096
 MODEL = (
     "x = E[token] + position; in each layer x += sum of heads' softmax(q k) v W_O, causal, "
     "then x += ReLU(x W_1 + b_1) W_2; "
@@ -32,14 +35,15 @@ CONFIRMED = 10  # of the hardest pairs are evaluated exactly
 CANDIDATES = 64  # pairs that a search in a dtype runs in each order
 
 
-@dataclass(frozen=True)
+@dataclass
 class DigitAddition:
     """A model that is to add two numbers digit by digit, and the facts that its certificate names."""
 
     model: AdderTransformer
     sums: Digits
     claim: str | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, Any] = field(default_factory=dict)
+    counts_answers: bool = False
     task: str = "addition"
 
     def __post_init__(self) -> None:
@@ -54,9 +58,9 @@ class DigitAddition:
                     "name the --digits and --base that they were made for"
                 )
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, Any]:
         dtype = str(self.model.dtype).removeprefix("torch.")
-        return {"digits": self.sums.n, "base": self.sums.B, **self.facts, **self.model.sizes(), "dtype": dtype}
+        return {"digits": self.sums.n, "base": self.sums.B, **self.named, **self.model.sizes(), "dtype": dtype}
 
     def size(self) -> int:
         return int(self.sums.B ** (2 * self.sums.n))
@@ -73,18 +77,21 @@ class DigitAddition:
             "an answer is right if each of its n + 1 digits has strictly the largest logit, the digits before it given",
         )
 
+    def facts(self) -> dict[str, Any]:
+        return {}
+
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Rounded):
             return self._prove_rounded(reading, effort)
         try:
             cells = Cells.of(self.model, self.sums)
         except Unfit as reason:
-            found = Finding.open(f"no proof for this model: {reason}; --method exhaustive runs every pair")
+            found = Finding.open(ARGUMENT, f"no proof for this model: {reason}; --method exhaustive runs every pair")
         else:
             found = self._prove_real(cells)
         if found.failure is None and found.reason is not None:
             pair = self._search(effort)
-            return found if pair is None else Finding.refuted(self.replay(pair, reading))
+            return found if pair is None else Finding.refuted(ARGUMENT, self.replay(pair, 0, reading))
         return found
 
     def _prove_real(self, cells: Cells) -> Finding:
@@ -97,12 +104,21 @@ class DigitAddition:
                 for pair in cells.ends(cell):
                     if self._is_wrong(pair):
                         return self._refuted(cells, pair)
-                return Finding.open(f"column {cell.column}, sum {cell.s}, carry {cell.carry}: bounds do not decide it")
+                return Finding.open(
+                    ARGUMENT, f"column {cell.column}, sum {cell.s}, carry {cell.carry}: bounds do not decide it"
+                )
             if margin is None or found < margin:
                 margin, tightest = found, cell
         assert margin is not None and tightest is not None
-        where = {"column": tightest.column, "sum": tightest.s, "carry": tightest.carry, "margin": below_float(margin)}
-        return Finding.proved(below_float(margin), tightest=where)
+        pair = next(cells.ends(tightest))
+        where = {
+            "input": self.name(pair),
+            "column": tightest.column,
+            "sum": tightest.s,
+            "carry": tightest.carry,
+            "margin": below_float(margin),
+        }
+        return Finding.proved(ARGUMENT, below_float(margin), tightest=where)
 
     def _search(self, effort: Effort) -> Pair | None:
         """A pair that is wrong in real arithmetic, among those that torch finds hardest; None where none is found."""
@@ -111,7 +127,7 @@ class DigitAddition:
         else:
             rng = random.Random(effort.seed)
             pairs = [self.draw(rng) for _ in range(SAMPLES)]
-        margins = np.nan_to_num(self.run(pairs, Kernel()), nan=-np.inf)
+        margins = np.nan_to_num(self.run(pairs).min(1), nan=-np.inf)
         hardest = np.argsort(margins, kind="stable")[:CONFIRMED]
         return next((pairs[i] for i in hardest if self._is_wrong(pairs[i])), None)
 
@@ -119,13 +135,15 @@ class DigitAddition:
         """By the smallest wrong pair, with the exact number of them, where few columns decide a digit."""
         windows = window.find(cells)
         if windows is None:
-            return Finding.refuted(self.replay(pair, Real()))
+            return Finding.refuted(ARGUMENT, self.replay(pair, 0, Real()))
         free = [range(self.sums.B)] * self.sums.n
         wrong = windows.wrong(free, free)
         smallest = windows.smallest()
         assert smallest is not None
-        extra = {"counts": {"right": str(self.size() - wrong), "wrong": str(wrong)}, "counterexample_is_smallest": True}
-        return Finding.refuted(self.replay(smallest, Real()), extra=extra)
+        extra = {"counts": {"right": str(self.size() - wrong), "wrong": str(wrong)}}
+        failure = self.replay(smallest, 0, Real())
+        failure.counterexample["is_smallest"] = True
+        return Finding.refuted(ARGUMENT, failure, extra=extra)
 
     def _prove_rounded(self, reading: Rounded, effort: Effort) -> Finding:
         arithmetic = Arithmetic.of(reading.format, reading.accumulate)
@@ -134,16 +152,18 @@ class DigitAddition:
         reason = None
         try:
             cells = Cells.of(stored, self.sums, arithmetic)
-            margins = []
+            margins: list[tuple[Any, Pair]] = []
             for cell in cells.all():
                 found = cells.margin(cell)
                 if found is not None and not found > 0:
                     candidates += cells.ends(cell)
                     reason = reason or f"column {cell.column}, sum {cell.s}, carry {cell.carry}: rounding may decide it"
                 elif found is not None:
-                    margins.append(found)
+                    margins.append((found, next(cells.ends(cell))))
             if reason is None:
-                return Finding.proved(below_float(min(margins)))
+                least, pair = min(margins)
+                where = {"input": self.name(pair), "margin": below_float(least)}
+                return Finding.proved(ARGUMENT, below_float(least), tightest=where)
         except (Unfit, Overflows) as error:
             reason = f"no proof for this model: {error}"
         rng = random.Random(effort.seed)
@@ -155,12 +175,13 @@ class DigitAddition:
             wrong = ~(margins_here > 0)
             if wrong.any():
                 pair = candidates[int(wrong.argmax())]
-                return Finding.refuted(self._rounded_failure(pair, reading, order))
-        return Finding.open(reason)
+                return Finding.refuted(ARGUMENT, self._rounded_failure(pair, reading, order))
+        return Finding.open(ARGUMENT, reason)
 
     def _rounded_margins(self, pairs: list[Pair], at: Evaluation) -> np.ndarray:
         tokens, right = self._written(pairs)
-        return margins_of(logits(self.model, tokens, at)[:, 2 * self.sums.n + 1 :], right).min(1)
+        values = logits(self.model, tokens, at)[:, 2 * self.sums.n + 1 :]
+        return np.asarray(margins_of(values, right).min(1))
 
     def _rounded_failure(self, pair: Pair, reading: Rounded, order: str) -> Failure:
         tokens, right = self._written([pair])
@@ -168,6 +189,38 @@ class DigitAddition:
         said = logits(self.model, tokens, at)[0, 2 * self.sums.n + 1 :].argmax(-1)
         margin = float(self._rounded_margins([pair], at)[0])
         return Failure({**self._described(pair, [int(c) for c in said]), "order": order}, margin)
+
+    def batches(self) -> Iterator[list[Item]]:
+        items = self.inputs()
+        while batch := list(itertools.islice(items, BATCH)):
+            yield list(batch)
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        a, b = item
+        return (pair for pair in ((a // 2, b), (a, b // 2), (a - 1, b), (a, b - 1)) if min(pair) >= 0 and pair != item)
+
+    def first(self, batch: Any, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
+        return first_in_order(batch, is_wrong)
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        return lambda batch: Ran.strictly(self.run([(int(a), int(b)) for a, b in batch]))
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """The tightest input evaluated alone: exactly, or with every operation rounded in one order."""
+        if finding.tightest is None or finding.margin is None:
+            return None
+        a, b = self.tightest_pair(finding.tightest)
+        if isinstance(reading, Rounded):
+            at = Evaluation(reading.format, reading.accumulate)
+            margin = float(self._rounded_margins([(a, b)], at)[0])
+        else:
+            margin = self.replay((a, b), 0, Real()).margin or 0.0
+        if margin >= finding.margin * (1 - 1e-6):
+            return None
+        return f"a margin of {finding.margin} is proved, and {a} + {b} has {margin}"
+
+    def tightest_pair(self, tightest: dict[str, Any]) -> Pair:
+        return parse(tightest["input"], self.sums) if self.sums.B <= 36 else (0, 0)
 
     def inputs(self) -> Iterator[Pair]:
         largest = self.sums.B**self.sums.n
@@ -184,20 +237,21 @@ class DigitAddition:
                 b += (B - 1 - d - b // B**j % B) * B**j
         return a, b
 
-    def run(self, inputs: list[Pair], reading: Reading) -> np.ndarray:
+    def run(self, inputs: list[Pair]) -> np.ndarray:
         tokens, right = self._written(inputs)
         with torch.no_grad():
             values = self.model(torch.from_numpy(tokens))[:, 2 * self.sums.n + 1 :].double().numpy()
-        return np.asarray(margins_of(values, right).min(1))
+        return np.asarray(margins_of(values, right))
 
-    def replay(self, wrong: Pair, reading: Reading) -> Failure:
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         """The wrong answer in the reading's arithmetic, and what torch generates."""
+        wrong = item[0], item[1]
         tokens, right = self._written([wrong])
         if isinstance(reading, Kernel):
             with torch.no_grad():
                 values = self.model(torch.from_numpy(tokens))[0, 2 * self.sums.n + 1 :].double().numpy()
             said: list[int | None] = [int(c) for c in values.argmax(-1)]
-            return Failure(self._described(wrong, said), float(self.run([wrong], reading)[0]))
+            return Failure(self._described(wrong, said), float(self.run([wrong]).min()))
         found = self._exactly(wrong)
         return Failure(self._described(wrong, [a.predicted for a in found]), min(a.margin for a in found))
 

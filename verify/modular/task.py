@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,22 +18,25 @@ from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import Effort, Failure, Finding
+from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order
 from verify.modular.proof import Decided, Pair, by_sums, pair_by_pair
 from verify.modular.rounding import Unfit, margins
 
+ARGUMENT = "every pair, or every sum, from the stored numbers"
+BATCH = 4096
 CHUNK = 1 << 12
 SIMULATED = 2000  # pairs that a search in a dtype runs in each order, those with the least bounds first
 
 
-@dataclass(frozen=True)
+@dataclass
 class ModularAddition:
     """A model that is to add modulo P, and the facts that its certificate names."""
 
     model: AdderTransformer
     P: int
     claim: str | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, Any] = field(default_factory=dict)
+    counts_answers: bool = False
     task: str = "modular"
 
     def __post_init__(self) -> None:
@@ -42,10 +46,10 @@ class ModularAddition:
                 f"classes, but P={self.P} asks {self.P + 1}, 3 and {self.P}; name the --P that they were made for"
             )
 
-    def parameters(self) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, Any]:
         sizes = self.model.sizes()
         dtype = str(self.model.dtype).removeprefix("torch.")
-        return {"P": self.P, **self.facts, **sizes, "neurons": sizes["p"], "dtype": dtype}
+        return {"P": self.P, **self.named, **sizes, "neurons": sizes["p"], "dtype": dtype}
 
     def size(self) -> int:
         return self.P**2
@@ -64,6 +68,9 @@ class ModularAddition:
             "right means: the class (a + b) mod P has strictly the largest logit",
         )
 
+    def facts(self) -> dict[str, Any]:
+        return {}
+
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Rounded):
             return self._prove_rounded(reading, effort)
@@ -79,21 +86,28 @@ class ModularAddition:
         if decided.wrong:
             wrong = sorted(decided.wrong)
             counts["wrong_inputs"] = [list(pair) for pair in wrong]
-            return Finding.refuted(self.replay(wrong[0], Real()), extra=counts)
+            failure = self.replay(wrong[0], 0, Real())
+            failure.counterexample["is_smallest"] = not decided.undecided
+            return Finding.refuted(ARGUMENT, failure, extra=counts)
         if decided.undecided:
             pair = decided.undecided[0]
-            return Finding.open(f"{len(decided.undecided)} pairs are closer to a tie than 8192 bits, first {pair}")
+            return Finding.open(
+                ARGUMENT, f"{len(decided.undecided)} pairs are closer to a tie than 8192 bits, first {pair}"
+            )
         tightest = None if decided.tightest is None else {"input": list(decided.tightest), "margin": decided.margin}
-        return Finding.proved(decided.margin, tightest=tightest, extra=counts)
+        return Finding.proved(ARGUMENT, decided.margin, tightest=tightest, extra=counts)
 
     def _prove_rounded(self, reading: Rounded, effort: Effort) -> Finding:
         stored = rounded_model(self.model, reading.format)
         try:
             found = margins(stored, self.P, Arithmetic.of(reading.format, reading.accumulate))
         except Unfit as reason:
-            return Finding.open(f"no proof for this model: {reason}")
+            return Finding.open(ARGUMENT, f"no proof for this model: {reason}")
         if found.worst > 0:
-            return Finding.proved(float(np.nextafter(found.worst, -np.inf)))
+            place = int(found.least.argmin())
+            margin = float(np.nextafter(found.worst, -np.inf))
+            where = {"input": [int(x) for x in found.pairs.reshape(-1, 2)[place]], "margin": margin}
+            return Finding.proved(ARGUMENT, margin, tightest=where)
         values = np.where(np.isnan(found.least), -np.inf, found.least).flatten()
         pairs = found.pairs.reshape(-1, 2)
         order_of = np.argsort(values, kind="stable")[:SIMULATED]
@@ -103,9 +117,9 @@ class ModularAddition:
             here = self._simulated(candidates, at)
             if (~(here > 0)).any():
                 pair = candidates[int((~(here > 0)).argmax())]
-                return Finding.refuted(self._rounded_failure(pair, at, order))
+                return Finding.refuted(ARGUMENT, self._rounded_failure(pair, at, order))
         number = int((values <= 0).sum())
-        return Finding.open(f"rounding may decide {number} of {self.size()} pairs, and no order tried fails")
+        return Finding.open(ARGUMENT, f"rounding may decide {number} of {self.size()} pairs, and no order tried fails")
 
     def _simulated(self, pairs: list[Pair], at: Evaluation) -> np.ndarray:
         parts = []
@@ -121,13 +135,46 @@ class ModularAddition:
         predicted = None if np.isnan(said).any() else int(said.argmax())
         return Failure({**self._described(pair, predicted), "order": order}, margin)
 
+    def batches(self) -> Iterator[list[Item]]:
+        items = self.inputs()
+        while batch := list(itertools.islice(items, BATCH)):
+            yield list(batch)
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        a, b = item
+        return (pair for pair in ((a // 2, b), (a, b // 2), (a - 1, b), (a, b - 1)) if min(pair) >= 0 and pair != item)
+
+    def first(self, batch: Any, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
+        return first_in_order(batch, is_wrong)
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        return lambda batch: Ran.strictly(self.run([(int(a), int(b)) for a, b in batch]))
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """The tightest input evaluated alone: exactly, or with every operation rounded in one order."""
+        if finding.tightest is None or finding.margin is None:
+            return None
+        a, b = self.tightest_pair(finding.tightest)
+        if isinstance(reading, Rounded):
+            at = Evaluation(reading.format, reading.accumulate)
+            margin = float(self._simulated([(a, b)], at)[0])
+        else:
+            margin = self.replay((a, b), 0, Real()).margin or 0.0
+        if margin >= finding.margin * (1 - 1e-6):
+            return None
+        return f"a margin of {finding.margin} is proved, and {a} + {b} has {margin}"
+
+    def tightest_pair(self, tightest: dict[str, Any]) -> Pair:
+        a, b = tightest["input"]
+        return a, b
+
     def inputs(self) -> Iterator[Pair]:
         return ((a, b) for a in range(self.P) for b in range(self.P))
 
     def draw(self, rng: random.Random) -> Pair:
         return rng.randrange(self.P), rng.randrange(self.P)
 
-    def run(self, inputs: list[Pair], reading: Reading) -> np.ndarray:
+    def run(self, inputs: list[Pair]) -> np.ndarray:
         parts = []
         step = max(1, (CHUNK << 8) // self.P)
         for i in range(0, len(inputs), step):
@@ -135,16 +182,17 @@ class ModularAddition:
             with torch.no_grad():
                 values = self.model(torch.from_numpy(tokens))[:, -1].double().numpy()
             parts.append(margins_of(values, right))
-        return np.concatenate(parts)
+        return np.concatenate(parts)[:, None]
 
-    def replay(self, wrong: Pair, reading: Reading) -> Failure:
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        wrong = item[0], item[1]
         if isinstance(reading, Kernel):
             tokens, _ = self._written([wrong])
             with torch.no_grad():
                 predicted: int | None = int(self.model(torch.from_numpy(tokens))[0, -1].argmax())
-            return Failure(self._described(wrong, predicted), float(self.run([wrong], reading)[0]))
-        answer = exact.answers(self.model, [*wrong, self.P], [2], [sum(wrong) % self.P])[0]
-        return Failure(self._described(wrong, answer.predicted), answer.margin)
+            return Failure(self._described(wrong, predicted), float(self.run([wrong])[0, 0]))
+        found = exact.answers(self.model, [*wrong, self.P], [2], [sum(wrong) % self.P])[0]
+        return Failure(self._described(wrong, found.predicted), found.margin)
 
     def _written(self, pairs: list[Pair]) -> tuple[np.ndarray, np.ndarray]:
         tokens = np.array([[a, b, self.P] for a, b in pairs])
