@@ -12,7 +12,6 @@ import torch
 from flint import arb, ctx
 from torch import Tensor
 
-from bounds.modular import neurons_needed
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput, ProvedImpossible
 
@@ -88,14 +87,15 @@ def clock(*, P: int, frequencies: Sequence[int], dtype: torch.dtype = torch.floa
 
 
 def pizza(
-    *, P: int, frequencies: Sequence[int] = (1,), m: int | None = None, dtype: torch.dtype = torch.float64
+    *, P: int, frequencies: Sequence[int] = (1,), m: int = 5, dtype: torch.dtype = torch.float64
 ) -> AdderTransformer:
     """Points on circles are averaged, and m neurons per frequency double the angle of the average.
 
     Claim: W-E4.5 (ours; the name is of trained models). The average of e^(iwa) and e^(iwb) is
     cos(w (a-b)/2) e^(iw (a+b)/2); neuron j reads it along phi_j = 2 pi j/m and is written along 2 phi_j, which for odd
     m >= 5 leaves |cos(w (a-b)/2)| e^(iw (a+b)) up to a small phase. No skip connection, no biases.
-    Shapes: d = 2K, d_h = 1, d_v = 2K, p = m K. By default m is the least that is proved enough for one frequency.
+    Shapes: d = 2K, d_h = 1, d_v = 2K, p = m K. For one frequency
+    m = 5 is proved enough up to P = 117, and bounds.modular.neurons_needed says what is beyond.
     Raises: ProvedImpossible for even P; BadInput for an even m or one below 5, or frequencies that are no residues.
 
     >>> pizza(P=113)(torch.tensor([[100, 20, 113]]))[0, -1].argmax()
@@ -109,7 +109,6 @@ def pizza(
             "ones tie c with c + P/2. Use --construction staircase or clock.",
         )
     frequencies = check_frequencies(P, frequencies)
-    m = neurons_needed(P) if m is None else m
     if m < 5 or m % 2 == 0:
         raise BadInput(
             f"neurons-per-frequency={m}: must be odd and at least 5: an even number does what half of it does, "

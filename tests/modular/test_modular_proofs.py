@@ -61,7 +61,7 @@ def test_pizza_beyond_its_modulus_is_refuted_with_counts():
     found = verdict(model, 119)
     wrong, _ = enumerated(model, 119)
     assert found.verdict == "REFUTED" and found.extra["counts"]["wrong"] == str(wrong) == "952"
-    assert verdict(modular.pizza(P=119), 119).verdict == "PROVED"
+    assert verdict(modular.pizza(P=119, m=bounds.neurons_needed(119)), 119).verdict == "PROVED"
 
 
 def test_pizza_of_113_has_the_margin_of_the_page():

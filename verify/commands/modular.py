@@ -63,6 +63,7 @@ class Wish:
 
     def model(self) -> tuple[AdderTransformer, str | None, dict[str, object]]:
         """The module, its claim, and the facts that identify it."""
+        from bounds.modular import neurons_needed
         from constructions import modular
         from constructions.adder.transformer import DTYPES as dtypes
         from constructions.adder.transformer import load
@@ -82,8 +83,9 @@ class Wish:
         else:
             if self.P % 2 == 0:
                 modular.pizza(P=self.P)  # says why it is impossible
+            m = neurons_needed(self.P) if self.neurons is None else self.neurons
             chosen = self.frequencies or modular.pizza_frequencies(self.P, self.K or 1)
-            model, claim = modular.pizza(P=self.P, frequencies=chosen, m=self.neurons, dtype=dtype), "W-E4.5"
+            model, claim = modular.pizza(P=self.P, frequencies=chosen, m=m, dtype=dtype), "W-E4.5"
         facts["frequencies"] = list(modular.check_frequencies(self.P, chosen))
         facts["orbit"] = list(canonical(self.P, chosen))
         return model, claim, facts
