@@ -13,7 +13,8 @@ VECTORS = ("e_BOS", "b_1", "b_2")
 MARGIN_BITS = 40  # significant bits, at least, of the margins that a theorem states
 WEIGHT_BITS, EXP_PRECISION = 72, 84  # of mixing weights with softmax, and of the intervals they come from
 MOST_UNDECIDED = 6  # undecided neurons in one region whose 2^6 cases are looked at
-MOST_SPLITS = 200
+MOST_MULTISETS = 3000  # of L tokens: up to here regions are split, down to single multisets if need be
+MOST_SPLITS = 200  # in a row, more than any region of so few multisets allows
 PREAMBLE = (
     "From Coq Require Import List ZArith.",
     "From Weightproof Require Import Model Stored Check Correct.",
@@ -31,12 +32,9 @@ class Theorem:
     text: str
 
 
-def state(stored: StoredModel, *, clusters: Iterable[Iterable[int]] = ()) -> Theorem:
-    """States that the stored model counts, by the margins of its certificate, with its three-line proof.
-
-    `clusters` are the sets of tokens that the check may split by, in the order in which it tries them.
-    """
-    name, inputs = theorem_name(stored), check_inputs(stored, clusters=clusters)
+def state(stored: StoredModel) -> Theorem:
+    """States that the stored model counts, by the margins of its certificate, with its three-line proof."""
+    name, inputs = theorem_name(stored), check_inputs(stored)
     statement = f"file_counts weights margins {inputs.shift}"
     lines = [
         f"(* {_comment(stored)} *)",
@@ -75,11 +73,12 @@ class CheckInputs:
     shift: int
 
 
-def check_inputs(stored: StoredModel, *, clusters: Iterable[Iterable[int]] = ()) -> CheckInputs:
+def check_inputs(stored: StoredModel) -> CheckInputs:
     """Writes a stored model, its margins, and how to check it, in Coq's syntax."""
     scale = stored.denominator_bits
     margins, shift = rounded_margins(stored, scale)
-    sets = [_flags(cluster, stored.sizes["T"]) for cluster in clusters]
+    T = stored.sizes["T"]
+    sets = [_flags(cluster, T) for cluster in clusters(stored)]
     bits = weight_bits(stored, scale)
     sizes = " ".join(f"file_{name} := {stored.sizes[name]}%nat;" for name in ("T", "L", "d", "p", "classes"))
     weights = (
@@ -95,6 +94,23 @@ def check_inputs(stored: StoredModel, *, clusters: Iterable[Iterable[int]] = ())
         f"  clusters := [{'; '.join(sets)}]\n|}}"
     )
     return CheckInputs(weights, scale, how, f"[{'; '.join(map(str, margins))}]", shift)
+
+
+def clusters(stored: StoredModel) -> list[range]:
+    """The sets of tokens that the check may split by, in the order in which it tries them: halves, quarters, ...
+
+    There are none for lin, whose slots differ, and none for models with so many multisets of tokens that splitting down
+    to single ones would not end in time.
+    """
+    T, L = stored.sizes["T"], stored.sizes["L"]
+    if stored.kind == "lin" or math.comb(T + L - 1, L) > MOST_MULTISETS:
+        return []
+    found, blocks = list[range](), [range(T)]
+    while blocks:
+        halves = [(block[: len(block) // 2], block[len(block) // 2 :]) for block in blocks if len(block) > 1]
+        found += [first for first, _ in halves]
+        blocks = [half for pair in halves for half in pair]
+    return found
 
 
 def theorem_name(stored: StoredModel) -> str:
