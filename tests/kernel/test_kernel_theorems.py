@@ -2,12 +2,13 @@
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 import torch
 from command import as_json, run
 from models.kernel import accepted, needs_coqc
-from models.random_models import BUILDERS, trained_like
+from models.random_models import BUILDERS
 
 from constructions import relation_counting
 from constructions.checkpoint import as_bytes
@@ -15,10 +16,11 @@ from constructions.histogram import MODELS
 from verify.certificate import Verdict
 from verify.histogram.verdict import certify
 from verify.kernel.compiler import ALLOWED_AXIOMS, compile_theorem, library
-from verify.kernel.stored import read_weights
+from verify.kernel.stored import read_saved, read_weights
 from verify.kernel.theorem import check_inputs, state
 
 pytestmark = needs_coqc
+TRAINED = Path(__file__).parents[1] / "data" / "trained_bos_T4_L3_d4_p8.safetensors"
 
 
 def stored_of(module, margins):
@@ -163,9 +165,11 @@ def test_general_theorems_rest_on_no_axiom_of_ours():
     assert outcome.is_proved, outcome.reason
 
 
-def test_a_trained_model_is_split_down_to_multisets():
+def test_a_trained_model_is_split_down_to_multisets(tmp_path, capsys):
     """Its neurons are undecided over a whole count: without splitting the check does not show the margins."""
-    inputs = check_inputs(proved(trained_like(0, "bos", 4, 3, 8, steps=250)))
+    folder = str(tmp_path / "proof")
+    assert run(capsys, "histogram", "--weights", str(TRAINED), "--save", folder)[0] == 0
+    inputs = check_inputs(read_saved(folder))
     unsplit = dataclasses.replace(inputs, how=re.sub(r"splits := \d+", "splits := 0", inputs.how))
     assert accepted([inputs, unsplit]) == [True, False]
 
