@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HELP = "prove that a one-layer transformer counts every token of every sequence"
 
 SAVED = ("weights.safetensors", "certificate.json")
-IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7")
+IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7", "W-16", "W-17")
 DEFAULTS = {"basis": "standard", "as_printed": False, "method": "certified", "budget": 30.0}
 ALONE = {
     "impossible": ("model", "T", "L", "d", "p", "construction", "dtype", "weights", "precision", "accumulate", "save",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons, longest_balanced
 from constructions.errors import BadInput, ProvedImpossible
 
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
@@ -22,14 +23,19 @@ CONSTRUCTIONS = {
     ("bos+sftm", "relation"): ("relation_counting.bos_sftm", "A-4.1"),
     ("bos+sftm", "inventory"): ("inventory_counting.bos_sftm", "W-1"),
     # fewer dimensions than tokens
+    ("lin", "balanced"): ("exact_laws.balanced", "W-15"),
     ("lin", "code"): ("fewer_dimensions.code", "W-2"),
+    ("lin+sftm", "balanced"): ("exact_laws.balanced", "W-15"),
     ("lin+sftm", "code"): ("fewer_dimensions.code", "W-2"),
     ("dot", "code"): ("fewer_dimensions.code", "W-2"),
     ("dot", "simplex"): ("fewer_dimensions.simplex", "W-4"),
+    ("dot", "rational"): ("exact_laws.rational", "W-14"),
     ("dot", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
+    ("dot+sftm", "logarithmic"): ("exact_laws.logarithmic", "W-13"),
     ("dot+sftm", "code"): ("fewer_dimensions.code", "W-2"),
     ("bos", "code"): ("fewer_dimensions.code", "W-2"),
     ("bos", "simplex"): ("fewer_dimensions.simplex", "W-4"),
+    ("bos", "rational"): ("exact_laws.rational", "W-14"),
     ("bos", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
     ("bos+sftm", "sphere"): ("fewer_dimensions.sphere", "W-3"),
     ("bos+sftm", "plane"): ("fewer_dimensions.plane", "W-8"),
@@ -66,26 +72,47 @@ def chosen(sizes: Sizes, construction: str | None) -> str:
 
 
 def check_possible(sizes: Sizes, construction: str | None) -> None:
-    """One neuron cannot count without BOS where the mixing weights do not grow with the sequence (W-5)."""
+    """Raises ProvedImpossible for sizes at which no weights at all count (W-5, W-16, W-17)."""
     is_one_neuron = sizes.p == 1 or construction == "relation"
+    T, L, d, p = sizes.T, sizes.L, sizes.d, sizes.p
     if sizes.model in ("lin", "lin+sftm", "dot+sftm") and is_one_neuron and sizes.L >= 2:
         raise ProvedImpossible(
             "W-5",
             f"model={sizes.model}, p=1: proved impossible for every d, T >= 2 and L >= 2: one more of the own token "
             f"moves the neuron up for one token and down for another. Use --p {sizes.T}, or --model bos.",
         )
+    if sizes.model in ("lin+sftm", "dot+sftm") and p is not None and p < fewest_neurons(T) and L >= 2:
+        raise ProvedImpossible(
+            "W-16",
+            f"model={sizes.model}, p={p}: proved impossible for every d and L >= 2 at T={T}: each token needs a set of "
+            f"neurons of its own, and 2^p - 1 < T. Use --p {fewest_neurons(T)} or more.",
+        )
+    least = fewest_dimensions_of_one_neuron(T, L)
+    if sizes.model in ("dot", "bos") and p == 1 and d is not None and d < least:
+        raise ProvedImpossible(
+            "W-17",
+            f"model={sizes.model}, p=1, d={d}: proved impossible at T={T}, L={L}: one neuron needs d >= T - 1 once "
+            f"L >= floor(T/2) + 1. Use --d {least}, or --p {T}.",
+        )
 
 
 def default_construction(sizes: Sizes) -> str:
     """The first construction of the model that has the asked d and p."""
     known = [construction for model, construction in CONSTRUCTIONS if model == sizes.model]
-    has_neuron_per_token = sizes.p is not None and sizes.p >= sizes.T
+    T, L, d, p = sizes.T, sizes.L, sizes.d, sizes.p
+    has_neuron_per_token = p is not None and p >= T
+    if sizes.model == "dot+sftm" and p is not None and p < T:
+        return "logarithmic"
+    if sizes.model in ("lin", "lin+sftm") and d == T - 2 and 2 <= L <= longest_balanced(T):
+        return "balanced"
     if sizes.d is not None and sizes.d < sizes.T:
         if sizes.model == "bos+sftm":
             return "plane" if sizes.d == 2 else "sphere"
         if known[0] == "inventory" or has_neuron_per_token:
             return "code"
-        return "simplex" if sizes.d == sizes.T - 1 else known[0]
+        if d != T - 1:
+            return known[0]
+        return "simplex" if T % 2 == 0 and 2 * L - 3 < T - 1 else "rational"
     return "inventory" if "inventory" in known and has_neuron_per_token else known[0]
 
 

@@ -1,4 +1,4 @@
-"""What no histogram model of a kind can do: the arguments of A-neg, W-5, W-6 and W-7, with checks that are run.
+"""What no histogram model of a kind can do: arguments (A-neg, W-5 to W-7, W-16, W-17) and checks that are run.
 
 Checks are exact: integers, rationals, or sums of exponentials. They do not make the argument; they would show a slip.
 """
@@ -13,6 +13,7 @@ from flint import fmpq, fmpq_mat
 from torch import Tensor
 
 from bounds.coherent_counting import rank_bound_dot, rank_bound_lin
+from constructions.exact_laws import logarithmic, rational
 from constructions.fewer_dimensions import code
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.exact_reals import Combination
@@ -217,9 +218,69 @@ def _is_beaten_in_the_middle(seed: int) -> bool:
     return all(row[t] <= max(row[0], row[-1]) for t, row in enumerate(scores) if 0 < t < len(x) - 1)
 
 
+def few_neurons(seed: int = 0) -> Impossibility:
+    """W-16: with softmax and without BOS, tokens need different nonempty sets of neurons.
+
+    Claim: W-16 (ours; docs/exact-laws.md).
+    """
+    sizes = [(4, 3, 2), (5, 2, 2), (4, 2, 2), (8, 2, 3)]
+    refuted = 0
+    for i, own in enumerate(seeds(seed, MODELS)):
+        T, L, p = sizes[i % len(sizes)]
+        module = random_model(("dot+sftm", "lin+sftm")[i % 2], own, T=T, L=L, d=1 + i % 5, p=p)
+        refuted += certify(module).verdict is Verdict.REFUTED
+    proved = [T for T in (3, 7, 15) if certify(logarithmic(T=T, L=5)).verdict is Verdict.PROVED]
+    return Impossibility(
+        "W-16",
+        "dot+sftm and lin+sftm with 2^p - 1 < T solve histogram for no d and no L >= 2",
+        (
+            "on t^L the mixed token is 2 e_t: let a_t be the pre-activations there, and S_t the neurons above 0",
+            "where the other slots of a position that holds t hold s, they are a_t + x (a_s - a_t), 0 < x < 1/2",
+            "if S_t = S_s, every neuron is affine on the segment from a_t to a_s, and so are the logits; class L is "
+            "strictly highest at both ends, hence between, and a t that occurs once is answered L: all S_t differ",
+            "if T = 2^p, the empty set and some {i} occur; on that segment only neuron i is ever on, the logits are "
+            "b_2 + h (W_2)_i, class L is highest for both ends' h, hence between: T <= 2^p - 1",
+        ),
+        {"input": "t once, all other positions s"},
+        {"random models": MODELS, "refuted by the verifier": refuted, "T = 2^p - 1 built and proved": proved},
+        refuted == MODELS and proved == [3, 7, 15],
+    )
+
+
+def few_dimensions(seed: int = 0) -> Impossibility:
+    """W-17: one neuron in dot and bos needs d = T - 1 for long sequences.
+
+    Claim: W-17 (ours; docs/exact-laws.md).
+    """
+    sizes = [(4, 3, 2), (5, 3, 3), (6, 4, 4), (4, 5, 1)]
+    refuted = 0
+    for i, own in enumerate(seeds(seed, MODELS)):
+        T, L, d = sizes[i % len(sizes)]
+        refuted += certify(random_model(("dot", "bos")[i % 2], own, T=T, L=L, d=d, p=1)).verdict is Verdict.REFUTED
+    proved = [T for T in (2, 4, 5, 6) if certify(rational("dot", T=T, L=9)).verdict is Verdict.PROVED]
+    return Impossibility(
+        "W-17",
+        "dot and bos with one neuron solve histogram for no d < T - 1 once L >= floor(T/2) + 1",
+        (
+            "logits are affine in the neuron's value, so each class wins on an interval of it, and these are disjoint",
+            "a position of t reads c_t - sum over the others of D_ts, D_ts = M_tt - M_ts, where M = G diag(E W_1) has "
+            "rank at most d; counts 1 and L apart: for fixed t all D_ts have one sign and none is 0",
+            "counts 1 and 2 apart: D_ts = D_t (1 - n_ts) with |n_ts| < 1/(2L - 3)",
+            "let u sum to 0 and M u = 0: then u_t = -sum over s != t of n_ts u_s, so (2L - 2) max|u| < sum|u|",
+            "a vector that sums to 0 has sum|u| <= 2 floor(T/2) max|u|, so L - 1 < floor(T/2) unless u = 0",
+            "for L >= floor(T/2) + 1 hence 0 = dim >= T - 1 - d",
+        ),
+        {"vector": "any u != 0 with sum 0 in the kernel of M"},
+        {"random models": MODELS, "refuted by the verifier": refuted, "d = T - 1 built and proved at T": proved},
+        refuted == MODELS and proved == [2, 4, 5, 6],
+    )
+
+
 ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "A-neg": common_direction,
     "W-5": one_neuron,
     "W-6": rank_of_readings,
     "W-7": tokens_on_a_line,
+    "W-16": few_neurons,
+    "W-17": few_dimensions,
 }

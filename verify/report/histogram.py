@@ -40,10 +40,8 @@ def _share(certificate: Certificate) -> str:
 
 
 def _tightest(found: dict[str, Any], exact: str | None) -> str:
-    return (
-        f"{sequence(found['tokens'])} at position {found['position']}, count {found['expected']}, "
-        f"margin {value(found['margin'], exact)}"
-    )
+    where = f"{sequence(found['tokens'])} at position {found['position']}, count {found['expected']}"
+    return f"{where}, margin {value(found['margin'], exact)}" if "margin" in found else where
 
 
 def _counterexample(found: dict[str, Any]) -> str:

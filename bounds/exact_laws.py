@@ -1,0 +1,36 @@
+"""How few neurons and dimensions suffice, and how few are proved too few: claims W-13 to W-17."""
+
+from __future__ import annotations
+
+
+def fewest_neurons(T: int) -> int:
+    """The least p of dot+sftm and lin+sftm for all weights, L >= 2: 2^p - 1 >= T.
+
+    Claim: W-16; reached by dot+sftm at d = T - 1 (W-13).
+
+    >>> [fewest_neurons(T) for T in (2, 3, 4, 31, 32)]
+    [2, 2, 3, 5, 6]
+    """
+    return T.bit_length()
+
+
+def fewest_dimensions_of_one_neuron(T: int, L: int) -> int:
+    """A lower bound on d for dot and bos with one neuron, for all weights: T - 1 once L >= floor(T/2) + 1, else 1.
+
+    Claim: W-17; T - 1 is reached for every T >= 2 and L (W-14).
+
+    >>> fewest_dimensions_of_one_neuron(32, 17), fewest_dimensions_of_one_neuron(32, 16)
+    (31, 1)
+    """
+    return T - 1 if L >= T // 2 + 1 else 1
+
+
+def longest_balanced(T: int) -> int:
+    """The largest L at which a balanced sign counts with lin and lin+sftm at d = T - 2.
+
+    Claim: W-15.
+
+    >>> longest_balanced(32), longest_balanced(33)
+    (16, 16)
+    """
+    return T // 2

@@ -1,0 +1,135 @@
+"""The smallest counting transformers: built at the bound and proved, refused below it, and attacked."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from command import as_json, run
+from oracles.histogram import all_wrong_pairs
+
+from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons
+from constructions.errors import BadInput
+from constructions.exact_laws import balanced, logarithmic, rational
+from constructions.histogram import HistogramTransformer
+from verify.certificate import Verdict
+from verify.histogram.impossible import ARGUMENTS
+from verify.histogram.rounded.verdict import certify as certify_in
+from verify.histogram.verdict import certify
+
+
+@pytest.mark.parametrize(
+    "T,L", [(2, 3), (3, 2), (3, 10), (4, 10), (7, 10), (8, 20), (15, 30), (31, 10), (32, 10), (32, 30)]
+)
+def test_logarithmic_is_proved(T, L):
+    for d in (T, max(1, T - 1)):
+        module = logarithmic(T=T, L=L, d=d)
+        assert module.p == fewest_neurons(T) and certify(module).verdict is Verdict.PROVED
+
+
+def test_logarithmic_at_length_100():
+    assert certify(logarithmic(T=15, L=100)).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize("kind", ["dot", "bos"])
+@pytest.mark.parametrize("T,L", [(2, 2), (2, 9), (3, 5), (5, 10), (32, 30), (33, 100), (64, 30)])
+def test_rational_is_proved(kind, T, L):
+    module = rational(kind, T=T, L=L)
+    assert (module.d, module.p) == (max(1, T - 1), 1) and certify(module).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize("T,L", [(5, 10), (33, 100)])
+def test_rational_is_proved_in_float32_in_any_order(T, L):
+    from verify.arithmetic.formats import FORMATS
+
+    assert certify_in(rational("dot", T=T, L=L), fmt=FORMATS["float32"]).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize("kind", ["lin", "lin+sftm"])
+@pytest.mark.parametrize("T,L", [(4, 2), (5, 2), (8, 4), (9, 4), (32, 10), (32, 16), (33, 16)])
+def test_balanced_is_proved(kind, T, L):
+    assert certify(balanced(kind, T=T, L=L)).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize(
+    "module",
+    [logarithmic(T=3, L=4), logarithmic(T=4, L=3), logarithmic(T=4, L=3, d=3), rational("dot", T=4, L=4),
+     rational("bos", T=3, L=5), rational("dot", T=2, L=6), balanced("lin", T=4, L=2), balanced("lin+sftm", T=5, L=2)],
+    ids=repr,
+)  # fmt: skip
+def test_enumeration_agrees(module):
+    assert not all_wrong_pairs(module)
+
+
+@pytest.mark.parametrize("claim", ["W-16", "W-17"])
+def test_the_arguments_hold(claim):
+    assert ARGUMENTS[claim](0).holds
+
+
+@pytest.mark.parametrize(
+    ("argv", "claim"),
+    [(("--model", "dot+sftm", "--T", "32", "--L", "10", "--p", "5"), "W-16"),
+     (("--model", "lin+sftm", "--T", "4", "--L", "2", "--p", "2"), "W-16"),
+     (("--model", "dot", "--T", "32", "--L", "17", "--d", "30", "--p", "1"), "W-17"),
+     (("--model", "bos", "--T", "5", "--L", "3", "--d", "3", "--p", "1"), "W-17")],
+)  # fmt: skip
+def test_below_the_bound_is_impossible(capsys, argv, claim):
+    code, out, err = run(capsys, "histogram", *argv, "--json")
+    assert code == 2 and f'"claim": "{claim}"' in out and '"verdict": "IMPOSSIBLE"' in out and err.count("\n") == 1
+
+
+def test_where_the_law_is_silent_nothing_is_called_impossible(capsys):
+    code, out, err = run(capsys, "histogram", "--model", "dot", "--T", "32", "--L", "10", "--d", "30", "--p", "1")
+    assert "impossible" not in (out + err).lower() and code in (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("argv", "claim"),
+    [(("--model", "dot+sftm", "--T", "31", "--L", "10", "--p", "5"), "W-13"),
+     (("--model", "bos", "--T", "33", "--L", "100", "--d", "32", "--p", "1"), "W-14"),
+     (("--model", "lin", "--T", "9", "--L", "4", "--d", "7"), "W-15")],
+)  # fmt: skip
+def test_the_command_chooses_them(capsys, argv, claim):
+    code, out = as_json(capsys, "histogram", *argv)
+    assert code == 0 and (out["verdict"], out["claim"]) == ("PROVED", claim)
+
+
+def test_sizes_that_they_do_not_cover_are_refused():
+    for build, sizes in ((balanced, {"T": 32, "L": 17}), (balanced, {"T": 8, "L": 1})):
+        with pytest.raises(BadInput):
+            build("lin", **sizes)
+    for sizes in ({"T": 8, "L": 3, "p": 3}, {"T": 8, "L": 3, "d": 6}):
+        with pytest.raises(BadInput):
+            logarithmic(**sizes)
+    with pytest.raises(BadInput):
+        rational("dot", T=5, L=3, d=3)
+
+
+def best_by_gradient(kind, T, L, d, p, seed, steps):
+    """The largest smallest margin over all inputs that Adam reaches from one start."""
+    torch.manual_seed(seed)
+    module = HistogramTransformer(kind, T=T, L=L, d=d, p=p, dtype=torch.float64)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter)
+    tokens = torch.cartesian_prod(*[torch.arange(T)] * L)
+    right = ((tokens[:, :, None] == tokens[:, None, :]).sum(-1) - 1)[..., None]
+    optimiser, best = torch.optim.Adam(module.parameters(), 0.05), -float("inf")
+    for _ in range(steps):
+        logits = module(tokens)
+        margin = logits.gather(-1, right)[..., 0] - logits.scatter(-1, right, -torch.inf).max(-1).values
+        best = max(best, float(margin.min()))
+        optimiser.zero_grad()
+        torch.nn.functional.softplus(-4 * margin).sum().backward()
+        optimiser.step()
+    return best
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("kind", "T", "L", "d", "p", "possible"),
+    [("dot+sftm", 3, 2, 3, 2, True), ("dot+sftm", 4, 2, 4, 2, False), ("lin+sftm", 4, 2, 4, 2, False),
+     ("dot", 4, 3, 3, 1, True), ("dot", 4, 3, 2, 1, False), ("bos", 4, 3, 2, 1, False)],
+)  # fmt: skip
+def test_a_gradient_search_finds_weights_only_where_some_exist(kind, T, L, d, p, possible):
+    best = max(best_by_gradient(kind, T, L, d, p, seed, 1500) for seed in range(24))
+    assert (best > 0) == possible
+    assert possible == (p >= fewest_neurons(T) if "sftm" in kind else d >= fewest_dimensions_of_one_neuron(T, L))
