@@ -10,10 +10,11 @@ from verify.arithmetic.readings import reading_of
 from verify.certificate import CERTIFIED, Certificate, Verdict
 from verify.decide import Effort, decide
 from verify.module.inputs import Domain, strings, tokens
+from verify.module.largest import largest, smallest
 from verify.module.problem import ModuleProblem
 from verify.module.task import Task
 
-__all__ = ["Domain", "ModuleProblem", "Task", "assert_proved", "certify", "strings", "tokens"]
+__all__ = ["Domain", "ModuleProblem", "Task", "assert_proved", "certify", "largest", "smallest", "strings", "tokens"]
 
 
 def certify(

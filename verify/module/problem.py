@@ -22,7 +22,8 @@ from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
 from verify.engine.run import enclose
-from verify.module.decision import MODELS, Judge, Tally, climb
+from verify.module import separable
+from verify.module.decision import MODELS, Judge, Tally, climb, undecided
 from verify.module.inputs import Product
 from verify.module.task import Task
 
@@ -104,6 +105,8 @@ class ModuleProblem:
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         """Decides every input, within the budget: the hill climb first where there are many."""
         assert isinstance(reading, Real | Rounded)
+        if isinstance(reading, Real) and self.device == "cpu" and separable.applies(self.module, self.given):
+            return self.separately(effort)
         deadline, tally = time.perf_counter() + effort.budget, Tally()
         found = None
         if sum(part.candidates for part in self.given.inputs.parts) > MANY:
@@ -120,6 +123,52 @@ class ModuleProblem:
                 done = min(done + (len(tokens) if part.where is None else 1 << 16), candidates)
                 effort.progress(done / candidates)
         return self.finding(tally, reading, found, stopped, effort.budget)
+
+    def separately(self, effort: Effort) -> Finding:
+        """Decides one attention layer by tables: over products of token sets, or input by input."""
+        part = self.given.inputs.parts[0]
+        assert isinstance(self.module, Decoder) and isinstance(part, Product)
+        layer = separable.Layer(self.module, part.length, self.given.classes)
+        judge, deadline = self.judge(part.length, Real()), time.perf_counter() + effort.budget
+        if part.candidates > separable.MOST or not self._enumerates(part):
+            return self._by_cells(layer, judge, deadline, effort)
+        tally, columns = Tally(), self.columns(part.length)
+        by, stopped = tally.by, False
+        for tokens, low, high in separable.enumerated(layer, part, lambda t: self.given.answers(t, columns)):
+            if time.perf_counter() > deadline and tally.seen:
+                stopped = True
+                break
+            rows = undecided(low, high).nonzero().squeeze(1)
+            by["balls"] += len(tokens) - len(rows)
+            if len(rows):
+                answers = self.given.answers(tokens[rows], columns)
+                low[rows], high[rows] = judge.bounds(tokens[rows], answers, by, deadline)
+            tally.add(tokens, low, high)
+            effort.progress(tally.seen / part.size)
+        tally.wrong_inputs.sort()
+        return self.finding(tally, Real(), None, stopped, effort.budget)
+
+    def _enumerates(self, part: Product) -> bool:
+        """Whether every input is looked at, which counts the wrong ones too."""
+        return part.candidates > 1 << 16 or not hasattr(self.given.expected, "cells")
+
+    def _by_cells(self, layer: separable.Layer, judge: Judge, deadline: float, effort: Effort) -> Finding:
+        part, tally = self.given.inputs.parts[0], Tally()
+        least, columns = float("inf"), self.columns(part.length)
+        for low, weight, worst in separable.by_cells(layer, self.given, columns):
+            if low > 0:
+                if low / weight * (1 - 2.0**-40) < least:
+                    least, tally.tightest = low / weight * (1 - 2.0**-40), worst
+                continue
+            self.decide_batch(judge, torch.tensor([worst]), tally, deadline)
+            if tally.wrong or tally.undecided:
+                return self.finding(tally, Real(), None, True, effort.budget)
+            # the worst input is right, by less than the tables' error: no product of sets says more
+            reason = f"the inputs near {worst} have margins within the error of float64 tables"
+            return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size - tally.seen))
+        tally.right, tally.margin = part.size, least
+        tally.by["balls"] = part.size
+        return self.finding(tally, Real(), None, False, effort.budget)
 
     def judge(self, length: int, reading: Real | Rounded) -> Judge:
         return Judge(self.graphs[length], self.given.question(length), reading, self.device)

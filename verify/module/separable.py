@@ -1,0 +1,287 @@
+"""The separable reduction: one attention layer without MLP and final LayerNorm, in real arithmetic.
+
+For a fixed last token the logits are D + sum_h N_h / Z_h, where N_h and Z_h are sums over the positions of tables that
+depend on one token each. With one head, Z times a margin is such a sum too, so its exact least value over a product of
+token sets is the sum of the least values, position by position. With several heads, or answers that do not split into
+products, every input is still only a sum of table rows: enumeration costs an addition per logit and head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from constructions.decoder import Decoder
+from constructions.decoder.model import Block
+from verify.engine.balls import ENLARGE, Arithmetic, Ball, U, gamma
+from verify.engine.rules.linear import plus, product, times
+from verify.engine.rules.normalisation import layer_norm
+from verify.engine.rules.pointwise import bounded_exp, div
+from verify.module.inputs import Product
+from verify.module.largest import Sets
+from verify.module.task import Task
+
+AT_ONCE = 1 << 21  # logits
+MOST = 10**8  # inputs that are enumerated
+AT = Arithmetic()
+
+
+def applies(module: nn.Module, task: Task) -> bool:
+    """Whether module and task are what the reduction speaks of, and more than a batch of inputs."""
+    if type(module) is not Decoder or len(module.blocks) != 1 or module.pe not in ("nope", "ape", "sine"):
+        return False
+    block = module.blocks[0]
+    if (
+        not isinstance(block, Block)
+        or block.mlp is not None
+        or not isinstance(module.norm, nn.Identity)
+        or len(task.inputs.parts) != 1
+    ):
+        return False
+    if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
+        return False
+    part = task.inputs.parts[0]
+    if not isinstance(part, Product) or part.where is not None or part.length < 2:
+        return False
+    is_last = task.positions(part.length) == (part.length - 1,)
+    splits = block.attention.n_heads == 1 and hasattr(task.expected, "cells")
+    return is_last and (splits or 1 << 16 < part.candidates <= MOST)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """For one last token: at each position and token the weight and weighted values of each head.
+
+    `fixed_weights` and `fixed_values` are those of the last token itself and of BOS.
+    Shapes: `weights` (heads, positions, vocabulary), `values` (the same, classes), `base` (classes,).
+    """
+
+    weights: Ball
+    values: Ball
+    base: Ball
+    fixed_weights: Ball
+    fixed_values: Ball
+
+
+class Layer:
+    """The layer's tables for every last token, as balls."""
+
+    def __init__(self, module: Decoder, length: int, classes: tuple[int, ...] | None) -> None:
+        block, bos = module.blocks[0], int(module.has_bos)
+        assert isinstance(block, Block)
+        attention = block.attention
+        self.n_heads, d_head = attention.n_heads, attention.d_head
+        embedded = self._embedded(module, length + bos)
+        normal = self._normal(block.norm_1, embedded)
+        last = Ball(normal.mid[-1], None if normal.rad is None else normal.rad[-1])
+        q, k, v = (
+            self._heads(linear(x, getattr(attention, f"W_{c}"), getattr(attention, f"b_{c}")), d_head)
+            for x, c in ((last, "Q"), (normal, "K"), (normal, "V"))
+        )
+        W_U = stored(module.W_U)
+        if classes is not None:
+            W_U = Ball(W_U.mid[:, list(classes)])
+        W_O = stored(attention.W_O).mid.reshape(self.n_heads, d_head, -1)
+        flat = (self.n_heads, -1, d_head)
+        keys = Ball(k.mid.reshape(flat).transpose(1, 2), k.radius.reshape(flat).transpose(1, 2))
+        self.scores = div(AT, product(AT, q, keys), math.sqrt(d_head))
+        out = product(AT, product(AT, Ball(v.mid.reshape(flat), v.radius.reshape(flat)), Ball(W_O)), W_U)
+        self.places, self.tokens = normal.mid.shape[:2]
+        shape = (self.n_heads, self.places, self.tokens, -1)
+        self.contributions = Ball(out.mid.reshape(shape), out.radius.reshape(shape))
+        stream = Ball(embedded.mid[-1], None if embedded.rad is None else embedded.rad[-1])
+        if attention.b_O is not None:
+            stream = plus(AT, stream, stored(attention.b_O))
+        self.residual = product(AT, stream, W_U)
+        if module.b_U is not None:
+            b_U = stored(module.b_U)
+            self.residual = plus(AT, self.residual, b_U if classes is None else Ball(b_U.mid[list(classes)]))
+        self.bos = bos
+
+    def _embedded(self, module: Decoder, places: int) -> Ball:
+        """The stream (positions, tokens, d) before the layer."""
+        x = stored(module.W_E)
+        if module.pe == "nope":
+            return Ball(x.mid.expand(places, *x.mid.shape))
+        return plus(AT, x, Ball(stored(module.W_pos).mid[:places, None, :]))
+
+    def _normal(self, norm: nn.Module, x: Ball) -> Ball:
+        if isinstance(norm, nn.Identity):
+            return x
+        assert isinstance(norm, nn.LayerNorm) and norm.bias is not None
+        size = [x.mid.shape[-1]]
+        return layer_norm(AT, x, size, stored(norm.weight), stored(norm.bias), norm.eps)[0]
+
+    def _heads(self, x: Ball, d_head: int) -> Ball:
+        """(..., heads d_head) as (heads, ..., d_head)."""
+        shape = (*x.mid.shape[:-1], self.n_heads, d_head)
+        return Ball(x.mid.reshape(shape).movedim(-2, 0), x.radius.reshape(shape).movedim(-2, 0))
+
+    def tables(self, token: int) -> Tables:
+        """The tables where the last token is this one."""
+        shape = (self.n_heads, self.places, self.tokens)
+        mid, rad = self.scores.mid[:, token].reshape(shape), self.scores.radius[:, token].reshape(shape)
+        top = mid.amax((1, 2), keepdim=True)  # every head's weights may be divided by one number
+        weights = Ball(*bounded_exp(AT, plus(AT, Ball(mid, rad), Ball(-top))))
+        wide = Ball(weights.mid.unsqueeze(-1), weights.radius.unsqueeze(-1))
+        values = times(AT, wide, self.contributions)
+        base = Ball(self.residual.mid[token], self.residual.radius[token])
+        fixed_weights, fixed_values = one(weights, -1, token), one(values, -1, token)
+        if self.bos:
+            fixed_weights = plus(AT, fixed_weights, one(weights, 0, self.tokens - 1))
+            fixed_values = plus(AT, fixed_values, one(values, 0, self.tokens - 1))
+        free = slice(self.bos, -1)
+        return Tables(
+            Ball(weights.mid[:, free], weights.radius[:, free]),
+            Ball(values.mid[:, free], values.radius[:, free]),
+            base,
+            fixed_weights,
+            fixed_values,
+        )
+
+
+def stored(x: Tensor) -> Ball:
+    return Ball(x.detach().double())
+
+
+def linear(x: Ball, W: Tensor, b: Tensor | None) -> Ball:
+    out = product(AT, x, stored(W))
+    return out if b is None else plus(AT, out, stored(b))
+
+
+def one(x: Ball, place: int, token: int) -> Ball:
+    """The numbers of each head at one place and token."""
+    return Ball(x.mid[:, place, token], x.radius[:, place, token])
+
+
+def relative_error(weights: Ball) -> float:
+    """The largest error of a weight relative to itself; infinite where one may be zero."""
+    share = weights.radius / weights.mid
+    return float(torch.where(weights.mid > 0, share, torch.full_like(share, math.inf)).amax()) * ENLARGE
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """One head: Z times the logits is `fixed` plus, at each position, one row of `rows`.
+
+    Each difference of two entries is off by at most `share` times the row's weight: the weight by its relative error,
+    the logit by its radius, and the sums by their rounding, which is relative to the same weights.
+    """
+
+    fixed: Tensor
+    rows: Tensor
+    weights: Tensor
+    fixed_weight: float
+    share: float
+
+    @classmethod
+    def of(cls, tables: Tables, layer: Layer) -> Scaled:
+        rows = tables.values.mid[0] + tables.weights.mid[0].unsqueeze(-1) * tables.base.mid
+        fixed = tables.fixed_values.mid[0] + tables.fixed_weights.mid[0] * tables.base.mid
+        relative = max(relative_error(tables.weights), relative_error(tables.fixed_weights))
+        size = float(layer.contributions.size.amax()) + float(tables.base.size.amax())
+        off = float(layer.contributions.radius.amax()) + float(tables.base.radius.amax())
+        share = 4 * (off + size * (relative + gamma(4 * rows.shape[0] + 32))) * (1 + relative) * ENLARGE
+        return cls(fixed, rows, tables.weights.mid[0], float(tables.fixed_weights.mid[0]), share)
+
+
+def least_margin(scaled: Scaled, column: int, sets: Sets) -> tuple[float, list[int]]:
+    """A lower bound on (Z times the margin of `column`) over a product of token sets, and an input near it."""
+    total = scaled.fixed[column] - scaled.fixed - scaled.share * scaled.fixed_weight
+    places = []
+    for i, allowed in enumerate(sets):
+        rows, weights = scaled.rows[i, list(allowed)], scaled.weights[i, list(allowed)]
+        least, place = (rows[:, column : column + 1] - rows - scaled.share * weights.unsqueeze(1)).min(0)
+        total = total + least
+        places.append(place)
+    total[column] = torch.inf
+    rival = int(total.argmin())
+    worst = [allowed[int(place[rival])] for allowed, place in zip(sets, places, strict=True)]
+    return float(total[rival]), worst
+
+
+def most_weight(scaled: Scaled) -> float:
+    """An upper bound on Z over all inputs."""
+    return (float(scaled.weights.amax(1).sum()) + scaled.fixed_weight) * (1 + scaled.share) * ENLARGE
+
+
+def by_cells(layer: Layer, task: Task, columns: int) -> Iterator[tuple[float, float, list[int]]]:
+    """For each last token and product of token sets: bounds on its least margin (scaled), Z's bound, and an input."""
+    part = task.inputs.parts[0]
+    assert isinstance(part, Product)
+    for token in part.sets[-1]:
+        scaled = Scaled.of(layer.tables(token), layer)
+        weight = most_weight(scaled)
+        for answer, cell in task.expected.cells((*part.sets[:-1], (token,))):  # type: ignore[attr-defined]
+            column = list(task.classes or range(columns)).index(answer)
+            low, worst = least_margin(scaled, column, cell[:-1])
+            yield low, weight, [*worst, token]
+
+
+Answers = Callable[[Tensor], Tensor]
+
+
+def enumerated(layer: Layer, part: Product, answers: Answers) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Every input with bounds on its margin: tokens (N, length), lower and upper ends (N,)."""
+    free = part.sets[:-1]
+    prefixes, tail = Product(free[:-1]) if len(free) > 1 else None, torch.tensor(free[-1])
+    for token in part.sets[-1]:
+        tables = layer.tables(token)
+        logits = Sums(tables, layer)
+        at_once = max(1, AT_ONCE // (len(tail) * tables.base.mid.shape[0]))
+        starts = prefixes.batches(at_once) if prefixes is not None else iter([torch.zeros(1, 0, dtype=torch.long)])
+        for start in starts:
+            found = logits(start, tail).flatten(0, 1)
+            tokens = torch.cat(
+                [
+                    start.repeat_interleave(len(tail), 0),
+                    tail.repeat(len(start)).unsqueeze(1),
+                    torch.full((len(found), 1), token),
+                ],
+                1,
+            )
+            right = answers(tokens)
+            own = found.gather(1, right).squeeze(1)
+            rival = found.scatter_(1, right, -torch.inf).amax(1)
+            gap = own - rival
+            error = 2 * logits.error + 2 * U * gap.abs()
+            yield tokens, gap - error, gap + error
+
+
+class Sums:
+    """Logits from sums of table rows, every one of them off by at most `error`.
+
+    N / Z is a mean of contributions with positive weights: weights that are off by a share e of themselves move it by
+    at most 2 e / (1 - e) times the largest contribution, and rounding a sum is a share of the same positive sum.
+    """
+
+    def __init__(self, tables: Tables, layer: Layer) -> None:
+        self.tables, self.n_heads = tables, layer.n_heads
+        n = tables.weights.mid.shape[1]
+        relative = max(relative_error(tables.weights), relative_error(tables.fixed_weights)) + gamma(4 * n + 32)
+        mean = float(layer.contributions.size.amax())
+        of_mean = float(layer.contributions.radius.amax()) + (4 * relative * mean if relative < 0.5 else math.inf)
+        size = float(tables.base.size.amax()) + self.n_heads * mean
+        error = float(tables.base.radius.amax()) + self.n_heads * of_mean + gamma(2 * self.n_heads + 8) * size
+        self.error = error * ENLARGE
+
+    def __call__(self, start: Tensor, tail: Tensor) -> Tensor:
+        """Logits (len(start), len(tail), classes)."""
+        out: Any = self.tables.base.mid
+        n = start.shape[1]
+        for h in range(self.n_heads):
+            values = self.tables.fixed_values.mid[h].expand(len(start), -1)
+            weights = self.tables.fixed_weights.mid[h].expand(len(start))
+            for i in range(n):
+                values = values + self.tables.values.mid[h, i, start[:, i]]
+                weights = weights + self.tables.weights.mid[h, i, start[:, i]]
+            values = values[:, None] + self.tables.values.mid[h, n, tail][None]
+            weights = weights[:, None] + self.tables.weights.mid[h, n, tail][None]
+            out = out + values.div_(weights.unsqueeze(-1))
+        logits: Tensor = out
+        return logits
