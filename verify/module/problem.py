@@ -154,11 +154,11 @@ class ModuleProblem:
 
     def _by_cells(self, layer: separable.Layer, judge: Judge, deadline: float, effort: Effort) -> Finding:
         part, tally = self.given.inputs.parts[0], Tally()
-        least, columns = float("inf"), self.columns(part.length)
+        columns = self.columns(part.length)
         for low, weight, worst in separable.by_cells(layer, self.given, columns):
             if low > 0:
-                if low / weight * (1 - 2.0**-40) < least:
-                    least, tally.tightest = low / weight * (1 - 2.0**-40), worst
+                if low / weight * (1 - 2.0**-40) < tally.margin:
+                    tally.margin, tally.tightest = low / weight * (1 - 2.0**-40), worst
                 continue
             self.decide_batch(judge, torch.tensor([worst]), tally, deadline)
             if tally.wrong or tally.undecided:
@@ -166,7 +166,7 @@ class ModuleProblem:
             # the worst input is right, by less than the tables' error: no product of sets says more
             reason = f"the inputs near {worst} have margins within the error of float64 tables"
             return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size - tally.seen))
-        tally.right, tally.margin = part.size, least
+        tally.right = part.size
         tally.by["balls"] = part.size
         return self.finding(tally, Real(), None, False, effort.budget)
 
