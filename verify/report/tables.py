@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from verify.report.console import WIDTH, folded
 from verify.report.console import columns as width_of
+from verify.report.console import folded
 
 FORMATS = ("rich", "markdown", "latex", "csv", "json")
 NARROWEST = 6  # columns of a terminal below which a cell is hard to read
@@ -48,18 +48,18 @@ def _latex(text: str) -> str:
 
 
 def _for_people(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """On a terminal a table whose cells fold, or rows as lists where it is narrow; in a pipe one line a row, uncut."""
+    """One line a row where it fits, as always in a pipe; else cells that fold, or lists where the screen is narrow."""
     cells = [[cell.replace("\n", "\\n") for cell in row] for row in cells]
-    if not sys.stdout.isatty():
-        return _plain(columns, cells)
-    width = width_of(sys.stdout) or WIDTH
-    if sum(min(NARROWEST, max(map(len, column))) + 3 for column in zip(columns, *cells, strict=True)) + 1 > width:
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    width = width_of(sys.stdout)
+    if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
+        return _plain(columns, cells, widths)
+    if sum(min(NARROWEST, n) + 3 for n in widths) + 1 > width:
         return _lists(columns, cells, width)
     return _folding(columns, cells, width)
 
 
-def _plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+def _plain(columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[int]) -> str:
     lines = ["  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)) for row in [columns, *cells]]
     return "".join(line.rstrip() + "\n" for line in lines)
 
@@ -75,7 +75,7 @@ def _folding(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int)
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(show_lines=sum(max(map(len, column)) + 3 for column in zip(columns, *cells, strict=True)) > width)
+    table = Table(show_lines=True)
     for name in columns:
         table.add_column(Text(name), overflow="fold", min_width=min(NARROWEST, len(name)))
     for row in cells:
