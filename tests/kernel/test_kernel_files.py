@@ -10,6 +10,7 @@ import torch
 from command import as_json, run
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save as to_bytes
 
 from constructions import relation_counting
 from constructions.checkpoint import as_bytes
@@ -68,6 +69,21 @@ def test_the_theorem_states_the_file(saved):
     for part in ("file_T := 4%nat", "file_L := 3%nat", "file_classes := 3%nat", "file_kind := Dot", theorem.statement):
         assert part in theorem.text
     assert "0x3f800000" in theorem.text and "Admitted" not in theorem.text
+
+
+@pytest.mark.parametrize("claim", ["*) Axiom wish : False. (*", "A-4.2\n", "(*", 7, "x" * 99])
+def test_a_claim_in_the_file_cannot_leave_its_comment(claim):
+    data = as_bytes(relation_counting.dot(T=4, L=3), claim=claim, construction=None)
+    text = state(read_weights(data, [0.4])).text
+    assert "claim" not in text
+    assert text.count("(*") == text.count("*)") == 4
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1, 0), (1, 1, 3)])
+def test_tensors_of_other_shapes_are_refused(shape):
+    about = {"weightproof": json.dumps({"model": "dot", "T": 4, "L": 3, "d": 4, "p": 1, "first_count": 1})}
+    with pytest.raises(BadInput, match="shape"):
+        read_weights(to_bytes({"b_2": torch.zeros(shape)}, metadata=about), [0.4])
 
 
 def test_out_and_json(saved, tmp_path, capsys):

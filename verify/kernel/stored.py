@@ -154,12 +154,18 @@ def _metadata(data: bytes) -> dict[str, Any]:
             raise ValueError("a size or the model is none")
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"weights: the metadata name no histogram model ({error}). Save them again.") from None
-    return {**{name: about[name] for name in SIZES}, "model": about["model"], "claim": about.get("claim")}
+    return {**{name: about[name] for name in SIZES}, "model": about["model"], "claim": _text(about.get("claim"))}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _rows(format: WordFormat, tensor: Mapping[str, Any]) -> Words:
     """A matrix as its rows of words, a vector as one row."""
     code = {64: "<Q", 32: "<I", 16: "<H"}[format.width]
+    if not 1 <= len(tensor["shape"]) <= 2 or 0 in tensor["shape"]:
+        raise BadInput(f"weights: the file holds a tensor of shape {tensor['shape']}; vectors and matrices are stored.")
     words = tuple(word for (word,) in struct.iter_unpack(code, bytes(tensor["data"])))
     columns = tensor["shape"][-1]
     return tuple(words[i : i + columns] for i in range(0, len(words), columns))

@@ -167,7 +167,9 @@ def _flags(cluster: Iterable[int], T: int) -> str:
 
 
 def _comment(stored: StoredModel) -> str:
-    claim = f", claim {stored.claim}" if stored.claim else ""
+    # a file may name any text as its claim, and a comment must not end early
+    is_an_id = stored.claim is not None and re.fullmatch(r"[\w.+-]{1,40}", stored.claim)
+    claim = f", claim {stored.claim}" if is_an_id else ""
     sizes = ", ".join(f"{name}={stored.sizes[name]}" for name in ("T", "L", "d", "p", "classes"))
     return (
         f"{stored.model} {sizes}, {stored.format.name}{claim}: on every one of its {stored.sizes['T']}^"
