@@ -37,6 +37,8 @@ JOBS = {
     "circuit": (("xor.bench",), 0, "PROVED"),
     "language": (("(0|1)*1", "--length", "2"), 0, "PROVED"),
     "parity": (("--T", "3", "--L", "3"), 0, "PROVED"),
+    "modular": (("--P", "5"), 0, "PROVED"),
+    "addition": (("--digits", "2"), 0, "PROVED"),
     "claims": ((), 0, None),
 }
 QUICK = ("check", "claims")  # import no torch: the others are deep
@@ -247,6 +249,8 @@ SAVING = {
     "circuit": (("xor.bench", "--save", "w"), ["w.safetensors", "w.json"]),
     "language": (("(0|1)*1", "--length", "2", "--save", "w"), ["w.safetensors", "w.json"]),
     "parity": (("--T", "3", "--L", "3", "--save", "w"), FOLDER),
+    "modular": (("--P", "5", "--save", "w"), FOLDER),
+    "addition": (("--digits", "2", "--save", "w"), FOLDER),
     "heads": (("u.safetensors", "--law", "box:0:3:3", "--save", "w"), FOLDER),
     "kernel": (("proof", "--out", "t.v"), ["t.v"]),
     "figure": (("attention", "--model", "dot", "--T", "3", "--sequence", "0,1", "--output", "f.svg"), ["f.svg"]),

@@ -238,3 +238,14 @@ def test_directions(x, digits):
     assert Fraction(low) <= Fraction(x) <= Fraction(high)
     assert (low == high) == (about(x, digits) == low)
     assert value(float(x), digits=digits).startswith("about ")
+
+
+def test_a_tightest_margin_says_about_unless_it_is_known_exactly(capsys):
+    from verify.report.certificate import print_report
+
+    for exact, said in ((None, "margin=about 0.5"), ("1/2", "margin=0.5"), ("1/2 + 1/8*sqrt(2)", "margin=about 0.5")):
+        proved = certificate_with(
+            verdict=Verdict.PROVED, margin=0.5, margin_exact=exact, reason=None, tightest={"margin": 0.5}
+        )
+        print_report(proved)
+        assert re.search(rf"^tightest +{said}$", capsys.readouterr().out, re.M)

@@ -178,13 +178,13 @@ def show_best(P: int, largest: int, is_json: bool) -> int:
         ]
         print(json.dumps({"P": P, "best": rows}))
         return 0
-    from rich.console import Console
-    from rich.table import Table
+    from verify.report.tables import render
 
-    table = Table("K", "frequencies", "margin", "no set exceeds", "sets compared", box=None)
-    for row in found:
-        names = ",".join(map(str, row.frequencies))
-        table.add_row(str(row.K), names, below(row.margin[0], 9), above(row.average), str(row.compared))
-    Console(highlight=False).print(table)
+    cells = [
+        [row.K, ",".join(map(str, row.frequencies)), below(row.margin[0], 9), above(row.average), row.compared]
+        for row in found
+    ]
+    columns = ("K", "frequencies", "margin at least", "no set exceeds", "sets compared")
+    print(render(columns, cells, "rich"), end="")
     print(f"PROVED: no other sets of 1 to {largest} frequencies have larger margins")
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 from rich.text import Text
 from torch import nn
 
-from verify.arithmetic.outward import about, below, decimal
+from verify.arithmetic.outward import about, below, decimal, value
 from verify.certificate import Certificate, Verdict
 from verify.claims import CLAIMS
 from verify.report.console import folded, screen
@@ -93,7 +93,7 @@ def _facts(certificate: Certificate, covers: str) -> Iterator[Fact]:
     if "counts" in certificate.extra:
         yield "inputs", _pairs(certificate.extra["counts"])
     if certificate.tightest is not None:
-        yield "tightest", _pairs(certificate.tightest)
+        yield "tightest", _pairs(_with_its_margin_in_words(certificate.tightest, certificate.margin_exact))
     if certificate.counterexample is not None:
         yield "counterexample", _pairs(certificate.counterexample)
     if certificate.reason is not None:
@@ -105,8 +105,8 @@ def _lines(rows: list[Fact], width: int) -> Iterator[Text]:
     """Names beside their values; above them where the screen is narrow."""
     column = max(len(name) for name, _ in rows) + 2
     is_narrow = width - column < NARROWEST
-    for name, value in rows:
-        parts = folded(value, width - (2 if is_narrow else column))
+    for name, text in rows:
+        parts = folded(text, width - (2 if is_narrow else column))
         if is_narrow:
             yield Text(name, style="dim")
             yield from (Text(f"  {part}") for part in parts)
@@ -115,12 +115,18 @@ def _lines(rows: list[Fact], width: int) -> Iterator[Text]:
             yield Text.assemble(((name if i == 0 else "").ljust(column), "dim"), part)
 
 
+def _with_its_margin_in_words(tightest: dict[str, Any], exact: str | None) -> dict[str, Any]:
+    """The tightest input's facts; its margin is a computed value, so "about" unless it is known exactly."""
+    margin = tightest.get("margin")
+    return tightest | {"margin": value(margin, exact)} if isinstance(margin, float) else tightest
+
+
 def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={_worded(value)}" for name, value in values.items() if value is not None)
+    return ", ".join(f"{name}={_worded(entry)}" for name, entry in values.items() if entry is not None)
 
 
-def _worded(value: Any) -> str:
-    return about(value) if isinstance(value, float) else str(value)
+def _worded(entry: Any) -> str:
+    return about(entry) if isinstance(entry, float) else str(entry)
 
 
 def _duration(seconds: float) -> str:
