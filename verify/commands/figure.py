@@ -39,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     contextual.add_argument("--regions", type=int, metavar="R", help="regions it counts (default: those of the string)")
     contextual.add_argument("--bias", choices=("BOS", "]", "0"), default="BOS", help="the bias token (default: BOS)")
     contextual.add_argument("--keys", choices=("onehot", "convex"), default="onehot", help="(default: onehot)")
+    heads = add_kind("heads", "the heads of a Count01 model: pairs, attention ratios, outputs with a separating line")
+    heads.add_argument("file", metavar="FILE", help="a state_dict (.safetensors or .pt)")
+    heads.add_argument("--law", default="d-test", help="see verify heads (default: d-test)")
+    heads.add_argument("--labels", choices=("majority-ones", "thesis"), default="majority-ones")
+    heads.add_argument("--head", type=int, default=0, help="whose outputs (default: 0)")
     tape = add_kind("tape", "the chain of thought of a small circuit on one input")
     tape.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")
     tape.add_argument("--input", required=True, metavar="BITS", help="such as 011")
@@ -72,6 +77,8 @@ def draw(args: argparse.Namespace) -> Figure:
         zeros = max(1, args.string.count("0")) if args.bias == "0" else None
         model = build(max(1, len(tokens)), regions, bias=args.bias, keys=args.keys, zeros=zeros)
         return contextual(model, tokens)
+    if args.kind == "heads":
+        return _of_heads(args)
     if args.kind == "tape":
         from constructions.circuits.files import read_circuit
         from verify.commands.circuit import input_bits
@@ -80,6 +87,19 @@ def draw(args: argparse.Namespace) -> Figure:
         circuit = read_circuit(args.file)
         return tape(circuit, input_bits(args.input, circuit.inputs))
     return _of_histogram(args)
+
+
+def _of_heads(args: argparse.Namespace) -> Figure:
+    from constructions.count01 import load
+    from verify.count01.heads.dissect import check_subset
+    from verify.count01.heads.laws import law_named
+    from verify.figures.heads import heads
+
+    model, law = load(args.file), law_named(args.law)
+    check_subset([args.head], model.heads)
+    if law.is_unbounded:
+        raise BadInput("--law unbounded: has no shares to draw; take a box, such as box:0:200:200")
+    return heads(model, law, args.labels, args.head)
 
 
 def _of_histogram(args: argparse.Namespace) -> Figure:
