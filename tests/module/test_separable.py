@@ -127,7 +127,7 @@ def test_inputs_beyond_enumeration():
 def test_a_wrong_end_of_the_products_is_caught():
     from tests.planted import planted
 
-    model, task = trained(N, steps=60), Task(tokens([V] * N), largest)
+    model, task = trained(N, steps=15), Task(tokens([V] * N), largest)
     built = separable.Layer(model, N, None)
 
     def disagreements():
