@@ -31,7 +31,7 @@ from verify.contextual.rounding import (
 from verify.contextual.runs import candidates, counterexample
 from verify.contextual.stream import Positions, StoredContextual, hull
 from verify.contextual.task import Domain, answers
-from verify.contextual.verdict import ASSUMES, certificate
+from verify.contextual.verdict import ASSUMES, certificate, failing_margin
 
 # strings tried, their tokens, and attention scores computed, in search of a failing run
 MOST_RUNS, MOST_TOKENS, RUN_BUDGET = 400, 10**6, 2 * 10**8
@@ -140,6 +140,8 @@ def certify_in(
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         cells = list(RoundedCells(stored, domain, fmt).decide())
     worst = min(cells, key=lambda c: float(c.margin.min()))
+    least = float(worst.margin.min()) if all((c.margin > 0).all() for c in cells) else None
+    where = {"prompt": worst.r, "count": int(worst.margin.argmin()), "regions": [worst.fewest, worst.most]}
     verdict = Verdict.PROVED if all((c.margin > 0).all() for c in cells) else Verdict.UNKNOWN
     if verdict is Verdict.UNKNOWN:
         count = int(worst.margin.argmin())
@@ -154,8 +156,12 @@ def certify_in(
         "cells of strings, margin above error bound",
         claim,
         named | {"precision": fmt.name},
-        margin=float(worst.margin.min()) if verdict is Verdict.PROVED else None,
-        tightest={"prompt": worst.r, "count": int(worst.margin.argmin()), "regions": [worst.fewest, worst.most]},
+        margin=float(worst.margin.min())
+        if verdict is Verdict.PROVED
+        else failing_margin(module, found)
+        if found
+        else None,
+        tightest=where if verdict is Verdict.PROVED else None,
         counterexample=found,
         assumptions=ASSUMES + CONTRACT.text(fmt),
         reason=None if found else reason,

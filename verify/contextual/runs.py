@@ -82,7 +82,10 @@ def counterexample(module: ContextualCountingTransformer, tokens: list[int], pro
     right = answers(tokens, module.R)
     with torch.no_grad():
         logits = module(torch.tensor(tokens, dtype=torch.long)).double()
+    said = int(logits[prompt].argmax())
     return {
+        "input": written(tokens),
+        "predicted": said if said != right[prompt] else None,
         "string": written(tokens),
         "length": len(tokens),
         "regions": regions(tokens),

@@ -12,11 +12,12 @@ import torch
 
 from constructions.contextual.transformer import ContextualCountingTransformer
 from constructions.errors import BadInput
-from verify.certificate import READING_BIT_EXACT, READING_REAL, Certificate, Verdict
+from verify.certificate import CERTIFIED, EXHAUSTIVE, READING_BIT_EXACT, READING_REAL, Certificate, Verdict
 from verify.contextual.cells import CellProof, Cells
 from verify.contextual.runs import candidates, counterexample, judge
 from verify.contextual.stream import StoredContextual
-from verify.contextual.task import Domain, answers
+from verify.contextual.task import Domain, answers, parse
+from verify.decide import EVERY_INPUT
 from verify.judged import check_judged, check_whole_number
 
 FEW_STRINGS = 3000  # decided one by one where cells leave something open
@@ -110,8 +111,8 @@ def decided(
         method,
         claim,
         named,
-        margin=margin if verdict is Verdict.PROVED else None,
-        tightest=where or None,
+        margin=margin if verdict is Verdict.PROVED else failing_margin(module, found) if found else None,
+        tightest=(where or None) if verdict is Verdict.PROVED else None,
         counterexample=found,
         assumptions=ASSUMES,
         reason=reason,
@@ -124,10 +125,11 @@ def certificate(
     domain: Domain,
     verdict: Verdict,
     reading: str,
-    method: str,
+    argument: str,
     claim: str | None,
     named: dict[str, Any],
     *,
+    method: str = CERTIFIED,
     extra: dict[str, Any] | None = None,
     **fields: Any,
 ) -> Certificate:
@@ -139,7 +141,8 @@ def certificate(
         parameters(module, domain) | named,
         reading,
         method,
-        domain.strings() * module.R,
+        domain.strings() * module.R if verdict is Verdict.PROVED else int(verdict is Verdict.REFUTED),
+        argument=argument,
         extra={"domain": str(domain), **(extra or {})},
         **fields,
     )
@@ -218,13 +221,15 @@ def exhaustive(
     by_length: dict[int, list[list[int]]] = {}
     for tokens in domain.enumerate():
         by_length.setdefault(len(tokens), []).append(tokens)
-    failure = None
+    failure, least = None, float("inf")
     for strings in by_length.values():
         right = torch.tensor([answers(tokens, module.R) for tokens in strings])
         with torch.no_grad():
             logits = module(torch.tensor(strings, dtype=torch.long).reshape(len(strings), -1)).double()
         own = logits.gather(-1, right[..., None])
-        lost = ~((own > logits.scatter(-1, right[..., None], -torch.inf)).all(dim=-1))
+        others = logits.scatter(-1, right[..., None], -torch.inf)
+        lost = ~((own > others).all(dim=-1))
+        least = min(least, float((own - others.amax(-1, keepdim=True)).min()))
         if lost.any():
             i, prompt = (int(x) for x in lost.nonzero()[0])
             failure = counterexample(module, strings[i], prompt)
@@ -234,10 +239,22 @@ def exhaustive(
         domain,
         Verdict.REFUTED if failure else Verdict.PROVED,
         READING_BIT_EXACT,
-        "exhaustive",
+        EVERY_INPUT,
         claim,
         named,
+        method=EXHAUSTIVE,
+        margin=failing_margin(module, failure) if failure else least,
         counterexample=failure,
         assumptions=("this torch kernel, all strings of one length in one batch",),
     )
     return replace(run, seconds=time.perf_counter() - started)
+
+
+def failing_margin(module: ContextualCountingTransformer, found: dict[str, Any]) -> float | None:
+    """The margin at a counterexample as the module computes it; None where it is no number, or hides the failure."""
+    with torch.no_grad():
+        logits = module(torch.tensor(parse(found["string"]), dtype=torch.long)).double()[found["prompt"] - 1]
+    right = found["expected"]
+    others = torch.cat([logits[:right], logits[right + 1 :]])
+    margin = float(logits[right] - others.max()) if len(others) else float("nan")
+    return margin if margin <= 0 and margin != float("-inf") else None

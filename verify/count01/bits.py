@@ -22,6 +22,7 @@ from verify.count01.real import check_plain
 from verify.count01.runs import chunks, failed, fails, near_ties, orders
 from verify.count01.task import EOS, EQUALS, FIVE, FOUR, Region, answer, cells, triples
 from verify.count01.verdict import Settings, finish
+from verify.decide import EVERY_INPUT
 
 MOST_STRINGS = 100_000  # that are all run: about a minute
 SEARCHED_DIGITS = 8  # a search runs all shorter strings first
@@ -70,7 +71,7 @@ def certify(
         verdict,
         region,
         READING_BIT_EXACT,
-        "exhaustive" if is_all else "search",
+        EVERY_INPUT if is_all else "a search among telling strings, run",
         counterexample=failure,
         reason=f"{strings} strings run without a failure; the region has more than {MOST_STRINGS}"
         if verdict is Verdict.UNKNOWN
@@ -79,8 +80,7 @@ def certify(
         extra={"inputs_are": "strings of digits, each read after =, 4 and 5"},
     )
     covered = strings if verdict is Verdict.PROVED else int(verdict is Verdict.REFUTED)
-    extra = {name: value for name, value in certificate.extra.items() if name != "inputs_covered"}
-    return replace(certificate, inputs_covered=covered, extra=extra, seconds=time.perf_counter() - start)
+    return replace(certificate, inputs_covered=covered, seconds=time.perf_counter() - start)
 
 
 def strings_of(region: Region) -> float:

@@ -207,6 +207,8 @@ class Decision:
     failures: tuple[Failure, ...]
     margin: float | None
     tightest: dict[str, object] | None
+    has_infimum_zero: bool = False  # along some ray the margin tends to exactly 0
+    margin_scaled: float | None = None  # a lower bound on margin times normaliser, which no ray lessens
 
 
 def decide(model: ExactModel, labels: str, region: Region) -> Decision:
@@ -215,6 +217,7 @@ def decide(model: ExactModel, labels: str, region: Region) -> Decision:
     Raises: Undecided when a failing count has more than 2^22 bits.
     """
     failures, low, tightest = [], None, None
+    has_zero, scaled = False, None
     listed, origin, region = forms(model, labels, region), region.origin, region.moved
     for form in listed:
         corners = list(vertices(form.cell.side, region))
@@ -225,7 +228,10 @@ def decide(model: ExactModel, labels: str, region: Region) -> Decision:
             found = smallest_failure(form, region, model.scale)
             failures.append(replace(found, n=plus(found.n, origin)))
             continue
+        least = min(float_below(form.at(v).ball(256) / model.scale.ball(256)) for v in corners)
+        scaled = least if scaled is None else min(scaled, least)
         vanishing = [r for r in directions if form.along(r).sign() == 0]
+        has_zero |= bool(vanishing)
         for kind, numbers in [("at", (1, *v)) for v in corners] + [("towards", (0, *r)) for r in directions]:
             is_zero = kind == "towards" and numbers[1:] in vanishing  # exactly: there the infimum is 0
             margin = 0.0 if is_zero else max(0.0, float_below(form.quotient(numbers) / model.scale.ball(256)))
@@ -238,7 +244,7 @@ def decide(model: ExactModel, labels: str, region: Region) -> Decision:
                     "expected": form.cell.expected,
                     "rival": form.rival,
                 }
-    return Decision(tuple(sorted(failures, key=simplicity)), low, tightest)
+    return Decision(tuple(sorted(failures, key=simplicity)), low, tightest, has_zero, scaled)
 
 
 def holds(model: ExactModel, labels: str, region: Region) -> bool:

@@ -68,6 +68,7 @@ def describe(n: Triple, last: int, expected: int) -> dict[str, Any]:
     """An input as a JSON object; the string itself only when it is short."""
     tokens = [TOKENS[t] for t in string(n, last)] if sum(n) <= 60 else None
     return {
+        "input": [*n, TOKENS[last]],
         "n0": n[0],
         "n1": n[1],
         "n2": n[2],

@@ -9,12 +9,20 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from constructions.count01 import Count01Transformer, check_labels
+from constructions.count01 import TOKENS, Count01Transformer, check_labels
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.formats import Format
 from verify.arithmetic.torch_settings import warn_if_lowered
-from verify.certificate import READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
+from verify.certificate import (
+    CERTIFIED,
+    EXHAUSTIVE,
+    READING_BIT_EXACT,
+    READING_DTYPE,
+    READING_REAL,
+    Certificate,
+    Verdict,
+)
 from verify.count01.boxes import LARGEST_COUNT, decide_boxes
 from verify.count01.heads.counting import LARGEST, wrong_inputs
 from verify.count01.heads.numbers import model_numbers
@@ -33,6 +41,7 @@ from verify.count01.real import (
 from verify.count01.rounding import TwoFormats, assumptions
 from verify.count01.runs import find_failure, kernels_of, name, replay, run_strings, run_triples
 from verify.count01.task import EQUALS, Region, answer
+from verify.decide import EVERY_INPUT
 
 DEFAULT_DIGITS = 1000
 LONGEST_SEARCHED = 1 << 22
@@ -91,7 +100,7 @@ def certify(
         else:
             certificate = several_heads(model, region, settings)
     except Undecided as error:
-        certificate = finish(settings, Verdict.UNKNOWN, region, READING_REAL, "certified", reason=str(error))
+        certificate = finish(settings, Verdict.UNKNOWN, region, READING_REAL, "exact signs", reason=str(error))
     return replace(certificate, seconds=time.perf_counter() - start)
 
 
@@ -340,12 +349,14 @@ def exhaustive(
         Verdict.PROVED if failure is None else Verdict.REFUTED,
         region,
         READING_BIT_EXACT,
-        "exhaustive",
+        EVERY_INPUT,
+        method=EXHAUSTIVE,
         counterexample=failure,
         assumptions=("this torch kernel, at the batch shapes used, with digits in the order run",),
         extra={"strings": strings, "inputs_are": "runs of the module"},
     )
-    return replace(certificate, inputs_covered=inputs, seconds=time.perf_counter() - start)
+    covered = inputs if failure is None else 1
+    return replace(certificate, inputs_covered=covered, seconds=time.perf_counter() - start)
 
 
 def replayed(model: Count01Transformer, failure: Failure) -> dict[str, Any]:
@@ -413,9 +424,9 @@ def proved(decision: Decision, region: Region, settings: Settings, method: str, 
         region,
         READING_REAL,
         method,
-        margin=decision.margin,
+        margin=None if decision.has_infimum_zero else decision.margin,
         tightest=tightest,
-        extra=extra,
+        extra=extra | ({"margin_scaled": decision.margin_scaled} if decision.has_infimum_zero else {}),
     )
 
 
@@ -424,8 +435,9 @@ def finish(
     verdict: Verdict,
     region: Region,
     reading: str,
-    method: str,
+    argument: str,
     *,
+    method: str = CERTIFIED,
     extra: dict[str, Any] | None = None,
     **fields: Any,
 ) -> Certificate:
@@ -444,8 +456,10 @@ def finish(
         "inputs_are": SEMANTIC_INPUTS if region.is_semantic else INPUTS,
         **(extra or {}),
     }
-    if not region.is_bounded and "strings" not in more:
-        more["inputs_covered"] = "infinite"
+    size = len(region.lasts) * region.size() if region.is_bounded else None
+    found = fields.get("counterexample")
+    if found is not None and "margin" not in fields:
+        fields["margin"] = margin_of(found)
     return Certificate(
         verdict,
         settings.claim,
@@ -453,7 +467,20 @@ def finish(
         {**settings.parameters, "labels": settings.labels, **bounds},
         reading,
         method,
-        len(region.lasts) * region.size() if region.is_bounded else 0,
+        size if verdict is Verdict.PROVED else int(verdict is Verdict.REFUTED),
+        argument=argument,
         extra=more,
         **fields,
     )
+
+
+def margin_of(found: dict[str, Any]) -> float | None:
+    """The margin of a run that failed; None where a logit is not a finite number.
+
+    >>> margin_of({"expected": "5", "logits": [0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 1.5, 0.0]})
+    -0.5
+    """
+    logits, right = found["logits"], TOKENS.index(found["expected"])
+    if None in logits:
+        return None
+    return float(logits[right] - max(x for j, x in enumerate(logits) if j != right))

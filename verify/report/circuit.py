@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -252,12 +251,10 @@ def _outcome_facts(certificate: Certificate) -> Iterator[Fact]:
 
 
 def _margin_fact(distance: float | None) -> Iterator[Fact]:
-    """How far g stays from 1/2; the token 0 allows g = 1/2, and then the distance is no more than a normal number."""
+    """How far g stays from 1/2; the token 0 allows g = 1/2, and then there is no number."""
     if distance is None:
-        return
-    if distance <= sys.float_info.min:
         yield "margin", "g may be 1/2 itself where the token is 0, which is above 1/2 only for 1"
-    else:
+    elif distance > 0:
         yield "margin", f"g stays at least {below(distance)} from 1/2"
 
 
