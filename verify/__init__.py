@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from verify.arithmetic.readings import reading_of as reading_of
     from verify.certificate import Certificate as Certificate
     from verify.certificate import Verdict as Verdict
-    from verify.module import assert_proved as assert_proved
-    from verify.module import certify as certify
+    from verify.public import assert_proved as assert_proved
+    from verify.public import certify as certify
 
 __version__ = "0.1.0"
 
 # Where each public name lives: it is imported when it is first asked for, so that `import verify` costs nothing.
 _HOME = {
+    "certify": "public",
+    "assert_proved": "public",
     "Certificate": "certificate",
     "Verdict": "certificate",
     "Real": "arithmetic.readings",
@@ -26,8 +28,6 @@ _HOME = {
     "ConstantBits": "arithmetic.readings",
     "Kernel": "arithmetic.readings",
     "reading_of": "arithmetic.readings",
-    "assert_proved": "module",
-    "certify": "module",
 }
 
 __all__ = [
@@ -38,6 +38,8 @@ __all__ = [
     "Rounded",
     "Verdict",
     "__version__",
+    "assert_proved",
+    "certify",
     "assert_proved",
     "certify",
     "reading_of",

@@ -172,7 +172,7 @@ class Decidable(Protocol):
         """Runs one wrong answer of an item and says what it is."""
 
 
-def decide(problem: Decidable, reading: Reading, method: str, effort: Effort) -> Certificate:
+def decide(problem: Decidable, reading: Reading | None, method: str, effort: Effort) -> Certificate:
     """The certificate by one of METHODS.
 
     Raises: BadInput for another method, or a reading that task or method do not have.

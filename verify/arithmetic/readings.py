@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from constructions.constant_bits.arithmetic import FixedPoint
 from constructions.errors import BadInput
@@ -66,3 +67,32 @@ def reading_of(precision: str | None, accumulate: str | None = None) -> Reading:
             )
         return ConstantBits(found.s)
     return Rounded(found, None if accumulate is None else FORMATS[accumulate])
+
+
+def precision_of(reading: Reading) -> str | None:
+    """The --precision that names a reading; None for a kernel, which is chosen by --method.
+
+    >>> precision_of(ConstantBits(6)), precision_of(reading_of("p12")), precision_of(Kernel())
+    ('s6', 'p12', None)
+    """
+    if isinstance(reading, Rounded):
+        return reading.format.name if reading.format.name in FORMATS else f"p{reading.format.p}"
+    return f"s{reading.s}" if isinstance(reading, ConstantBits) else "real" if isinstance(reading, Real) else None
+
+
+def options_of(options: dict[str, Any]) -> list[str]:
+    """The reading, method, budget and seed of a call as a command line has them.
+
+    >>> options_of({"reading": reading_of("bfloat16", "float32"), "method": "certified", "budget": 5})
+    ['--precision', 'bfloat16', '--accumulate', 'float32', '--method', 'certified', '--budget', '5']
+    """
+    words: list[str] = []
+    reading = options.get("reading")
+    if reading is not None and precision_of(reading) is not None:
+        words += ["--precision", str(precision_of(reading))]
+    if isinstance(reading, Rounded) and reading.accumulate is not None:
+        words += ["--accumulate", reading.accumulate.name]
+    for name in ("method", "budget", "seed"):
+        if options.get(name) is not None:
+            words += [f"--{name}", f"{options[name]:g}" if name == "budget" else str(options[name])]
+    return words

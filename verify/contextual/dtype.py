@@ -156,11 +156,7 @@ def certify_in(
         "cells of strings, margin above error bound",
         claim,
         named | {"precision": fmt.name},
-        margin=float(worst.margin.min())
-        if verdict is Verdict.PROVED
-        else failing_margin(module, found)
-        if found
-        else None,
+        margin=failing_margin(module, found) if found else least,
         tightest=where if verdict is Verdict.PROVED else None,
         counterexample=found,
         assumptions=ASSUMES + CONTRACT.text(fmt),

@@ -19,9 +19,9 @@ from verify.arithmetic.contract import constant_bits
 from verify.certificate import READING_BIT_EXACT, Certificate, Verdict
 from verify.count01.judged import judged
 from verify.count01.real import check_plain
-from verify.count01.runs import chunks, failed, fails, near_ties, orders
+from verify.count01.runs import chunks, failed, fails, margin_of_row, near_ties, orders
 from verify.count01.task import EOS, EQUALS, FIVE, FOUR, Region, answer, cells, triples
-from verify.count01.verdict import Settings, finish
+from verify.count01.verdict import Settings, finish, margin_of
 from verify.decide import EVERY_INPUT
 
 MOST_STRINGS = 100_000  # that are all run: about a minute
@@ -55,12 +55,14 @@ def certify(
     if any(region.origin) or region.is_semantic:
         raise BadInput("--min-digits, --min-noise, --semantic-only: do not go with constant-bit arithmetic")
     start, run, is_all = time.perf_counter(), constant_bit(model, s), strings_of(region) <= MOST_STRINGS
-    strings, failure = 0, None
+    strings, failure, least = 0, None, float("inf")
     for batch in all_strings(region, None) if is_all else searched(region, labels):
         for tokens, expected in read_at(batch, labels):
             logits = run(tokens)[:, -1].tolist()
             for row, values, right in zip(tokens.tolist(), logits, expected, strict=True):
-                if failure is None and fails(values, right):
+                if failure is None and not fails(values, right):
+                    least = min(least, margin_of_row(values, right))
+                elif failure is None:
                     failure = failed(model, row, right, values) | {"replayed": f"constant-bit arithmetic, s={s}"}
         strings += len(batch)
         if failure is not None:
@@ -72,6 +74,7 @@ def certify(
         region,
         READING_BIT_EXACT,
         EVERY_INPUT if is_all else "a search among telling strings, run",
+        margin=least if verdict is Verdict.PROVED else None if failure is None else margin_of(failure),
         counterexample=failure,
         reason=f"{strings} strings run without a failure; the region has more than {MOST_STRINGS}"
         if verdict is Verdict.UNKNOWN

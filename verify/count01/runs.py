@@ -32,6 +32,15 @@ def fails(logits: list[float], expected: int) -> bool:
     return not all(logits[expected] > x for j, x in enumerate(logits) if j != expected)
 
 
+def margin_of_row(logits: list[float], expected: int) -> float:
+    """(expected logit) - (largest other).
+
+    >>> margin_of_row([1.0, 3.0, 0.5], 1)
+    2.0
+    """
+    return logits[expected] - max(x for j, x in enumerate(logits) if j != expected)
+
+
 def replay(model: Count01Transformer, n: Triple, last: int, expected: int) -> dict[str, Any]:
     """The module's own answer on one input: as a string, or by counts where the string is too long."""
     if sum(n) <= LONGEST_STRING:
@@ -160,6 +169,7 @@ class Run:
 
     inputs: int
     failure: dict[str, Any] | None = None
+    margin: float = float("inf")  # the least of those that did not fail
 
 
 def run_triples(model: Count01Transformer, labels: str, region: Region) -> Run:
@@ -167,7 +177,7 @@ def run_triples(model: Count01Transformer, labels: str, region: Region) -> Run:
     by_length: dict[int, list[Triple]] = {}
     for n in triples(region):
         by_length.setdefault(sum(n), []).append(n)
-    inputs = 0
+    inputs, margin = 0, float("inf")
     for length in sorted(by_length):
         for last in region.lasts:
             for chunk in chunks(by_length[length], length):
@@ -177,12 +187,13 @@ def run_triples(model: Count01Transformer, labels: str, region: Region) -> Run:
                     expected = answer(n[0], n[1], labels) if last == EQUALS else EOS
                     if fails(row, expected):
                         return Run(inputs, failed(model, string(n, last), expected, row))
-    return Run(inputs)
+                    margin = min(margin, margin_of_row(row, expected))
+    return Run(inputs, margin=margin)
 
 
 def run_strings(model: Count01Transformer, labels: str, max_length: int) -> Run:
     """The whole causal module on every string of at most max_length digits, read at "=" and at the answer."""
-    inputs = 0
+    inputs, margin = 0, float("inf")
     for length in range(max_length + 1):
         for digits in chunks(list(product((1, 2, 3), repeat=length)), length):
             for last in (FOUR, FOUR + 1):
@@ -195,7 +206,8 @@ def run_strings(model: Count01Transformer, labels: str, max_length: int) -> Run:
                         return Run(inputs, failed(model, [0, *w, EQUALS], right, at_equals))
                     if fails(at_answer, EOS):
                         return Run(inputs, failed(model, [0, *w, EQUALS, last], EOS, at_answer))
-    return Run(inputs)
+                    margin = min(margin, margin_of_row(at_equals, right), margin_of_row(at_answer, EOS))
+    return Run(inputs, margin=margin)
 
 
 def chunks(items: list[Any], length: int) -> Iterator[list[Any]]:

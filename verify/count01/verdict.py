@@ -337,13 +337,13 @@ def exhaustive(
         )
     start = time.perf_counter()
     settings = Settings(labels, claim, parameters or {})
-    inputs, failure = 0, None
+    inputs, failure, least = 0, None, float("inf")
     if region.is_bounded:
         run = run_triples(model, labels, region)
-        inputs, failure = run.inputs, run.failure
+        inputs, failure, least = run.inputs, run.failure, run.margin
     if strings is not None and failure is None:
         run = run_strings(model, labels, strings)
-        inputs, failure = inputs + run.inputs, run.failure
+        inputs, failure, least = inputs + run.inputs, run.failure, min(least, run.margin)
     certificate = finish(
         settings,
         Verdict.PROVED if failure is None else Verdict.REFUTED,
@@ -351,6 +351,7 @@ def exhaustive(
         READING_BIT_EXACT,
         EVERY_INPUT,
         method=EXHAUSTIVE,
+        margin=least if failure is None else margin_of(failure),
         counterexample=failure,
         assumptions=("this torch kernel, at the batch shapes used, with digits in the order run",),
         extra={"strings": strings, "inputs_are": "runs of the module"},

@@ -1,0 +1,112 @@
+"""The public face: `certify` any model of the project by its type, and `assert_proved` for other projects' tests."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from constructions.errors import BadInput
+from verify.arithmetic.readings import Reading, reading_of
+from verify.certificate import Certificate, in_words
+from verify.judged import check_type
+
+# The class of each task's model, and the room that decides it: its `certify` takes the options of the task.
+MODELS = {
+    "constructions.histogram:HistogramTransformer": "verify.histogram.door",
+    "constructions.count01:Count01Transformer": "verify.count01.door",
+    "constructions.contextual.transformer:ContextualCountingTransformer": "verify.contextual.door",
+    "constructions.circuit_simulation:CircuitTransformer": "verify.circuit.door",
+    "constructions.parity:ParityTransformer": "verify.parity.door",
+}
+
+ANY_MODULE = {"inputs", "expected"}  # what says that a module of any type is to be judged
+
+
+def certify(module: nn.Module, **options: Any) -> Certificate:
+    """Decides a model on its whole domain: by the task of its type, or any module by `inputs` and `expected`.
+
+    Options for every task: `reading` ("real", "bfloat16", "s6", ..., or `verify.reading_of("bfloat16", "float32")`),
+    `method` (certified, exhaustive or sampled), and mostly `budget` in seconds, `seed`, `claim`. Further ones by task:
+    histogram L; count01 labels, max_digits, max_noise, max_length; contextual length, regions, exactly, zeros; circuit
+    circuit; any other module inputs and expected (verify.module.certify).
+    Raises: BadInput for another object, a module whose forward pass is not its class's own, or an unknown option.
+
+    >>> from constructions import relation_counting
+    >>> bool(certify(relation_counting.bos(T=3, L=2))), bool(certify(relation_counting.bos(T=3, L=2), reading="p2"))
+    (True, False)
+    """
+    found: Certificate
+    if ANY_MODULE & options.keys():
+        found = import_module("verify.module").certify(module, **options)
+    else:
+        found = _door(module).certify(module, **_known(module, options))
+    return found
+
+
+def assert_proved(module: nn.Module, **options: Any) -> Certificate:
+    """Asserts that a model is proved right, and returns the certificate; options as `certify` takes them.
+
+    On REFUTED the weights are written to a temporary folder, so that the command in the message runs as it stands.
+    Raises: AssertionError with the counterexample, what is expected and predicted, and the command that replays it.
+
+    >>> from constructions import relation_counting
+    >>> assert_proved(relation_counting.bos(T=3, L=2)).verdict.value
+    'PROVED'
+    """
+    certificate = certify(module, **options)
+    if certificate:
+        return certificate
+    found = certificate.counterexample
+    if found is None:
+        raise AssertionError(str(certificate))
+    replay = f"module(torch.tensor([{found['input']}]))"
+    if not ANY_MODULE & options.keys():
+        folder = tempfile.mkdtemp(prefix="weightproof-")
+        replay = shlex.join(_door(module).command(module, folder, certificate, **_known(module, options)))
+    raise AssertionError(f"REFUTED {certificate.task}: {in_words(found)}\ncounterexample: {found}\nreplay: {replay}")
+
+
+def _door(module: object) -> Any:
+    """The room of a model's task.
+
+    Raises: BadInput for an object of another type.
+    """
+    classes = {name: _class(name) for name in MODELS}
+    for name, kind in classes.items():
+        if isinstance(module, kind):
+            return import_module(MODELS[name])
+    kinds = list(classes.values())
+    try:
+        check_type(module, kinds[0])
+    except BadInput as error:
+        others = ", ".join(kind.__name__ for kind in kinds[1:])
+        raise BadInput(f"{error} Other models that are judged: {others}.") from None
+    raise AssertionError("unreachable")
+
+
+def _class(name: str) -> type[nn.Module]:
+    module, cls = name.split(":")
+    found: type[nn.Module] = getattr(import_module(module), cls)
+    return found
+
+
+def _known(module: object, options: dict[str, Any]) -> dict[str, Any]:
+    """The options; BadInput for one that the task does not have."""
+    from inspect import signature
+
+    door: Callable[..., Certificate] = _door(module).certify
+    known = [name for name in signature(door).parameters if name != "module"]
+    for name in options:
+        if name not in known:
+            raise BadInput(f"{name}={options[name]!r}: is no option for this model. It takes {', '.join(known)}.")
+    reading = options.get("reading")
+    if isinstance(reading, str):
+        options = options | {"reading": reading_of(reading)}
+    elif not (reading is None or isinstance(reading, Reading)):
+        raise BadInput(f"reading={reading!r}: must be a name such as 'bfloat16', or what verify.reading_of returns.")
+    return options
