@@ -484,4 +484,5 @@ def margin_of(found: dict[str, Any]) -> float | None:
     logits, right = found["logits"], TOKENS.index(found["expected"])
     if None in logits:
         return None
-    return float(logits[right] - max(x for j, x in enumerate(logits) if j != right))
+    margin = float(logits[right] - max(x for j, x in enumerate(logits) if j != right))
+    return margin if margin <= 0 else None  # else rounding hides what exact arithmetic shows
