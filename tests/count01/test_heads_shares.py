@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from constructions.count01 import load
+from constructions.count01 import Count01Transformer, load, save
 from tests.oracles.heads import Oracle, box
 from verify.count01.heads.accuracy import Learned, whole_model
 from verify.count01.heads.auc import Auc
@@ -99,3 +100,24 @@ def test_shapley_values_are_those_of_all_orders_and_sum_up():
             before = mask(order[:place])
             gains[h] += table.accuracy(before | 1 << h) - table.accuracy(before)
     assert values == [gain / 24 for gain in gains]
+
+
+def test_weights_beyond_floats_are_settled_by_digits(tmp_path):
+    """BOS and = weigh e^-600 of the digits: where there are none, a float's normaliser would be lost."""
+    model = Count01Transformer(d=8, heads=2, d_h=1)
+    with torch.no_grad():
+        model.E.copy_(torch.eye(8))
+        model.W_Q[:, 4, 0] = 1
+        model.W_K[0, :, 0] = torch.tensor([-600.0, 0, 0.25, 0.5, -600, 0, 0, 0])
+        model.W_K[1, :, 0] = torch.tensor([-600.0, 0.5, 0, -1, -601, 0, 0, 0])
+        model.W_V[:, :, 0] = torch.tensor([[-0.3, -1, 1, 0.1, 0.2, 0, 0, 0], [0.4, 0.7, -1.1, 0.3, -0.2, 0, 0, 0]])
+        model.W_O[:, 0, 0] = 1
+        model.W_out[0, 5], model.W_out[0, 6], model.b_out[5] = 1, -1, 0.0625
+    save(model, str(tmp_path / "m.safetensors"))
+    oracle, law, triples = Oracle(tmp_path / "m.safetensors"), law_named("box:0:2:3"), box(0, 2, 3)
+    found = model_numbers(model)
+    learned, auc, table = Learned(found, law, ONES), Auc(found, law, ONES), all_subsets(found, law, ONES)
+    for heads in ((0,), (1,), (0, 1)):
+        right = oracle.learned_right(triples, heads)
+        assert int(learned.answers(heads).right.sum()) == right == table.right[mask(heads)]
+    assert auc.of((0, 1)) == Fraction(*oracle.auc(triples, (0, 1)))

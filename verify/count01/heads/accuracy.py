@@ -15,7 +15,7 @@ from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Undecided
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
-from verify.count01.heads.tables import Differences
+from verify.count01.heads.tables import Differences, largest
 from verify.count01.task import FIVE, FOUR, answer
 
 BoolArray = NDArray[np.bool_]
@@ -120,6 +120,6 @@ def lowest(model: ModelNumbers, law: Judged, expected: int, rival: int) -> float
     corners = np.array([[1, *n, 1] for n in product(*zip(low, high, strict=True))], dtype=float)
     differences = Differences(model, corners, expected, rival)
     heads = range(len(model.heads))
-    size = sum(float(np.abs(column.values).max()) for column in differences.columns)
-    least = sum(float(column.values.min()) - column.radius for column in differences.columns)
+    size = sum(largest(column.values) for column in differences.columns)
+    least = sum(float(column.values.min()) - column.radius for column in differences.columns)  # NaN stays NaN
     return (least + differences.shift(heads)) - 1e-12 * (size + abs(differences.shift(heads)))

@@ -81,8 +81,8 @@ def ranks(
 
     Scores within twice the radius of a neighbour form a cluster; those that hold both classes are sorted by digits.
     """
-    score = np.where(np.isnan(score), 0.0, score)
-    radius = np.inf if np.isnan(radius) else radius
+    if np.isnan(score).any():  # where floats do not reach, all is sorted by digits
+        score, radius = np.zeros(len(score)), np.inf
     order = np.argsort(score)
     starts = np.concatenate([[True], np.diff(score[order]) > 2 * radius])
     cluster = np.cumsum(starts) - 1

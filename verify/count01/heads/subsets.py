@@ -17,7 +17,7 @@ from verify.arithmetic.balls import Array
 from verify.count01.heads.accuracy import Learned
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
-from verify.count01.heads.tables import U
+from verify.count01.heads.tables import U, largest
 from verify.count01.task import Triple
 
 MOST_HEADS = 16
@@ -97,7 +97,7 @@ def all_subsets(
     columns = learned.differences.columns
     shift = learned.differences.shift(())
     parts = np.stack([c.values for c in columns]) + np.array([_nearest(c.centre) for c in columns])[:, None]
-    size = float(np.abs(parts).max(axis=1).sum()) + abs(shift)
+    size = sum(largest(part) for part in parts) + abs(shift)
     radius = (sum(c.radius for c in columns) + 4 * (a + 3) * U * size) * (1 + 2.0**-40)
     turned = np.where(law.has_more_ones, 1.0, -1.0)
     low = a // 2

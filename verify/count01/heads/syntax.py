@@ -15,7 +15,7 @@ from verify.arithmetic.exact_reals import Undecided
 from verify.count01.heads.accuracy import Judged
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
-from verify.count01.heads.tables import MOST_BITS, QUOTIENT_ERROR, SMALLEST_NORMALISER, U
+from verify.count01.heads.tables import MOST_BITS, QUOTIENT_ERROR, SMALLEST_NORMALISER, U, largest
 from verify.count01.task import EOS, FIVE, FOUR, Triple, answer, kinds, multiplicities
 
 
@@ -86,7 +86,7 @@ class Syntax:
                 D = np.where(D > SMALLEST_NORMALISER, D, np.nan)
                 scores.append(counts @ (w * d) / D)
             radius += QUOTIENT_ERROR * float(np.abs(d).max())
-        size = sum(float(np.abs(s).max()) for s in scores) + abs(constant)
+        size = sum(largest(s) for s in scores) + abs(constant)
         return scores, (radius + (len(scores) + 3) * 2 * U * size) * (1 + 2.0**-40), constant
 
     def _is_positive(self, heads: Sequence[int], last: int, rival: int, n: Triple) -> bool:

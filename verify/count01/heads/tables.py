@@ -51,8 +51,14 @@ def column(head: HeadNumbers, deltas: Sequence[Surd], counts: Array) -> Column:
     with np.errstate(all="ignore"):
         D = np.where(D > SMALLEST_NORMALISER, D, np.nan)
         values = counts @ (weights * off) / D
-        radius = QUOTIENT_ERROR * (counts @ (weights * np.abs(off)) / D).max() * (1 + 2.0**-40)
-    return Column(centre, values, float(radius))
+        sizes = counts @ (weights * np.abs(off)) / D
+    radius = QUOTIENT_ERROR * largest(sizes) * (1 + 2.0**-40)
+    return Column(centre, values, radius)
+
+
+def largest(values: Array) -> float:
+    """The largest absolute value of those that are numbers: what is NaN decides nothing and needs no radius."""
+    return float(np.nan_to_num(np.abs(values)).max(initial=0.0))
 
 
 class Differences:
@@ -80,7 +86,7 @@ class Differences:
         out, size, radius = np.zeros(len(self.counts)), 0.0, 0.0
         for h in heads:
             out = out + self.columns[h].values
-            size, radius = size + float(np.abs(self.columns[h].values).max()), radius + self.columns[h].radius
+            size, radius = size + largest(self.columns[h].values), radius + self.columns[h].radius
         if not is_centred:
             shift = self.shift(heads)
             out, size = out + shift, size + abs(shift)
