@@ -84,6 +84,37 @@ def test_mutated_models_are_never_proved_wrongly_nor_refuted_without_reason(seed
             assert int(found.extra["counts"]["wrong"]) == wrong
 
 
+@pytest.mark.parametrize("n, B", [(1, 2), (3, 2), (2, 3), (1, 10), (4, 2)])
+def test_two_layers_agree_with_enumeration(n, B):
+    model = addition.two_layers(n=n, B=B)
+    found = verdict(model, n, B)
+    wrong, least = enumerated(model, n, B)
+    assert found.verdict == "PROVED" and wrong == 0 and 0.49 < found.margin <= least + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_mutated_models_of_two_layers(seed):
+    rng = random.Random(seed)
+    n, B = rng.choice([(2, 2), (3, 2), (1, 3), (2, 3)])
+    model = addition.two_layers(n=n, B=B)
+    with torch.no_grad():
+        for _ in range(rng.choice([1, 1, 3])):
+            W = rng.choice([W for W in model.parameters() if W.numel()])
+            index = tuple(rng.randrange(s) for s in W.shape)
+            W[index] += rng.choice([0.01, -0.03, 0.3, -1.0, 2.0])
+    found = verdict(model, n, B)
+    wrong, least = enumerated(model, n, B)
+    if found.verdict == "PROVED":
+        assert wrong == 0 and found.margin <= least + 1e-9
+    elif found.verdict == "REFUTED":
+        assert wrong > 0 or abs(least) < 1e-9
+
+
+def test_two_layers_add_long_numbers_with_a_margin_that_does_not_fall():
+    margins = [verdict(addition.two_layers(n=n), n, 10).margin for n in (4, 30)]
+    assert min(margins) > 0.499 and abs(margins[0] - margins[1]) < 1e-3
+
+
 def test_the_numbers_of_the_page():
     ten_to_the_ten = verdict(addition.one_head(n=5), 5, 10)
     assert ten_to_the_ten.verdict == "PROVED" and ten_to_the_ten.inputs_covered == 10**10

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from flint import fmpq
 
-from constructions.adder.transformer import AdderTransformer
+from constructions.adder.transformer import AdderTransformer, Layer
 from verify.addition.shares import exactly, numbers
 from verify.arithmetic.any_order import Arithmetic, is_power_of_two
 from verify.arithmetic.formats import INFLATION, Array
@@ -37,9 +37,11 @@ class Readout:
     constants: list[fmpq]
 
     @classmethod
-    def of(cls, model: AdderTransformer, lanes: tuple[int, ...], embedded: list[fmpq]) -> Readout:
-        """The readout where attention writes `lanes` and every other direction is embedded."""
-        layer = model.blocks[0]
+    def of(
+        cls, model: AdderTransformer, lanes: tuple[int, ...], embedded: list[fmpq], layer: Layer | None = None
+    ) -> Readout:
+        """The readout after a layer (default: the first), where `lanes` vary and every other direction is embedded."""
+        layer = layer or model.blocks[0]
         W_1, b_1, W_2 = numbers(layer.W_1), numbers(layer.b_1), numbers(layer.W_2)
         W_out, b_out = numbers(model.W_out), numbers(model.b_out)
         others = [j for j in range(len(W_1)) if j not in lanes and embedded[j]]

@@ -16,7 +16,7 @@ from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
 from verify.adder import exact
 from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
-from verify.addition import window
+from verify.addition import induction, window
 from verify.addition.proof import Cells, Overflows, Unfit
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
@@ -86,13 +86,28 @@ class DigitAddition:
         try:
             cells = Cells.of(self.model, self.sums)
         except Unfit as reason:
-            found = Finding.open(ARGUMENT, f"no proof for this model: {reason}; --method exhaustive runs every pair")
+            found = self._prove_layers(reason)
         else:
             found = self._prove_real(cells)
         if found.failure is None and found.reason is not None:
             pair = self._search(effort)
             return found if pair is None else Finding.refuted(ARGUMENT, self.replay(pair, 0, reading))
         return found
+
+    def _prove_layers(self, reason: Unfit) -> Finding:
+        """Two layers, by the induction over columns; open where it does not apply or a cell stays undecided."""
+        how = f"{reason}; --method exhaustive runs every pair"
+        if len(self.model.blocks) < 2:
+            return Finding.open(ARGUMENT, f"no proof for this model: {how}")
+        try:
+            found = induction.margins(self.model, self.sums)
+        except Unfit as error:
+            return Finding.open(ARGUMENT, f"no proof for this model: {error}; --method exhaustive runs every pair")
+        cell = min(found, key=lambda cell: found[cell])
+        where = {"sum": cell.s, "carry": cell.carry, "margin": below_float(found[cell])}
+        if not found[cell] > 0:
+            return Finding.open(ARGUMENT, f"sum {cell.s}, carry {cell.carry}: intervals do not decide it")
+        return Finding.proved(ARGUMENT, below_float(found[cell]), tightest=where)
 
     def _prove_real(self, cells: Cells) -> Finding:
         margin, tightest = None, None
@@ -207,7 +222,7 @@ class DigitAddition:
 
     def contradiction(self, finding: Finding, reading: Reading) -> str | None:
         """The tightest input evaluated alone: exactly, or with every operation rounded in one order."""
-        if finding.tightest is None or finding.margin is None:
+        if finding.tightest is None or finding.margin is None or "input" not in finding.tightest:
             return None
         a, b = self.tightest_pair(finding.tightest)
         if isinstance(reading, Rounded):

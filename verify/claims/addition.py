@@ -35,4 +35,15 @@ CLAIMS: tuple[Claim, ...] = (
         "verify addition --digits 5 --heads 2 --precision float32",
         deep=("verify addition --digits 12 --heads 2",),
     ),
+    Claim(
+        "W-E4.3",
+        "two layers of one head, 3 + 2 neurons and d = n + 8 add n-digit numbers with a margin of about 1/2 that does "
+        "not fall with n: all weights are integers and halves",
+        "this project",
+        "constructions.addition:two_layers",
+        "-",
+        "verify.addition.task:DigitAddition",
+        "verify addition --digits 30 --layers 2",
+        deep=("verify addition --digits 100 --layers 2",),
+    ),
 )
