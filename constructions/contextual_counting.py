@@ -18,11 +18,12 @@ import math
 import torch
 
 from constructions.contextual.transformer import BOS, CLOSE, DTYPES, ONE, OPEN, ZERO, ContextualCountingTransformer
-from constructions.errors import BadInput
+from constructions.errors import BadInput, shown
 from constructions.readout import staircase_at
 
 BIASES = {"BOS": BOS, "]": CLOSE, "0": ZERO}
 KEYS = ("onehot", "convex")
+MOST_PARAMETERS = 1 << 28  # 2 GiB in float64
 POSITION, KEY = 5, 6  # the stream's lanes after the five token lanes
 PLACE, HEIGHT = KEY, KEY + 1  # of the convex keys
 
@@ -85,6 +86,8 @@ def check(N: int, R: int, bias: str, keys: str, zeros: int | None) -> None:
         raise BadInput(f"N={N}: must be at least 1 (a string has at least one token)")
     if R < 1:
         raise BadInput(f"R={R}: must be at least 1 (each prompt asks for one region)")
+    if R * (R + N) > MOST_PARAMETERS:
+        raise BadInput(f"N={shown(N)}, R={shown(R)}: mean more than {MOST_PARAMETERS} parameters. Choose smaller ones.")
     if bias not in BIASES:
         raise BadInput(f"bias={bias!r}: must be one of {', '.join(BIASES)}")
     if keys not in KEYS:

@@ -17,9 +17,20 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from constructions.errors import BadInput
+from constructions import regular_files
+from constructions.errors import BadInput, shown
 
 StrPath = str | os.PathLike[str]
+MOST_BYTES = 2 << 30  # of a weights file
+MOST_NUMBERS = 1 << 28  # in it: 2 GiB in float64
+LONGEST_NAME = 255 - len(".4194304.tmp") - 1  # of a file: what is written beside it first has a longer one
+UNUSABLE = (
+    (lambda tensor: tensor.is_meta, "is on the device meta, without numbers"),
+    (lambda tensor: tensor.is_nested, "is nested"),
+    (lambda tensor: tensor.is_quantized, "is quantised"),
+    (lambda tensor: tensor.layout is not torch.strided, "is sparse"),
+    (lambda tensor: tensor.is_complex(), "is complex"),
+)
 ENTRIES = ("model", "state_dict", "model_state_dict")  # where training loops put the state dict
 
 
@@ -29,23 +40,38 @@ def read_tensors(path: StrPath, key: str) -> tuple[dict[str, Tensor], dict[str, 
     A state dict may lie under "model", "state_dict" or "model_state_dict".
     Raises: BadInput, in one line, for whatever is not such a file; the object is empty where there is none.
     """
-    what = f"weights={os.fspath(path)!r}"
-    if not os.fspath(path):
-        raise BadInput(f"{what}: is empty. Name a .safetensors or .pt file.")
-    path = Path(path)
-    try:
-        if path.is_dir():
-            raise BadInput(f"{what}: is a folder. Name the file in it.")
-        path.stat()
-    except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        raise BadInput(f"{what}: {reason}. Check the path.") from None
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path, what, key)
-    return _read_state_dict(path, what), {}
+    what, path = f"weights={shown(os.fspath(path), 200)}", regular_files.checked(path, "weights", MOST_BYTES)
+    tensors, header = (
+        _read_safetensors(path, what, key) if path.suffix == ".safetensors" else _read_state_dict(path, what)
+    )
+    check_tensors(tensors, what)
+    return tensors, header
 
 
-def _read_state_dict(path: Path, what: str) -> dict[str, Tensor]:
+def check_tensors(tensors: Mapping[str, Tensor], what: str) -> None:
+    """Refuses tensors that are not all there as plain numbers, or too many of them together.
+
+    Raises: BadInput, naming the first such tensor.
+
+    >>> check_tensors({"E": torch.zeros(2, 2, device="meta")}, "weights='m.pt'")
+    Traceback (most recent call last):
+    constructions.errors.BadInput: weights='m.pt': E is on the device meta, without numbers. Save dense tensors.
+    """
+    for name, tensor in tensors.items():
+        kind = next((kind for is_kind, kind in UNUSABLE if is_kind(tensor)), None)
+        if kind is not None:
+            raise BadInput(f"{what}: {shown_name(name)} {kind}. Save dense tensors.")
+    numbers = sum(tensor.numel() for tensor in tensors.values())  # an expanded one has more than are stored
+    if numbers > MOST_NUMBERS:
+        raise BadInput(f"{what}: holds {numbers} numbers, and at most {MOST_NUMBERS} are read. Save a smaller model.")
+
+
+def shown_name(name: str) -> str:
+    """The name of a tensor, cut where it is long."""
+    return name if len(name) <= 60 else f"{name[:40]}... ({len(name)} characters)"
+
+
+def _read_state_dict(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error below says all there is to say
@@ -69,7 +95,7 @@ def _read_state_dict(path: Path, what: str) -> dict[str, Tensor]:
             state = state[entry]
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()) or not state:
         raise BadInput(f"{what}: holds no state dict (a non-empty dict of tensors). Save module.state_dict().")
-    return {str(name): value for name, value in state.items()}
+    return {str(name): value for name, value in state.items()}, {}
 
 
 def _read_safetensors(path: Path, what: str, key: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -91,10 +117,14 @@ def check_target(path: StrPath, name: str = "save") -> None:
     Raises: BadInput for an empty name, a folder, or a folder that is not there.
     """
     text = os.fspath(path)
-    what, target = f"{name}={text!r}", Path(text)
+    what, target = f"{name}={shown(text, 200)}", Path(text)
     example = "model.safetensors" if name == "save" else "figure.svg"
     if not text:
         raise BadInput(f"{what}: is empty. Name a file, such as {example!r}.")
+    if len(os.fsencode(target.name)) > LONGEST_NAME:
+        raise BadInput(f"{what}: the name is longer than {LONGEST_NAME} bytes. Choose a shorter one.")
+    if os.path.exists(text) and not os.path.isfile(text) and not os.path.isdir(text):
+        raise BadInput(f"{what}: is no regular file, and would be replaced by one. Name another.")
     if text.endswith(os.sep) or os.path.isdir(text):
         raise BadInput(f"{what}: is a folder. Name a file, such as {str(target / example)!r}.")
     if not os.path.isdir(target.parent):
@@ -106,8 +136,10 @@ def check_target_folder(path: StrPath, names: Iterable[str]) -> None:
 
     Raises: BadInput for a file, a folder that holds anything else, or a folder whose parent is not there.
     """
-    what, target = f"save={os.fspath(path)!r}", Path(path)
-    if not target.resolve().parent.is_dir():
+    what, target = f"save={shown(os.fspath(path), 200)}", Path(path)
+    if len(os.fsencode(target.name)) > LONGEST_NAME:
+        raise BadInput(f"{what}: the name is longer than {LONGEST_NAME} bytes. Choose a shorter one.")
+    if not os.path.isdir(target.resolve().parent):
         raise BadInput(f"{what}: there is no folder {str(target.parent)!r}. Create it first.")
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise BadInput(f"{what}: is no folder. Name a new one, or a file that ends in .safetensors.")

@@ -12,10 +12,13 @@ from automata.base.exceptions import AutomatonException, RegexException
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
 
+from constructions import regular_files
 from constructions.circuits.circuit import MAX_NODES, Circuit, from_signals
-from constructions.errors import BadInput
+from constructions.circuits.expression_size import MOST_STATES, check_subsets, states_at_most
+from constructions.errors import BadInput, shown
 
 DEAD = -1
+MOST_BYTES = 64 << 20  # of an automaton's file
 MOST_REPETITIONS = 100_000  # of one part of a regular expression; the library makes a state for each
 
 
@@ -57,12 +60,18 @@ def from_regex(regex: str, alphabet: str = "01") -> Automaton:
     check_alphabet(tuple(alphabet))
     for number in re.findall(r"\d+", " ".join(re.findall(r"\{([^}]*)\}", regex))):
         if int(number[:12]) > MOST_REPETITIONS:
-            raise BadInput(f"regular expression {regex!r}: repeats {number} times; the most is {MOST_REPETITIONS}")
+            raise BadInput(
+                f"regular expression {shown(regex)}: repeats {number[:40]} times, more than {MOST_REPETITIONS}"
+            )
+    what = f"regular expression {shown(regex)}"
+    if (states := states_at_most(regex)) > MOST_STATES:
+        raise BadInput(f"{what}: may take {shown(states)} states, and at most {MOST_STATES} are built. Simplify it.")
     try:
         nfa = NFA.from_regex(regex, input_symbols=set(alphabet))
+        check_subsets(nfa, what)
         dfa = DFA.from_nfa(nfa)
     except (RegexException, AutomatonException) as error:
-        raise BadInput(f"regular expression {regex!r} over {alphabet!r}: {error}") from None
+        raise BadInput(f"{what} over {shown(alphabet)}: {error}") from None
     return _canonical(f"/{regex}/", tuple(alphabet), dfa)
 
 
@@ -73,9 +82,9 @@ def from_dfa_file(path: str | Path) -> Automaton:
     Raises: BadInput when the file is not such an automaton.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+        data = json.loads(regular_files.read(path, "dfa", MOST_BYTES).decode("utf-8"))
+    except BadInput:
+        raise
     except (ValueError, RecursionError):
         raise BadInput(f"{path}: is not JSON text") from None
     rule = "must be JSON with alphabet, start, accept and transitions, as in docs/circuit.md"
@@ -88,6 +97,8 @@ def from_dfa_file(path: str | Path) -> Automaton:
             *(str(q) for row in transitions.values() for q in row.values()),
             str(data["start"]),
         }
+        if len(states) > MOST_STATES:
+            raise BadInput(f"{path}: has {len(states)} states, and at most {MOST_STATES} are unrolled. Minimise it.")
         dfa = DFA(
             states=states,
             input_symbols=set(alphabet),
@@ -139,6 +150,7 @@ def majority(n: int) -> Automaton:
     (True, False)
     """
     most = n // 2 + 1
+    check_unrolled(n, most + 1, 2)
     step = tuple((count, min(count + 1, most)) for count in range(most + 1))
     return Automaton(f"MAJORITY of {n}", ("0", "1"), step, frozenset({most}))
 
@@ -190,10 +202,7 @@ def unroll(automaton: Automaton, n: int) -> Unrolling:
     >>> unroll(parity(), 3).circuit.outputs_of([1, 1, 1])
     (1,)
     """
-    if n < 0:
-        raise BadInput(f"length {n}: must be at least 0")
-    if n * len(automaton.step) * len(automaton.alphabet) > MAX_NODES:
-        raise BadInput(f"length {n}: {len(automaton.step)} states make more than the {MAX_NODES} nodes that fit")
+    check_unrolled(n, len(automaton.step), len(automaton.alphabet))
     useful = _useful_states(automaton, n)
     inputs = [name for t in range(1, n + 1) for name in _bit_names(automaton, t)]
     definitions: dict[str, tuple[str, list[str]]] = {}
@@ -209,6 +218,14 @@ def unroll(automaton: Automaton, n: int) -> Unrolling:
     node_of = {gate.name: node for node, gate in enumerate(circuit.gates, start=len(inputs))}
     slices = tuple({q: node_of[_state(t, q)] for q in sorted(useful[t])} for t in range(1, n + 1))
     return Unrolling(automaton, n, circuit, ({}, *slices))
+
+
+def check_unrolled(n: int, states: int, symbols: int) -> None:
+    """Raises BadInput for a negative length, or one whose circuit is too large."""
+    if n < 0:
+        raise BadInput(f"length {shown(n)}: must be at least 0")
+    if n * states * symbols > MAX_NODES:
+        raise BadInput(f"length {shown(n)}: {shown(states)} states make more than the {MAX_NODES} nodes that fit")
 
 
 def _useful_states(automaton: Automaton, n: int) -> list[set[int]]:

@@ -24,6 +24,7 @@ from verify.judged import check_seconds, check_whole_number
 
 SAMPLES = 1000
 DRAWS = 20  # for each sample that is wanted, before a small domain counts as drawn
+LARGEST_SIZE = 10**300  # that a float holds with room for seconds: no run is for more
 AT_A_TIME = 256  # samples that are run before the clock is looked at
 EVERY_INPUT, DRAWN = "every input, run", "inputs drawn at random, run"
 BUG = "the proof and a run of the module disagree, which is a bug of weightproof: please report it with these weights"
@@ -253,8 +254,8 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
 
 def _check_time(done: int, size: int, seconds: float, budget: float) -> None:
     """Refuses a run that the time so far shows to outlast the budget."""
-    if done < size and seconds / done * size > budget:
-        needed = seconds / done * size
+    needed = seconds / done * min(size, LARGEST_SIZE)
+    if done < size and needed > budget:
         raise BadInput(
             f"method=exhaustive: {decimal(size)} inputs take about {readable_time(needed)} here, more than the budget "
             f"of {budget:g} s. Use --method certified, or --budget {needed * 1.5:.0f}."

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from constructions import regular_files
 from constructions.circuits.circuit import MAX_NODES, Circuit, check_distinct, from_signals
 from constructions.errors import BadInput
 
@@ -46,16 +47,7 @@ def read_circuit(path: str | Path) -> Circuit:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        if path.is_dir():
-            raise BadInput(f"{path}: is a folder; name a circuit file in it")
-        if path.stat().st_size > MAX_FILE:
-            raise BadInput(f"{path}: larger than {MAX_FILE // 2**20} MiB")
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        if isinstance(error, BadInput):
-            raise
-        raise BadInput(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    data = regular_files.read(path, "file", MAX_FILE)
     if not data.strip():
         raise BadInput(f"{path}: is empty; a circuit has at least one output")
     return data

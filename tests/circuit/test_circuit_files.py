@@ -213,7 +213,7 @@ def test_bad_files_get_one_clear_line(name, tmp_path):
 def test_folders_and_missing_files(tmp_path):
     with pytest.raises(BadInput, match="is a folder"):
         read_circuit(tmp_path)
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(BadInput, match="no such file"):
         read_circuit(tmp_path / "nothing.bench")
 
 

@@ -156,7 +156,7 @@ def test_automaton_files(tmp_path):
         with pytest.raises(BadInput) as caught:
             from_dfa_file(path)
         assert "\n" not in str(caught.value)
-    with pytest.raises(BadInput, match="cannot be read"):
+    with pytest.raises(BadInput, match="is a folder"):
         from_dfa_file(tmp_path)
 
 

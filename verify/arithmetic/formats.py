@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from constructions.constant_bits.arithmetic import FixedPoint
-from constructions.errors import BadInput
+from constructions.errors import BadInput, shown
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -99,10 +99,10 @@ def format_named(name: str) -> Format:
     """
     if name in FORMATS:
         return FORMATS[name]
-    if name.startswith("p") and name[1:].isdecimal() and 2 <= int(name[1:]) <= 53:
+    if name.startswith("p") and name[1:].isdecimal() and len(name) < 5 and 2 <= int(name[1:]) <= 53:
         return format_of_bits(int(name[1:]))
     raise BadInput(
-        f"precision={name!r}: must be one of {', '.join(FORMATS)}, or pN for a significand of N bits, "
+        f"precision={shown(name)}: must be one of {', '.join(FORMATS)}, or pN for a significand of N bits, "
         "the hidden one counted, N = 2..53"
     )
 
@@ -127,7 +127,7 @@ def precision_named(name: str) -> Format | FixedPoint:
     >>> precision_named("s6"), precision_named("bfloat16").p
     (FixedPoint(s=6), 8)
     """
-    if name.startswith("s") and name[1:].isdecimal():
+    if name.startswith("s") and name[1:].isdecimal() and len(name) < 5:
         return FixedPoint(int(name[1:]))
     try:
         return format_named(name)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from constructions.errors import BadInput
+from constructions.regular_files import read
 from verify.certificate import ExitCode
 
 HELP = "re-check saved weights and certificates by a small independent checker"
+MOST_BYTES = 256 << 20  # of each file; every number becomes a Python integer
 OUTCOMES = {0: "HOLDS", 1: "DOES NOT HOLD", 2: "UNREADABLE", 3: "NOT CHECKABLE"}
 
 
@@ -40,13 +43,13 @@ def check_files(weights: Path) -> dict[str, Any]:
     certificate = weights.with_name("certificate.json") if weights.stem == "weights" else weights.with_suffix(".json")
     verdict, trusted, code, reason = None, list[str](), 0, None
     try:
-        files = weights.read_bytes(), certificate.read_bytes()
+        files = read(weights, "weights", MOST_BYTES), read(certificate, "certificate", MOST_BYTES)
         check = heads.check if heads.task_of(files[1]) == "heads" else fields.check
         verdict, trusted = check(*files)
     except Refusal as refusal:
         code, reason = refusal.exit_code, str(refusal)
-    except OSError as error:
-        code, reason = 2, f"{Path(error.filename).name} cannot be read ({error.strerror})"
+    except BadInput as error:
+        code, reason = 2, str(error)
     return {
         "weights": str(weights),
         "outcome": OUTCOMES[code],
@@ -59,7 +62,7 @@ def check_files(weights: Path) -> dict[str, Any]:
 
 def _weights(place: str) -> list[Path]:
     path = Path(place)
-    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
-    if not files or not path.exists():
+    files = sorted(path.glob("*.safetensors")) if os.path.isdir(place) else [path]
+    if not files or not os.path.exists(place):
         raise BadInput(f"place={place!r}: no weights (*.safetensors) there. Name a folder that --save wrote.")
     return files

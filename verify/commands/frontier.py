@@ -39,12 +39,13 @@ def run(args: argparse.Namespace) -> int:
     if args.steps < 1:
         raise BadInput(f"steps={args.steps}: must be at least 1")
     from constructions import files
-    from constructions.histogram import check_sizes
+    from constructions.histogram import check_memory, check_sizes
     from verify.histogram.frontier import smallest_d
 
     models = MODELS if args.model == "all" else (args.model,)
     for T, L in product(args.T, args.L):  # before any hit is written
         check_sizes("lin", T=T, L=L, d=1, p=1)
+        check_memory(T * (T + L) + L * L)
     folder = _folder(args.save)
     rows, written = [], 0
     try:

@@ -8,6 +8,7 @@ from typing import Any
 
 MOST_DIGITS = 1000  # of an integer on the command line; Python itself stops at 4300
 MOST_CHARACTERS = 200  # of one word in a message
+LARGEST_SEED = 2**63 - 1  # as constructions.seeds says, which imports torch
 GIVEN = "_given"  # where a namespace keeps which options it has seen, until `parsed`
 
 
@@ -68,6 +69,9 @@ def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpa
     """The options of a command line, without what was noted on the way."""
     args = parser.parse_args(argv)
     vars(args).pop(GIVEN, None)
+    seed = getattr(args, "seed", None)
+    if seed is not None and not 0 <= seed <= LARGEST_SEED:
+        parser.error(f"argument --seed: {seed} is not from 0 to 2^63 - 1")
     return args
 
 

@@ -16,6 +16,7 @@ from verify.histogram.task import histogram
 from verify.judged import unparametrized
 
 BATCH = 1 << 14
+ELEMENTS = 1 << 24  # of the mixing matrices of one batch, or of what is run at a time: 128 MiB
 Run = Callable[[Tensor], Tensor]
 
 
@@ -29,8 +30,11 @@ def runner(module: HistogramTransformer, s: int | None) -> Run:
 @torch.no_grad()
 def run_margins(run: Run, tokens: Tensor, first_count: int = 1) -> Tensor:
     """(logit of the right class) - (largest other logit) as they are computed: (n, L), NaN where a logit is."""
-    logits = run(tokens).double()
-    right = ((tokens[:, :, None] == tokens[:, None, :]).sum(-1) - first_count)[..., None]
+    at_a_time = max(1, ELEMENTS // tokens.shape[1] ** 2)
+    parts = [tokens[start : start + at_a_time] for start in range(0, len(tokens), at_a_time)]
+    logits = torch.cat([run(part) for part in parts]).double()
+    equal = [(part[:, :, None] == part[:, None, :]).sum(-1) for part in parts]
+    right = (torch.cat(equal) - first_count)[..., None]
     at_right = logits.gather(-1, right)[..., 0]
     if logits.shape[-1] == 1:
         return torch.where(at_right.isnan(), at_right, torch.inf)
@@ -42,8 +46,9 @@ def all_sequences(T: int, L: int) -> Iterator[Tensor]:
     """All T^L sequences in lexicographic order, in batches of one shape (the last one may be shorter)."""
     n = T**L
     place = torch.tensor([T**e for e in reversed(range(L))]) if n < 1 << 62 else None
-    for start in range(0, n, BATCH):
-        index = torch.arange(start, min(n, start + BATCH))[:, None]
+    length = max(1, min(BATCH, ELEMENTS // L**2))
+    for start in range(0, n, length):
+        index = torch.arange(start, min(n, start + length))[:, None]
         if place is None:  # only ever asked for its first batch, to estimate the time
             low = torch.tensor([T**e if T**e < 1 << 62 else 1 << 62 for e in reversed(range(L))])
             yield index // low % T

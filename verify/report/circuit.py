@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 DEFAULT_RUNS = 64
 MOST_RUNS = 1_000_000
 QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
+PRODUCTS_PER_SECOND = 3e8  # of scores in constant-bit arithmetic, on one core
+LONG_RUN = 10.0  # seconds of a forward run that is announced
 
 
 def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +82,15 @@ def format_of(reading: Real | Rounded) -> tuple[Format | None, Format | None]:
     return (reading.format, reading.accumulate) if isinstance(reading, Rounded) else (None, None)
 
 
+def seconds_of_a_run(nodes: int) -> float:
+    """About how long one forward run of so many positions takes: every position meets all earlier ones in 2k lanes.
+
+    >>> round(seconds_of_a_run(3000), 1), round(seconds_of_a_run(40_000))
+    (0.7, 171)
+    """
+    return nodes**2 * 2 * nodes.bit_length() / PRODUCTS_PER_SECOND
+
+
 def judge(
     args: argparse.Namespace, decomposition: Decomposition, reading: Real | Rounded | None
 ) -> tuple[CircuitTransformer, Certificate]:
@@ -112,6 +124,11 @@ def judge(
         decide = partial(run_by_torch, method=args.method)
     elif reading is not None:
         decide = partial(certify_in, fmt=format_of(reading)[0], accumulate=format_of(reading)[1])
+    seconds = seconds_of_a_run(decomposition.circuit.nodes)
+    if reading is None and seconds > LONG_RUN and not args.json:
+        nodes = decomposition.circuit.nodes
+        advice = "" if args.bits is not None else "; --bits 2 asks for no smaller ones, which a run refutes"
+        print(f"{nodes} positions: a forward run takes about {seconds:.0f} s{advice}", file=sys.stderr)
     with progress_bar("deciding", quiet=args.json) as advance:
 
         def progress(what: str, done: int, total: int) -> None:

@@ -10,7 +10,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from constructions.errors import BadInput
+from constructions.errors import BadInput, shown
 from verify.arithmetic.balls import Array
 from verify.count01.heads.cone import Constraint
 
@@ -166,9 +166,9 @@ def law_named(name: str) -> Law:
         return Law(name)
     if name in DOCUMENT_BOXES:
         return Law(name, *DOCUMENT_BOXES[name])
-    found = re.fullmatch(r"box:(\d+):(\d+):(\d+)", name)
+    found = re.fullmatch(r"box:(\d{1,9}):(\d{1,9}):(\d{1,9})", name)
     if not found:
-        raise BadInput(f"law={name!r}: must be {CHOICES}, such as box:0:200:200")
+        raise BadInput(f"law={shown(name)}: must be {CHOICES}, such as box:0:200:200")
     low, high, noise = (int(x) for x in found.groups())
     if low > high:
         raise BadInput(f"law={name!r}: LO={low} exceeds HI={high}; exchange them")

@@ -1,0 +1,353 @@
+"""Bad calls of every command: exit code 2 and one line that names the argument; no traceback, no hang, no growth."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from command import run
+from safetensors.torch import save_file
+
+from constructions import relation_counting
+from verify.cli import COMMANDS
+
+SECONDS = 10
+GROWTH = 2 << 30
+LONG = "x" * 300
+NINES = "9" * 5000
+BENCH = "INPUT(a)\nINPUT(b)\nOUTPUT(z)\nz = NAND(a, b)\n"
+
+# What each command needs to be asked at all, its integers, and the option that reads or writes a file.
+PLAIN = {
+    "histogram": "--model dot --T 4 --L 3",
+    "precision": "histogram --model bos --T 3 --L 2",
+    "frontier": "histogram --model lin --T 3 --L 2",
+    "bounds": "--T 8 --L 3",
+    "count01": "--construction documents --N 10",
+    "contextual": "--length 8 --regions 2",
+    "circuit": "{bench}",
+    "language": "0*1 --length 4",
+    "parity": "--T 3 --L 3",
+    "heads": "{weights} --law d-test",
+    "figure": "margin --model dot --T 4 --L 3 --output {folder}/f.svg",
+    "claims": "",
+    "check": "{folder}",
+}
+INTEGERS = {
+    "histogram": ("T", "L", "d", "p", "seed"),
+    "precision": ("T", "L", "d", "p"),
+    "frontier": ("T", "L", "seed", "steps"),
+    "bounds": ("T", "L", "N"),
+    "count01": ("N",),
+    "contextual": ("length", "regions", "on-length", "on-regions", "zeros", "seed"),
+    "circuit": ("bits", "runs", "seed"),
+    "language": ("length", "bits", "runs", "seed"),
+    "parity": ("T", "L"),
+    "figure": ("T", "L", "d", "p", "seed"),
+}
+READS = {
+    "histogram": "--weights",
+    "contextual": "--weights",
+    "count01": "--weights",
+    "circuit": "",
+    "language": "--length 3 --dfa",
+    "check": "",
+    "heads": "--law d-test",
+    "figure": "tape --input 01 --output {folder}/f.svg",
+}
+WRITES = {
+    "histogram": "--model dot --T 4 --L 3 --save",
+    "contextual": "--length 8 --regions 2 --save",
+    "circuit": "{bench} --save",
+    "language": "0*1 --length 4 --save",
+    "figure": "margin --model dot --T 4 --L 3 --output",
+}
+PLACES = ("fifo", "/dev/zero", "folder", "large", "nothing", LONG, "", "a\nb", "socket")
+
+
+def calls():
+    """(name, arguments): about 250 of them."""
+    for command, names in INTEGERS.items():
+        for name in names:
+            for value in ("-1", "x", "1.5", "", NINES):
+                if not (name == "seed" and value == "x" and command == "frontier"):
+                    yield (
+                        f"{command} --{name} {value[:8] or 'nothing'}",
+                        (command, *without(command, name), f"--{name}={value}"),
+                    )
+            yield f"{command} --{name} twice", (command, *PLAIN[command].split(), f"--{name}", "3", f"--{name}", "3")
+    for command, options in READS.items():
+        for place in PLACES:
+            yield f"{command} reads {place[:10] or 'nothing'}", (command, *options.split(), "{" + place + "}")
+    for command, options in WRITES.items():
+        places = (LONG, "", "nowhere/x") if command in ("circuit", "language") else ("fifo", "/dev/full", LONG, "")
+        for place in places:
+            yield f"{command} writes {place[:10] or 'nothing'}", (command, *options.split(), "{" + place + "}")
+    for command in COMMANDS:
+        yield f"{command} --unknown", (command, "--unknown")
+        yield f"{command} stray", (command, *PLAIN.get(command, "").split(), "stray", "stray")
+        yield f"{command} {LONG[:5]}", (command, "--" + LONG)
+    for number, line in enumerate(SINGLE.strip().splitlines()):
+        yield f"{number} {line[:40]}", tuple(line.split())
+
+
+def without(command, name):
+    """The plain arguments less one option."""
+    words = PLAIN[command].split()
+    if f"--{name}" in words:
+        i = words.index(f"--{name}")
+        del words[i : i + 2]
+    return words
+
+
+SINGLE = """
+histogram
+histogram --model dot
+histogram --model nothing --T 4 --L 3
+histogram --model dot --T 1000000000 --L 3
+histogram --model dot --T 4 --L 1000000000
+histogram --model dot --T 4 --L 3 --d 1000000000000
+histogram --model dot --T 4 --L 3 --p 1000000000000
+histogram --model dot --T 4 --L 3 --budget nan
+histogram --model dot --T 4 --L 3 --budget -1
+histogram --model dot --T 4 --L 3 --budget x
+histogram --model dot --T 4 --L 3 --precision p1
+histogram --model dot --T 4 --L 3 --precision p54
+histogram --model dot --T 4 --L 3 --precision s0
+histogram --model dot --T 4 --L 3 --precision s99
+histogram --model dot --T 4 --L 3 --precision p{nines}
+histogram --model dot --T 4 --L 3 --precision s{nines}
+histogram --model dot --T 4 --L 3 --precision float31
+histogram --model dot --T 4 --L 3 --accumulate float32
+histogram --model dot --T 4 --L 3 --method guess
+histogram --model dot --T 32 --L 10 --method exhaustive
+histogram --model dot --T 32 --L 3000 --method exhaustive
+histogram --model lin --T 4 --L 3 --p 1
+histogram --model lin --T 4 --L 3 --construction relation
+histogram --model dot --T 4 --L 3 --construction sphere
+histogram --model bos+sftm --T 9 --L 3 --d 1
+histogram --weights {weights} --T 4
+histogram --weights {weights} --L 0 --model dot
+histogram --weights {sparse}
+histogram --weights {meta}
+histogram --weights {complex}
+histogram --weights {integers} --model dot
+histogram --weights {expanded} --model dot
+histogram --weights {no_dict}
+histogram --weights {objects}
+histogram --weights {cut}
+histogram --weights {empty_file}
+histogram --weights {long_key} --model dot
+contextual --weights {sparse}
+contextual --weights {meta}
+contextual --weights {empty_file}
+contextual --weights {weights}
+count01 --weights {sparse}
+count01 --weights {meta}
+count01 --weights {expanded}
+count01 --weights {weights}
+heads {sparse} --law d-test
+heads {meta} --law d-test
+heads {weights} --law nothing
+heads {weights} --law box:0:{nines}:3
+check {empty_folder}
+check {cut}
+contextual --length 100000000 --regions 4
+contextual --length 8 --regions 2 --string (
+contextual --string {nines}
+contextual --impossible 9.9
+contextual --length 8 --regions 2 --precision float31
+count01 --construction documents --N 0
+count01 --construction documents --N 501
+count01 --construction documents --N 10 --eps nan
+count01 --construction documents --N 10 --say 0123=
+count01 --construction documents --N 10 --precision q
+circuit {bench} --bits 0
+circuit {bench} --bits 13
+circuit {bench} --precision p1
+circuit {bench} --precision s{nines}
+circuit {bench} --run 012
+circuit {bench} --method guess
+circuit {bench} --weights {weights}
+circuit {bench} --weights {sparse}
+circuit {bench} --weights {meta}
+circuit {bench} --printed
+circuit {empty_file}
+circuit {objects}
+language
+language 0*1
+language 0*1 --length 1000000000
+language 0*1 --length 4 --majority
+language --majority --length 1000000000
+language ( --length 4
+language 0{999999999} --length 4
+language 0{{nines}} --length 4
+language (0|1)*1(0|1){20} --length 4
+language ((0{100}){100}){100} --length 4
+language (0|1){300}&(0|1){300}&(0|1){300} --length 4
+language (0*1){50}^(1*0){50}^(01){50} --length 4
+language 0*1 --length 4 --alphabet 00
+language 0*1 --length 4 --alphabet {long}
+language --dfa {bench} --length 4
+language --dfa {objects} --length 4
+figure
+figure nothing
+figure margin --model dot --T 4 --L 3 --output f.tex
+figure margin --model dot --T 4 --L 3 --output {folder}
+figure attention --model dot --T 4 --sequence 0,9,1 --output {folder}/f.svg
+figure attention --model dot --T 4 --sequence 0,,1 --output {folder}/f.svg
+figure attention --model dot --T 4 --sequence {nines} --output {folder}/f.svg
+figure activation --model dot --T 4 --L 3 --neuron 99 --output {folder}/f.svg
+figure activation --model dot --T 4 --L 3 --neuron {nines} --output {folder}/f.svg
+figure phase --T 0 --output {folder}/f.svg
+figure phase --T 1000000 --output {folder}/f.svg
+figure contextual --string ( --output {folder}/f.svg
+figure contextual --string [1] --regions 1000000000 --output {folder}/f.svg
+figure tape {bench} --input 2 --output {folder}/f.svg
+bounds
+bounds --T 8
+bounds --T 8 --L 3 --N 4
+bounds --T 1:1000000:1 --L 3
+bounds --T 8:2 --L 3
+bounds --T 8 --L 1:2:3:4
+bounds --T {nines} --L 3
+bounds --T 8 --L 3 --format pdf
+precision
+precision histogram --T 4 --L 3
+precision histogram --T 4 --L 3 --model dot --sweep d=
+precision histogram --T 4 --L 3 --model dot --sweep L=1:3
+precision histogram --T 4 --L 3 --model dot --bits 1:60
+precision histogram --T 4 --L 3 --model dot --budget nan
+precision histogram --T 4 --L 3 --model dot --table
+precision histogram --T 4 --L 3 --model dot --format csv --json
+precision other --T 4 --L 3
+frontier
+frontier other --T 4 --L 3
+frontier histogram --T 4 --L 3 --model nothing
+frontier histogram --T 1000000000 --L 3
+frontier histogram --T 4 --L 3 --steps 0
+frontier histogram --T 3 --L 2 --save {bench}
+claims --format pdf
+claims NOTHING-1
+parity --T 1000000000000 --L 3
+parity --T 3 --L 3 --precision float31
+check {nines}
+nothing
+--nothing
+"""
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """Files and other things that the calls name."""
+    here = tmp_path_factory.mktemp("hunt")
+    found = {name: here / name for name in ("fifo", "folder", "empty_folder", "large", "socket")}
+    os.mkfifo(found["fifo"])
+    found["folder"].mkdir()
+    found["empty_folder"].mkdir()
+    with found["large"].open("wb") as file:
+        file.truncate(3 << 30)  # sparse on disk
+    os.mknod(found["socket"], 0o140600)
+    texts = {
+        "bench": ("c.bench", BENCH),
+        "objects": ("o.pt", "[1]"),
+        "cut": ("cut.pt", "PK\x03\x04"),
+        "empty_file": ("e.pt", ""),
+    }
+    for name, (file_name, text) in texts.items():
+        found[name] = here / file_name
+        found[name].write_text(text)
+    weights = relation_counting.dot(T=4, L=3).state_dict()
+    found["weights"] = here / "w.safetensors"
+    save_file(dict(weights), found["weights"])
+    odd = {
+        "sparse": weights | {"E": weights["E"].to_sparse()},
+        "meta": weights | {"E": weights["E"].to("meta")},
+        "complex": weights | {"E": weights["E"].to(torch.complex64)},
+        "integers": weights | {"E": weights["E"].to(torch.int64)},
+        "expanded": weights | {"E": torch.zeros(1).expand(10**6, 10**6)},
+        "long_key": weights | {"y" * 5000: weights["E"]},
+        "no_dict": weights["E"],
+    }
+    for name, state in odd.items():
+        found[name] = here / f"{name}.pt"
+        torch.save(state, found[name])
+    return {name: str(path) for name, path in found.items()} | {
+        "nines": NINES,
+        "long": LONG,
+        "nothing": str(here / "no"),
+    }
+
+
+def filled(argument, places):
+    """The argument with the names of places in it replaced."""
+    if argument[:1] == "{" and argument[1:-1] not in places and argument[-1:] == "}":
+        return argument[1:-1]
+    for name, path in places.items():
+        argument = argument.replace("{" + name + "}", path)
+    return argument
+
+
+@contextmanager
+def limited():
+    """An alarm after 10 s, and an address space 2 GiB larger than now."""
+
+    def late(*_):
+        raise AssertionError(f"more than {SECONDS} s")
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if Path("/proc/self/statm").exists() else None
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    if pages is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + GROWTH, before[1]))
+    previous = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 4 * SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+CALLS = [pytest.param(arguments, id=f"{number} {name}") for number, (name, arguments) in enumerate(calls())]
+
+
+def check(code, out, err):
+    assert code == 2, (code, out[-300:], err[-300:])
+    assert err.count("\n") == 1 and len(err) < 1000 and "Traceback" not in err and "a bug of ours" not in err
+    assert "not enough memory" not in err
+
+
+@pytest.mark.parametrize("arguments", CALLS)
+def test_a_bad_call_is_one_line(arguments, places, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    argv = [filled(argument, places) for argument in arguments]
+    started = os.times()
+    with limited():
+        code, out, err = run(capsys, *argv)
+    ended = os.times()
+    if argv[0] == "check" and out:
+        assert code == 2 and out.count("\n") == 1 and out.startswith("UNREADABLE") and len(out) < 1000
+    else:
+        check(code, out, err)
+    assert ended.user + ended.system - started.user - started.system < SECONDS
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_long_forward_run_is_announced(tmp_path, capsys, monkeypatch):
+    """An AND of 20,000 inputs: what takes minutes says so before it starts."""
+    names = [f"i{j}" for j in range(20_000)]
+    text = "".join(f"INPUT({name})\n" for name in names) + f"OUTPUT(z)\nz = AND({', '.join(names)})\n"
+    (tmp_path / "and.bench").write_text(text)
+    monkeypatch.setattr("verify.circuit.verdict.smallest_bits", interrupted)
+    code, _, err = run(capsys, "circuit", str(tmp_path / "and.bench"))
+    assert code == 130 and "39999 positions: a forward run takes about" in err.splitlines()[0] and "--bits 2" in err
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
