@@ -163,6 +163,7 @@ def test_domains():
         ({"reading": "s6"}, "no defined order"),
         ({"expected": 3}, "must be a function"),
         ({"device": "cuda:7"}, "no such device"),
+        ({"inputs": tokens([P, P + 1])}, "Are all tokens in its vocabulary"),
     ],
 )
 def test_arguments_that_are_refused(options, message):

@@ -24,7 +24,7 @@ from verify.engine.capture import ASSUMPTIONS, Graph, capture
 from verify.engine.run import enclose
 from verify.module import separable
 from verify.module.decision import MODELS, Judge, Tally, climb, undecided
-from verify.module.inputs import Product
+from verify.module.inputs import Listed, Product
 from verify.module.task import Task
 
 MANY = 1 << 18  # inputs from which on a hill climb comes first
@@ -84,7 +84,19 @@ class ModuleProblem:
             arguments = {"position": places[0]} if alone and len(places) == 1 else None
             found[length] = capture(self.module, length, arguments=arguments)
             self._check_output(found[length], alone and arguments is not None)
+        for part in self.given.inputs.parts:
+            self._check_tokens(part)
         return found
+
+    def _check_tokens(self, part: Product | Listed) -> None:
+        """Runs the largest token of each position, so that a token without an embedding is an error of its own."""
+        rows = part.rows.amax(0).tolist() if isinstance(part, Listed) else [allowed[-1] for allowed in part.sets]
+        try:
+            with torch.no_grad():
+                self.module(torch.tensor([rows]))
+        except (IndexError, RuntimeError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise BadInput(f"inputs: the module fails on {rows}: {reason}. Are all tokens in its vocabulary?") from None
 
     def _check_output(self, graph: Graph, is_one_row: bool) -> None:
         shape = tuple(graph.output.shape)
