@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from constructions import circuit_simulation, contextual_counting, count01, parity, relation_counting
+from constructions.errors import BadInput
 from tests.models.judged import NAND
 from verify import Certificate, certify
 from verify.certificate import KEYS
@@ -125,7 +126,11 @@ def check(certificate):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
 def test_the_contract_holds(case):
-    verdict = check(decided(*case))
+    try:
+        verdict = check(decided(*case))
+    except BadInput as refusal:  # numbers beyond what a proof takes are refused, and never decided
+        assert case[1] == "overflowing" and "\n" not in str(refusal)
+        return
     if case[3] != "sampled" and case[1] == "broken":
         assert verdict == "REFUTED"
 
