@@ -164,6 +164,8 @@ def test_phase_error(neurons, largest):
         (lambda: modular.staircase(P=113), "float32"),
         (lambda: modular.pizza(P=113), "float32"),
         (lambda: modular.pizza(P=113, frequencies=(1, 6, 29, 50), m=5), "float16"),
+        (lambda: modular.pizza(P=113, frequencies=modular.PIZZA_113[3], m=5), "float16"),
+        (lambda: modular.pizza(P=113, frequencies=modular.PIZZA_113[6], m=5), "bfloat16"),
         (lambda: modular.pizza(P=113, frequencies=modular.PIZZA_113[9], m=5), "bfloat16"),
     ],
 )

@@ -90,6 +90,14 @@ def stream_of(model: AdderTransformer, sums: Digits, arithmetic: Arithmetic | No
     return Stream(sums, bits, lanes, embedded, directions)
 
 
+def check_normal(model: AdderTransformer, arithmetic: Arithmetic) -> None:
+    """Raises Unfit for a stored number that is subnormal: it may be flushed to zero where it is read."""
+    for W in model.parameters():
+        size = np.abs(numbers(W))
+        if ((size > 0) & (size < arithmetic.stored.tiny)).any():
+            raise Unfit("a stored number is subnormal in this format")
+
+
 def tokens_at(sums: Digits) -> list[list[int]]:
     """The tokens that may stand at each position."""
     fixed = {sums.n: sums.plus, 2 * sums.n + 1: sums.equals}

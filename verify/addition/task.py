@@ -18,6 +18,7 @@ from verify.adder import exact
 from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
 from verify.addition import induction, window
 from verify.addition.proof import Cells, Overflows, Unfit
+from verify.addition.shares import check_normal
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -166,6 +167,7 @@ class DigitAddition:
         candidates: list[Pair] = []
         reason = None
         try:
+            check_normal(stored, arithmetic)
             cells = Cells.of(stored, self.sums, arithmetic)
             margins: list[tuple[Any, Pair]] = []
             for cell in cells.all():
