@@ -40,8 +40,6 @@ __all__ = [
     "__version__",
     "assert_proved",
     "certify",
-    "assert_proved",
-    "certify",
     "reading_of",
     "strategies",
 ]
