@@ -101,7 +101,7 @@ def pizza(
     >>> pizza(P=113)(torch.tensor([[100, 20, 113]]))[0, -1].argmax()
     tensor(7)
     """
-    check_modulus(P, least=3)
+    check_modulus(P)
     if P % 2 == 0:
         raise ProvedImpossible(
             "W-E4.8",
