@@ -11,7 +11,7 @@ from constructions.coded_inventory import on_code
 from constructions.coded_relation import read_one_neuron
 from constructions.codes.search import Code
 from constructions.errors import BadInput
-from constructions.histogram import HistogramTransformer, check_sizes
+from constructions.histogram import HistogramTransformer, check_dtype, check_memory, check_sizes
 from constructions.readout import centred_staircase
 
 
@@ -32,6 +32,7 @@ def rational(
     >>> rational("dot", T=5, L=9, d=4).predict(torch.tensor([2, 0, 2, 2, 4, 4, 1, 2, 3])).tolist()
     [4, 1, 4, 4, 2, 2, 1, 4, 1]
     """
+    _check(model, T, L, d, p, dtype)
     d, p = T - 1 if d is None else d, 1 if p is None else p
     if model not in ("dot", "bos"):
         raise BadInput(f"model={model!r}: one neuron at d = T - 1 is for dot and bos. Choose one of them.")
@@ -86,6 +87,7 @@ def logarithmic(
     >>> logarithmic(T=7, L=4).predict(torch.tensor([2, 0, 2, 6])).tolist()
     [2, 1, 2, 1]
     """
+    _check("dot+sftm", T, L, d, p, dtype)
     fewest = T.bit_length()
     d, p = max(1, T - 1) if d is None else d, fewest if p is None else p
     check_sizes("dot+sftm", T=T, L=L, d=d, p=p)
@@ -164,6 +166,7 @@ def balanced(
     >>> balanced("lin", T=6, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
+    _check(model, T, L, d, p, dtype)
     d, p = T - 2 if d is None else d, T if p is None else p
     if model not in ("lin", "lin+sftm"):
         raise BadInput(f"model={model!r}: a balanced sign is for lin and lin+sftm. Choose one of them.")
@@ -182,3 +185,10 @@ def balanced(
     basis = torch.linalg.qr(torch.stack([one, u], dim=1), mode="complete").Q[:, 2:]
     code = Code("lin", basis, torch.eye(d, dtype=torch.float64), basis.T @ M.T, gap=1.0)
     return on_code(model, code, L=L, p=p, dtype=dtype)
+
+
+def _check(model: str, T: int, L: int, d: int | None, p: int | None, dtype: torch.dtype) -> None:
+    """Raises BadInput for sizes or a dtype that make no sense, before any of them is used."""
+    check_sizes(model, T=T, L=L, d=1 if d is None else d, p=1 if p is None else p)
+    check_dtype(dtype)
+    check_memory(T * (T if d is None else d) + L * (1 if p is None else p))
