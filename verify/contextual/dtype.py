@@ -31,7 +31,7 @@ from verify.contextual.rounding import (
 from verify.contextual.runs import candidates, counterexample
 from verify.contextual.stream import Positions, StoredContextual, hull
 from verify.contextual.task import Domain, answers
-from verify.contextual.verdict import ASSUMES, certificate, failing_margin
+from verify.contextual.verdict import ASSUMES, certificate, compared, failing_margin
 
 # strings tried, their tokens, and attention scores computed, in search of a failing run
 MOST_RUNS, MOST_TOKENS, RUN_BUDGET = 400, 10**6, 2 * 10**8
@@ -162,6 +162,7 @@ def certify_in(
         assumptions=ASSUMES + CONTRACT.text(fmt),
         reason=None if found else reason,
     )
+    decided = compared(decided, module, stored, domain)
     return replace(decided, seconds=time.perf_counter() - started)
 
 

@@ -17,7 +17,7 @@ from verify.contextual.cells import CellProof, Cells
 from verify.contextual.runs import candidates, counterexample, judge
 from verify.contextual.stream import StoredContextual
 from verify.contextual.task import Domain, answers, parse
-from verify.decide import EVERY_INPUT
+from verify.decide import BUG, EVERY_INPUT
 from verify.judged import check_judged, check_whole_number
 
 FEW_STRINGS = 3000  # decided one by one where cells leave something open
@@ -70,7 +70,29 @@ def certify(
     started = time.perf_counter()
     stored = StoredContextual.of(module)
     with np.errstate(invalid="ignore", over="ignore"):  # such cells stay open
-        return replace(decided(module, stored, domain, claim, named), seconds=time.perf_counter() - started)
+        found = compared(decided(module, stored, domain, claim, named), module, stored, domain)
+    return replace(found, seconds=time.perf_counter() - started)
+
+
+def compared(
+    certificate: Certificate, module: ContextualCountingTransformer, stored: StoredContextual, domain: Domain
+) -> Certificate:
+    """The proof, or UNKNOWN where a run of the module contradicts it."""
+    from verify.contextual.agreement import contradiction
+
+    if certificate.verdict is not Verdict.PROVED:
+        return certificate
+    disagrees = contradiction(module, stored, domain, certificate.tightest)
+    if disagrees is None:
+        return certificate
+    return replace(
+        certificate,
+        verdict=Verdict.UNKNOWN,
+        margin=None,
+        tightest=None,
+        inputs_covered=0,
+        reason=f"{disagrees}: {BUG}",
+    )
 
 
 def decided(

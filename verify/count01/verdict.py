@@ -23,6 +23,7 @@ from verify.certificate import (
     Certificate,
     Verdict,
 )
+from verify.count01.agreement import contradiction
 from verify.count01.boxes import LARGEST_COUNT, decide_boxes
 from verify.count01.heads.counting import LARGEST, wrong_inputs
 from verify.count01.heads.numbers import model_numbers
@@ -41,7 +42,7 @@ from verify.count01.real import (
 from verify.count01.rounding import TwoFormats, assumptions
 from verify.count01.runs import find_failure, kernels_of, name, replay, run_strings, run_triples
 from verify.count01.task import EQUALS, Region, answer
-from verify.decide import EVERY_INPUT
+from verify.decide import BUG, EVERY_INPUT
 
 DEFAULT_DIGITS = 1000
 LONGEST_SEARCHED = 1 << 22
@@ -101,7 +102,21 @@ def certify(
             certificate = several_heads(model, region, settings)
     except Undecided as error:
         certificate = finish(settings, Verdict.UNKNOWN, region, READING_REAL, "exact signs", reason=str(error))
+    certificate = compared(certificate, model, labels, region, settings)
     return replace(certificate, seconds=time.perf_counter() - start)
+
+
+def compared(
+    certificate: Certificate, model: Count01Transformer, labels: str, region: Region, settings: Settings
+) -> Certificate:
+    """The proof, or UNKNOWN where a run of the module contradicts it."""
+    if certificate.verdict is not Verdict.PROVED:
+        return certificate
+    disagrees = contradiction(model, labels, region, certificate.tightest)
+    if disagrees is None:
+        return certificate
+    reason = f"{disagrees}: {BUG}"
+    return finish(settings, Verdict.UNKNOWN, region, certificate.reading, certificate.argument or "", reason=reason)
 
 
 def check_least_digits(region: Region) -> None:
