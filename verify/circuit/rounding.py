@@ -36,7 +36,7 @@ Mask = np.ndarray
 
 
 @dataclass(frozen=True)
-class Rounded:
+class ComputedWeights:
     """One head at each position: what it retrieves, and its computed weights as factors of the mixing.
 
     Shapes: (N,) each. `own` is the weight of the retrieved position, `others` the sum of all others, `total` the sum
@@ -62,7 +62,7 @@ def small_sum(at: Arithmetic, size: Array, terms: Array) -> Array:
     return np.where(kept < at.inner.eta / 2, kept, grown)
 
 
-def weights(at: Arithmetic, found: Attention) -> Rounded:
+def weights(at: Arithmetic, found: Attention) -> ComputedWeights:
     """The computed softmax from the leak of its exponentials."""
     N = np.arange(1.0, len(found.clear) + 1)
     leak = np.where(found.clear == NONE, N, found.leak)
@@ -80,10 +80,10 @@ def weights(at: Arithmetic, found: Attention) -> Rounded:
     others = (exact * (1 + factor) + below) * INFLATION
     low = np.where(is_bounded, (1 - factor) / (1 + total) / INFLATION - below, -np.inf)
     high = np.where(is_bounded, (1 + factor) / (1 - total) * INFLATION + below, np.inf)
-    return Rounded(found.clear, own, others, (low, high), N)
+    return ComputedWeights(found.clear, own, others, (low, high), N)
 
 
-def mixed(at: Arithmetic, head: Rounded, p: Indices, v: Ball, least: Array, most: Array) -> Ball:
+def mixed(at: Arithmetic, head: ComputedWeights, p: Indices, v: Ball, least: Array, most: Array) -> Ball:
     """The computed mixture at positions p that retrieve v (..., B), all values lying between least and most (N,)."""
     (v_low, v_high), (own_low, own_high) = ends(v), (end[p] for end in head.own)
     others, N, least, most = head.others[p], head.terms[p], least[p], most[p]
@@ -326,7 +326,7 @@ class _Collector:
         self.keys.append(_different(p, keys))
         self.values.append(values[..., 0])
 
-    def head(self, at: Arithmetic, N: int, first: int = 0) -> tuple[Rounded, Ball, Array, Array]:
+    def head(self, at: Arithmetic, N: int, first: int = 0) -> tuple[ComputedWeights, Ball, Array, Array]:
         """The head of positions from `first` on, its values as factors (V, N), and their extremes up to each."""
         queries, keys = _rows(self.queries, first), _rows(self.keys, 0)
         values = at.as_operand(

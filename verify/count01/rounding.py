@@ -64,20 +64,20 @@ INFINITE = Fraction(2) ** 1000  # a bound near the end of float64, which decides
 
 
 @dataclass(frozen=True)
-class Rounded:
+class Computed:
     """A computed number: the exact value it stands for, and a bound on its error."""
 
     value: Fraction
     radius: Fraction
 
 
-def rounded_dot(x: list[Rounded], w: list[Fraction], at: TwoFormats) -> Rounded:
+def rounded_dot(x: list[Computed], w: list[Fraction], at: TwoFormats) -> Computed:
     """A computed sum of products x_i w_i with exact w_i, in any order; exact where it provably is."""
     terms = [(a, b) for a, b in zip(x, w, strict=True) if b and (a.value or a.radius)]
     value = sum((a.value * b for a, b in terms), Fraction(0))
     inherited = sum((a.radius * abs(b) for a, b in terms), Fraction(0))
     size = sum((abs(a.value * b) for a, b in terms), Fraction(0)) + inherited
-    return Rounded(value, inherited + rounding_error([a.value * b for a, b in terms], inherited, size, at))
+    return Computed(value, inherited + rounding_error([a.value * b for a, b in terms], inherited, size, at))
 
 
 def rounding_error(terms: list[Fraction], inherited: Fraction, size: Fraction, at: TwoFormats) -> Fraction:
@@ -100,15 +100,15 @@ def is_exact(terms: list[Fraction], fmt: Format) -> bool:
 class QueryErrors:
     """Error bounds for the query at one last token.
 
-    Shapes: scores (heads, kinds) as Rounded; values (heads, kinds, d_h) as float arrays.
+    Shapes: scores (heads, kinds) as Computed; values (heads, kinds, d_h) as float arrays.
     """
 
     def __init__(self, model: Count01Transformer, last: int, at: TwoFormats) -> None:
         self.model, self.last, self.at = model, last, at
         self.tokens = kinds(last)
         E = exact(model.E)
-        stored = {t: [Rounded(x, Fraction(0)) for x in E[t]] for t in self.tokens}
-        self.scores: list[list[Rounded]] = []
+        stored = {t: [Computed(x, Fraction(0)) for x in E[t]] for t in self.tokens}
+        self.scores: list[list[Computed]] = []
         values, radii = [], []
         self.obstacle: str | None = None
         for h in range(model.heads):
@@ -128,7 +128,7 @@ class QueryErrors:
         self.b_out = np.abs(model.b_out.double().numpy())
         self.check_range()
 
-    def score(self, q: list[Rounded], k: list[Rounded]) -> Rounded:
+    def score(self, q: list[Computed], k: list[Computed]) -> Computed:
         """A computed inner product of a query and a key."""
         value = sum((a.value * b.value for a, b in zip(q, k, strict=True)), Fraction(0))
         inherited = sum(
@@ -144,7 +144,7 @@ class QueryErrors:
         terms = [
             a.value * b.value for a, b in zip(q, k, strict=True) if (a.value or a.radius) and (b.value or b.radius)
         ]
-        return Rounded(value, inherited + rounding_error(terms, inherited, size, self.at))
+        return Computed(value, inherited + rounding_error(terms, inherited, size, self.at))
 
     def check_range(self) -> None:
         """Marks the query as never provable where some intermediate could overflow, or a weight be flushed."""
