@@ -93,7 +93,7 @@ def binary_kinks(modulus: int) -> dict[int, int]:
     A piecewise linear function through all 2P - 1 values of a bit bends at every z whose second difference is not 0.
 
     >>> binary_kinks(4)
-    {0: 5, 1: 4}
+    {0: 5, 1: 5}
     """
     values = [z % modulus for z in range(2 * modulus - 1)]
     out = {}

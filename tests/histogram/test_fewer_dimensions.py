@@ -210,7 +210,7 @@ def test_all_sizes_that_the_claim_names(T, L):
 
 
 def test_the_plane_refuses_what_it_cannot_find():
-    with pytest.raises(NotKnown, match="gap -"):
+    with pytest.raises(NotKnown, match="gap about -"):
         plane(T=5, L=4, dtype=torch.float32, steps=50)
 
 

@@ -20,6 +20,7 @@ from verify.arithmetic.torch_settings import lowered
 from verify.decide import Finding
 from verify.histogram.runs import run_margins, runner
 from verify.histogram.stored import StoredModel
+from verify.judged import unparametrized
 
 LONGEST_RUN = 2048  # tokens: a pass holds L^2 mixing weights and L^2 logits
 EXP_ERROR = 4  # units u: 2 units in the last place
@@ -114,7 +115,7 @@ def _loosened(x: Ball, relative: float) -> Ball:
 def rounded_module(module: HistogramTransformer, stored: StoredModel, fmt: Format) -> HistogramTransformer:
     """The module with rounded weights, in the dtype of the format or else in one that holds its numbers exactly."""
     dtype = KERNELS.get(fmt.name, torch.float32 if fmt.p <= 24 else torch.float64)
-    copy = deepcopy(module).to(dtype)
+    copy = deepcopy(unparametrized(module)).to(dtype)
     with torch.no_grad():
         for name, parameter in copy.named_parameters():
             parameter.copy_(torch.from_numpy(getattr(stored, name)))
