@@ -135,7 +135,8 @@ def test_tables_round_margins_down(form, capsys):
     assert rounded_margin(proved) == 0.4999
 
 
-def test_contextual_prints_at_most_what_is_certified(capsys):
+def test_contextual_prints_at_most_what_is_certified(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # wide enough for a table with one line a row
     code, out, _ = run(capsys, "contextual", "--length", "8", "--regions", "2")
     module = build(8, 2)
     certified = certify_contextual(module, domain_of(module, 8)).margin
