@@ -37,6 +37,7 @@ COMMANDS = (
     "module",
     "modular",
     "addition",
+    "inductive",
     "claims",
 )
 

@@ -1,0 +1,148 @@
+"""`verify inductive`: does a model count right at every length, from every shift and every start?"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from constructions.errors import BadInput
+from verify.commands import request as shared
+from verify.commands.options import check_least, flag
+
+if TYPE_CHECKING:
+    from verify.inductive.asked import Asked
+
+HELP = "prove that a transformer or a recurrent network counts inductively, at every length that is asked for"
+TASKS = ("vanilla", "succession", "shifted", "helper", "helper-shifted", "modular", "selective", "selective-modular",
+         "first-homogeneous", "first-heterogeneous")  # fmt: skip
+MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay")
+POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+IMPOSSIBLE = tuple(f"C-I{i}" for i in range(1, 7))
+OF_TRANSFORMERS = ("pe", "n_heads", "no_layernorm", "bos")
+LONGEST = 1_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--task", choices=TASKS, metavar="TASK", help=", ".join(TASKS))
+    add("--model", choices=MODELS, default="transformer", metavar="MODEL", help=f"{', '.join(MODELS)} "
+        "(default: transformer)")  # fmt: skip
+    add("--pe", choices=POSITIONAL, help="positional embedding of a transformer (default: nope)")
+    add("--bos", action="store_true", help="put a beginning-of-sequence token in front of every string")
+    add("--layers", type=int, metavar="n", help="(default: as many as the construction takes)")
+    add("--no-layernorm", action="store_true", help="without LayerNorm (default: pre-LayerNorm, eps 1e-5, as GPT-2)")
+    add("--activation", choices=ACTIVATIONS, help="of the MLP or the recurrent unit (default: the construction's)")
+    add("--n-heads", type=int, metavar="a", help="attention heads")
+    add("--d", type=int, metavar="d", help="size of the stream, or number of units (default: the construction's)")
+    add("--positions", type=int, default=128, metavar="P", help="shift + length is at most P (default: 128)")
+    add("--length", metavar="N", help="the largest length to decide, or all (default: all)")
+    add("--vocabulary", type=int, metavar="M", help="number words are 0..M (default: 100)")
+    add("--modulus", type=int, metavar="m", help="of modular tasks (default: 10; 4 in selective-modular)")
+    add("--types", type=int, metavar="K", help="different tokens in selective tasks (default: 10)")
+    add("--max-count", type=int, metavar="C", help="counts up to C are judged in selective tasks (default: 10)")
+    add("--as-printed", action="store_true", help="the document's own recipe, where it prints one")
+    add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
+    add("--weights", metavar="FILE", help="decide a saved model (.safetensors or .pt) instead of building one")
+    add("--impossible", choices=IMPOSSIBLE, metavar="ID", help=f"an argument and its checks: {', '.join(IMPOSSIBLE)}")
+    add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
+    add("--format", choices=("rich", "markdown", "latex", "csv", "json"), help="of --table (default: rich)")
+    shared.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.impossible is not None:
+        return _impossible(args)
+    if args.table:
+        return _table(args)
+    if args.format is not None:
+        raise BadInput("--format: is that of a table; add --table, or drop it")
+    request, asked = shared.Request.of(args), parsed(args)
+    from verify.decide import decide
+    from verify.report.render import progress_bar
+
+    family = "transformer" if asked.model == "transformer" else "recurrent"
+    judged = import_module(f"verify.inductive.{family}.command").judged(asked)
+    with progress_bar("deciding", quiet=request.is_json) as progress:
+        certificate = decide(judged.problem, request.reading, request.method, request.effort(progress))
+    return shared.publish(request, certificate, judged.weights, judged.facts)
+
+
+def parsed(args: argparse.Namespace) -> Asked:
+    """The options of the task and the model.
+
+    Raises: BadInput for options that do not go together, or a size out of range.
+    """
+    if args.task is None:
+        raise BadInput("--task: missing. Name one of " + ", ".join(TASKS) + ", or use --table or --impossible.")
+    check_least(args, 1, "layers", "n_heads", "d", "positions")
+    if args.model != "transformer":
+        for name in OF_TRANSFORMERS:
+            if getattr(args, name) not in (None, False):
+                raise BadInput(f"{flag(name)}: belongs to transformers; drop it, or --model {args.model}")
+    if args.positions > LONGEST:
+        raise BadInput(f"--positions {args.positions}: must be at most {LONGEST}")
+    from verify.inductive.asked import Asked
+    from verify.inductive.tasks import Task
+
+    task = Task.of(
+        args.task,
+        vocabulary=args.vocabulary,
+        modulus=args.modulus,
+        types=args.types,
+        max_count=args.max_count,
+    )
+    return Asked(
+        task=task,
+        model=args.model,
+        pe=(args.pe or "nope") if args.model == "transformer" else None,
+        has_bos=args.bos,
+        layers=args.layers,
+        has_layernorm=not args.no_layernorm,
+        activation=args.activation,
+        n_heads=args.n_heads,
+        d=args.d,
+        positions=args.positions,
+        length=length_of(args.length),
+        dtype=args.dtype or (args.precision if args.precision in DTYPES else "float64"),
+        as_printed=args.as_printed,
+        weights=args.weights,
+        seed=args.seed,
+    )
+
+
+def length_of(text: str | None) -> int | None:
+    """The number that --length names, None for all.
+
+    >>> length_of("200"), length_of("all")
+    (200, None)
+    """
+    if text in (None, "all"):
+        return None
+    assert text is not None
+    if not (text.isascii() and text.isdecimal() and len(text) < 8 and 1 <= int(text) <= LONGEST):
+        raise BadInput(f"--length {text[:40]}: must be a whole number from 1 to {LONGEST}, or all")
+    return int(text)
+
+
+def _impossible(args: argparse.Namespace) -> int:
+    """Prints an argument with its checks."""
+    if args.task is not None:
+        raise BadInput("--task: has no effect with --impossible; drop one of the two")
+    from verify.report.impossibility import print_argument
+
+    arguments = import_module("verify.inductive.ceilings").ARGUMENTS
+    return print_argument(arguments[args.impossible](args.seed), is_json=args.json)
+
+
+def _table(args: argparse.Namespace) -> int:
+    """Prints the table; exit code 3 where a cell is open."""
+    if args.task is not None:
+        raise BadInput("--task: has no effect with --table; drop one of the two")
+    from verify.report.tables import render
+
+    table = import_module("verify.inductive.table").table(args.seed)
+    print(render(table.columns, table.rows, "json" if args.json else args.format or "rich"), end="")
+    return 0 if table.is_complete else 3

@@ -1,0 +1,203 @@
+"""The ten tasks of document C: their tokens, what is right at each position, and the inputs of each length.
+
+Tokens are numbers. Where a task has number words, the words 0..M are the tokens 0..M, followed by a, and by b where
+there is a helper; elsewhere a is token 0, and the types a_1..a_K are 0..K-1. A BOS is no token of a task: models put it
+in front themselves. Every task is causal: what is right at a position is decided by the tokens up to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from constructions.errors import BadInput, shown
+
+Tokens = tuple[int, ...]
+Answers = tuple[int | None, ...]  # the right class at each position, None where the position is not judged
+
+NUMBER_WORDS = ("vanilla", "succession", "shifted", "helper", "helper-shifted")  # their answers are numbers up to M
+STARTED = ("shifted", "helper", "helper-shifted")  # their inputs begin with a number word
+MODULAR = ("modular", "selective-modular")
+SELECTIVE = ("selective", "selective-modular")
+FIRST = ("first-homogeneous", "first-heterogeneous")
+TASKS = (*NUMBER_WORDS, "modular", *SELECTIVE, *FIRST)
+HETEROGENEOUS = (*SELECTIVE, "first-heterogeneous")  # their inputs are all strings over K types
+DEFAULT_M, DEFAULT_TYPES, DEFAULT_COUNT = 100, 10, 10
+LARGEST = 1_000_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """A longest input of a homogeneous task: all its prefixes from `leading` tokens on are inputs too.
+
+    `start` is the number word that it begins with, None where there is none.
+    """
+
+    start: int | None
+    tokens: Tokens
+
+    @property
+    def leading(self) -> int:
+        """How many tokens `length` does not count."""
+        return int(self.start is not None)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of TASKS with its sizes: M is the largest number word, m the modulus, K the number of types, C the largest
+    count that is judged; None where the task has no such size.
+
+    Class j is the number j; in modular tasks class j stands for the answer j + 1; of the first-token tasks class 1 is
+    "this is the first token", class 0 that it is not.
+    Raises: BadInput for an unknown name, a size that the task has not, or one below its least.
+
+    >>> Task.of("shifted", vocabulary=9).answers((3, 10, 10)), Task.of("modular", modulus=2).answers((0, 0, 0))
+    ((3, 4, 5), (0, 1, 0))
+    >>> Task.of("selective", types=2, max_count=2).answers((0, 1, 0, 0))
+    (1, 1, 2, None)
+    """
+
+    name: str
+    M: int | None
+    m: int | None
+    K: int | None
+    C: int | None
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        *,
+        vocabulary: int | None = None,
+        modulus: int | None = None,
+        types: int | None = None,
+        max_count: int | None = None,
+    ) -> Task:
+        """The task with these sizes; those that are left out are C's own."""
+        if name not in TASKS:
+            raise BadInput(f"task={shown(name)}: must be one of {', '.join(TASKS)}")
+        sizes = (
+            ("vocabulary", vocabulary, name in NUMBER_WORDS, DEFAULT_M, 1),
+            ("modulus", modulus, name in MODULAR, 4 if name == "selective-modular" else 10, 2),
+            ("types", types, name in HETEROGENEOUS, DEFAULT_TYPES, 1),
+            ("max_count", max_count, name in SELECTIVE, DEFAULT_COUNT, 1),
+        )
+        return cls(name, *(_size(name, *size) for size in sizes))
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether all inputs of one length, shift and start are lines, so that one run decides all lengths of each."""
+        return self.name not in HETEROGENEOUS
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are, BOS not counted."""
+        if self.K is not None:
+            return self.K
+        if self.name in ("vanilla", "modular", "first-homogeneous"):
+            return 1
+        assert self.M is not None
+        return self.M + 2 + self.has_helper
+
+    @property
+    def has_helper(self) -> bool:
+        return self.name.startswith("helper")
+
+    @property
+    def classes(self) -> int:
+        """How many answers a model chooses from."""
+        if self.m is not None:
+            return self.m
+        if self.name in FIRST:
+            return 2
+        largest = self.M if self.M is not None else self.C
+        assert largest is not None
+        return largest + 1
+
+    def answers(self, tokens: Tokens) -> Answers:
+        """The right class at each position of an input; None where its count is beyond C, and where no input of the
+        task begins like this."""
+        if self.name in FIRST:
+            return tuple(int(i == 0) for i in range(len(tokens)))
+        if self.name in STARTED:
+            assert self.M is not None
+            return tuple(tokens[0] + i if tokens[0] + i <= self.M else None for i in range(len(tokens)))
+        if self.name == "succession" and tokens[:1] == (1,):
+            return tuple(token + 1 if token < (self.M or 0) else None for token in tokens)
+        seen: Counter[int] = Counter()
+        return tuple(self._class_of(seen, token) for token in tokens)
+
+    def _class_of(self, seen: Counter[int], token: int) -> int | None:
+        """The class of the count of a token that is seen once more."""
+        seen[token] += 1
+        count, most = seen[token], self.C if self.C is not None else self.M
+        if most is not None and count > most:
+            return None
+        return (count - 1) % self.m if self.m is not None else count
+
+    def said(self, place: int) -> int:
+        """The answer that a class stands for.
+
+        >>> Task.of("modular").said(9), Task.of("vanilla").said(9)
+        (10, 9)
+        """
+        return place + 1 if self.m is not None else place
+
+    def longest(self, length: int | None = None) -> int | None:
+        """The largest n that the task has, and no more than `length`; None where it has inputs of every length."""
+        if self.name not in NUMBER_WORDS:
+            return length
+        assert self.M is not None
+        most = self.M - 1 if self.name == "shifted" else self.M
+        return most if length is None else min(most, length)
+
+    def lines(self, length: int | None, *, room: int | None = None) -> Iterator[Line]:
+        """The longest inputs of a homogeneous task, `length` tokens and at most `room` with the leading one.
+
+        Raises: BadInput for a task whose inputs are all strings, or no end of the length.
+
+        >>> [line.tokens for line in Task.of("helper", vocabulary=2).lines(None)]
+        [(0, 3, 3), (0, 4, 4)]
+        """
+        longest = self.longest(length)
+        if not self.is_homogeneous:
+            raise BadInput(f"task={self.name}: has no lines, its inputs are all strings over {self.K} types")
+        if longest is None and room is None:
+            raise BadInput(f"task={self.name}: has inputs of every length. Give a length.")
+        for line in self._lines(longest, room):
+            yield line if room is None else Line(line.start, line.tokens[:room])
+
+    def _lines(self, longest: int | None, room: int | None) -> Iterator[Line]:
+        if self.name in ("modular", "first-homogeneous"):
+            n = longest if longest is not None else room
+            assert n is not None
+            yield Line(None, (0,) * n)
+            return
+        assert self.M is not None and longest is not None
+        if self.name == "vanilla":
+            yield Line(None, (0,) * longest)
+        elif self.name == "succession":
+            yield Line(None, (self.M + 1,) * longest)
+            yield Line(None, tuple(range(1, min(longest, self.M - 1) + 1)))
+        else:
+            first = {"shifted": range(1, self.M + 1), "helper": range(1), "helper-shifted": range(self.M + 1)}
+            for k in first[self.name]:
+                for filler in range(self.M + 1, self.vocabulary if k < self.M else self.M + 2):
+                    yield Line(k, (k, *(filler,) * min(longest, self.M - k)))
+
+    def parameters(self) -> dict[str, int]:
+        """The sizes that the task has, under their options' names."""
+        names = {"vocabulary": self.M, "modulus": self.m, "types": self.K, "max_count": self.C}
+        return {name: value for name, value in names.items() if value is not None}
+
+
+def _size(task: str, name: str, value: int | None, has_it: bool, default: int, least: int) -> int | None:
+    if not has_it:
+        if value is not None:
+            raise BadInput(f"{name}={shown(value)}: {task} has no such size; leave it out")
+        return None
+    size = default if value is None else value
+    if isinstance(size, bool) or not isinstance(size, int) or not least <= size <= LARGEST:
+        raise BadInput(f"{name}={shown(size)}: must be a whole number from {least} to {LARGEST}")
+    return size
