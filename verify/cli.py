@@ -113,9 +113,17 @@ def build_parser() -> argparse.ArgumentParser:
         module = import_module(f"verify.commands.{name}")
         subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
         module.add_arguments(subparser)
-        add_debug(subparser)
+        for each in (subparser, *kinds_of(subparser)):
+            add_debug(each)
         subparser.set_defaults(run=module.run)
     return parser
+
+
+def kinds_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers of a command's own subcommands, such as `verify figure KIND`."""
+    if parser._subparsers is not None:
+        for action in parser._subparsers._group_actions:
+            yield from cast(dict[str, argparse.ArgumentParser], action.choices).values()
 
 
 def add_debug(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from constructions import circuit_simulation, contextual_counting, count01
+from constructions import circuit_simulation, contextual_counting, count01, modular, parity
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.relation_counting import bos
 from verify.arithmetic.formats import FORMATS
@@ -13,9 +13,12 @@ from verify.contextual import verdict as contextual
 from verify.count01 import bits as count01_bits
 from verify.count01 import verdict as counting
 from verify.count01.task import Region
+from verify.decide import certify
 from verify.histogram import constant_bits, every_reading
 from verify.histogram import verdict as histogram
 from verify.histogram.rounded import verdict as rounded
+from verify.modular.task import ModularAddition
+from verify.parity.task import Parity
 
 FLOAT32 = FORMATS["float32"]
 NAND = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))
@@ -27,6 +30,8 @@ MODELS = {
     "count01": lambda: count01.uniform(),
     "contextual": lambda: contextual_counting.build(6, 2),
     "circuit": lambda: circuit_simulation.build(NAND.circuit, s=3),
+    "parity": lambda: parity.sawtooth(T=2, L=2),
+    "modular": lambda: modular.staircase(P=3),
 }
 # task, way of deciding -> the certificate of a module
 WAYS = {
@@ -47,4 +52,6 @@ WAYS = {
     ("circuit", "real"): lambda m: circuit_dtype.certify(m, NAND, fmt=None),
     ("circuit", "exhaustive"): lambda m: circuit.certify(m, NAND, method="exhaustive"),
     ("circuit", "sampled"): lambda m: circuit.certify(m, NAND, method="sampled"),
+    ("parity", "real"): lambda m: certify(Parity(m)),
+    ("modular", "real"): lambda m: certify(ModularAddition(m, 3)),
 }

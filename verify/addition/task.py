@@ -15,6 +15,7 @@ from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
 from verify.adder import exact
+from verify.adder.judged import check_adder
 from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
 from verify.addition import induction, window
 from verify.addition.proof import Cells, Overflows, Unfit
@@ -48,6 +49,7 @@ class DigitAddition:
     task: str = "addition"
 
     def __post_init__(self) -> None:
+        check_adder(self.model)
         for name, own, due in (
             ("tokens", self.model.E.shape[0], self.sums.tokens),
             ("positions", self.model.length, self.sums.length),

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
         return print_argument(ARGUMENTS[args.impossible](args.seed), is_json=args.json)
     _check(args)
-    from verify.report.render import progress_bar
+    from verify.report.progress import progress_bar
 
     if args.precision is not None and args.dtype is None and args.weights is None:
         args.dtype = storage(args.precision)
@@ -144,7 +144,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def chosen_model(args: argparse.Namespace, *, quiet: bool) -> tuple[HistogramTransformer, str | None]:
     """The model that the arguments ask for, and its claim."""
-    from verify.report.render import progress_bar
+    from verify.report.progress import progress_bar
 
     with progress_bar("searching a code", quiet=quiet) as progress:
         return _load(args) if args.weights is not None else _build(args, progress)

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from verify.decide import decide
     from verify.module.problem import ModuleProblem
     from verify.module.taskfile import as_bytes, problem_parts
-    from verify.report.render import progress_bar
+    from verify.report.progress import progress_bar
 
     problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
     with progress_bar("deciding", quiet=asked.is_json) as progress:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from verify.arithmetic.formats import Format
     from verify.certificate import Certificate
     from verify.histogram.precision import Construction
-    from verify.report.render import Advance
+    from verify.report.progress import Advance
 
 HELP = "find the smallest precision that is provably enough, and the largest provably too small"
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
-    from verify.report.render import progress_bar
+    from verify.report.progress import progress_bar
 
     with progress_bar("deciding", quiet=args.format == "json") as progress:
         if args.table:

@@ -14,6 +14,7 @@ import torch
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
 from verify.adder import exact
+from verify.adder.judged import check_adder
 from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
@@ -40,6 +41,7 @@ class ModularAddition:
     task: str = "modular"
 
     def __post_init__(self) -> None:
+        check_adder(self.model)
         if self.model.E.shape[0] != self.P + 1 or self.model.classes != self.P or self.model.length != 3:
             raise BadInput(
                 f"weights: {self.model.E.shape[0]} tokens, {self.model.length} positions and {self.model.classes} "

@@ -10,7 +10,6 @@ from constructions.parity import ParityTransformer
 from verify.arithmetic.readings import Reading, options_of
 from verify.certificate import CERTIFIED, Certificate
 from verify.decide import Effort, decide
-from verify.judged import check_judged
 from verify.parity.task import Parity
 
 
@@ -24,7 +23,6 @@ def certify(
     claim: str | None = None,
 ) -> Certificate:
     """Decides the model on all T^L sequences."""
-    check_judged(module, ParityTransformer)
     return decide(Parity(module, claim), reading, method, Effort(budget, seed))
 
 

@@ -19,6 +19,7 @@ from constructions.parity import ParityTransformer
 from verify.arithmetic.contract import STORED, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
+from verify.judged import check_judged
 from verify.parity import proof
 
 Tokens = tuple[int, ...]
@@ -40,6 +41,9 @@ class Parity:
     claim: str | None = None
     task = "parity"
     counts_answers = False
+
+    def __post_init__(self) -> None:
+        check_judged(self.module, ParityTransformer)
 
     def parameters(self, reading: Reading) -> dict[str, Any]:
         m = self.module

@@ -105,7 +105,7 @@ def judge(
     from verify.circuit.dtype import run_by_torch
     from verify.circuit.forward import inputs_run
     from verify.circuit.verdict import certify, smallest_bits
-    from verify.report.render import progress_bar
+    from verify.report.progress import progress_bar
 
     if args.runs is not None and not 0 <= args.runs <= MOST_RUNS:
         raise BadInput(f"--runs {args.runs}: must be between 0 and {MOST_RUNS}; the proof needs none")

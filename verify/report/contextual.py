@@ -13,7 +13,7 @@ from verify.arithmetic.outward import about, below, decimal, value
 from verify.certificate import Certificate, Verdict
 from verify.report.certificate import Fact, print_report, weights_fact
 from verify.report.console import folded, screen
-from verify.report.render import progress_bar
+from verify.report.progress import progress_bar
 from verify.report.tables import render
 
 
