@@ -17,7 +17,7 @@ import numpy as np
 
 from constructions.errors import BadInput
 from verify.arithmetic.outward import decimal
-from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.arithmetic.torch_settings import warn_if_lowered
 from verify.certificate import CERTIFIED, EXHAUSTIVE, METHODS, SAMPLED, Certificate, Verdict
 from verify.judged import check_seconds, check_whole_number
@@ -25,6 +25,7 @@ from verify.judged import check_seconds, check_whole_number
 SAMPLES = 1000
 DRAWS = 20  # for each sample that is wanted, before a small domain counts as drawn
 LARGEST_SIZE = 10**300  # that a float holds with room for seconds: no run is for more
+WARM = 0.2  # seconds of running, after which the time per input is a fair estimate
 AT_A_TIME = 256  # samples that are run before the clock is looked at
 EVERY_INPUT, DRAWN = "every input, run", "inputs drawn at random, run"
 BUG = "the proof and a run of the module disagree, which is a bug of weightproof: please report it with these weights"
@@ -255,7 +256,7 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
 def _check_time(done: int, size: int, seconds: float, budget: float) -> None:
     """Refuses a run that the time so far shows to outlast the budget."""
     needed = seconds / done * min(size, LARGEST_SIZE)
-    if done < size and needed > budget:
+    if done < size and needed > budget and seconds > min(WARM, budget):
         raise BadInput(
             f"method=exhaustive: {decimal(size)} inputs take about {readable_time(needed)} here, more than the budget "
             f"of {budget:g} s. Use --method certified, or --budget {needed * 1.5:.0f}."
@@ -343,6 +344,22 @@ def running(reading: Reading | None, method: str) -> Kernel | ConstantBits:
             "Use --method certified, or leave --precision out."
         )
     return reading
+
+
+def no_reading(reading: Reading, task: str, has: str) -> BadInput:
+    """The refusal of a reading that a task does not have, in words that are the same for all tasks.
+
+    >>> str(no_reading(ConstantBits(4), "parity", "real"))
+    'precision=s4: parity is not decided in this reading. Use real.'
+    """
+    return BadInput(f"precision={precision_of(reading)}: {task} is not decided in this reading. Use {has}.")
+
+
+def check_not_accumulated(reading: Reading, task: str) -> None:
+    """Raises BadInput for sums in a wider format, where a task's proof has one format for all."""
+    if isinstance(reading, Rounded) and reading.accumulate is not None:
+        name = reading.accumulate.name
+        raise BadInput(f"accumulate={name}: {task} is decided with every sum in one format. Leave it out.")
 
 
 def readable_time(seconds: float) -> str:

@@ -162,12 +162,17 @@ def load(path: str) -> ContextualCountingTransformer:
     return from_state_dict(read_tensors(path, METADATA_KEY)[0])
 
 
+def as_bytes(model: ContextualCountingTransformer) -> bytes:
+    """The safetensors file of a model."""
+    from safetensors.torch import save as to_bytes
+
+    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
+    return to_bytes(tensors, metadata={METADATA_KEY: json.dumps({"format": 1})})
+
+
 def save(model: ContextualCountingTransformer, path: str) -> None:
     """Writes the state dict as safetensors; the file appears whole or not at all.
 
     Raises: BadInput when the folder does not exist or cannot be written.
     """
-    from safetensors.torch import save as to_bytes
-
-    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
-    write_whole(path, to_bytes(tensors, metadata={METADATA_KEY: json.dumps({"format": 1})}))
+    write_whole(path, as_bytes(model))

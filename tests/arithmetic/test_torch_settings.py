@@ -14,7 +14,7 @@ from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.torch_settings import LoweredPrecision, lowered
 from verify.circuit import dtype as circuit_dtype
-from verify.contextual.dtype import certify_in
+from verify.contextual.verdict import certify as certify_contextual
 from verify.contextual.verdict import domain_of
 from verify.count01.task import Region
 from verify.count01.verdict import certify as certify_count01
@@ -41,7 +41,7 @@ def counting(fmt):
 
 def contextual(fmt):
     module = contextual_counting.build(6, 2, dtype=torch.float32)
-    return certify_in(module, domain_of(module, 6), fmt)
+    return certify_contextual(module, domain_of(module, 6), fmt=fmt)
 
 
 def circuit(fmt):

@@ -7,7 +7,6 @@ import torch
 
 from constructions.contextual_counting import build
 from verify.arithmetic.formats import FORMATS
-from verify.contextual.dtype import certify_in
 from verify.contextual.verdict import certify, domain_of
 
 pytestmark = pytest.mark.benchmark
@@ -37,7 +36,7 @@ def test_growth_with_length_and_regions(reading):
             seconds = median_of_five(lambda module=module, domain=domain: certify(module, domain))
         else:
             seconds = median_of_five(
-                lambda module=module, domain=domain: certify_in(module, domain, FORMATS["float64"])
+                lambda module=module, domain=domain: certify(module, domain, fmt=FORMATS["float64"])
             )
         print(f"\n{reading} N={N} R={R}: {seconds * 1000:.1f} ms, {seconds / (N * R) * 1e6:.2f} us per N R", end="")
 

@@ -80,6 +80,11 @@ BAD_COMMANDS = [
     ("--figure5", "--exactly"),
     ("--figure5", "--length", "8"),
     ("--method", "exhaustive"),
+    ("--method", "sampled", "--precision", "float32"),
+    ("--precision", "s4"),
+    ("--precision", "bfloat16", "--accumulate", "float32"),
+    ("--accumulate", "float32"),
+    ("--string", "1", "--save", "folder"),
     ("--zeros", "-1"),
     ("--zeros", "513"),
     ("--calibrated-zeros", "3"),
@@ -96,6 +101,14 @@ def test_bad_input_is_one_line_and_exit_2(capsys, argv):
     code, out, err = run(capsys, *argv)
     assert code == 2 and out == ""
     assert err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_sampling_refutes_with_a_short_string_and_never_proves(capsys):
+    sampled = ("--length", "40", "--regions", "3", "--method", "sampled", "--seed", "1")
+    code, result = as_json(capsys, *sampled)
+    assert code == 3 and result["verdict"] == "UNKNOWN" and result["samples"] == 1000
+    code, result = as_json(capsys, *sampled, "--bias", "]")
+    assert code == 1 and result["margin"] <= 0 and len(result["counterexample"]["string"]) < 12
 
 
 def test_one_string(capsys):

@@ -10,7 +10,7 @@ from oracles.contextual import counts, float_margins, margins, random_model, val
 from constructions.contextual_counting import BIASES, KEYS, build
 from constructions.errors import BadInput
 from verify.certificate import Verdict
-from verify.contextual import verdict as contextual
+from verify.contextual import real as contextual
 from verify.contextual.cells import CellProof
 from verify.contextual.runs import judge
 from verify.contextual.stream import StoredContextual
@@ -37,6 +37,10 @@ def test_verdicts_agree_with_enumeration(block):
             assert certificate.verdict is Verdict.PROVED, seed
         elif margin < -1e-9:
             assert certificate.verdict is Verdict.REFUTED, seed
+        if certificate.verdict is Verdict.REFUTED and seed % 6 == 0:
+            found = certificate.counterexample
+            true = float(margins(model, found["string"])[found["prompt"] - 1])
+            assert true <= certificate.margin <= true + 1e-9 * max(1.0, -true), seed
         seen.add(certificate.verdict)
         with np.errstate(all="ignore"):
             cells = list(CellProof(StoredContextual.of(model), domain).decide())

@@ -16,7 +16,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.formats import FORMATS, format_of_bits
 from verify.certificate import READING_DTYPE, Verdict
 from verify.contextual import readout as contextual_readout
-from verify.contextual.dtype import RoundedCells, certify_in, round_weights
+from verify.contextual.dtype import RoundedCells, round_weights
 from verify.contextual.rounding import total_error
 from verify.contextual.stream import StoredContextual
 from verify.contextual.verdict import certify, domain_of, exhaustive
@@ -84,7 +84,7 @@ def is_right(logits, right):
 def test_proved_models_are_right_in_every_order(p, keys):
     fmt, rng = format_of_bits(p), random.Random(p)
     model = round_weights(build(6, 2, keys=keys, dtype=torch.float64, u=fmt.u), fmt)
-    certificate = certify_in(model, domain_of(model, 6), fmt)
+    certificate = certify(model, domain_of(model, 6), fmt=fmt)
     assert certificate.reading == READING_DTYPE
     assert certificate.verdict is Verdict.PROVED or (keys == "convex" and p == 12)
     if certificate.verdict is Verdict.PROVED:
@@ -126,7 +126,7 @@ def test_computed_outputs_lie_in_their_cells():
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 def test_torch_agrees_where_the_dtype_is_proved(dtype):
     model = build(8, 2, dtype=getattr(torch, dtype))
-    assert certify_in(model, domain_of(model, 8), FORMATS[dtype]).verdict is Verdict.PROVED
+    assert certify(model, domain_of(model, 8), fmt=FORMATS[dtype]).verdict is Verdict.PROVED
     assert exhaustive(model, domain_of(model, 8)).verdict is Verdict.PROVED
 
 
@@ -134,13 +134,13 @@ def test_the_documents_setting_and_beyond():
     """N = 512, R = 4 in float64, float32 and 17 bits; N = 4096, R = 32 in float32; and not where bits are too few."""
     for dtype, keys in (("float64", "onehot"), ("float64", "convex"), ("float32", "onehot"), ("float32", "convex")):
         model = build(512, 4, keys=keys, dtype=getattr(torch, dtype))
-        assert certify_in(model, domain_of(model, 512), FORMATS[dtype]).verdict is Verdict.PROVED, (dtype, keys)
+        assert certify(model, domain_of(model, 512), fmt=FORMATS[dtype]).verdict is Verdict.PROVED, (dtype, keys)
     for bits, verdict in ((17, Verdict.PROVED), (14, Verdict.UNKNOWN)):
         fmt = format_of_bits(bits)
         model = round_weights(build(512, 4, dtype=torch.float64, u=fmt.u), fmt)
-        assert certify_in(model, domain_of(model, 512), fmt).verdict is verdict
+        assert certify(model, domain_of(model, 512), fmt=fmt).verdict is verdict
     model = build(4096, 32, dtype=torch.float32)
-    assert certify_in(model, domain_of(model, 4096), FORMATS["float32"]).verdict is Verdict.PROVED
+    assert certify(model, domain_of(model, 4096), fmt=FORMATS["float32"]).verdict is Verdict.PROVED
 
 
 def limits():
@@ -172,7 +172,7 @@ def test_the_limits_on_the_page(keys, R, dtype, N):
 def test_a_failing_run_refutes():
     """bfloat16 has too few bits for 200 counts: the module itself is shown to fail."""
     model = build(200, 1, dtype=torch.bfloat16)
-    certificate = certify_in(model, domain_of(model, 200), FORMATS["bfloat16"])
+    certificate = certify(model, domain_of(model, 200), fmt=FORMATS["bfloat16"])
     assert certificate.verdict is Verdict.REFUTED
     found = certificate.counterexample
     assert found["all_module_answers"] != found["all_expected"] or found["expected"] == found["module_answers"]
@@ -181,7 +181,7 @@ def test_a_failing_run_refutes():
 def test_more_bits_than_the_format_are_refused():
     with pytest.raises(BadInput, match="round the weights first"):
         model = build(64, 2, dtype=torch.float32)
-        certify_in(model, domain_of(model, 64), format_of_bits(8))
+        certify(model, domain_of(model, 64), fmt=format_of_bits(8))
 
 
 def test_the_total_of_ones_and_small_terms():
@@ -236,10 +236,10 @@ def test_an_overflow_on_the_way_is_never_proved(spoil):
     """The mathematics of these weights is right, but float16 turns infinity times zero into NaN."""
     model = widened(build(6, 1, dtype=torch.float16))
     fmt, tokens = FORMATS["float16"], torch.tensor([OPEN, ONE, CLOSE, 0, 1])
-    assert certify_in(model, domain_of(model, 6), fmt).verdict is Verdict.PROVED
+    assert certify(model, domain_of(model, 6), fmt=fmt).verdict is Verdict.PROVED
     spoil(model)
     assert certify(model, domain_of(model, 6)).verdict is Verdict.PROVED
-    assert certify_in(model, domain_of(model, 6), fmt).verdict is not Verdict.PROVED
+    assert certify(model, domain_of(model, 6), fmt=fmt).verdict is not Verdict.PROVED
     assert model(tokens).isnan().any()
 
 
@@ -250,7 +250,7 @@ def test_an_overflow_in_float32_is_never_proved():
         getattr(model, name).zero_()
     model.E[:, -2], model.W_Q[-2, 0] = 2.0**65, 2.0**63
     model.E[2:, -1], model.W_K[-1, 0] = 2.0**-60, 2.0**-60
-    assert certify_in(model, domain_of(model, 6), FORMATS["float32"]).verdict is not Verdict.PROVED
+    assert certify(model, domain_of(model, 6), fmt=FORMATS["float32"]).verdict is not Verdict.PROVED
 
 
 @torch.no_grad()
@@ -258,10 +258,10 @@ def test_a_sum_that_is_normalised_last_may_overflow_first():
     """Four values of 2^14 sum up to 65536 before they are divided by their number."""
     model = build(9, 4, bias="]", dtype=torch.float16)
     domain = domain_of(model, 9, exactly=True)
-    assert certify_in(model, domain, FORMATS["float16"]).verdict is Verdict.PROVED
+    assert certify(model, domain, fmt=FORMATS["float16"]).verdict is Verdict.PROVED
     model.U_V *= 2.0**14
     model.W_out *= 2.0**-14
-    assert certify_in(model, domain, FORMATS["float16"]).verdict is Verdict.UNKNOWN
+    assert certify(model, domain, fmt=FORMATS["float16"]).verdict is Verdict.UNKNOWN
 
 
 def test_too_many_pairs_of_classes_stay_undecided(monkeypatch):

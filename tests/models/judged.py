@@ -8,7 +8,6 @@ from constructions.relation_counting import bos
 from verify.arithmetic.formats import FORMATS
 from verify.circuit import dtype as circuit_dtype
 from verify.circuit import verdict as circuit
-from verify.contextual import dtype as contextual_dtype
 from verify.contextual import verdict as contextual
 from verify.count01 import bits as count01_bits
 from verify.count01 import verdict as counting
@@ -45,7 +44,7 @@ WAYS = {
     ("count01", "bits"): lambda m: count01_bits.certify(m, ONES, REGION, 6),
     ("count01", "exhaustive"): lambda m: counting.exhaustive(m, ONES, REGION),
     ("contextual", "real"): lambda m: contextual.certify(m, contextual.domain_of(m, 6)),
-    ("contextual", "rounded"): lambda m: contextual_dtype.certify_in(m, contextual.domain_of(m, 6), FLOAT32),
+    ("contextual", "rounded"): lambda m: contextual.certify(m, contextual.domain_of(m, 6), fmt=FLOAT32),
     ("contextual", "exhaustive"): lambda m: contextual.exhaustive(m, contextual.domain_of(m, 6)),
     ("circuit", "bits"): lambda m: circuit.certify(m, NAND),
     ("circuit", "rounded"): lambda m: circuit_dtype.certify(m, NAND, fmt=FLOAT32),

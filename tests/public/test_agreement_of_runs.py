@@ -10,7 +10,6 @@ import torch
 from constructions import contextual_counting, count01
 from verify.arithmetic.formats import FORMATS
 from verify.certificate import Verdict
-from verify.contextual import dtype as contextual_dtype
 from verify.contextual import verdict as contextual
 from verify.contextual.agreement import contradiction as contextual_contradiction
 from verify.count01 import agreement
@@ -61,10 +60,10 @@ def test_a_run_that_contradicts_contextual_counting_is_reported():
     assert contextual_contradiction(module, stored, domain, honest.tightest) is None
     with mock.patch.object(torch.Tensor, "argmax", lambda self, *a, **k: torch.tensor(-1)):
         assert "counts -1" in contextual_contradiction(module, stored, domain, honest.tightest)
-    with mock.patch("verify.contextual.agreement.contradiction", return_value="the module counts 3"):
+    with mock.patch("verify.contextual.verdict.contradiction", return_value="the module counts 3"):
         for certificate in (
             contextual.certify(module, domain),
-            contextual_dtype.certify_in(module, domain, FORMATS["float32"]),
+            contextual.certify(module, domain, fmt=FORMATS["float32"]),
         ):
             assert certificate.verdict is Verdict.UNKNOWN and BUG in certificate.reason
             assert (certificate.margin, certificate.tightest, certificate.inputs_covered) == (None, None, 0)

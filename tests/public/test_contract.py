@@ -62,7 +62,7 @@ READINGS = {
 METHODS = {
     "histogram": ("exhaustive", "sampled"),
     "count01": ("exhaustive",),
-    "contextual": ("exhaustive",),
+    "contextual": ("exhaustive", "sampled"),
     "circuit": ("exhaustive", "sampled"),
     "parity": ("exhaustive", "sampled"),
 }

@@ -33,7 +33,7 @@ CLAIMS: tuple[Claim, ...] = (
         f"{GOLKAR}, Sec. 2.2 (the feed-forward layer is needed for R >= 3, see W-11)",
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:line, bounds.contextual_counting:largest_length",
-        "verify.contextual.verdict:certify, verify.contextual.dtype:certify_in",
+        "verify.contextual.verdict:certify",
         "verify contextual --length 512 --regions 4 --precision float32",
         deep=(
             "verify contextual --length 512 --regions 4 --precision p17",

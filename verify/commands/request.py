@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,8 +82,20 @@ def add_arguments(parser: argparse.ArgumentParser, *, methods: tuple[str, ...] =
     add("--json", action="store_true", help="print one JSON object and nothing else")
 
 
-def publish(request: Request, certificate: Certificate, weights: bytes, facts: Iterable[tuple[str, str]] = ()) -> int:
-    """Writes what was asked for, prints the certificate, and returns the exit code."""
+Fact = tuple[str, str]
+
+
+def publish(
+    request: Request,
+    certificate: Certificate,
+    weights: bytes,
+    facts: Iterable[Fact] = (),
+    report: Callable[[Certificate, list[Fact]], None] | None = None,
+) -> int:
+    """Writes what was asked for, prints the certificate, and returns the exit code.
+
+    `facts` are the task's own lines; `report` prints them with the certificate where the task has words of its own.
+    """
     written: list[str] = []
     if request.save is not None:
         from constructions import files
@@ -103,7 +115,8 @@ def publish(request: Request, certificate: Certificate, weights: bytes, facts: I
     else:
         from verify.report.certificate import print_report
 
-        print_report(certificate, [*facts, *([("wrote", ", ".join(written))] if written else [])])
+        wrote = [("wrote", ", ".join(written))] if written else []
+        (report or print_report)(certificate, [*facts, *wrote])
     return certificate.verdict.exit_code
 
 

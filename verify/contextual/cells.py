@@ -8,6 +8,7 @@ right for all of its strings; a cell whose interval lies on another line is wron
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,22 +38,24 @@ class Cells:
 
 @dataclass(frozen=True)
 class Weighed:
-    """Weights and weighted values of one prompt's positions. Shapes: weights (K,), values and products (K, g)."""
+    """Weights and weighted values of one prompt's positions.
+
+    Shapes: weights (K,), values and products (K, g); is_one (K,): which weights are known to be 1 exactly.
+    """
 
     weights: Ball
     values: Ball
     products: Ball
+    is_one: np.ndarray
 
 
-class CellProof:
-    """Decides the cells of one model on one domain."""
+class Proof(ABC):
+    """The cells of one model on one domain; how weights and outputs are bounded is up to the reading."""
 
-    def __init__(self, stored: StoredContextual, domain: Domain) -> None:
-        self.stored, self.domain = stored, domain
+    def __init__(self, stored: StoredContextual, domain: Domain, readout: Readout) -> None:
+        self.stored, self.domain, self.readout = stored, domain, readout
         self.kinds = Kinds.of(domain.N, domain.most, stored.has_bos)
         self.encoded = encode(stored, self.kinds.tokens, self.kinds.counts)
-        self.seen = see(stored, self.encoded)
-        self.readout: Readout = Readout(stored.W["W_out"], stored.W["b_out"])
         self.is_digit = (self.kinds.tokens == ZERO) | (self.kinds.tokens == ONE)
 
     def decide(self) -> Iterator[Cells]:
@@ -69,9 +72,13 @@ class CellProof:
                 else:
                     yield from (self.cells(weighed, r, M, M) for M in range(low, high + 1))
 
+    @abstractmethod
     def weigh(self, prompt: int) -> Weighed:
         """Weights exp(score - largest score) of one prompt."""
-        return weighed(self.seen.scores[:, prompt], self.seen.values)
+
+    @abstractmethod
+    def outputs(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
+        """Bounds (counts, g) on the decoder's output in each cell."""
 
     def cells(self, weighed: Weighed, r: int, fewest: int, most: int) -> Cells:
         """The cells of prompt r in strings with fewest..most regions, either all below r or none."""
@@ -82,8 +89,8 @@ class CellProof:
         compared = self.readout.compare(low, high, k)
         return Cells(r, fewest, most, compared.margin, compared.wrong)
 
-    def outputs(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
-        """Bounds (counts, g) on the decoder's output in each cell."""
+    def mean(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
+        """Bounds (counts, g) on the weighted mean of the values in each cell, for exact sums and products."""
         tokens, m = self.kinds.tokens, self.kinds.m
         G, F = self.delimiters(weighed, fewest, most)
         is_target = (tokens == ONE) & (m == 2 * r - 1)
@@ -114,13 +121,27 @@ class CellProof:
         return around(chosen @ weighed.weights), around(chosen @ weighed.products)
 
 
+class CellProof(Proof):
+    """The cells in real arithmetic."""
+
+    def __init__(self, stored: StoredContextual, domain: Domain) -> None:
+        super().__init__(stored, domain, Readout(stored.W["W_out"], stored.W["b_out"]))
+        self.seen = see(stored, self.encoded)
+
+    def weigh(self, prompt: int) -> Weighed:
+        return weighed(self.seen.scores[:, prompt], self.seen.values)
+
+    def outputs(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
+        return self.mean(weighed, r, fewest, most, k)
+
+
 def weighed(scores: Ball, values: Ball) -> Weighed:
     """The weights (K,) of scores (K,), up to one factor, and the weighted values."""
     shifted = scores - Ball.exact(np.where(np.isfinite(scores.rad), scores.mid, -np.inf).max())
     low = exponential(Ball(shifted.lower, np.zeros_like(shifted.rad)))
     high = exponential(Ball(shifted.upper, np.zeros_like(shifted.rad)))
     weights = hull(np.maximum(low.lower, 0.0), high.upper)
-    return Weighed(weights, values, weights[:, None] * values)
+    return Weighed(weights, values, weights[:, None] * values, np.zeros(len(weights.mid), dtype=bool))
 
 
 def around(balls: Ball) -> Ball:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from constructions.contextual.transformer import ContextualCountingTransformer, save
-from constructions.errors import BadInput
-from verify.arithmetic.readings import ConstantBits, Reading, Rounded, options_of
-from verify.certificate import CERTIFIED, EXHAUSTIVE, Certificate
-from verify.contextual import dtype, verdict
-from verify.decide import running
+from verify.arithmetic.readings import Reading, options_of
+from verify.certificate import CERTIFIED, Certificate
+from verify.contextual.verdict import ContextualCounting, domain_of
+from verify.decide import Effort, decide
 
 
 def certify(
@@ -21,21 +20,14 @@ def certify(
     zeros: int | None = None,
     reading: Reading | None = None,
     method: str = CERTIFIED,
+    budget: float = 30.0,
+    seed: int = 0,
     claim: str | None = None,
 ) -> Certificate:
     """Decides the model on every valid string of up to `length` tokens, and every prompt."""
     N = len(module.b_out) - 1 if length is None else length
-    domain = verdict.domain_of(module, N, regions=regions, exactly=exactly, zeros=zeros)
-    if isinstance(reading, ConstantBits):
-        raise BadInput(f"reading={reading}: contextual counting has no constant-bit arithmetic. Use real, or a dtype.")
-    if method == EXHAUSTIVE:
-        running(reading, method)
-        return verdict.exhaustive(module, domain, claim=claim)
-    if method != CERTIFIED:
-        raise BadInput(f"method={method!r}: a contextual counting model is decided by certified or exhaustive.")
-    if isinstance(reading, Rounded):
-        return dtype.certify_in(module, domain, reading.format, claim=claim)
-    return verdict.certify(module, domain, claim=claim)
+    domain = domain_of(module, N, regions=regions, exactly=exactly, zeros=zeros)
+    return decide(ContextualCounting(module, domain, claim), reading, method, Effort(budget, seed))
 
 
 def command(module: ContextualCountingTransformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,12 +14,11 @@ from constructions.contextual.transformer import BOS, ONE, ZERO, ContextualCount
 from constructions.errors import BadInput
 from verify.arithmetic.balls import ENLARGE, Array, Ball
 from verify.arithmetic.formats import INFLATION, Format, format_of, gammas
-from verify.arithmetic.torch_settings import warn_if_lowered
-from verify.certificate import READING_DTYPE, Certificate, Verdict
-from verify.contextual.cells import CellProof, Cells, Weighed, weighed
+from verify.arithmetic.readings import Kernel
+from verify.contextual.cells import Cells, Proof, Weighed, weighed
 from verify.contextual.readout import Readout
+from verify.contextual.real import where
 from verify.contextual.rounding import (
-    CONTRACT,
     argument_error,
     exponential_error,
     lowest_bit,
@@ -28,50 +26,51 @@ from verify.contextual.rounding import (
     quotient_error,
     total_error,
 )
-from verify.contextual.runs import candidates, counterexample
-from verify.contextual.stream import Positions, StoredContextual, hull
-from verify.contextual.task import Domain, answers
-from verify.contextual.verdict import ASSUMES, certificate, compared, failing_margin
+from verify.contextual.runs import candidates, margins
+from verify.contextual.stream import Positions, StoredContextual, hull, see
+from verify.contextual.task import Domain
+from verify.decide import Finding, Item
 
+if TYPE_CHECKING:
+    from verify.contextual.verdict import ContextualCounting
+
+ARGUMENT = "cells of strings, margin above error bound"
 # strings tried, their tokens, and attention scores computed, in search of a failing run
 MOST_RUNS, MOST_TOKENS, RUN_BUDGET = 400, 10**6, 2 * 10**8
 
 
-class RoundedCells(CellProof):
+class RoundedCells(Proof):
     """The cells with every number replaced by all that can be computed for it in a format."""
 
     def __init__(self, stored: StoredContextual, domain: Domain, fmt: Format) -> None:
-        super().__init__(stored, domain)
+        super().__init__(stored, domain, Readout(stored.W["W_out"], stored.W["b_out"], fmt))
         self.fmt = fmt
-        errors = position_errors(stored, self.kinds, self.encoded, fmt)
+        errors, exact = position_errors(stored, self.kinds, self.encoded, fmt), see(stored, self.encoded)
         self.score_errors = errors.scores
-        values = Ball(self.seen.values.mid, self.seen.values.rad + errors.values)
-        self.seen = Positions(self.seen.scores, values)
-        self.readout = Readout(stored.W["W_out"], stored.W["b_out"], fmt)
-        self.is_one = np.zeros(len(self.kinds.tokens), dtype=bool)
+        self.seen = Positions(exact.scores, Ball(exact.values.mid, exact.values.rad + errors.values))
 
     def weigh(self, prompt: int) -> Weighed:
         """Computed weights; a score that is exact and the largest of all has weight 1 wherever it occurs."""
         scores, error = self.seen.scores[:, prompt], self.score_errors[:, prompt]
         highest = (scores.mid + scores.rad + error).max()
-        self.is_one = (scores.rad == 0) & (error == 0) & (scores.mid == highest)
+        is_one = (scores.rad == 0) & (error == 0) & (scores.mid == highest)
         distance = highest - scores.mid + scores.rad + error
-        argument = np.where(self.is_one, 0.0, argument_error(distance, error, self.fmt))
-        relative = np.where(self.is_one, 0.0, exponential_error(distance + argument, self.fmt))
+        argument = np.where(is_one, 0.0, argument_error(distance, error, self.fmt))
+        relative = np.where(is_one, 0.0, exponential_error(distance + argument, self.fmt))
         exact = weighed(Ball(scores.mid, (scores.rad + argument) * ENLARGE), self.seen.values)
         upper = exact.weights.upper * (1 + relative) * INFLATION
         weights = hull(np.maximum(exact.weights.lower * (1 - relative) / INFLATION, 0.0), upper)
         weights = Ball(weights.mid, np.where(np.isnan(weights.mid), np.inf, weights.rad))
-        return Weighed(weights, exact.values, weights[:, None] * exact.values)
+        return Weighed(weights, exact.values, weights[:, None] * exact.values, is_one)
 
     def outputs(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """Bounds on the computed output: those of the computed weights, and the rounding of the sums."""
-        low, high = super().outputs(weighed, r, fewest, most, k)
+        low, high = self.mean(weighed, r, fewest, most, k)
         size = weighed.values.magnitude
         sizes = Ball(size, np.zeros_like(size))
         # the mean of the values' sizes is what the sums' errors are relative to
-        mean = super().outputs(Weighed(weighed.weights, sizes, weighed.weights[:, None] * sizes), r, fewest, most, k)[1]
-        error = self.sum_error(weighed, r, fewest, most, k)[:, None] * mean
+        sized = replace(weighed, values=sizes, products=weighed.weights[:, None] * sizes)
+        error = self.sum_error(weighed, r, fewest, most, k)[:, None] * self.mean(sized, r, fewest, most, k)[1]
         error = (error + self.flushed(weighed, most)) * INFLATION
         # weighed before it is normalised, a sum can overflow where the mean does not
         is_there = (self.kinds.m <= 2 * most) | (self.kinds.tokens == BOS)
@@ -98,9 +97,9 @@ class RoundedCells(CellProof):
         tokens, m, fmt = self.kinds.tokens, self.kinds.m, self.fmt
         is_there = (m <= 2 * most) | (tokens == BOS)
         has_value = np.asarray((weighed.values.magnitude > 0).any(axis=1))
-        least, ones = self.count(self.is_one, r, fewest, most, k)
+        least, ones = self.count(weighed.is_one, r, fewest, most, k)
         _, valued = self.count(has_value, r, fewest, most, k)
-        others = is_there & ~self.is_one
+        others = is_there & ~weighed.is_one
         heaviest = weighed.weights.upper[others].max() if others.any() else 0.0
         terms = self.domain.N + 1
         total = total_error(terms, ones, terms * heaviest * INFLATION, least >= 1, fmt)
@@ -124,46 +123,23 @@ class RoundedCells(CellProof):
         return at_least, at_most + room * int((chosen & is_free).any())
 
 
-def certify_in(
-    module: ContextualCountingTransformer, domain: Domain, fmt: Format, *, claim: str | None = None, **named: Any
-) -> Certificate:
-    """PROVED, REFUTED by a run in the dtype, or UNKNOWN, for arithmetic rounded in a format in every order.
+def prove(problem: ContextualCounting, fmt: Format) -> Finding:
+    """Every cell with its errors; where one stays open, a search for a string that the module itself gets wrong.
 
-    Claim: B-2.1, B-2.2, B-3.4.
     Raises: BadInput for weights that the format does not hold.
     """
-    started = time.perf_counter()
-    stored = StoredContextual.of(module)
+    module, stored, domain = problem.module, problem.stored, problem.domain
     check_representable(stored, fmt)
-    warn_if_lowered(fmt)
-    found = reason = None
-    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-        cells = list(RoundedCells(stored, domain, fmt).decide())
+    cells = list(RoundedCells(stored, domain, fmt).decide())
     worst = min(cells, key=lambda c: float(c.margin.min()))
-    least = float(worst.margin.min()) if all((c.margin > 0).all() for c in cells) else None
-    where = {"prompt": worst.r, "count": int(worst.margin.argmin()), "regions": [worst.fewest, worst.most]}
-    verdict = Verdict.PROVED if all((c.margin > 0).all() for c in cells) else Verdict.UNKNOWN
-    if verdict is Verdict.UNKNOWN:
-        count = int(worst.margin.argmin())
-        reason = f"the error bound exceeds the margin at prompt {worst.r}, count {count}; no failing run found"
-        found = failing_run(module, cells, domain) if format_of(module.dtype) == fmt else None
-        verdict = Verdict.REFUTED if found else verdict
-    decided = certificate(
-        module,
-        domain,
-        verdict,
-        READING_DTYPE,
-        "cells of strings, margin above error bound",
-        claim,
-        named | {"precision": fmt.name},
-        margin=failing_margin(module, found) if found else least,
-        tightest=where if verdict is Verdict.PROVED else None,
-        counterexample=found,
-        assumptions=ASSUMES + CONTRACT.text(fmt),
-        reason=None if found else reason,
-    )
-    decided = compared(decided, module, stored, domain)
-    return replace(decided, seconds=time.perf_counter() - started)
+    if all((c.margin > 0).all() for c in cells):
+        return Finding.proved(ARGUMENT, float(worst.margin.min()), tightest=where(worst))
+    found = failing_run(module, cells, domain) if format_of(module.dtype) == fmt else None
+    if found is not None:
+        return Finding.refuted(ARGUMENT, problem.replay(*found, Kernel()))
+    count = int(worst.margin.argmin())
+    reason = f"the error bound exceeds the margin at prompt {worst.r}, count {count}; no failing run found"
+    return Finding.open(ARGUMENT, reason)
 
 
 def check_representable(stored: StoredContextual, fmt: Format) -> None:
@@ -186,17 +162,16 @@ def round_weights(module: ContextualCountingTransformer, fmt: Format) -> Context
     return module
 
 
-def failing_run(module: ContextualCountingTransformer, cells: Iterable[Cells], domain: Domain) -> dict[str, Any] | None:
-    """A string that the module itself gets wrong in its dtype."""
+def failing_run(
+    module: ContextualCountingTransformer, cells: Iterable[Cells], domain: Domain
+) -> tuple[Item, int] | None:
+    """A string, and a prompt of it, that the module itself gets wrong in its dtype."""
     spent = 0
     for tokens in islice(candidates(cells, domain), 1 + min(MOST_RUNS, MOST_TOKENS // domain.N)):
         spent += (len(tokens) + 1) ** 2
         if spent > RUN_BUDGET:
             return None
-        with torch.no_grad():
-            logits = module(torch.tensor(tokens, dtype=torch.long)).double()
-        for prompt, right in enumerate(answers(tokens, module.R)):
-            others = torch.cat([logits[prompt, :right], logits[prompt, right + 1 :]])
-            if len(others) and not bool((logits[prompt, right] > others).all()):
-                return counterexample(module, tokens, prompt)
+        is_right = margins(module, [tuple(tokens)])[0] > 0
+        if not is_right.all():
+            return tuple(tokens), int(is_right.argmin())
     return None

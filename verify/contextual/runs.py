@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO, ContextualCountingTransformer
-from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.balls import Array, Ball, exponential
 from verify.contextual.cells import Cells
 from verify.contextual.readout import Comparison, Readout
 from verify.contextual.stream import StoredContextual, encode, see
@@ -77,21 +77,46 @@ def string(r: int, M: int, k: int, token: int, place: int, number: int, zeros: i
     return out + [ZERO] * zeros
 
 
+def margins(module: ContextualCountingTransformer, strings: Sequence[Sequence[int]]) -> Array:
+    """(logit of the right class) - (largest other), as the module computes them: (strings, R) for one length.
+
+    NaN where a logit is, infinite where there is no other class.
+    """
+    right = torch.tensor([answers(list(tokens), module.R) for tokens in strings])[..., None]
+    tokens = torch.tensor([list(tokens) for tokens in strings], dtype=torch.long).reshape(len(strings), -1)
+    with torch.no_grad():
+        logits = module(tokens).double()
+    others = logits.scatter(-1, right, -torch.inf).amax(-1, keepdim=True)  # amax propagates NaN
+    result: Array = (logits.gather(-1, right) - others)[..., 0].numpy()
+    return result
+
+
+def real_margin(stored: StoredContextual, tokens: list[int], prompt: int) -> float:
+    """The margin of a prompt on a string that is wrong in real arithmetic: at most zero, and not above by rounding."""
+    output, right = decode(stored, tokens)[prompt], answers(tokens, stored.R)[prompt]
+    others = np.arange(stored.classes) != right
+    W, b = stored.ball("W_out"), stored.ball("b_out")
+    slope = W[:, right][:, None] - W[:, others]
+    difference = output @ slope + (b[right] - b[others])
+    return min(0.0, float(difference.upper.min()))
+
+
 def counterexample(module: ContextualCountingTransformer, tokens: list[int], prompt: int) -> dict[str, Any]:
-    """A string that is wrong in real arithmetic, with its regions and the module's own run."""
+    """A string that is wrong at a prompt, with its regions and the module's own run."""
     right = answers(tokens, module.R)
     with torch.no_grad():
         logits = module(torch.tensor(tokens, dtype=torch.long)).double()
     said = int(logits[prompt].argmax())
+    is_known = said != right[prompt] and not bool(logits[prompt].isnan().any())
     return {
         "input": written(tokens),
-        "predicted": said if said != right[prompt] else None,
+        "predicted": said if is_known else None,
         "string": written(tokens),
         "length": len(tokens),
         "regions": regions(tokens),
         "prompt": prompt + 1,
         "expected": right[prompt],
-        "module_answers": int(logits[prompt].argmax()),
+        "module_answers": said,
         "all_expected": right,
         "all_module_answers": logits.argmax(dim=-1).tolist(),
     }

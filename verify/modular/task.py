@@ -19,7 +19,7 @@ from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order
+from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, no_reading
 from verify.modular.proof import Decided, Pair, by_sums, pair_by_pair
 from verify.modular.rounding import Unfit, margins
 
@@ -58,7 +58,7 @@ class ModularAddition:
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, ConstantBits):
-            raise BadInput("precision=sN: modular has no constant-bit reading; use real, a float format, or pN")
+            raise no_reading(reading, self.task, "real, a float format, or pN")
         how = {
             Real: "evaluated in real arithmetic",
             Kernel: "run by torch on this machine",

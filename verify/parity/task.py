@@ -18,7 +18,7 @@ from constructions.errors import BadInput
 from constructions.parity import ParityTransformer
 from verify.arithmetic.contract import STORED, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
+from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order, no_reading
 from verify.judged import check_judged
 from verify.parity import proof
 
@@ -55,7 +55,7 @@ class Parity:
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         right = "right means: the logit of the count's parity is strictly the larger one"
         if isinstance(reading, Rounded):
-            raise BadInput(f"precision={reading.format.name}: parity has no proof in a dtype. Use real, or sN.")
+            raise no_reading(reading, self.task, "real, or sN")
         if isinstance(reading, ConstantBits):
             return constant_bits(reading.s), right
         if isinstance(reading, Kernel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -17,16 +16,13 @@ from verify.report.progress import progress_bar
 from verify.report.tables import render
 
 
-def print_certificate(
-    certificate: Certificate, module: ContextualCountingTransformer, written: str | None = None
-) -> None:
-    """The verdict and everything it rests on, and the file that was written."""
-    covers = f"{big(certificate.inputs_covered or 0)} pairs of string and prompt"
-    facts = [*_facts(certificate, module), *([("wrote", written)] if written else [])]
-    print_report(certificate, facts, covers=covers)
+def report(certificate: Certificate, facts: list[Fact]) -> None:
+    """The verdict and everything it rests on, inputs counted in the task's words."""
+    print_report(certificate, facts, covers=f"{big(certificate.inputs_covered or 0)} pairs of string and prompt")
 
 
-def _facts(certificate: Certificate, module: ContextualCountingTransformer) -> Iterator[Fact]:
+def facts(certificate: Certificate, module: ContextualCountingTransformer) -> Iterator[Fact]:
+    """What stands in the report beyond the facts of every certificate."""
     yield "task", f"{certificate.task}, {certificate.extra['domain']}"
     yield "model", ", ".join(f"{k}={v}" for k, v in certificate.parameters.items() if v is not None)
     yield weights_fact(module)
@@ -64,7 +60,7 @@ def big(number: int) -> str:
     return text if len(text) <= 40 else about(number, digits=3)
 
 
-def figure5(args: argparse.Namespace) -> int:
+def figure5(N: int, R: int, keys: str, dtype_name: str, *, is_json: bool) -> int:
     """Prints the three bias tokens on three families of strings, and for which strings each is right."""
     from constructions.contextual.transformer import DTYPES
     from constructions.contextual_counting import build
@@ -72,17 +68,16 @@ def figure5(args: argparse.Namespace) -> int:
     from verify.contextual.patterns import right_zeros, verdict_of
     from verify.contextual.verdict import certify, domain_of
 
-    N, R = args.length or 512, args.regions or 4
-    keys, dtype = args.keys or "onehot", DTYPES[args.dtype or "float32"]
+    dtype = DTYPES[dtype_name]
     rows = list(rows_of(N, R, keys, dtype))
     verdict, sets = verdict_of(rows), {}
     for bias in ("BOS", "]"):
         module = build(N, R, bias=bias, keys=keys, dtype=dtype)
         sets[bias] = certify(module, domain_of(module, N)).extra["right_lengths"]
-    with progress_bar("numbers of zeros", quiet=args.json) as advance:
+    with progress_bar("numbers of zeros", quiet=is_json) as advance:
         right, wrong = right_zeros(build(N, R, bias="0", keys=keys, dtype=dtype), N, R, advance)
     sets["0"] = {"right_zeros": right, "wrong_zeros": wrong}
-    if args.json:
+    if is_json:
         listed = [{"bias": row.bias, "strings": row.strings, **row.certificate.to_dict()} for row in rows]
         print(json.dumps({"verdict": verdict.value, "rows": listed, "sets": sets}))
         return verdict.exit_code
