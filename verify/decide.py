@@ -125,7 +125,10 @@ class Decidable(Protocol):
     """
 
     task: str
-    counts_answers: bool
+
+    @property
+    def counts_answers(self) -> bool:
+        """Whether each answer of an item is an input of its own."""
 
     @property
     def claim(self) -> str | None:
@@ -224,7 +227,7 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
 
     Raises: BadInput where the domain is infinite, or the run would outlast the budget.
     """
-    size, started = problem.size(), time.perf_counter()
+    size, warm = problem.size(), None
     if size is None:
         raise BadInput("method=exhaustive: the domain has infinitely many inputs. Use --method certified, or bounds.")
     run, best, margin = problem.runner(reading), None, float("inf")
@@ -239,7 +242,10 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
         answers, wrong_answers = answers + margins.size, wrong_answers + int(is_wrong.sum())
         done += margins.size if problem.counts_answers else len(margins)
         wrong += int(is_wrong.sum() if problem.counts_answers else is_wrong.any(1).sum())
-        _check_time(done, size, time.perf_counter() - started, effort.budget)
+        if warm is None:  # the first batch takes longer than others: libraries load, caches fill
+            warm = done, time.perf_counter()
+        elif done < size:
+            _check_time(done - warm[0], size, time.perf_counter() - warm[1], effort.budget)
         effort.progress(done / size)
     if done != size:
         raise AssertionError(f"the domain has {size} inputs, and {done} were run")
@@ -254,9 +260,9 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
 
 
 def _check_time(done: int, size: int, seconds: float, budget: float) -> None:
-    """Refuses a run that the time so far shows to outlast the budget."""
-    needed = seconds / done * min(size, LARGEST_SIZE)
-    if done < size and needed > budget and seconds > min(WARM, budget):
+    """Refuses a run that the time of `done` inputs, the first batch not among them, shows to outlast the budget."""
+    needed = seconds / max(done, 1) * min(size, LARGEST_SIZE)
+    if needed > budget and seconds > min(WARM, budget):
         raise BadInput(
             f"method=exhaustive: {decimal(size)} inputs take about {readable_time(needed)} here, more than the budget "
             f"of {budget:g} s. Use --method certified, or --budget {needed * 1.5:.0f}."

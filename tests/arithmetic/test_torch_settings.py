@@ -12,6 +12,7 @@ from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.partition_sampler import sample
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import Rounded
 from verify.arithmetic.torch_settings import LoweredPrecision, lowered
 from verify.circuit import dtype as circuit_dtype
 from verify.contextual.verdict import certify as certify_contextual
@@ -36,7 +37,7 @@ def histogram(fmt):
 
 def counting(fmt):
     model = count01.uniform(dtype=torch.float32)
-    return certify_count01(model, "majority-ones", Region(max_length=3), fmt=fmt)
+    return certify_count01(model, "majority-ones", Region(max_length=3), reading=Rounded(fmt))
 
 
 def contextual(fmt):

@@ -17,6 +17,7 @@ from constructions import count01 as build
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import exponentials, first_nonpositive
 from verify.arithmetic.formats import format_of
+from verify.arithmetic.readings import Rounded
 from verify.certificate import READING_REAL, Verdict
 from verify.count01.boxes import Query, decide_boxes
 from verify.count01.real import decide, exact_model, largest_digits, largest_noise, margin_at
@@ -210,13 +211,13 @@ def test_suspect_4_only_the_subtracted_maximum_saves_the_exponential():
     assert math.isnan((scores.exp() / scores.exp().sum())[1].item())
     assert build.documents(10).next_logits(torch.tensor([0, 4, 5])).isfinite().all()
     fmt = format_of(torch.float16)
-    overflowing = certify(build.documents(20, dtype=torch.float16), ONES, Region(1, 0), fmt=fmt)
+    overflowing = certify(build.documents(20, dtype=torch.float16), ONES, Region(1, 0), reading=Rounded(fmt))
     assert overflowing.verdict is Verdict.REFUTED and overflowing.counterexample["predicted"] == "NaN"
 
 
 def test_suspect_5_a_tie_goes_to_a_token_without_weight():
     fmt = format_of(torch.float16)
-    rounded = certify(build.documents(10, dtype=torch.float16), ONES, Region(1, 0), fmt=fmt)
+    rounded = certify(build.documents(10, dtype=torch.float16), ONES, Region(1, 0), reading=Rounded(fmt))
     assert rounded.verdict is Verdict.REFUTED
     assert rounded.counterexample["predicted"] == "BOS"
     assert rounded.counterexample["tokens"] == ["BOS", "0", "1", "="]

@@ -12,11 +12,13 @@ from mpmath import exp, mpf, nint, workdps
 from oracles.circuit import rounded, stored
 
 from constructions.count01 import Count01Transformer, documents, uniform
+from verify.arithmetic.readings import ConstantBits
 from verify.certificate import READING_BIT_EXACT, Verdict
 from verify.cli import main
 from verify.count01 import bits as count01_bits
-from verify.count01.bits import certify, strings_of
+from verify.count01.bits import strings_of
 from verify.count01.task import Region
+from verify.count01.verdict import certify
 
 
 class Naive:
@@ -85,7 +87,7 @@ def test_verdicts_equal_enumeration_in_plain_integers(part):
     for seed in range(25):
         rng = random.Random(f"{part} {seed}")
         model, s, L = random_model(rng), rng.choice([4, 5, 6, 7]), rng.choice([2, 3, 4])
-        certificate = certify(model, "majority-ones", Region(max_length=L), s)
+        certificate = certify(model, "majority-ones", Region(max_length=L), reading=ConstantBits(s))
         naive = Naive(model, s)
         strings = [w for length in range(L + 1) for w in itertools.product((1, 2, 3), repeat=length)]
         seen[certificate.verdict] += 1
@@ -101,14 +103,17 @@ def test_verdicts_equal_enumeration_in_plain_integers(part):
 def test_the_documents_weights_saturate():
     """N^2 = 100 and exp(N) are beyond every B_s: without digits s = 8 answers wrongly already."""
     for s in (4, 8, 12):
-        assert certify(documents(10), "majority-ones", Region(max_length=3), s).verdict is Verdict.REFUTED
+        assert (
+            certify(documents(10), "majority-ones", Region(max_length=3), reading=ConstantBits(s)).verdict
+            is Verdict.REFUTED
+        )
 
 
 def test_a_search_never_proves(monkeypatch):
     monkeypatch.setattr(count01_bits, "LONGEST_SEARCHED", 10)
-    certificate = certify(uniform(), "majority-ones", Region(), 8)
+    certificate = certify(uniform(), "majority-ones", Region(), reading=ConstantBits(8))
     assert certificate.verdict is Verdict.UNKNOWN and certificate.inputs_covered == 0
-    assert certify(uniform(), "majority-ones", Region(), 4).verdict is Verdict.REFUTED
+    assert certify(uniform(), "majority-ones", Region(), reading=ConstantBits(4)).verdict is Verdict.REFUTED
 
 
 def test_how_many_strings_a_region_has():
@@ -134,3 +139,11 @@ def test_the_command(capsys):
         code = main([*uniform_s6[:5], *extra])
         out, err = capsys.readouterr()
         assert code == 2 and out == "" and err.count("\n") == 1
+
+
+def test_after_equals_alone(capsys):
+    argv = ["count01", "--construction", "uniform", "--precision", "s6", "--max-length", "3", "--semantic-only"]
+    for method in ("certified", "exhaustive"):
+        assert main([*argv, "--method", method, "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert result["inputs_covered"] == "40" and result["inputs_are"] == "strings of digits, each read after ="

@@ -12,14 +12,16 @@ from constructions import count01 as build
 from constructions.errors import BadInput
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named, format_of, format_of_bits
+from verify.arithmetic.readings import Rounded
 from verify.certificate import Verdict
 from verify.count01.boxes import Query, decide_boxes
+from verify.count01.dtype import largest_region
 from verify.count01.real import exact_model
 from verify.count01.rounding import TwoFormats, is_exact
 from verify.count01.runs import fails, rounded_logits, rounded_model, sequential_logits
 from verify.count01.table import smallest_bits
 from verify.count01.task import Region, cells, triples
-from verify.count01.verdict import certify, largest_region
+from verify.count01.verdict import certify
 
 ONES = "majority-ones"
 
@@ -125,7 +127,7 @@ def test_smallest_precision_for_the_documents_ranges():
 
 def test_a_model_that_fails_in_float32_is_refuted_by_a_run():
     model = build.documents(10, dtype=torch.float32)
-    certificate = certify(model, ONES, Region(60, 5), fmt=format_of(torch.float32))
+    certificate = certify(model, ONES, Region(60, 5), reading=Rounded(format_of(torch.float32)))
     assert certificate.verdict is Verdict.REFUTED
     c = certificate.counterexample
     assert c["fails"] and c["n0"] == c["n1"] and c["n2"] <= 5
@@ -186,10 +188,10 @@ def test_simulated_runs_stay_within_the_error_bound(name, accumulate):
 
 def test_formats_without_a_kernel_are_decided():
     fmt = FORMATS["tf32"]
-    certificate = certify(rounded_model(build.uniform(), fmt), ONES, Region(max_length=8), fmt=fmt)
+    certificate = certify(rounded_model(build.uniform(), fmt), ONES, Region(max_length=8), reading=Rounded(fmt))
     assert certificate.verdict is Verdict.PROVED and "11 bits" in certificate.assumptions[0]
     fmt = FORMATS["e4m3"]
-    certificate = certify(rounded_model(build.documents(10), fmt), ONES, Region(3, 1), fmt=fmt)
+    certificate = certify(rounded_model(build.documents(10), fmt), ONES, Region(3, 1), reading=Rounded(fmt))
     assert certificate.verdict is Verdict.REFUTED
     assert "simulated" in certificate.counterexample["replayed"]
 

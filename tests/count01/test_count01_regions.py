@@ -121,6 +121,35 @@ def test_layer_norm_and_scaled_scores(tmp_path, capsys):
         assert code == 2 and "layer norm" in err and out == ""
 
 
+def scaled(keys, size):
+    """The uniform weights with scores (size times a token's key) / 2 at "="; the first coordinate is what is mixed."""
+    model, plain = Count01Transformer(d=3, scale=4), uniform()
+    with torch.no_grad():
+        model.E[:, 0], model.E[EQUALS, 1], model.E[:, 2] = plain.E[:, 0], 1, torch.tensor(keys)
+        model.W_Q[0, 1, 0], model.W_K[0, 2, 0] = 1, size
+        model.W_V[0, 0, 0] = model.W_O[0, 0, 0] = 1
+        model.W_out[0], model.b_out[:] = plain.W_out[0], plain.b_out
+    return model
+
+
+def test_the_margin_of_listed_triples_is_the_least_one():
+    """Against every triple; where ties are e^-600 away, floats see none of it, and digits do."""
+    region = Region(3, 2)
+    model, least = scaled([0.3, 0.02, 0.0, 0.5, -0.2, 0.0, 0.0, 0.0], 1.0), float("inf")
+    for n, last in product(triples(region), region.lasts):
+        counts = torch.tensor([1, *n, 1, 0, 0, 0], dtype=torch.float64)
+        counts[last] = 1
+        logits = model.logits_at_counts(counts, last).tolist()
+        due = EOS if last != EQUALS else FOUR if n[1] > n[0] else FIVE
+        least = min(least, logits[due] - max(x for j, x in enumerate(logits) if j != due))
+    certificate = certify(model, ONES, region)
+    assert certificate.verdict.value == "PROVED" and certificate.tightest["last"] == "="
+    assert least - 1e-12 < certificate.margin <= least + 1e-15
+    certificate = certify(scaled([0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0], 1200.0), ONES, region)
+    assert certificate.verdict.value == "PROVED" and certificate.tightest["at"] == [3, 3, 2]
+    assert abs(certificate.margin / (np.exp(-600) / 16) - 1) < 1e-12  # 5 over the tokens whose logit is 0
+
+
 def test_other_trainers_names(tmp_path):
     model = load(str(MODELS / "a4_s1.safetensors"))
     lens = {
@@ -158,7 +187,7 @@ def test_other_trainers_names(tmp_path):
         ("--min-digits", "5", "--max-digits", "4", "--max-noise", "3"),
         ("--heads", "0"),
         ("--min-noise", "-1", "--max-digits", "3", "--max-noise", "3"),
-        ("--precision", "s6", "--semantic-only", "--max-length", "3"),
+        ("--precision", "s6", "--min-digits", "2"),
     ],
 )
 def test_bad_regions_are_one_line(capsys, argv):

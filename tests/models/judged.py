@@ -6,10 +6,10 @@ from constructions import circuit_simulation, contextual_counting, count01, modu
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.relation_counting import bos
 from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import ConstantBits, Rounded
 from verify.circuit import dtype as circuit_dtype
 from verify.circuit import verdict as circuit
 from verify.contextual import verdict as contextual
-from verify.count01 import bits as count01_bits
 from verify.count01 import verdict as counting
 from verify.count01.task import Region
 from verify.decide import certify
@@ -40,8 +40,8 @@ WAYS = {
     ("histogram", "exhaustive"): every_reading.exhaustive,
     ("histogram", "sampled"): every_reading.sampled,
     ("count01", "real"): lambda m: counting.certify(m, ONES, REGION),
-    ("count01", "rounded"): lambda m: counting.certify(m, ONES, REGION, fmt=FORMATS["float64"]),
-    ("count01", "bits"): lambda m: count01_bits.certify(m, ONES, REGION, 6),
+    ("count01", "rounded"): lambda m: counting.certify(m, ONES, REGION, reading=Rounded(FORMATS["float64"])),
+    ("count01", "bits"): lambda m: counting.certify(m, ONES, REGION, reading=ConstantBits(6)),
     ("count01", "exhaustive"): lambda m: counting.exhaustive(m, ONES, REGION),
     ("contextual", "real"): lambda m: contextual.certify(m, contextual.domain_of(m, 6)),
     ("contextual", "rounded"): lambda m: contextual.certify(m, contextual.domain_of(m, 6), fmt=FLOAT32),

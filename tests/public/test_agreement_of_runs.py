@@ -9,6 +9,7 @@ import torch
 
 from constructions import contextual_counting, count01
 from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import Real, Rounded
 from verify.certificate import Verdict
 from verify.contextual import verdict as contextual
 from verify.contextual.agreement import contradiction as contextual_contradiction
@@ -31,12 +32,12 @@ def wrong_at(n, last):
     return replay
 
 
-@pytest.mark.parametrize("fmt", [None, FORMATS["float64"]])
-def test_a_run_that_contradicts_count01_is_reported(fmt):
+@pytest.mark.parametrize("reading", [Real(), Rounded(FORMATS["float64"])])
+def test_a_run_that_contradicts_count01_is_reported(reading):
     with mock.patch.object(agreement, "replay", wrong_at((0, 0, 0), 4)):
-        certificate = certify(count01.uniform(), "majority-ones", REGION, fmt=fmt)
+        certificate = certify(count01.uniform(), "majority-ones", REGION, reading=reading)
     assert certificate.verdict is Verdict.UNKNOWN and BUG in certificate.reason and certificate.inputs_covered == 0
-    assert certify(count01.uniform(), "majority-ones", REGION, fmt=fmt).verdict is Verdict.PROVED
+    assert certify(count01.uniform(), "majority-ones", REGION, reading=reading).verdict is Verdict.PROVED
 
 
 def test_a_run_that_cannot_tell_contradicts_nothing():

@@ -61,7 +61,7 @@ READINGS = {
 }
 METHODS = {
     "histogram": ("exhaustive", "sampled"),
-    "count01": ("exhaustive",),
+    "count01": ("exhaustive", "sampled"),
     "contextual": ("exhaustive", "sampled"),
     "circuit": ("exhaustive", "sampled"),
     "parity": ("exhaustive", "sampled"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from constructions.count01 import Count01Transformer, save
-from constructions.errors import BadInput
-from verify.arithmetic.readings import ConstantBits, Reading, Rounded, options_of
-from verify.certificate import CERTIFIED, EXHAUSTIVE, Certificate
-from verify.count01 import bits, verdict
+from verify.arithmetic.readings import Reading, options_of
+from verify.certificate import CERTIFIED, Certificate
 from verify.count01.task import Region
-from verify.decide import running
+from verify.count01.verdict import Count01
+from verify.decide import Effort, decide
 from verify.judged import check_whole_number
 
 BOUNDS = ("max_digits", "max_noise", "max_length")
@@ -25,6 +24,8 @@ def certify(
     max_length: int | None = None,
     reading: Reading | None = None,
     method: str = CERTIFIED,
+    budget: float = 30.0,
+    seed: int = 0,
     claim: str | None = None,
 ) -> Certificate:
     """Decides the model on every prompt of a region, or finds the region on which it is right."""
@@ -32,16 +33,8 @@ def certify(
         if bound is not None:
             check_whole_number(name, bound)
     region = Region(max_digits, max_noise, max_length)
-    if method == EXHAUSTIVE:
-        if isinstance(running(reading, method), ConstantBits):
-            raise BadInput("method=exhaustive: constant-bit arithmetic runs all strings itself. Use certified.")
-        return verdict.exhaustive(module, labels, region, claim=claim)
-    if method != CERTIFIED:
-        raise BadInput(f"method={method!r}: a Count01 model is decided by certified or exhaustive.")
-    if isinstance(reading, ConstantBits):
-        return bits.certify(module, labels, region, reading.s, claim=claim)
-    fmt, accumulate = (reading.format, reading.accumulate) if isinstance(reading, Rounded) else (None, None)
-    return verdict.certify(module, labels, region, fmt=fmt, accumulate=accumulate, claim=claim)
+    problem = Count01.of(module, labels, region, method=method, reading=reading, claim=claim)
+    return decide(problem, reading, method, Effort(budget, seed))
 
 
 def command(module: Count01Transformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:

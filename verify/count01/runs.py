@@ -1,11 +1,10 @@
-"""Count01 by running the module: replays, every input up to a bound, and one slow order of every sum."""
+"""Count01 by running the module: replays, searches near ties, and one slow order of every sum."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from constructions.count01 import DTYPES, TOKENS, Count01Transformer
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, Array, Format
 from verify.arithmetic.rounding import add, rounded
-from verify.count01.task import EOS, EQUALS, FOUR, Cell, Region, Triple, answer, cells, string, triples
+from verify.count01.task import EQUALS, Cell, Region, Triple, cells, string
 
 LONGEST_STRING = 1 << 25
 BATCH_TOKENS = 1 << 16
@@ -163,53 +162,6 @@ def add_up(terms: Tensor) -> Tensor:
     return out
 
 
-@dataclass(frozen=True)
-class Run:
-    """How many inputs were run, and the first that failed."""
-
-    inputs: int
-    failure: dict[str, Any] | None = None
-    margin: float = float("inf")  # the least of those that did not fail
-
-
-def run_triples(model: Count01Transformer, labels: str, region: Region) -> Run:
-    """The module on one string per triple and last token, in order of growing length."""
-    by_length: dict[int, list[Triple]] = {}
-    for n in triples(region):
-        by_length.setdefault(sum(n), []).append(n)
-    inputs, margin = 0, float("inf")
-    for length in sorted(by_length):
-        for last in region.lasts:
-            for chunk in chunks(by_length[length], length):
-                logits = model.next_logits(torch.tensor([string(n, last) for n in chunk])).double().tolist()
-                inputs += len(chunk)
-                for n, row in zip(chunk, logits, strict=True):
-                    expected = answer(n[0], n[1], labels) if last == EQUALS else EOS
-                    if fails(row, expected):
-                        return Run(inputs, failed(model, string(n, last), expected, row))
-                    margin = min(margin, margin_of_row(row, expected))
-    return Run(inputs, margin=margin)
-
-
-def run_strings(model: Count01Transformer, labels: str, max_length: int) -> Run:
-    """The whole causal module on every string of at most max_length digits, read at "=" and at the answer."""
-    inputs, margin = 0, float("inf")
-    for length in range(max_length + 1):
-        for digits in chunks(list(product((1, 2, 3), repeat=length)), length):
-            for last in (FOUR, FOUR + 1):
-                tokens = torch.tensor([[0, *w, EQUALS, last] for w in digits])
-                logits = model(tokens)[:, -2:].double().tolist()
-                inputs += 2 * len(digits)
-                for w, (at_equals, at_answer) in zip(digits, logits, strict=True):
-                    right = answer(w.count(1), w.count(2), labels)
-                    if fails(at_equals, right):
-                        return Run(inputs, failed(model, [0, *w, EQUALS], right, at_equals))
-                    if fails(at_answer, EOS):
-                        return Run(inputs, failed(model, [0, *w, EQUALS, last], EOS, at_answer))
-                    margin = min(margin, margin_of_row(at_equals, right), margin_of_row(at_answer, EOS))
-    return Run(inputs, margin=margin)
-
-
 def chunks(items: list[Any], length: int) -> Iterator[list[Any]]:
     """Batches of at most BATCH_TOKENS tokens."""
     size = max(1, BATCH_TOKENS // (length + 3))
@@ -282,3 +234,16 @@ def orders(candidates: list[Triple], last: int) -> Iterator[tuple[str, Tensor]]:
         rest = [1] * (n[0] - min(n[0], n[1])) + [2] * (n[1] - min(n[0], n[1]))
         rows.append([0, *pairs, *rest, *([3] * n[2]), *end])
     yield "0101..2", torch.tensor(rows)
+
+
+def margin_of(found: dict[str, Any]) -> float | None:
+    """The margin of a run that failed; None where a logit is not a finite number.
+
+    >>> margin_of({"expected": "5", "logits": [0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 1.5, 0.0]})
+    -0.5
+    """
+    logits, right = found["logits"], TOKENS.index(found["expected"])
+    if None in logits:
+        return None
+    margin = float(logits[right] - max(x for j, x in enumerate(logits) if j != right))
+    return margin if margin <= 0 else None  # else rounding hides what exact arithmetic shows

@@ -8,10 +8,10 @@ from constructions.count01 import DTYPES, Count01Transformer, documents, uniform
 from constructions.errors import BadInput
 from verify.arithmetic.formats import Format, format_of, format_of_bits
 from verify.count01.boxes import decide_boxes
+from verify.count01.dtype import largest_region
 from verify.count01.rounding import TwoFormats
 from verify.count01.runs import rounded_model
 from verify.count01.task import Region
-from verify.count01.verdict import largest_region
 
 DOCUMENTS_RANGE = Region(max_digits=200, max_noise=200)
 LABELS = "majority-ones"

@@ -167,3 +167,22 @@ def triples(region: Region) -> Iterator[Triple]:
     for n in product(digits, digits, range(region.min_noise, B + 1)):
         if n in region:
             yield n
+
+
+def by_length(region: Region) -> Iterator[Triple]:
+    """Every triple of a bounded region, those with the fewest digits first.
+
+    >>> list(by_length(Region(1, 1)))[:4]
+    [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
+    """
+    least = sum(region.origin)
+    most = region.max_length
+    if most is None:
+        assert region.max_digits is not None and region.max_noise is not None
+        most = 2 * region.max_digits + region.max_noise
+    for length in range(least, most + 1):
+        digits = length if region.max_digits is None else min(length, region.max_digits)
+        for n0 in range(region.min_digits, digits + 1):
+            for n1 in range(region.min_digits, min(digits, length - n0) + 1):
+                if (n0, n1, length - n0 - n1) in region:
+                    yield n0, n1, length - n0 - n1

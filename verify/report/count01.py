@@ -14,13 +14,15 @@ from verify.report.certificate import Fact, print_report
 LONGEST_NUMBER = 30
 
 
-def print_certificate(
-    certificate: Certificate, model: Count01Transformer, labels: str, written: str | None = None
-) -> None:
-    """The verdict and everything it rests on, and the file that was written."""
-    wrote = [("wrote", written)] if written else []
-    facts = [*_model_facts(certificate, model, labels), *_outcome_facts(certificate), *wrote]
+def report(certificate: Certificate, facts: list[Fact]) -> None:
+    """The verdict and everything it rests on, with the region that was decided."""
     print_report(certificate, facts, covers=_covered(certificate))
+
+
+def facts(certificate: Certificate, model: Count01Transformer, labels: str) -> Iterator[Fact]:
+    """What stands in the report beyond the facts of every certificate."""
+    yield from _model_facts(certificate, model, labels)
+    yield from _outcome_facts(certificate)
 
 
 def _covered(certificate: Certificate) -> str:

@@ -49,16 +49,23 @@ class Syntax:
 
     def _sides(self, heads: Sequence[int], last: int, rival: int) -> int:
         """1 or -1 where EOS wins or loses on the whole box around the law: quotients are extreme at its corners."""
-        low, high = self.law.triples.min(axis=0), self.law.triples.max(axis=0)
-        corners = np.array(list(product(*zip(low, high, strict=True))))
-        scores, radius, constant = self._scores(heads, last, rival, corners)
+        scores, radius, constant = self._at_corners(heads, last, rival)
         least = sum(float(s.min()) for s in scores) + constant
         most = sum(float(s.max()) for s in scores) + constant
         return 1 if least > radius else -1 if most < -radius else 0
 
+    def lowest(self, heads: Sequence[int], last: int, rival: int) -> float:
+        """A lower bound on (EOS logit) - (rival logit) over the box around the law; NaN where floats do not reach."""
+        scores, radius, constant = self._at_corners(heads, last, rival)
+        return float(np.nextafter(sum(float(s.min()) for s in scores) + constant - radius, -np.inf))
+
+    def _at_corners(self, heads: Sequence[int], last: int, rival: int) -> tuple[list[Array], float, float]:
+        low, high = self.law.triples.min(axis=0), self.law.triples.max(axis=0)
+        return self.scores(heads, last, rival, np.array(list(product(*zip(low, high, strict=True)))))
+
     def _wins(self, heads: Sequence[int], last: int, rival: int, where: NDArray[np.int64]) -> NDArray[np.bool_]:
         triples = self.law.triples[where]
-        scores, radius, constant = self._scores(heads, last, rival, triples)
+        scores, radius, constant = self.scores(heads, last, rival, triples)
         score = sum(scores, np.zeros(len(triples))) + constant
         wins = score > radius
         for i in np.flatnonzero(~(np.abs(score) > radius)).tolist():
@@ -66,7 +73,7 @@ class Syntax:
             wins[i] = self._is_positive(heads, last, rival, (a, b, c))
         return wins
 
-    def _scores(
+    def scores(
         self, heads: Sequence[int], last: int, rival: int, triples: NDArray[np.int64]
     ) -> tuple[list[Array], float, float]:
         """Each head's share of (EOS logit) - (rival logit), the radius of their sum, and the constant part."""
@@ -92,19 +99,21 @@ class Syntax:
     def _is_positive(self, heads: Sequence[int], last: int, rival: int, n: Triple) -> bool:
         bits = 128
         while bits <= MOST_BITS:
-            with ctx.workprec(bits):
-                out = arb(self.model.constant[last][EOS] - self.model.constant[last][rival])
-                for h in heads:
-                    head = self.model.heads[h]
-                    w = [
-                        head.weight(t, last, bits) * k
-                        for t, k in zip(kinds(last), multiplicities(n, last), strict=True)
-                    ]
-                    d = (self.model.difference(h, EOS, rival, t).ball(bits) for t in kinds(last))
-                    out += sum((x * y for x, y in zip(w, d, strict=True)), arb(0)) / sum(w, arb(0))
+            out = self.ball(heads, last, rival, n, bits)
             if out > 0 or out < 0:
                 return bool(out > 0)
             if out.is_zero():
                 return False
             bits *= 4
         raise Undecided(f"heads {list(heads)} after token {last} at {n}: too close to a tie to decide")
+
+    def ball(self, heads: Sequence[int], last: int, rival: int, n: Triple, bits: int) -> arb:
+        """(EOS logit) - (rival logit) of the heads on one triple."""
+        with ctx.workprec(bits):
+            out = arb(self.model.constant[last][EOS] - self.model.constant[last][rival])
+            for h in heads:
+                head = self.model.heads[h]
+                w = [head.weight(t, last, bits) * k for t, k in zip(kinds(last), multiplicities(n, last), strict=True)]
+                d = (self.model.difference(h, EOS, rival, t).ball(bits) for t in kinds(last))
+                out += sum((x * y for x, y in zip(w, d, strict=True)), arb(0)) / sum(w, arb(0))
+            return out

@@ -1,0 +1,203 @@
+"""Reading "real": one head exactly, several by branch and bound, layer norm and scaled scores triple by triple."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from constructions.count01 import Count01Transformer
+from constructions.errors import BadInput
+from verify.arithmetic.exact_reals import Undecided
+from verify.count01.boxes import decide_boxes
+from verify.count01.heads.counting import LARGEST, wrong_inputs
+from verify.count01.heads.margins import least_margin
+from verify.count01.heads.numbers import model_numbers
+from verify.count01.real import (
+    Decision,
+    ExactModel,
+    decide,
+    exact_model,
+    holds,
+    largest_digits,
+    largest_noise,
+    margin_at,
+)
+from verify.count01.real import Failure as ExactFailure
+from verify.count01.runs import margin_of, name, replay
+from verify.count01.task import EQUALS, Region, answer
+from verify.decide import Failure, Finding
+
+if TYPE_CHECKING:
+    from verify.count01.verdict import Count01
+
+DEFAULT_DIGITS = 1000
+BY_LISTING = "every triple, with as many digits as it takes"
+BY_INEQUALITIES, BY_BOXES = "exact linear inequalities", "branch and bound over counts"
+
+
+def prove(problem: Count01) -> Finding:
+    """Decides the region, or finds the largest one where it has no bounds.
+
+    Raises: BadInput for several heads, layer norm or scaled scores without bounds on the counts.
+    """
+    model, region = problem.module, problem.region
+    try:
+        if model.has_norm or model.scale != 1:
+            return listed(problem)
+        if model.heads == 1 and region.max_length is None:
+            return one_head(problem)
+        return several_heads(problem)
+    except Undecided as error:
+        return Finding.open("exact signs", str(error))
+
+
+def listed(problem: Count01) -> Finding:
+    """Layer norm or scaled scores: every triple of a bounded region, digits near ties."""
+    region = problem.region
+    if not region.is_bounded or region.size() > LARGEST:
+        raise BadInput(
+            f"weights: layer norm and scaled scores are decided on at most {LARGEST} triples; "
+            "give --max-digits and --max-noise"
+        )
+    numbers = model_numbers(problem.module)
+    found = wrong_inputs(numbers, region, problem.labels)
+    assert found is not None
+    if found.first is None:
+        least = least_margin(numbers, region, problem.labels)
+        return Finding.proved(BY_LISTING, least.margin, tightest=least.described())
+    n, last, due = found.first
+    run = replay(problem.module, n, last, due)
+    extra = wrong_share(problem.module, region, problem.labels)
+    return Finding.refuted(BY_LISTING, Failure(run, margin_of(run)), extra=extra)
+
+
+def wrong_share(model: Count01Transformer, region: Region, labels: str) -> dict[str, Any]:
+    """The exact number and share of wrong inputs; nothing where they are too many to list or one stays open."""
+    try:
+        found = wrong_inputs(model_numbers(model), region, labels)
+    except Undecided:
+        return {}
+    if found is None:
+        return {}
+    counts = {"right": str(found.inputs - found.wrong), "wrong": str(found.wrong)}
+    return {"counts": counts, "wrong_share": str(Fraction(found.wrong, found.inputs))}
+
+
+def one_head(problem: Count01) -> Finding:
+    """One head: exact, bounded or not."""
+    exact, labels = exact_model(problem.module), problem.labels
+    region, beyond = limits_of(exact, labels, problem.region)
+    problem, decision = replace(problem, region=region), decide(exact, labels, region)
+    if decision.failures:
+        return refuted(problem, decision.failures, BY_INEQUALITIES)
+    extra = {"beyond": [replayed(problem.module, failure) for failure in beyond]} if beyond else {}
+    return proved(problem, decision, extra)
+
+
+def limits_of(exact: ExactModel, labels: str, region: Region) -> tuple[Region, list[ExactFailure]]:
+    """The region itself where it holds or is bounded; else the largest noise, then the largest digits.
+
+    The noise is the largest for max_digits (1000 where none is given), the digits the largest for that
+    noise; with them come the failures one step further.
+    """
+    if region.is_bounded or holds(exact, labels, region):
+        return region, []
+    noise = region.max_noise
+    if noise is None:
+        digits = DEFAULT_DIGITS if region.max_digits is None else region.max_digits
+        noise = largest_noise(exact, labels, digits, is_semantic=region.is_semantic)
+    if noise == -1 and region.max_digits is None:
+        shorter = largest_digits(exact, labels, 0, is_semantic=region.is_semantic)
+        noise = -1
+        if shorter is not None and shorter > 0:
+            noise = largest_noise(exact, labels, shorter, is_semantic=region.is_semantic)
+    if noise == -1:
+        return replace(region, max_digits=1 if region.max_digits is None else region.max_digits, max_noise=0), []
+    digits_limit = region.max_digits
+    if digits_limit is None:
+        digits_limit = largest_digits(exact, labels, noise, is_semantic=region.is_semantic)
+    if digits_limit is not None and digits_limit < 1 and region.max_digits is None:
+        return replace(region, max_digits=1, max_noise=noise), []
+    resolved = replace(region, max_digits=digits_limit, max_noise=noise)
+    steps = []
+    if region.max_noise is None and noise is not None:
+        steps.append(replace(region, max_digits=min(digits_limit or 1, DEFAULT_DIGITS), max_noise=noise + 1))
+    if region.max_digits is None and digits_limit is not None:
+        steps.append(replace(region, max_digits=digits_limit + 1, max_noise=noise))
+    found = [decide(exact, labels, step).failures for step in steps]
+    return resolved, [failures[0] for failures in found if failures]
+
+
+def several_heads(problem: Count01) -> Finding:
+    """Any number of heads: branch and bound on a bounded region."""
+    if not problem.region.is_bounded:
+        raise BadInput(
+            f"heads={problem.module.heads}: the proof for several heads needs bounds; "
+            "give --max-digits and --max-noise, or --max-length"
+        )
+    result = decide_boxes(problem.module, problem.labels, problem.region, None)
+    extra = {"boxes": result.boxes}
+    if result.failure is not None:
+        return refuted(problem, (result.failure,), BY_BOXES)
+    if not result.is_proved:
+        return Finding.open(BY_BOXES, result.reason or "boxes stay open", extra=extra)
+    return Finding.proved(BY_BOXES, result.margin, extra=extra)
+
+
+def replayed(model: Count01Transformer, failure: ExactFailure) -> dict[str, Any]:
+    """A failure of exact arithmetic with the module's own run of it beside it.
+
+    `fails` says whether torch shows it too; where it does not, its rounding hides a decided difference, and
+    `predicted` is the rival that exact arithmetic puts first or level.
+    """
+    run = replay(model, failure.n, failure.last, failure.expected)
+    predicted = run["predicted"] if run["fails"] else name(failure.rival)
+    return {**run, "predicted": predicted, "margin": failure.margin}
+
+
+def refuted(problem: Count01, failures: tuple[ExactFailure, ...], argument: str) -> Finding:
+    """REFUTED in exact arithmetic, preferring a failure that torch's kernel shows as well.
+
+    Rounding can hide a tie; then one digit more may show it.
+    """
+    model, region, labels = problem.module, problem.region, problem.labels
+    by_input = {(failure.n, failure.last): failure for failure in reversed(failures)}
+    runs = ((failure, replayed(model, failure)) for failure in reversed(by_input.values()))
+    failure, run = first = next(runs)
+    if not run["fails"]:
+        exact = exact_model(model)
+        wider = (f for seed in by_input.values() for f in one_more(exact, seed, region, labels))
+        candidates = itertools.chain(runs, ((f, replayed(model, f)) for f in wider))
+        failure, run = next((pair for pair in candidates if pair[1]["fails"]), first)
+    found = Failure(run, failure.margin, failure.margin_exact)
+    return Finding.refuted(argument, found, about=problem, extra=wrong_share(model, region, labels))
+
+
+def one_more(exact: ExactModel, seed: ExactFailure, region: Region, labels: str) -> Iterator[ExactFailure]:
+    """The failures among the inputs with one digit, or one 0 and one 1, more than a failure."""
+    for step in ((0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 0)):
+        n = (seed.n[0] + step[0], seed.n[1] + step[1], seed.n[2] + step[2])
+        expected = answer(n[0], n[1], labels) if seed.last == EQUALS else seed.expected
+        if n in region:
+            sign, rival, ball = margin_at(exact, n, seed.last, expected)
+            if sign <= 0:
+                yield ExactFailure(n, seed.last, expected, rival, float(ball.mid()), None if sign else "0")
+
+
+def proved(problem: Count01, decision: Decision, extra: dict[str, Any]) -> Finding:
+    """PROVED by one head's linear inequalities; where the infimum is 0, with the bound on margin times normaliser."""
+    tightest = decision.tightest
+    if tightest is not None:
+        names = {k: name(v) for k, v in tightest.items() if isinstance(v, int)}
+        tightest = {**tightest, **names}
+    has_zero = decision.has_infimum_zero
+    return Finding.proved(
+        BY_INEQUALITIES,
+        None if has_zero else decision.margin,
+        tightest=tightest,
+        about=problem,
+        extra=extra | ({"margin_scaled": decision.margin_scaled} if has_zero else {}),
+    )
