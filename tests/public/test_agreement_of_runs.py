@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 
+import verify
 from constructions import contextual_counting, count01
+from tests.models.judged import MODELS, NAND
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Real, Rounded
 from verify.certificate import Verdict
+from verify.circuit.problem import CircuitProblem
 from verify.contextual import verdict as contextual
 from verify.contextual.agreement import contradiction as contextual_contradiction
 from verify.count01 import agreement
 from verify.count01.task import Region
 from verify.count01.verdict import certify
-from verify.decide import BUG
+from verify.decide import BUG, Ran
 
 REGION = Region(4, 4)
 
@@ -68,3 +72,23 @@ def test_a_run_that_contradicts_contextual_counting_is_reported():
         ):
             assert certificate.verdict is Verdict.UNKNOWN and BUG in certificate.reason
             assert (certificate.margin, certificate.tightest, certificate.inputs_covered) == (None, None, 0)
+
+
+@pytest.mark.parametrize("reading", ["s3", "real", "float32"])
+def test_a_run_that_contradicts_a_circuit_is_reported(reading):
+    """Wrong on the input of ones alone: more than one input is run."""
+    honest = CircuitProblem.runner
+
+    def wrong_on_ones(problem, reading):
+        run = honest(problem, reading)
+
+        def answer(batch):
+            ran = run(batch)
+            return Ran(ran.margins, ran.is_wrong | np.array([[all(bits)] for bits in batch]))
+
+        return answer
+
+    with mock.patch.object(CircuitProblem, "runner", wrong_on_ones):
+        certificate = verify.certify(MODELS["circuit"](), circuit=NAND, reading=reading)
+    assert certificate.verdict is Verdict.UNKNOWN and BUG in certificate.reason and "input 11" in certificate.reason
+    assert verify.certify(MODELS["circuit"](), circuit=NAND, reading=reading)

@@ -16,6 +16,7 @@ from verify.arithmetic.balls import ENLARGE, Ball
 from verify.arithmetic.formats import FORMATS, INFLATION, Array, Format
 from verify.arithmetic.rounding import rounded
 
+REAL = Format("real", 1024, -1022, float(np.finfo(float).max))  # rounds less than any number that is computed here
 NO_UNIT = 1 << 20  # log2 of the unit of zero, which is a multiple of everything
 
 
@@ -30,6 +31,12 @@ class Arithmetic:
     stored: Format
     inner: Format
     operand: Format
+    rounds: bool = True
+
+    @classmethod
+    def real(cls) -> Arithmetic:
+        """Real arithmetic: no result or factor is rounded, and what a sum's bound adds is less than any number here."""
+        return cls(REAL, REAL, REAL, rounds=False)
 
     @classmethod
     def of(cls, fmt: Format, accumulate: Format | None = None) -> Arithmetic:
@@ -72,6 +79,8 @@ class Arithmetic:
 
         Rounding is monotone, so its values at the ends bound it.
         """
+        if not self.rounds:
+            return x
         low, high = ends(x)
         wider = 2.0 ** -(2 * self.stored.p + 2) + (0.0 if self.inner is self.stored else self.inner.u)
         is_kept = (x.rad == 0) & (rounded(x.mid, self.stored) == x.mid) & ~self._may_flush(x.mid)
@@ -87,6 +96,8 @@ class Arithmetic:
         They are then numbers of the stored format, subnormal ones possibly flushed; in tf32 they are rounded to the
         nearest of 11 bits, half-way cases either way, or not at all.
         """
+        if not self.rounds:
+            return low, high
         wider = 0.0 if self.inner is self.stored else self.inner.u
         low, high = rounded(low - wider * np.abs(low), self.stored), rounded(high + wider * np.abs(high), self.stored)
         low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
@@ -98,6 +109,8 @@ class Arithmetic:
 
     def as_operand(self, x: Ball) -> Ball:
         """A computed matrix as a factor of a matrix product."""
+        if not self.rounds:
+            return x
         is_fit = (x.rad == 0) & (rounded(x.mid, self.operand) == x.mid) & (self.flush_loss(x.mid) == 0)
         low, high = ends(x)
         changed = between(*self.factors(low, high))

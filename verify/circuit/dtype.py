@@ -12,8 +12,7 @@ from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import Decomposition
 from verify import decide
 from verify.arithmetic.any_order import Arithmetic
-from verify.arithmetic.balls import Ball
-from verify.arithmetic.formats import Array, Format
+from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import Kernel, Real, Rounded
 from verify.certificate import Certificate
 from verify.circuit.attention import Undecided
@@ -29,7 +28,6 @@ INDUCTION = "every step bounded in balls, induction over the gates"
 SMALLEST = float(np.finfo(float).tiny)  # stands for a distance of zero, which the token 0 allows
 MOST_INPUTS = 64  # random ones that are run when a failure is looked for
 MOST_REACHED = 8  # besides those that bring undecided bits to a step
-REAL = Format("real", 1024, -1022, float(np.finfo(float).max))  # rounds less than any number that is computed here
 
 
 @dataclass(frozen=True)
@@ -41,19 +39,6 @@ class Wrong:
     computed: int
     expected: int
     margin: float
-
-
-class RealArithmetic(Arithmetic):
-    """No operation rounds."""
-
-    def result(self, x: Ball) -> Ball:
-        return x
-
-    def factors(self, low: Array, high: Array) -> tuple[Array, Array]:
-        return low, high
-
-    def as_operand(self, x: Ball) -> Ball:
-        return x
 
 
 def certify(
@@ -106,7 +91,7 @@ def run_by_torch(
 def arithmetic_of(reading: Real | Rounded) -> Arithmetic:
     """Raises: BadInput for an accumulation with fewer bits than the format."""
     if isinstance(reading, Real):
-        return RealArithmetic(REAL, REAL, REAL)
+        return Arithmetic.real()
     return Arithmetic.of(reading.format, reading.accumulate)
 
 

@@ -32,6 +32,7 @@ PARTS = {"layers": nn.ModuleList, "layers.0": Layer, "layers.1": Layer}
 CLAIM = "E-3.4"
 BATCH_TOKENS = 2**25  # tokens of one batch of forward runs: about 250 MiB with their values
 MOST_RUN = 4096  # positions of the causal pass beside a proof
+SHORT_RUN, SHORT_RUNS = 512, 6  # positions up to which drawn inputs are run besides, and how many
 CONTRACT = Contract(sums="the partial results of one sum are in at most three formats", is_exp_small=True)
 RIGHT = (
     "the next token is 1 where coordinate g exceeds 1/2",
@@ -116,16 +117,23 @@ class CircuitProblem:
         return self.proof(self, reading, effort)
 
     def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        """Runs the input of zeros through the machine or by torch, and compares every token."""
+        """Runs some inputs through the machine or by torch, and compares every token; which one is tightest is open."""
         if self.decomposition.circuit.nodes > MOST_RUN:
             return None
         ran, how = self._beside(reading)
-        zeros = (0,) * self.model.n
-        if ran is None or not ran([zeros]).is_wrong.any():
+        wrong = next((bits for bits in self.telling() if ran is not None and ran([bits]).is_wrong.any()), None)
+        if wrong is None:
             return None
         if isinstance(reading, Real) and not self.is_sure(format_of(self.model.E.dtype)):
             return None  # float evaluation cannot tell
-        return f"on the input {''.join(map(str, zeros))} {how} computes a wrong token"
+        return f"on the input {''.join(map(str, wrong))} {how} computes a wrong token"
+
+    def telling(self) -> list[Item]:
+        """The inputs that are run beside a proof: all zeros, all ones, and a few drawn with a fixed seed."""
+        n, rng = self.model.n, random.Random(0)
+        drawn = SHORT_RUNS if self.decomposition.circuit.nodes <= SHORT_RUN else 0
+        inputs = [(0,) * n, (1,) * n, *(tuple(rng.getrandbits(1) for _ in range(n)) for _ in range(drawn))]
+        return list(dict.fromkeys(inputs))
 
     def _beside(self, reading: Reading) -> tuple[Run | None, str]:
         """A run whose tokens are those of the proof, or nearly: None where torch has none."""

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--format: is that of a table; add --table, or drop it")
     request, asked = shared.Request.of(args), parsed(args)
     from verify.decide import decide
-    from verify.report.render import progress_bar
+    from verify.report.progress import progress_bar
 
     family = "transformer" if asked.model == "transformer" else "recurrent"
     judged = import_module(f"verify.inductive.{family}.command").judged(asked)
