@@ -214,11 +214,13 @@ def _compared(finding: Finding, problem: Decidable, reading: Reading) -> Finding
 def exhaustive(problem: Decidable, reading: Reading | None = None, effort: Effort | None = None) -> Certificate:
     """Runs the module on every input of the domain, as torch runs it or in constant-bit arithmetic.
 
+    Of infinitely many inputs, only a problem that `runs_for_ever` can run all: until the module's state comes again.
     Raises: BadInput where the domain is infinite, or the run would outlast the budget.
     """
     ran, effort = running(reading, EXHAUSTIVE), effort or Effort()
     assumptions, started = problem.assumptions(ran), time.perf_counter()
-    finding = run_all(problem, ran, effort)
+    is_endless = problem.size() is None and isinstance(ran, Kernel) and getattr(problem, "runs_for_ever", False)
+    finding = problem.prove(ran, effort) if is_endless else run_all(problem, ran, effort)
     return _certificate(problem, ran, EXHAUSTIVE, finding, assumptions, started)
 
 

@@ -1,0 +1,1 @@
+"""Recurrent models that count: cells, weights, and how trained ones are read."""

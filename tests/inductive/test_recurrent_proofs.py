@@ -1,0 +1,156 @@
+"""Proofs about recurrent networks: against plain Python runs, and the lemma against sampled states."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from models.recurrent import random_network
+from oracles.recurrent import margins as true_margins
+
+from tests.planted import planted
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.readings import Kernel, Rounded
+from verify.arithmetic.rounding import rounded
+from verify.decide import Effort, certify
+from verify.inductive.recurrent import chain
+from verify.inductive.recurrent.chain import Ellipsoids, Rules
+from verify.inductive.recurrent.network import Floats, Network, float_step, orbit, step, vectors
+from verify.inductive.recurrent.task import Homogeneous
+from verify.inductive.tasks import Task
+
+STEPS = 400
+
+
+def decided(seed, reading=None):
+    model, modulus = random_network(seed)
+    problem = Homogeneous(model, Task.of("modular", modulus=modulus), None)
+    return certify(problem, reading, Effort(budget=2)), true_margins(model, modulus, STEPS)
+
+
+@pytest.mark.parametrize("start", [0, pytest.param(200, marks=pytest.mark.deep)])
+def test_verdicts_agree_with_enumeration(start):
+    """PROVED: right by the margin at every length that is run. REFUTED: first wrong where the run is."""
+    seen = {"PROVED": 0, "REFUTED": 0, "UNKNOWN": 0}
+    for seed in range(start, start + (40 if start == 0 else 2000)):
+        certificate, true = decided(seed)
+        seen[certificate.verdict.value] += 1
+        if certificate.verdict.value == "PROVED":
+            assert min(true) >= certificate.margin - 1e-9, seed
+        elif certificate.verdict.value == "REFUTED":
+            n = certificate.counterexample["length"]
+            assert n > STEPS or (true[n - 1] <= 1e-9 and certificate.margin <= 0), seed
+            assert min([1.0, *true[: n - 1]]) > -1e-9 and certificate.counterexample["is_first"], seed
+        else:
+            assert min([1.0, *true[: certificate.extra["right_to"]]]) > -1e-9, seed
+    assert seen["PROVED"] >= 10 and seen["REFUTED"] >= 10 and seen["UNKNOWN"] <= sum(seen.values()) / 10
+
+
+def test_a_dtype_and_a_kernel_agree_with_the_run():
+    for seed in range(12):
+        certificate, true = decided(seed, Rounded(FORMATS["float32"]))
+        if certificate.verdict.value == "PROVED":
+            assert min(true) >= certificate.margin - 1e-3
+        certificate, true = decided(seed, Kernel())
+        if certificate.verdict.value == "PROVED":
+            assert min(true) >= certificate.margin - 1e-9
+
+
+class Noisy(Floats):
+    """float64, and every result then rounded to a format, up or down as a coin says."""
+
+    def __init__(self, fmt, rng):
+        self.fmt, self.rng = fmt, rng
+
+    def near(self, x):
+        return rounded(x, self.fmt)
+
+    def linear(self, W, x, b):
+        terms = self.near(x[..., None, :] * W)
+        total = self.near(b)
+        for k in self.rng.permutation(W.shape[1]):
+            total = self.near(total + terms[..., k])
+        return total
+
+    def add(self, x, y):
+        return self.near(x + y)
+
+    def multiply(self, x, y):
+        return self.near(x * y)
+
+    def one_minus(self, x):
+        return self.near(1 - x)
+
+    def tanh(self, x):
+        return self.near(np.tanh(x) * (1 + self.rng.choice([-1, 0, 1]) * 2 * self.fmt.u))
+
+    def sigmoid(self, x):
+        return self.near(super().sigmoid(x) * (1 + self.rng.choice([-1, 0, 1]) * 2 * self.fmt.u))
+
+
+def violations(fmt_name=None, seeds=range(24)):
+    """How often a sampled step ends farther out than the lemma's left-hand side says."""
+    found = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        model, _ = random_network(seed)
+        net, rules = Network.of(model), Rules()
+        if fmt_name:
+            net, rules = net.rounded(FORMATS[fmt_name]), Rules(Arithmetic.of(FORMATS[fmt_name]))
+        N, size = net.size, 10.0 ** rng.uniform(-9, 0)
+        states = orbit(net, [0] * 12)[9:11]
+        states[0] = rounded(states[0], FORMATS[fmt_name]) if fmt_name else states[0]
+        wanted = states[1] + rng.normal(size=N) * size * rng.choice([0.0, 3.0, 100.0])
+        shapes = np.stack([np.tril(rng.normal(size=(N, N))) + 2 * np.eye(N) for _ in range(2)]) * size
+        before, after = (Ellipsoids.of(c[None], s[None]) for c, s in zip((states[0], wanted), shapes, strict=True))
+        bound = float(chain.excess(net, 0, before, after, rules)[0])
+        e = rng.normal(size=(200, N))
+        e = np.concatenate([e / np.linalg.norm(e, axis=1)[:, None], np.linalg.svd(shapes[0])[2], np.zeros((1, N))])
+        start = states[0] + e @ (before.shapes[0] * before.scales[0]).T
+        if fmt_name:
+            start = rounded(start, FORMATS[fmt_name])
+            inside = np.linalg.norm(
+                np.linalg.solve(before.shapes[0] * before.scales[0], (start - states[0]).T).T, axis=1
+            )
+            start = start[inside <= 1]
+            end = np.concatenate(step(net, vectors(net, start), 0, Noisy(FORMATS[fmt_name], rng)), axis=-1)
+        else:
+            end = float_step(net, start, 0)
+        reach = np.linalg.norm(np.linalg.solve(after.shapes[0] * after.scales[0], (end - wanted).T), axis=0)
+        found += bool((reach > bound * (1 + 1e-6) + 1e-6).any())
+    return found
+
+
+def test_no_state_leaves_the_bound_of_the_lemma():
+    assert violations() == 0
+    assert violations("bfloat16") == 0
+    assert violations("float32") == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "fmt"),
+    [
+        ("excess", "moved + stretched + rounded", "moved + stretched", "bfloat16"),
+        ("excess", "moved + stretched + rounded", "stretched + rounded", None),
+        ("_stretched", "spectral_norm(G) * ratio", "spectral_norm(G) * ratio / 2", None),
+        ("_stretched", "chain.widths()", "0 * chain.widths()", None),
+        ("spectral_norm", "norm + radii", "norm", None),
+    ],
+)
+def test_planted_faults_in_the_lemma_are_caught(name, right, wrong, fmt):
+    with planted(chain, name, right, wrong):
+        assert violations(fmt, range(40)) > 0
+
+
+def test_cholesky_refuses_what_is_not_definite():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        A = rng.normal(size=(4, 4))
+        values, vectors_ = np.linalg.eigh(A + A.T)
+        least = float(rng.choice([-1e-13, -1e-3, 0.0]))
+        B = vectors_ @ np.diag(np.append(np.abs(values[1:]), least)) @ vectors_.T
+        B = (B + B.T) / 2
+        assert not chain.is_positive_definite(chain.Ball(B[None], np.zeros((1, 4, 4))))[0]
+        C = B + np.eye(4)
+        assert chain.is_positive_definite(chain.Ball(C[None], np.zeros((1, 4, 4))))[0] == (least > -1)
+        assert not chain.is_positive_definite(chain.Ball(C[None], np.full((1, 4, 4), 2.0)))[0]

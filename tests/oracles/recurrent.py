@@ -1,0 +1,46 @@
+"""Recurrent cells in plain Python: one number at a time, in floats."""
+
+from __future__ import annotations
+
+import math
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+def step(kind, weights, state, activation="tanh"):
+    """One step of a one-layer cell whose input is the constant 1; weights are lists, state the vectors of the cell."""
+    W_x, W_h, b_x, b_h = weights
+    H = len(state[0])
+    given = [row[0] + b for row, b in zip(W_x, b_x, strict=True)]
+    recurrent = [sum(w * h for w, h in zip(row, state[0], strict=True)) + b for row, b in zip(W_h, b_h, strict=True)]
+    if kind == "gru":
+        r, z = ([sigmoid(given[k * H + j] + recurrent[k * H + j]) for j in range(H)] for k in (0, 1))
+        n = [math.tanh(given[2 * H + j] + r[j] * recurrent[2 * H + j]) for j in range(H)]
+        return [[(1 - z[j]) * n[j] + z[j] * state[0][j] for j in range(H)]]
+    a = [x + y for x, y in zip(given, recurrent, strict=True)]
+    if kind == "rnn":
+        return [[math.tanh(x) if activation == "tanh" else max(x, 0.0) for x in a]]
+    i, f, o = ([sigmoid(x) for x in a[k * H : k * H + H]] for k in (0, 1, 3))
+    g = [math.tanh(x) for x in a[2 * H : 3 * H]]
+    c = [f[j] * state[1][j] + i[j] * g[j] for j in range(H)]
+    return [[o[j] * math.tanh(c[j]) for j in range(H)], c]
+
+
+def margins(model, modulus, steps):
+    """(right logit) - (largest other) after 1, 2, ... steps tokens, class j standing for the answer j + 1."""
+    state_dict = {name: value.double().tolist() for name, value in model.state_dict().items()}
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    weights = [state_dict[f"cell.{name}"] for name in names]
+    state = [[0.0] * model.hidden for _ in range(2 if model.kind == "lstm" else 1)]
+    found = []
+    for t in range(steps):
+        state = step(model.kind, weights, state, model.activation)
+        logits = [
+            sum(w * h for w, h in zip(row, state[0], strict=True)) + b
+            for row, b in zip(state_dict["readout.weight"], state_dict["readout.bias"], strict=True)
+        ]
+        right = t % modulus
+        found.append(logits[right] - max(x for j, x in enumerate(logits) if j != right))
+    return found

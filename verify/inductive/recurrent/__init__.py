@@ -1,0 +1,1 @@
+"""Recurrent counters, decided at every length."""

@@ -1,0 +1,184 @@
+"""Vectors of balls, balls with derivatives, and bounds on rounding: what `network.step` computes proofs with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from verify.arithmetic.any_order import Arithmetic, between
+from verify.arithmetic.balls import ENLARGE, Ball, U
+from verify.arithmetic.formats import INFLATION, Array
+from verify.engine import elementary
+
+LEAST = 2.0**-100  # every radius of a sigmoid or tanh is at least this, so that no product of them underflows
+ULPS = 4.0  # unit round-offs that a computed tanh or sigmoid may be off by, of its value: two in the last place
+REACH = 700.0  # beyond it a sigmoid is 0 or 1, off by less than LEAST
+
+
+def sigmoid(x: Ball) -> Ball:
+    """1 / (1 + e^-x): e / (1 + e) is off by exp's error and three roundings; |f'| <= f (1 - f) + |f''| r <= 1/4."""
+    e = elementary.exp(torch.from_numpy(-np.minimum(np.abs(x.mid), REACH))).numpy()
+    low = e / (1 + e)
+    mid = np.where(x.mid >= 0, 1 - low, low)
+    own = elementary.exp_error() * low + 4 * U + LEAST
+    slope = np.minimum(low * (1 - low) + 2 * own + 0.0963 * x.rad, 0.25)
+    rad = np.minimum((own + slope * x.rad) * ENLARGE, 1.0)
+    return Ball(np.where(np.isfinite(x.mid), mid, 0.5), np.where(np.isfinite(x.mid), rad, 1.0))
+
+
+def tanh(x: Ball) -> Ball:
+    """2 sigmoid(2 x) - 1; |f'| <= 1 - f^2 + 0.77 r <= 1."""
+    point = sigmoid(Ball(2 * x.mid, np.zeros_like(x.mid)))
+    mid = 2 * point.mid - 1
+    own = 2 * point.rad + 2 * U
+    slope = np.minimum(1 - mid * mid + 4 * own + 0.77 * x.rad, 1.0)
+    return Ball(mid, np.minimum((own + slope * x.rad) * ENLARGE, 2.0))
+
+
+def relu(x: Ball) -> Ball:
+    return between(np.maximum(x.lower, 0.0), np.maximum(x.upper, 0.0))
+
+
+ONE = Ball(np.asarray(1.0), np.asarray(0.0))
+
+
+class Balls:
+    """Vectors of balls along the last axis."""
+
+    def linear(self, W: Array, x: Ball | Array, b: Array) -> Ball:
+        vector = x if isinstance(x, Ball) else Ball.exact(x)
+        return vector @ Ball.exact(W.T) + Ball.exact(b)
+
+    def add(self, x: Ball, y: Ball) -> Ball:
+        return x + y
+
+    def multiply(self, x: Ball, y: Ball) -> Ball:
+        return x * y
+
+    def one_minus(self, x: Ball) -> Ball:
+        return ONE - x
+
+    def tanh(self, x: Ball) -> Ball:
+        return tanh(x)
+
+    def sigmoid(self, x: Ball) -> Ball:
+        return sigmoid(x)
+
+    def relu(self, x: Ball) -> Ball:
+        return relu(x)
+
+    def cut(self, x: Ball, start: int, stop: int) -> Ball:
+        return x[..., start:stop]
+
+
+@dataclass(frozen=True)
+class Dual:
+    """Values (..., k) and their derivatives by the whole state (..., k, N), over a box of states."""
+
+    value: Ball
+    slope: Ball
+
+
+class Duals:
+    """Vectors with derivatives; the chain rule in balls holds at every point of the box."""
+
+    def __init__(self, shape: tuple[int, ...], size: int) -> None:
+        self._shape, self._size = shape, size
+
+    def linear(self, W: Array, x: Dual | Array, b: Array) -> Dual:
+        if isinstance(x, Dual):
+            return Dual(Balls().linear(W, x.value, b), Ball.exact(W) @ x.slope)
+        value = Balls().linear(W, x, b)
+        zeros = np.zeros((*self._shape, len(W), self._size))
+        mid, rad = (np.broadcast_to(part, zeros.shape[:-1]) for part in (value.mid, value.rad))
+        return Dual(Ball(mid, rad), Ball(zeros, zeros))
+
+    def add(self, x: Dual, y: Dual) -> Dual:
+        return Dual(x.value + y.value, x.slope + y.slope)
+
+    def multiply(self, x: Dual, y: Dual) -> Dual:
+        slope = x.value[..., None] * y.slope + y.value[..., None] * x.slope
+        return Dual(x.value * y.value, slope)
+
+    def one_minus(self, x: Dual) -> Dual:
+        return Dual(ONE - x.value, -x.slope)
+
+    def tanh(self, x: Dual) -> Dual:
+        y = tanh(x.value)
+        return Dual(y, (ONE - y * y)[..., None] * x.slope)
+
+    def sigmoid(self, x: Dual) -> Dual:
+        y = sigmoid(x.value)
+        return Dual(y, (y * (ONE - y))[..., None] * x.slope)
+
+    def relu(self, x: Dual) -> Dual:
+        """The slope is 1 above 0, 0 below, and anything from 0 to 1 where the box has both (the mean value theorem)."""
+        low, high = (x.value.lower > 0).astype(float), (x.value.upper > 0).astype(float)
+        return Dual(relu(x.value), between(low, high)[..., None] * x.slope)
+
+    def cut(self, x: Dual, start: int, stop: int) -> Dual:
+        return Dual(x.value[..., start:stop], x.slope[..., start:stop, :])
+
+
+@dataclass(frozen=True)
+class Off:
+    """Computed values are at most `size`, and within `error` of the exact ones (..., k)."""
+
+    size: Array
+    error: Array
+
+
+class Roundings:
+    """How far computed vectors are from exact ones when every operation rounds, in any order.
+
+    |f(x + e) - f(x)| <= |e| for tanh and relu, and <= |e|/4 for sigmoid.
+    """
+
+    def __init__(self, at: Arithmetic) -> None:
+        self._at = at
+
+    def linear(self, W: Array, x: Off | Array, b: Array) -> Off:
+        at, vector = self._at, x if isinstance(x, Off) else Off(np.abs(x), np.zeros_like(x))
+        size, k = np.abs(W).T, W.shape[1]
+        total = (vector.size @ size + np.abs(b)) * INFLATION
+        relative = float(at.growth(k + 2, 2))
+        if at.operand is not at.stored:  # both factors are rounded first
+            relative += (2 * at.operand.u + at.operand.u**2) * (1 + relative)
+        error = vector.error @ size + relative * total + float(at.underflow(2 * k + 2)) * (1 + relative)
+        error = error + vector.size @ at.flush_loss(W).T + at.flush_loss(b)
+        return self._checked(total, error)
+
+    def add(self, x: Off, y: Off) -> Off:
+        return self._result(x.size + y.size, x.error + y.error)
+
+    def multiply(self, x: Off, y: Off) -> Off:
+        return self._result(x.size * y.size, x.error * y.size + y.error * x.size)
+
+    def one_minus(self, x: Off) -> Off:
+        return self._result(1 + x.size, x.error)
+
+    def tanh(self, x: Off) -> Off:
+        return self._function(np.minimum(x.size, 1.0), x.error)
+
+    def sigmoid(self, x: Off) -> Off:
+        return self._function(np.ones_like(x.size), x.error / 4)
+
+    def relu(self, x: Off) -> Off:
+        return x
+
+    def cut(self, x: Off, start: int, stop: int) -> Off:
+        return Off(x.size[..., start:stop], x.error[..., start:stop])
+
+    def _function(self, size: Array, error: Array) -> Off:
+        own = ULPS * self._at.stored.u * (1 + ULPS * self._at.stored.u)
+        return self._checked(size, error + own * size + self._at.stored.tiny)
+
+    def _result(self, size: Array, error: Array) -> Off:
+        return self._checked(size, error + float(self._at.growth(1)) * size + float(self._at.underflow(1)))
+
+    def _checked(self, size: Array, error: Array) -> Off:
+        """Sizes are of computed values; the error is infinite where one may overflow."""
+        total = (size + error) * INFLATION
+        return Off(total, np.where(total <= self._at.stored.largest, error * INFLATION, np.inf))

@@ -1,0 +1,196 @@
+"""The stored numbers of a recurrent network, and one step of it in whatever kind of numbers is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from constructions.errors import BadInput
+from constructions.recurrent.model import RecurrentModel
+from verify.arithmetic.formats import EXACT_IN_FLOAT64, Array, Format
+from verify.arithmetic.rounding import rounded
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Shapes: W_x (gates hidden, inputs), W_h (gates hidden, hidden), b_x and b_h (gates hidden,)."""
+
+    W_x: Array
+    W_h: Array
+    b_x: Array
+    b_h: Array
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers of one kind, the vectors of the tokens (tokens, inputs), and the readout V (classes, hidden), b."""
+
+    kind: str
+    activation: str
+    layers: tuple[Layer, ...]
+    tokens: Array
+    V: Array
+    b: Array
+
+    @classmethod
+    def of(cls, model: RecurrentModel) -> Network:
+        """Raises: BadInput for weights that are not finite, or of a dtype that float64 does not hold."""
+        state = {}
+        for name, value in model.state_dict().items():
+            if value.dtype not in EXACT_IN_FLOAT64 or not bool(value.isfinite().all()):
+                raise BadInput(f"{name}: must hold finite numbers of at most 64 bits")
+            state[name] = value.detach().double().numpy()
+        layers = tuple(
+            Layer(*(state[f"cell.{name}_l{k}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")))
+            for k in range(model.layers)
+        )
+        tokens = state.get("embedding.weight", np.eye(model.inputs))
+        return cls(model.kind, model.activation, layers, tokens, state["readout.weight"], state["readout.bias"])
+
+    @property
+    def hidden(self) -> int:
+        return int(self.V.shape[1])
+
+    @property
+    def parts(self) -> int:
+        """How many vectors the state of one layer has: h, and for an LSTM c."""
+        return 2 if self.kind == "lstm" else 1
+
+    @property
+    def size(self) -> int:
+        """How many numbers the state has."""
+        return self.parts * len(self.layers) * self.hidden
+
+    @property
+    def read(self) -> slice:
+        """Where the last layer's h stands in the state."""
+        start = self.parts * (len(self.layers) - 1) * self.hidden
+        return slice(start, start + self.hidden)
+
+    def rounded(self, fmt: Format) -> Network:
+        """The network with every stored number rounded once.
+
+        Raises: BadInput where one of them overflows.
+        """
+
+        def to(x: Array) -> Array:
+            y = rounded(x, fmt)
+            if not np.isfinite(y).all():
+                raise BadInput(f"precision={fmt.name}: a weight of {np.abs(x).max():g} overflows. Use a wider format.")
+            return y
+
+        layers = tuple(Layer(to(a.W_x), to(a.W_h), to(a.b_x), to(a.b_h)) for a in self.layers)
+        return replace(self, layers=layers, tokens=to(self.tokens), V=to(self.V), b=to(self.b))
+
+
+class Numbers(Protocol):
+    """Operations on vectors of one kind: floats, balls, balls with derivatives, or bounds on rounding."""
+
+    def linear(self, W: Array, x: Any, b: Array) -> Any:
+        """W x + b; x may be a plain vector, which is exact."""
+
+    def add(self, x: Any, y: Any) -> Any: ...
+
+    def multiply(self, x: Any, y: Any) -> Any: ...
+
+    def one_minus(self, x: Any) -> Any: ...
+
+    def tanh(self, x: Any) -> Any: ...
+
+    def sigmoid(self, x: Any) -> Any: ...
+
+    def relu(self, x: Any) -> Any: ...
+
+    def cut(self, x: Any, start: int, stop: int) -> Any:
+        """Entries from start to stop."""
+
+
+State = list[Any]  # the vectors of all layers: h, and for an LSTM h and c
+
+
+def step(net: Network, state: Sequence[Any], token: int, on: Numbers) -> State:
+    """The state after one more token."""
+    after: State = []
+    x: Any = net.tokens[token]
+    for k, layer in enumerate(net.layers):
+        own = state[net.parts * k : net.parts * (k + 1)]
+        new = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}[net.kind](net, layer, x, own, on)
+        after += new
+        x = new[0]
+    return after
+
+
+def _rnn(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -> State:
+    a = on.add(on.linear(layer.W_x, x, layer.b_x), on.linear(layer.W_h, own[0], layer.b_h))
+    return [on.relu(a) if net.activation == "relu" else on.tanh(a)]
+
+
+def _lstm(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -> State:
+    """i, f, g, o = gates; c' = f c + i g; h' = o tanh(c')."""
+    H = net.hidden
+    a = on.add(on.linear(layer.W_x, x, layer.b_x), on.linear(layer.W_h, own[0], layer.b_h))
+    i, f, o = (on.sigmoid(on.cut(a, k * H, k * H + H)) for k in (0, 1, 3))
+    g = on.tanh(on.cut(a, 2 * H, 3 * H))
+    c = on.add(on.multiply(f, own[1]), on.multiply(i, g))
+    return [on.multiply(o, on.tanh(c)), c]
+
+
+def _gru(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -> State:
+    """r, z = gates; n = tanh(W x + b + r (W h + b)); h' = (1 - z) n + z h."""
+    H, (h,) = net.hidden, own
+    a, u = on.linear(layer.W_x, x, layer.b_x), on.linear(layer.W_h, h, layer.b_h)
+    r, z = (on.sigmoid(on.add(on.cut(a, k * H, k * H + H), on.cut(u, k * H, k * H + H))) for k in (0, 1))
+    n = on.tanh(on.add(on.cut(a, 2 * H, 3 * H), on.multiply(r, on.cut(u, 2 * H, 3 * H))))
+    return [on.add(on.multiply(on.one_minus(z), n), on.multiply(z, h))]
+
+
+class Floats:
+    """float64 as it runs, without any bound; vectors along the last axis."""
+
+    def linear(self, W: Array, x: Array, b: Array) -> Array:
+        return x @ W.T + b
+
+    def add(self, x: Array, y: Array) -> Array:
+        return x + y
+
+    def multiply(self, x: Array, y: Array) -> Array:
+        return x * y
+
+    def one_minus(self, x: Array) -> Array:
+        return 1 - x
+
+    def tanh(self, x: Array) -> Array:
+        return np.tanh(x)
+
+    def sigmoid(self, x: Array) -> Array:
+        return 1 / (1 + np.exp(-x))
+
+    def relu(self, x: Array) -> Array:
+        return np.maximum(x, 0.0)
+
+    def cut(self, x: Array, start: int, stop: int) -> Array:
+        return x[..., start:stop]
+
+
+def vectors(net: Network, state: Array) -> State:
+    """The state's vectors, from all numbers along the last axis."""
+    H = net.hidden
+    return [state[..., k * H : (k + 1) * H] for k in range(net.size // H)]
+
+
+def float_step(net: Network, state: Array, token: int) -> Array:
+    """One step in float64."""
+    return np.concatenate(step(net, vectors(net, state), token, Floats()), axis=-1)
+
+
+def orbit(net: Network, tokens: Sequence[int], state: Array | None = None) -> Array:
+    """The states before the first and after each token: shape (len(tokens) + 1, size)."""
+    states = np.empty((len(tokens) + 1, net.size))
+    states[0] = 0.0 if state is None else state
+    with np.errstate(all="ignore"):
+        for t, token in enumerate(tokens):
+            states[t + 1] = float_step(net, states[t], token)
+    return states

@@ -1,0 +1,57 @@
+"""torch's own run of one line, one token at a time, until its state comes again: then it is the same for ever."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from constructions.recurrent.model import RecurrentModel
+from verify.inductive.recurrent.proof import Line
+
+MOST_STEPS = 2_000_000
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Right for so many `steps`, or first wrong at `wrong_at`; `repeats` are two numbers of tokens with one state."""
+
+    steps: int
+    margin: float
+    wrong_at: int | None = None
+    predicted: int | None = None
+    repeats: tuple[int, int] | None = None
+
+
+def run_for_ever(model: RecurrentModel, line: Line, budget: float) -> Repeated:
+    """Runs until the state, bit by bit, and what is due are as they were before, or time is up."""
+    until, least = time.perf_counter() + budget, float("inf")
+    seen: dict[tuple[bytes, int], int] = {}
+    state: Tensor | tuple[Tensor, Tensor] | None = None
+    with torch.no_grad():
+        for t in range(1, MOST_STEPS + 1):
+            x = model.embed(torch.tensor([[line.at(t - 1)]]))
+            output, state = model.cell(x, state)
+            logits = model.readout(output)[0, -1].double()
+            right = line.expected(t)
+            others = torch.cat([logits[:right], logits[right + 1 :]])
+            margin = float(logits[right] - others.max()) if len(others) else float("inf")
+            if not margin > 0:
+                predicted = None if bool(logits.isnan().any()) else int(logits.argmax())
+                return Repeated(t - 1, margin, t, predicted)
+            least = min(least, margin)
+            if t > line.settled and t > len(line.leading):
+                key = (_bits(state), t % line.period)
+                if key in seen:
+                    return Repeated(t, least, repeats=(seen[key], t))
+                seen[key] = t
+            if time.perf_counter() > until:
+                break
+    return Repeated(t, least)
+
+
+def _bits(state: Tensor | tuple[Tensor, Tensor] | None) -> bytes:
+    parts = state if isinstance(state, tuple) else (state,)
+    return b"".join(part.contiguous().view(torch.uint8).numpy().tobytes() for part in parts if part is not None)
