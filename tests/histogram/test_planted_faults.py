@@ -16,7 +16,18 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
-from oracles.rounded_edges import coordinates, lossy_product, mixed, neurons, query, root, score, share, slots
+from oracles.rounded_edges import (
+    attending_neurons,
+    coordinates,
+    lossy_product,
+    mixed,
+    neurons,
+    query,
+    root,
+    score,
+    share,
+    slots,
+)
 from oracles.worst_exponentials import exponentials
 from planted import planted
 
@@ -194,6 +205,15 @@ FAULTS = {
     (RoundedReadout, "_value_by_value"): {
         "exact sum": ("ends(at.result(between(low_sum, high_sum)))", "(low_sum, high_sum)",
                       neurons(1.0, b_2=u), BFLOAT16),
+    },
+    (RoundedReadout, "_with_sum"): {
+        "no errors of the readout": ("np.minimum(margin, self._margin(rows * end[:, None], error, k))",
+                                     "np.minimum(margin, self._margin(rows * end[:, None], 0 * error, k))",
+                                     attending_neurons(1.0, u, u), BFLOAT16),
+        "neurons not rounded": ("np.where(is_on, self.step(before), 0.0).sum(-1)", "0.0",
+                                attending_neurons(1.0, u, 1.0, 2.75 * u, each=2), BFLOAT16),
+        "one neuron rounded": ("self.step(before), 0.0).sum(-1)", "self.step(before), 0.0).max(-1)",
+                               attending_neurons(1.0, u, 1.0, 2.75 * u, each=2), BFLOAT16),
     },
     (RoundedReadout, "errors"): {
         "no growth": ("+ growth * size", "", neurons(1.0, u, u), BFLOAT16),

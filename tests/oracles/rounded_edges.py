@@ -40,6 +40,12 @@ def neurons(*values, W_2=1.0, b_2=0.0):
     return model("lin", E=values, W_1=np.eye(len(values)), W_2=column(*each), b_2=[b_2])
 
 
+def attending_neurons(*values, each=1):
+    """The logit is the sum of neurons that read `each` coordinates, in a model whose mixing adds zero."""
+    W_1 = np.repeat(np.eye(len(values) // each), each, axis=0)
+    return model("dot", E=values, W_1=W_1, W_2=np.ones((len(values) // each, 1)))
+
+
 def coordinates(*values, W_1=1.0, b_1=0.0):
     """The logit is one neuron: the sum of the coordinates, each times W_1, and b_1."""
     each = np.broadcast_to(W_1, len(values))

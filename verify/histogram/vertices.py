@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verify.arithmetic.balls import U, gamma
+from verify.arithmetic.balls import Ball, U, gamma
 from verify.histogram.reduction import Reduces, Row, Tables
 from verify.histogram.stored import Array, StoredModel
 
@@ -78,6 +78,11 @@ def _decide_chunk(stored: StoredModel, row: Row, tables: Tables, cells: Cells) -
         low, high = low[t, k], high[t, k]
         if stored.is_softmax and not stored.is_linear:
             low, high = ratio_at_vertices(stored, tables, t, k, maybe_on, low, high)
+        several = np.nonzero(is_sum(stored, maybe_on[t, k], lower[t, k, :p]))[0]
+        if several.size:
+            cell = t[several], k[several]
+            least, greatest = sum_at_vertices(stored, tables, *cell, maybe_on[cell])
+            low[several], high[several] = np.fmax(low[several], least), np.fmin(high[several], greatest)
         margin = line_margins(stored, stored.W_2[readout[t, k]], k, low, high)
         proved = margin > 0
         decided[t[proved], k[proved]] = True
@@ -167,37 +172,71 @@ def ratio_at_vertices(
     step = max(1, CHUNK // stored.T)
     for a in range(0, len(single), step):
         cell = single[a : a + step]
-        token, count = t[cell], k[cell] + 1
-        neuron = maybe_on[token, k[cell]].argmax(-1)
-
-        def ends(coordinate: np.ndarray, token: np.ndarray = token, count: np.ndarray = count) -> tuple[Array, Array]:
-            parts = []
-            for sign in (1.0, -1.0):
-                base, own, others = (
-                    sign * ball.mid[index] - ball.rad[index]
-                    for ball, index in (
-                        (tables.base, (token, coordinate)),
-                        (tables.own, (token, coordinate)),
-                        (tables.others, (token, slice(None), coordinate)),
-                    )
-                )
-                mine, rest = (count - 1) * own, (stored.L - count)[:, None] * others
-                total = (base + mine)[:, None] + rest
-                size = (np.abs(base) + np.abs(mine))[:, None] + np.abs(rest)
-                parts.append(sign * (total - 8 * U * size))
-            return parts[0], parts[1]
-
-        z_low, z_high = ends(neuron)
-        D_low, D_high = ends(np.full(len(cell), stored.p))
-        z_low, z_high = np.maximum(z_low, 0), np.maximum(z_high, 0)
-        is_other = np.arange(stored.T)[None, :] != (tables.start + token)[:, None]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            smallest = np.where(is_other, z_low / D_high * (1 - 4 * U), np.inf).min(1)
-            largest = np.where(is_other, z_high / D_low * (1 + 4 * U), -np.inf).max(1)
-        usable = np.where(is_other, D_low, np.inf).min(1) > 0
-        low[cell] = np.where(usable, smallest, low[cell])
-        high[cell] = np.where(usable, largest, high[cell])
+        neuron = maybe_on[t[cell], k[cell]].argmax(-1)
+        least, greatest = _ends_of_ratio(stored, tables, t[cell], k[cell] + 1, neuron)
+        low[cell], high[cell] = np.fmax(low[cell], least), np.fmin(high[cell], greatest)
     return low, high
+
+
+def is_sum(stored: StoredModel, maybe_on: np.ndarray, lower: Array) -> np.ndarray:
+    """Where `sum_at_vertices` applies: attention, and several neurons that can be on and then always are."""
+    always: np.ndarray = (~maybe_on | (lower > 0)).all(-1) & (maybe_on.sum(-1) > 1)
+    return np.zeros_like(always) if stored.is_linear else always
+
+
+def sum_at_vertices(
+    stored: StoredModel, tables: Tables, t: np.ndarray, k: np.ndarray, is_on: np.ndarray
+) -> tuple[Array, Array]:
+    """The exact range of gamma for cells (t, k) whose neurons `is_on` (cells, p) are all above zero on every input.
+
+    Their sum is then one linear form over D: the neurons trade off against each other, as their ranges do not show.
+    """
+    low, high = np.full(len(t), -np.inf), np.full(len(t), np.inf)
+    sets, member = np.unique(is_on, axis=0, return_inverse=True)
+    for index, neurons in enumerate(sets):
+        adding = np.zeros((stored.p + 1, 2))
+        adding[:-1, 0], adding[-1, 1] = neurons, 1.0
+        parts = (ball @ Ball.exact(adding) for ball in (tables.base, tables.own, tables.others))
+        summed, cells = Tables(tables.start, tables.stop, *parts), np.nonzero(member.reshape(-1) == index)[0]
+        step = max(1, CHUNK // stored.T)
+        for a in range(0, len(cells), step):
+            cell = cells[a : a + step]
+            first = np.zeros(len(cell), dtype=int)
+            low[cell], high[cell] = _ends_of_ratio(stored, summed, t[cell], k[cell] + 1, first)
+    return low, high
+
+
+def _ends_of_ratio(
+    stored: StoredModel, tables: Tables, token: np.ndarray, count: np.ndarray, coordinate: np.ndarray
+) -> tuple[Array, Array]:
+    """Bounds on (positive part of one coordinate) / (the last one, D), over cells (token, own count); else infinite."""
+
+    def ends(coordinate: np.ndarray) -> tuple[Array, Array]:
+        parts = []
+        for sign in (1.0, -1.0):
+            base, own, others = (
+                sign * ball.mid[index] - ball.rad[index]
+                for ball, index in (
+                    (tables.base, (token, coordinate)),
+                    (tables.own, (token, coordinate)),
+                    (tables.others, (token, slice(None), coordinate)),
+                )
+            )
+            mine, rest = (count - 1) * own, (stored.L - count)[:, None] * others
+            total = (base + mine)[:, None] + rest
+            size = (np.abs(base) + np.abs(mine))[:, None] + np.abs(rest)
+            parts.append(sign * (total - 8 * U * size))
+        return parts[0], parts[1]
+
+    z_low, z_high = ends(coordinate)
+    D_low, D_high = ends(np.full(len(token), -1))
+    z_low, z_high = np.maximum(z_low, 0), np.maximum(z_high, 0)
+    is_other = np.arange(stored.T)[None, :] != (tables.start + token)[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        smallest = np.where(is_other, z_low / D_high * (1 - 4 * U), np.inf).min(1)
+        largest = np.where(is_other, z_high / D_low * (1 + 4 * U), -np.inf).max(1)
+    usable = np.where(is_other, D_low, np.inf).min(1) > 0
+    return np.where(usable, smallest, -np.inf), np.where(usable, largest, np.inf)
 
 
 def form_ranges(stored: StoredModel, row: Row, tables: Tables) -> tuple[Array, Array]:

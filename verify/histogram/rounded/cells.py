@@ -17,7 +17,7 @@ from verify.arithmetic.rounding import rounded
 from verify.histogram.reduction import Row, Tables, slot_groups
 from verify.histogram.rounded.coordinate import sharper_ends
 from verify.histogram.rounded.reduction import RoundedReduction
-from verify.histogram.vertices import CHUNK, chunks, form_ranges, ratio_at_vertices
+from verify.histogram.vertices import CHUNK, chunks, form_ranges, is_sum, ratio_at_vertices, sum_at_vertices
 
 MOST_VALUES = 1 << 12  # numbers of a format tried one by one
 
@@ -66,7 +66,15 @@ class RoundedReadout:
         for a in range(0, len(t), step):
             token, count = t[a : a + step], k[a : a + step]
             ends_h = self.at.factors(low[token, count], high[token, count])
-            out[token, count] = self._with_many(count, maybe_on[token, count], *ends_h)
+            is_on = maybe_on[token, count]
+            found = self._with_many(count, is_on, *ends_h)
+            several = np.nonzero(is_sum(stored, is_on, lower[token, count, :p]) & self._is_scalar(is_on))[0]
+            several = several[~(found[several] > 0)]
+            if several.size:
+                cells = token[several], count[several], is_on[several]
+                ranges = ends_h[0][several], ends_h[1][several], high[token[several], count[several]]
+                found[several] = np.fmax(found[several], self._with_sum(tables, cells, *ranges))
+            out[token, count] = found
         return np.where(np.isnan(out), -np.inf, out)
 
     def _units(self, neuron: np.ndarray, low: Array, high: Array) -> np.ndarray:
@@ -186,6 +194,37 @@ class RoundedReadout:
         difference[i, right] = np.inf
         return np.where(largest.max(1) <= at.stored.largest, difference.min(1), -np.inf)
 
+    def _is_scalar(self, is_on: np.ndarray) -> np.ndarray:
+        """Whether all neurons that are on have the same row of W_2."""
+        first = self.W_2[is_on.argmax(-1)]
+        same: np.ndarray = ((first[:, None] == self.W_2).all(-1) | ~is_on).all(-1)
+        return same
+
+    def _with_sum(
+        self, tables: Tables, cells: tuple[np.ndarray, np.ndarray, np.ndarray], low: Array, high: Array, before: Array
+    ) -> Array:
+        """Several neurons always on that share a row of W_2: lines over their sum, one linear form over D.
+
+        Every computed value is that of the tables, at most `before`, and then rounded as it is stored and read. So the
+        sum moves by at most the sum of those steps; the readout errs as it does for each neuron within its own range.
+        """
+        token, k, is_on = cells
+        error, _, largest = self.errors(is_on, low, high)
+        least, greatest = sum_at_vertices(self.reduction.stored, tables, token, k, is_on)
+        step = np.where(is_on, self.step(before), 0.0).sum(-1) * INFLATION
+        rows = self.W_2[is_on.argmax(-1)]
+        margin = np.full(len(k), np.inf)
+        for end in (least - step - 4 * U * least, greatest + step + 4 * U * greatest):
+            margin = np.minimum(margin, self._margin(rows * end[:, None], error, k))
+        return np.where(largest.max(1) <= self.at.stored.largest, margin, -np.inf)
+
+    def step(self, high: Array) -> Array:
+        """How far a neuron of at most `high` can be from what it was before it was stored, and read as a factor."""
+        at = self.at
+        as_factor = 0.0 if at.operand is at.stored else 2 * at.operand.u
+        result: Array = (at.growth(1, 1) + as_factor) * high * (1 + as_factor) + 4 * at.stored.tiny
+        return result
+
 
 def cell_margins(reduction: RoundedReduction) -> Array:
     """A lower bound on the computed margin of every cell (row, t, k - 1); only positive ones prove anything."""
@@ -220,9 +259,7 @@ def joint_margin(readout: RoundedReadout, row: Row, t: int, k: int) -> float:
     high = np.maximum(upper[:p], 0) / lower[p] * (1 + 4 * U)
     ends_h = at.factors(low, high)
     error, _, largest = readout.errors((high > 0)[None], ends_h[0][None], ends_h[1][None])
-    as_factor = 0.0 if at.operand is at.stored else 2 * at.operand.u
-    step = (at.growth(1, 1) + as_factor) * high * (1 + as_factor) + 4 * at.stored.tiny
-    cost = (error[0] + step @ np.abs(stored.W_2)) * INFLATION + 4 * U * np.abs(stored.b_2)
+    cost = (error[0] + readout.step(high) @ np.abs(stored.W_2)) * INFLATION + 4 * U * np.abs(stored.b_2)
     if not largest.max() <= at.stored.largest:
         return -np.inf
     cost[k + 1 - stored.first_count] *= -1
