@@ -1,6 +1,8 @@
-"""How few neurons and dimensions suffice, and how few are proved too few: claims W-13 to W-17."""
+"""How few neurons and dimensions suffice, and how few are proved too few: claims W-13 to W-18."""
 
 from __future__ import annotations
+
+from bounds.even_readings import widest_kernel
 
 
 def fewest_neurons(T: int) -> int:
@@ -15,14 +17,14 @@ def fewest_neurons(T: int) -> int:
 
 
 def fewest_dimensions_of_one_neuron(T: int, L: int) -> int:
-    """A lower bound on d for dot and bos with one neuron, for all weights: T - 1 once L >= floor(T/2) + 1, else 1.
+    """A lower bound on d for dot and bos with one neuron, for all weights: T - 1 once L >= floor(T/2) + 1.
 
-    Claim: W-17; T - 1 is reached for every T >= 2 and L (W-14).
+    Claim: W-17, W-18 for shorter sequences; T - 1 is reached for every T >= 2 and L (W-14).
 
-    >>> fewest_dimensions_of_one_neuron(32, 17), fewest_dimensions_of_one_neuron(32, 16)
-    (31, 1)
+    >>> [fewest_dimensions_of_one_neuron(32, L) for L in (17, 16, 10, 2)]
+    [31, 30, 29, 1]
     """
-    return T - 1 if L >= T // 2 + 1 else 1
+    return max(1, T - 1 - widest_kernel(T, L))
 
 
 def longest_balanced(T: int) -> int:

@@ -273,4 +273,16 @@ CLAIMS: tuple[Claim, ...] = (
         "verify histogram --impossible W-17",
         Kind.IMPOSSIBLE,
     ),
+    Claim(
+        "W-18",
+        "dot and bos with one neuron need d >= T - 1 - m, and so do lin and lin+sftm, with d(d+1)/2 for d in dot and "
+        "bos, where neurons keep their sides on counts 1 and 2; m is the largest dimension on which "
+        "(2L-2) max|u| < sum|u|: d = 29 and 8 are optimal there at T = 32, L = 10",
+        "this project",
+        "-",
+        "bounds.even_readings:widest_kernel, bounds.even_readings:fewest_in_the_regime",
+        "verify.histogram.impossible:even_readings",
+        "verify histogram --impossible W-18",
+        Kind.IMPOSSIBLE,
+    ),
 )

@@ -1,4 +1,4 @@
-"""`verify bounds`: the embedding sizes that the propositions ask for: printed, if attained, proved."""
+"""`verify bounds`: the sizes that the propositions ask for: printed, proved enough, proved too few, and open."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from verify.report.tables import FORMATS, render
 if TYPE_CHECKING:
     import sympy
 
-HELP = "print every model's d: printed, enough if a frame attains it, and proved; with --N, count01's limit on n2"
+HELP = "print every model's smallest d and p: printed, proved enough, proved too few; with --N, count01's limit on n2"
 
 EVALUATED_DIGITS = 300  # of an irrational number; more than any that is printed has before its point
 FORMULA_COLUMNS = ("model", "claim", "coherence below", "d printed", "d if attained")
 NOISE_COLUMNS = ("claim", "N", "n2 below", "largest n2")
-COLUMNS = ("model", "claim", "T", "L", *FORMULA_COLUMNS[2:], "least coherence at that d", "d proved")
+COHERENCE_COLUMNS = ("model", "claim", "T", "L", *FORMULA_COLUMNS[2:], "least coherence at that d", "d proved")
+COLUMNS = (
+    "model", "T", "L", "size", "printed", "built and proved", "impossible below, all weights",
+    "impossible below, in the regime", "open",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--L", type=integers, help="sequence length: 10, 5,10 or 5:30:5")
     add("--N", type=integers, help="instead of T and L: count01's large number, for the exact limit on n2")
     add("--format", choices=FORMATS, default="rich", help="default: rich")
+    add("--coherence", action="store_true", help="the coherence that the propositions ask for, and d if it is attained")
     add("--formulas", action="store_true", help="print the formulas themselves in LaTeX")
 
 
@@ -41,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
     elif args.formulas:
         columns, table = FORMULA_COLUMNS, formulas()
     else:
-        columns, table = COLUMNS, [row for T in args.T for L in args.L for row in rows(T, L)]
+        columns = COHERENCE_COLUMNS if args.coherence else COLUMNS
+        make = rows if args.coherence else size_rows
+        table = [row for T in args.T for L in args.L for row in make(T, L)]
     sys.stdout.write(render(columns, table, args.format))
     return 0
 
@@ -97,6 +104,16 @@ def rows(T: int, L: int) -> list[list[object]]:
     return out
 
 
+def size_rows(T: int, L: int) -> list[list[object]]:
+    """One row per model and size: the fewest dimensions d, and the fewest neurons p."""
+    from verify.histogram.smallest import smallest_sizes
+
+    return [
+        [s.model, T, L, s.size, s.printed, s.proved, s.needed, s.needed_in_the_regime, s.open]
+        for s in smallest_sizes(T, L)
+    ]
+
+
 def ends(x: sympy.Expr) -> tuple[Fraction, Fraction]:
     """Two rationals that hold a real number between them, both the number itself where it is rational.
 
@@ -123,13 +140,15 @@ def formulas() -> list[list[object]]:
     ]
 
 
-def proved_d(name: str, T: int, L: int) -> int | None:
-    """The smallest d in the kept frontier table, or what is proved without a search."""
-    from verify.histogram.kept import kept_table
+def proved_d(name: str, T: int, L: int) -> int:
+    """The smallest d that is proved, in the kept frontier table or by a construction for all sizes."""
+    from verify.histogram.smallest import proved_dimensions
 
-    model = {"lin": "lin", "dot_inventory": "dot", "softmax_inventory": "dot+sftm"}.get(name)
-    if name == "softmax_relation":
-        return min(3, T)
-    if name == "dot_one_neuron":
-        return T - 1 if T % 2 == 0 and 2 * L - 3 < T - 1 else T
-    return next((row["d"] for row in kept_table() if (row["model"], row["T"], row["L"]) == (model, T, L)), None)
+    model, is_one_neuron = {
+        "lin": ("lin", False),
+        "dot_one_neuron": ("dot", True),
+        "dot_inventory": ("dot", False),
+        "softmax_relation": ("bos+sftm", True),
+        "softmax_inventory": ("dot+sftm", False),
+    }[name]
+    return proved_dimensions(model, T, L, is_one_neuron=is_one_neuron)

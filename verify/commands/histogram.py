@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
 from verify.commands.options import check_alone, flag
-from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, chosen, storage
+from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, check_known, chosen, storage
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HELP = "prove that a one-layer transformer counts every token of every sequence"
 
 SAVED = ("weights.safetensors", "certificate.json")
-IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7", "W-16", "W-17")
+IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7", "W-16", "W-17", "W-18")
 DEFAULTS = {"basis": "standard", "as_printed": False, "method": "certified", "budget": 30.0}
 ALONE = {
     "impossible": ("model", "T", "L", "d", "p", "construction", "dtype", "weights", "precision", "accumulate", "save",
@@ -207,6 +207,7 @@ def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTrans
     check_sizes(args.model, T=args.T, L=args.L, d=1 if args.d is None else args.d, p=1 if args.p is None else args.p)
     sizes = Sizes(args.model, args.T, args.L, args.d, args.p)
     construction = chosen(sizes, args.construction)
+    check_known(sizes, construction)
     builder, claim = CONSTRUCTIONS[args.model, construction]
     module_name, function = builder.split(".")
     build = getattr(import_module(f"constructions.{module_name}"), function)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bounds.even_readings import fewest_in_the_regime
 from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons, longest_balanced
-from constructions.errors import BadInput, ProvedImpossible
+from constructions.errors import BadInput, NotKnown, ProvedImpossible
 
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -72,7 +73,7 @@ def chosen(sizes: Sizes, construction: str | None) -> str:
 
 
 def check_possible(sizes: Sizes, construction: str | None) -> None:
-    """Raises ProvedImpossible for sizes at which no weights at all count (W-5, W-16, W-17)."""
+    """Raises ProvedImpossible for sizes at which no weights at all count (W-5, W-16 to W-18)."""
     is_one_neuron = sizes.p == 1 or construction == "relation"
     T, L, d, p = sizes.T, sizes.L, sizes.d, sizes.p
     if sizes.model in ("lin", "lin+sftm", "dot+sftm") and is_one_neuron and sizes.L >= 2:
@@ -90,9 +91,23 @@ def check_possible(sizes: Sizes, construction: str | None) -> None:
     least = fewest_dimensions_of_one_neuron(T, L)
     if sizes.model in ("dot", "bos") and p == 1 and d is not None and d < least:
         raise ProvedImpossible(
-            "W-17",
-            f"model={sizes.model}, p=1, d={d}: proved impossible at T={T}, L={L}: one neuron needs d >= T - 1 once "
-            f"L >= floor(T/2) + 1. Use --d {least}, or --p {T}.",
+            "W-17" if L >= T // 2 + 1 else "W-18",
+            f"model={sizes.model}, p=1, d={d}: proved impossible at T={T}, L={L}: one neuron needs d >= {least}. "
+            f"Use --d {T - 1}, or --p {T}.",
+        )
+
+
+def check_known(sizes: Sizes, construction: str) -> None:
+    """Raises NotKnown where no code counts with one neuron per token, which other weights may still do (W-18)."""
+    model, T, L, d = sizes.model, sizes.T, sizes.L, sizes.d
+    if construction != "code" or model == "dot+sftm" or d is None:
+        return
+    least = fewest_in_the_regime(model, T, L)
+    if d < least:
+        raise NotKnown(
+            f"d={d}: no weights are known. Where each neuron stays on one side for counts 1 and 2 of a token, or only "
+            f"one changes, {model} at T={T}, L={L} is proved to need d >= {least} (W-18); no other weights are known, "
+            f"nor proved impossible. Use --d {least} or more."
         )
 
 

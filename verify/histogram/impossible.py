@@ -1,4 +1,4 @@
-"""What no histogram model of a kind can do: arguments (A-neg, W-5 to W-7, W-16, W-17) and checks that are run.
+"""What no histogram model of a kind can do: arguments (A-neg, W-5 to W-7, W-16 to W-18) and checks that are run.
 
 Checks are exact: integers, rationals, or sums of exponentials. They do not make the argument; they would show a slip.
 """
@@ -13,10 +13,12 @@ from flint import fmpq, fmpq_mat
 from torch import Tensor
 
 from bounds.coherent_counting import rank_bound_dot, rank_bound_lin
+from bounds.even_readings import Quartic, fewest_in_the_regime, quartic, widest_kernel
 from constructions.exact_laws import logarithmic, rational
 from constructions.fewer_dimensions import code
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.exact_reals import Combination
+from verify.arithmetic.outward import above
 from verify.certificate import Verdict
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.stored import StoredModel
@@ -276,6 +278,93 @@ def few_dimensions(seed: int = 0) -> Impossibility:
     )
 
 
+def even_readings(seed: int = 0) -> Impossibility:
+    """W-18: even readings leave a kernel of few dimensions, so d = 29 and 8 are optimal at T = 32, L = 10.
+
+    Claim: W-18 (ours; docs/exact-laws.md).
+    """
+    T, L, m = 32, 10, widest_kernel(32, 10) + 1
+    found = quartic(T, L, m)
+    largest = max(_sum_of_projection(own, T, m) for own in seeds(seed, MODELS))
+    most, needed = float(found.largest_sum(T, m)), (2 * L - 2) * m
+    lin, dot = (fewest_in_the_regime(model, T, L) for model in ("lin", "dot"))
+    checks: dict[str, object] = {
+        "the quartic is above y": found.is_above and _is_the_product(found),
+        "largest sum of a random projection": f"{largest:.2f}",
+    }
+    holds = found.is_above and _is_the_product(found) and found.largest_sum(T, m) <= needed and largest <= most
+    for model, d in (("lin", lin), ("dot", dot)):
+        module = code(model, T=T, L=L, d=d)
+        kernel = free_vectors(module)
+        is_even = _is_reproduced(kernel, relative_spread(module), L)
+        checks[f"kept code of {model}"] = f"d = {d}, kernel of {len(kernel)}, reproduced by its spread: {is_even}"
+        holds &= is_even and len(kernel) <= widest_kernel(T, L)
+    return Impossibility(
+        "W-18",
+        "where neurons keep their sides on counts 1 and 2, lin needs d >= T - 1 - m, dot and bos d(d+1)/2 >= the same; "
+        "with one neuron dot and bos need d >= T - 1 - m for all weights",
+        (
+            "counts 1 and 2 of token t are then told apart by a sum over the other slots: one more own token in place "
+            "of s takes D_ts, all of one sign, and max D_ts/min D_ts < (L-1)/(L-2): D_ts = D_t (1 - n_ts), "
+            "|n_ts| < 1/(2L-3)",
+            "U: the u that sum to 0 with sum u_s e_s = 0 (lin), sum u_s e_s e_s^T = 0 (dot, bos), or in the kernel of "
+            "the readings (one neuron); on it sum over s != t of (1 - n_ts) u_s = 0, so u_t = -sum n_ts u_s and "
+            "(2L-2) max|u| < sum|u|",
+            "R, the projection onto U of dimension m: the rows say sum|R_ts| > (2L-2) m, and R_tt is below "
+            "(T-1)/(T-1 + (2L-3)^2), hence all |R_ts| are",
+            "there |y| <= a + b y^2 - c y^4; squares sum to m, fourth powers to at least 3 (sum R_tt^2)^2/(m (m+2))",
+            f"T={T}, L={L}, m={m}: sum|R_ts| <= {above(most, digits=6)} < {needed}; so m <= {m - 1}, d >= {lin} in "
+            f"lin, d >= {dot} in dot",
+        ),
+        {"T": T, "L": L, "a": str(found.a), "b": str(found.b), "c": str(found.c), "y up to": str(found.most)},
+        checks,
+        holds,
+    )
+
+
+def _is_the_product(found: Quartic) -> bool:
+    """Whether a + b y^2 - c y^4 - y is the product that shows its sign: five points decide for degree four."""
+    return all(
+        found.a + found.b * y**2 - found.c * y**4 - y
+        == (y - found.contact) ** 2 * (found.e - 2 * found.c * found.contact * y - found.c * y**2)
+        for y in range(5)
+    )
+
+
+def _sum_of_projection(seed: int, T: int, m: int) -> float:
+    """The sum of |R_ts| for a random m-dimensional space of vectors that sum to 0."""
+    g = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(T, m, generator=g, dtype=torch.float64)
+    Q = torch.linalg.qr(drawn - drawn.mean(0)).Q
+    return float((Q @ Q.T).abs().sum())
+
+
+def free_vectors(module: HistogramTransformer) -> Matrix:
+    """A basis of the u with sum u_s = 0 and sum u_s e_s = 0 (lin), or sum u_s e_s e_s^T = 0, in exact rationals."""
+    E, T = fractions(module.E), module.T
+    rows = [[Fraction(1)] * T, *transposed(E)]
+    if not module.is_linear:
+        pairs = [(i, j) for i in range(module.d) for j in range(i + 1)]
+        rows = [rows[0], *([e[i] * e[j] for e in E] for i, j in pairs)]
+    entries = [fmpq(x.numerator, x.denominator) for row in rows for x in row]
+    reduced, rank = fmpq_mat(len(rows), T, entries).rref()
+    pivots = [next(s for s in range(T) if reduced[i, s] != 0) for i in range(rank)]
+    basis = []
+    for free in (s for s in range(T) if s not in pivots):
+        u = [Fraction(int(s == free)) for s in range(T)]
+        for i, pivot in enumerate(pivots):
+            u[pivot] = -Fraction(int(reduced[i, free].p), int(reduced[i, free].q))
+        basis.append(u)
+    return basis
+
+
+def _is_reproduced(kernel: Matrix, noise: Matrix, L: int) -> bool:
+    """Whether u_t = -sum of n_ts u_s for all u of the kernel, with all |n_ts| < 1/(2L - 3): the dual certificate."""
+    is_small = all(abs(x) * (2 * L - 3) < 1 for row in noise for x in row)
+    images = product(kernel, transposed(noise))
+    return is_small and images == [[-x for x in u] for u in kernel]
+
+
 ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "A-neg": common_direction,
     "W-5": one_neuron,
@@ -283,4 +372,5 @@ ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "W-7": tokens_on_a_line,
     "W-16": few_neurons,
     "W-17": few_dimensions,
+    "W-18": even_readings,
 }
