@@ -31,6 +31,7 @@ COMMANDS = (
     "count01",
     "heads",
     "contextual",
+    "bidirectional",
     "circuit",
     "language",
     "parity",

@@ -20,6 +20,7 @@ MODELS = {
     "constructions.histogram:HistogramTransformer": "verify.histogram.door",
     "constructions.count01:Count01Transformer": "verify.count01.door",
     "constructions.contextual.transformer:ContextualCountingTransformer": "verify.contextual.door",
+    "constructions.contextual.bidirectional:BidirectionalContextualTransformer": "verify.contextual.bidirectional.door",
     "constructions.circuit_simulation:CircuitTransformer": "verify.circuit.door",
     "constructions.parity:ParityTransformer": "verify.parity.door",
 }

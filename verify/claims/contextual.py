@@ -88,6 +88,18 @@ CLAIMS: tuple[Claim, ...] = (
         deep=("verify contextual --figure5",),
     ),
     Claim(
+        "W-19",
+        "a bidirectional transformer with absolute positions counts regions with scores of rank one in the positions "
+        "(one coordinate for up to 127 tokens in float64, one for every 16 positions in float32): a causal profile up "
+        "to a tolerance, and the hidden neurons restore exact zeros",
+        "this project (Prop. 2.4 of Golkar et al. asks for as many dimensions as positions, which exact profiles need)",
+        "constructions.contextual_positions:build",
+        "-",
+        "verify.contextual.bidirectional.door:certify",
+        "verify bidirectional --length 64 --regions 3",
+        deep=("verify bidirectional --length 64 --regions 3 --precision float32",),
+    ),
+    Claim(
         "W-11",
         "p ReLU neurons between a delimiter-counting head and one cross-attention head select 2p + 2 regions and no "
         "more: attention alone counts 2 regions, and for R >= 3 no fixed weights whose 1s attend to delimiters and BOS "

@@ -1,0 +1,134 @@
+"""Contextual counting without a mask: a bidirectional encoder with absolute positions, and the decoder as before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from constructions.contextual.transformer import BOS, DTYPES, TOKENS
+from constructions.errors import BadInput
+from constructions.files import read_tensors
+
+METADATA_KEY = "weightproof.bidirectional"
+SHAPES = {  # of the parameters, by the sizes of the model
+    "E": ("tokens", "d"), "positions": ("places", "d"), "W_Q": ("d", "e"), "W_K": ("d", "e"), "W_V": ("d", "h"),
+    "W_O": ("h", "d"), "W_1": ("d", "p"), "b_1": ("p",), "W_2": ("p", "d"), "b_2": ("d",), "P": ("R", "d"),
+    "U_Q": ("d", "f"), "U_K": ("d", "f"), "U_V": ("d", "g"), "W_out": ("g", "classes"), "b_out": ("classes",),
+}  # fmt: skip
+
+
+class BidirectionalContextualTransformer(nn.Module):
+    """Encoder: softmax attention to every position, before and after (one head), on tokens plus absolute positions, and
+    a feed-forward layer, both with a skip connection; decoder: prompt r attends to the encoder's stream.
+
+    Claim: B, Sec. 2.2 and 3 without the causal mask. A zero model; constructions.contextual_positions fills it. BOS
+    stands in front of each string, at position 0. Scores are not divided by the root of the head size.
+    Shapes: E (5, d); positions (places, d); W_Q, W_K (d, e); W_V (d, h); W_O (h, d); W_1 (d, p); b_1 (p,);
+        W_2 (p, d); b_2 (d,); P (R, d); U_Q, U_K (d, f); U_V (d, g); W_out (g, classes); b_out (classes,).
+    Raises: BadInput for a size below one.
+
+    >>> sizes = dict(tokens=5, places=5, d=8, e=2, h=1, p=3, R=2, f=2, g=1, classes=4)
+    >>> BidirectionalContextualTransformer(**sizes)(torch.tensor([[1, 2, 1, 3]])).shape
+    torch.Size([1, 2, 4])
+    """
+
+    E: Tensor
+    positions: Tensor
+    W_Q: Tensor
+    W_K: Tensor
+    W_V: Tensor
+    W_O: Tensor
+    W_1: Tensor
+    b_1: Tensor
+    W_2: Tensor
+    b_2: Tensor
+    P: Tensor
+    U_Q: Tensor
+    U_K: Tensor
+    U_V: Tensor
+    W_out: Tensor
+    b_out: Tensor
+
+    def __init__(self, *, dtype: torch.dtype = torch.float64, **sizes: int) -> None:
+        super().__init__()
+        for name, value in sizes.items():
+            if value < 1:
+                raise BadInput(f"{name}={value}: must be at least 1")
+        for name, shape in SHAPES.items():
+            zeros = torch.zeros(*(sizes[size] for size in shape), dtype=dtype)
+            self.register_parameter(name, nn.Parameter(zeros, requires_grad=False))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.E.dtype
+
+    @property
+    def R(self) -> int:
+        """The number of prompts."""
+        return int(self.P.shape[0])
+
+    @property
+    def longest(self) -> int:
+        """The longest string that has positions, BOS not counted."""
+        return int(self.positions.shape[0]) - 1
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Logits (..., R, classes) for every prompt, from strings of tokens (..., n) without BOS."""
+        tokens = torch.cat([tokens.new_full((*tokens.shape[:-1], 1), BOS), tokens], dim=-1)
+        x = self.E[tokens] + self.positions[: tokens.shape[-1]]
+        scores = (x @ self.W_Q) @ (x @ self.W_K).transpose(-2, -1)
+        x = x + torch.softmax(scores, dim=-1) @ (x @ self.W_V) @ self.W_O
+        x = x + torch.relu(x @ self.W_1 + self.b_1) @ self.W_2 + self.b_2
+        scores = (self.P @ self.U_Q) @ (x @ self.U_K).transpose(-2, -1)
+        return torch.softmax(scores, dim=-1) @ (x @ self.U_V) @ self.W_out + self.b_out
+
+    def extra_repr(self) -> str:
+        d, p = self.W_1.shape
+        return f"d={d}, p={p}, R={self.R}, places={self.longest + 1}, classes={len(self.b_out)}, dtype={self.dtype}"
+
+
+def from_state_dict(weights: Mapping[str, Tensor]) -> BidirectionalContextualTransformer:
+    """A model of whatever sizes the tensors have.
+
+    Raises: BadInput for a missing, unknown, misshapen or non-finite tensor, or another dtype than the first one's.
+    """
+    if set(weights) != set(SHAPES):
+        odd = sorted(set(weights) ^ set(SHAPES))[0]
+        raise BadInput(f"weights: {odd} is missing or unknown; a file of this model has {', '.join(SHAPES)}")
+    sizes: dict[str, int] = {}
+    dtype = weights["E"].dtype
+    for name, shape in SHAPES.items():
+        found = weights[name]
+        if found.dtype != dtype or dtype not in DTYPES.values():
+            raise BadInput(f"weights: {name} is {found.dtype}; all must have one dtype of {', '.join(DTYPES)}")
+        fits = found.ndim == len(shape) and all(
+            n > 0 and sizes.setdefault(size, n) == n for size, n in zip(shape, found.shape, strict=True)
+        )
+        if not fits:
+            raise BadInput(f"weights: {name} has shape {tuple(found.shape)}, which does not fit {'x'.join(shape)}")
+        if not bool(found.isfinite().all()):
+            raise BadInput(f"weights: {name} has an infinite or NaN entry; nothing can be proved about it")
+    if sizes["tokens"] != len(TOKENS):
+        raise BadInput(f"weights: E has {sizes['tokens']} rows, and there are {len(TOKENS)} tokens: {' '.join(TOKENS)}")
+    model = BidirectionalContextualTransformer(dtype=dtype, **sizes)
+    model.load_state_dict(dict(weights))
+    return model
+
+
+def load(path: str) -> BidirectionalContextualTransformer:
+    """A model from a .safetensors file or a .pt state dict (read without running code).
+
+    Raises: BadInput when the file cannot be read or holds no such model.
+    """
+    return from_state_dict(read_tensors(path, METADATA_KEY)[0])
+
+
+def as_bytes(model: BidirectionalContextualTransformer) -> bytes:
+    """The state dict as safetensors."""
+    from safetensors.torch import save
+
+    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
+    return save(tensors, metadata={METADATA_KEY: json.dumps({"format": 1})})

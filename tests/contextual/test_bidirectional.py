@@ -1,0 +1,173 @@
+"""Bidirectional contextual counting: proved, agreed with by every run, and refuted where the weights are spoilt."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from command import as_json, run
+
+from constructions.contextual.bidirectional import SHAPES, as_bytes, from_state_dict
+from constructions.contextual_positions import block_length, build
+from constructions.errors import BadInput
+from verify import certify
+from verify.arithmetic.formats import FORMATS, format_named
+from verify.certificate import Verdict
+from verify.contextual.bidirectional.exact import margins as exact_margins
+from verify.contextual.bidirectional.proof import Proof
+from verify.contextual.bidirectional.task import Bidirectional
+from verify.contextual.task import Domain
+
+
+def oracle(string, R):
+    """The ones of each region, in plain Python."""
+    parts = [part.split("]")[0].count("1") for part in string.split("[")[1:]]
+    return (parts + [0] * R)[:R]
+
+
+def weights(module):
+    return {name: getattr(module, name).double().numpy() for name in SHAPES}
+
+
+def drawn(N, R, n, seed=0):
+    rng, problem = random.Random(seed), Bidirectional(None, Domain(N, R))
+    return [problem.draw(rng) for _ in range(n)]
+
+
+@pytest.mark.parametrize("reading", ["real", "float64", "float32"])
+def test_64_tokens_and_3_regions_are_proved(reading):
+    fmt = None if reading == "real" else format_named(reading)
+    dtype = torch.float32 if reading == "float32" else torch.float64
+    module = build(64, 3, dtype=dtype, u=None if fmt is None else fmt.u)
+    assert module.W_Q.shape[1] == (6 if dtype is torch.float32 else 2)
+    found = certify(module, reading=reading)
+    assert found.verdict is Verdict.PROVED
+    for tokens in drawn(64, 3, 40):
+        with torch.no_grad():
+            said = module(torch.tensor([list(tokens)], dtype=torch.long)).argmax(-1).tolist()[0]
+        assert said == oracle("".join("01[]"[t] for t in tokens), 3)
+
+
+def test_every_string_is_run():
+    module = build(7, 2)
+    found = certify(module, method="exhaustive")
+    assert found.verdict is Verdict.PROVED and found.inputs_covered == Domain(7, 2).strings() * 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_proved_of_shaken_weights_holds_on_every_string(seed):
+    """The certified margin of each prompt and count is below that of every string, in exact arithmetic or as run."""
+    torch.manual_seed(seed)
+    module = build(5, 2)
+    with torch.no_grad():
+        for name in ("W_Q", "W_K", "W_V", "W_1", "U_K", "E"):
+            W = getattr(module, name)
+            W += 0.02 * seed / 8 * torch.randn_like(W) * (W != 0) * W.abs()
+        if seed % 2:
+            module.W_V[:5] += 0.01 * torch.randn_like(module.W_V[:5])
+    fmt = FORMATS["float64"] if seed % 3 == 0 else None
+    with np.errstate(all="ignore"):
+        proof = Proof(weights(module), 5, 2, fmt)
+        cells = [proof.cells(r) for r in (1, 2)]
+    assert any((cell.margin > 0).any() for cell in cells)
+    for tokens in Domain(5, 2).enumerate():
+        right = oracle("".join("01[]"[t] for t in tokens), 2)
+        with torch.no_grad():
+            logits = module(torch.tensor([tokens], dtype=torch.long))[0]
+        for r, k in enumerate(right):
+            ran = float(logits[r, k] - torch.cat([logits[r, :k], logits[r, k + 1 :]]).max())
+            certified = cells[r].margin[k]
+            assert not certified > 0 or ran >= certified - 1e-12, (tokens, r)
+
+
+def test_ranges_hold_what_strings_compute():
+    """The encoder's scalar of every position of random strings lies in the range of its kind."""
+    module = build(20, 3)
+    with np.errstate(all="ignore"):
+        proof = Proof(weights(module), 20, 3, None)
+        rows, m = proof.kinds
+        low, high = proof.attended.lower[:, 0], proof.attended.upper[:, 0]
+    where = {(int(r), int(k)): i for i, (r, k) in enumerate(zip(rows, m, strict=True))}
+    for tokens in drawn(20, 3, 200):
+        row = torch.tensor([4, *tokens])
+        x = module.E[row] + module.positions[: len(row)]
+        y = torch.softmax((x @ module.W_Q) @ (x @ module.W_K).T, -1) @ (x @ module.W_V)
+        count = 0
+        for place, token in enumerate(row.tolist()):
+            count += token in (2, 3)
+            i = where[token * 21 + place, count]
+            assert low[i] - 1e-12 <= float(y[place, 0]) <= high[i] + 1e-12
+    spread = (high - low)[[i for (r, _), i in where.items() if r // 21 == 1]]
+    assert 0 < spread.max() < 2e-3
+
+
+@pytest.mark.parametrize("spoil", ["weak", "swapped", "blind", "readout"])
+def test_spoilt_weights_are_refuted_by_a_string_that_fails(spoil):
+    module = build(12, 2)
+    with torch.no_grad():
+        if spoil == "weak":
+            module.positions[:, -2] *= 2.0**-12  # attends to what follows almost as to what came before
+        elif spoil == "swapped":
+            module.W_V[[2, 3]] = module.W_V[[3, 2]].clone()
+        elif spoil == "blind":
+            module.W_K[:, 0] = 0  # digits weigh as much as delimiters
+        else:
+            module.b_out[3] += 1
+    found = certify(module)
+    assert found.verdict is Verdict.REFUTED
+    string, prompt = found.counterexample["string"], found.counterexample["prompt"]
+    right = oracle(string, 2)
+    assert found.counterexample["expected"] == right[prompt - 1]
+    assert bool(exact_margins(weights(module), ["01[]".index(c) for c in string], right)[prompt - 1] <= 0)
+
+
+def test_the_exact_judge_agrees_with_the_module():
+    module = build(9, 2)
+    for tokens in drawn(9, 2, 20):
+        right = oracle("".join("01[]"[t] for t in tokens), 2)
+        logits = module(torch.tensor([list(tokens)], dtype=torch.long))[0]
+        for r, margin in enumerate(exact_margins(weights(module), list(tokens), right)):
+            ran = float(logits[r, right[r]] - torch.cat([logits[r, : right[r]], logits[r, right[r] + 1 :]]).max())
+            assert abs(float(margin.mid()) - ran) < 1e-9
+
+
+def test_as_few_coordinates_as_the_dtype_allows():
+    assert [block_length(getattr(torch, name)) for name in ("float64", "float32", "bfloat16")] == [128, 16, 16]
+    assert build(127, 2).W_Q.shape[1] == 2 and build(128, 2).W_Q.shape[1] == 3
+    with pytest.raises(BadInput, match="coordinates=1"):
+        build(64, 3, coordinates=1, dtype=torch.float32)
+    exact = [Fraction(x) for x in build(127, 2).positions[:, -1].tolist()]
+    assert exact == [Fraction(2) ** (8 * j) for j in range(128)]
+
+
+def test_the_command(capsys, tmp_path):
+    sizes = ("--length", "20", "--regions", "2")
+    assert run(capsys, "bidirectional", *sizes, "--save", str(tmp_path / "kept"))[0] == 0
+    assert run(capsys, "bidirectional", "--precision", "p24")[0] == 0
+    code, out = as_json(capsys, "bidirectional", *sizes)
+    assert code == 0 and (out["verdict"], out["claim"]) == ("PROVED", "W-19") and out["parameters"]["coordinates"] == 1
+    kept = str(tmp_path / "kept" / "weights.safetensors")
+    code, out = as_json(capsys, "bidirectional", "--weights", kept, "--on-length", "12", "--on-regions", "1")
+    assert code == 0 and out["inputs_covered"] == str(Domain(12, 1).strings() * 2)
+    for argv in (("--length", "0"), ("--length", "2000"), ("--regions", "65"), ("--weights", kept, "--regions", "2"),
+                 ("--weights", kept, "--on-length", "21"), ("--precision", "tf32"), ("--precision", "s6"),
+                 ("--method", "exhaustive"), ("--length", "8", "--coordinates", "0")):  # fmt: skip
+        code, out, err = run(capsys, "bidirectional", *argv)
+        assert code == 2 and err.count("\n") == 1, argv
+
+
+def test_modules_and_files_that_are_not_judged(tmp_path):
+    module = build(6, 1)
+    weights = dict(module.state_dict())
+    assert from_state_dict(weights).longest == 6 and as_bytes(module)
+    for change in ({"E": weights["E"][:, :3]}, {"E": weights["E"].float()}, {"b_out": weights["b_out"] * torch.nan}):
+        with pytest.raises(BadInput):
+            from_state_dict(weights | change)
+    with pytest.raises(BadInput):
+        from_state_dict({name: W for name, W in weights.items() if name != "positions"})
+    module.register_forward_hook(lambda *_: None)
+    with pytest.raises(BadInput):
+        certify(module)

@@ -1,0 +1,1 @@
+"""Contextual counting by a bidirectional encoder with absolute positions: what is proved on every valid string."""

@@ -1,0 +1,89 @@
+"""Numbers known up to a radius, over the whole exponent range: what is exact, and all that a dtype can compute for it.
+
+The balls of `verify.arithmetic.balls` stop at 2^100; absolute positions span all exponents of a dtype.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verify.arithmetic.any_order import between, ends, is_power_of_two
+from verify.arithmetic.balls import Array, Ball, exponential
+from verify.arithmetic.formats import FORMATS, INFLATION, Format, gammas
+from verify.arithmetic.rounding import rounded
+
+FLOAT64 = FORMATS["float64"]  # in which this is computed
+
+
+def product(x: Ball, W: Ball, fmt: Format | None, added: Ball | None = None) -> Ball:
+    """The matrix product x W (+ added), exactly and as computed in a format in any order of its sums.
+
+    A single product with a power of two is exact where it does not underflow; any other sum of n terms is off by
+    gamma(n) times the sum of absolute values, and by a smallest normal number for every operation.
+    """
+    size_x, size_W = np.abs(x.mid) + x.rad, np.abs(W.mid) + W.rad
+    mid, size = x.mid @ W.mid, size_x @ size_W
+    spread = x.rad @ size_W + np.abs(x.mid) @ W.rad
+    terms = (size_x > 0).astype(float) @ (size_W > 0)
+    is_hard = ((~is_power_of_two(x.mid) | (x.rad > 0)).astype(float) @ (~is_power_of_two(W.mid) | (W.rad > 0))) > 0
+    if added is not None:
+        mid, size, spread = mid + added.mid, size + np.abs(added.mid) + added.rad, spread + added.rad
+        terms = terms + ((added.mid != 0) | (added.rad > 0))
+    has_radius = ((x.rad > 0).astype(float) @ (size_W > 0) + (size_x > 0).astype(float) @ (W.rad > 0)) > 0
+    floor = np.where(has_radius, 2 * (terms + 1) * FLOAT64.tiny, 0.0)  # a product of radii may underflow
+    return Ball(mid, spread * INFLATION + floor + rounding(size, terms, is_hard, fmt))
+
+
+def stored(W: Array, fmt: Format | None) -> Ball:
+    """A stored matrix, rounded to the format; a subnormal number may be read as zero."""
+    if fmt is None:
+        return Ball(W, np.zeros_like(W))
+    mid = rounded(W, fmt)
+    return Ball(mid, np.where(np.abs(mid) < fmt.tiny, np.abs(mid), 0.0))
+
+
+def total(x: Ball, y: Ball, fmt: Format | None) -> Ball:
+    """The sum of two tensors, entry by entry."""
+    size = np.abs(x.mid) + x.rad + np.abs(y.mid) + y.rad
+    terms = ((x.mid != 0) | (x.rad > 0)) + 0.0 + ((y.mid != 0) | (y.rad > 0))
+    return Ball(x.mid + y.mid, (x.rad + y.rad) * INFLATION + rounding(size, terms, np.zeros(size.shape, bool), fmt))
+
+
+def rounding(size: Array, terms: Array, is_hard: np.ndarray, fmt: Format | None) -> Array:
+    """What float64 rounds away here, and the format in a run: of sums of `terms` products whose sizes sum to `size`."""
+    error = np.zeros_like(size)
+    for each in (FLOAT64,) if fmt is None else (FLOAT64, fmt):
+        steps = np.maximum(terms - 1, 0) + is_hard
+        is_lossy = (steps > 0) | ((size > 0) & (size < each.tiny))
+        lost = gammas(steps, each) * size + np.where(is_lossy, 2 * (terms + 1) * each.tiny, 0.0)
+        error = error + np.where(size < each.largest / 4, lost, np.inf)
+    return np.where(np.isnan(error), np.inf, error * INFLATION)
+
+
+def relu(x: Ball) -> Ball:
+    """The positive part; exactly zero where the number is not positive for sure."""
+    low, high = ends(x)
+    return between(np.maximum(low, 0), np.maximum(high, 0))
+
+
+def weights(scores: Ball, always: Ball, fmt: Format | None) -> tuple[Array, Array]:
+    """Ends of exp(score - reference) over rows, up to one factor for a row; computed ones in a format too.
+
+    `always` (rows, 1) is a score that takes part in every row, so the maximum that softmax subtracts lies between it
+    and the largest of the row.
+    """
+    low, high = ends(scores)
+    reference = always.mid
+    down, up = low - reference, high - reference
+    slack = 4 * 2.0**-53 * np.maximum(np.abs(down), np.abs(up))
+    least, most, lost = 1.0, 1.0, np.zeros(1)
+    if fmt is not None:
+        top = np.maximum(high.max(-1, keepdims=True) - reference, 0) + always.rad
+        slack = slack + 2 * fmt.u * (np.maximum(np.abs(down), np.abs(up)) + top) * INFLATION
+        least, most = 1 - 4 * fmt.u, 1 + 4 * fmt.u
+        lost = 4 * fmt.tiny * np.exp(top) * INFLATION  # times what the maximum is above the reference
+    least_weight = exponential(between(down - slack, down - slack)).lower * least
+    most_weight = exponential(between(up + slack, up + slack)).upper * most
+    low_weight = np.maximum(least_weight / INFLATION - lost, 0.0)
+    is_known = ~(np.isnan(least_weight) | np.isnan(most_weight))
+    return np.where(is_known, low_weight, 0.0), np.where(is_known, most_weight * INFLATION + lost, np.inf)
