@@ -37,7 +37,7 @@ def is_exact(d: int, P: int) -> bool:
     >>> is_exact(64, 64), is_exact(64, 65)
     (True, False)
     """
-    return P <= d - d % 2
+    return d - d % 2 >= P
 
 
 def waves(d: int, P: int, bits: int = BITS) -> arb_mat:

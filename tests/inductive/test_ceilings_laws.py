@@ -64,7 +64,9 @@ def test_the_ceilings_at_the_lengths_of_document_c():
     as_printed = [round(float(100 * x), 3) for x in (equal_prefix(10, 10, 50), equal_prefix(10, 10, 64, 4))]
     assert as_printed == [99.725, 99.815]
     assert round(float(100 * proportions(10, 10, 50)), 3) == 99.385  # NoPE, one layer: C's 96.0
-    assert constant_answer((t - 1) % 10 for t in range(51, 101)) == Fraction(1, 10)  # below C's 11.8 out of distribution
+    assert constant_answer((t - 1) % 10 for t in range(51, 101)) == Fraction(
+        1, 10
+    )  # below C's 11.8 out of distribution
 
 
 def test_only_51_positions_explain_both_of_the_printed_failures():

@@ -1,6 +1,6 @@
 """The registry: every claim that has a builder, a bound and a verifier, one literal table per task."""
 
-from verify.claims import addition, circuit, contextual, count01, histogram, modular, parity
+from verify.claims import addition, circuit, contextual, count01, histogram, inductive_ceilings, modular, parity
 from verify.claims.claim import Claim, Ending, Kind
 
 CLAIMS: tuple[Claim, ...] = (
@@ -11,6 +11,7 @@ CLAIMS: tuple[Claim, ...] = (
     *modular.CLAIMS,
     *addition.CLAIMS,
     *parity.CLAIMS,
+    *inductive_ceilings.CLAIMS,
 )
 
 __all__ = ["CLAIMS", "Claim", "Ending", "Kind"]

@@ -263,7 +263,9 @@ def _column(W: arb_mat, j: int) -> arb_mat:
 
 
 def _length(v: arb_mat) -> arb:
-    return sum((value**2 for value in v.entries()), arb(0)).sqrt()
+    """At least the l2 norm."""
+    squares = sum((value**2 for value in v.entries()), arb(0))
+    return arb(abs(squares).upper()).sqrt()
 
 
 def _largest(v: Tensor) -> arb:
@@ -275,4 +277,5 @@ def _operator(W: arb_mat) -> arb:
     gram = W.transpose() * W if W.ncols() <= W.nrows() else W * W.transpose()
     fourth = gram * gram
     fourth = fourth * fourth
-    return sum((value**2 for value in fourth.entries()), arb(0)).sqrt().root(8)
+    length = _length(fourth)
+    return length.sqrt().sqrt().sqrt()

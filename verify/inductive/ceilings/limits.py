@@ -11,6 +11,7 @@ import torch
 
 from bounds.inductive_limits import first_equal_reciprocals, longest_with_changes, longest_with_neurons
 from constructions.decoder import Decoder
+from constructions.decoder.model import Block
 from verify.arithmetic.formats import FORMATS, KERNELS
 from verify.impossibility import Impossibility, seeds
 from verify.inductive.ceilings.fading import fading
@@ -115,7 +116,7 @@ def longest_by_counting(m: int, changes: int) -> int:
     turns, N = [0] * m, 0
     while True:
         turns[N % m] += 1
-        if max(a + b for a, b in combinations(turns, 2)) - 1 > changes and N + 1 > m:
+        if max(a + b for a, b in combinations(turns, 2)) - 1 > changes:
             return N
         N += 1
 
@@ -130,11 +131,14 @@ def _random_networks(seed: int) -> Iterator[tuple[int, Scalar]]:
         def noisy(value: Fraction, size: int = size, random: Random = random) -> Fraction:
             return value + Fraction(random.randint(-size, size), 16)
 
-        yield m, Scalar(
-            tuple(map(noisy, built.kinks)),
-            tuple(tuple(map(noisy, row)) for row in built.out),
-            tuple(map(noisy, built.slope)),
-            tuple(map(noisy, built.offset)),
+        yield (
+            m,
+            Scalar(
+                tuple(map(noisy, built.kinks)),
+                tuple(tuple(map(noisy, row)) for row in built.out),
+                tuple(map(noisy, built.slope)),
+                tuple(map(noisy, built.offset)),
+            ),
         )
 
 
@@ -194,8 +198,9 @@ def _lengths_that_agree(name: str) -> int | None:
     )  # fmt: skip
     with torch.no_grad():
         model.W_E.copy_(torch.tensor([[0.0], [1.0]]))
-        attention = model.blocks[0].attention
-        for W in (attention.W_V, attention.W_O, model.W_U[:, 1:]):
+        block = model.blocks[0]
+        assert isinstance(block, Block)
+        for W in (block.attention.W_V, block.attention.W_O, model.W_U[:, 1:]):
             W.fill_(1.0)
         logits = model(torch.zeros(first_equal_reciprocals(FORMATS[name].p) + 2, dtype=torch.long))[:, 1]
     equal = torch.nonzero(logits[1:] == logits[:-1])

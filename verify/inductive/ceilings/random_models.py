@@ -51,7 +51,8 @@ def relative_logits(tokens: Tensor, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64) / shape[0] ** 0.5
+        drawn: Tensor = torch.randn(*shape, generator=generator, dtype=torch.float64) / shape[0] ** 0.5
+        return drawn
 
     d, n = 6, len(tokens)
     x = 2 * normal(2, d)[tokens]
