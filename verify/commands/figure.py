@@ -44,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     heads.add_argument("--law", default="d-test", help="see verify heads (default: d-test)")
     heads.add_argument("--labels", choices=("majority-ones", "thesis"), default="majority-ones")
     heads.add_argument("--head", type=int, default=0, help="whose outputs (default: 0)")
+    inductive = add_kind("inductive", "modular counting beyond document C's lengths, and sinusoidal readouts")
+    inductive.add_argument("--d-head", type=int, default=128, help="RoPE's head size (default: 128, as C's)")
+    inductive.add_argument("--d", type=int, default=64, help="size of the sinusoidal table (default: 64)")
     tape = add_kind("tape", "the chain of thought of a small circuit on one input")
     tape.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")
     tape.add_argument("--input", required=True, metavar="BITS", help="such as 011")
@@ -77,6 +80,10 @@ def draw(args: argparse.Namespace) -> Figure:
         zeros = max(1, args.string.count("0")) if args.bias == "0" else None
         model = build(max(1, len(tokens)), regions, bias=args.bias, keys=args.keys, zeros=zeros)
         return contextual(model, tokens)
+    if args.kind == "inductive":
+        from verify.figures.inductive import inductive
+
+        return inductive(args.d_head, args.d)
     if args.kind == "heads":
         return _of_heads(args)
     if args.kind == "tape":

@@ -1,0 +1,113 @@
+"""The accuracies that document C reports, in percent: best of five seeds, in distribution / out of distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+EMBEDDINGS = ("nope", "sine", "ape", "rope", "spe")
+RECURRENT = ("rnn", "lstm", "s4", "mamba", "rwkv")
+
+TABLE_2 = """
+succession 2: 2.0/0.0  100/0.0  100/0.0  2.0/0.0  100/0.0
+succession 4: 2.0/0.0  100/0.0  100/0.0  2.0/0.0  100/0.0
+helper 2: 100/100  100/76.4  100/80.6  100/100  100/92.9
+helper 4: 100/100  100/71.7  100/69.3  100/100  100/99.8
+helper-shifted 1: 100/4.1  99.7/0.0  100/13.6  100/7.4  100/4.1
+helper-shifted 2: 100/100  100/100  100/81.34  100/78.7  100/18.3
+helper-shifted 4: 100/100  100/95.6  100/100  100/100  100/99.8
+shifted 1: 100/16.7  100/4.3  100/50.5  100/37.7  100/9.0
+shifted 2: 100/25.0  100/78.7  100/27.8  100/92.5  100/57.8
+shifted 4: 100/46.1  100/48.6  100/51.9  100/98.86  100/83.8
+modular 1: 11.8/11.8  100/100  100/71.2  11.8/11.8  100/8.2
+modular 2: 12.0/11.8  100/100  100/100  11.8/11.8  100/8.2
+modular 4: 11.8/11.8  100/100  100/100  11.8/11.8  100/12.1
+selective 1: 96.0/9.3  99.5/68.8  100/10.6  99.7/29.9  99.8/61.3
+selective 2: 99.7/94.1  99.8/32.6  100/13.9  99.7/49.1  99.7/86.9
+selective 4: 99.7/100  100/100  100/100  99.7/52.5  99.4/98.2
+selective-modular 2: 92.3/56.4  96.5/47.4  99.8/27.2  98.1/32.3  99.7/46.8
+selective-modular 4: 97.4/91.8  100/98.2  99.9/97.3  98.5/39.8  98.2/54.6
+"""
+
+TABLE_A1 = """
+helper 1: 100/100  100/100  100/100  100/15.5  100/100
+helper 2: 100/100  100/100  100/100  100/12.1  100/100
+helper 4: 100/100  100/100  100/100  100/76.5  100/100
+helper-shifted 1: 100/100  100/100  100/100  100/1.5  100/3.2
+helper-shifted 2: 100/100  100/100  100/100  100/5.1  100/0.0
+helper-shifted 4: 100/100  100/100  100/100  100/100  100/100
+shifted 1: 100/100  100/100  100/96.3  100/7.8  99.9/29.4
+shifted 2: 100/100  100/100  100/100  100/99.9  100/30.8
+shifted 4: 100/100  100/100  100/100  100/97.5  100/93.8
+modular 1: 100/100  100/100  100/98.3  91.8/11.5  100/8.2
+modular 2: 100/100  100/100  100/100  100/11.1  100/11.0
+modular 4: 100/100  100/100  100/100  100/16.6  100/12.8
+selective 1: 99.3/94.5  100/100  78.3/59.3  100/99.8  100/100
+selective 2: 99.4/95.1  100/100  91.3/66.7  100/96.6  100/100
+selective 4: 97.8/85.3  100/100  98.3/72.9  100/97.0  100/100
+selective-modular 1: 100/100  100/100  87.7/27.8  58.4/28.2  98.5/83.1
+selective-modular 2: 100/100  100/100  92.9/31.4  99.4/60.7  99.2/56.5
+selective-modular 4: 100/100  100/100  99.2/37.8  100/59.7  100/56.8
+"""
+
+# With BOS: Table A4 for succession and modular, A7 for selective.
+TABLES_A4_A7 = """
+succession 1: 100/0.0  -  -  100/0.0  -
+succession 2: 100/0.0  -  -  100/0.0  -
+succession 4: 100/0.0  -  -  100/0.0  -
+modular 1: 100/10.1  -  -  100/27.8  -
+modular 2: 100/8.6  -  -  100/40.3  -
+modular 4: 100/8.6  -  -  100/41.6  -
+selective 1: 100/99.5  100/98.3  100/99.4  100/68.2  100/98.3
+selective 2: 100/99.9  100/100  100/95.8  100/40.9  100/99.9
+"""
+
+
+@dataclass(frozen=True)
+class Reported:
+    """One cell of C's tables; `model` is one of EMBEDDINGS, of a transformer, or of RECURRENT.
+
+    Units: inside and outside the training lengths, in percent.
+    """
+
+    task: str
+    model: str
+    layers: int
+    has_bos: bool
+    inside: float
+    outside: float
+
+
+@cache
+def reported() -> tuple[Reported, ...]:
+    """All cells, in the order in which the document prints them.
+
+    >>> len(reported()), reported()[0]
+    (202, Reported(task='succession', model='nope', layers=2, has_bos=False, inside=2.0, outside=0.0))
+    """
+    tables = ((TABLE_2, EMBEDDINGS, False), (TABLES_A4_A7, EMBEDDINGS, True), (TABLE_A1, RECURRENT, False))
+    return tuple(cell for text, models, has_bos in tables for cell in _cells(text, models, has_bos))
+
+
+def figure_of_c(task: str, model: str, layers: int, *, bos: bool = False) -> float:
+    """The accuracy out of distribution.
+
+    Raises: KeyError where C has no such cell.
+
+    >>> figure_of_c("shifted", "rope", 4), figure_of_c("modular", "rope", 4, bos=True)
+    (98.86, 41.6)
+    """
+    found = {(c.task, c.model, c.layers, c.has_bos): c.outside for c in reported()}
+    return found[task, model, layers, bos]
+
+
+def _cells(text: str, models: tuple[str, ...], has_bos: bool) -> list[Reported]:
+    found = []
+    for line in text.strip().splitlines():
+        name, _, figures = line.partition(": ")
+        task, layers = name.split()
+        for model, pair in zip(models, figures.split("  "), strict=True):
+            if pair != "-":
+                inside, outside = map(float, pair.split("/"))
+                found.append(Reported(task, model, int(layers), has_bos, inside, outside))
+    return found

@@ -1,0 +1,132 @@
+"""Every task, embedding and depth of document C: its accuracy, what our weights are proved to do, and the ceiling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from constructions.errors import BadInput, NotKnown, ProvedImpossible
+from verify.arithmetic.outward import above
+from verify.arithmetic.readings import Real
+from verify.certificate import Certificate
+from verify.decide import Effort, decide
+from verify.inductive.asked import Asked
+from verify.inductive.ceilings.laws import constant_answer, equal_prefix, proportions
+from verify.inductive.document_c import EMBEDDINGS, Reported, reported
+from verify.inductive.tasks import SELECTIVE, Task
+
+COLUMNS = ("task", "model", "BOS", "layers", "C, out of distribution", "proved up to", "with", "impossible")
+POSITIONS = {"selective": 128, "selective-modular": 160}  # C's longest strings and BOS; 128 elsewhere
+LENGTHS = {"modular": 100}  # of C's tests; all lengths elsewhere
+FAMILIES = {"mamba": "decay", "rwkv": "decay"}  # what stands here for them: diagonal states with positive decays
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; `open_cells` are those that are neither proved nor impossible."""
+
+    columns: tuple[str, ...]
+    rows: list[list[Any]]
+    open_cells: int
+
+    @property
+    def is_complete(self) -> bool:
+        return self.open_cells == 0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What weights are proved to do: up to a length, with so many layers; or nothing, and why.
+
+    `claim` is of the weights, or of the argument that there are none.
+    """
+
+    length: str | None
+    layers: int
+    claim: str
+    is_impossible: bool = False
+
+
+def table(seed: int = 0) -> Table:
+    """Document C's tables with what is proved and what is impossible beside each figure, in the reading real.
+
+    A construction of fewer layers than a row has is one of that depth too: further layers may be zero.
+    """
+    rows, missing = [], 0
+    for cell in reported():
+        found = proved(cell.task, cell.model, cell.has_bos, seed)
+        bound = ceiling(cell)
+        is_built = found.length is not None and found.layers <= cell.layers
+        missing += not is_built and bound is None and not found.is_impossible
+        rows.append([
+            cell.task, cell.model, "yes" if cell.has_bos else "no", cell.layers, f"{cell.outside:g}",
+            found.length if is_built else None, found.claim if is_built else None,
+            bound or (found.claim if found.is_impossible else None),
+        ])  # fmt: skip
+    return Table(COLUMNS, rows, missing)
+
+
+@cache
+def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Cell:
+    """The longest length that the house's own weights are proved for, by running the proof."""
+    is_transformer = model in EMBEDDINGS
+    for has_layernorm in (True, False):
+        asked = Asked(
+            Task.of(task),
+            "transformer" if is_transformer else FAMILIES.get(model, model),
+            pe=model if is_transformer else None,
+            has_bos=has_bos,
+            has_layernorm=has_layernorm,
+            positions=POSITIONS.get(task, 128),
+            length=LENGTHS.get(task),
+            seed=seed,
+        )
+        found = _decided(asked)
+        if found.length is not None or found.is_impossible:
+            return found
+    return found
+
+
+def _decided(asked: Asked) -> Cell:
+    family = "transformer" if asked.model == "transformer" else "recurrent"
+    try:
+        problem = import_module(f"verify.inductive.{family}.command").judged(asked).problem
+        found: Certificate = decide(problem, Real(), "certified", Effort(seed=asked.seed))
+    except ProvedImpossible as error:
+        return Cell(None, 0, error.claim, is_impossible=True)
+    except (NotKnown, BadInput):
+        return Cell(None, 0, NOTHING)
+    if not found:
+        return Cell(None, 0, NOTHING)
+    name = (found.claim or "weights") + ("" if asked.has_layernorm or family == "recurrent" else ", no LayerNorm")
+    return Cell(str(found.extra["length"]), int(found.parameters.get("layers", 1)), name)
+
+
+def ceiling(cell: Reported) -> str | None:
+    """The claim, and the exact ceiling in percent, of what no weights exceed; None where nothing is known.
+
+    >>> ceiling(next(c for c in reported() if c.task == "modular"))
+    'C-I1: at most 11.77 %'
+    """
+    if cell.has_bos or cell.model not in ("nope", "rope"):
+        return None
+    if cell.task == "succession":
+        return f"C-I1: at most {_percent(constant_answer(range(51, 101)))} of a^n"
+    if cell.task == "modular":
+        return f"C-I1: at most {_percent(constant_answer(t % 10 for t in range(51)))}"
+    if cell.task not in SELECTIVE:
+        return None
+    m = 4 if cell.task == "selective-modular" else None
+    n = 64 if m else 50
+    claim, share = "C-I2", equal_prefix(10, 10, n, m)
+    if cell.model == "nope" and cell.layers == 1:
+        claim, share = "C-I3", proportions(10, 10, n, 1, m)
+    return f"{claim}: in distribution at most {_percent(share)}"
+
+
+def _percent(share: Fraction) -> str:
+    return f"{above(100 * share, 4)} %"
