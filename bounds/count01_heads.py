@@ -48,6 +48,36 @@ def least_lo_w02_above() -> sp.Expr:
     return M * (g * ((1 + w01) * (high - 1) + 1) / (v_1 - v_0) - w01 / (1 + w01))
 
 
+def least_w02(w01: Number, values: tuple[Number, Number, Number], box: tuple[int, int, int]) -> Fraction | None:
+    """The number that w02 must exceed for a head with this w01 to separate the box (lo, hi, M); None where none is.
+
+    Claim: H-2 (ours), in rationals. Negative means that every ratio works.
+    Raises: ValueError for a w01 that is not positive, or a box without n1 > n0.
+
+    >>> least_w02(1, (-1, 1, -1), (151, 200, 200)), least_w02(1, (-1, 1, 3), (0, 20, 1))
+    (Fraction(200, 1), None)
+    >>> least_w02(1, (-1, 1, 0), (0, 9, 9))
+    Fraction(-1, 1)
+    """
+    r, (lo, hi, noise) = Fraction(w01), box
+    if not (r > 0 and 0 <= lo < hi and noise >= 0):
+        raise ValueError(f"w01={w01}, box={box}: the ratio must be positive, and 0 <= lo < hi, M >= 0")
+    a, b, c = (Fraction(v) for v in values)
+    if a == b:
+        return None
+    if b < a:
+        a, b, c = -a, -b, -c
+    delta, g = b - a, c - (r * a + b) / (1 + r)
+    if g == 0 or noise == 0:
+        return Fraction(-1)
+    if g < 0:
+        return noise * (r * (a - c) + (b - c)) / delta
+    least = noise * (g * ((1 + r) * (hi - 1) + 1) / delta - r / (1 + r))
+    if lo == 0:
+        return Fraction(-1) if least < 0 else None
+    return least / lo
+
+
 def separates(ratios: tuple[Number, Number], values: tuple[Number, Number, Number], box: tuple[int, int, int]) -> bool:
     """Whether a head with ratios (w01, w02) and values (v_0, v_1, v_2) separates the box (lo, hi, M), exactly.
 
@@ -57,21 +87,10 @@ def separates(ratios: tuple[Number, Number], values: tuple[Number, Number, Numbe
     >>> separates((1, 11), (-1, 1, 3), (10, 20, 1)), separates((1, 1), (-1, 1, 3), (10, 20, 200))
     (True, False)
     """
-    (r, q), (lo, hi, noise) = ratios, box
-    if not (r > 0 and q > 0 and 0 <= lo < hi and noise >= 0):
-        raise ValueError(f"ratios={ratios}, box={box}: ratios must be positive, and 0 <= lo < hi, M >= 0")
-    a, b, c = (Fraction(v) for v in values)
-    if a == b:
-        return False
-    if b < a:
-        a, b, c = -a, -b, -c
-    r, q, delta = Fraction(r), Fraction(q), b - a
-    g = c - (r * a + b) / (1 + r)
-    if g == 0 or noise == 0:
-        return True
-    if g < 0:
-        return q > noise * (r * (a - c) + (b - c)) / delta
-    return q * lo > noise * (g * ((1 + r) * (hi - 1) + 1) / delta - r / (1 + r))
+    if not ratios[1] > 0:
+        raise ValueError(f"ratios={ratios}: must be positive")
+    least = least_w02(ratios[0], values, box)
+    return least is not None and ratios[1] > least
 
 
 def latex() -> dict[str, str]:

@@ -18,7 +18,7 @@ from tests.oracles.heads import Oracle, box
 from verify.checker import heads as checker
 from verify.checker.reading import Refusal
 from verify.cli import main
-from verify.count01.heads import cone, laws, separability
+from verify.count01.heads import cone, everywhere, laws, separability
 from verify.count01.heads.joint import joint
 from verify.count01.heads.laws import Law, law_named
 from verify.count01.heads.numbers import model_numbers
@@ -294,3 +294,71 @@ def test_all_pairs_of_a_small_model_are_checked(tmp_path, capsys):
             pair["certificate"]["b"] = str(Fraction(pair["certificate"]["b"]) + 10**6)
             assert not accepted(weights, forged)
             break
+
+
+def on_all_of_n3(name, heads):
+    model = numbers(name)
+    single = [separability.separability(head, UNBOUNDED) for head in model.heads]
+    assert not any(single[h].is_separable for h in heads)
+    return joint(model, heads, UNBOUNDED, single), model, single
+
+
+def test_several_heads_are_decided_on_all_of_n3(tmp_path, capsys):
+    """Two trained heads separate all of N^3 together, each of them on no large box alone."""
+    together, model, _ = on_all_of_n3("a4_s0", (0, 1))
+    assert together.is_separable and together.certificate["kind"] == "joint tight"
+    for law in (law_named("box:0:9:9"), law_named("d-test")):
+        single = [separability.separability(head, law) for head in model.heads]
+        assert joint(model, (0, 1), law, single).is_separable
+    apart, _, _ = on_all_of_n3("a4_s0", (0, 2))
+    oracle = Oracle(MODELS / "a4_s0.safetensors")
+    assert apart.is_separable is False
+    assert excluded(oracle, [0, 2], apart.certificate["rows"], apart.certificate["more_ones"])
+
+
+def test_the_checker_re_checks_pairs_on_all_of_n3(tmp_path, capsys):
+    weights, certificate = saved(tmp_path, "a4_s0", "unbounded")
+    kinds = [pair["certificate"]["kind"] for pair in certificate["pairs"]]
+    assert kinds.count("joint tight") == 2 and kinds.count("joint gordan") == 4
+    assert accepted(weights, certificate)
+    for k, pair in enumerate(certificate["pairs"][:2]):
+        forged = json.loads(json.dumps(certificate))
+        if pair["separable"]:
+            for ray in forged["pairs"][k]["certificate"]["rays"]:
+                ray["sign"] *= -1
+        else:
+            forged["pairs"][k]["certificate"]["more_ones"][0] ^= True
+        assert not accepted(weights, forged)
+        forged = json.loads(json.dumps(certificate))
+        forged["pairs"][k]["separable"] = not pair["separable"]
+        forged["pairs"][k]["certificate"] = certificate["pairs"][(k + 1) % 6]["certificate"]
+        assert not accepted(weights, forged)
+
+
+def test_planted_a_side_left_out_of_the_polynomial_is_caught(monkeypatch):
+    """Planted: asking n1 > n0 twice and n1 <= n0 never, a pair that some triples exclude is said to separate."""
+    apart, model, _ = on_all_of_n3("a4_s0", (0, 2))
+    pair = [model.heads[h] for h in (0, 2)]
+    assert apart.is_separable is False and everywhere.positive_polynomial(pair, (0, 2)).is_separable is None
+    whole = everywhere._sides
+
+    def more_ones_twice(heads, at):
+        side, _ = whole(heads, at)
+        return [side, [{power: x * -1 for power, x in column.items()} for column in side]]
+
+    monkeypatch.setattr(everywhere, "_sides", more_ones_twice)
+    assert everywhere.positive_polynomial(pair, (0, 2)).is_separable
+
+
+@pytest.mark.parametrize(("name", "heads"), [("a4_s1", "1"), ("a4_s1", "0,3"), ("norm_s0", "2"), ("norm_s0", "0,1")])
+def test_an_extracted_model_answers_and_ends_on_every_triple(name, heads, tmp_path, capsys):
+    """With layer norm and without: 0 wrong after "=" and after the answer, by the verifier and by torch on strings."""
+    argv = ["heads", str(MODELS / f"{name}.safetensors"), "--law", "box:0:8:6", "--extract", heads]
+    assert main([*argv, "--save", str(tmp_path / "out"), "--json"]) == 0
+    small = load(str(tmp_path / "out" / "weights.safetensors"))
+    assert small.heads == heads.count(",") + 1 and small.has_norm is (name == "norm_s0")
+    for n0, n1, n2 in ((0, 0, 6), (8, 8, 0), (7, 8, 6), (3, 2, 1)):
+        prompt = torch.tensor([0, *[1] * n0, *[2] * n1, *[3] * n2, 4])
+        due = 5 if n1 > n0 else 6
+        assert small.next_logits(prompt).argmax() == due
+        assert small.next_logits(torch.cat([prompt, torch.tensor([due])])).argmax() == 7

@@ -96,6 +96,7 @@ def _certified(heads: list[Head], named: tuple[int, ...], law: Any, said: Any, c
             ("gordan", False): lambda: _excludes(heads[named[0]], law, c),
             ("joint separator", True): lambda: _all_right(heads, named, law, c),
             ("joint gordan", False): lambda: _all_excluded(heads, named, law, c),
+            ("joint tight", True): lambda: _all_touch([heads[h] for h in named], law, c),
         }
         require((kind, said) in checks, f"{where}: separable={said} is not shown by {kind!r}")
         require(kind[:5] == "joint" or len(named) == 1, f"{where}: {kind!r} speaks of one head")
@@ -117,14 +118,14 @@ def constraints(law: Any) -> Sequence[Constraint]:
 
 
 def _is_constraint(row: Any, is_more: Any, law: Any) -> bool:
-    """Whether every separator must meet this one: a triple of the box, or a listed one of N^3."""
+    """Whether every separator must meet this one: a triple of the law, or a listed vertex or ray of N^3."""
     ints = isinstance(row, list) and [type(x) for x in row] == [int] * 4 and type(is_more) is bool
     if not ints:
         return False
-    if law is None:
-        return any(tuple(row) == r and is_more == m for r, m, _ in constraints(None))
+    if law is None and any(tuple(row) == r and is_more == m for r, m, _ in constraints(None)):
+        return True
     one, a, b, n2 = row
-    lo, hi, M = law
+    lo, hi, M = (0, max(a, b), n2) if law is None else law
     return bool(one == 1 and lo <= a <= hi and lo <= b <= hi and 0 <= n2 <= M and (b > a) == is_more)
 
 
@@ -194,8 +195,11 @@ def _all_excluded(heads: list[Head], named: tuple[int, ...], law: Any, c: Any) -
     """d + 2 triples whose turned outputs (r, 1) have a positive combination that is zero: signs of determinants."""
     rows, more = c["rows"], c["more_ones"]
     size = sum(heads[h].size - 1 for h in named) + 1
-    require(law is not None and len(rows) == len(more) == size + 1, "rows: must be d + 2 triples of a box")
-    require(all(_is_constraint([1, *row], m, law) for row, m in zip(rows, more, strict=True)), "rows: not in the box")
+    require(len(rows) == len(more) == size + 1, "rows: must be d + 2 triples")
+    require(
+        all(_is_constraint([1, *row], m, law) for row, m in zip(rows, more, strict=True)),
+        "rows: not triples of the law",
+    )
     for bits in BITS:
         with ctx.workprec(bits):
             Z = [_outputs(heads, named, row, 1 if m else -1, bits) for row, m in zip(rows, more, strict=True)]
@@ -203,6 +207,56 @@ def _all_excluded(heads: list[Head], named: tuple[int, ...], law: Any, c: Any) -
         if all(x > 0 for x in minors) or all(x < 0 for x in minors):
             return any(more)
     return False
+
+
+def _all_touch(heads: list[Head], law: Any, c: Any) -> bool:
+    """On N^3: a separator each of whose rays is zero at d coefficients of the polynomials of both sides.
+
+    With the smaller count and the difference as variables no coefficient has the wrong sign, and the constant one of
+    n1 > n0 is positive for some ray.
+    """
+    require(law is None, "joint tight: is of all of N^3")
+    sides = [_polynomials(heads, is_more) for is_more in (True, False)]
+    some = range(len(heads) + 1)
+    powers = [(i, j, k) for i in some for j in some for k in some if i + j + k <= len(heads)]
+    Z = [[_scaled([q[p]], [turn]) for q in side] for side, turn in zip(sides, (1, -1), strict=True) for p in powers]
+    is_met = False
+    for ray in c["rays"]:
+        rows = ray["rows"]
+        good = all(type(i) is int and 0 <= i < len(Z) for i in rows) and len(rows) == len(Z[0]) - 1
+        require(good and ray["sign"] in (1, -1), "rays: of another dimension")
+        tight = [Z[i] for i in rows]
+        signs = [_sign_of_determinant([z, *tight]) * ray["sign"] for i, z in enumerate(Z) if i not in rows]
+        if min(signs) < 0:
+            return False
+        is_met = is_met or (0 not in rows and signs[0] > 0)
+    return is_met
+
+
+def _polynomials(heads: list[Head], is_more: bool) -> list[dict[Row, Sum]]:
+    """For each entry of (w, b): its polynomial in (smaller count, difference, n2), times all normalisers."""
+    D = [_linear([_sum((head.scores[t], fmpq(1)) for t in line) for line in LINES], is_more) for head in heads]
+    out = []
+    for h, head in enumerate(heads):
+        for k in range(head.size - 1):
+            N = _linear([_sum((head.scores[t], head.points[t][k]) for t in line) for line in LINES], is_more)
+            out.append(reduce(_multiplied, [x for g, x in enumerate(D) if g != h], N))
+    return [*out, reduce(_multiplied, D)]
+
+
+def _linear(lines: list[Sum], is_more: bool) -> dict[Row, Sum]:
+    c, n0, n1, n2 = lines
+    both, more = _sum([*n0.items(), *n1.items()]), n1 if is_more else n0
+    constant = _sum([*c.items(), *n1.items()]) if is_more else c
+    return {(0, 0, 0): constant, (1, 0, 0): both, (0, 1, 0): more, (0, 0, 1): n2}
+
+
+def _multiplied(a: dict[Row, Sum], b: dict[Row, Sum]) -> dict[Row, Sum]:
+    out: dict[Row, Sum] = {}
+    for (p, x), (q, y) in product(a.items(), b.items()):
+        power = tuple(i + j for i, j in zip(p, q, strict=True))
+        out[power] = _sum([*out.get(power, {}).items(), *_times(x, y).items()])
+    return out
 
 
 def _outputs(heads: list[Head], named: tuple[int, ...], n: Any, sign: int, bits: int) -> list[arb]:

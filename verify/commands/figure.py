@@ -44,9 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     heads.add_argument("--law", default="d-test", help="see verify heads (default: d-test)")
     heads.add_argument("--labels", choices=("majority-ones", "thesis"), default="majority-ones")
     heads.add_argument("--head", type=int, default=0, help="whose outputs (default: 0)")
+    heads.add_argument("--svc", action="store_true", help="colour ratios by the SVC's accuracy (seconds per head)")
     inductive = add_kind("inductive", "modular counting beyond document C's lengths, and sinusoidal readouts")
     inductive.add_argument("--d-head", type=int, default=128, help="RoPE's head size (default: 128, as C's)")
     inductive.add_argument("--d", type=int, default=64, help="size of the sinusoidal table (default: 64)")
+    ratios = add_kind("ratios", "which attention ratios (w01, w02) separate, and the best threshold's accuracy")
+    ratios.add_argument("--values", required=True, metavar="V0,V1,V2", help="the head's values of 0, 1 and 2")
+    ratios.add_argument("--law", default="d-test", help="a box, see verify heads (default: d-test)")
     tape = add_kind("tape", "the chain of thought of a small circuit on one input")
     tape.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")
     tape.add_argument("--input", required=True, metavar="BITS", help="such as 011")
@@ -86,6 +90,12 @@ def draw(args: argparse.Namespace) -> Figure:
         return inductive(args.d_head, args.d)
     if args.kind == "heads":
         return _of_heads(args)
+    if args.kind == "ratios":
+        from verify.commands.options import fractions
+        from verify.count01.heads.laws import law_named
+        from verify.figures.ratios import ratios
+
+        return ratios(fractions("--values", args.values, 3), law_named(args.law))
     if args.kind == "tape":
         from constructions.circuits.files import read_circuit
         from verify.commands.circuit import input_bits
@@ -106,7 +116,7 @@ def _of_heads(args: argparse.Namespace) -> Figure:
     check_subset([args.head], model.heads)
     if law.is_unbounded:
         raise BadInput("--law unbounded: has no shares to draw; take a box, such as box:0:200:200")
-    return heads(model, law, args.labels, args.head)
+    return heads(model, law, args.labels, args.head, svc=args.svc)
 
 
 def _of_histogram(args: argparse.Namespace) -> Figure:

@@ -7,12 +7,11 @@ import json
 import sys
 import time
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
-from verify.commands.options import parsed_heads
+from verify.commands.options import fractions, parsed_heads
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -128,9 +127,9 @@ def decide_ratios(args: argparse.Namespace) -> int:
     law = law_named(args.law)
     if not law.is_uniform or law.low == law.high:
         raise BadInput(f"--law {args.law}: --ratios takes a box with LO < HI, such as box:0:200:200")
-    w01, *rest = numbers("--ratios", args.ratios.removesuffix(",inf"), 1 if args.ratios.endswith(",inf") else 2)
+    w01, *rest = fractions("--ratios", args.ratios.removesuffix(",inf"), 1 if args.ratios.endswith(",inf") else 2)
     w02 = rest[0] if rest else None
-    values = numbers("--values", args.values, 3)
+    values = fractions("--values", args.values, 3)
     if w01 <= 0 or (w02 is not None and w02 <= 0):
         raise BadInput(f"--ratios {args.ratios}: attention ratios are positive")
     found = decided(w01, w02, values, law)
@@ -153,20 +152,6 @@ def decide_ratios(args: argparse.Namespace) -> int:
 
 def _box(law: Any) -> tuple[int, int, int]:
     return law.low, law.high, law.noise
-
-
-def numbers(option: str, text: str, count: int) -> list[Fraction]:
-    """So many fractions with commas between.
-
-    Raises: BadInput for anything else.
-    """
-    try:
-        found = [Fraction(part) for part in text.split(",")]
-    except (ValueError, ZeroDivisionError):
-        found = []
-    if len(found) != count:
-        raise BadInput(f"{option} {text!r}: must be {count} numbers with commas between, such as 1/2 or 0.5")
-    return found
 
 
 def show(request: HeadsRequest, model: Count01Transformer) -> int:

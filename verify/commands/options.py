@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from constructions.errors import BadInput
@@ -51,3 +53,21 @@ def parsed_heads(option: str, text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and len(part) < 6 for part in parts):
         raise BadInput(f"{option} {text!r}: must be head numbers with commas between, such as 2,4")
     return tuple(int(part) for part in parts)
+
+
+def fractions(option: str, text: str, count: int) -> list[Fraction]:
+    """So many fractions with commas between.
+
+    Raises: BadInput for anything else, or exponents of more than two digits.
+
+    >>> fractions("--values", "1/2,-1,0.25", 3)
+    [Fraction(1, 2), Fraction(-1, 1), Fraction(1, 4)]
+    """
+    parts = [part.strip() for part in text.split(",")]
+    try:
+        found = [Fraction(part) for part in parts if len(part) <= 60 and not re.search(r"[eE][+-]?\d{3}", part)]
+    except (ValueError, ZeroDivisionError):
+        found = []
+    if len(found) != count or len(parts) != count:
+        raise BadInput(f"{option} {text[:60]!r}: must be {count} numbers with commas between, such as 1/2 or 0.5")
+    return found

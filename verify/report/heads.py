@@ -123,7 +123,8 @@ def _title(data: dict[str, Any], groups: list[dict[str, Any]]) -> str:
     together = sum(bool(p["separable"]) and not any(alone[h] for h in p["heads"]) for p in pairs)
     if not pairs:
         return "subsets"
-    return f"{len(pairs)} pairs, {together} of them separate only together; by learned accuracy"
+    order = "" if data["counts"] is None else "; by learned accuracy"
+    return f"{len(pairs)} pairs, {together} of them separate only together{order}"
 
 
 def _print_subsets(found: dict[str, Any], law: str) -> None:

@@ -57,7 +57,7 @@ class Learned:
         return positive(self.differences, heads, self.law)
 
 
-def positive(differences: Differences, heads: Sequence[int], law: Law) -> Answers:
+def positive(differences: Differences, heads: Sequence[int], law: Judged) -> Answers:
     """Where the sign of a subset's score is that of n1 - n0 - 1/2: settled by digits where floats do not show it."""
     score, radius = differences.score(heads)
     due = law.has_more_ones

@@ -158,16 +158,18 @@ def _spread(rows: list[list[Any]], r: int) -> list[int]:
 def rays_of(white: Array) -> list[tuple[float, tuple[int, ...], Array]]:
     """The likely extreme rays of {x: Z x >= 0}: (least product, the rows that are zero on it, the ray)."""
     n, r = white.shape
+    sets = np.array(list(combinations(range(n), r - 1)), dtype=np.int64).reshape(-1, r - 1)
+    minors = [(-1) ** k * np.linalg.det(np.delete(white[sets], k, axis=2)) for k in range(r)]
+    found = np.stack(minors, axis=1)
+    lengths = np.linalg.norm(found, axis=1)
+    is_ray = lengths > 1e-12
+    rays, sets = found[is_ray] / lengths[is_ray, None], sets[is_ray]
+    products = rays @ white.T
     out = []
-    for rows in combinations(range(n), r - 1):
-        x = np.array([float(v) for v in crossed([list(white[i]) for i in rows], r)])
-        length = np.linalg.norm(x)
-        if length < 1e-12:
-            continue
-        products = white @ (x / length)
-        for sign in (1, -1):
-            out.append((float((sign * products).min()), rows, sign * x / length))
-    return sorted((ray for ray in out if ray[0] > -1e-7), key=lambda ray: -ray[0])
+    for sign, least in ((1, products.min(axis=1)), (-1, -products.max(axis=1))):
+        for i in np.flatnonzero(least > -1e-7):
+            out.append((float(least[i]), tuple(int(k) for k in sets[i]), sign * rays[i]))
+    return sorted(out, key=lambda ray: -ray[0])
 
 
 def dependencies(white: Array) -> list[tuple[int, ...]]:

@@ -99,7 +99,7 @@ class Dissection:
         data = self._whole()
         data["heads"] = [self._head(h) for h in self._shown(heads, "heads")]
         pairs = list(combinations(heads, 2))
-        is_paired = self.question.is_paired and len(heads) <= MOST_PAIRED and self.has_law
+        is_paired = self.question.is_paired and len(heads) <= MOST_PAIRED
         data["pairs"] = [self._group(p) for p in self._shown(pairs, "pairs")] if is_paired else None
         data["subsets"] = [self._group(s) for s in self.question.subsets]
         if self.question.all_subsets:

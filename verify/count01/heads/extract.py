@@ -92,16 +92,14 @@ def _offset(found: Separability, certificate: dict[str, object]) -> float:
 def rebuilt(
     model: Count01Transformer, numbers: ModelNumbers, heads: Sequence[int], w: list[list[float]], b: float, labels: str
 ) -> Count01Transformer:
-    """The model in float64: the heads write w . r into a lane of their own, where 4 and 5 read +-(w . r + b)."""
-    d, kept = model.E.shape[1], list(heads)
-    lane, width = (d, d + 1) if not model.has_norm else (0, d)  # a lane more would change the layer norm
+    """The model in float64: the heads write w . r into one lane of the residual, where 4 and 5 read +-(w . r + b).
+
+    The lane is a new one, or with layer norm, which a lane more would change, the one that EOS misses least.
+    """
+    kept, d = list(heads), model.E.shape[1]
+    lane, width = (_least_needed(model.E.double()), d) if model.has_norm else (d, d + 1)
     small = Count01Transformer(
-        d=width,
-        heads=len(kept),
-        d_h=model.W_Q.shape[2],
-        skip=not model.has_norm,
-        norm=model.has_norm,
-        scale=model.scale,
+        d=width, heads=len(kept), d_h=model.W_Q.shape[2], skip=True, norm=model.has_norm, scale=model.scale
     )
     more = answer(0, 1, labels)
     with torch.no_grad():
@@ -113,17 +111,21 @@ def rebuilt(
         if model.has_norm:
             small.norm_weight.copy_(model.norm_weight), small.norm_bias.copy_(model.norm_bias)
             small.norm_eps.copy_(model.norm_eps)
+        offset = b - float(small.E[EQUALS, lane])
         small.b_out.fill_(-1.0)
-        small.W_out[lane, more], small.b_out[more] = 1.0, b
-        small.W_out[lane, FOUR + FIVE - more], small.b_out[FOUR + FIVE - more] = -1.0, -b
-        if not model.has_norm:
-            _read_end(small, d, _largest(numbers, heads, w, b))
+        small.W_out[lane, more], small.b_out[more] = 1.0, offset
+        small.W_out[lane, FOUR + FIVE - more], small.b_out[FOUR + FIVE - more] = -1.0, -offset
+        _read_end(small, lane, _largest(numbers, heads, w, abs(offset) + float(small.E[:, lane].abs().max())))
     return small
 
 
-def _largest(numbers: ModelNumbers, heads: Sequence[int], w: list[list[float]], b: float) -> float:
-    """A bound on |w . r + b| after any token: r is a mean of values."""
-    size = abs(b)
+def _least_needed(E: torch.Tensor) -> int:
+    """The lane without which the residual still tells 4 and 5 best from "="."""
+    return max(range(E.shape[1]), key=lambda lane: _end(E, lane)[1])
+
+
+def _largest(numbers: ModelNumbers, heads: Sequence[int], w: list[list[float]], size: float) -> float:
+    """A bound on |w . r| + size after any token: r is a mean of values."""
     for h, part in zip(heads, w, strict=True):
         with ctx.workprec(64):
             values = [[abs(float(x.ball(64).mid())) for x in row] for row in numbers.heads[h].values]
@@ -131,16 +133,20 @@ def _largest(numbers: ModelNumbers, heads: Sequence[int], w: list[list[float]], 
     return 2 * size + 1
 
 
-def _read_end(small: Count01Transformer, d: int, largest: float) -> None:
+def _end(E: torch.Tensor, lane: int) -> tuple[torch.Tensor, float]:
+    """(u, gap): u . E is larger by gap or more at 4 and 5 than at "=", without the lane; 0 where 4, "=", 5 align."""
+    E = E.clone()
+    E[:, lane] = 0
+    a, c = E[FOUR] - E[EQUALS], E[FIVE] - E[EQUALS]
+    u = a / a.norm().clamp_min(1e-300) + c / c.norm().clamp_min(1e-300)
+    return u, float(min(u @ a, u @ c))
+
+
+def _read_end(small: Count01Transformer, lane: int, largest: float) -> None:
     """EOS above everything after 4 and 5, and below zero after "=", by the residual; left out where 4, "=", 5 align."""
-    four, five, equals = (small.E[t, :d] for t in (FOUR, FIVE, EQUALS))
-    a, c = four - equals, five - equals
-    if float(a.norm()) == 0 or float(c.norm()) == 0:
-        return
-    u = a / a.norm() + c / c.norm()
-    gap = float(min(u @ a, u @ c))
+    u, gap = _end(small.E, lane)
     if not gap > 1e-9:
         return
     factor = 2.0 ** math.ceil(math.log2(4 * largest / gap))
-    small.W_out[:d, EOS] = u * factor
-    small.b_out[EOS] = -float(u @ equals) * factor - gap * factor / 2
+    small.W_out[:, EOS] = u * factor
+    small.b_out[EOS] = -float(u @ small.E[EQUALS]) * factor - gap * factor / 2

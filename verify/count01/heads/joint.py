@@ -17,7 +17,8 @@ from flint import arb, arb_mat, ctx, fmpq
 from numpy.typing import NDArray
 
 from verify.arithmetic.balls import Array
-from verify.count01.heads.accuracy import positive
+from verify.count01.heads.accuracy import Judged, positive
+from verify.count01.heads.everywhere import Spread, positive_polynomial
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import SEEN, HeadNumbers, ModelNumbers
 from verify.count01.heads.separability import Separability
@@ -38,11 +39,19 @@ def joint(model: ModelNumbers, heads: Sequence[int], law: Law, single: Sequence[
             return _alone(model, heads, h, single[h])
     if len(heads) == 1:
         return single[heads[0]]
-    if law.is_unbounded:
-        return Separability(None, None, reason="several heads are decided on bounded laws only")
     if not any(model.heads[h].d_h for h in heads):
         return Separability(None, None, reason="no head has a dimension")
+    if law.is_unbounded:
+        return _everywhere(model, heads)
     return _generated(model, heads, law)
+
+
+def _everywhere(model: ModelNumbers, heads: Sequence[int]) -> Separability:
+    """All of N^3: no by some triples among a spread of them, yes by a polynomial; open where neither shows it."""
+    excluded = _generated(model, heads, Spread())
+    if excluded.is_separable is False:
+        return excluded
+    return positive_polynomial([model.heads[h] for h in heads], heads)
 
 
 def _alone(model: ModelNumbers, heads: Sequence[int], h: int, found: Separability) -> Separability:
@@ -68,7 +77,7 @@ class Features:
         return w, b
 
 
-def features(model: ModelNumbers, heads: Sequence[int], law: Law) -> Features:
+def features(model: ModelNumbers, heads: Sequence[int], law: Judged) -> Features:
     """The features of a subset: outputs of unit size and, as far as floats go, orthogonal."""
     columns, shift = [], []
     for h in heads:
@@ -88,7 +97,7 @@ def features(model: ModelNumbers, heads: Sequence[int], law: Law) -> Features:
     return Features(np.concatenate([mixed, np.ones((len(mixed), 1))], axis=1), tuple(shift), mix)
 
 
-def _generated(model: ModelNumbers, heads: Sequence[int], law: Law) -> Separability:
+def _generated(model: ModelNumbers, heads: Sequence[int], law: Judged) -> Separability:
     """Constraint generation over the law's triples."""
     found, due = features(model, heads, law), law.has_more_ones
     turned = found.values * np.where(due, 1.0, -1.0)[:, None]
@@ -151,7 +160,7 @@ def _programme(rows: Array) -> tuple[Array | None, NDArray[np.int64]]:
     return None, np.flatnonzero(dual.x > 0)
 
 
-def is_separator(model: ModelNumbers, heads: Sequence[int], law: Law, w: Sequence[Fraction], b: Fraction) -> bool:
+def is_separator(model: ModelNumbers, heads: Sequence[int], law: Judged, w: Sequence[Fraction], b: Fraction) -> bool:
     """Whether w . r + b has the sign of n1 - n0 - 1/2 on every triple of the law, digits included."""
     numbers, start = [], 0
     for h in heads:
@@ -179,7 +188,9 @@ def _certificate(model: ModelNumbers, heads: Sequence[int], w: Sequence[Fraction
     return {"kind": JOINT_SEPARATOR, "heads": list(heads), "w": parts, "b": str(b)}
 
 
-def _gordan(model: ModelNumbers, heads: Sequence[int], law: Law, support: NDArray[np.int64]) -> dict[str, Any] | None:
+def _gordan(
+    model: ModelNumbers, heads: Sequence[int], law: Judged, support: NDArray[np.int64]
+) -> dict[str, Any] | None:
     """The triples of a combination that rules every separator out, once balls show its signs."""
     triples = [(a, b, c) for a, b, c in law.triples[support].tolist()]
     more = law.has_more_ones[support].tolist()
