@@ -1,4 +1,4 @@
-"""The bracket of the documents' classifier against a plain minimiser, and the best threshold against every threshold."""
+"""The classifier's bracket against a plain minimiser, and the best threshold against every threshold."""
 
 from fractions import Fraction
 from itertools import product

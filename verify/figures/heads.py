@@ -89,7 +89,8 @@ def _ratios(figure: Figure, axes: Axes, data: dict[str, Any], *, svc: bool) -> N
         at = [h["w01"] for h in chosen], [h["w02"] for h in chosen]
         colours = [accuracy_of(h, svc=svc) for h in chosen]
         shown = axes.scatter(*at, c=colours, vmin=0.4, vmax=1, cmap="viridis", marker=marker, label=label, s=30)
-        shown.set_edgecolor("black"), shown.set_linewidth(0.4)
+        shown.set_edgecolor("black")
+        shown.set_linewidth(0.4)
     figure.colorbar(shown, ax=axes)
     title = "separation accuracy by SVC" if svc else "learned accuracy"
     axes.set(xscale="log", yscale="log", xlabel="$w_{01}$", ylabel="$w_{02}$", title=title)

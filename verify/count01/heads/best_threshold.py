@@ -1,7 +1,7 @@
 """The largest accuracy that any threshold on a one-dimensional head reaches, at given attention ratios, exactly.
 
 The documents fit a classifier at each ratio and print its accuracy (D, Fig. 8 and 9; E, Fig. 8). Here the classifier is
-the best there is: outputs are fractions of integers, ordered by their binary digits, and every cut between them is tried.
+the best there is: outputs are fractions of integers, ordered by their digits, and every cut between them is tried.
 """
 
 from __future__ import annotations
