@@ -113,12 +113,14 @@ def run(args: argparse.Namespace) -> int:
     from constructions.adder.transformer import to_bytes
     from verify.addition.task import DigitAddition
     from verify.decide import decide
+    from verify.report.progress import progress_bar
 
     facts: dict[str, object] = {"construction": wish.construction}
     if wish.lookahead is not None:
         facts |= {"lookahead": wish.lookahead}
     problem = DigitAddition(model, wish.sums, claim, facts)
-    certificate = decide(problem, request.reading, request.method, request.effort())
+    with progress_bar("deciding", quiet=request.is_json) as progress:
+        certificate = decide(problem, request.reading, request.method, request.effort(progress))
     header = {"task": "addition", "digits": wish.digits, "base": wish.base}
     return publish(request, certificate, to_bytes(model, header))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, ProvedImpossible
+from verify.commands import modular_checkpoint
 from verify.commands import request as shared
 from verify.commands.options import flag, is_given
 from verify.commands.request import Request, print_impossible, publish
@@ -103,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--impossible", choices=IMPOSSIBLE, metavar="ID",
         help="the argument and its checks: W-E4.7, attention alone; W-E4.8, a pizza of even P")  # fmt: skip
     add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
-    add("--weights", metavar="FILE", help="decide a saved model (.safetensors or .pt) for P instead")
+    add("--weights", metavar="FILE", help="decide a saved model (.safetensors or .pt) for P instead, or a checkpoint of the grokking layout")
     shared.add_arguments(parser)
 
 
@@ -119,6 +120,9 @@ def run(args: argparse.Namespace) -> int:
     if args.best is not None:
         return show_best(args.P, args.best, args.json)
     wish = Wish.of(args)
+    checkpoint = None if wish.weights is None else modular_checkpoint.read(wish.weights)
+    if checkpoint is not None:
+        return modular_checkpoint.judge(request, checkpoint, wish.P)
     if args.no_mlp:
         return print_impossible(IMPOSSIBLE[0], no_mlp_reason(wish.P), is_json=request.is_json)
     try:
@@ -128,9 +132,11 @@ def run(args: argparse.Namespace) -> int:
     from constructions.adder.transformer import to_bytes
     from verify.decide import decide
     from verify.modular.task import ModularAddition
+    from verify.report.progress import progress_bar
 
     problem = ModularAddition(model, wish.P, claim, facts)
-    certificate = decide(problem, request.reading, request.method, request.effort())
+    with progress_bar("deciding", quiet=request.is_json) as progress:
+        certificate = decide(problem, request.reading, request.method, request.effort(progress))
     return publish(request, certificate, to_bytes(model, {"task": "modular", "P": wish.P}))
 
 

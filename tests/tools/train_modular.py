@@ -1,0 +1,65 @@
+"""Trains addition modulo P in the grokking layout: python tests/tools/train_modular.py out.safetensors --P 13 --steps 400.
+
+One layer, ReLU, no LayerNorm, AdamW with weight decay on a share of all pairs, as Nanda et al. do.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from constructions.decoder import Decoder
+
+
+def checkpoint(model: Decoder, n_heads: int) -> dict[str, Tensor]:
+    """The state dict under the names and in the shapes of that layout."""
+    own = {name: value.detach() for name, value in model.state_dict().items()}
+    d = own["W_E"].shape[1]
+    out = {"embed.W_E": own["W_E"].T, "pos_embed.W_pos": own["W_pos"], "unembed.W_U": own["W_U"]}
+    for W in ("W_Q", "W_K", "W_V"):
+        out[f"blocks.0.attn.{W}"] = own[f"blocks.0.attention.{W}"].reshape(d, n_heads, -1).permute(1, 2, 0)
+    out["blocks.0.attn.W_O"] = own["blocks.0.attention.W_O"].T
+    for W in ("W_in", "W_out"):
+        out[f"blocks.0.mlp.{W}"] = own[f"blocks.0.mlp.{W}"].T
+    for b in ("b_in", "b_out"):
+        out[f"blocks.0.mlp.{b}"] = own[f"blocks.0.mlp.{b}"]
+    return {name: value.contiguous() for name, value in out.items()}
+
+
+def train(P: int, seed: int, steps: int, share: float, d: int = 16, d_mlp: int = 32) -> tuple[Decoder, int]:
+    """The model after so many steps on a share of the pairs, and how many of all pairs it gets wrong in float32."""
+    torch.manual_seed(seed)
+    model = Decoder(
+        vocabulary=P + 1, d=d, n_heads=2, n_layers=1, d_mlp=d_mlp, d_head=d // 2, classes=P, positions=3,
+        activation="relu", layernorm=False, attention_bias=False, dtype=torch.float32,
+    )  # fmt: skip
+    for W in model.parameters():
+        torch.nn.init.normal_(W, std=d**-0.5) if W.ndim > 1 else torch.nn.init.zeros_(W)
+        W.requires_grad_(True)
+    pairs = torch.cartesian_prod(torch.arange(P), torch.arange(P))
+    tokens, due = torch.cat([pairs, torch.full((P * P, 1), P)], dim=1), pairs.sum(1) % P
+    chosen = torch.randperm(P * P)[: round(share * P * P)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.3, betas=(0.9, 0.98))
+    for _ in range(steps):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(tokens[chosen])[:, -1], due[chosen]).backward()
+        optimizer.step()
+    with torch.no_grad():
+        wrong = int((model(tokens)[:, -1].argmax(-1) != due).sum())
+    return model, wrong
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out")
+    for name, value in (("P", 13), ("seed", 0), ("steps", 400)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--share", type=float, default=1.0, help="of the pairs that are trained on")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    model, wrong = train(args.P, args.seed, args.steps, args.share)
+    save_file(checkpoint(model, 2), args.out)
+    print(f"{args.out}: {wrong} of {args.P**2} pairs wrong in float32")

@@ -1,0 +1,129 @@
+"""`verify modular --weights` for a trained model in the layout of the grokking checkpoints: judged as any module is.
+
+Its own: which frequencies the embedding holds, the least margin for each a - b, and the pairs that fail.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from constructions.errors import BadInput
+from verify.commands.request import Request, publish
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from constructions.decoder import Decoder
+    from verify.certificate import Certificate
+    from verify.module.problem import ModuleProblem
+
+LAYOUT = "embed.W_E"  # a name that only this layout has
+
+
+def read(path: str) -> dict[str, Tensor] | None:
+    """The tensors of a file in the grokking layout, None for a file of another one.
+
+    Raises: BadInput where the file cannot be read.
+    """
+    from constructions.files import read_tensors
+
+    weights, _ = read_tensors(path, "weightproof")
+    return weights if any(name.endswith(LAYOUT) for name in weights) else None
+
+
+def judge(request: Request, weights: Mapping[str, Tensor], P: int) -> int:
+    """Decides all P^2 pairs, prints and saves; the exit code."""
+    from safetensors.torch import save
+
+    from verify.decide import decide
+    from verify.report.progress import progress_bar
+
+    problem, decoder = problem_of(weights, P)
+    with progress_bar("deciding", quiet=request.is_json) as progress:
+        certificate = decide(problem, request.reading, request.method, request.effort(progress))
+    found = findings(problem, decoder, P)
+    certificate = about_pairs(certificate, found, P)
+    stored = save({name: value.detach().cpu().clone().contiguous() for name, value in weights.items()})
+    return publish(request, certificate, stored, facts(certificate.extra))
+
+
+def problem_of(weights: Mapping[str, Tensor], P: int) -> tuple[ModuleProblem, Decoder]:
+    """The checkpoint as a problem: tokens a b =, read at =, the classes 0..P-1.
+
+    Raises: BadInput for another P than the file's, or tensors that do not fit.
+    """
+    from constructions.decoder import from_progress_measures
+    from verify.module.inputs import tokens
+    from verify.module.problem import ModuleProblem
+    from verify.module.task import Task
+
+    decoder = from_progress_measures(weights)
+    vocabulary, classes = decoder.W_E.shape[0], decoder.W_U.shape[1]
+    if vocabulary != P + 1 or classes < P:
+        raise BadInput(
+            f"weights: {vocabulary} tokens and {classes} logits, but P={P} asks {P + 1} tokens, the last one for =, "
+            f"and {P} logits or more; name --P {vocabulary - 1} if the file was trained for it"
+        )
+    task = Task(tokens([P, P, [P]]), lambda t: (t[:, 0] + t[:, 1]) % P, -1, range(P))
+    return ModuleProblem(decoder, task), decoder
+
+
+def findings(problem: ModuleProblem, decoder: Decoder, P: int) -> dict[str, Any]:
+    """Frequencies of the embedding, and a lower bound on the least margin for each a - b, in real arithmetic."""
+    import torch
+
+    from verify.arithmetic.readings import Real
+    from verify.module.decision import MODELS
+    from verify.modular.rotation import by_difference, spectrum
+
+    shares = spectrum(decoder.W_E[:P].detach().double().numpy())
+    pairs = [(a, b) for a in range(P) for b in range(P)]
+    judge, lows = problem.judge(3, Real()), []
+    by = dict.fromkeys(MODELS, 0)
+    for start in range(0, len(pairs), 4096):
+        tokens = torch.tensor([[a, b, P] for a, b in pairs[start : start + 4096]])
+        answers = problem.given.answers(tokens, problem.columns(3))
+        lows.append(judge.bounds(tokens, answers, by, float("inf"))[0])
+    least = by_difference(P, pairs, np.asarray(torch.cat(lows).numpy()))
+    return {
+        "frequencies": list(shares.found),
+        "frequency_shares": {str(w): shares.shares[w - 1] for w in shares.found},
+        "margin_per_difference": [float(x) if np.isfinite(x) else None for x in least],
+    }
+
+
+def about_pairs(certificate: Certificate, found: Mapping[str, Any], P: int) -> Certificate:
+    """The certificate with pairs [a, b] for inputs, and what was found."""
+    extra = {**certificate.extra, **found}
+    extra["wrong_inputs"] = [row[:2] for row in extra.get("wrong_inputs", [])]
+    changed: dict[str, Any] = {"task": "modular", "extra": extra, "parameters": {"P": P, **certificate.parameters}}
+    for name in ("counterexample", "tightest"):
+        shown = getattr(certificate, name)
+        changed[name] = None if shown is None else {**shown, "input": list(shown["input"])[:2]}
+    if changed["counterexample"] is not None:
+        for key in ("expected", "predicted"):
+            value = changed["counterexample"].get(key)
+            changed["counterexample"][key] = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return dataclasses.replace(certificate, **changed)
+
+
+def facts(extra: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Lines of the report."""
+    from verify.arithmetic.outward import below
+
+    shares = ", ".join(f"{w} ({100 * share:.1f} %)" for w, share in extra["frequency_shares"].items())
+    lines = [("frequencies", f"{shares} of the embedding's variance")]
+    known = [(x, d) for d, x in enumerate(extra["margin_per_difference"]) if x is not None]
+    if known:
+        low, at = min(known)
+        high, best = max(known)
+        lines.append(("by a - b", f"least margin {below(low)} at {at}, largest {below(high)} at {best}"))
+    listed = extra.get("wrong_inputs") or []
+    if listed:
+        shown = ", ".join(f"{a}+{b}" for a, b in listed[:8])
+        lines.append(("pairs", f"wrong: {shown}{', ...' if len(listed) > 8 else ''}"))
+    return lines
