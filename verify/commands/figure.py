@@ -51,6 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ratios = add_kind("ratios", "which attention ratios (w01, w02) separate, and the best threshold's accuracy")
     ratios.add_argument("--values", required=True, metavar="V0,V1,V2", help="the head's values of 0, 1 and 2")
     ratios.add_argument("--law", default="d-test", help="a box, see verify heads (default: d-test)")
+    modular = add_kind("modular", "addition modulo P: the circle, the logits of one pair, margins against K")
+    modular.add_argument("--P", type=int, default=113, help="odd (default: 113)")
+    modular.add_argument("--pair", default="30,95", metavar="A,B", help="whose logits (default: 30,95)")
+    modular.add_argument("--K", type=int, default=3, help="frequencies, at most 4 (default: 3)")
     tape = add_kind("tape", "the chain of thought of a small circuit on one input")
     tape.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")
     tape.add_argument("--input", required=True, metavar="BITS", help="such as 011")
@@ -96,6 +100,11 @@ def draw(args: argparse.Namespace) -> Figure:
         from verify.figures.ratios import ratios
 
         return ratios(fractions("--values", args.values, 3), law_named(args.law))
+    if args.kind == "modular":
+        from verify.figures.modular import modular
+
+        pair = _tokens(args.pair, "pair", 2)
+        return modular(args.P, (pair[0], pair[1]), args.K)
     if args.kind == "tape":
         from constructions.circuits.files import read_circuit
         from verify.commands.circuit import input_bits
@@ -137,8 +146,10 @@ def _of_histogram(args: argparse.Namespace) -> Figure:
     return histogram.margins(certify(module, L=args.L, claim=claim, budget=args.budget))
 
 
-def _tokens(text: str) -> list[int]:
+def _tokens(text: str, name: str = "sequence", count: int | None = None) -> list[int]:
     parts = text.split(",")
-    if not all(part.strip().isascii() and part.strip().isdigit() and len(part) < 10 for part in parts):
-        raise BadInput(f"sequence={text[:60]!r}: must be tokens with commas between them, such as 1,0,1,2")
+    are_numbers = all(part.strip().isascii() and part.strip().isdigit() and len(part) < 10 for part in parts)
+    if not are_numbers or count not in (None, len(parts)):
+        many = "tokens" if count is None else f"{count} numbers"
+        raise BadInput(f"{name}={text[:60]!r}: must be {many} with commas between them, such as 1,0")
     return [int(part) for part in parts]
