@@ -100,5 +100,7 @@ def _margins(axes: Axes, P: int, K: int) -> None:
     for (name, values), colour in zip(bounds.items(), (ORANGE, GREEN), strict=True):
         axes.plot(at, values, "o-", color=colour, markersize=4, label=name)
     axes.plot(at, [k * P / (P - 1) for k in at], "--", color=GREY, linewidth=0.8, label="no clock exceeds")
-    axes.set(yscale="log", xlabel="frequencies K", ylabel="margin, proved on all pairs", title="margins", xticks=list(at))
+    axes.set(
+        yscale="log", xlabel="frequencies K", ylabel="margin, proved on all pairs", title="margins", xticks=list(at)
+    )
     axes.legend(loc="best")
