@@ -1,4 +1,4 @@
-"""Trains addition modulo P in the grokking layout: python tests/tools/train_modular.py out.safetensors --P 13 --steps 400.
+"""Trains addition modulo P in the grokking layout: python tests/tools/train_modular.py FILE --P 13 --steps 400.
 
 One layer, ReLU, no LayerNorm, AdamW with weight decay on a share of all pairs, as Nanda et al. do.
 """

@@ -77,8 +77,8 @@ def findings(problem: ModuleProblem, decoder: Decoder, P: int) -> dict[str, Any]
     import torch
 
     from verify.arithmetic.readings import Real
-    from verify.module.decision import MODELS
     from verify.modular.rotation import by_difference, spectrum
+    from verify.module.decision import MODELS
 
     shares = spectrum(decoder.W_E[:P].detach().double().numpy())
     pairs = [(a, b) for a in range(P) for b in range(P)]
