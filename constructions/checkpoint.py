@@ -13,6 +13,7 @@ from torch import Tensor
 from constructions.errors import BadInput
 from constructions.files import read_tensors, write_whole
 from constructions.histogram import DTYPES, MODELS, HistogramTransformer
+from constructions.names import near
 
 METADATA_KEY = "weightproof"
 
@@ -59,7 +60,7 @@ def load(path: str | os.PathLike[str], *, model: str | None = None, L: int | Non
         last embedding belongs to BOS, and positional_emb is there but unused.
     Raises: BadInput for anything that is not such a file, and where `model` or `L` is needed and missing.
     """
-    tensors, header = read_tensors(path, METADATA_KEY)
+    tensors, header = read_tensors(path, METADATA_KEY, ("E", "semantic_emb.weight"))
     what = f"weights={str(path)!r}"
     if "semantic_emb.weight" in tensors:
         weights, first_count = _from_public_layout(tensors, model, what), 0
@@ -98,7 +99,8 @@ def _from_public_layout(tensors: dict[str, Tensor], model: str | None, what: str
 
 def _check_names(what: str, present: set[str], required: set[str], optional: set[str]) -> None:
     if missing := required - present:
-        raise BadInput(f"{what}: lacks {', '.join(sorted(missing))}. It must hold {', '.join(sorted(required))}.")
+        hint = near(missing, present - required - optional)
+        raise BadInput(f"{what}: lacks {', '.join(sorted(missing))}. It must hold {', '.join(sorted(required))}.{hint}")
     if unknown := present - required - optional:
         raise BadInput(
             f"{what}: holds {', '.join(sorted(unknown))}, which no histogram model has. "

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput, ProvedImpossible
 from constructions.files import read_tensors, write_whole
+from constructions.names import near
 
 TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
+MARKS = ("E", "embed.W_E")  # one of which every layout that is read has, torch's own apart
 LABELS = ("majority-ones", "thesis")
 DTYPES = {
     "float64": torch.float64,
@@ -303,7 +305,8 @@ def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> 
     names += ("norm_weight", "norm_bias") if has_norm else ()
     for name in names:
         if not isinstance(weights.get(name), Tensor):
-            raise BadInput(f"weights: {name} is missing; a Count01 file has {', '.join(names)} and skip")
+            hint = near(set(names) - set(weights), set(weights) - set(names))
+            raise BadInput(f"weights: {name} is missing; a Count01 file has {', '.join(names)} and skip.{hint}")
         if not weights[name].dtype.is_floating_point or weights[name].dtype != weights["E"].dtype:
             raise BadInput(
                 f"weights: {name} is {weights[name].dtype}, E is {weights['E'].dtype}; "
@@ -388,7 +391,7 @@ def load(path: str, skip: bool | None = None) -> Count01Transformer:
 
     Raises: BadInput when the file cannot be read or is no Count01 model.
     """
-    weights, _ = read_tensors(path, "weightproof.count01")
+    weights, _ = read_tensors(path, "weightproof.count01", MARKS)
     return from_state_dict(weights, skip)
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from constructions import regular_files
 from constructions.errors import BadInput, shown
+from constructions.names import WeightsFile, flattened, under_root
 
 StrPath = str | os.PathLike[str]
 MOST_BYTES = 2 << 30  # of a weights file
@@ -34,18 +35,22 @@ UNUSABLE = (
 ENTRIES = ("model", "state_dict", "model_state_dict")  # where training loops put the state dict
 
 
-def read_tensors(path: StrPath, key: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a .safetensors file or .pt state dict, and the JSON object in its metadata under `key`.
+def read_tensors(path: StrPath, key: str, marks: Iterable[str] = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a .safetensors file or .pt checkpoint, and the JSON object in its metadata under `key`.
 
-    A state dict may lie under "model", "state_dict" or "model_state_dict".
+    A state dict may lie in dicts of a checkpoint, as Lightning's do. `marks` are names one of which every model of the
+    kind has: a wrapper's prefix in front of it (module., _orig_mod., model.) is taken off all names. A path that is a
+    `WeightsFile` brings its own names.
     Raises: BadInput, in one line, for whatever is not such a file; the object is empty where there is none.
     """
-    what, path = f"weights={shown(os.fspath(path), 200)}", regular_files.checked(path, "weights", MOST_BYTES)
+    what, file = f"weights={shown(os.fspath(path), 200)}", regular_files.checked(path, "weights", MOST_BYTES)
     tensors, header = (
-        _read_safetensors(path, what, key) if path.suffix == ".safetensors" else _read_state_dict(path, what)
+        _read_safetensors(file, what, key) if file.suffix == ".safetensors" else _read_state_dict(file, what)
     )
     check_tensors(tensors, what)
-    return tensors, header
+    if isinstance(path, WeightsFile):
+        tensors = path.renamed(tensors, what)
+    return under_root(tensors, marks, what), header
 
 
 def check_tensors(tensors: Mapping[str, Tensor], what: str) -> None:
@@ -93,9 +98,10 @@ def _read_state_dict(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str
     for entry in ENTRIES:  # a checkpoint with more in it than the weights
         if isinstance(state, dict) and isinstance(state.get(entry), dict):
             state = state[entry]
-    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()) or not state:
+    tensors = flattened(state, Tensor) if isinstance(state, dict) else {}
+    if not tensors:
         raise BadInput(f"{what}: holds no state dict (a non-empty dict of tensors). Save module.state_dict().")
-    return {str(name): value for name, value in state.items()}, {}
+    return tensors, {}
 
 
 def _read_safetensors(path: Path, what: str, key: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

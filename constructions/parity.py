@@ -11,8 +11,10 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput
 from constructions.files import read_tensors
+from constructions.names import near
 
 METADATA_KEY = "weightproof"
+NAMES = ("E", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 MOST_PARAMETERS = 1 << 26
 
 
@@ -90,10 +92,12 @@ def load(path: str | Path, *, L: int | None = None) -> ParityTransformer:
 
     Raises: BadInput for any other file, and where L is needed and missing.
     """
-    tensors, header = read_tensors(path, METADATA_KEY)
+    tensors, header = read_tensors(path, METADATA_KEY, ("E",))
     E, W_1 = tensors.get("E"), tensors.get("W_1")
-    if E is None or W_1 is None or E.dim() != 2 or W_1.dim() != 2:
-        raise BadInput(f"weights={str(path)!r}: has no matrices E and W_1. Save the state dict of a ParityTransformer.")
+    missing = [name for name in NAMES if name not in tensors]
+    if missing or E is None or W_1 is None or E.dim() != 2 or W_1.dim() != 2:
+        hint = near(missing, set(tensors) - set(NAMES))
+        raise BadInput(f"weights={str(path)!r}: is no ParityTransformer, whose tensors are {', '.join(NAMES)}.{hint}")
     length = L if L is not None else header.get("L")
     if not isinstance(length, int):
         raise BadInput(f"weights={str(path)!r}: does not say its length. Add --L.")

@@ -78,7 +78,7 @@ def one_line_warnings() -> Iterator[None]:
     shown_by_python = warnings.showwarning
 
     def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, UserWarning) and category.__module__.startswith("verify."):
+        if issubclass(category, UserWarning) and category.__module__.startswith(("verify.", "constructions.")):
             print(f"warning: {one_line(message)}", file=sys.stderr)
         else:
             shown_by_python(message, category, *where, **more)

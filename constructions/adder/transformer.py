@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput
 from constructions.files import read_tensors, write_whole
+from constructions.names import near
 
 DTYPES = {
     "float64": torch.float64,
@@ -193,7 +194,8 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> AdderTransformer:
     for name in names:
         W = weights.get(name)
         if W is None:
-            raise BadInput(f"weights: {name} is missing; an adder of {layers} layers has {', '.join(names)}")
+            hint = near(set(names) - set(weights), set(weights) - set(names))
+            raise BadInput(f"weights: {name} is missing; an adder of {layers} layers has {', '.join(names)}.{hint}")
         if W.dtype not in DTYPES.values() or W.dtype != weights["E"].dtype:
             raise BadInput(f"weights: {name} is {W.dtype}; all must be one dtype of {', '.join(DTYPES)}")
         if not bool(torch.isfinite(W.double()).all()):
@@ -229,7 +231,7 @@ def load(path: str) -> tuple[AdderTransformer, dict[str, Any]]:
 
     Raises: BadInput when the file cannot be read or is no adder.
     """
-    weights, header = read_tensors(path, KEY)
+    weights, header = read_tensors(path, KEY, ("E",))
     return from_state_dict(weights), header
 
 

@@ -12,6 +12,7 @@ from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import MAX_NODES
 from constructions.errors import BadInput
 from constructions.files import read_tensors, write_whole
+from constructions.names import near
 
 KEY = "weightproof.circuit"
 
@@ -35,12 +36,13 @@ def load_weights(path: str | Path) -> CircuitTransformer:
 
     Raises: BadInput when the file is not safetensors, or its tensors do not have the shapes of its sizes.
     """
-    state, header = read_tensors(path, KEY)
+    state, header = read_tensors(path, KEY, ("E",))
     n, T, s = _sizes(path, header)
     model = CircuitTransformer(n=n, T=T, s=s)
     wanted = model.state_dict()
     if odd := sorted(set(state) ^ set(wanted)):
-        raise BadInput(f"{path}: tensor {odd[0]} is missing or not one of a circuit transformer's")
+        hint = near(set(wanted) - set(state), set(state) - set(wanted)) if set(wanted) - set(state) else ""
+        raise BadInput(f"{path}: tensor {odd[0]} is missing or not one of a circuit transformer's.{hint}")
     for name, tensor in state.items():
         if tensor.shape != wanted[name].shape or not tensor.is_floating_point():
             raise BadInput(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput
 from constructions.files import read_tensors, write_whole
+from constructions.names import near
 
 TOKENS = ("0", "1", "[", "]", "BOS")
 ZERO, ONE, OPEN, CLOSE, BOS = range(5)
@@ -118,7 +119,8 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> ContextualCountingTransfor
     names = (*WEIGHTS, "bos")
     for name in names:
         if name not in weights:
-            raise BadInput(f"weights: {name} is missing; a contextual counting file has {', '.join(names)}")
+            hint = near(set(names) - set(weights), set(weights) - set(names))
+            raise BadInput(f"weights: {name} is missing; a contextual counting file has {', '.join(names)}.{hint}")
     if unknown := sorted(set(weights) - set(names)):
         raise BadInput(f"weights: {unknown[0]} is not part of this model, which has {', '.join(names)}")
     dtype = weights["E"].dtype
@@ -159,7 +161,7 @@ def load(path: str) -> ContextualCountingTransformer:
 
     Raises: BadInput when the file cannot be read or holds no such model.
     """
-    return from_state_dict(read_tensors(path, METADATA_KEY)[0])
+    return from_state_dict(read_tensors(path, METADATA_KEY, ("E",))[0])
 
 
 def as_bytes(model: ContextualCountingTransformer) -> bytes:

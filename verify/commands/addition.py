@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request as shared
 from verify.commands.options import check_alone, flag, is_given
+from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--lookahead", type=int, metavar="K", help="the document's scheme: carries from K columns below, one head each")
     add("--as-printed", action="store_true", help="the document's three heads: --lookahead 2")
     add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
-    add("--weights", metavar="FILE", help="decide a saved model (.safetensors or .pt) of these digits instead")
+    add_weights(parser, "decide a saved model (.safetensors or .pt) of these digits instead")
     add("--say", metavar="PROMPT", help='answer one prompt, as in --say "00995+00005="')
     shared.add_arguments(parser)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from verify.commands.parsing import add_map
 from verify.report.circuit import add_shared_arguments, finish, judge, reading_asked
 
 HELP = "prove that a transformer computes a circuit file by chain of thought"
@@ -12,6 +13,7 @@ HELP = "prove that a transformer computes a circuit file by chain of thought"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")
     add_shared_arguments(parser)
+    add_map(parser)
 
 
 def run(args: argparse.Namespace) -> int:

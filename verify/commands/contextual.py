@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.options import check_alone, check_least
+from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--on-regions", type=int, metavar="R", help="judge strings of up to R regions (default --regions)")
     add("--exactly", action="store_true", help="judge strings with exactly that many regions")
     add("--zeros", type=int, metavar="Z", help="judge strings with exactly Z tokens 0")
-    add("--weights", metavar="FILE", help="judge a state dict (.safetensors or .pt) instead")
+    add_weights(parser, "judge a state dict (.safetensors or .pt) instead")
     add("--string", metavar="S", help='count one string, as in --string "[0][101]0[1]1[]0"')
     add("--figure5", action="store_true", help="the three bias tokens on other lengths and numbers of regions")
     add("--impossible", choices=tuple(IMPOSSIBLE), metavar="ID",

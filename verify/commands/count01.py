@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.options import check_alone, check_least, flag, is_given, parsed_heads
+from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--as-printed", nargs="?", const="literal", choices=("literal", "aligned"),
         help="the printed readout: its nine entries, or without the surplus zero")  # fmt: skip
     add("--eps", type=float, default=0.0, help="D's epsilon in the bias of 5 (default 0)")
-    add("--weights", metavar="FILE", help="decide a state_dict (.safetensors or .pt) instead")
+    add_weights(parser, "decide a state_dict (.safetensors or .pt) instead")
     add("--dtype", choices=DTYPES, help="dtype of the stored weights (default float64)")
     add("--max-digits", type=int, metavar="A", help="n0 and n1 up to A each (default: find the limit)")
     add("--max-noise", type=int, metavar="B", help="n2 up to B (default: find the limit)")

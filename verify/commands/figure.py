@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands.histogram import add_model_arguments
+from verify.commands.parsing import add_map
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     contextual.add_argument("--keys", choices=("onehot", "convex"), default="onehot", help="(default: onehot)")
     heads = add_kind("heads", "the heads of a Count01 model: pairs, attention ratios, outputs with a separating line")
     heads.add_argument("file", metavar="FILE", help="a state_dict (.safetensors or .pt)")
+    add_map(heads, "file")
     heads.add_argument("--law", default="d-test", help="see verify heads (default: d-test)")
     heads.add_argument("--labels", choices=("majority-ones", "thesis"), default="majority-ones")
     heads.add_argument("--head", type=int, default=0, help="whose outputs (default: 0)")

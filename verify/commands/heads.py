@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
 from verify.commands.options import fractions, parsed_heads
+from verify.commands.parsing import add_map
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "may be inf, BOS and = get no attention; needs --values")  # fmt: skip
     add("--values", metavar="V0,V1,V2", help="with --ratios: its values of 0, 1 and 2, as fractions")
     add("--law", required=True, metavar="LAW", help=f"the inputs and how likely they are: {LAWS}")
+    add_map(parser, "file")
     add("--labels", choices=("majority-ones", "thesis"), default="majority-ones",
         help="4 iff n1 > n0, or 4 iff n0 >= n1")  # fmt: skip
     add(

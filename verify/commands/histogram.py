@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
 from verify.commands.options import check_alone, flag
+from verify.commands.parsing import add_weights
 from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, check_known, chosen, storage
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--basis", choices=("standard", "random"), default="standard", help="orthonormal token directions")
     add("--dtype", choices=DTYPES, help="the dtype that stores the weights (default: float32)")
-    add("--weights", metavar="FILE", help="judge these weights (.safetensors or .pt state dict) instead")
+    add_weights(parser, "judge these weights (.safetensors or .pt state dict) instead")
     add("--as-printed", action="store_true", help="the document's own numbers, misprints included")
     add("--seed", type=int, default=0, help="for --basis random and --method sampled (default: 0)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from verify.commands.parsing import add_map
 from verify.report.circuit import add_shared_arguments, finish, judge, reading_asked
 
 HELP = "prove that a transformer recognises a regular language by chain of thought"
@@ -16,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dfa", metavar="FILE", help="JSON automaton instead of REGEX")
     parser.add_argument("--majority", action="store_true", help="more ones than zeros, instead of REGEX")
     add_shared_arguments(parser)
+    add_map(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from verify.commands import request
+from verify.commands.parsing import add_weights
 
 HELP = "decide any torch module on every input of a finite token domain"
 
@@ -12,11 +13,7 @@ HELP = "decide any torch module on every input of a finite token domain"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("task_file", metavar="TASK.py", help="your Python file, which is imported: it defines task and model(weights)")
-    add(
-        "--weights",
-        metavar="FILE",
-        help="a state dict for model(weights): .pt or .safetensors, read without unpickling",
-    )
+    add_weights(parser, "a state dict for model(weights): .pt or .safetensors, read without unpickling")
     add("--device", default="cpu", choices=("cpu", "cuda"), help="where inputs are decided (default: cpu)")
     request.add_arguments(parser)
 

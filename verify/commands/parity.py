@@ -6,6 +6,7 @@ import argparse
 
 from constructions.errors import BadInput
 from verify.commands import request
+from verify.commands.parsing import add_weights
 
 HELP = "prove that a one-layer transformer knows the parity of every token's count"
 
@@ -14,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--T", type=int, help="alphabet size")
     add("--L", type=int, help="sequence length")
-    add("--weights", metavar="FILE", help="judge these weights (.safetensors or .pt state dict) instead")
+    add_weights(parser, "judge these weights (.safetensors or .pt state dict) instead")
     request.add_arguments(parser)
 
 

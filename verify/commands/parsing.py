@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from constructions.errors import BadInput
+
 MOST_DIGITS = 1000  # of an integer on the command line; Python itself stops at 4300
 MOST_CHARACTERS = 200  # of one word in a message
 LARGEST_SEED = 2**63 - 1  # as constructions.seeds says, which imports torch
@@ -65,10 +67,44 @@ def register(parser: argparse.ArgumentParser) -> None:
         parser.register("action", name, action)
 
 
+def add_weights(parser: argparse.ArgumentParser, help: str) -> None:
+    """--weights FILE, and --map for a file that has other names for our tensors."""
+    parser.add_argument("--weights", metavar="FILE", help=help)
+    add_map(parser)
+
+
+def add_map(parser: argparse.ArgumentParser, of: str = "weights") -> None:
+    """--map mine=theirs, with which the file in the option `of` is read."""
+    parser.set_defaults(map_of=of)
+    parser.add_argument(
+        "--map",
+        action="append",
+        metavar="MINE=THEIRS",
+        help="the file's name of a tensor (.T after it transposes; =PREFIX. takes what lies under it); may be repeated",
+    )
+
+
+def with_names(args: argparse.Namespace) -> None:
+    """Joins --map to the file that it is about.
+
+    Raises: BadInput where there is none, or the pairs are not of that form.
+    """
+    from constructions.names import WeightsFile
+
+    pairs, of = vars(args).pop("map", None), vars(args).pop("map_of", None)
+    if pairs is None:
+        return
+    path = getattr(args, of)
+    if path is None:
+        raise BadInput(f"--map {pairs[0]}: says how a file of weights is read. Name the file, as in --weights FILE.")
+    setattr(args, of, WeightsFile.of(path, pairs))
+
+
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
     """The options of a command line, without what was noted on the way."""
     args = parser.parse_args(argv)
     vars(args).pop(GIVEN, None)
+    with_names(args)
     seed = getattr(args, "seed", None)
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
         parser.error(f"argument --seed: {seed} is not from 0 to 2^63 - 1")
