@@ -9,13 +9,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
-from typing import Any, NoReturn, TextIO, cast
+from typing import Any, TextIO, cast
 
 from constructions.errors import BadInput, ProvedImpossible
 from verify import __version__
 from verify.__main__ import INTERRUPTED_EXIT_CODE
 from verify.certificate import BAD_INPUT_EXIT_CODE, ExitCode
-from verify.commands.parsing import parsed, register, shortened
+from verify.commands.outcome import CRASH_EXIT_CODE, Outcome
+from verify.commands.parsing import OneLineParser, one_line, parsed
 from verify.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
 from verify.report.console import Guarded, ReaderGone
 
@@ -39,32 +40,11 @@ COMMANDS = (
     "modular",
     "addition",
     "inductive",
+    "batch",
     "claims",
 )
 
 BROKEN_PIPE_EXIT_CODE = 141
-CRASH_EXIT_CODE = 70
-MOST_OF_AN_ERROR = 200
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, and whose options are given once."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        register(self)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT_EXIT_CODE, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
-
-
-def one_line(message: object) -> str:
-    """The message with its line ends written out, as a path may hold some, and long words cut.
-
-    >>> one_line("a" + chr(10) + "b")
-    'a\\\\nb'
-    """
-    return shortened(str(message).replace("\r", "\\r").replace("\n", "\\n"))
 
 
 def is_json(args: argparse.Namespace) -> bool:
@@ -86,16 +66,6 @@ def one_line_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show
         yield
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error is Python's or numpy's lack of memory, or torch's, which has no class of its own.
-
-    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: ...")), is_out_of_memory(TypeError())
-    (True, False)
-    """
-    text = str(error)
-    return isinstance(error, MemoryError) or "allocate memory" in text or "Storage size calculation" in text
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -173,19 +143,16 @@ def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
 
         return name, print_impossible(error.claim, one_line(error), is_json=is_json(args))
     except BadInput as error:
-        return _said(name, error, BAD_INPUT_EXIT_CODE)
+        return _said(name, *Outcome.of(error, name))
     except KeyboardInterrupt as stop:  # a command that has written files by then says so
         return _said(name, f"interrupted, {str(stop) or done_by(out)}", INTERRUPTED_EXIT_CODE)
     except Exception as error:
         if seen.happened:  # a library made another error of it
             return _said(name, f"interrupted, {done_by(out)}", INTERRUPTED_EXIT_CODE)
-        if is_out_of_memory(error):
-            return _said(name, "not enough memory for these sizes. Choose smaller ones.", BAD_INPUT_EXIT_CODE)
-        if is_debug:
+        outcome = Outcome.of(error, name.removeprefix("verify").strip())
+        if is_debug and outcome.code == CRASH_EXIT_CODE:
             traceback.print_exc()
-        bug = f"{type(error).__name__}: {str(error)[:MOST_OF_AN_ERROR]}"
-        again = f"Please report it, with what `verify --debug{name.removeprefix('verify')} ...` prints."
-        return _said(name, f"a bug of ours ({bug}). {again}", CRASH_EXIT_CODE)  # Python's 1 would say REFUTED
+        return _said(name, *outcome)
 
 
 def done_by(out: Guarded) -> str:

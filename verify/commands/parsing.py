@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from constructions.errors import BadInput
+from verify.certificate import BAD_INPUT_EXIT_CODE
 
 MOST_DIGITS = 1000  # of an integer on the command line; Python itself stops at 4300
 MOST_CHARACTERS = 200  # of one word in a message
 LARGEST_SEED = 2**63 - 1  # as constructions.seeds says, which imports torch
+REST = "rest"  # where a command keeps the options that it passes on; one that has none refuses them
 GIVEN = "_given"  # where a namespace keeps which options it has seen, until `parsed`
 
 
@@ -67,6 +69,17 @@ def register(parser: argparse.ArgumentParser) -> None:
         parser.register("action", name, action)
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, and whose options are given once."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        register(self)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT_EXIT_CODE, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
+
+
 def add_weights(parser: argparse.ArgumentParser, help: str) -> None:
     """--weights FILE, and --map for a file that has other names for our tensors."""
     parser.add_argument("--weights", metavar="FILE", help=help)
@@ -101,14 +114,27 @@ def with_names(args: argparse.Namespace) -> None:
 
 
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """The options of a command line, without what was noted on the way."""
-    args = parser.parse_args(argv)
+    """The options of a command line, without what was noted on the way; REST of a command that passes some on."""
+    args, rest = parser.parse_known_args(argv)
+    if hasattr(args, REST):
+        setattr(args, REST, rest)
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     vars(args).pop(GIVEN, None)
     with_names(args)
     seed = getattr(args, "seed", None)
     if seed is not None and not 0 <= seed <= LARGEST_SEED:
         parser.error(f"argument --seed: {seed} is not from 0 to 2^63 - 1")
     return args
+
+
+def one_line(message: object) -> str:
+    """The message with its line ends written out, as a path may hold some, and long words cut.
+
+    >>> one_line("a" + chr(10) + "b")
+    'a\\\\nb'
+    """
+    return shortened(str(message).replace("\r", "\\r").replace("\n", "\\n"))
 
 
 def shortened(message: str) -> str:

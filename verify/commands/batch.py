@@ -1,0 +1,176 @@
+"""`verify batch`: many checkpoints of one task in one process, one line each."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import time
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from constructions.errors import BadInput, ProvedImpossible
+from verify.commands.options import check_least
+from verify.commands.outcome import Outcome
+from verify.commands.parsing import REST, OneLineParser, with_names
+from verify.report.batch import BatchLine, junit, print_annotation, print_line, print_summary, worst
+
+HELP = "judge many checkpoints of one task in one process, one line each"
+TASKS = ("histogram", "count01", "contextual", "parity", "circuit", "modular", "addition", "module")
+ENDINGS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
+MOST_WORKERS = 64
+FORBIDDEN = ("save", "impossible", "say", "table", "best")  # jobs that are not one verdict on one file
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "where",
+        metavar="DIR_OR_GLOB",
+        nargs="+",
+        help=f"a folder (all its {', '.join(ENDINGS)} files), a pattern, files",
+    )
+    add("--task", choices=TASKS, default="histogram", help="which command judges each file (default: histogram)")
+    add("--workers", type=int, default=1, metavar="N", help="processes; each takes seconds to start (default: 1)")
+    add("--junit", metavar="FILE", help="also write the results as JUnit XML, for CI")
+    add("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.set_defaults(**{REST: []})
+    parser.usage = "verify batch DIR_OR_GLOB [--task T] [--workers N] [--junit FILE] [--json] [options of the task]"
+    parser.epilog = (
+        "All other options are the task's, and come after the folder: --model dot --L 10, --precision bfloat16, "
+        "--map mine=theirs. The exit code is the worst of all files: 70, 2, 1, 3, then 0. Under GitHub Actions, "
+        "failures are annotations."
+    )
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is asked of every file: the task's command, and its options."""
+
+    task: str
+    options: tuple[str, ...]
+
+    @property
+    def parser(self) -> argparse.ArgumentParser:
+        return _parser(self.task)
+
+    def arguments(self, path: str) -> argparse.Namespace:
+        args = self.parser.parse_args([*self.options, f"--weights={path}", "--json"])
+        vars(args).pop("_given", None)
+        with_names(args)
+        return args
+
+    def check(self) -> None:
+        """Raises: BadInput for options that do another job than a verdict on a file."""
+        args = self.arguments("weights.safetensors")
+        for name in FORBIDDEN:
+            if getattr(args, name, None) not in (None, False):
+                raise BadInput(f"--{name}: is not for many files. Leave it out, or judge one file without batch.")
+
+    def judge(self, path: str) -> BatchLine:
+        """The verdict on one file, or what is wrong with it."""
+        started, printed = time.perf_counter(), StringIO()
+
+        def line(code: int, said: dict[str, Any] | None, message: str | None) -> BatchLine:
+            return BatchLine(path, code, said, message, time.perf_counter() - started)
+
+        try:
+            with redirect_stdout(printed):
+                code = import_module(f"verify.commands.{self.task}").run(self.arguments(path))
+            return line(int(code), json.loads(printed.getvalue()), None)
+        except ProvedImpossible as error:
+            return line(2, None, f"impossible ({error.claim}): {error}")
+        except Exception as error:
+            outcome = Outcome.of(error, self.task)
+            return line(outcome.code, None, outcome.message)
+
+
+@cache
+def _parser(task: str) -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="verify batch", allow_abbrev=False)
+    import_module(f"verify.commands.{task}").add_arguments(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    check_least(args, 1, "workers")
+    if args.workers > MOST_WORKERS:
+        raise BadInput(f"--workers {args.workers}: at most {MOST_WORKERS}. Choose fewer.")
+    job = Job(args.task, tuple(getattr(args, REST)))
+    job.check()
+    if args.junit is not None:
+        from constructions.files import check_target
+
+        check_target(args.junit, "junit")
+    paths, started = files_of(args.where), time.perf_counter()
+    lines: list[BatchLine] = []
+    for line in judged(job, paths, args.workers):
+        lines.append(line)
+        if not args.json:
+            print_line(line)
+        print_annotation(line)
+    code = worst(lines)
+    if args.junit is not None:
+        from constructions.files import write_whole
+
+        write_whole(args.junit, junit(job.task, lines), "junit")
+    print_summary(job.task, lines, code, time.perf_counter() - started, is_json=args.json)
+    return code
+
+
+def files_of(where: list[str]) -> list[str]:
+    """The files of folders, patterns and names, each once, in order.
+
+    Raises: BadInput where one names no file.
+    """
+    found: dict[str, None] = {}
+    for text in where:
+        paths = _files(text)
+        if not paths:
+            raise BadInput(
+                f"DIR_OR_GLOB {text!r}: no file there that ends in {', '.join(ENDINGS)}. "
+                "Name the folder first, then the options."
+            )
+        found |= dict.fromkeys(paths)
+    return list(found)
+
+
+def _files(text: str) -> list[str]:
+    place = Path(text)
+    if place.is_dir():
+        every = (path for path in place.rglob("*") if path.suffix in ENDINGS)
+        return sorted(str(path) for path in every if path.is_file() and not path.name.startswith("."))
+    if place.exists():
+        return [text]
+    return sorted(path for path in glob.glob(text, recursive=True) if Path(path).is_file())
+
+
+def judged(job: Job, paths: list[str], workers: int) -> Iterator[BatchLine]:
+    """The lines in the order of the files, from this process or from several."""
+    if min(workers, len(paths)) == 1:
+        yield from map(job.judge, paths)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    pool = ProcessPoolExecutor(min(workers, len(paths)), get_context("spawn"), initializer=_one_thread)
+    try:
+        yield from pool.map(job.judge, paths)
+    except BrokenProcessPool:
+        raise BadInput(f"--workers {workers}: one was ended from outside, perhaps for memory. Use fewer.") from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _one_thread() -> None:
+    """Workers share the cores among themselves."""
+    import torch
+
+    torch.set_num_threads(1)
