@@ -39,6 +39,7 @@ JOBS = {
     "parity": (("--T", "3", "--L", "3"), 0, "PROVED"),
     "modular": (("--P", "5"), 0, "PROVED"),
     "addition": (("--digits", "2"), 0, "PROVED"),
+    "batch": (("proof",), 0, None),
     "claims": ((), 0, None),
 }
 QUICK = ("check", "claims")  # import no torch: the others are deep
