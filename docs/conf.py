@@ -14,7 +14,6 @@ author = "the weightproof authors"
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.viewcode",
     "sphinxcontrib.katex",
     "docstrings",
     "generated_pages",

@@ -41,6 +41,7 @@ COMMANDS = (
     "addition",
     "inductive",
     "batch",
+    "export",
     "claims",
 )
 

@@ -1,16 +1,26 @@
 """Writes docs/claims and docs/reference before Sphinx reads the pages; neither is committed."""
 
+import hashlib
+import json
 import pkgutil
 import re
+import sys
 from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+import flint
 import terminal
+import torch
 from claim_page import page
 from formulas import markdown
 from sphinx.util.display import status_iterator
 
+from verify.claims import CLAIMS, Claim
+
+ORPHAN = "---\norphan: true\n---\n\n"  # in no toctree: the table of the index lists them all
 ROOMS = ("constructions", "bounds", "verify")
 
 
@@ -20,23 +30,48 @@ def setup(app):
 
 
 def write_all(app):
-    write_claims(Path(app.srcdir))
-    write_reference(Path(app.srcdir) / "reference")
+    docs = Path(app.srcdir)
+    written = [*write_claims(docs), *write_reference(docs / "reference")]
+    for folder in (docs / "claims", docs / "reference"):
+        for path in {*folder.glob("*.md"), *folder.glob("*.rst")} - set(written):
+            path.unlink()  # of an earlier build, which had other pages
 
 
-def write_claims(docs: Path) -> None:
-    """One page per claim, and the table that links them."""
-    from verify.claims import CLAIMS
-
+def write_claims(docs: Path) -> Iterator[Path]:
+    """One page per claim, and the table that links them; what was written."""
     (docs / "claims").mkdir(exist_ok=True)
     terminal.require(FIGURE, docs / "claims")
     errata = errata_by_claim((docs / "errata.md").read_text())
     rows = ["| claim | statement | kind | ends |", "|---|---|---|---|"]
     for claim in status_iterator(CLAIMS, "proving... ", length=len(CLAIMS), stringify_func=lambda claim: claim.id):
-        text, word = page(claim, errata)
-        write(docs / "claims" / f"{claim.id}.md", text)
+        text, word = kept(docs / "claims" / ".kept", claim, errata)
+        yield write(docs / "claims" / f"{claim.id}.md", ORPHAN + text)
         rows.append(f"| [{claim.id}]({claim.id}.md) | {markdown(claim.statement)} | {claim.kind} | {word} |")
-    write(docs / "claims" / "index.md", "\n\n".join([INTRODUCTION, "\n".join(rows), toctree([c.id for c in CLAIMS])]))
+    yield write(docs / "claims" / "index.md", "\n\n".join([INTRODUCTION, "\n".join(rows)]) + "\n")
+
+
+def kept(folder: Path, claim: Claim, errata: dict[str, list[tuple[str, str]]]) -> tuple[str, str]:
+    """The claim's page and verdict, from an earlier build of the same sources where there was one."""
+    about = json.dumps([sources(), claim.id, errata.get(claim.id)])
+    place = folder / f"{claim.id} {hashlib.sha256(about.encode()).hexdigest()}.json"
+    if not place.exists():
+        made = json.dumps(page(claim, errata))
+        folder.mkdir(parents=True, exist_ok=True)
+        for older in folder.glob(f"{claim.id} *.json"):
+            older.unlink()
+        place.write_text(made)
+    text, word = json.loads(place.read_text())
+    return text, word
+
+
+@cache
+def sources() -> str:
+    """A digest of all that a page can depend on: the packages, these generators, and what they import."""
+    digest = hashlib.sha256(f"{sys.version} {torch.__version__} {flint.__version__}".encode())
+    for room in (*ROOMS, "docs/_ext"):
+        for path in sorted((terminal.ROOT / room).rglob("*.py")):
+            digest.update(f"{path.relative_to(terminal.ROOT)} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
+    return digest.hexdigest()
 
 
 FIGURE = "verify figure activation --model dot --T 32 --L 10 --output activation.svg"  # for the tutorial
@@ -57,25 +92,37 @@ def errata_by_claim(text: str) -> dict[str, list[tuple[str, str]]]:
     return found
 
 
-def write_reference(folder: Path) -> None:
-    """One page per public module, by room."""
+def write_reference(folder: Path) -> Iterator[Path]:
+    """One page per package, with its public modules; the modules at the top of a room share a page.
+
+    The pages stand in no toctree: the sidebar of each page lists all that do, and made most of the build's time.
+    """
     sections = ["# Reference\n\nFrom the docstrings, by room: weights, formulas, judgement."]
     for room in ROOMS:
-        package = import_module(room)
-        modules = pkgutil.walk_packages(package.__path__, f"{room}.")
-        names = sorted(m.name for m in modules if not m.name.startswith("verify.commands"))
-        for name in names:
-            write(folder / f"{name}.rst", f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n   :members:\n")
-        sections += [f"## {room}\n\n{package.__doc__}", toctree(names)]
-    write(folder / "index.md", "\n\n".join(sections))
+        sections += [f"## {room}\n\n{import_module(room).__doc__}"]
+        for package, names in sorted(modules_by_package(room).items()):
+            title = package if package != room else f"{room}: the modules at its top"
+            parts = [f":orphan:\n\n{title}\n{'=' * len(title)}"]
+            for name in names:
+                parts.append(f"{name}\n{'-' * len(name)}\n\n.. automodule:: {name}\n   :members:")
+            yield write(folder / f"{package}.rst", "\n\n".join(parts) + "\n")
+            about = (import_module(package).__doc__ or "").strip().split("\n")[0]
+            sections += [f"- [{title}]({package}.rst): {markdown(about)}"]
+    yield write(folder / "index.md", "\n\n".join(sections) + "\n")
 
 
-def toctree(names) -> str:
-    return "\n".join(["```{toctree}", ":maxdepth: 1", "", *names, "```", ""])
+def modules_by_package(room: str) -> dict[str, list[str]]:
+    """The names of a room's public modules by the package that they lie in; a package's own comes first."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for module in pkgutil.walk_packages(import_module(room).__path__, f"{room}."):
+        if not module.name.startswith("verify.commands"):
+            found[module.name if module.ispkg else module.name.rpartition(".")[0]].append(module.name)
+    return {package: sorted(names) for package, names in found.items()}
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> Path:
     """Unchanged pages keep their date, so that Sphinx does not read them again."""
     path.parent.mkdir(exist_ok=True)
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
+    return path
