@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -147,6 +148,15 @@ class Certificate:
             **self.extra,
         }
 
+    def flat(self) -> dict[str, str | float | int | bool | None]:
+        """The certificate as one level of plain values, for loggers: nested names are joined by dots, lists are text.
+
+        >>> certificate = Certificate(Verdict.PROVED, None, "t", {"T": 3}, READING_REAL, "certified", 9, margin=0.5)
+        >>> {name: value for name, value in certificate.flat().items() if name in ("verdict", "parameters.T", "margin")}
+        {'verdict': 'PROVED', 'parameters.T': 3, 'margin': 0.5}
+        """
+        return dict(_flattened("", self.to_dict()))
+
     def _repr_html_(self) -> str:
         """The fields as a table and the margins as bars, for notebooks."""
         from verify.arithmetic.outward import below
@@ -216,6 +226,16 @@ KEYS = (
     "reason",
     "seconds",
 )
+
+
+def _flattened(prefix: str, value: Any) -> Iterator[tuple[str, str | float | int | bool | None]]:
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            yield from _flattened(f"{prefix}.{name}" if prefix else name, entry)
+    elif isinstance(value, list | tuple):
+        yield prefix, json.dumps(value)
+    else:
+        yield prefix, value
 
 
 def in_words(counterexample: dict[str, Any]) -> str:

@@ -49,17 +49,18 @@ def certify(module: nn.Module, **options: Any) -> Certificate:
     return found
 
 
-def assert_proved(module: nn.Module, **options: Any) -> Certificate:
+def assert_proved(module: nn.Module, *, judge: Callable[..., Certificate] = certify, **options: Any) -> Certificate:
     """Asserts that a model is proved right, and returns the certificate; options as `certify` takes them.
 
-    On REFUTED the weights are written to a temporary folder, so that the command in the message runs as it stands.
+    `judge` decides in place of `certify`, as the fixture of the pytest plugin does, which reads kept certificates. On
+    REFUTED the weights are written to a temporary folder, so that the command in the message runs as it stands.
     Raises: AssertionError with the counterexample, what is expected and predicted, and the command that replays it.
 
     >>> from constructions import relation_counting
     >>> assert_proved(relation_counting.bos(T=3, L=2)).verdict.value
     'PROVED'
     """
-    certificate = certify(module, **options)
+    certificate = judge(module, **options)
     if certificate:
         return certificate
     found = certificate.counterexample
