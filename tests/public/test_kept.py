@@ -68,8 +68,7 @@ def test_unknown_is_not_kept_and_a_damaged_file_is_computed_again(tmp_path, mode
     decided(tmp_path, model)
     (kept,) = tmp_path.iterdir()
     kept.write_text(kept.read_text()[:-9])
-    assert decided(tmp_path, model) == (decided(tmp_path, model)[0], False) or decided(tmp_path, model)[1]
-    assert certify(model) or True
+    assert [decided(tmp_path, model)[1] for _ in range(2)] == [False, True]
 
 
 def test_other_rooms_have_keys_too():

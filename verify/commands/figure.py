@@ -1,4 +1,4 @@
-"""`verify figure`: exact figures of models, proofs and circuits as SVG or PNG."""
+"""`verify figure`: exact figures of models, proofs and circuits as SVG, PDF or PNG."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     def add_kind(name: str, help: str) -> argparse.ArgumentParser:
         kind: argparse.ArgumentParser = kinds.add_parser(name, help=help, description=help, allow_abbrev=False)
-        kind.add_argument("--output", required=True, metavar="FILE", help="FILE.svg or FILE.png")
+        kind.add_argument("--output", required=True, metavar="FILE", help="FILE.svg, FILE.pdf or FILE.png")
+        kind.add_argument("--size", metavar="WxH", help="on paper: 3.25x2.4in, 8x6cm, 80x60mm (default: as it fits)")
+        kind.add_argument("--dpi", type=int, metavar="N", help="pixels per inch of a PNG (default: 150)")
+        kind.add_argument("--no-title", action="store_true", help="leave the title to the caption of the paper")
         return kind
 
     attention = add_kind("attention", "the mixing matrix of a histogram model on one sequence")
@@ -64,12 +67,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from constructions.files import check_target
-    from verify.figures.style import format_of, save, style
+    from verify.figures.style import Look, format_of, save, style
 
     check_target(args.output, "output")
     format_of(args.output)
+    look = Look.of(args.size, args.dpi, args.no_title)
     with style():
-        save(draw(args), args.output)
+        save(draw(args), args.output, look=look)
     say_written(args.output)
     return 0
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MOST_LEVELS = 14  # names of positions that fit above one another
 LONGEST_STRING = 80  # tokens that can still be told apart
 LOOKS = {ZERO: ("o", GREY), ONE: ("D", BLUE), OPEN: (">", GREEN), CLOSE: ("<", ORANGE), BOS: ("s", VERMILLION)}
 
@@ -78,5 +79,9 @@ def _positions(axes: Axes, positions: np.ndarray, shown: list[int], model: Conte
             axes.plot(places, positions[places], marker, color=colour, markersize=4, label=TOKENS[token])
     for r in range(1, model.R + 1):
         axes.axhline(1 / (2 * r - (not model.has_bos)), color=GREY, linestyle=":", linewidth=0.8, zorder=0)
+    levels = [2 * r - (not model.has_bos) for r in range(1, model.R + 1)]
+    least = (max(positions.max(), 1 / levels[0]) - min(0.0, positions.min())) / MOST_LEVELS
+    named = [n for i, n in enumerate(levels) if i == 0 or 1 / levels[i - 1] - 1 / n >= least]
+    axes.set_yticks([0, *(1 / n for n in named)], ["0", *(f"1/{n}" if n > 1 else "1" for n in named)])
     axes.set_ylabel(r"contextual position $y$")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, title="token")

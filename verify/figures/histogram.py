@@ -9,7 +9,7 @@ import torch
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
-from verify.arithmetic.outward import about, below
+from verify.arithmetic.outward import below
 from verify.certificate import Certificate
 from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.histogram.activations import activation_ranges, thresholds
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_NUMBERS = 12  # positions up to which every entry of a matrix is printed in it
+RANGE, POINT = "range over all inputs", "all inputs, one value"
+LABEL = 0.035  # of the axis that a number beside a line needs
 LONGEST_SEQUENCE = 64  # positions that can still be told apart
 
 
@@ -77,7 +79,16 @@ def _entry(axes: Axes, value: float, row: int, column: int, most: float, signed:
     if L > MOST_NUMBERS:
         return
     is_dark = abs(value) > 0.6 * most if signed else value < 0.6 * most
-    axes.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=7, color="white" if is_dark else "black")
+    axes.text(column, row, entry(value), ha="center", va="center", fontsize=7, color="white" if is_dark else "black")
+
+
+def entry(value: float) -> str:
+    """A number in a cell: two digits, and "~0" for what is too small to be told from zero beside the others.
+
+    >>> entry(0.0), entry(-0.25), entry(4.4e-21)
+    ('0', '-0.25', '~0')
+    """
+    return "~0" if 0 < abs(value) < 0.005 else f"{value:.2g}"
 
 
 def _frame_equal_tokens(axes: Axes, tokens: list[int], shift: int) -> None:
@@ -119,18 +130,21 @@ def activation(module: HistogramTransformer, neuron: int = 0) -> Figure:
         whose = f"token {int(own.argmax())}" if own.sum() == 1 else f"{int(own.sum())} tokens"
         lower.set_xlabel(rf"hidden activation $\gamma$ of neuron {neuron}, range over all inputs ({whose})")
         lower.set_xlim(-0.03 * right, 1.06 * right)
-        lower.legend(loc="upper left" if high[own, -1].max() >= high[own, 0].max() else "upper right")
+        lower.legend(loc="best")
         size = f"{module.model}, T={module.T}, L={module.L}, d={module.d}, p={module.p}"
         upper.set_title(size if module.p == 1 else f"{size}; logits with the other neurons off")
     return figure
 
 
 def _range_bar(axes: Axes, low: float, high: float, k: int, right: float) -> None:
-    """The interval, widened to a visible mark where it is a point."""
-    label = "range over all inputs" if k == 1 else None
-    axes.plot([low, high], [k, k], color=BLUE, linewidth=5, solid_capstyle="butt", label=label)
+    """The interval as a bar, or as a line of its own look where it is too narrow to be seen."""
+    named = axes.get_legend_handles_labels()[1]
     if high - low < 0.01 * right:
-        axes.plot((low + high) / 2, k, "|", color=BLUE, markersize=9, markeredgewidth=2)
+        label = None if POINT in named else POINT
+        axes.plot((low + high) / 2, k, "|", color=BLUE, markersize=9, markeredgewidth=2, label=label)
+    else:
+        label = None if RANGE in named else RANGE
+        axes.plot([low, high], [k, k], color=BLUE, linewidth=5, solid_capstyle="butt", label=label)
 
 
 def _logit_lines(
@@ -153,11 +167,13 @@ def _logit_lines(
         axes.plot(x, line - best, color=colours[c], linewidth=1.6 if c in winners else 0.8)
     depth = np.sort(best - lines, axis=0)[1].max() if len(lines) > 1 else 1.0
     axes.set_ylim(-4 * depth, 0.9 * depth)
-    ends = [0.0, *crossings, max([1.06 * right, *crossings])]
+    ends, last = [0.0, *crossings, max([1.06 * right, *crossings])], -right
     for c, a, b in zip(winners, ends, ends[1:], strict=False):
-        if min(b, 1.06 * right) - a > 0.012 * right:
+        middle = (a + min(b, 1.06 * right)) / 2
+        if a < 1.06 * right and middle - last > LABEL * right:
+            last = middle
             axes.text(
-                (a + min(b, 1.06 * right)) / 2,
+                middle,
                 0.3 * depth,
                 str(c + first_count),
                 ha="center",
@@ -200,8 +216,7 @@ def margins(certificate: Certificate) -> Figure:
         axes.set_ylabel("margin: right logit $-$ largest other")
         p = certificate.parameters
         axes.set_title(
-            f"{p['model']}, T={p['T']}, L={p['L']}, d={p['d']}, p={p['p']}: "
-            f"{about(certificate.inputs_covered or 0, 3)} inputs"
+            f"{p['model']}, T={p['T']}, L={p['L']}, d={p['d']}, p={p['p']}: all ${p['T']}^{{{p['L']}}}$ inputs"
         )
-        axes.legend(loc="upper right", ncols=2)
+        axes.legend(loc="best")
     return figure

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +17,22 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, told apart by the colour-blind as well
 BLUE, ORANGE, GREEN, VERMILLION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#999999"
-FORMATS = ("svg", "png")
+FORMATS = ("svg", "png", "pdf")
+INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
+SMALLEST, LARGEST = 0.5, 50.0  # inches of a side
+DPI, FEWEST_DPI, MOST_DPI = 150, 20, 2400
+UNDATED = {"svg": {"Date": None}, "png": {"Software": None}, "pdf": {"CreationDate": None}}
 SETTINGS = {
     "svg.hashsalt": "weightproof",  # else the ids in an SVG are random
+    "svg.fonttype": "path",  # shapes, so that no font is needed to show it
+    "pdf.fonttype": 42,  # TrueType embedded, as venues ask for; 3 would be refused by many
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "legend.frameon": False,
-    "figure.dpi": 150,
-    "savefig.dpi": 150,
+    "figure.dpi": DPI,
+    "savefig.dpi": DPI,
 }
 
 
@@ -57,12 +66,68 @@ def new_figure(width: float, height: float, **options: Any) -> tuple[Figure, Any
     return figure, figure.subplots(**options)
 
 
-def rendered(figure: Figure, kind: str) -> bytes:
-    """The figure as SVG or PNG, without the date."""
-    stream = BytesIO()
+@dataclass(frozen=True)
+class Look:
+    """How a figure is put on paper: its size in inches, the pixels per inch of a PNG, and whether it has titles."""
+
+    size: tuple[float, float] | None = None
+    dpi: int = DPI
+    has_title: bool = True
+
+    @classmethod
+    def of(cls, size: str | None, dpi: int | None, no_title: bool) -> Look:
+        """Parses --size, --dpi and --no-title.
+
+        Raises: BadInput for a size or a resolution that makes no figure.
+
+        >>> Look.of("8.255x6.1cm", None, True).size
+        (3.25, 2.4015748031496065)
+        """
+        if dpi is not None and not FEWEST_DPI <= dpi <= MOST_DPI:
+            raise BadInput(f"--dpi {dpi}: must be from {FEWEST_DPI} to {MOST_DPI}")
+        return cls(None if size is None else inches(size), dpi or DPI, not no_title)
+
+
+def inches(text: str) -> tuple[float, float]:
+    """Width and height in "3.25x2.4in", "8x6cm" or "80x60mm", in inches.
+
+    Raises: BadInput for anything else.
+    """
+    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)x(\d+\.?\d*|\.\d+)(in|cm|mm)", text)
+    if not found:
+        raise BadInput(f"--size {text[:40]!r}: must be width x height and a unit, as in 3.25x2.4in or 80x60mm")
+    width, height = (float(side) * INCHES[found[3]] for side in found.group(1, 2))
+    if not (SMALLEST <= width <= LARGEST and SMALLEST <= height <= LARGEST):
+        raise BadInput(f"--size {text[:40]}: each side must be from {SMALLEST:g}in to {LARGEST:g}in")
+    return width, height
+
+
+def rendered(figure: Figure, kind: str, look: Look | None = None) -> bytes:
+    """The figure as SVG, PNG or PDF, without the date."""
+    stream, look = BytesIO(), look or Look()
+    if look.size is not None:
+        _resize(figure, look.size)
+    if not look.has_title:
+        figure.suptitle("")
+        if len(figure.axes) == 1 or all(axes.get_title() == "" for axes in figure.axes[1:]):
+            figure.axes[0].set_title("")
     with style():
-        figure.savefig(stream, format=kind, metadata={"Date": None} if kind == "svg" else {"Software": None})
+        figure.savefig(stream, format=kind, dpi=look.dpi, metadata=UNDATED[kind])
     return stream.getvalue()
+
+
+def _resize(figure: Figure, size: tuple[float, float]) -> None:
+    """Gives a figure its size on paper; text shrinks where the figure does, by the root and to 6 points at least."""
+    from matplotlib.text import Text
+
+    before = figure.get_size_inches()
+    scale = min(1.0, math.sqrt(min(new / old for new, old in zip(size, before, strict=True))))
+    for text in figure.findobj(Text):
+        text.set_fontsize(max(6.0, text.get_fontsize() * scale))
+    for axes in figure.axes:
+        for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
+            text.set_wrap(True)
+    figure.set_size_inches(*size)
 
 
 def format_of(output: str, name: str = "output") -> str:
@@ -72,10 +137,10 @@ def format_of(output: str, name: str = "output") -> str:
     """
     kind = output.rpartition(".")[2].lower()
     if kind not in FORMATS or "." not in output:
-        raise BadInput(f"{name}={output!r}: must end in .svg or .png")
+        raise BadInput(f"{name}={output!r}: must end in .svg, .png or .pdf")
     return kind
 
 
-def save(figure: Figure, output: str, name: str = "output") -> None:
+def save(figure: Figure, output: str, name: str = "output", look: Look | None = None) -> None:
     """Writes the figure beside its place, then renames it."""
-    write_whole(output, rendered(figure, format_of(output, name)), name)
+    write_whole(output, rendered(figure, format_of(output, name), look), name)

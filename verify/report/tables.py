@@ -32,19 +32,40 @@ def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> 
         csv.writer(out, lineterminator="\n").writerows([columns, *cells])
         return out.getvalue()
     if form == "markdown":
-        lines = ["| " + " | ".join(row) + " |" for row in [list(columns), *cells]]
+        lines = ["| " + " | ".join(map(_markdown, row)) + " |" for row in [list(columns), *cells]]
         return "\n".join([lines[0], "|" + "---|" * len(columns), *lines[1:]]) + "\n"
     if form == "latex":
         body = [" & ".join(_latex(cell) for cell in row) + r" \\" for row in [list(columns), *cells]]
-        head = rf"\begin{{tabular}}{{{'l' * len(columns)}}}"
-        return "\n".join([head, body[0], r"\hline", *body[1:], r"\end{tabular}"]) + "\n"
+        head = ["% needs \\usepackage{booktabs}", rf"\begin{{tabular}}{{{'l' * len(columns)}}}", r"\toprule"]
+        return "\n".join([*head, body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"]) + "\n"
     return _for_people(columns, cells)
 
 
+# What LaTeX would read as a command, or set as another sign; the rest of Unicode is for its engines.
+LATEX = {character: "\\" + character for character in "&%#_${}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", "\n": " ", "≤": r"$\le$", "≥": r"$\ge$", "×": r"$\times$",
+}  # fmt: skip
+
+
 def _latex(text: str) -> str:
-    for character in "&%#_":
-        text = text.replace(character, "\\" + character)
-    return text
+    r"""The text as LaTeX sets it letter by letter; a formula in dollars stays one.
+
+    >>> _latex("50% of x_1^2 <= {a}")
+    '50\\% of x\\_1\\textasciicircum{}2 \\textless{}= \\{a\\}'
+    """
+    if len(text) > 1 and text.startswith("$") and text.endswith("$"):
+        return text
+    return "".join(LATEX.get(character, character) for character in text)
+
+
+def _markdown(text: str) -> str:
+    """The text of one cell: a bar would end it, and a line end the row.
+
+    >>> _markdown("(0|1)*1")
+    '(0\\\\|1)*1'
+    """
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _for_people(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
