@@ -81,7 +81,7 @@ class Look:
         Raises: BadInput for a size or a resolution that makes no figure.
 
         >>> Look.of("8.255x6.1cm", None, True).size
-        (3.25, 2.4015748031496065)
+        (3.25, 2.401574803149606)
         """
         if dpi is not None and not FEWEST_DPI <= dpi <= MOST_DPI:
             raise BadInput(f"--dpi {dpi}: must be from {FEWEST_DPI} to {MOST_DPI}")
