@@ -32,7 +32,7 @@ class Query:
 
     def is_met(self, outputs: np.ndarray) -> np.ndarray:
         """Whether each row of flat outputs meets the query; NaN does not count as larger."""
-        met: np.ndarray = ~(outputs[:, [self.right]] > outputs[:, list(self.others)]).all(1)
+        met: np.ndarray = np.logical_not(np.all(outputs[:, [self.right]] > outputs[:, list(self.others)], axis=1))
         return met
 
 

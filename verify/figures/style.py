@@ -123,7 +123,7 @@ def _resize(figure: Figure, size: tuple[float, float]) -> None:
     before = figure.get_size_inches()
     scale = min(1.0, math.sqrt(min(new / old for new, old in zip(size, before, strict=True))))
     for text in figure.findobj(Text):
-        text.set_fontsize(max(6.0, text.get_fontsize() * scale))
+        text.set_fontsize(max(6.0, float(text.get_fontsize()) * scale))
     for axes in figure.axes:
         for text in (axes.title, axes.xaxis.label, axes.yaxis.label):
             text.set_wrap(True)
