@@ -15,10 +15,15 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinxcontrib.katex",
+    "sphinx_copybutton",
     "docstrings",
     "generated_pages",
+    "listed_pages",
 ]
 exclude_patterns = ["_build", "_ext"]
+
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "  # only what is typed is copied
+copybutton_prompt_is_regexp = True
 
 myst_enable_extensions = ["dollarmath", "attrs_block", "deflist"]
 myst_heading_anchors = 3

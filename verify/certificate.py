@@ -40,6 +40,7 @@ class Verdict(StrEnum):
 
 
 BAD_INPUT_EXIT_CODE = 2
+COLOURS = {Verdict.PROVED: "#007A5A", Verdict.REFUTED: "#B33A00", Verdict.UNKNOWN: "#8A6000"}  # in notebooks
 
 READING_REAL = "real"
 READING_DTYPE = "dtype, any order"
@@ -158,7 +159,7 @@ class Certificate:
         return dict(_flattened("", self.to_dict()))
 
     def _repr_html_(self) -> str:
-        """The fields as a table and the margins as bars, for notebooks."""
+        """The verdict in a line, and below it to unfold all fields and the margins as bars, for notebooks."""
         from verify.arithmetic.outward import below
 
         rows = {name: value for name, value in self.to_dict().items() if value is not None}
@@ -172,9 +173,9 @@ class Certificate:
             if max(margins) > 0
         )
         body = "".join(f"<tr><th>{name}</th><td>{cell}</td></tr>" for name, cell in cells.items())
-        return f"<table>{body}</table>" + (
-            f"<table><tr><th>count</th><th>margin at least</th></tr>{bars}</table>" if bars else ""
-        )
+        counts = f"<table><tr><th>count</th><th>margin at least</th></tr>{bars}</table>" if bars else ""
+        head = f'<b style="color:{COLOURS[self.verdict]}">{self.verdict.value}</b> {escape(self.task + self._says())}'
+        return f"<p>{head}</p><details><summary>all fields</summary><table>{body}</table>{counts}</details>"
 
     def about(self, weights: bytes) -> Certificate:
         """The certificate with the digest of the file that holds the weights."""

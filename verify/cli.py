@@ -46,6 +46,7 @@ COMMANDS = (
 )
 
 BROKEN_PIPE_EXIT_CODE = 141
+WORDS = "T: tokens in the alphabet; L: length; d: embedding size; p: hidden neurons; all words: docs/glossary.md."
 
 
 def is_json(args: argparse.Namespace) -> bool:
@@ -75,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="verify",
         description="Builds hand-constructed transformer weights and proves them right on every input.",
         epilog="Exit codes: 0 PROVED, 1 REFUTED, 2 bad usage or input, 3 UNKNOWN; 70 a bug of ours, 130 interrupted, "
-        "141 output closed.",
+        f"141 output closed. {WORDS}",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"weightproof {__version__}")
@@ -85,6 +86,7 @@ def build_parser() -> argparse.ArgumentParser:
         module = import_module(f"verify.commands.{name}")
         subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
         module.add_arguments(subparser)
+        subparser.epilog = f"{subparser.epilog} {WORDS}" if subparser.epilog else WORDS
         for each in (subparser, *kinds_of(subparser)):
             add_debug(each)
         subparser.set_defaults(run=module.run)

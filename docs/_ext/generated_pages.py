@@ -26,15 +26,49 @@ ROOMS = ("constructions", "bounds", "verify")
 
 def setup(app):
     app.connect("builder-inited", write_all)
+    app.connect("source-read", show_figures)
     return {"parallel_read_safe": True}
 
 
 def write_all(app):
     docs = Path(app.srcdir)
+    draw_figures(docs)
     written = [*write_claims(docs), *write_reference(docs / "reference")]
     for folder in (docs / "claims", docs / "reference"):
         for path in {*folder.glob("*.md"), *folder.glob("*.rst")} - set(written):
             path.unlink()  # of an earlier build, which had other pages
+
+
+BLOCK = re.compile(r"^```console\n((?:.|\n)*?)^```\n", re.M)
+DRAWN = "drawn"  # the folder of the figures that docs/figures.md shows
+
+
+def draw_figures(docs: Path) -> None:
+    """Runs the commands of figures.md, unless they have been run by the same sources."""
+    text, folder = (docs / "figures.md").read_text(), docs / DRAWN
+    commands = re.findall(r"^\$ (.*)$", "".join(BLOCK.findall(text)), re.M)
+    about = hashlib.sha256(json.dumps([sources(), commands]).encode()).hexdigest()
+    if (folder / "digest").exists() and (folder / "digest").read_text() == about:
+        return
+    folder.mkdir(exist_ok=True)
+    for command in commands:
+        terminal.require(command, folder)
+    write(folder / "digest", about)
+
+
+def show_figures(app, name, source):
+    """Each figure stands below the command of figures.md that draws it."""
+    if name == "figures":
+        source[0] = BLOCK.sub(lambda block: block[0] + pictures(block[1]), source[0])
+
+
+def pictures(commands: str) -> str:
+    """The figures that the commands write.
+
+    >>> pictures("$ verify figure margin --output margin.svg")
+    '\\n![margin.svg](drawn/margin.svg)\\n'
+    """
+    return "".join(f"\n![{name}]({DRAWN}/{name})\n" for name in re.findall(r"--output (\S+\.svg)", commands))
 
 
 def write_claims(docs: Path) -> Iterator[Path]:

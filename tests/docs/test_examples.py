@@ -12,7 +12,7 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
 ROOT = Path(__file__).parents[2]
 
-FENCES = {"python", "console", "sh", "text", "json", "latex", "toml"}
+FENCES = {"python", "console", "sh", "text", "json", "latex", "toml", "yaml"}
 WRITTEN = ("claims", "reference", "_build")  # made when the site is built
 PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if p.parts[-2] not in WRITTEN)]
 
