@@ -13,6 +13,7 @@ sys.path.append(str(DOCS / "_ext"))
 import claim_page  # noqa: E402
 import docstrings  # noqa: E402
 import drawing  # noqa: E402
+import listed_pages  # noqa: E402
 import terminal  # noqa: E402
 
 from constructions import relation_counting  # noqa: E402
@@ -23,7 +24,7 @@ def claim(id):
     return next(claim for claim in CLAIMS if claim.id == id)
 
 
-@pytest.mark.parametrize("module", [docstrings, drawing])
+@pytest.mark.parametrize("module", [docstrings, drawing, listed_pages])
 def test_examples_of_the_generators(module):
     assert doctest.testmod(module).failed == 0
 
@@ -73,6 +74,13 @@ def test_drawn_matrices_keep_their_labels_when_rows_of_zeros_are_left_out():
     matrix[7, 1] = 5
     text = drawing.drawing("W_1", matrix, drawing.by_axis(drawing.AXES))
     assert text.count("\\\\\n") == 1 and "d_{8}" in text and "d_{7}" not in text
+
+
+def test_every_page_is_in_the_sidebar():
+    text = (DOCS / "index.md").read_text()
+    assert text.count(listed_pages.LINE) == 1
+    named = {line.strip() for line in listed_pages.filled(text, DOCS).splitlines()}
+    assert {path.stem for path in DOCS.glob("*.md")} - {"index"} <= named
 
 
 def test_katex_is_complete_and_local():
