@@ -144,8 +144,8 @@ def near(missing: Iterable[str], present: Iterable[str]) -> str:
     >>> near(["E"], ["tok.table"])
     ' It holds tok.table: say which is which, as in --map E=tok.table.'
     """
-    unused = sorted(present)
-    if not unused:
+    unused, missing = sorted(present), sorted(missing)
+    if not unused or not missing:
         return ""
     plain = {_plain(name): name for name in unused} | {_plain(name.rpartition(".")[2]): name for name in unused}
     pairs = []

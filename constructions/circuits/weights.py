@@ -41,7 +41,7 @@ def load_weights(path: str | Path) -> CircuitTransformer:
     model = CircuitTransformer(n=n, T=T, s=s)
     wanted = model.state_dict()
     if odd := sorted(set(state) ^ set(wanted)):
-        hint = near(set(wanted) - set(state), set(state) - set(wanted)) if set(wanted) - set(state) else ""
+        hint = near(set(wanted) - set(state), set(state) - set(wanted))
         raise BadInput(f"{path}: tensor {odd[0]} is missing or not one of a circuit transformer's.{hint}")
     for name, tensor in state.items():
         if tensor.shape != wanted[name].shape or not tensor.is_floating_point():

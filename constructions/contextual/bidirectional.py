@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from constructions.contextual.transformer import BOS, DTYPES, TOKENS
 from constructions.errors import BadInput
 from constructions.files import read_tensors
+from constructions.names import near
 
 METADATA_KEY = "weightproof.bidirectional"
 SHAPES = {  # of the parameters, by the sizes of the model
@@ -97,7 +98,8 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> BidirectionalContextualTra
     """
     if set(weights) != set(SHAPES):
         odd = sorted(set(weights) ^ set(SHAPES))[0]
-        raise BadInput(f"weights: {odd} is missing or unknown; a file of this model has {', '.join(SHAPES)}")
+        hint = near(set(SHAPES) - set(weights), set(weights) - set(SHAPES))
+        raise BadInput(f"weights: {odd} is missing or unknown; a file of this model has {', '.join(SHAPES)}.{hint}")
     sizes: dict[str, int] = {}
     dtype = weights["E"].dtype
     for name, shape in SHAPES.items():
@@ -123,7 +125,7 @@ def load(path: str) -> BidirectionalContextualTransformer:
 
     Raises: BadInput when the file cannot be read or holds no such model.
     """
-    return from_state_dict(read_tensors(path, METADATA_KEY)[0])
+    return from_state_dict(read_tensors(path, METADATA_KEY, ("E",))[0])
 
 
 def as_bytes(model: BidirectionalContextualTransformer) -> bytes:

@@ -22,7 +22,10 @@ from verify.commands.parsing import REST, OneLineParser, with_names
 from verify.report.batch import BatchLine, junit, print_annotation, print_line, print_summary, worst
 
 HELP = "judge many checkpoints of one task in one process, one line each"
-TASKS = ("histogram", "count01", "contextual", "parity", "circuit", "modular", "addition", "module")
+TASKS = (
+    "histogram", "count01", "contextual", "bidirectional", "parity", "circuit", "language", "modular", "addition",
+    "inductive", "module",
+)  # fmt: skip
 ENDINGS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 MOST_WORKERS = 64
 FORBIDDEN = ("save", "impossible", "say", "table", "best")  # jobs that are not one verdict on one file

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.options import check_least
+from verify.commands.parsing import add_weights
 
 if TYPE_CHECKING:
     from verify.contextual.bidirectional.task import Bidirectional
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--regions", type=int, metavar="R", help=f"regions it counts (default {REGIONS})")
     add("--coordinates", type=int, metavar="D", help="position coordinates of a score (default: the fewest possible)")
     add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: that of --precision, else float64)")
-    add("--weights", metavar="FILE", help="judge these weights (.safetensors or .pt state dict) instead")
+    add_weights(parser, "judge these weights (.safetensors or .pt state dict) instead")
     add("--on-length", type=int, metavar="N", help="judge strings of up to N tokens (default --length)")
     add("--on-regions", type=int, metavar="R", help="judge strings of up to R regions (default --regions)")
     request.add_arguments(parser)

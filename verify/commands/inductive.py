@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from constructions.errors import BadInput
 from verify.commands import request as shared
 from verify.commands.options import check_least, flag
+from verify.commands.parsing import add_weights
 
 if TYPE_CHECKING:
     from verify.inductive.asked import Asked
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-count", type=int, metavar="C", help="counts up to C are judged in selective tasks (default: 10)")
     add("--as-printed", action="store_true", help="the document's own recipe, where it prints one")
     add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
-    add("--weights", metavar="FILE", help="decide a saved model (.safetensors or .pt) instead of building one")
+    add_weights(parser, "decide a saved model (.safetensors or .pt) instead of building one")
     add("--impossible", choices=IMPOSSIBLE, metavar="ID", help=f"an argument and its checks: {', '.join(IMPOSSIBLE)}")
     add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
     add("--format", choices=("rich", "markdown", "latex", "csv", "json"), help="of --table (default: rich)")
