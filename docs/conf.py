@@ -27,7 +27,10 @@ copybutton_prompt_is_regexp = True
 
 myst_enable_extensions = ["dollarmath", "attrs_block", "deflist"]
 myst_heading_anchors = 3
-suppress_warnings = ["misc.highlighting_failure"]  # console blocks hold prompts and output
+suppress_warnings = [
+    "misc.highlighting_failure",  # console blocks hold prompts and output
+    "ref.python",  # several tasks have a Domain; a signature links to one of them
+]
 
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False  # torch.nn.Module's are not ours, and not in our markup

@@ -105,7 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--impossible", choices=IMPOSSIBLE, metavar="ID",
         help="the argument and its checks: W-E4.7, attention alone; W-E4.8, a pizza of even P")  # fmt: skip
     add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
-    add_weights(parser, "decide a saved model (.safetensors or .pt) for P instead, or a checkpoint of the grokking layout")
+    add_weights(parser, "decide a saved model (.safetensors or .pt) for P instead, or one of the grokking layout")
     shared.add_arguments(parser)
 
 
