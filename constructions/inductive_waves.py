@@ -66,7 +66,7 @@ def build(
         attention.W_O[0, 2] = 1.0
         model.W_U[2] = torch.tensor(order, dtype=torch.float64)
         model.W_U[0] = torch.tensor([lines[rank] for rank in order], dtype=torch.float64)
-    return model
+    return model.eval()
 
 
 def _check(N: int, m: int, d_head: int, largest: float, positions: int) -> None:

@@ -106,6 +106,7 @@ def _decided(asked: Asked) -> Cell:
     return Cell(str(found.extra["length"]), int(found.parameters.get("layers", 1)), name)
 
 
+@cache
 def ceiling(cell: Reported) -> str | None:
     """The claim, and the exact ceiling in percent, of what no weights exceed; None where nothing is known.
 

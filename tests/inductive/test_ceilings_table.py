@@ -1,0 +1,69 @@
+"""The table's cells: document C's figures, ceilings that C's own figures respect, and what makes a cell open."""
+
+from fractions import Fraction
+
+import pytest
+
+from constructions.errors import NotKnown, ProvedImpossible
+from verify.inductive import table as module
+from verify.inductive.ceilings.laws import equal_prefix
+from verify.inductive.document_c import reported
+from verify.report.tables import render
+
+
+class Unbuilt:
+    """A family without constructions: NotKnown, or what it is told to raise."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def judged(self, asked):
+        raise self.error
+
+
+@pytest.fixture
+def empty_table(monkeypatch):
+    monkeypatch.setattr(module, "import_module", lambda name: Unbuilt(NotKnown("none")))
+    module.proved.cache_clear()
+    yield module.table()
+    module.proved.cache_clear()
+
+
+def test_without_weights_a_cell_is_open_unless_there_is_a_ceiling(empty_table):
+    assert len(empty_table.rows) == len(reported()) == 202
+    assert not empty_table.is_complete
+    ceilings = [row for row in empty_table.rows if row[-1] is not None]
+    assert empty_table.open_cells == 202 - len(ceilings)
+    assert {(row[0], row[1], row[2]) for row in ceilings} == {
+        (task, pe, "no")
+        for task in ("succession", "modular", "selective", "selective-modular")
+        for pe in ("nope", "rope")
+    }
+    markdown = render(empty_table.columns, empty_table.rows, "markdown")
+    assert "| modular | rope | no | 4 | 11.8 | - | - | C-I1: at most 11.77 % |" in markdown
+    assert r"11.77 \%" in render(empty_table.columns, empty_table.rows, "latex")
+
+
+def test_an_impossible_request_is_no_open_cell(monkeypatch):
+    monkeypatch.setattr(module, "import_module", lambda name: Unbuilt(ProvedImpossible("X-1", "never")))
+    module.proved.cache_clear()
+    found = module.table()
+    module.proved.cache_clear()
+    assert found.is_complete and {row[-1] for row in found.rows if row[1] == "s4"} == {"X-1"}
+
+
+def test_no_figure_of_c_is_above_its_ceiling_but_the_one_of_the_errata():
+    above = [
+        (cell.task, cell.model, cell.layers)
+        for cell in reported()
+        if (bound := module.ceiling(cell)) is not None
+        and max(cell.inside, cell.outside if "in distribution" not in bound else 0)
+        > float(bound.split("at most ")[1].split(" %")[0]) + 0.05
+    ]
+    assert above == [("modular", "nope", 2)]  # 12.0: erratum C-6
+
+
+def test_ceilings_are_printed_upwards():
+    bound = module.ceiling(next(c for c in reported() if (c.task, c.model, c.layers) == ("selective", "rope", 4)))
+    printed = Fraction(bound.split("at most ")[1].removesuffix(" %")) / 100
+    assert 0 < printed - equal_prefix(10, 10, 50) < Fraction(1, 10_000)
