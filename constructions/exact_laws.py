@@ -153,14 +153,15 @@ def _scalars(S: Tensor, D: Tensor, L: int) -> tuple[list[float], list[list[float
 def balanced(
     model: str, *, T: int, L: int, d: int | None = None, p: int | None = None, dtype: torch.dtype = torch.float32
 ) -> HistogramTransformer:
-    """Builds lin or lin+sftm by inventory at d = T - 2, for L <= floor(T/2): overlaps that differ by a balanced sign.
+    """Builds lin or lin+sftm by inventory on even overlaps: at d = T - 1, or at d = T - 2 for L <= floor(T/2).
 
     With u a vector of equally many 1s and -1s (and a 0 for odd T) and n its number of nonzero entries, the readings
     are M = c 1^T + I + N, N = -(u u^T - diag(u^2))/(n - 1), c = -(1 + N 1)/T. Then M 1 = M u = 0, so the rank is T - 2,
-    and a neuron's reading of another token is below its own by 1 - N_ts, within 1/(n - 1) < 1/(2L - 3) of 1 (W-2).
+    and a neuron's reading of another token is below its own by 1 - N_ts, within 1/(n - 1) < 1/(2L - 3) of 1 (W-2). At
+    d = T - 1, N = 0: the tokens are a simplex, and L is any.
 
     Claim: W-15 (ours).
-    Shapes: d = T - 2, p >= T.
+    Shapes: d = T - 2 or T - 1, p >= T.
     Raises: BadInput for other models or sizes.
 
     >>> balanced("lin", T=6, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
@@ -171,18 +172,21 @@ def balanced(
     if model not in ("lin", "lin+sftm"):
         raise BadInput(f"model={model!r}: a balanced sign is for lin and lin+sftm. Choose one of them.")
     check_sizes(model, T=T, L=L, d=d, p=p)
-    if d != T - 2 or not 2 <= L <= T // 2 or p < T:
+    is_simplex = d == T - 1 and L >= 2
+    if not is_simplex and (d != T - 2 or not 2 <= L <= T // 2) or p < T:
         raise BadInput(
-            f"T={T}, L={L}, d={d}, p={p}: a balanced sign counts at d = T - 2 with p >= T for 2 <= L <= {T // 2}. "
-            f"Use --d {max(1, T - 2)} --p {max(p, T)}, or a smaller --L."
+            f"T={T}, L={L}, d={d}, p={p}: a balanced sign counts at d = T - 2 with p >= T for 2 <= L <= {T // 2}, and "
+            f"at d = T - 1 for every L >= 2. Use --d {max(1, T - 1)} --p {max(p, T)}."
         )
     one, u = torch.ones(T, dtype=torch.float64), torch.zeros(T, dtype=torch.float64)
     half = T // 2
     u[:half], u[half : 2 * half] = 1.0, -1.0
+    if is_simplex:
+        u = torch.zeros_like(u)
     N = -(torch.outer(u, u) - torch.diag(u * u)) / (2 * half - 1)
     M = torch.eye(T, dtype=torch.float64) + N
     M = M - torch.outer(M @ one, one) / T
-    basis = torch.linalg.qr(torch.stack([one, u], dim=1), mode="complete").Q[:, 2:]
+    basis = torch.linalg.qr(torch.stack([one, u][: T - d], dim=1), mode="complete").Q[:, T - d :]
     code = Code("lin", basis, torch.eye(d, dtype=torch.float64), basis.T @ M.T, gap=1.0)
     return on_code(model, code, L=L, p=p, dtype=dtype)
 

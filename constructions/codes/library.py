@@ -7,16 +7,18 @@ from pathlib import Path
 
 from safetensors.torch import load_file, save_file
 
+from constructions.codes.even import search_even
 from constructions.codes.search import Code, Progress, search
 from constructions.errors import BadInput
 
 FOLDER = Path(__file__).parent
+FEW_TOKENS = 9  # up to which the equations of even shares are tried first
 
 
 def find(
     model: str, T: int, L: int, d: int, *, seed: int = 0, steps: int = 3000, progress: Progress | None = None
 ) -> Code:
-    """The kept code of these sizes, or the result of a search.
+    """The kept code of these sizes or of a larger alphabet, whose first T tokens it is; else the result of a search.
 
     Claim: W-2.
     Shapes: see Code.
@@ -27,16 +29,36 @@ def find(
     """
     if L < 2:
         raise BadInput(f"L={L}: a code tells counts apart, and there is only one. Use --construction inventory.")
-    kept = _path(FOLDER, model, T, L, d)
-    if kept.exists():
-        tensors = load_file(kept)
-        return Code(model, tensors["E"], tensors["X"], tensors["W_1"], float(tensors["gap"]))
+    sizes = [size for size, dimensions in _kept(model, T, L) if dimensions == d]
+    if sizes:
+        tensors = load_file(_path(FOLDER, model, min(sizes), L, d))
+        return Code(model, tensors["E"][:T], tensors["X"], tensors["W_1"][:, :T], float(tensors["gap"]))
     return _searched(model, T, L, d, seed, steps, progress)
+
+
+def smallest_kept(model: str, T: int, L: int) -> int | None:
+    """The smallest d of a code that is kept for T tokens, or for more where the first T of them are one for T.
+
+    >>> smallest_kept("dot", 15, 10), smallest_kept("dot", 33, 10)
+    (8, None)
+    """
+    return min((d for size, d in _kept(model, T, L)), default=None)
+
+
+def _kept(model: str, T: int, L: int) -> list[tuple[int, int]]:
+    """The number of tokens and d of every kept code for T tokens; in dot+sftm its scales are those of all."""
+    names = (path.stem.split("_") for path in FOLDER.glob(f"{model}_T*_L{L}_d*.safetensors"))
+    sizes = ((int(name[1][1:]), int(name[3][1:])) for name in names)
+    return [(size, d) for size, d in sizes if size == T or (size > T and model != "dot+sftm")]
 
 
 @lru_cache(maxsize=64)
 def _searched(model: str, T: int, L: int, d: int, seed: int, steps: int, progress: Progress | None) -> Code:
-    """Two models that share a carrier share the search."""
+    """Two models that share a carrier share the search; for few tokens dot+sftm has one of its own (W-20)."""
+    if model == "dot+sftm" and T <= FEW_TOKENS and 2 * d > T:
+        found = search_even(T, L, d, seed=seed, progress=progress)
+        if found.gap > 0:
+            return found
     return search(model, T, L, d, seed=seed, steps=steps, progress=progress, restarts=4 if T * T * L < 50000 else 2)
 
 

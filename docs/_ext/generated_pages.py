@@ -74,7 +74,8 @@ def pictures(commands: str) -> str:
 def write_claims(docs: Path) -> Iterator[Path]:
     """One page per claim, and the table that links them; what was written."""
     (docs / "claims").mkdir(exist_ok=True)
-    terminal.require(FIGURE, docs / "claims")
+    for figure in (FIGURE, *PHASES):
+        terminal.require(figure, docs / "claims")
     errata = errata_by_claim((docs / "errata.md").read_text())
     rows = ["| claim | statement | kind | ends |", "|---|---|---|---|"]
     for claim in status_iterator(CLAIMS, "proving... ", length=len(CLAIMS), stringify_func=lambda claim: claim.id):
@@ -109,6 +110,7 @@ def sources() -> str:
 
 
 FIGURE = "verify figure activation --model dot --T 32 --L 10 --output activation.svg"  # for the tutorial
+PHASES = [f"verify figure phase --T {T} --output phase-{T}.svg" for T in (15, 32, 64)]  # for the page of figures
 INTRODUCTION = """# The book of claims
 
 One page per claim of the registry. Every page was made by running the claim's own command, at a small size, when

@@ -8,8 +8,12 @@ from command import as_json, run
 from oracles.histogram import all_wrong_pairs
 
 from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons
+from constructions.coded_inventory import on_code
+from constructions.codes import library
+from constructions.codes.even import search_even
 from constructions.errors import BadInput
 from constructions.exact_laws import balanced, logarithmic, rational
+from constructions.fewer_dimensions import code
 from constructions.histogram import HistogramTransformer
 from verify.certificate import Verdict
 from verify.histogram.impossible import ARGUMENTS
@@ -48,6 +52,30 @@ def test_rational_is_proved_in_float32_in_any_order(T, L):
 @pytest.mark.parametrize("T,L", [(4, 2), (5, 2), (8, 4), (9, 4), (32, 10), (32, 16), (33, 16)])
 def test_balanced_is_proved(kind, T, L):
     assert certify(balanced(kind, T=T, L=L)).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize("kind", ["lin", "lin+sftm"])
+@pytest.mark.parametrize(("T", "L"), [(2, 2), (3, 7), (15, 30)])
+def test_the_simplex_is_proved(kind, T, L):
+    assert certify(balanced(kind, T=T, L=L, d=T - 1)).verdict is Verdict.PROVED
+
+
+def test_even_shares_are_found_and_proved():
+    """A small search, and the kept result of a long one."""
+    found = search_even(4, 6, 3, restarts=10)
+    w = torch.exp((G := found.E @ found.X @ found.E.T) - G.diagonal()[:, None])
+    taken = w * ((V := found.E @ found.W_1).diagonal()[:, None] - V.T)
+    others = taken[~torch.eye(4, dtype=torch.bool)].reshape(4, 3)
+    assert found.gap > 0 and float((others / others.mean(1, keepdim=True) - 1).abs().max()) < 0.1
+    module = on_code("dot+sftm", found, L=6, dtype=torch.float64)
+    assert certify(module).verdict is Verdict.PROVED and not all_wrong_pairs(module)
+    kept = code("dot+sftm", T=7, L=50, d=4, dtype=torch.float64)
+    assert (kept.d, kept.p) == (4, 7) and certify(kept).verdict is Verdict.PROVED
+
+
+def test_a_kept_code_of_more_tokens_is_one_of_fewer():
+    assert library.smallest_kept("dot", 15, 10) == 8 and library.smallest_kept("dot+sftm", 15, 10) is None
+    assert certify(code("dot", T=15, L=10, d=8)).verdict is Verdict.PROVED
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ CLAIMS: tuple[Claim, ...] = (
         "A-C.3.2",
         "dot+sftm with p = T counts at T=32, L=10 with d = 6 = ceil(log2(T+1)), on a searched code",
         f"{BEHRENS}, Prop. 4.5, App. C.3.2 (printed for every L, by an argument that does not carry over; at "
-        "L = 15 and 30 the smallest d found is 11 and 23)",
+        "L = 15 and 30 the smallest d found is 11 and 23; at T = 7, L = 50 fewer than printed suffice, W-20)",
         "constructions.fewer_dimensions:code",
         "bounds.coherent_counting:softmax_inventory",
         "verify.histogram.verdict:certify",
@@ -284,5 +284,16 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.histogram.impossible:even_readings",
         "verify histogram --impossible W-18",
         Kind.IMPOSSIBLE,
+    ),
+    Claim(
+        "W-20",
+        "dot+sftm with p = T counts at T = 7, L = 50 with d = 4, on a searched code on which every other token takes "
+        "the same share times drop; Prop. 4.5 states that ceil(log2(T+1)) + 2 = 5 suffice, its appendix that 3 do",
+        "this project",
+        "constructions.codes.even:search_even, constructions.fewer_dimensions:code",
+        "-",
+        "verify.histogram.verdict:certify",
+        "verify histogram --model dot+sftm --T 7 --L 50 --d 4 --p 7 --dtype float64",
+        Kind.SEARCHED,
     ),
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from constructions.histogram import check_sizes
 from verify.figures.style import BLUE, GREY, ORANGE, new_figure, style
-from verify.histogram.phase import ONE_NEURON_IMPOSSIBLE, Corner, corners
+from verify.histogram.phase import Corner, Excluded, corners, excluded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 # The document's grid of d and p (Fig. 1).
 GRID = (1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 45, 64, 91, 128)
 PANELS = (("dot+sftm", "bos+sftm", "lin+sftm"), ("dot", "bos", "lin"))
-PROVED, OPEN, IMPOSSIBLE = "#56B4E9", "#EEEEEE", ORANGE
+PROVED, OPEN, IMPOSSIBLE, REGIME = "#56B4E9", "#EEEEEE", ORANGE, "#F5D9A8"
 
 
 def phase(T: int, L: int) -> Figure:
-    """Six panels, softmax above: proved (with its corners), proved impossible, and open sizes.
+    """Six panels, softmax above: proved (with its corners), proved impossible for all weights or in a regime, and open.
 
     Claim: A, Fig. 1 shows where training found accurate weights; this shows where weights are proved right.
     Raises: BadInput for sizes that make no sense.
@@ -32,7 +32,7 @@ def phase(T: int, L: int) -> Figure:
         figure, rows = new_figure(8.2, 5.9, nrows=2, ncols=3, sharex=True, sharey=True)
         for axes_row, models in zip(rows, PANELS, strict=True):
             for axes, model in zip(axes_row, models, strict=True):
-                _panel(axes, model, T, L, largest, corners(model, T, L))
+                _panel(axes, model, T, largest, corners(model, T, L), excluded(model, T, L))
         for axes in rows[1]:
             axes.set_xlabel(r"hidden neurons $p$")
         for axes in rows[:, 0]:
@@ -40,14 +40,17 @@ def phase(T: int, L: int) -> Figure:
         legend = [
             Patch(facecolor=PROVED, label="proved right on all inputs"),
             Patch(facecolor=OPEN, edgecolor=GREY, label="open"),
-            Patch(facecolor=IMPOSSIBLE, hatch="///", edgecolor="white", label="proved impossible (p = 1)"),
+            Patch(facecolor=IMPOSSIBLE, hatch="///", edgecolor="white", label="impossible for all weights"),
+            Patch(facecolor=REGIME, hatch="..", edgecolor="white", label="impossible in the regime of W-18"),
         ]
-        figure.legend(handles=legend, loc="outside lower center", ncols=3)
+        figure.legend(handles=legend, loc="outside lower center", ncols=4)
         figure.suptitle(f"T = {T}, L = {L}; dashed: d = T and p = T")
     return figure
 
 
-def _panel(axes: Axes, model: str, T: int, L: int, largest: int, found: tuple[Corner, ...]) -> None:
+def _panel(
+    axes: Axes, model: str, T: int, largest: int, found: tuple[Corner, ...], too_small: tuple[Excluded, ...]
+) -> None:
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import NullLocator, ScalarFormatter
 
@@ -68,11 +71,12 @@ def _panel(axes: Axes, model: str, T: int, L: int, largest: int, found: tuple[Co
             va="top",
             fontsize=8,
         )
-    if model in ONE_NEURON_IMPOSSIBLE and L > 1:
-        column = Rectangle(
-            (least, least), 1.35 - least, most, facecolor=IMPOSSIBLE, hatch="///", edgecolor="white", linewidth=0
+    for region in sorted(too_small, key=lambda region: region.is_for_all_weights):
+        width, height = (most if n is None else n + 0.35 - least for n in (region.p, region.d))
+        colour, hatch = (IMPOSSIBLE, "///") if region.is_for_all_weights else (REGIME, "..")
+        axes.add_patch(
+            Rectangle((least, least), width, height, edgecolor="white", linewidth=0, facecolor=colour, hatch=hatch)
         )
-        axes.add_patch(column)
     axes.axhline(T, color="black", linestyle="--", linewidth=0.8)
     axes.axvline(T, color="black", linestyle="--", linewidth=0.8)
     ticks = [n for n in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048) if n <= largest]

@@ -118,7 +118,7 @@ def default_construction(sizes: Sizes) -> str:
     has_neuron_per_token = p is not None and p >= T
     if sizes.model == "dot+sftm" and p is not None and p < T:
         return "logarithmic"
-    if sizes.model in ("lin", "lin+sftm") and d == T - 2 and 2 <= L <= longest_balanced(T):
+    if sizes.model in ("lin", "lin+sftm") and (d == T - 1 or (d == T - 2 and longest_balanced(T) >= L)) and L >= 2:
         return "balanced"
     if sizes.d is not None and sizes.d < sizes.T:
         if sizes.model == "bos+sftm":

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from bounds import coherent_counting
 from bounds.even_readings import fewest_in_the_regime
 from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons, longest_balanced
+from constructions.coded_inventory import CARRIER
+from constructions.codes import library
 from verify.histogram.kept import kept_table
 
 
@@ -80,5 +82,7 @@ def proved_dimensions(model: str, T: int, L: int, *, is_one_neuron: bool = False
     if model in ("lin", "lin+sftm") and 2 <= L <= longest_balanced(T) and T > 2:
         found.append(T - 2)
     if not is_one_neuron:
-        found += [row["d"] for row in kept_table() if (row["model"], row["T"], row["L"]) == (model, T, L)]
+        found += [row["d"] for row in kept_table() if (row["model"], row["L"]) == (model, L) and row["T"] == T]
+        kept = library.smallest_kept(CARRIER[model], T, L)
+        found += [] if kept is None else [kept]
     return min(found)
