@@ -87,10 +87,10 @@ def test_refuted_and_unknown_in_floating_point(capsys):
 
 def test_a_language_in_floating_point(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "72")
-    arguments = ("language", "(0|1)*11", "--length", 6, "--precision", "bfloat16")
+    arguments = ("language", "(0|1)*11", "--length", 3, "--precision", "bfloat16")
     code, out, _ = call(capsys, *arguments)
     assert code == 0 and "bfloat16" in out and "stay" in out and max(map(len, out.splitlines())) <= 72
-    code, out, _ = call(capsys, *arguments, "--json", "--run", "010111")
+    code, out, _ = call(capsys, *arguments, "--json", "--run", "011")
     assert code == 0 and json.loads(out)["outputs"] == {"accept": 1}
 
 

@@ -50,7 +50,7 @@ def test_every_short_string_against_re(regex, alphabet, length):
     [
         (parity(), lambda x: x.count("1") % 2 == 1),
         (from_regex(PARITY), lambda x: x.count("1") % 2 == 1),
-        (from_regex("(0|1)*00100(0|1)*"), lambda x: "00100" in x),
+        pytest.param(from_regex("(0|1)*00100(0|1)*"), lambda x: "00100" in x, marks=pytest.mark.deep),
     ],
 )
 def test_length_64(automaton, is_in):
@@ -67,6 +67,7 @@ def test_length_64(automaton, is_in):
     assert 0 < answers.sum() < 200
 
 
+@pytest.mark.deep
 def test_majority_of_64():
     unrolling = unroll(majority(64), 64)
     assert wrong_position(unrolling) is None

@@ -63,10 +63,11 @@ def test_many_more_random_models(start):
         check_against_enumeration(random_model(seed))
 
 
+@pytest.mark.parametrize("seeds", [range(6), pytest.param(range(6, 30), marks=pytest.mark.deep)])
 @pytest.mark.parametrize("kind", MODELS)
-def test_trained_like_models(kind):
+def test_trained_like_models(kind, seeds):
     """Nearly right models with neurons that are on for some multisets only: branch and bound has to work."""
-    for seed in range(12):
+    for seed in seeds:
         T, L = [(4, 5), (6, 4), (3, 6)][seed % 3]
         check_against_enumeration(trained_like(seed, kind, T, L, p=1 + seed % 6))
 

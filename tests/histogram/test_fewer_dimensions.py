@@ -88,8 +88,9 @@ def test_coherence_that_is_too_large_is_not_known():
     [("lin", 12, 5, 11), ("lin+sftm", 12, 5, 11), ("dot", 12, 6, 5), ("bos", 12, 6, 5), ("dot+sftm", 12, 6, 5)],
 )
 def test_codes_are_proved(model, T, L, d):
+    found = search(CARRIER[model], T, L, d, steps=500)
     for dtype in (torch.float32, torch.float64):
-        module = on_code(model, search(CARRIER[model], T, L, d, steps=500), L=L, dtype=dtype)
+        module = on_code(model, found, L=L, dtype=dtype)
         certificate = certify(module)
         assert certificate.verdict is Verdict.PROVED and module.d == d
 

@@ -289,9 +289,10 @@ def test_the_worst_orders_are_orders():
         assert {float(e.dot(x, y)[0]) for e in unfused} <= every_sum(products, fmt)
 
 
-def test_directed_evaluations_keep_to_the_certificate():
+@pytest.mark.parametrize("models", [range(15), pytest.param(range(15, 60), marks=pytest.mark.deep)])
+def test_directed_evaluations_keep_to_the_certificate(models):
     """No directed run of a proved model is wrong, and one of a model that plain orders leave standing is."""
-    for seed in range(60):
+    for seed in models:
         module = random_model(seed)
         fmt = format_named(NAMES[seed % len(NAMES)])
         accumulate = FORMATS["float32"] if seed % 3 == 0 and fmt.name != "tf32" else None
