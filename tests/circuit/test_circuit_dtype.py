@@ -306,7 +306,7 @@ def test_refuted_circuits_fail_where_the_certificate_says():
         if example["run"].startswith(("torch", "real")):
             tokens = model.to(KERNELS.get(name, torch.float64)).generate(torch.tensor([bits]))[0].tolist()
             assert tokens[:gate] == wanted[:gate] and tokens[gate] != wanted[gate]
-    assert refuted > 4
+    assert refuted > 3
 
 
 def table_of_formats():
