@@ -121,7 +121,10 @@ def test_random_weights_are_judged_right():
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.deep if name in ("c6288", "i2c", "adder", "cavlc") else ()) for name in ISCAS + EPFL],
+    [
+        pytest.param(name, marks=pytest.mark.deep if name in ("c6288", "i2c", "adder", "cavlc") else ())
+        for name in ISCAS + EPFL
+    ],
 )
 def test_published_circuits_are_proved(name):
     circuit = read_circuit(path_of(name))
