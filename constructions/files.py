@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import shutil
 import warnings
 import zipfile
@@ -32,6 +33,7 @@ UNUSABLE = (
     (lambda tensor: tensor.layout is not torch.strided, "is sparse"),
     (lambda tensor: tensor.is_complex(), "is complex"),
 )
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # in messages of torch
 ENTRIES = ("model", "state_dict", "model_state_dict")  # where training loops put the state dict
 
 
@@ -90,7 +92,8 @@ def _read_state_dict(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str
         KeyError,
         OSError,
     ) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        said = COLOUR.sub("", str(error)).strip()
+        reason = said.splitlines()[0] if said else type(error).__name__
         raise BadInput(
             f"{what}: not a state dict that can be read safely ({reason[:120]}). "
             "Save it with torch.save(module.state_dict(), path) or as .safetensors."

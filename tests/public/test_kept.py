@@ -1,5 +1,7 @@
 """Kept certificates: read back for the same weights, never for others; the fixture fails in readable lines."""
 
+from importlib.metadata import entry_points
+
 import pytest
 import torch
 
@@ -87,7 +89,8 @@ def test_the_fixture_in_another_projects_tests(pytester):
             assert_proved(relation_counting.bos(T=3, L=2, as_printed=True))
         """
     )
-    arguments = ("-p", "verify.pytest_plugin", "-p", "no:randomly", "--junitxml=junit.xml")
+    is_installed = any(entry.name == "weightproof" for entry in entry_points(group="pytest11"))
+    arguments = (*(() if is_installed else ("-p", "verify.pytest_plugin")), "--junitxml=junit.xml")
     first = pytester.runpytest_inprocess(*arguments)
     first.assert_outcomes(passed=1, failed=1)
     first.stdout.fnmatch_lines(["*REFUTED histogram: input *, expected *, predicted *", "replay: verify histogram *"])
