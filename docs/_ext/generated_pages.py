@@ -4,21 +4,19 @@ import hashlib
 import json
 import pkgutil
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-import flint
 import terminal
-import torch
 from claim_page import page
 from formulas import markdown
 from sphinx.util.display import status_iterator
 
 from verify.claims import CLAIMS, Claim
+from verify.kept import code
 
 ORPHAN = "---\norphan: true\n---\n\n"  # in no toctree: the table of the index lists them all
 ROOMS = ("constructions", "bounds", "verify")
@@ -102,10 +100,9 @@ def kept(folder: Path, claim: Claim, errata: dict[str, list[tuple[str, str]]]) -
 @cache
 def sources() -> str:
     """A digest of all that a page can depend on: the packages, these generators, and what they import."""
-    digest = hashlib.sha256(f"{sys.version} {torch.__version__} {flint.__version__}".encode())
-    for room in (*ROOMS, "docs/_ext"):
-        for path in sorted((terminal.ROOT / room).rglob("*.py")):
-            digest.update(f"{path.relative_to(terminal.ROOT)} {hashlib.sha256(path.read_bytes()).hexdigest()}".encode())
+    digest = hashlib.sha256(code().encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
