@@ -71,6 +71,7 @@ def test_even_shares_are_found_and_proved():
     assert certify(module).verdict is Verdict.PROVED and not all_wrong_pairs(module)
     kept = code("dot+sftm", T=7, L=50, d=4, dtype=torch.float64)
     assert (kept.d, kept.p) == (4, 7) and certify(kept).verdict is Verdict.PROVED
+    assert certify(code("dot+sftm", T=5, L=10, d=3, dtype=torch.float64)).verdict is Verdict.PROVED
 
 
 def test_a_kept_code_of_more_tokens_is_one_of_fewer():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from command import as_json
+from command import as_json, run
 
 from constructions.exact_laws import logarithmic
 from verify.arithmetic.evaluation import ORDERS, Evaluation
@@ -77,3 +77,9 @@ def test_float32_at_32_tokens(capsys, d):
     argv = ("--model", "dot+sftm", "--T", "32", "--L", "10", "--d", d, "--p", "6", "--precision", "float32")
     code, out = as_json(capsys, "histogram", *argv)
     assert code == 0 and out["reading"] == "dtype, any order" and out["margin"] > 2e-5
+
+
+def test_the_precision_command_takes_the_constructions_of_exact_laws(capsys):
+    argv = ("precision", "histogram", "--model", "dot+sftm", "--construction", "logarithmic", "--T", "3", "--L", "3")
+    code, out, _ = run(capsys, *argv, "--d", "3", "--p", "2", "--budget", "1", "--format", "csv")
+    assert code == 0 and "float32,PROVED" in out

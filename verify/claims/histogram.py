@@ -287,13 +287,15 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "W-20",
-        "dot+sftm with p = T counts at T = 7, L = 50 with d = 4, on a searched code on which every other token takes "
-        "the same share times drop; Prop. 4.5 states that ceil(log2(T+1)) + 2 = 5 suffice, its appendix that 3 do",
+        "dot+sftm with p = T counts at T = 7, L = 50 with d = 4, and at T = 5, L = 10 with d = 3, on searched codes on "
+        "which every other token takes the same share times drop; Prop. 4.5 states that d = ceil(log2(T+1)) + 2 = 5 "
+        "suffices, its appendix that 3 does",
         "this project",
         "constructions.codes.even:search_even, constructions.fewer_dimensions:code",
         "-",
         "verify.histogram.verdict:certify",
         "verify histogram --model dot+sftm --T 7 --L 50 --d 4 --p 7 --dtype float64",
         Kind.SEARCHED,
+        deep=("verify histogram --model dot+sftm --T 5 --L 10 --d 3 --p 5 --dtype float64",),
     ),
 )

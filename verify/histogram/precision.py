@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import signature
 
 import torch
 
@@ -47,7 +48,7 @@ class Construction:
     def _build(self, dtype: torch.dtype) -> HistogramTransformer:
         module, function = CONSTRUCTIONS[self.model, self.construction][0].split(".")
         build = getattr(import_module(f"constructions.{module}"), function)
-        kind = {"model": self.model} if module == "fewer_dimensions" else {}
+        kind = {"model": self.model} if "model" in signature(build).parameters else {}
         built: HistogramTransformer = build(T=self.T, L=self.L, d=self.d, p=self.p, dtype=dtype, **kind)
         return built
 
