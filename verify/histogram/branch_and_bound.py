@@ -1,6 +1,7 @@
 """Decides what the vertices leave open: splits the multiset of other tokens until every part is decided.
 
-Regions are divided by regions.py, bounded by relaxation.py and counted by counting.py; here they are decided.
+Regions are divided by regions.py, bounded by relaxation.py and counted by counting.py; here they are decided, and what
+is left of rows with almost equal weights goes to arrangements.py.
 
 A region is right when every difference is positive, and wrong when one of them is nowhere positive. A
 region that cannot be split and is still open is a single input up to exact symmetry; exact arithmetic
@@ -10,31 +11,23 @@ decides it. Leaves count sequences by multinomials, so a finished search knows t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from verify.arithmetic.balls import U
+from verify.histogram.arrangements import Arrangements
 from verify.histogram.counting import Counting
 from verify.histogram.exact_forward import ExactForward
-from verify.histogram.reduction import Reduces, Row, slot_groups
+from verify.histogram.judging import judge
+from verify.histogram.reduction import Reduces, Row
 from verify.histogram.regions import Regions, halves, roots, share_out_group
-from verify.histogram.relaxation import Relaxation
+from verify.histogram.relaxation import Lines, Relaxation
+from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.stored import Array
 
 WORKING_NUMBERS = 1 << 21  # size of the largest working array of one batch
-FRONTIER_BYTES = 1 << 30
-
-
-@dataclass(frozen=True, order=True)
-class Candidate:
-    """A wrong input, ordered by number of distinct tokens, then sequence, then position."""
-
-    distinct: int
-    tokens: tuple[int, ...]
-    position: int
 
 
 class Search:
@@ -44,18 +37,30 @@ class Search:
     only exact arithmetic would decide. That is the search on computed numbers, of which exact arithmetic says nothing.
     """
 
-    def __init__(self, reduction: Reduces, exact: ExactForward | None, row: Row, t: int, counts: list[int]) -> None:
+    def __init__(
+        self,
+        reduction: Reduces,
+        exact: ExactForward | None,
+        row: Row,
+        t: int,
+        counts: list[int],
+        smallest: Smallest | None = None,
+    ) -> None:
         self.stored, self.exact, self.row, self.t = reduction.stored, exact, row, t
-        self.relaxation = Relaxation(reduction, row, t)
+        self.relaxation = Relaxation(reduction, row, t, counts)
         self.tokens, self.tree = self.relaxation.tokens, self.relaxation.tree
         self.counting = Counting(row, self.tree, self.stored.T, self.stored.L)
         self.G = len(row.groups)
         self.is_lost = False
         self.wrong_pairs = 0
-        self.candidates: list[Candidate] = []
+        self.smallest = smallest or Smallest()
         self.right_margin: dict[int, float] = {}
-        self.pending: dict[int, list[Regions]] = {}
-        self._push(roots(counts, self.stored.L, self.tree, self.G))
+        self.pending: dict[int, list[Regions]] = {}  # by log2 of the pairs that a region holds
+        self.unresolved: list[Regions] = []  # counted as wrong, and their smallest input is still to be found
+        self.arrangements = None
+        if row.spread is not None and exact is not None:
+            self.arrangements = Arrangements(self.relaxation, exact, t)
+        self._push(roots(self.stored, counts, self.tree, self.G))
 
     def run(self, regions: Regions) -> None:
         """Decides a batch of regions or replaces them by their parts."""
@@ -66,38 +71,22 @@ class Search:
         if not len(regions):
             return
         lower, upper = self.relaxation.form_ranges(regions)
-        every = np.arange(len(regions))
-        dW, db = self.relaxation.differences(regions.k)
-        least, spread = self.relaxation.least_differences(regions, dW, db, lower, upper)
-        least = least - self.relaxation.difference_error[regions.k - 1]
-        least[every, regions.k - self.stored.first_count] = np.inf
-        worst = least.argmin(1)  # NaN counts as the minimum
-        margin = least[every, worst]
-        right = margin > 0
-        self._record_right(regions.k[right], margin[right], upper[right, -1])
-        still = ~right
-        if not still.any():
+        lines = Lines.of(lower, upper)
+        judged = judge(
+            self.relaxation,
+            regions.k,
+            regions.rivals,
+            lambda i, of: self.relaxation.least_differences(regions, i, of, lines),
+        )
+        judged.record(self.right_margin, upper[:, -1])
+        self._add_wrong(regions[judged.wrong])
+        left = np.flatnonzero(judged.is_open)
+        if not len(left):
             return
-        regions, worst, lower, upper = regions[still], worst[still], lower[still], upper[still]
-        spread, dW, db = spread[still], dW[still], db[still]
-        every = np.arange(len(regions))
-        dW_worst, db_worst = dW[every, :, worst], db[every, worst]
-        negated, _ = self.relaxation.least_differences(regions, -dW_worst[..., None], -db_worst[:, None], lower, upper)
-        error = self.relaxation.difference_error[regions.k - 1, worst]
-        wrong = -negated[:, 0] + error <= 0
-        self._add_wrong(regions[wrong])
-        undecided = ~wrong
-        if undecided.any():
-            ambiguous = ~((lower[:, :-1] >= 0) | (upper[:, :-1] <= 0))
-            gap = (ambiguous * np.abs(dW_worst)) @ (self.relaxation.H_most - self.relaxation.H_least)[:, :-1].T
-            score = spread[every, worst] + np.where(np.isfinite(gap), gap, 0.0)
-            self._split(regions[undecided], score[undecided])
-
-    def _record_right(self, k: np.ndarray, margin: Array, D_upper: Array) -> None:
-        for count in np.unique(k):
-            chosen = k == count
-            smallest = float((margin[chosen] / D_upper[chosen] * (1 - 4 * U)).min())
-            self.right_margin[int(count)] = min(smallest, self.right_margin.get(int(count), np.inf))
+        regions.rivals &= judged.rivals(self.right_margin, upper[:, -1])
+        ambiguous = ~((lower[left, :-1] >= 0) | (upper[left, :-1] <= 0))
+        gap = (ambiguous * np.abs(judged.dW[left])) @ (self.relaxation.H_most - self.relaxation.H_least)[:, :-1].T
+        self._split(regions[left], judged.spread[left] + np.where(np.isfinite(gap), gap, 0.0))
 
     def _split(self, regions: Regions, score: Array | None) -> None:
         """Replaces regions by their parts; without a score they are known wrong and only get resolved."""
@@ -111,8 +100,7 @@ class Search:
             return
         can_split = (regions.counts > 0) & self._is_splittable(exactly=score is None)
         is_point = ~np.asarray(can_split.any((1, 2)))
-        for i in np.nonzero(is_point)[0]:
-            self._decide_point(regions[i : i + 1])
+        self._decide_points(regions[is_point])
         regions, can_split = regions[~is_point], can_split[~is_point]
         if not len(regions):
             return
@@ -150,25 +138,37 @@ class Search:
                 uniform[node] = first == exact_key(self.tree.members[right][0])
         return uniform
 
-    def _decide_point(self, region: Regions) -> None:
-        if region.wrong[0]:
-            self._add_candidates(region)
-            return
-        if self.exact is None:
+    def _decide_points(self, points: Regions) -> None:
+        self._add_candidates(points[points.wrong])
+        points = points[~points.wrong]
+        if len(points) and self.exact is None:
             self.is_lost = True
-            return
-        candidate = self._first_input(region, 0)
+        elif self.arrangements is not None:
+            self.arrangements.add(points)
+        else:
+            for i in range(len(points)):
+                self._judge_exactly(points[i : i + 1])
+
+    def _judge_exactly(self, point: Regions) -> None:
+        assert self.exact is not None
+        candidate = self._first_input(point, 0)
         judgement = self.exact.judge(candidate.tokens, candidate.position)
         if judgement.is_right:
-            k = int(region.k[0])
+            k = int(point.k[0])
             self.right_margin[k] = min(judgement.margin[0], self.right_margin.get(k, np.inf))
         else:
-            self._add_wrong(region)
+            self._add_wrong(point)
 
     def _push(self, regions: Regions) -> None:
-        levels = regions.level
-        for level in np.unique(levels):
-            self.pending.setdefault(int(level), []).append(regions[levels == level])
+        if not len(regions):
+            return
+        flagged = regions.wrong
+        if flagged.any():
+            self.unresolved.append(regions[flagged])
+            regions = regions[~flagged]
+        sizes = np.floor(self.counting.logarithm(regions)).astype(int)
+        for size in np.unique(sizes):
+            self.pending.setdefault(int(size), []).append(regions[sizes == size])
 
     def _add_wrong(self, regions: Regions) -> None:
         """Counts wrong regions and keeps an input of each; several groups must be resolved to find the smallest."""
@@ -177,21 +177,22 @@ class Search:
         if self.exact is None:
             self.is_lost = True
             return
-        self.wrong_pairs += sum(self.counting.exactly(regions))
+        self.wrong_pairs += self.counting.exactly(regions)
         if self.G <= 1:
             self._add_candidates(regions)
             return
         self._add_candidates(regions[:1])
-        resolved = regions[:]
-        resolved.wrong = np.ones(len(regions), dtype=bool)
-        self._push(resolved)
+        self._push(replace(regions, wrong=np.ones(len(regions), dtype=bool)))
 
     def _add_candidates(self, regions: Regions) -> None:
         """Keeps the smallest input of these wrong regions."""
+        best = self.smallest.candidate
         levels = regions.level
-        at_least = np.nonzero(levels == levels.min())[0] if self.G <= 1 else np.arange(len(regions))
-        best = min(self._first_input(regions, int(i)) for i in at_least)
-        self.candidates = [min([*self.candidates, best])]
+        lowest = levels.min(initial=self.stored.L + 1) if self.G <= 1 else self.stored.L
+        if best is not None:
+            lowest = min(lowest, best.distinct)
+        for i in np.flatnonzero(levels <= lowest):
+            self.smallest.add(self._first_input(regions, int(i)))
 
     def _first_input(self, regions: Regions, i: int) -> Candidate:
         """The smallest input of one region (for several groups: with the smallest token of each cluster)."""
@@ -214,9 +215,9 @@ class Search:
             sequence = sorted([self.t, *(token for tokens in holdings for token in tokens)])
             return Candidate(len(set(sequence)), tuple(sequence), sequence.index(self.t))
         inputs = []
-        for position in self.row.positions:
+        for position, own_slots in zip(self.row.positions, self.row.slots, strict=True):
             sequence = [self.t] * self.stored.L
-            for slots, tokens in zip(slot_groups(self.stored, position), holdings, strict=True):
+            for slots, tokens in zip(own_slots, holdings, strict=True):
                 for slot, token in zip(slots, tokens, strict=True):
                     sequence[slot] = token
             inputs.append(Candidate(len(set(sequence)), tuple(sequence), position))
@@ -227,39 +228,69 @@ class Search:
         r, C = self.stored.p + 1, self.stored.classes
         return max(1, WORKING_NUMBERS // (C * max(r, self.tree.Q) + self.G * (C + r) * self.stored.L))
 
+    @property
+    def sizes(self) -> dict[int, int]:
+        """How many parts are pending of each size: log2 of the pairs that one of them holds."""
+        found = {size: sum(map(len, parts)) for size, parts in self.pending.items()}
+        if self.arrangements is not None:
+            for size, filled in self.arrangements.pending.items():
+                found[size] = found.get(size, 0) + sum(map(len, filled))
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        return sum(regions.nbytes for parts in self.pending.values() for regions in parts)
+
+    @property
+    def all_wrong_pairs(self) -> int:
+        """How many pairs have been found wrong."""
+        return self.wrong_pairs + (0 if self.arrangements is None else self.arrangements.wrong_pairs)
+
     def open_pairs(self) -> int:
         """An upper bound on the number of pairs not decided yet; zero exactly when none is left."""
-        return sum(self.counting.above(regions[~regions.wrong]) for parts in self.pending.values() for regions in parts)
+        found = sum(self.counting.above(regions) for parts in self.pending.values() for regions in parts)
+        return found + (0 if self.arrangements is None else self.arrangements.open_pairs())
 
     @property
     def is_finished(self) -> bool:
-        return not any(len(regions[~regions.wrong]) for parts in self.pending.values() for regions in parts)
+        return not self.sizes
 
-    def run_level(self, level: int, is_over: Callable[[], bool]) -> None:
-        """Decides all pending regions of a level, newest first, including those that appear meanwhile."""
-        parts = self.pending.setdefault(level, [])
-        while parts and not is_over():
-            taken = [parts.pop()]
-            while parts and sum(map(len, taken)) < self.batch_size:
-                taken.append(parts.pop())
-            regions = Regions.join(taken)
-            if len(regions) > self.batch_size:
-                parts.append(regions[self.batch_size :])
-            self.run(regions[: self.batch_size])
+    def run_sizes(self, sizes: Sequence[int], is_over: Callable[[], bool]) -> None:
+        """Decides the pending regions of these sizes, or replaces them by their parts."""
+        self._run_all([part for size in sizes for part in self.pending.pop(size, [])], is_over)
+        if self.arrangements is not None:
+            filled = self.arrangements.take(list(sizes))
+            self.arrangements.run(filled, self.smallest, self.right_margin, is_over)
+
+    def run_level(self, level: int, is_over: Callable[[], bool]) -> bool:
+        """Decides all that may hold at most `level` distinct tokens; whether nothing of it is left."""
+        while not is_over():
+            regions = self._take_level(level)
+            filled = [] if self.arrangements is None else self.arrangements.take_level(level)
+            if not regions and not filled:
+                return True
+            self._run_all(regions, is_over)
+            if self.arrangements is not None:
+                self.arrangements.run(filled, self.smallest, self.right_margin, is_over)
+        return False
+
+    def _take_level(self, level: int) -> list[Regions]:
+        """The regions of at most this level, resolved ones among them, no longer pending."""
+        parts = [*self.unresolved, *(part for parts in self.pending.values() for part in parts)]
+        self.unresolved, self.pending = [], {}
+        taken = []
+        for part in parts:
+            is_low = part.level <= level
+            taken.append(part[is_low])
+            self._push(part[~is_low])
+        return [part for part in taken if len(part)]
+
+    def _run_all(self, parts: list[Regions], is_over: Callable[[], bool]) -> None:
         if not parts:
-            del self.pending[level]
-
-    def run_heaviest(self, is_over: Callable[[], bool]) -> None:
-        """Decides the pending regions that hold most inputs (those that hold fewest when memory runs short)."""
-        regions = Regions.join([part for parts in self.pending.values() for part in parts])
-        regions = regions[~regions.wrong]
-        self.pending = {}
-        order = np.argsort(self.counting.logarithm(regions), kind="stable")
-        if regions.nbytes < FRONTIER_BYTES:
-            order = order[::-1]
-        position, last = 0, max(self.batch_size, len(order) // 8)
-        while position < min(last, len(order)) and not is_over():
-            self.run(regions[order[position : position + self.batch_size]])
-            position += self.batch_size
-        if position < len(order):
-            self._push(regions[order[position:]])
+            return
+        regions = Regions.join(parts)
+        for start in range(0, len(regions), self.batch_size):
+            if is_over():
+                self._push(regions[start:])
+                return
+            self.run(regions[start : start + self.batch_size])

@@ -1,4 +1,4 @@
-"""How many (sequence, position) pairs a region holds: exactly, at least, and roughly."""
+"""How many (sequence, position) pairs a region holds: exactly, at most, and roughly."""
 
 from __future__ import annotations
 
@@ -20,33 +20,43 @@ class Counting:
     def __init__(self, row: Row, tree: Tree, T: int, L: int) -> None:
         self.row, self.tree, self.T, self.L = row, tree, T, L
 
-    def exactly(self, regions: Regions) -> list[int]:
-        """The exact number of (sequence, position) pairs in each region."""
-        sizes = [int(n) for n in self.row.sizes]
-        clusters = [int(n) for n in self.tree.size]
-        out = []
-        for i in range(len(regions)):
-            weight = len(self.row.positions)
-            free_slots = 0
-            for g, size in enumerate(sizes):
-                if regions.free[i, g]:
-                    free_slots += size
-                    continue
-                counts = regions.counts[i, g]
-                nodes = np.nonzero(counts)[0]
-                n = [int(counts[node]) for node in nodes]
-                weight *= factorial(size) // (factorial(int(regions.own[i, g])) * prod(map(factorial, n)))
-                weight *= prod(clusters[node] ** m for node, m in zip(nodes, n, strict=True))
-            if free_slots:
-                missing = int(regions.k[i]) - 1 - int(regions.own[i].sum())
-                weight *= comb(free_slots, missing) * (self.T - 1) ** (free_slots - missing)
-            out.append(weight)
-        return out
+    def exactly(self, regions: Regions) -> int:
+        """The exact number of (sequence, position) pairs in these regions."""
+        if self.L * self.T**self.L >= 1 << 63 or regions.free.any():
+            return sum(self._exactly(regions, i) for i in range(len(regions)))
+        choices, powers = self._choices
+        total = np.full(len(regions), len(self.row.positions), dtype=np.int64)
+        for g, size in enumerate(self.row.sizes):
+            total *= choices[size, regions.own[:, g]]
+            left = size - regions.own[:, g].astype(np.int64)
+            for node in np.nonzero(regions.counts[:, g].any(0))[0]:
+                n = regions.counts[:, g, node]
+                total *= choices[left, n] * powers[node, n]
+                left -= n
+        return int(total.sum(dtype=object))
+
+    def _exactly(self, regions: Regions, i: int) -> int:
+        """The number of pairs in one region, however large."""
+        weight = len(self.row.positions)
+        free_slots = 0
+        for g, size in enumerate(int(n) for n in self.row.sizes):
+            if regions.free[i, g]:
+                free_slots += size
+                continue
+            counts = regions.counts[i, g]
+            nodes = np.nonzero(counts)[0]
+            n = [int(counts[node]) for node in nodes]
+            weight *= factorial(size) // (factorial(int(regions.own[i, g])) * prod(map(factorial, n)))
+            weight *= prod(int(self.tree.size[node]) ** m for node, m in zip(nodes, n, strict=True))
+        if free_slots:
+            missing = int(regions.k[i]) - 1 - int(regions.own[i].sum())
+            weight *= comb(free_slots, missing) * (self.T - 1) ** (free_slots - missing)
+        return weight
 
     def above(self, regions: Regions) -> int:
         """At least the number of pairs in these regions, vectorised where float64 can hold it."""
         if regions.free.any() or not len(regions) or self.L > 170:
-            return sum(self.exactly(regions))
+            return sum(self._exactly(regions, i) for i in range(len(regions)))
         factorials, powers = self._factors
         shares = powers[np.arange(self.tree.Q), regions.counts] / factorials[regions.counts]
         sizes = self.row.sizes
@@ -54,17 +64,30 @@ class Counting:
         total = float((shares.prod((1, 2)) * arrangements).sum())
         roundings = 4 * len(sizes) * (self.tree.Q + 4) + len(regions)
         if not np.isfinite(total):
-            return sum(self.exactly(regions))
+            return sum(self._exactly(regions, i) for i in range(len(regions)))
         return ceil(total * (1 + 2 * gamma(roundings)))
 
     def logarithm(self, regions: Regions) -> Array:
-        """Roughly the logarithm of the number of pairs, to look at large regions first."""
-        n = regions.counts.astype(float)
-        share = n * np.log(self.tree.size) - gammaln(n + 1)
-        own = gammaln(regions.own.astype(float) + 1)
-        free = (regions.free * self.row.sizes).sum(1) * np.log(self.T)
-        result: Array = share.sum((1, 2)) - own.sum(1) + free
+        """Roughly the logarithm to base 2 of the number of pairs, to look at large regions first."""
+        shares, factorials = self._logarithms
+        share = shares[np.arange(self.tree.Q), regions.counts].sum((1, 2))
+        free = (regions.free * self.row.sizes).sum(1) * np.log2(max(self.T, 2))
+        result: Array = share - factorials[regions.own].sum(1) + free + factorials[self.row.sizes].sum()
         return result
+
+    @cached_property
+    def _logarithms(self) -> tuple[Array, Array]:
+        """log2 of (cluster size)^n / n! (Q, L) and of n! (L,)."""
+        n = np.arange(self.L, dtype=float)
+        factorials = gammaln(n + 1) / np.log(2)
+        return n * np.log2(self.tree.size)[:, None] - factorials, factorials
+
+    @cached_property
+    def _choices(self) -> tuple[np.ndarray, np.ndarray]:
+        """Binomials (L, L) and (cluster size)^n (Q, L), where a product of them counts at most L T^L pairs."""
+        slots = range(self.L)
+        choices = np.array([[comb(n, m) for m in slots] for n in slots], dtype=np.int64)
+        return choices, np.array([[int(size) ** n for n in slots] for size in self.tree.size], dtype=np.int64)
 
     @cached_property
     def _factors(self) -> tuple[Array, Array]:

@@ -26,18 +26,38 @@ from verify.histogram.stored import Array, StoredModel
 
 
 @dataclass(frozen=True)
-class Row:
-    """Positions that mix alike up to a permutation of their slots.
+class Spread:
+    """How the weights of a merged row differ.
 
-    `groups` are the slots of the first of these positions by equal weight; `weight` (G,) is their weight,
-    `own_weight` the weight of the position itself, `D` the normalisation of the row.
+    Shapes: low and high (G,) hold all midpoints of a group's weights; sums (positions, G) of their differences to the
+    row's `weight`; weights (L, L) the mixing weights themselves.
+    """
+
+    low: Array
+    high: Array
+    sums: Array
+    weights: Ball
+
+
+@dataclass(frozen=True)
+class Row:
+    """Positions that mix alike up to a permutation of their slots, exactly or (with a `spread`) almost.
+
+    `slots` are the other positions of each of these positions in groups by weight; `weight` (G,) is their weight,
+    `own_weight` the weight of the position itself (with a spread, of each of them), `D` the normalisation of the row.
     """
 
     positions: tuple[int, ...]
-    groups: tuple[tuple[int, ...], ...]
+    slots: tuple[tuple[tuple[int, ...], ...], ...]
     weight: Ball
     own_weight: Ball
     D: Ball
+    spread: Spread | None = None
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups of slots of the first position."""
+        return self.slots[0]
 
     @property
     def sizes(self) -> np.ndarray:
@@ -142,7 +162,7 @@ def attending_row(L: int) -> Row:
     """The one row of dot-product mixing: every position has the same slots, and no weight of its own."""
     slots = (tuple(range(1, L)),) if L > 1 else ()
     one = Ball.exact(1.0)
-    return Row(tuple(range(L)), slots, Ball.exact(np.ones(len(slots))), one, one)
+    return Row(tuple(range(L)), (slots,) * L, Ball.exact(np.ones(len(slots))), one, one)
 
 
 def position_classes(A: Array) -> list[tuple[int, ...]]:
@@ -164,13 +184,13 @@ def mixing_weights(stored: StoredModel) -> Ball:
 def row_of(stored: StoredModel, positions: tuple[int, ...], weights: Ball) -> Row:
     """The row of one class of positions, its slots grouped by their stored weight."""
     position = positions[0]
-    groups = slot_groups(stored, position)
-    firsts = [group[0] for group in groups]
+    slots = tuple(slot_groups(stored, position) for position in positions)
+    firsts = [group[0] for group in slots[0]]
     row = weights[position]
     D = Ball.exact(1.0)
     if stored.is_softmax:
         D = (row[None, :] @ Ball.exact(np.ones((stored.L, 1))))[0, 0]
-    return Row(positions, groups, row[firsts], row[position], D)
+    return Row(positions, slots, row[firsts], row[position], D)
 
 
 def linear_tables(row: Row, V: Ball, residual: Ball, start: int, stop: int) -> Tables:

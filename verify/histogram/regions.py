@@ -7,13 +7,13 @@ out one cluster's slots between its two halves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
-from verify.histogram.stored import Array
+from verify.histogram.stored import Array, StoredModel
 
 
 @dataclass
@@ -21,7 +21,8 @@ class Regions:
     """A batch of regions: own count k, slots per group that hold t, slots per group and cluster.
 
     Shapes: k (B,), own (B, G), counts (B, G, Q). `free` (B, G) marks groups that are not shared out yet
-    between t and the others; `wrong` (B,) marks regions known to be wrong throughout.
+    between t and the others; `wrong` (B,) marks regions known to be wrong throughout; `rivals` (B, C) the classes
+    that are not known to lose by far.
     """
 
     k: np.ndarray
@@ -29,31 +30,32 @@ class Regions:
     counts: np.ndarray
     free: np.ndarray
     wrong: np.ndarray
+    rivals: np.ndarray
 
     def __len__(self) -> int:
         return len(self.k)
 
     def __getitem__(self, index: np.ndarray | slice) -> Regions:
-        return Regions(self.k[index], self.own[index], self.counts[index], self.free[index], self.wrong[index])
+        return Regions(*(getattr(self, name)[index] for name in COLUMNS))
 
     @classmethod
     def join(cls, parts: list[Regions]) -> Regions:
-        return cls(
-            *(
-                np.concatenate([getattr(part, name) for part in parts])
-                for name in ("k", "own", "counts", "free", "wrong")
-            )
-        )
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS))
 
     @property
     def nbytes(self) -> int:
-        return self.counts.nbytes + self.own.nbytes
+        return int(self.counts.nbytes + self.own.nbytes + self.rivals.nbytes)
 
     @property
     def level(self) -> np.ndarray:
         """A lower bound on the number of distinct tokens in any sequence of the region."""
         result: np.ndarray = 1 + (self.counts > 0).sum(-1).max(-1, initial=0)
         return result
+
+
+COLUMNS = tuple(field.name for field in fields(Regions))
 
 
 class Tree:
@@ -80,17 +82,18 @@ class Tree:
         return np.moveaxis(out, 0, -1)
 
 
-def roots(counts: list[int], L: int, tree: Tree, G: int) -> Regions:
+def roots(stored: StoredModel, counts: list[int], tree: Tree, G: int) -> Regions:
     """One region for each own count, nothing shared out yet."""
-    Q = tree.Q
+    Q, L = tree.Q, stored.L
     k = np.array(counts, dtype=np.int32)
-    B = len(k)
+    B, slots = len(k), np.int16 if L < 1 << 15 else np.int32
     roots = Regions(
         k,
-        np.zeros((B, G), dtype=np.int32),
-        np.zeros((B, G, Q), dtype=np.int32),
+        np.zeros((B, G), dtype=slots),
+        np.zeros((B, G, Q), dtype=slots),
         np.full((B, G), G > 1),
         np.zeros(B, dtype=bool),
+        np.arange(stored.classes) != (k - stored.first_count)[:, None],
     )
     if G == 1:
         roots.own[:, 0] = k - 1
@@ -108,8 +111,8 @@ def halves(regions: Regions, tree: Tree, g: np.ndarray, node: np.ndarray) -> Reg
     left, right = tree.children[node[parent]].T
     j, group = np.arange(len(parent)), g[parent]
     parts.counts[j, group, node[parent]] = 0
-    parts.counts[j, group, left] += first.astype(np.int32)
-    parts.counts[j, group, right] += (n[parent] - first).astype(np.int32)
+    parts.counts[j, group, left] += first.astype(parts.counts.dtype)
+    parts.counts[j, group, right] += (n[parent] - first).astype(parts.counts.dtype)
     return parts
 
 

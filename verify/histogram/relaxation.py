@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,25 +20,89 @@ from verify.histogram.regions import Regions, Tree
 from verify.histogram.stored import Array, StoredModel
 
 
+@dataclass(frozen=True)
+class Differences:
+    """Pairs of the right logit and another one: dW (P, p) and db (P,), the differences of what is read out."""
+
+    dW: Array
+    db: Array
+
+    def __getitem__(self, index: np.ndarray) -> Differences:
+        return Differences(self.dW[index], self.db[index])
+
+    def __neg__(self) -> Differences:
+        return Differences(-self.dW, -self.db)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What lies around each neuron's ReLU in its range (B, p): slopes below and above, and the excess above."""
+
+    under: Array
+    over: Array
+    excess: Array
+
+    @classmethod
+    def of(cls, lower: Array, upper: Array) -> Lines:
+        """Lines for pre-activations between these ends (B, r), the last of which is no neuron's."""
+        z_low, z_high = lower[:, :-1], upper[:, :-1]
+        on, off = z_low >= 0, z_high <= 0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            chord = z_high / (z_high - z_low)
+        chord = np.where(chord >= TINY, np.minimum(chord, 1.0), 0.0)
+        over = np.where(on, 1.0, np.where(off, 0.0, chord))
+        # relu(z) - over z is convex, so it is largest at an end of the range
+        excess = np.maximum(-over * z_low, z_high - over * z_high) + 4 * U * (z_high - z_low)
+        under = np.where(on, 1.0, np.where(off, 0.0, (z_high > -z_low).astype(float)))
+        return cls(under, over, np.where(on | off, 0.0, excess))
+
+    def below(self, i: np.ndarray, of: Differences) -> tuple[Array, Array]:
+        """A linear form (P, r) and a constant (P,) that lie below each difference in its region i."""
+        up, down = np.maximum(of.dW, 0.0), np.minimum(of.dW, 0.0)
+        form = np.empty((len(i), of.dW.shape[1] + 1))
+        np.multiply(self.under[i], up, out=form[:, :-1])
+        form[:, :-1] += self.over[i] * down
+        form[:, -1] = of.db
+        return form, np.einsum("ij,ij->i", down, self.excess[i])
+
+
 class Relaxation:
     """The linear forms of one query token t in one row, with bounds on all that float64 rounds away.
 
-    Shapes: base and own_form (r,), H (S, r) for the S other tokens; `tree` clusters those that act alike.
+    Shapes: bases (positions of a spread or 1, r), own_form (r,), H (S, r) for the S other tokens; `tree` clusters those
+    that act alike.
     """
 
-    def __init__(self, reduction: Reduces, row: Row, t: int) -> None:
+    def __init__(self, reduction: Reduces, row: Row, t: int, counts: Sequence[int]) -> None:
         self.stored: StoredModel = reduction.stored
         self.row = row
-        base, own, others = reduction.tables(row, t, t + 1).of_token(t)
+        bases, own, others = self._tables(reduction, t)
         self.tokens = np.array([s for s in range(self.stored.T) if s != t])
         H = others[self.tokens]
-        self.base, self.own_form, self.H = base.mid, own.mid, H.mid
+        self.bases, self.own_form, self.H = bases.mid, own.mid, H.mid
         self.tree = Tree(self._influence(H))
         self.G = len(row.groups)
         self.a = row.weight.mid  # (G,)
-        self.form_error, self.difference_error = self._errors(base, own, H)
+        spread = row.spread
+        self.low, self.high = (self.a, self.a) if spread is None else (spread.low, spread.high)
+        self.apart = np.zeros(self.G) if spread is None else np.maximum(self.a - self.low, self.high - self.a) * ENLARGE
+        self.sums = np.zeros((1, self.G)) if spread is None else spread.sums
+        self.form_error, self.difference_error = self._errors(bases, own, H, counts)
         self.H_least = self.tree.least(self.H.T).T  # (Q, r)
         self.H_most = -self.tree.least(-self.H.T).T
+
+    def _tables(self, reduction: Reduces, t: int) -> tuple[Ball, Ball, Ball]:
+        """The forms of token t: one base for every own weight (positions, r), its own and the others' terms."""
+        row = self.row
+        if row.spread is None:
+            base, own, others = reduction.tables(row, t, t + 1).of_token(t)
+            return base[None], own, others
+        parts = [
+            reduction.tables(replace(row, own_weight=weight), t, t + 1).of_token(t)
+            for weight in (row.own_weight[i] for i in range(len(row.positions)))
+        ]
+        mid, rad = (np.stack([getattr(base, name) for base, _, _ in parts]) for name in ("mid", "rad"))
+        return Ball(mid, rad), parts[0][1], parts[0][2]
 
     def _influence(self, H: Ball) -> Array:
         """What a token's term can do to the logits, to cluster tokens that act alike."""
@@ -46,64 +112,79 @@ class Relaxation:
         points = np.where(np.isfinite(points), points, 0.0)
         return points / (np.abs(points).max() or 1.0)
 
-    def _errors(self, base: Ball, own: Ball, H: Ball) -> tuple[Array, Array]:
-        """Bounds, valid in every region, on the rounding of a pre-activation and of a logit difference.
+    def _errors(self, bases: Ball, own: Ball, H: Ball, counts: Sequence[int]) -> tuple[Array, dict[int, Array]]:
+        """Bounds, valid in every region, on the rounding of a pre-activation and of a logit difference (per count).
 
         `size` bounds the sum of absolute terms of each linear form, `radius` the error that its
         coefficients already carry. A coefficient passes through at most `roundings` operations.
         """
         stored, row = self.stored, self.row
         sizes = row.sizes.astype(float)
+        base = Ball(np.abs(bases.mid).max(0), bases.rad.max(0))
         largest = np.maximum(H.magnitude.max(0), own.magnitude)
         loosest = np.maximum(H.rad.max(0), own.rad)
-        slots = float((sizes * row.weight.magnitude).sum()) * ENLARGE
+        # what weights differ by counts four times: for the slot, its shift, and the two terms of the shift's own sum
+        slots = float((sizes * (row.weight.magnitude + 4 * self.apart)).sum()) * ENLARGE
         slack = float((sizes * row.weight.rad).sum()) * ENLARGE
-        roundings = stored.p + self.G * self.tree.Q + 3 * stored.L + 50
+        roundings = stored.p + self.G * self.tree.Q + 4 * stored.L + 60
+        difference_error: dict[int, Array] = {}
         with np.errstate(invalid="ignore"):
             size = (base.magnitude + slots * largest) * ENLARGE
             radius = (base.rad + slots * loosest + slack * largest) * ENLARGE
             form_error = (gamma(roundings) * size + radius) * ENLARGE  # (r,)
             # |slope of any relaxation| <= |dW|, intercept <= size |dW|: twice the size covers both.
             per_neuron = (2 * gamma(2 * roundings) * size + radius) * ENLARGE
-            k = np.arange(1, stored.L + 1)
-            dW, db = self.differences(k)
-            difference_error = (np.einsum("r,krc->kc", per_neuron[:-1], np.abs(dW)) + per_neuron[-1] * np.abs(db)) * (
-                1 + gamma(stored.p + 8)
-            )
             # W_2 and b_2 have not come through the door. A product that underflows is off by at most 2^-1075, then
             # multiplied by at most a form's size or by `slots`; one that overflows may hide what it cancels.
             reach = (base.magnitude + max(1.0, slots) * largest) * ENLARGE
-            difference_error += 2.0**-1060 * (roundings * (1 + slots) + reach.sum())
-            most = np.einsum("r,krc->kc", reach[:-1], np.abs(dW)) + reach[-1] * np.abs(db)
-            difference_error = np.where(most < 2.0**1000, difference_error, np.inf)
+            underflow = 2.0**-1060 * (roundings * (1 + slots) + reach.sum())
+            for k in counts:
+                dW, db = (np.abs(x) for x in self._differences_of(k))
+                error = (per_neuron[:-1] @ dW + per_neuron[-1] * db) * (1 + gamma(stored.p + 8)) + underflow
+                most = reach[:-1] @ dW + reach[-1] * db
+                difference_error[k] = np.where(most < 2.0**1000, error, np.inf)
         return form_error, difference_error
 
-    def differences(self, k: np.ndarray) -> tuple[Array, Array]:
-        """(W_2)_right - (W_2)_j (B, p, C) and (b_2)_right - (b_2)_j (B, C)."""
-        right = k - self.stored.first_count
+    def _differences_of(self, k: int) -> tuple[Array, Array]:
+        """(W_2)_right - (W_2)_j (p, C) and (b_2)_right - (b_2)_j (C,) for one count."""
+        right = self.stored.class_of(k)
         W_2, b_2 = self.stored.W_2, self.stored.b_2
-        return W_2[:, right].T[:, :, None] - W_2[None], b_2[right][:, None] - b_2[None]
+        return W_2[:, right][:, None] - W_2, b_2[right] - b_2
+
+    def errors(self, k: np.ndarray) -> Array:
+        """What rounding can make of each difference of these own counts (B, C)."""
+        counts, index = np.unique(k, return_inverse=True)
+        table = np.array([self.difference_error[int(count)] for count in counts]).reshape(-1, self.stored.classes)
+        result: Array = table[index]
+        return result
+
+    def differences(self, k: np.ndarray, j: np.ndarray) -> Differences:
+        """What must be positive for count k not to lose to class j, for pairs of both."""
+        right = k - self.stored.first_count
+        readout, b_2 = self.stored.W_2.T, self.stored.b_2
+        return Differences(readout[right] - readout[j], b_2[right] - b_2[j])
 
     def form_ranges(self, regions: Regions) -> tuple[Array, Array]:
         """The range of every linear form over each region: (B, r) twice."""
         n = regions.counts.reshape(len(regions), -1).astype(float)
         own = regions.own.astype(float)
-        least, most = self._per_cluster(self.H_least, self.H_most)
-        mine = self.a[:, None] * self.own_form
-        fixed = self.base + own @ mine
-        lower = fixed + n @ least.reshape(-1, least.shape[-1])
-        upper = fixed + n @ most.reshape(-1, most.shape[-1])
+        least, most = self._corners(self.H_least, self.H_most)
+        mine_least, mine_most = self._corners(self.own_form, self.own_form)
+        lower = self.bases.min(0) + own @ mine_least + n @ least.reshape(-1, least.shape[-1])
+        upper = self.bases.max(0) + own @ mine_most + n @ most.reshape(-1, most.shape[-1])
         if regions.free.any():
-            B, shape = len(regions), mine.shape
-            mine = np.broadcast_to(mine, (B, *shape))
-            lower = lower + self._share_free(regions, mine, np.broadcast_to(least[:, -1], (B, *shape)))
-            upper = upper - self._share_free(regions, -mine, np.broadcast_to(-most[:, -1], (B, *shape)))
+            B, shape = len(regions), mine_least.shape
+            ends = [np.broadcast_to(x, (B, *shape)) for x in (mine_least, least[:, -1], -mine_most, -most[:, -1])]
+            lower = lower + self._share_free(regions, ends[0], ends[1])
+            upper = upper - self._share_free(regions, ends[2], ends[3])
         return lower - self.form_error, upper + self.form_error
 
-    def _per_cluster(self, least: Array, most: Array) -> tuple[Array, Array]:
-        """Extremes per cluster times each group's weight: (Q, r) to (G, Q, r)."""
-        a = self.a[:, None, None]
-        return np.where(a >= 0, a * least, a * most), np.where(a >= 0, a * most, a * least)
+    def _corners(self, least: Array, most: Array) -> tuple[Array, Array]:
+        """The least and the largest product of a group's weights with a number between these: (..., r) to (G, ...)."""
+        shape = (self.G, *([1] * least.ndim))
+        low, high = self.low.reshape(shape), self.high.reshape(shape)
+        products = [low * least, low * most] + ([] if low is high else [high * least, high * most])
+        return np.minimum.reduce(products), np.maximum.reduce(products)
 
     def _share_free(self, regions: Regions, mine: Array, rest: Array) -> Array:
         """The least sum over the groups not shared out yet: mine and rest (B, G, r) per slot, to (B, r).
@@ -119,40 +200,40 @@ class Relaxation:
         result: Array = everything + np.where(taken, gain, 0.0).sum(1)
         return result
 
-    def least_differences(
-        self, regions: Regions, dW: Array, db: Array, lower: Array, upper: Array
-    ) -> tuple[Array, Array]:
-        """Least value of sum_i relu(z_i) dW_ij + D db_j over each region (B, J), without rounding errors.
+    def least_differences(self, regions: Regions, i: np.ndarray, of: Differences, lines: Lines) -> tuple[Array, Array]:
+        """Least value of each difference over the region i that it belongs to, without rounding errors (P,).
 
-        Shapes: dW (B, p, J), db (B, J), lower and upper (B, r). Also returns each cluster's spread (B, J, Q).
+        Shapes: i (P,), lines of the regions (B, p). Also returns each cluster's spread (P, Q).
         """
-        z_low, z_high = lower[:, :-1], upper[:, :-1]
-        on, off = z_low >= 0, z_high <= 0
-        with np.errstate(invalid="ignore", divide="ignore"):
-            chord = z_high / (z_high - z_low)
-        chord = np.where(chord >= TINY, np.minimum(chord, 1.0), 0.0)
-        over = np.where(on, 1.0, np.where(off, 0.0, chord))
-        # relu(z) - over z is convex, so it is largest at an end of the range
-        excess = np.maximum(-over * z_low, z_high - over * z_high) + 4 * U * (z_high - z_low)
-        excess = np.where(on | off, 0.0, excess)
-        under = np.where(on, 1.0, np.where(off, 0.0, (z_high > -z_low).astype(float)))
-        slope = np.where(dW >= 0, under[..., None] * dW, over[..., None] * dW)
-        constant = np.einsum("bpj,bp->bj", np.minimum(dW, 0.0), excess)
-        form = np.concatenate([slope, db[:, None]], axis=1)  # (B, r, J)
-        q = np.swapaxes(form, 1, 2) @ self.H.T  # (B, J, S)
-        own = np.einsum("brj,r->bj", form, self.own_form)
+        form, constant = lines.below(i, of)
+        q = form @ self.H.T  # (P, S)
+        own = form @ self.own_form
         q_least, q_most = self.tree.least(q), -self.tree.least(-q)
-        total = constant + np.einsum("brj,r->bj", form, self.base)
-        total = total + own * (regions.own * self.a).sum(1)[:, None]
-        for g, a in enumerate(self.a):
-            n = regions.counts[:, g].astype(float)
-            total = total + np.einsum("bq,bjq->bj", n, a * (q_least if a >= 0 else q_most))
+        bases = form @ self.bases.T  # (P, positions)
+        total = constant
+        for g in range(self.G):
+            n, mine = regions.counts[i, g].astype(float), regions.own[i, g].astype(float)
+            if self.apart[g] == 0:
+                extreme = q_least if self.a[g] >= 0 else q_most
+                total = total + self.a[g] * (mine * own + np.einsum("pq,pq->p", n, extreme))
+                continue
+            # the weights' differences sum to `sums`, whatever is shifted out of the terms that they multiply
+            shift = mine * own + 0.5 * np.einsum("pq,pq->p", n, q_least + q_most)
+            shift = shift / max(1, int(self.row.sizes[g]))
+            total = total + mine * self._slot(g, own, shift)
+            ends = np.minimum(self._slot(g, q_least, shift[:, None]), self._slot(g, q_most, shift[:, None]))
+            total = total + np.einsum("pq,pq->p", n, ends)
+            bases = bases + shift[:, None] * self.sums[:, g]
+        total = total + bases.min(1)
         if regions.free.any():
-            mine = self.a[None, :, None] * own[:, None, :]
-            root_least, root_most = q_least[:, None, :, -1], q_most[:, None, :, -1]
-            a = self.a[None, :, None]
-            total = total + self._share_free(regions, mine, np.where(a >= 0, a * root_least, a * root_most))
+            corners = self._corners(own, own)[0].T, self._corners(q_least[:, -1], q_most[:, -1])[0].T
+            total = total + self._share_free(regions[i], corners[0][..., None], corners[1][..., None])[:, 0]
         return total, q_most - q_least
+
+    def _slot(self, g: int, q: Array, shift: Array) -> Array:
+        """The least that a slot of group g gives to a form whose value at its token is q: concave in q."""
+        result: Array = self.a[g] * q - self.apart[g] * np.abs(q - shift)
+        return result
 
     @cached_property
     def looks_uniform(self) -> np.ndarray:

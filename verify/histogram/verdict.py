@@ -7,10 +7,7 @@ position's token occurs in the sequence. A tie is a failure: the argmax of a tie
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from math import comb
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -64,14 +61,16 @@ def prove(problem: Histogram, reading: Real, effort: Effort) -> Finding:
     cells = decide_cells(reduction)
     if not cells.open:
         return _proved(VERTICES, stored, exact, cells, {})
-    outcome = _branch_and_bound(reduction, exact, cells, started + effort.budget, effort.progress)
+    from verify.histogram.best_first import Queue
+
+    outcome = Queue.of(reduction, exact, cells.open, started + effort.budget, effort.progress).run()
     found: dict[str, Any] = {
         "error_share": outcome.error_share,
         "extra": {"wrong_pairs": None if outcome.open_pairs else decimal(outcome.wrong_pairs)},
     }
     if outcome.counterexample is not None:
-        tokens, position = outcome.counterexample
-        failure = exact_failure(problem.module, exact, tokens, position, outcome.is_smallest)
+        found_at = outcome.counterexample
+        failure = exact_failure(problem.module, exact, found_at.tokens, found_at.position, outcome.is_smallest)
         return Finding.refuted(SPLIT, failure, **found)
     if outcome.open_pairs:
         reason = f"the budget of {effort.budget:g} s ended with undecided inputs and no counterexample"
@@ -121,97 +120,6 @@ def _two_token_input(stored: StoredModel, row: Row, t: int, s: int, k: int) -> t
     position = row.positions[0]
     rest = [t] * (k - 1) + [s] * (stored.L - k)
     return [*rest[:position], t, *rest[position:]], position
-
-
-@dataclass
-class Outcome:
-    """What branch and bound found: exact counts, bracket, and the smallest counterexample."""
-
-    wrong_pairs: int
-    open_pairs: int
-    error_share: tuple[Fraction, Fraction]
-    right_margin: dict[int, float]
-    counterexample: tuple[tuple[int, ...], int] | None
-    is_smallest: bool
-
-
-def _branch_and_bound(
-    reduction: Reduction,
-    exact: ExactForward,
-    cells: Cells,
-    deadline: float,
-    progress: Progress | None,
-) -> Outcome:
-    """First in order of distinct tokens, so that the smallest counterexample comes first; then by weight."""
-    from verify.histogram.branch_and_bound import Search
-
-    stored = reduction.stored
-    half_time = (time.perf_counter() + deadline) / 2
-    waiting_cells = list(cells.open.items())
-    searches: list[Search] = []
-
-    def start_searches(end: float) -> None:
-        """Turns open cells into searches, at least one, until the time is up."""
-        while waiting_cells and (not searches or time.perf_counter() < end):
-            (row, t), counts = waiting_cells.pop(0)
-            searches.append(Search(reduction, exact, reduction.rows[row], t, counts))
-
-    start_searches(half_time)
-    total = stored.L * stored.T**stored.L
-
-    def is_over(end: float) -> Callable[[], bool]:
-        return lambda: time.perf_counter() > end
-
-    is_smallest = False
-    for level in range(1, stored.T + 1):
-        for search in searches:
-            search.run_level(level, is_over(half_time))
-        if any(search.pending.get(level) for search in searches):
-            break
-        if any(c.distinct <= level for search in searches for c in search.candidates):
-            is_smallest = not waiting_cells
-            break
-        _report(progress, searches, total)
-    while not is_over(deadline)():
-        waiting = [search for search in searches if not search.is_finished]
-        if not waiting:
-            if not waiting_cells:
-                break
-            start_searches(min(deadline, time.perf_counter() + 1.0))
-            continue
-        for search in waiting:
-            search.run_heaviest(is_over(deadline))
-        _report(progress, searches, total)
-    open_pairs = sum(search.open_pairs() for search in searches)
-    open_pairs += sum(_pairs(stored, reduction.rows[row], counts) for (row, _), counts in waiting_cells)
-    wrong_pairs = sum(search.wrong_pairs for search in searches)
-    candidates = [c for search in searches for c in search.candidates]
-    best = min(candidates) if candidates else None
-    is_smallest |= not open_pairs and all(search.G <= 1 for search in searches)
-    margins: dict[int, float] = {}
-    for search in searches:
-        for k, margin in search.right_margin.items():
-            margins[k] = min(margin, margins.get(k, float("inf")))
-    return Outcome(
-        wrong_pairs,
-        open_pairs,
-        (Fraction(wrong_pairs, total), Fraction(min(total, wrong_pairs + open_pairs), total)),
-        margins,
-        None if best is None else (best.tokens, best.position),
-        is_smallest,
-    )
-
-
-def _pairs(stored: StoredModel, row: Row, counts: Sequence[int]) -> int:
-    """How many (sequence, position) pairs the cells of one token with these own counts hold."""
-    others = stored.T - 1
-    result: int = len(row.positions) * sum(comb(stored.L - 1, k - 1) * others ** (stored.L - k) for k in counts)
-    return result
-
-
-def _report(progress: Progress | None, searches: Sequence[Any], total: int) -> None:
-    if progress is not None:
-        progress(1 - sum(search.open_pairs() for search in searches) / total)
 
 
 def exact_failure(

@@ -211,7 +211,7 @@ class RoundedReduction:
     def _row(self, row: Row) -> Row:
         firsts, position = [group[0] for group in row.groups], row.positions[0]
         computed = self.mixing[position]
-        return Row(row.positions, row.groups, computed[firsts], computed[position], row.D)
+        return Row(row.positions, row.slots, computed[firsts], computed[position], row.D)
 
     @cached_property
     def slot_weights(self) -> tuple[Array, np.ndarray]:

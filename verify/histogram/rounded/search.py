@@ -21,7 +21,7 @@ def margin_of_cell(reduction: RoundedReduction, row: Row, t: int, k: int) -> flo
         return search.is_lost or batches > MOST_BATCHES
 
     while not search.is_finished and not is_over():
-        search.run_heaviest(is_over)
+        search.run_sizes([max(search.sizes)], is_over)
     if search.is_lost or not search.is_finished:
         return -np.inf
     return search.right_margin[k]

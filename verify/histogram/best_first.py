@@ -1,0 +1,151 @@
+"""One queue over all rows and query tokens: the parts that hold most inputs are decided first.
+
+As soon as an input is known to be wrong, a share of the time goes to the parts that may hold a smaller one, those of
+the fewest distinct tokens first, so that the counterexample becomes the smallest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import comb
+
+from verify.histogram.branch_and_bound import Search
+from verify.histogram.exact_forward import ExactForward
+from verify.histogram.merging import merged_rows
+from verify.histogram.reduction import Reduction, Row
+from verify.histogram.candidate import Candidate, Smallest
+from verify.histogram.stored import StoredModel
+from verify.histogram.task import Progress
+
+AT_ONCE = 1 << 9  # parts of each search that are decided before the queue is looked at again
+QUEUE_BYTES = 1 << 30  # from which on the smallest parts come first
+SHARE_FOR_SMALLEST = 0.25  # of the time left when a counterexample is found
+REPORT_SECONDS = 0.5
+
+Cells = dict[tuple[int, int], list[int]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What branch and bound found: exact counts, bracket, and the smallest counterexample."""
+
+    wrong_pairs: int
+    open_pairs: int
+    error_share: tuple[Fraction, Fraction]
+    right_margin: dict[int, float]
+    counterexample: Candidate | None
+    is_smallest: bool
+
+
+@dataclass
+class Queue:
+    """The searches of one model, and the cells for which there is no search yet."""
+
+    reduction: Reduction
+    exact: ExactForward
+    deadline: float
+    progress: Progress
+    waiting: list[tuple[Row, int, list[int]]]
+    searches: list[Search] = field(default_factory=list)
+    smallest: Smallest = field(default_factory=Smallest)
+    reported: float = 0.0
+
+    @classmethod
+    def of(cls, reduction: Reduction, exact: ExactForward, cells: Cells, deadline: float, progress: Progress) -> Queue:
+        """The queue of the open cells: counts for each row of the reduction and each query token."""
+        waiting = []
+        for merged in merged_rows(reduction):
+            counts: dict[int, set[int]] = {}
+            for (row, t), open_counts in cells.items():
+                if row in merged.members:
+                    counts.setdefault(t, set()).update(open_counts)
+            waiting += [(merged.row, t, sorted(found)) for t, found in sorted(counts.items())]
+        return cls(reduction, exact, deadline, progress, waiting)
+
+    def run(self) -> Outcome:
+        """Decides until the time is up or nothing is open."""
+        is_smallest = has_tried = False
+        while not self._is_over() and (self.waiting or any(search.sizes for search in self.searches)):
+            self._start_searches()
+            if self.smallest.candidate is not None and not has_tried:
+                now = time.perf_counter()
+                has_tried, is_smallest = True, self._run_levels(now + SHARE_FOR_SMALLEST * (self.deadline - now))
+            self._run_largest()
+            self._report()
+        open_pairs = self._open_pairs()
+        if not open_pairs and not is_smallest:
+            is_smallest = self._run_levels(self.deadline)
+        return self._outcome(open_pairs, is_smallest)
+
+    def _is_over(self) -> bool:
+        return time.perf_counter() > self.deadline
+
+    def _start_searches(self) -> None:
+        """Makes searches of the waiting cells, at least one, until half of the time that is left is up."""
+        end = (time.perf_counter() + self.deadline) / 2
+        while self.waiting:
+            row, t, counts = self.waiting.pop(0)
+            self.searches.append(Search(self.reduction, self.exact, row, t, counts, self.smallest))
+            if time.perf_counter() > end:
+                break
+
+    def _run_largest(self) -> None:
+        """Decides the parts that hold most inputs; those that hold fewest where memory runs short."""
+        numbers: dict[int, int] = {}
+        for search in self.searches:
+            for size, number in search.sizes.items():
+                numbers[size] = numbers.get(size, 0) + number
+        is_full = sum(search.nbytes for search in self.searches) > QUEUE_BYTES
+        chosen: list[int] = []
+        for size in sorted(numbers, reverse=not is_full):
+            chosen.append(size)
+            if sum(numbers[size] for size in chosen) >= AT_ONCE * len(self.searches):
+                break
+        for search in self.searches:
+            search.run_sizes(chosen, self._is_over)
+
+    def _run_levels(self, end: float) -> bool:
+        """Decides all that may hold an input with fewer distinct tokens, or as few; whether the smallest is known."""
+        if self.waiting:
+            return False
+        for level in range(1, self.reduction.stored.L + 1):
+            for search in self.searches:
+                if not search.run_level(level, lambda: time.perf_counter() > end):
+                    return False
+            best = self.smallest.candidate
+            if best is not None and best.distinct <= level:
+                return True
+            self._report()
+        return True
+
+    def _report(self) -> None:
+        now = time.perf_counter()
+        if now - self.reported > REPORT_SECONDS:
+            self.reported = now
+            stored = self.reduction.stored
+            self.progress(1 - min(1.0, float(Fraction(self._open_pairs(), stored.L * stored.T**stored.L))))
+
+    def _open_pairs(self) -> int:
+        found = sum(search.open_pairs() for search in self.searches)
+        return found + sum(_pairs(self.reduction.stored, row, counts) for row, _, counts in self.waiting)
+
+    def _outcome(self, open_pairs: int, is_smallest: bool) -> Outcome:
+        stored = self.reduction.stored
+        total = stored.L * stored.T**stored.L
+        wrong = sum(search.all_wrong_pairs for search in self.searches)
+        margins: dict[int, float] = {}
+        for search in self.searches:
+            for k, margin in search.right_margin.items():
+                margins[k] = min(margin, margins.get(k, float("inf")))
+        share = Fraction(wrong, total), Fraction(min(total, wrong + open_pairs), total)
+        return Outcome(wrong, open_pairs, share, margins, self.smallest.candidate, is_smallest)
+
+
+def _pairs(stored: StoredModel, row: Row, counts: Iterable[int]) -> int:
+    """How many (sequence, position) pairs the cells of one token with these own counts hold."""
+    others = stored.T - 1
+    result: int = len(row.positions) * sum(comb(stored.L - 1, k - 1) * others ** (stored.L - k) for k in counts)
+    return result

@@ -1,0 +1,75 @@
+"""Right, wrong or open: a batch of sets of inputs judged by lower bounds on their logit differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from verify.arithmetic.balls import U
+from verify.histogram.relaxation import Differences, Relaxation
+from verify.histogram.stored import Array
+
+Least = Callable[[np.ndarray, Differences], tuple[Array, Array]]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A batch of B sets: those that are right throughout, wrong throughout, or open.
+
+    Shapes: bounds (B, C) on each difference, infinite where it is not asked for; right and wrong (B,); spread (B, Q)
+    and dW (B, p) those of the worst difference.
+    """
+
+    k: np.ndarray
+    bounds: Array
+    right: np.ndarray
+    wrong: np.ndarray
+    spread: Array
+    dW: Array
+
+    @property
+    def is_open(self) -> np.ndarray:
+        result: np.ndarray = ~(self.right | self.wrong)
+        return result
+
+    def record(self, margins: dict[int, float], D_upper: Array) -> None:
+        """Keeps the smallest margin of each count in `margins`."""
+        smallest = self.bounds.min(1, initial=np.inf) / D_upper * (1 - 4 * U)
+        for count in np.unique(self.k[self.right]):
+            chosen = smallest[self.right & (self.k == count)]
+            margins[int(count)] = min(float(chosen.min()), margins.get(int(count), np.inf))
+
+    def rivals(self, margins: dict[int, float], D_upper: Array) -> np.ndarray:
+        """The classes (B, C) that do not lose by more than the smallest margin so far; no part has a smaller one."""
+        smallest = np.array([margins.get(int(count), np.inf) for count in self.k])[:, None]
+        with np.errstate(invalid="ignore"):
+            is_far = (self.bounds > 0) & (self.bounds / D_upper[:, None] * (1 - 4 * U) >= smallest)
+        return ~is_far
+
+
+def judge(relaxation: Relaxation, k: np.ndarray, rivals: np.ndarray, least: Least) -> Judged:
+    """Judges sets with own counts k (B,) against their rivals (B, C).
+
+    `least` gives lower bounds (P,), without rounding errors, and spreads (P, Q) for pairs of a set and a difference.
+    """
+    errors = relaxation.errors(k)
+    i, j = np.nonzero(rivals)
+    of = relaxation.differences(k[i], j)
+    found, spreads = least(i, of)
+    bounds = np.full(rivals.shape, np.inf)
+    bounds[i, j] = found - errors[i, j]
+    every = np.arange(len(k))
+    worst = bounds.argmin(1)  # NaN counts as the minimum
+    right = bounds[every, worst] > 0
+    pair = np.zeros(rivals.shape, dtype=np.intp)
+    pair[i, j] = np.arange(len(i))
+    left = np.flatnonzero(~right)
+    pairs = pair[left, worst[left]]
+    highest, _ = least(left, -of[pairs])
+    wrong = np.zeros(len(k), dtype=bool)
+    wrong[left] = -highest + errors[left, worst[left]] <= 0
+    spread, dW = np.zeros((len(k), spreads.shape[1])), np.zeros((len(k), of.dW.shape[1]))
+    spread[left], dW[left] = spreads[pairs], of.dW[pairs]
+    return Judged(k, bounds, right, wrong, spread, dW)
