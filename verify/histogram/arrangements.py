@@ -92,18 +92,20 @@ class Arrangements:
 
     def add(self, points: Regions) -> None:
         """Takes over regions that fix a multiset for each group, and cannot be split."""
-        for i in range(len(points)):
-            held = [self._held(points, i, g) for g in range(len(self.relaxation.row.sizes))]
-            for index, place in enumerate(self.places):
-                symbols = np.zeros((1, len(place.order)), dtype=np.int32)
-                for g, nodes in enumerate(held):
-                    symbols[0, place.group == g] = nodes
-                parts = Filled(index, 0, points.k[i : i + 1], symbols, np.zeros(1), points.rivals[i : i + 1])
-                self._push(parts)
+        if not len(points):
+            return
+        held = [self._held(points, g, int(size)) for g, size in enumerate(self.relaxation.row.sizes)]
+        for index, place in enumerate(self.places):
+            symbols = np.zeros((len(points), len(place.order)), dtype=np.int32)
+            for g, nodes in enumerate(held):
+                symbols[:, place.group == g] = nodes
+            self._push(Filled(index, 0, points.k, symbols, np.zeros(len(points)), points.rivals))
 
-    def _held(self, points: Regions, i: int, g: int) -> list[int]:
-        nodes = np.repeat(np.arange(self.tree.Q), points.counts[i, g]).tolist()
-        return [*nodes, *[self.tree.Q] * int(points.own[i, g])]
+    def _held(self, points: Regions, g: int, size: int) -> np.ndarray:
+        """The symbols that the slots of a group hold, in increasing order (B, size)."""
+        copies = np.hstack([points.counts[:, g], points.own[:, [g]]])
+        nodes = np.broadcast_to(np.arange(self.tree.Q + 1), copies.shape)
+        return np.repeat(nodes.ravel(), copies.ravel()).reshape(len(points), size)
 
     def _push(self, parts: Filled) -> None:
         parts.ways = self._ways(parts)

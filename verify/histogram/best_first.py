@@ -6,6 +6,7 @@ the fewest distinct tokens first, so that the counterexample becomes the smalles
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,9 +21,9 @@ from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.stored import StoredModel
 from verify.histogram.task import Progress
 
-AT_ONCE = 1 << 9  # parts of each search that are decided before the queue is looked at again
+AT_ONCE = 1 << 12  # parts that are decided before the queue is looked at again
 QUEUE_BYTES = 1 << 30  # from which on the smallest parts come first
-SHARE_FOR_SMALLEST = 0.25  # of the time left when a counterexample is found
+SHARE_FOR_SMALLEST = 0.1  # of the time left when a counterexample is found
 REPORT_SECONDS = 0.5
 
 Cells = dict[tuple[int, int], list[int]]
@@ -102,7 +103,7 @@ class Queue:
         chosen: list[int] = []
         for size in sorted(numbers, reverse=not is_full):
             chosen.append(size)
-            if sum(numbers[size] for size in chosen) >= AT_ONCE * len(self.searches):
+            if sum(numbers[size] for size in chosen) >= AT_ONCE:
                 break
         for search in self.searches:
             search.run_sizes(chosen, self._is_over)
@@ -126,7 +127,11 @@ class Queue:
         if now - self.reported > REPORT_SECONDS:
             self.reported = now
             stored = self.reduction.stored
-            self.progress(1 - min(1.0, float(Fraction(self._open_pairs(), stored.L * stored.T**stored.L))))
+            open_pairs = sum(_pairs(stored, row, counts) for row, _, counts in self.waiting)
+            share = float(Fraction(open_pairs, stored.L * stored.T**stored.L))
+            total = math.log2(stored.L) + stored.L * math.log2(stored.T)
+            sizes = (size for search in self.searches for size in search.sizes.items())
+            self.progress(max(0.0, 1 - share - sum(number * 2.0 ** (size - total) for size, number in sizes)))
 
     def _open_pairs(self) -> int:
         found = sum(search.open_pairs() for search in self.searches)

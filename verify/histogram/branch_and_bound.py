@@ -20,7 +20,7 @@ import numpy as np
 from verify.histogram.arrangements import Arrangements
 from verify.histogram.counting import Counting
 from verify.histogram.exact_forward import ExactForward
-from verify.histogram.judging import judge
+from verify.histogram.judging import judge, of_ranges
 from verify.histogram.reduction import Reduces, Row
 from verify.histogram.regions import Regions, halves, roots, share_out_group
 from verify.histogram.relaxation import Lines, Relaxation
@@ -28,6 +28,7 @@ from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.stored import Array
 
 WORKING_NUMBERS = 1 << 21  # size of the largest working array of one batch
+AT_ONCE = 256  # multisets that are decided one by one rather than split
 
 
 class Search:
@@ -90,6 +91,12 @@ class Search:
 
     def _split(self, regions: Regions, score: Array | None) -> None:
         """Replaces regions by their parts; without a score they are known wrong and only get resolved."""
+        if score is not None:
+            multisets = self.counting.multisets(regions, self._uniform)
+            is_small = (multisets > 1) & (multisets <= AT_ONCE)
+            if is_small.any():
+                self._decide_each(regions[is_small])
+                regions, score = regions[~is_small], score[~is_small]
         has_free = np.asarray(regions.free.any(1))
         if has_free.any():
             free = regions[has_free]
@@ -109,6 +116,31 @@ class Search:
             effect = effect * np.where(np.isfinite(score), score, 0.0)[~is_point, None, :]
         choice = np.where(can_split, effect, -1.0).reshape(len(regions), -1).argmax(1)
         self._push(halves(regions, self.tree, choice // self.tree.Q, choice % self.tree.Q))
+
+    def _decide_each(self, regions: Regions) -> None:
+        """Decides every multiset of these regions by itself, from the ranges of its pre-activations."""
+        points = []
+        while len(regions):
+            can_split = (regions.counts > 0) & ~self._uniform
+            is_point = ~np.asarray(can_split.any((1, 2)))
+            points.append(regions[is_point])
+            regions, can_split = regions[~is_point], can_split[~is_point]
+            choice = can_split.reshape(len(regions), self.G * self.tree.Q).argmax(1)
+            regions = halves(regions, self.tree, choice // self.tree.Q, choice % self.tree.Q)
+        whole = Regions.join(points)
+        for start in range(0, len(whole), self.batch_size):
+            part = whole[start : start + self.batch_size]
+            lower, upper = self.relaxation.form_ranges(part)
+            right, wrong, margin = of_ranges(self.stored, part.k, lower, upper)
+            for count in np.unique(part.k[right]):
+                smallest = float(margin[right & (part.k == count)].min())
+                self.right_margin[int(count)] = min(smallest, self.right_margin.get(int(count), np.inf))
+            self._add_wrong(part[wrong])
+            left = part[~(right | wrong)]
+            if self.arrangements is None:
+                self._decide_points(left)
+            else:
+                self.run(left)
 
     def _is_splittable(self, exactly: bool) -> np.ndarray:
         """Clusters with more than one token; those whose tokens act exactly alike need no split to be decided."""

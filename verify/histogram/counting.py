@@ -75,6 +75,14 @@ class Counting:
         result: Array = share - factorials[regions.own].sum(1) + free + factorials[self.row.sizes].sum()
         return result
 
+    def multisets(self, regions: Regions, uniform: np.ndarray) -> Array:
+        """Roughly how many multisets a region holds up to exact symmetry; infinite where a group is not shared out."""
+        sizes, n = np.where(uniform, 1, self.tree.size)[:, None], np.arange(self.L)
+        table = gammaln(sizes + n) - gammaln(n + 1) - gammaln(sizes)
+        number = np.exp(table[np.arange(self.tree.Q), regions.counts].sum((1, 2)))
+        result: Array = np.where(regions.free.any(1), np.inf, np.rint(np.minimum(number, 1e300)))
+        return result
+
     @cached_property
     def _logarithms(self) -> tuple[Array, Array]:
         """log2 of (cluster size)^n / n! (Q, L) and of n! (L,)."""

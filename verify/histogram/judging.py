@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.arithmetic.balls import U
+from verify.arithmetic.balls import ENLARGE, U, gamma
 from verify.histogram.relaxation import Differences, Relaxation
-from verify.histogram.stored import Array
+from verify.histogram.stored import Array, StoredModel
 
+UNDERFLOW = 2.0**-900  # more than all products of a logit can lose, where none of them is infinite
 Least = Callable[[np.ndarray, Differences], tuple[Array, Array]]
 
 
@@ -47,6 +48,29 @@ class Judged:
         with np.errstate(invalid="ignore"):
             is_far = (self.bounds > 0) & (self.bounds / D_upper[:, None] * (1 - 4 * U) >= smallest)
         return ~is_far
+
+
+def of_ranges(stored: StoredModel, k: np.ndarray, lower: Array, upper: Array) -> tuple[np.ndarray, np.ndarray, Array]:
+    """Right and wrong throughout (B,), and the least margin (B,), by the ranges of every linear form alone (B, r)."""
+    low, high = np.maximum(lower[:, :-1], 0), np.maximum(upper[:, :-1], 0)
+    middle, reach = low / 2 + high / 2, (high - low) / 2 * ENLARGE
+    D, D_reach = lower[:, -1] / 2 + upper[:, -1] / 2, (upper[:, -1] - lower[:, -1]) / 2 * ENLARGE
+    right, wrong, margin = np.zeros(len(k), dtype=bool), np.zeros(len(k), dtype=bool), np.full(len(k), np.inf)
+    for count in np.unique(k):
+        chosen, c = np.flatnonzero(k == count), stored.class_of(int(count))
+        dW, db = stored.W_2[:, [c]] - stored.W_2, stored.b_2[c] - stored.b_2
+        size = np.abs(dW)
+        difference = middle[chosen] @ dW + D[chosen, None] * db
+        terms = middle[chosen] @ size + np.abs(D[chosen, None]) * np.abs(db)
+        error = (reach[chosen] @ size + D_reach[chosen, None] * np.abs(db)) * (1 + gamma(stored.p + 9))
+        error = error + gamma(2 * stored.p + 20) * terms + UNDERFLOW
+        difference[:, c], error[:, c] = np.inf, 0.0
+        least = (difference - error) * (1 - 4 * U)
+        right[chosen] = (least > 0).all(1)
+        margin[chosen] = least.min(1) / upper[chosen, -1] * (1 - 4 * U)
+        difference[:, c] = np.inf
+        wrong[chosen] = (difference + error <= 0).any(1)
+    return right, wrong, margin
 
 
 def judge(relaxation: Relaxation, k: np.ndarray, rivals: np.ndarray, least: Least) -> Judged:

@@ -15,7 +15,8 @@ from verify.arithmetic.balls import Ball
 from verify.histogram.reduction import Reduces, Reduction, Row, Spread, mixing_weights
 from verify.histogram.stored import Array
 
-CLOSE = 0.2  # of the largest weight: a gap between two weights from which they are kept apart
+CLOSE = 0.2  # of the largest weight: a gap between two weights of a row from which their slots are kept apart
+CLOSE_POSITIONS = 0.02  # of the largest weight: how far positions' weights may differ
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,10 @@ def merged_rows(reduction: Reduction) -> list[Merged]:
     if not reduction.stored.is_linear:
         return [Merged(row, (index,)) for index, row in enumerate(rows)]
     weights = normalised(reduction)
-    close = CLOSE * float(np.abs(weights.mid).max(initial=0.0))
     merged = []
-    for members in _classes(rows, weights.mid, close):
+    for members in _classes(rows, weights.mid):
         positions = tuple(sorted(position for index in members for position in rows[index].positions))
-        slots = tuple(close_slots(weights.mid[position], position, close) for position in positions)
+        slots = tuple(close_slots(weights.mid[position], position) for position in positions)
         is_exact = len(members) == 1 and len(slots[0]) == len(rows[members[0]].groups)
         row = rows[members[0]] if is_exact else merged_row(positions, slots, weights)
         merged.append(Merged(row, members))
@@ -51,12 +51,13 @@ def normalised(reduction: Reduces) -> Ball:
     return weights / (weights @ Ball.exact(np.ones((reduction.stored.L, 1))))
 
 
-def close_slots(weights: Array, position: int, close: float) -> tuple[tuple[int, ...], ...]:
-    """The other positions by increasing weight, in groups between which the weights have a gap of at least `close`."""
+def close_slots(weights: Array, position: int) -> tuple[tuple[int, ...], ...]:
+    """The other positions by increasing weight, in groups between which the weights have a gap that is not small."""
+    close = CLOSE * float(np.abs(np.delete(weights, position)).max(initial=0.0))
     order = [int(m) for m in np.argsort(weights, kind="stable") if m != position]
     groups: list[list[int]] = []
     for before, slot in zip([None, *order], order, strict=False):
-        if before is None or weights[slot] - weights[before] >= close:
+        if before is None or weights[slot] - weights[before] > close:
             groups.append([])
         groups[-1].append(slot)
     return tuple(tuple(sorted(group)) for group in groups)
@@ -84,12 +85,13 @@ def merged_row(positions: tuple[int, ...], slots: tuple[tuple[tuple[int, ...], .
     )
 
 
-def _classes(rows: tuple[Row, ...], weights: Array, close: float) -> Iterator[tuple[int, ...]]:
+def _classes(rows: tuple[Row, ...], weights: Array) -> Iterator[tuple[int, ...]]:
     """Indices of rows whose own weights and groups of slots are close to those of the first of them."""
+    close = CLOSE_POSITIONS * float(np.abs(weights).max(initial=0.0))
     classes: list[tuple[Array, tuple[int, ...], list[int]]] = []
     for index, row in enumerate(rows):
         position = row.positions[0]
-        groups = close_slots(weights[position], position, close)
+        groups = close_slots(weights[position], position)
         means = [weights[position, position], *(float(weights[position, list(group)].mean()) for group in groups)]
         sizes = tuple(map(len, groups))
         for first, same_sizes, members in classes:

@@ -1,0 +1,148 @@
+"""`lin` with almost equal weights: merged rows give the shares and smallest counterexamples of enumeration."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from models.random_models import trained_like
+from oracles.histogram import all_wrong_pairs, smallest
+
+from constructions.histogram import HistogramTransformer
+from verify.certificate import Verdict
+from verify.histogram import branch_and_bound, merging
+from verify.histogram.arrangements import Arrangements
+from verify.histogram.reduction import Reduction
+from verify.histogram.relaxation import Relaxation
+from verify.histogram.stored import StoredModel
+from verify.histogram.verdict import certify
+
+SIZES = [(4, 4), (3, 5), (5, 3)]
+
+
+def almost_symmetric(seed, kind="lin"):
+    """Trained-like weights whose mixing matrix has two values, off by a little in each entry, and now and then more."""
+    T, L = SIZES[seed % 3]
+    module = trained_like(seed, kind, T, L, p=2 + seed % 4, steps=40)
+    g = torch.Generator().manual_seed(seed)
+    noise = [0.02, 0.1, 0.3][seed % 3]
+    with torch.no_grad():
+        mean = module.A.diagonal().mean(), module.A.mean()
+        module.A.copy_(mean[1] + (mean[0] - mean[1]) * torch.eye(L))
+        module.A += noise * torch.randn(L, L, generator=g)
+        if seed % 4 == 0:
+            module.A[0, -1] += 1.0
+    return module
+
+
+def differs_from_enumeration(module):
+    """What of the certificate is not what enumeration finds, if anything."""
+    wrong, certificate = all_wrong_pairs(module), certify(module, budget=600)
+    if not wrong:
+        return None if certificate.verdict is Verdict.PROVED else "verdict"
+    if certificate.verdict is not Verdict.REFUTED:
+        return "verdict"
+    share = Fraction(len(wrong), module.L * module.T**module.L)
+    if certificate.error_share != (share, share) or certificate.extra["wrong_pairs"] != str(len(wrong)):
+        return "share"
+    found = certificate.counterexample
+    is_same = (tuple(found["tokens"]), found["position"]) == smallest(wrong)
+    return None if is_same and found["is_smallest"] else "counterexample"
+
+
+@pytest.mark.parametrize("kind", ["lin", "lin+sftm"])
+def test_almost_equal_rows(kind):
+    merged = 0
+    for seed in range(12):
+        module = almost_symmetric(seed, kind)
+        assert differs_from_enumeration(module) is None, seed
+        rows = merging.merged_rows(Reduction(StoredModel.of(module)))
+        merged += any(row.row.spread is not None for row in rows)
+    assert merged >= 10
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", ["lin", "lin+sftm"])
+@pytest.mark.parametrize("start", range(100, 1600, 100))
+def test_many_almost_equal_rows(kind, start):
+    for seed in range(start, start + 100):
+        assert differs_from_enumeration(almost_symmetric(seed, kind)) is None, seed
+
+
+def test_rows_are_merged_once():
+    """Every position is in one merged row, whose groups hold every other position once."""
+    for seed in range(12):
+        stored = StoredModel.of(almost_symmetric(seed))
+        rows = [merged.row for merged in merging.merged_rows(Reduction(stored))]
+        assert sorted(position for row in rows for position in row.positions) == list(range(stored.L))
+        for row in rows:
+            for position, groups in zip(row.positions, row.slots, strict=True):
+                assert sorted([position, *(m for group in groups for m in group)]) == list(range(stored.L))
+                if row.spread is not None:
+                    ends = [row.spread.weights.mid[position, list(group)] for group in groups]
+                    assert all((row.spread.low[g] <= w).all() for g, w in enumerate(ends))
+                    assert all((w <= row.spread.high[g]).all() for g, w in enumerate(ends))
+
+
+def test_equal_and_zero_weights_are_one_group():
+    assert merging.close_slots(np.zeros(4), 1) == ((0, 2, 3),)
+    assert merging.close_slots(np.array([5.0, 1.0, 1.01, -0.5]), 0) == ((3,), (1, 2))
+
+
+def shrunk(method):
+    """A relaxation that takes a group's weights for equal."""
+
+    def init(self, *args):
+        method(self, *args)
+        self.apart = 0 * self.apart
+        self.low = self.high = self.a
+
+    return init
+
+
+def first_base(method):
+    def init(self, *args):
+        method(self, *args)
+        if self.row.spread is not None:
+            self.bases = np.repeat(self.bases[:1], len(self.bases), axis=0)
+
+    return init
+
+
+def in_one_order(method):
+    """Arrangements whose slots that are not filled yet are taken in the order that they have."""
+
+    def ranges(self, parts, place):
+        values = self.values[parts.symbols]
+        total = place.base + np.einsum("bnr,n->br", values, place.a)
+        return total, total
+
+    return ranges
+
+
+FAULTS = [
+    (Relaxation, "__init__", shrunk),
+    (Relaxation, "__init__", first_base),
+    (Arrangements, "_ranges", in_one_order),
+    (Arrangements, "_ways", lambda method: lambda self, parts: 0 * method(self, parts) + 1),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "fault"), FAULTS, ids=["weights", "positions", "orders", "ways"])
+def test_a_planted_fault_is_found(owner, name, fault, monkeypatch):
+    monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
+    assert any(is_broken(almost_symmetric(seed)) for seed in range(24))
+
+
+def is_broken(module: HistogramTransformer) -> bool:
+    try:
+        return differs_from_enumeration(module) is not None
+    except AssertionError:  # the search and the exact forward pass disagree
+        return True
+
+
+def test_multisets_one_by_one_or_split(monkeypatch):
+    """The same shares whether small regions are enumerated or divided further."""
+    monkeypatch.setattr(branch_and_bound, "AT_ONCE", 1)
+    for seed in range(6):
+        assert differs_from_enumeration(almost_symmetric(seed)) is None
