@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from constructions.errors import BadInput
+from verify.arguments import check_seconds, check_whole_number
 from verify.arithmetic.outward import decimal
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.arithmetic.torch_settings import warn_if_lowered
 from verify.certificate import CERTIFIED, EXHAUSTIVE, METHODS, SAMPLED, Certificate, Verdict
-from verify.judged import check_seconds, check_whole_number
 
 SAMPLES = 1000
 DRAWS = 20  # for each sample that is wanted, before a small domain counts as drawn
@@ -97,7 +97,7 @@ class Finding:
     failure: Failure | None = None
     reason: str | None = None
     error_share: tuple[Fraction, Fraction] | None = None
-    about: Decidable | None = None
+    about: Provable | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -117,18 +117,13 @@ class Finding:
         return cls(Verdict.UNKNOWN, argument, reason=reason, **fields)
 
 
-class Decidable(Protocol):
-    """A model and the inputs on which it is to be right: what a task gives the house.
+class Provable(Protocol):
+    """A model and the inputs on which it is to be right, to be proved or refuted.
 
-    `task` names the task, `claim` the claim that its weights come from. Each item asks for one or more answers;
-    `counts_answers` says whether each of them is an input of its own, as a pair of a string and a prompt is.
+    `task` names the task, `claim` the claim that its weights come from.
     """
 
     task: str
-
-    @property
-    def counts_answers(self) -> bool:
-        """Whether each answer of an item is an input of its own."""
 
     @property
     def claim(self) -> str | None:
@@ -154,6 +149,18 @@ class Decidable(Protocol):
 
         None also where no run can tell: the error bound exceeds the margin, or the input is too long to be run.
         """
+
+
+class Decidable(Provable, Protocol):
+    """A model that can also be run on inputs of its domain: what a task gives the house.
+
+    Each item asks for one or more answers; `counts_answers` says whether each of them is an input of its own, as a
+    pair of a string and a prompt is.
+    """
+
+    @property
+    def counts_answers(self) -> bool:
+        """Whether each answer of an item is an input of its own."""
 
     def batches(self) -> Iterator[Batch]:
         """Every item; BadInput where they cannot all be run."""
@@ -187,7 +194,7 @@ def decide(problem: Decidable, reading: Reading | None, method: str, effort: Eff
     return {CERTIFIED: certify, EXHAUSTIVE: exhaustive, SAMPLED: sampled}[method](problem, reading, effort)
 
 
-def certify(problem: Decidable, reading: Reading | None = None, effort: Effort | None = None) -> Certificate:
+def certify(problem: Provable, reading: Reading | None = None, effort: Effort | None = None) -> Certificate:
     """Decides the problem on its whole domain, and runs the tightest input of a proof through the module.
 
     Raises: BadInput where the task has no such reading.
@@ -203,7 +210,7 @@ def certify(problem: Decidable, reading: Reading | None = None, effort: Effort |
     return _certificate(finding.about or problem, reading, CERTIFIED, finding, assumptions, started)
 
 
-def _compared(finding: Finding, problem: Decidable, reading: Reading) -> Finding:
+def _compared(finding: Finding, problem: Provable, reading: Reading) -> Finding:
     """The proof, or an open finding where a run of the module contradicts it."""
     disagrees = (finding.about or problem).contradiction(finding, reading)
     if disagrees is None:
@@ -383,7 +390,7 @@ def readable_time(seconds: float) -> str:
 
 
 def _certificate(
-    problem: Decidable,
+    problem: Provable,
     reading: Reading,
     method: str,
     finding: Finding,

@@ -16,6 +16,8 @@ from torch.nn.modules import module as every_module
 from torch.nn.utils import parametrize
 
 from constructions.errors import BadInput
+from verify.arguments import check_seconds as check_seconds
+from verify.arguments import check_whole_number as check_whole_number
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -191,16 +193,3 @@ def unparametrized(module: Module) -> Module:
 
 def _parametrized(module: nn.Module) -> list[str]:
     return list(module.parametrizations) if parametrize.is_parametrized(module) else []  # type: ignore[arg-type]
-
-
-def check_whole_number(name: str, value: object) -> None:
-    """Raises BadInput for a size that is no whole number; True is none."""
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadInput(f"{name}={value!r}: must be a whole number, such as {name}=3.")
-
-
-def check_seconds(name: str, value: object) -> None:
-    """Raises BadInput for a budget that is no number of seconds, or below zero."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not value >= 0:  # type: ignore[operator]  # NaN is refused, too
-        raise BadInput(f"{name}={value!r}: must be a number of seconds, zero or more.")

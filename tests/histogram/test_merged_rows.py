@@ -1,6 +1,7 @@
 """`lin` with almost equal weights: merged rows give the shares and smallest counterexamples of enumeration."""
 
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from oracles.histogram import all_wrong_pairs, smallest
 from constructions.histogram import HistogramTransformer
 from verify.certificate import Verdict
 from verify.histogram import branch_and_bound, merging
-from verify.histogram.arrangements import Arrangements
+from verify.histogram.arrangements import Arrangements, Place
 from verify.histogram.reduction import Reduction
 from verify.histogram.relaxation import Relaxation
 from verify.histogram.stored import StoredModel
@@ -20,10 +21,11 @@ from verify.histogram.verdict import certify
 SIZES = [(4, 4), (3, 5), (5, 3)]
 
 
+@cache
 def almost_symmetric(seed, kind="lin"):
     """Trained-like weights whose mixing matrix has two values, off by a little in each entry, and now and then more."""
     T, L = SIZES[seed % 3]
-    module = trained_like(seed, kind, T, L, p=2 + seed % 4, steps=40)
+    module = trained_like(seed, kind, T, L, p=2 + seed % 4, steps=15)
     g = torch.Generator().manual_seed(seed)
     noise = [0.02, 0.1, 0.3][seed % 3]
     with torch.no_grad():
@@ -35,9 +37,14 @@ def almost_symmetric(seed, kind="lin"):
     return module
 
 
+@cache
+def wrong_pairs(module):
+    return all_wrong_pairs(module)
+
+
 def differs_from_enumeration(module):
     """What of the certificate is not what enumeration finds, if anything."""
-    wrong, certificate = all_wrong_pairs(module), certify(module, budget=600)
+    wrong, certificate = wrong_pairs(module), certify(module, budget=600)
     if not wrong:
         return None if certificate.verdict is Verdict.PROVED else "verdict"
     if certificate.verdict is not Verdict.REFUTED:
@@ -51,14 +58,15 @@ def differs_from_enumeration(module):
 
 
 @pytest.mark.parametrize("kind", ["lin", "lin+sftm"])
-def test_almost_equal_rows(kind):
+def test_almost_equal_rows(kind, monkeypatch):
     merged = 0
-    for seed in range(12):
+    for seed in range(9):
+        monkeypatch.setattr(merging, "CLOSE_POSITIONS", [0.02, 2.0][seed % 2])
         module = almost_symmetric(seed, kind)
         assert differs_from_enumeration(module) is None, seed
         rows = merging.merged_rows(Reduction(StoredModel.of(module)))
         merged += any(row.row.spread is not None for row in rows)
-    assert merged >= 10
+    assert merged >= 7
 
 
 @pytest.mark.deep
@@ -110,28 +118,28 @@ def first_base(method):
 
 
 def in_one_order(method):
-    """Arrangements whose slots that are not filled yet are taken in the order that they have."""
+    """Places whose slots are taken for equal: one order stands for all."""
 
-    def ranges(self, parts, place):
-        values = self.values[parts.symbols]
-        total = place.base + np.einsum("bnr,n->br", values, place.a)
-        return total, total
+    def init(self, *args):
+        method(self, *args)
+        self.is_alike = [True] * len(self.is_alike)
 
-    return ranges
+    return init
 
 
 FAULTS = [
     (Relaxation, "__init__", shrunk),
     (Relaxation, "__init__", first_base),
-    (Arrangements, "_ranges", in_one_order),
+    (Place, "__init__", in_one_order),
     (Arrangements, "_ways", lambda method: lambda self, parts: 0 * method(self, parts) + 1),
 ]
 
 
 @pytest.mark.parametrize(("owner", "name", "fault"), FAULTS, ids=["weights", "positions", "orders", "ways"])
 def test_a_planted_fault_is_found(owner, name, fault, monkeypatch):
+    monkeypatch.setattr(merging, "CLOSE_POSITIONS", 2.0)
     monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
-    assert any(is_broken(almost_symmetric(seed)) for seed in range(24))
+    assert any(is_broken(almost_symmetric(seed)) for seed in range(16))
 
 
 def is_broken(module: HistogramTransformer) -> bool:

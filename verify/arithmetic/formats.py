@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from constructions.constant_bits.arithmetic import FixedPoint
 from constructions.errors import BadInput, shown
+
+if TYPE_CHECKING:
+    import torch
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -68,10 +70,21 @@ FORMATS = {
 
 
 # Formats whose every value is a float64: converting one to the other loses nothing.
-EXACT_IN_FLOAT64 = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+EXACT_IN_FLOAT64: tuple[torch.dtype, ...]  # the dtypes whose numbers float64 holds
 
 # Formats that torch computes in on a CPU.
-KERNELS = {name: getattr(torch, name) for name in ("float64", "float32", "bfloat16", "float16")}
+KERNELS: dict[str, torch.dtype]
+KERNEL_NAMES = ("float64", "float32", "bfloat16", "float16")
+
+
+def __getattr__(name: str) -> Any:
+    """KERNELS and EXACT_IN_FLOAT64, which load torch where they are asked for."""
+    if name not in ("KERNELS", "EXACT_IN_FLOAT64"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import torch
+
+    kernels = {kernel: getattr(torch, kernel) for kernel in KERNEL_NAMES}
+    return kernels if name == "KERNELS" else tuple(kernels.values())
 
 
 def format_of(dtype: torch.dtype) -> Format:
@@ -80,6 +93,8 @@ def format_of(dtype: torch.dtype) -> Format:
     >>> format_of(torch.bfloat16).p
     8
     """
+    import torch
+
     names = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
     return FORMATS[names.get(dtype, str(dtype).removeprefix("torch."))]
 

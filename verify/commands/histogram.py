@@ -10,6 +10,7 @@ from constructions.errors import BadInput, NotKnown
 from verify.commands.options import check_alone, flag
 from verify.commands.parsing import add_weights
 from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, check_known, chosen, storage
+from verify.report.progress import progress_bar
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
@@ -79,10 +80,10 @@ def run(args: argparse.Namespace) -> int:
 
         return print_argument(ARGUMENTS[args.impossible](args.seed), is_json=args.json)
     _check(args)
-    from verify.report.progress import progress_bar
-
     if args.precision is not None and args.dtype is None and args.weights is None:
         args.dtype = storage(args.precision)
+    if _needs_no_torch(args):
+        return _run_arrays(args)
     try:
         module, claim = chosen_model(args, quiet=args.json)
     except NotKnown as error:
@@ -98,9 +99,43 @@ def run(args: argparse.Namespace) -> int:
 
             say_written(*_files(args.save))
     else:
+        from verify.report.certificate import weights_fact
         from verify.report.histogram import print_certificate
 
-        print_certificate(certificate, module, None if args.save is None else ", ".join(_files(args.save)))
+        written = None if args.save is None else ", ".join(_files(args.save))
+        print_certificate(certificate, weights_fact(module), written)
+    return certificate.verdict.exit_code
+
+
+def _needs_no_torch(args: argparse.Namespace) -> bool:
+    """Whether the weights can be built as arrays, and are to be proved in real arithmetic and not saved."""
+    if args.weights is not None or args.precision is not None or args.method != "certified" or args.save is not None:
+        return False
+    if args.model not in ("dot", "bos") or args.basis != "standard" or args.as_printed or args.seed:
+        return False
+    from constructions.histogram_sizes import check_sizes
+
+    check_sizes(args.model, T=args.T, L=args.L, d=1 if args.d is None else args.d, p=1 if args.p is None else args.p)
+    sizes = Sizes(args.model, args.T, args.L, args.d, args.p)
+    return args.dtype != "bfloat16" and chosen(sizes, args.construction) == "relation"
+
+
+def _run_arrays(args: argparse.Namespace) -> int:
+    from constructions.histogram_arrays import relation
+    from verify.decide import Effort, certify
+    from verify.histogram.array_problem import ArrayHistogram
+
+    arrays = relation(model=args.model, T=args.T, L=args.L, d=args.d, p=args.p, dtype=args.dtype or "float32")
+    _, claim = CONSTRUCTIONS[args.model, "relation"]
+    with progress_bar("deciding", quiet=args.json) as progress:
+        certificate = certify(ArrayHistogram.of(arrays, claim), effort=Effort(args.budget, progress=progress))
+    if args.json:
+        print(certificate.to_json())
+    else:
+        from verify.report.certificate import shapes_fact
+        from verify.report.histogram import print_certificate
+
+        print_certificate(certificate, shapes_fact((name, w.shape) for name, w in arrays.weights.items()))
     return certificate.verdict.exit_code
 
 
@@ -145,8 +180,6 @@ def _check(args: argparse.Namespace) -> None:
 
 def chosen_model(args: argparse.Namespace, *, quiet: bool) -> tuple[HistogramTransformer, str | None]:
     """The model that the arguments ask for, and its claim."""
-    from verify.report.progress import progress_bar
-
     with progress_bar("searching a code", quiet=quiet) as progress:
         return _load(args) if args.weights is not None else _build(args, progress)
 

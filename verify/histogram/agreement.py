@@ -6,23 +6,25 @@ that the module is not what was proved about, or that the proof is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from constructions.histogram import HistogramTransformer
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt
-from verify.arithmetic.formats import KERNELS, Format, format_of
+from verify.arithmetic.formats import KERNEL_NAMES, Format, format_of
 from verify.arithmetic.readings import Reading, Rounded
 from verify.arithmetic.torch_settings import lowered
 from verify.decide import Finding
-from verify.histogram.runs import run_margins, runner
 from verify.histogram.stored import StoredModel
-from verify.judged import unparametrized
+
+if TYPE_CHECKING:
+    from constructions.histogram import HistogramTransformer
 
 LONGEST_RUN = 2048  # tokens: a pass holds L^2 mixing weights and L^2 logits
+MarginOf = Callable[[list[int], int], float]
 EXP_ERROR = 4  # units u: 2 units in the last place
 
 
@@ -31,30 +33,52 @@ def contradiction(module: HistogramTransformer, stored: StoredModel, finding: Fi
     tightest = finding.tightest
     if tightest is None or stored.L > LONGEST_RUN:
         return None
-    tokens, position = tightest["tokens"], tightest["position"]
     if isinstance(reading, Rounded):
-        if reading.format.name not in KERNELS or kernel_format(module) is None or lowered(reading.format):
+        if reading.format.name not in KERNEL_NAMES or kernel_format(module) is None or lowered(reading.format):
             return None
-        module, low, high = rounded_module(module, stored, reading.format), finding.margin or 0.0, np.inf
-    else:
-        fmt = kernel_format(module)
-        if fmt is None:
-            return None
-        low, high = margin_range(stored, tokens, position, fmt)
-        if not (np.isfinite(low) and np.isfinite(high)):
-            return None
-        if finding.margin is not None and finding.margin > high:
-            return (
-                f"margin at least {finding.margin} is proved, and at {tokens}, position {position}, it is below {high}"
-            )
-    margin = float(run_margins(runner(module, None), torch.tensor([tokens]), stored.first_count)[0, position])
+        rounded, low = rounded_module(module, stored, reading.format), finding.margin or 0.0
+        return outside(tightest, low, np.inf, lambda tokens, position: _margin(rounded, stored, tokens, position))
+    fmt = kernel_format(module)
+    if fmt is None:
+        return None
+    return disagreement(stored, finding, fmt, lambda tokens, position: _margin(module, stored, tokens, position))
+
+
+def disagreement(stored: StoredModel, finding: Finding, fmt: Format, margin_of: MarginOf) -> str | None:
+    """What a run in a format shows that a proof in real arithmetic excludes; `margin_of` runs the model."""
+    tightest = finding.tightest
+    if tightest is None or stored.L > LONGEST_RUN:
+        return None
+    tokens, position = tightest["tokens"], tightest["position"]
+    low, high = margin_range(stored, tokens, position, fmt)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return None
+    if finding.margin is not None and finding.margin > high:
+        return f"margin at least {finding.margin} is proved, and at {tokens}, position {position}, it is below {high}"
+    return outside(tightest, low, high, margin_of)
+
+
+def outside(tightest: dict[str, Any], low: float, high: float, margin_of: MarginOf) -> str | None:
+    """Says so where the margin of a run is not from `low` to `high`."""
+    tokens, position = tightest["tokens"], tightest["position"]
+    margin = margin_of(tokens, position)
     if low <= margin <= high:
         return None
     return f"the module's margin at {tokens}, position {position}, is {margin}, where it must be from {low} to {high}"
 
 
+def _margin(module: HistogramTransformer, stored: StoredModel, tokens: list[int], position: int) -> float:
+    import torch
+
+    from verify.histogram.runs import run_margins, runner
+
+    return float(run_margins(runner(module, None), torch.tensor([tokens]), stored.first_count)[0, position])
+
+
 def kernel_format(module: HistogramTransformer) -> Format | None:
     """The format in which torch rounds here, None where a device or a setting of torch may choose another."""
+    import torch
+
     is_chosen = torch.is_autocast_enabled("cpu") or module.E.device.type != "cpu"
     fmt = format_of(module.dtype)
     return None if is_chosen or lowered(fmt) else fmt
@@ -114,6 +138,11 @@ def _loosened(x: Ball, relative: float) -> Ball:
 
 def rounded_module(module: HistogramTransformer, stored: StoredModel, fmt: Format) -> HistogramTransformer:
     """The module with rounded weights, in the dtype of the format or else in one that holds its numbers exactly."""
+    import torch
+
+    from verify.arithmetic.formats import KERNELS
+    from verify.judged import unparametrized
+
     dtype = KERNELS.get(fmt.name, torch.float32 if fmt.p <= 24 else torch.float64)
     copy = deepcopy(unparametrized(module)).to(dtype)
     with torch.no_grad():

@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.judging import judge
 from verify.histogram.regions import Regions
 from verify.histogram.relaxation import Differences, Lines, Relaxation
-from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.stored import Array
 
 BATCH = 1 << 10

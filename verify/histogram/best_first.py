@@ -14,10 +14,10 @@ from fractions import Fraction
 from math import comb
 
 from verify.histogram.branch_and_bound import Search
+from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.merging import merged_rows
 from verify.histogram.reduction import Reduction, Row
-from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.stored import StoredModel
 from verify.histogram.task import Progress
 

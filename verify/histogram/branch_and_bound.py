@@ -18,13 +18,13 @@ from functools import cached_property
 import numpy as np
 
 from verify.histogram.arrangements import Arrangements
+from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.counting import Counting
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.judging import judge, of_ranges
 from verify.histogram.reduction import Reduces, Row
 from verify.histogram.regions import Regions, halves, roots, share_out_group
 from verify.histogram.relaxation import Lines, Relaxation
-from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.stored import Array
 
 WORKING_NUMBERS = 1 << 21  # size of the largest working array of one batch

@@ -28,7 +28,7 @@ def prove(problem: Histogram, reading: Reading, effort: Effort) -> Finding:
     if isinstance(reading, ConstantBits):
         return constant_bits.prove(problem, reading, effort)
     assert isinstance(reading, Real)
-    return verdict.prove(problem, reading, effort)
+    return verdict.prove(problem, effort)
 
 
 def exhaustive(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +22,10 @@ from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run
 from verify.histogram import runs
 from verify.histogram.agreement import contradiction
 from verify.histogram.stored import StoredModel
-from verify.histogram.task import parameters
+from verify.histogram.task import RIGHT, formula, parameters
 from verify.judged import check_judged
 
 FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
-RIGHT = "right means: the right class has strictly the largest logit"
 Proof = Callable[["Histogram", Any, Effort], Finding]
 
 
@@ -76,6 +75,11 @@ class Histogram:
         )
         return (f"{kernel}: another kernel, batch shape or device may round differently", RIGHT)
 
+    def predict(self, tokens: Sequence[int], position: int) -> int:
+        """The count that the module itself answers at a position."""
+        with torch.no_grad():
+            return int(self.module.predict(torch.tensor([list(tokens)], device=self.module.E.device))[0, position])
+
     def facts(self) -> dict[str, Any]:
         return {}
 
@@ -118,10 +122,3 @@ class Histogram:
         margin = float(runs.run_margins(run, torch.tensor([item]), self.stored.first_count)[0, answer])
         found = runs.counterexample(run, self.stored, list(item), answer, False)
         return Failure(found, margin if margin == margin else None)
-
-
-def formula(stored: StoredModel) -> str:
-    """The model in one line."""
-    mixing = "A" if stored.is_linear else "x W_Q W_K^T x^T / sqrt(d)"
-    mixing = f"softmax({mixing})" if stored.is_softmax else mixing
-    return f"x' = x + {mixing} x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, evaluated in real arithmetic"

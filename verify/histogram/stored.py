@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from constructions.errors import BadInput
-from constructions.histogram import MODELS, HistogramTransformer
-from verify.arithmetic.formats import EXACT_IN_FLOAT64
-from verify.judged import check_judged, check_whole_number
+from verify.arguments import check_whole_number
+from verify.histogram.catalogue import MODELS
+
+if TYPE_CHECKING:
+    from constructions.histogram import HistogramTransformer
+    from constructions.histogram_arrays import HistogramArrays
 
 Array = NDArray[np.float64]
+NAMES = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,12 @@ class StoredModel:
 
         Raises: BadInput for weights that are not finite, or a length the model cannot be judged at.
         """
+        import torch
+
+        from constructions.histogram import HistogramTransformer
+        from verify.arithmetic.formats import EXACT_IN_FLOAT64
+        from verify.judged import check_judged
+
         check_judged(module, HistogramTransformer)
         check_flags(module)
         L = module.L if L is None else L
@@ -88,9 +99,16 @@ class StoredModel:
                 raise BadInput(f"{name}: holds NaN or infinity, and such weights compute nothing. Check the file.")
             return value
 
-        names = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
-        weights = {name: read(name) for name in names}
+        weights = {name: read(name) for name in NAMES}
         return cls(module.model, module.T, L, module.d, module.p, classes, module.first_count, **weights)  # type: ignore[arg-type]
+
+    @classmethod
+    def of_arrays(cls, arrays: HistogramArrays) -> StoredModel:
+        """The numbers of a model that is given as arrays, at its own length."""
+        stored: Mapping[str, np.ndarray] = arrays.weights
+        weights = {name: stored[name].astype(np.float64) if name in stored else None for name in NAMES}
+        sizes = (arrays.T, arrays.L, arrays.d, arrays.p, len(stored["b_2"]), arrays.first_count)
+        return cls(arrays.model, *sizes, **weights)  # type: ignore[arg-type]
 
 
 def check_flags(module: HistogramTransformer) -> None:

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
-
-from constructions.histogram import HistogramTransformer
 from verify import decide
 from verify.arithmetic.outward import decimal
 from verify.arithmetic.readings import Real
 from verify.certificate import Certificate
 from verify.decide import Effort, Failure, Finding, silent
 from verify.histogram.exact_forward import ExactForward, Judgement
-from verify.histogram.problem import Histogram
 from verify.histogram.reduction import Reduction, Row
 from verify.histogram.stored import StoredModel
 from verify.histogram.task import Progress, histogram
 from verify.histogram.vertices import Cells, decide_cells
+
+if TYPE_CHECKING:
+    from constructions.histogram import HistogramTransformer
 
 VERTICES, SPLIT = "vertices", "vertices, then branch and bound"
 
@@ -50,11 +49,26 @@ def certify(
     >>> certificate.verdict.value, certificate.inputs_covered
     ('PROVED', 1125899906842624)
     """
+    from verify.histogram.problem import Histogram
+
     effort = Effort(budget, progress=progress or silent)
-    return decide.certify(Histogram.of(module, L, claim, prove), Real(), effort)
+    return decide.certify(
+        Histogram.of(module, L, claim, lambda problem, _, effort: prove(problem, effort)), Real(), effort
+    )
 
 
-def prove(problem: Histogram, reading: Real, effort: Effort) -> Finding:
+class Counts(Protocol):
+    """What the proof needs of a problem: the stored numbers, and what the model that runs answers."""
+
+    @property
+    def stored(self) -> StoredModel:
+        """The numbers that are judged."""
+
+    def predict(self, tokens: Sequence[int], position: int) -> int:
+        """The count that the model answers at a position."""
+
+
+def prove(problem: Counts, effort: Effort) -> Finding:
     """By the vertices of every cell, and by branch and bound where they leave some open."""
     started, stored = time.perf_counter(), problem.stored
     reduction, exact = Reduction(stored), ExactForward(stored)
@@ -70,7 +84,7 @@ def prove(problem: Histogram, reading: Real, effort: Effort) -> Finding:
     }
     if outcome.counterexample is not None:
         found_at = outcome.counterexample
-        failure = exact_failure(problem.module, exact, found_at.tokens, found_at.position, outcome.is_smallest)
+        failure = exact_failure(problem, exact, found_at.tokens, found_at.position, outcome.is_smallest)
         return Finding.refuted(SPLIT, failure, **found)
     if outcome.open_pairs:
         reason = f"the budget of {effort.budget:g} s ended with undecided inputs and no counterexample"
@@ -123,18 +137,18 @@ def _two_token_input(stored: StoredModel, row: Row, t: int, s: int, k: int) -> t
 
 
 def exact_failure(
-    module: HistogramTransformer, exact: ExactForward, tokens: Sequence[int], position: int, is_smallest: bool
+    problem: Counts, exact: ExactForward, tokens: Sequence[int], position: int, is_smallest: bool
 ) -> Failure:
     """A wrong input, replayed in exact arithmetic."""
     judgement = exact.judge(tokens, position)
     if judgement.is_right:
         raise AssertionError(f"the search and the exact forward pass disagree on {tokens} at {position}")
-    found = counterexample(module, tokens, position, judgement, is_smallest)
+    found = counterexample(problem, tokens, position, judgement, is_smallest)
     return Failure(found, judgement.margin[1], judgement.margin_exact)
 
 
 def counterexample(
-    module: HistogramTransformer,
+    problem: Counts,
     tokens: Sequence[int],
     position: int,
     judgement: Judgement,
@@ -143,8 +157,6 @@ def counterexample(
     """A wrong input, what is expected and predicted there, and what the torch module itself answers."""
     expected = histogram(tokens)[position]
     others = [count for count in judgement.winners if count != expected]
-    with torch.no_grad():
-        module_predicts = int(module.predict(torch.tensor([list(tokens)], device=module.E.device))[0, position])
     return {
         "input": list(tokens),
         "tokens": list(tokens),
@@ -152,6 +164,6 @@ def counterexample(
         "expected": expected,
         "predicted": others[0],
         "is_tie": len(judgement.winners) > 1,
-        "module_predicts": module_predicts,
+        "module_predicts": problem.predict(tokens, position),
         "is_smallest": is_smallest,
     }

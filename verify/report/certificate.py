@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
-from torch import nn
 
 from verify.arithmetic.outward import about, below, decimal, value
 from verify.certificate import Certificate, Verdict
 from verify.claims import CLAIMS
 from verify.report.console import folded, screen
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Fact = tuple[str, str]
 STYLES = {Verdict.PROVED: "bold green", Verdict.REFUTED: "bold red", Verdict.UNKNOWN: "bold yellow"}
@@ -78,8 +81,14 @@ def claim_facts(certificate: Certificate) -> Iterator[Fact]:
 
 def weights_fact(module: nn.Module) -> Fact:
     """The shapes of a module's weights."""
-    shapes = [f"{name} {'x'.join(map(str, p.shape))}" for name, p in module.named_parameters()]
-    return "weights", f"{', '.join(shapes)}: {sum(p.numel() for p in module.parameters())} parameters"
+    return shapes_fact((name, tuple(p.shape)) for name, p in module.named_parameters())
+
+
+def shapes_fact(weights: Iterable[tuple[str, tuple[int, ...]]]) -> Fact:
+    """Names and shapes of weights, and how many numbers they are."""
+    shapes = dict(weights)
+    listed = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+    return "weights", f"{listed}: {sum(prod(shape) for shape in shapes.values())} parameters"
 
 
 def _facts(certificate: Certificate, covers: str) -> Iterator[Fact]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from constructions.histogram import HistogramTransformer
 from verify.arithmetic.outward import above, below, decimal, value
 from verify.certificate import Certificate, Verdict
-from verify.report.certificate import Fact, print_report, weights_fact
+from verify.report.certificate import Fact, print_report
 
 MOST_COUNTS, LONGEST_BAR = 12, 20
 
 
-def print_certificate(certificate: Certificate, module: HistogramTransformer, written: str | None = None) -> None:
+def print_certificate(certificate: Certificate, weights: Fact, written: str | None = None) -> None:
     """The verdict and everything it rests on, and the files that were written."""
     is_shown = certificate.margin_per_count is not None and certificate.verdict is Verdict.PROVED
     bars = margin_bars(certificate.margin_per_count) if is_shown and certificate.margin_per_count else ""
-    facts = [weights_fact(module), *_facts(certificate), *([("wrote", written)] if written else [])]
+    facts = [weights, *_facts(certificate), *([("wrote", written)] if written else [])]
     print_report(certificate, facts, below_facts=bars)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ class Advance(Protocol):
 @contextmanager
 def progress_bar(what: str, *, quiet: bool) -> Iterator[Advance]:
     """Yields a callback for the finished share; the bar appears on a terminal's stderr after two seconds."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda share, doing=what: None
+        return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     console = screen(is_error=True)
@@ -32,7 +36,7 @@ def progress_bar(what: str, *, quiet: bool) -> Iterator[Advance]:
 
     def advance(share: float, doing: str = what) -> None:
         nonlocal is_shown
-        if quiet or not console.is_terminal or time.perf_counter() - started < SHOW_PROGRESS_AFTER:
+        if not console.is_terminal or time.perf_counter() - started < SHOW_PROGRESS_AFTER:
             return
         if not is_shown:
             bar.start()

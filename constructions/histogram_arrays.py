@@ -1,0 +1,171 @@
+"""Histogram models as numpy arrays: built, and run, without loading torch.
+
+The weights are those that the builders write into a HistogramTransformer, number by number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from constructions.errors import BadInput
+from constructions.histogram_sizes import check_memory, check_sizes
+
+if TYPE_CHECKING:
+    from constructions.histogram import HistogramTransformer
+
+Array = NDArray[np.floating[Any]]
+DTYPES = ("float64", "float32", "float16")
+CENTRED = 1 << 16  # lines of all staircases that are compared, as in constructions.readout
+
+
+@dataclass(frozen=True)
+class HistogramArrays:
+    """The weights of a HistogramTransformer, and what it says of itself.
+
+    Shapes: as there; weights that the model does not have are left out.
+
+    >>> model = relation(model="dot", T=4, L=3)
+    >>> model.predict([2, 0, 2])
+    [2, 1, 2]
+    """
+
+    model: str
+    T: int
+    L: int
+    d: int
+    p: int
+    first_count: int
+    weights: Mapping[str, Array]
+
+    @property
+    def dtype(self) -> str:
+        return str(self.weights["E"].dtype)
+
+    def logits(self, tokens: Sequence[int]) -> Array:
+        """The logits (L, C) of one sequence, computed in the dtype of the weights."""
+        w = self.weights
+        x = w["E"][list(tokens)]
+        context = x if "e_BOS" not in w else np.vstack([w["e_BOS"], x])
+        root = x.dtype.type(math.sqrt(self.d))
+        scores = w["A"] if "A" in w else (x @ w["W_Q"]) @ (context @ w["W_K"]).T / root
+        if self.model.endswith("+sftm"):
+            scores = np.exp(scores - scores.max(-1, keepdims=True))
+            scores = scores / scores.sum(-1, keepdims=True)
+        hidden = np.maximum((x + scores @ context) @ w["W_1"] + w["b_1"], x.dtype.type(0))
+        result: Array = hidden @ w["W_2"] + w["b_2"]
+        return result
+
+    def predict(self, tokens: Sequence[int]) -> list[int]:
+        """The predicted count at every position."""
+        return [int(c) + self.first_count for c in self.logits(tokens).argmax(-1)]
+
+    def module(self) -> HistogramTransformer:
+        """The torch module with these weights."""
+        import torch
+
+        from constructions.histogram import DTYPES as TORCH_DTYPES
+        from constructions.histogram import HistogramTransformer
+
+        module = HistogramTransformer(
+            self.model,
+            T=self.T,
+            L=self.L,
+            d=self.d,
+            p=self.p,
+            classes=len(self.weights["b_2"]),
+            first_count=self.first_count,
+            dtype=TORCH_DTYPES[self.dtype],
+        )
+        return module.fill(**{name: torch.from_numpy(np.array(value)) for name, value in self.weights.items()})
+
+
+def relation(
+    *, model: str, T: int, L: int, d: int | None = None, p: int | None = None, dtype: str = "float32"
+) -> HistogramArrays:
+    """dot or bos that compares tokens, with standard directions: what relation_counting builds.
+
+    Claim: A-4.2 for dot, A-4.1 for bos.
+    Shapes: see HistogramTransformer; d >= T and p >= 1 (by default T and 1), surplus is zero padding.
+    Raises: BadInput when d < T or a size makes no sense.
+
+    >>> relation(model="bos", T=4, L=3, d=5).weights["E"].shape
+    (4, 5)
+    """
+    d, p = T if d is None else d, 1 if p is None else p
+    check_sizes(model, T=T, L=L, d=d, p=p)
+    check_memory(T * d + 2 * d * d + p * (d + L))
+    if d < T:
+        raise BadInput(
+            f"d={d}: this construction needs d >= T (orthonormal tokens), got T={T}. "
+            f"Use --d {T} or more, or --p {T}, which allows d < T."
+        )
+    e = np.eye(T, d)
+    root = math.sqrt(d)
+    weights: dict[str, NDArray[np.float64]]
+    if model == "bos":
+        direction, bias = e.sum(0), -float(T + 1)
+        weights = {"E": e, "e_BOS": direction, "W_Q": root * np.eye(d), "W_K": np.eye(d)}
+    else:
+        direction, bias = e[-1], -1.0
+        D = e.T @ e - e[:-1].sum(0)[:, None] * direction
+        weights = {"E": np.vstack([e[:-1] + direction, direction]), "W_Q": root * D, "W_K": D}
+    kind = np.dtype(dtype)
+    slopes, intercepts = staircase([float(k) for k in range(1, L + 1)], lambda x: float(kind.type(x)))
+    weights |= {"W_1": direction[:, None], "b_1": np.array([bias]), "W_2": slopes[None], "b_2": intercepts}
+    shapes = {"W_1": (d, p), "b_1": (p,), "W_2": (p, L)}
+    padded = {name: _padded(value, shapes.get(name, value.shape)).astype(kind) for name, value in weights.items()}
+    return HistogramArrays(model, T, L, d, p, 1, padded)
+
+
+def _padded(value: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+    out = np.zeros(shape)
+    out[tuple(slice(0, n) for n in value.shape)] = value
+    return out
+
+
+def staircase(
+    gamma: Sequence[float], rounded: Callable[[float], float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Slopes and intercepts of L lines such that line k is the highest one at gamma[k - 1], which increases.
+
+    Claim: A-B.4 (App. B.4, eq. 7-8), as constructions.readout.staircase; `rounded` rounds to the dtype.
+    Shapes: gamma (L,); returns (L,) and (L,).
+
+    >>> [line.tolist() for line in staircase([1.0, 2.0, 3.0], float)]
+    [[-1.0, 0.0, 1.0], [1.5, 0.0, -2.5]]
+    """
+    L = len(gamma)
+    thresholds = [(before + after) / 2 for before, after in zip(gamma, gamma[1:], strict=False)]
+    centred = [_around(c, thresholds, rounded) for c in range(0, L, max(1, L * L // CENTRED))]
+    return min(centred, key=lambda lines: _rounding_cost(np.array(gamma), *lines))
+
+
+def _around(
+    c: int, thresholds: Sequence[float], rounded: Callable[[float], float]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The staircase whose line c is zero."""
+    L = len(thresholds) + 1
+    intercepts = np.zeros(L)
+    for l in range(c + 1, L):
+        intercepts[l] = rounded(intercepts[l - 1] - thresholds[l - 1])
+    for l in reversed(range(c)):
+        intercepts[l] = rounded(intercepts[l + 1] + thresholds[l])
+    return np.arange(-c, L - c, dtype=np.float64), intercepts
+
+
+def _rounding_cost(h: NDArray[np.float64], slopes: NDArray[np.float64], intercepts: NDArray[np.float64]) -> float:
+    """The largest |product| + |intercept| of a right line and a neighbour, against how far the one is above."""
+    worst = 0.0
+    for right, other in ((slice(1, None), slice(None, -1)), (slice(None, -1), slice(1, None))):
+        products = [h[right] * slopes[line] for line in (right, other)]
+        size = sum(np.abs(x) + np.abs(intercepts[line]) for x, line in zip(products, (right, other), strict=True))
+        gap = products[0] + intercepts[right] - products[1] - intercepts[other]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            worst = max(worst, float(np.where(gap > 0, size / gap, np.inf).max(initial=0.0)))
+    return worst

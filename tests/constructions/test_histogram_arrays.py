@@ -1,0 +1,78 @@
+"""Models as arrays: the weights of the torch builders, the same certificate, and the same answers."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from constructions import relation_counting
+from constructions.errors import BadInput
+from constructions.histogram import DTYPES as TORCH_DTYPES
+from constructions.histogram_arrays import DTYPES, relation
+from verify.decide import certify
+from verify.histogram.array_problem import ArrayHistogram
+from verify.histogram.verdict import certify as certify_module
+
+BUILDERS = {"dot": relation_counting.dot, "bos": relation_counting.bos}
+SIZES = [(2, 1, None, None), (4, 3, None, None), (5, 9, 8, 3), (32, 10, 32, 1), (3, 40, 3, 1), (2, 300, None, None)]
+
+
+@pytest.mark.parametrize("model", BUILDERS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_builders_weights(model, dtype):
+    for T, L, d, p in SIZES:
+        module = BUILDERS[model](T=T, L=L, d=d, p=p, dtype=TORCH_DTYPES[dtype])
+        arrays = relation(model=model, T=T, L=L, d=d, p=p, dtype=dtype)
+        for name, value in module.state_dict().items():
+            assert arrays.weights[name].tobytes() == value.numpy().tobytes(), (name, T, L)
+        copy = arrays.module()
+        assert all(torch.equal(copy.state_dict()[name], value) for name, value in module.state_dict().items())
+
+
+@pytest.mark.parametrize("model", BUILDERS)
+def test_the_same_certificate_and_answers(model):
+    rng = np.random.default_rng(0)
+    for T, L in [(4, 3), (8, 6)]:
+        module, arrays = BUILDERS[model](T=T, L=L), relation(model=model, T=T, L=L)
+        one, other = certify_module(module, claim="A"), certify(ArrayHistogram.of(arrays, "A"))
+        found, due = (json.loads(c.to_json()) for c in (other, one))
+        for timed in (found, due):
+            timed.pop("seconds", None)
+        assert found == due
+        for tokens in rng.integers(0, T, (20, L)):
+            assert np.allclose(arrays.logits(tokens), module(torch.tensor(tokens[None])).detach().numpy()[0], atol=1e-4)
+            assert arrays.predict(tokens) == module.predict(torch.tensor(tokens[None]))[0].tolist()
+
+
+def test_a_forward_pass_that_is_not_what_was_proved_is_a_contradiction(monkeypatch):
+    arrays = relation(model="dot", T=4, L=3)
+    monkeypatch.setattr(type(arrays), "logits", lambda self, tokens: np.zeros((3, 3), dtype=np.float32))
+    certificate = certify(ArrayHistogram.of(arrays, None))
+    assert certificate.verdict.value == "UNKNOWN" and "bug" in certificate.reason
+
+
+def test_wrong_arrays_are_refuted():
+    arrays = relation(model="dot", T=4, L=3)
+    arrays.weights["b_2"][1] -= 1.0
+    certificate = certify(ArrayHistogram.of(arrays, None))
+    found, due = certificate.counterexample, certify_module(arrays.module()).counterexample
+    assert certificate.verdict.value == "REFUTED" and found == due
+
+
+def test_bad_sizes():
+    with pytest.raises(BadInput, match="d=2: this construction needs d >= T"):
+        relation(model="dot", T=3, L=2, d=2)
+    with pytest.raises(BadInput, match="at most"):
+        relation(model="dot", T=1 << 15, L=2)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_the_main_job_loads_no_torch(options):
+    argv = ["histogram", "--model", "dot", "--T", "32", "--L", "10", "--d", "32", *options]
+    code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 0\nassert 'torch' not in sys.modules"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "PROVED" in run.stdout
