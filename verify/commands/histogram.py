@@ -117,7 +117,8 @@ def _needs_no_torch(args: argparse.Namespace) -> bool:
 
     check_sizes(args.model, T=args.T, L=args.L, d=1 if args.d is None else args.d, p=1 if args.p is None else args.p)
     sizes = Sizes(args.model, args.T, args.L, args.d, args.p)
-    return args.dtype != "bfloat16" and chosen(sizes, args.construction) == "relation"
+    is_built = args.dtype != "bfloat16" and (args.d is None or args.d >= args.T)
+    return is_built and chosen(sizes, args.construction) == "relation"
 
 
 def _run_arrays(args: argparse.Namespace) -> int:
