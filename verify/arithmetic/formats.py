@@ -90,6 +90,7 @@ def __getattr__(name: str) -> Any:
 def format_of(dtype: torch.dtype) -> Format:
     """The format of a torch dtype.
 
+    >>> import torch
     >>> format_of(torch.bfloat16).p
     8
     """
