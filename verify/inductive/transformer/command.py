@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from constructions.errors import NotKnown
+from typing import Any
+
+import torch
+
+from constructions.decoder import Decoder
+from constructions.errors import BadInput, NotKnown, ProvedImpossible
+from constructions.inductive import as_bytes, load, selective, started
 from verify.inductive.asked import Asked, Judged
+from verify.inductive.tasks import NUMBER_WORDS, SELECTIVE, STARTED
+from verify.inductive.transformer.problem import Counting
+
+KINDS = ("float64", "float32", "bfloat16", "float16")
 
 
 def judged(asked: Asked) -> Judged:
@@ -11,4 +21,73 @@ def judged(asked: Asked) -> Judged:
 
     Raises: ProvedImpossible where no weights can do it, NotKnown where no construction is known, BadInput otherwise.
     """
-    raise NotKnown(f"task={asked.task.name}: no construction is known for pe={asked.pe}")
+    if asked.weights is not None:
+        model, claim = loaded(asked), None
+    else:
+        check_possible(asked)
+        model, claim = built(asked)
+    problem = Counting(model, asked.task, asked.length, claim)
+    return Judged(problem, as_bytes(model, task=asked.task.name, **asked.task.parameters()))
+
+
+def loaded(asked: Asked) -> Decoder:
+    """The decoder in the file; options say what a file of another program does not."""
+    assert asked.weights is not None
+    given = {"pe": asked.pe, "bos": asked.has_bos or None, "n_heads": asked.n_heads, "activation": asked.activation}
+    return load(asked.weights, **given)
+
+
+def check_possible(asked: Asked) -> None:
+    """Refuses what no weights can do, with the claim that proves it.
+
+    Raises: ProvedImpossible.
+    """
+    name, pe = asked.task.name, asked.pe
+    if asked.has_bos or pe not in ("nope", "rope"):
+        return
+    if name in ("vanilla", "succession", "modular", "first-homogeneous"):
+        raise ProvedImpossible(
+            "C-I1",
+            f"{name} with pe={pe} and no BOS: on a^n all streams are equal, so that all answers are. Add --bos.",
+        )
+    if name in SELECTIVE and (asked.length is None or asked.length >= 2):
+        raise ProvedImpossible(
+            "C-I2",
+            f"{name} with pe={pe} and no BOS: the first two of a string a a are told the same, and are due 1 and 2. "
+            "Add --bos.",
+        )
+
+
+def built(asked: Asked) -> tuple[Decoder, str]:
+    """The decoder and the claim that it comes from.
+
+    Raises: NotKnown, BadInput.
+    """
+    task, name = asked.task, asked.task.name
+    shape: dict[str, Any] = {
+        "pe": asked.pe,
+        "layernorm": asked.has_layernorm,
+        "positions": asked.positions,
+        "dtype": getattr(torch, asked.dtype),
+    }
+    check_options(asked)
+    if name in STARTED or (name in NUMBER_WORDS and asked.has_bos):
+        assert task.M is not None
+        return started(task=name, M=task.M, bos=asked.has_bos, n_heads=asked.n_heads or 1, **shape), "C-T1"
+    if name in SELECTIVE and asked.has_bos:
+        assert task.K is not None and task.C is not None
+        model = selective(K=task.K, C=task.C, m=task.m, n_heads=asked.n_heads or 1, **shape)
+        return model, "C-T2" if task.m is None else "C-T3"
+    raise NotKnown(f"task={name}: no construction is known for pe={asked.pe}{' and BOS' if asked.has_bos else ''}")
+
+
+def check_options(asked: Asked) -> None:
+    """Refuses what no construction has."""
+    if asked.layers not in (None, 1):
+        raise BadInput(f"--layers {asked.layers}: this construction has 1 layer; leave it out")
+    if asked.activation not in (None, "relu"):
+        raise BadInput(f"--activation {asked.activation}: the constructions are of ReLU neurons; leave it out")
+    if asked.as_printed:
+        raise BadInput(f"--as-printed: the document prints no weights for {asked.task.name}; leave it out")
+    if asked.d is not None:
+        raise BadInput(f"--d {asked.d}: this construction chooses its size; leave it out")

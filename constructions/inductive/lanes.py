@@ -1,0 +1,150 @@
+"""A decoder written in lanes: directions of the stream with a meaning each, with or without LayerNorm.
+
+LayerNorm subtracts a mean and divides by a length. Where every lane v is kept twice, as v and -v, the mean is 0; where
+a lane of padding brings every token to one length, the divisor is one number for all tokens. Reading a lane then means
+half its difference from its mirror, and everything read is what it was without LayerNorm, times a positive number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constructions.decoder import Decoder
+
+EPS = 1e-5
+LOUD = 2.0**20  # how much larger than a position's vector the lanes are that must not hear it
+
+
+def zeros(*shape: int) -> Tensor:
+    return torch.zeros(*shape, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Design:
+    """Matrices of a one-layer decoder over lanes: one head with equal weights, and a ReLU MLP without biases.
+
+    Shapes: E (tokens [+ 1 for BOS], lanes); mixed (lanes, lanes), what a mean of tokens adds to the stream; W_in
+    (lanes, p) and W_out (p, lanes), p = 0 for no MLP; W_U (lanes, classes).
+    """
+
+    E: Tensor
+    mixed: Tensor
+    W_in: Tensor
+    W_out: Tensor
+    W_U: Tensor
+
+    @property
+    def lanes(self) -> int:
+        return self.E.shape[1]
+
+
+def decoder(
+    design: Design,
+    *,
+    pe: str,
+    bos: bool,
+    layernorm: bool,
+    positions: int,
+    n_heads: int = 1,
+    dtype: torch.dtype = torch.float64,
+) -> Decoder:
+    """The design as a decoder: W_Q = 0, so that all scores are 0 under every embedding, rotations included.
+
+    A table of positions (ape) is zero; where positions enter lanes unasked (sine, and spe under LayerNorm), the lanes
+    are LOUD times as large.
+    """
+    mirror = Mirror.of(design, layernorm)
+    loud = LOUD if pe == "sine" or (pe == "spe" and layernorm) else 1.0
+    gain = loud if layernorm else 1.0  # LayerNorm takes the loudness out, and what is added to the stream has it again
+    d = mirror.size + (pe == "spe")
+    d += d % 2 if pe == "rope" else 0
+    model = Decoder(
+        vocabulary=len(design.E) - bos,
+        d=d,
+        n_heads=n_heads,
+        d_head=d,
+        d_mlp=design.W_in.shape[1],
+        classes=design.W_U.shape[1],
+        positions=positions,
+        pe=pe,
+        activation="relu",
+        layernorm=layernorm,
+        eps=EPS,
+        bos=bos,
+        dtype=dtype,
+    )
+    block: Any = model.blocks[0]
+    parts = [
+        (model.W_E, mirror.tokens(design.E) * loud),
+        (block.attention.W_V, mirror.reading(design.mixed) * mirror.divisor(d, loud)),
+        (block.attention.W_O, mirror.writing(torch.eye(design.lanes, dtype=torch.float64)) * gain),
+        (model.W_U, mirror.reading(design.W_U)),
+    ]
+    if block.mlp is not None:
+        parts += [
+            (block.mlp.W_in, mirror.reading(design.W_in)),
+            (block.mlp.W_out, mirror.writing(design.W_out) * gain),
+        ]
+    with torch.no_grad():
+        for weight, value in parts:
+            weight[: value.shape[0], : value.shape[1]] = value.to(dtype)
+    return model.eval()
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """How lanes lie in the stream: once each, or as v and -v with `padding` more lanes of both."""
+
+    lanes: int
+    padding: int | None
+
+    @classmethod
+    def of(cls, design: Design, layernorm: bool) -> Mirror:
+        """With LayerNorm as many padding lanes as bring the longest token to the length at which LayerNorm divides by
+        1: half the stream's size times 1 - EPS, the square of what is kept twice."""
+        if not layernorm:
+            return cls(design.lanes, None)
+        longest = float(design.E.square().sum(1).max())
+        padding = 1
+        while (design.lanes + padding) * (1 - EPS) < longest:
+            padding += 1
+        return cls(design.lanes, padding)
+
+    def divisor(self, d: int, loud: float) -> float:
+        """What LayerNorm divides a loud token by, in units of its loudness: about 1."""
+        if self.padding is None or (loud == 1 and d == self.size):
+            return 1.0
+        return math.sqrt(2 * self.square / d + EPS / loud**2)
+
+    @property
+    def square(self) -> float:
+        """The sum of squares of the lanes of a token, each taken once."""
+        return (self.lanes + (self.padding or 0)) * (1 - EPS)
+
+    @property
+    def size(self) -> int:
+        return self.lanes if self.padding is None else 2 * (self.lanes + self.padding)
+
+    def tokens(self, E: Tensor) -> Tensor:
+        if self.padding is None:
+            return E
+        rest = ((self.square - E.square().sum(1, keepdim=True)) / self.padding).sqrt()
+        half = torch.cat([E, rest.expand(len(E), self.padding)], 1)
+        return torch.cat([half, -half], 1)
+
+    def reading(self, W: Tensor) -> Tensor:
+        if self.padding is None:
+            return W
+        blank = zeros(self.padding, W.shape[1])
+        return torch.cat([W, blank, -W, blank]) / 2
+
+    def writing(self, W: Tensor) -> Tensor:
+        if self.padding is None:
+            return W
+        blank = zeros(len(W), self.padding)
+        return torch.cat([W, blank, -W, blank], 1)

@@ -1,0 +1,219 @@
+"""Decoders that count: proofs against runs of every input, mutated models, planted faults, and the command."""
+
+import itertools
+
+import pytest
+import torch
+from command import as_json, run
+from oracles.inductive import right
+
+from constructions.decoder import Decoder, initialised
+from constructions.errors import BadInput
+from constructions.inductive import as_bytes, load, selective, started
+from verify.arithmetic.readings import Real, reading_of
+from verify.certificate import Verdict
+from verify.decide import Effort, certify, exhaustive, sampled
+from verify.inductive.tasks import Task
+from verify.inductive.transformer import cells, uniform
+from verify.inductive.transformer.problem import Counting
+from verify.inductive.transformer.runs import Runs
+
+
+def wrong_lines(model, task, length=None):
+    """The (length, shift) of every wrong prefix of a line, run by torch and compared with the oracle."""
+    wrong = []
+    for shift in range(1 if model.pe == "nope" else model.positions - model.has_bos):
+        room = None if model.pe == "nope" else model.positions - model.has_bos - shift
+        for line in task.lines(length, room=room):
+            said = model(torch.tensor([line.tokens]), shift=shift)[0].argmax(-1).tolist()
+            due = right(task.name, line.tokens, M=task.M, m=task.m)
+            wrong += [(i + 1 - line.leading, shift) for i, (a, b) in enumerate(zip(said, due, strict=True)) if a != b]
+    return wrong
+
+
+def wrong_strings(model, task, n):
+    """Whether a string of length n over the task's types is answered wrongly somewhere."""
+    strings = list(itertools.product(range(task.K), repeat=n))
+    said = torch.cat([model(part).argmax(-1) for part in torch.tensor(strings).split(4096)]).tolist()
+    return any(
+        b is not None and a != b
+        for string, answers in zip(strings, said, strict=True)
+        for a, b in zip(answers, right(task.name, string, m=task.m, C=task.C), strict=True)
+    )
+
+
+@pytest.mark.parametrize("layernorm", [False, True])
+@pytest.mark.parametrize(
+    ("name", "pe", "bos"),
+    [
+        ("shifted", "nope", False),
+        ("shifted", "rope", True),
+        ("helper", "ape", False),
+        ("helper-shifted", "spe", False),
+        ("vanilla", "sine", True),
+        ("succession", "rope", True),
+    ],
+)
+def test_number_words(name, pe, bos, layernorm):
+    task = Task.of(name, vocabulary=9)
+    model = started(task=name, M=9, pe=pe, bos=bos, layernorm=layernorm, positions=14)
+    found = certify(Counting(model, task))
+    assert found.verdict is Verdict.PROVED and found.to_dict()["length"] == task.longest()
+    assert not wrong_lines(model, task)
+    ran = exhaustive(Counting(model, task))
+    assert ran.verdict is Verdict.PROVED and ran.inputs_covered == found.inputs_covered
+
+
+def test_margin_is_the_formula():
+    """1 / (2 M) without LayerNorm, attained where k + n = M."""
+    for M in (10, 100):
+        found = certify(Counting(started(task="shifted", M=M, layernorm=False), Task.of("shifted", vocabulary=M)))
+        assert found.margin is not None and 0 <= 1 / (2 * M) - found.margin < 1e-9
+    assert (
+        certify(
+            Counting(started(task="shifted", M=100, layernorm=False), Task.of("shifted")), reading_of("float32")
+        ).verdict
+        is Verdict.PROVED
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_mutated_models_are_never_proved_where_a_run_fails(seed):
+    """A weight changed at random: PROVED only where all runs are right, REFUTED only at the shortest wrong length."""
+    generator = torch.Generator().manual_seed(seed)
+    task = Task.of("shifted", vocabulary=9)
+    model = started(task="shifted", M=9, pe=("nope", "ape", "rope")[seed % 3], layernorm=seed > 2, positions=12)
+    with torch.no_grad():
+        for value in list(model.parameters())[:: 1 + seed % 2]:
+            value += torch.randn(value.shape, generator=generator, dtype=value.dtype) * 0.03 * seed
+    found, wrong = certify(Counting(model, task)), wrong_lines(model, task)
+    assert (found.verdict is Verdict.PROVED) == (not wrong)
+    if wrong:
+        case = found.counterexample
+        assert (case["length"], case["shift"]) == min(wrong) and case["is_smallest"]
+        assert found.to_dict()["length"] == max(min(wrong)[0] - 1, 0) and case["predicted"] != case["expected"]
+
+
+@pytest.mark.parametrize("pe", ["rope", pytest.param("sine", marks=pytest.mark.deep), "spe"])
+def test_random_decoders_of_two_layers(pe):
+    """The engine's bounds hold what torch computes, at every shift, with and without LayerNorm."""
+    task = Task.of("modular", modulus=3)
+    for bos, layernorm in ((pe == "rope", True),):
+        model = initialised(
+            Decoder(vocabulary=1, d=8, n_heads=2, n_layers=2, classes=3, positions=10, pe=pe, bos=bos,
+                    layernorm=layernorm), seed=1, std=0.5).eval()  # fmt: skip
+        problem = Counting(model, task, None if pe != "nope" else 9)
+        for found in problem.runs.bounds(Real()):
+            for row, line in enumerate(found.lines):
+                logits = model(torch.tensor([line.tokens]), shift=found.shift)[0]
+                for i, due in enumerate(task.answers(line.tokens)):
+                    rivals = logits[i][[c for c in range(3) if c != due]]
+                    margin = (logits[i, due] - rivals.max()).item()
+                    assert found.low[row, i] - 1e-9 <= margin <= found.high[row, i] + 1e-9
+        assert certify(problem).verdict is Verdict.REFUTED and wrong_lines(model, task, problem.longest)
+
+
+def test_prefix_sums_agree_with_the_engine():
+    task = Task.of("helper-shifted", vocabulary=5)
+    for pe, layernorm in (("nope", True), ("sine", False), ("spe", True)):
+        runs = Runs(started(task="helper-shifted", M=5, pe=pe, layernorm=layernorm, positions=8), task, None,
+                    None if pe == "nope" else 8)  # fmt: skip
+        for a, b in zip(uniform.bounds(runs, Real()), runs.bounds(Real()), strict=True):
+            n = a.low.shape[1]
+            assert a.shift == b.shift and not torch.isfinite(b.low[:, n:]).any()
+            assert bool((a.low <= b.high[:, :n] + 1e-12).all() and (b.low[:, :n] <= a.high + 1e-12).all())
+
+
+@pytest.mark.parametrize("m", [None, 2])
+@pytest.mark.parametrize("pe", ["nope", "rope", pytest.param("ape", marks=pytest.mark.deep), "sine", "spe"])
+def test_selective(pe, m):
+    name = "selective" if m is None else "selective-modular"
+    task = Task.of(name, types=2, max_count=4, **({} if m is None else {"modulus": m}))
+    for layernorm in (False, True):
+        model = selective(K=2, C=4, m=m, pe=pe, layernorm=layernorm, positions=12)
+        found = certify(Counting(model, task))
+        assert found.verdict is Verdict.PROVED and found.to_dict()["length"] == "all"
+        assert (found.inputs_covered is None) == (pe == "nope") and found.to_dict()["margin_scaled"] > 0
+        assert not wrong_strings(model, task, 9)
+
+
+def test_all_strings_of_three_types_up_to_length_9():
+    task = Task.of("selective", types=3, max_count=9)
+    model = selective(K=3, C=9)
+    assert certify(Counting(model, task)).verdict is Verdict.PROVED and not wrong_strings(model, task, 9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_mutated_selective_models(seed):
+    generator = torch.Generator().manual_seed(seed)
+    task = Task.of("selective", types=2, max_count=3)
+    model = selective(K=2, C=3, layernorm=bool(seed % 2))
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name.endswith(("W_E", "W_in", "W_out", "W_U", "W_V")):
+                value += torch.randn(value.shape, generator=generator, dtype=value.dtype) * 0.002 * seed
+    found = certify(Counting(model, task, 8))
+    is_wrong = wrong_strings(model, task, 8)
+    assert not (is_wrong and found.verdict is Verdict.PROVED)
+    assert found.verdict is not Verdict.REFUTED or is_wrong
+
+
+def test_a_neuron_that_is_on_too_early_is_found():
+    """A gate that closes by less than a token's share: right on short strings, wrong on long ones, never proved."""
+    task = Task.of("selective", types=2, max_count=3)
+    model = selective(K=2, C=3, layernorm=False)
+    with torch.no_grad():
+        model.W_E[:, 3:5] *= 0.2  # a gate closes by 0.2, and a share is up to 0.25
+    assert cells.decide(model, task, None, Real()).reason is not None
+    assert not wrong_strings(model, task, 4)
+    string = (0,) * 30 + (1,)
+    assert model(torch.tensor([string]))[0, -1].argmax() != 1
+    assert certify(Counting(model, task, 40), effort=Effort(budget=0.1)).verdict is not Verdict.PROVED
+
+
+def test_files(tmp_path):
+    model = started(task="shifted", M=5, pe="rope", positions=9)
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(as_bytes(model, task="shifted"))
+    again = load(str(path))
+    assert again.pe == "rope" and again.positions == 9 and bool((again.W_E == model.W_E).all())
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    assert load(str(tmp_path / "m.pt"), pe="rope", positions=9, activation="relu").positions == 9
+    with pytest.raises(BadInput, match="leave the option out"):
+        load(str(path), pe="ape")
+    with pytest.raises(BadInput, match="name the sizes"):
+        Counting(again, Task.of("shifted"))
+
+
+def test_command(capsys, tmp_path):
+    path = str(tmp_path / "m.safetensors")
+    assert run(capsys, "inductive", "--task", "shifted", "--vocabulary", "7", "--save", path)[0] == 0
+    code, found = as_json(capsys, "inductive", "--task", "shifted", "--vocabulary", "7")
+    assert code == 0 and found["length"] == 6 and found["claim"] == "C-T1" and found["inputs_covered"] == "28"
+    code, found = as_json(capsys, "inductive", "--task", "shifted", "--vocabulary", "7", "--weights", path)
+    assert code == 0 and found["claim"] is None
+    code, out, err = run(capsys, "inductive", "--task", "modular", "--json")
+    assert code == 2 and '"C-I1"' in out and err.count("\n") == 1
+    code, out, err = run(capsys, "inductive", "--task", "selective")
+    assert code == 2 and "C-I2" in err
+    assert sampled(Counting(load(path), Task.of("shifted", vocabulary=7))).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("--task", "shifted", "--types", "3"),
+        ("--task", "modular", "--vocabulary", "3"),
+        ("--task", "selective", "--types", "0", "--bos"),
+        ("--task", "shifted", "--length", "x"),
+        ("--task", "shifted", "--weights", "missing.pt"),
+        ("--task", "shifted", "--layers", "0"),
+        ("--task", "shifted", "--positions", "1", "--pe", "ape", "--bos"),
+        ("--task", "shifted", "--precision", "s6"),
+        ("--task", "shifted", "--model", "rnn", "--pe", "rope"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, argv):
+    code, out, err = run(capsys, "inductive", *argv)
+    assert code == 2 and out == "" and err.count("\n") == 1 and "Traceback" not in err

@@ -1,0 +1,336 @@
+"""Every string over K types at once: one layer of equal weights with BOS, by linear forms in the counts.
+
+Let c be the counts of all types up to a position, t its own token, k = c_t, and D = 1 + sum of c, so that BOS and every
+token weigh 1/D. Without LayerNorm, D times a neuron's input is affine in c, and so is D times a logit where each neuron
+is known to be on or off. A cell is a pair (t, k); in it the other counts are any numbers >= 0, with sum at most N - k
+where the length is at most N. An affine form's least value there is its constant plus the least of 0 and its least
+coefficient times N - k; without an end of the length it exists only where no coefficient is negative.
+
+LayerNorm divides by a number that depends on c. Before the heads it is one number for each token and position, and an
+interval holds what it makes of them. Before the MLP it scales all neurons alike, which changes no sign where they have
+no bias; so the logits' differences are A/D + B/(D s), with forms A of the stream and B of the MLP, and s > 0. Where A
+is 0 identically the sign is B's; elsewhere s is enclosed. The last LayerNorm scales all differences alike.
+
+Positions add to the stream: an interval holds a token's numbers at all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from flint import fmpq, fmpq_mat
+from torch import nn
+
+from constructions.decoder import Decoder
+from verify.arithmetic.readings import Real, Rounded
+from verify.inductive.tasks import Task
+from verify.inductive.transformer import uniform
+
+ARGUMENT = "cells of token and count: forms in the counts, for every string"
+U = 2.0**-53
+Numbers = np.ndarray[Any, Any]  # of floats, or of Fractions where it is exact
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A proof, or a `reason` why there is none; `margin_scaled` bounds the margin times D."""
+
+    reason: str | None = None
+    margin_scaled: float | None = None
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Arrays of lower and upper ends in float64, rounded outwards; what is exactly zero stays so.
+
+    >>> x = Interval(np.array([0.1, 0.0]), np.array([0.2, 0.0])) @ np.array([[-1.0, 0.0], [0.0, 5.0]])
+    >>> bool(x.low[0] <= -0.2 and -0.1 <= x.high[0]), float(x.low[1]), float(x.high[1])
+    (True, 0.0, 0.0)
+    """
+
+    low: Numbers
+    high: Numbers
+
+    @classmethod
+    def of(cls, exact: Numbers) -> Interval:
+        """Fractions, each between its neighbours in float64."""
+        near = exact.astype(float)
+        error = np.array([a - Fraction(b) for a, b in zip(exact.flat, near.flat, strict=True)], dtype=object)
+        error = error.reshape(exact.shape)
+        return cls(
+            np.where(error < 0, np.nextafter(near, -np.inf), near),
+            np.where(error > 0, np.nextafter(near, np.inf), near),
+        )
+
+    def __getitem__(self, index: Any) -> Interval:
+        return Interval(self.low[index], self.high[index])
+
+    def __add__(self, other: Interval) -> Interval:
+        return outward(self.low + other.low, self.high + other.high)
+
+    def __mul__(self, other: Interval) -> Interval:
+        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        return outward(np.minimum.reduce(ends), np.maximum.reduce(ends))
+
+    def __matmul__(self, W: Numbers) -> Interval:
+        """The product with exact float64 numbers over the last axis."""
+        up, down = np.maximum(W, 0), np.minimum(W, 0)
+        low, high = self.low @ up + self.high @ down, self.high @ up + self.low @ down
+        error = self.size @ np.abs(W) * (2 * len(W) + 8) * U
+        return Interval(low - error, high + error)
+
+    @property
+    def size(self) -> Numbers:
+        return np.maximum(np.abs(self.low), np.abs(self.high))
+
+    @property
+    def is_zero(self) -> bool:
+        return not self.size.any()
+
+    def hull(self, axis: int) -> Interval:
+        """The smallest interval that holds all along an axis."""
+        return Interval(self.low.min(axis), self.high.max(axis))
+
+
+def outward(low: Numbers, high: Numbers) -> Interval:
+    """One rounded operation's ends, moved out by one float; a zero is exact, but where underflow made it."""
+    return Interval(
+        np.where(low == 0, low, np.nextafter(low, -np.inf)), np.where(high == 0, high, np.nextafter(high, np.inf))
+    )
+
+
+def fractions(x: torch.Tensor) -> Numbers:
+    """The stored numbers, exactly."""
+    values = x.detach().double().numpy()
+    return np.array([Fraction(float(v)) for v in values.flat], dtype=object).reshape(values.shape)
+
+
+def exact_product(A: Numbers, B: Numbers) -> Numbers:
+    """A @ B of matrices of Fractions."""
+    left, right = (fmpq_mat(M.shape[0], M.shape[1], [fmpq(v.numerator, v.denominator) for v in M.flat]) for M in (A, B))
+    found = [Fraction(int(v.p), int(v.q)) for v in (left * right).entries()]
+    return np.array(found, dtype=object).reshape(A.shape[0], B.shape[1])
+
+
+def read_by(x: Numbers, W: Numbers) -> Interval:
+    """x W at each position, (tokens, positions, d): exactly where a token has one, else in float64 rounded outwards."""
+    if x.shape[1] == 1:
+        return Interval.of(exact_product(x[:, 0], W))[:, None]
+    return _weighted(Interval.of(x), Interval.of(W))
+
+
+def centred(W: Numbers, layer: nn.Module) -> Numbers:
+    """What a matrix reads after a LayerNorm, its division left out: the stream less its mean, times the weight."""
+    if not isinstance(layer, nn.LayerNorm):
+        return W
+    W = fractions(layer.weight)[:, None] * W
+    centre: Numbers = W.sum(0, keepdims=True) / len(W)
+    return np.asarray(W - centre)
+
+
+def divisors(x: Numbers, layer: nn.Module) -> Interval:
+    """1 / sqrt(variance + eps) of each row of the stream, exactly 1 without LayerNorm."""
+    if not isinstance(layer, nn.LayerNorm):
+        ones = np.ones(x.shape[:-1])
+        return Interval(ones, ones)
+    d = x.shape[-1]
+    mean = x.sum(-1, keepdims=True) / d
+    square = ((x - mean) ** 2).sum(-1) / d + Fraction(layer.eps)
+    found = Interval.of(square)
+    return Interval(1 / np.sqrt(found.high) * (1 - 8 * U), 1 / np.sqrt(found.low) * (1 + 8 * U))
+
+
+def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded) -> Decided:
+    """Whether the decoder is right on every string of the task, up to a length or at all."""
+    reason = unfit(model)
+    if reason is None and isinstance(reading, Rounded):
+        reason = "in a dtype"
+    if reason is not None:
+        return Decided(f"no proof over all strings is known {reason}")
+    return _by_cells(model, task, longest)
+
+
+def unfit(model: Decoder) -> str | None:
+    """Why the argument does not speak of a model, None where it does."""
+    block: Any = model.blocks[0]
+    if not uniform.applies(model):
+        return "for several layers, or where scores differ"
+    if block.mlp is None or block.mlp.activation != "relu":
+        return "without an MLP of ReLU neurons"
+    weights = [W.detach().double().abs() for W in model.parameters()]
+    if any(bool(((W > 0) & (W < 2.0**-100) | ~(W < 2.0**100)).any()) for W in weights):
+        return "for weights beyond 2^100 or within 2^-100 of zero"
+    after = [block.mlp.b_in, block.mlp.b_out, block.attention.b_V, block.attention.b_O, model.b_U]
+    norms = (block.norm_1, block.norm_2, model.norm)
+    after += [part.bias for part in norms if isinstance(part, nn.LayerNorm)]
+    if any(b is not None and bool(b.any()) for b in after):
+        return "where there are biases"
+    return None
+
+
+@dataclass(frozen=True)
+class Forms:
+    """Linear forms D f = sum_j c_j (own[t] + shared[j]) + (own[t] + shared[BOS]) for many f at once.
+
+    Shapes: own (K, f), shared (K, f), first (f,): the share of BOS, zero where there is none.
+    """
+
+    own: Interval
+    shared: Interval
+    first: Interval
+
+    def cell(self, t: int, k: int, has_bos: bool) -> tuple[Interval, Interval]:
+        """In the cell (t, k) the constant (f,) and the coefficients (K, f), those of t itself zero."""
+        each = self.shared + self.own[t]
+        times = np.array(float(k))
+        constant = Interval(times, times) * each[t]
+        if has_bos:
+            constant = constant + self.first + self.own[t]
+        others = np.arange(len(each.low)) != t
+        return constant, Interval(each.low * others[:, None], each.high * others[:, None])
+
+
+def least(constant: Interval, slopes: Interval, room: float) -> Numbers:
+    """The least value of each form where the other counts are >= 0 and sum to at most `room`."""
+    steepest = np.minimum(slopes.low.min(0), 0.0)
+    falls = np.where(steepest < 0, steepest * room if np.isfinite(room) else -np.inf, 0.0)
+    found: Numbers = np.nextafter(constant.low + np.nextafter(falls, -np.inf), -np.inf)
+    return np.where(falls == 0, constant.low, found)
+
+
+def largest(constant: Interval, slopes: Interval, room: float) -> Numbers:
+    """The largest value of each form there."""
+    mirrored: Numbers = least(Interval(-constant.high, -constant.low), Interval(-slopes.high, -slopes.low), room)
+    return -mirrored
+
+
+def forms(own: Interval, shared: Interval, has_bos: bool, K: int) -> Forms:
+    zero = np.zeros(shared.low.shape[1])
+    return Forms(own[:K], shared[:K], shared[K] if has_bos else Interval(zero, zero))
+
+
+def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
+    block: Any = model.blocks[0]
+    K, bos = task.K, model.has_bos
+    assert K is not None
+    x = _streams(model)  # (tokens, positions, d)
+    own_of, shared_of = _readers(model, x)
+    readout = centred(fractions(model.W_U), model.norm)
+    W_in = centred(fractions(block.mlp.W_in), block.norm_2)
+    neurons = forms(own_of(W_in), shared_of(W_in), bos, K)
+    gains = Interval.of(exact_product(fractions(block.mlp.W_out), readout))  # (p, classes)
+    direct = forms(own_of(readout), shared_of(readout), bos, K)
+    second, last = _largest_divisors(model, x, shared_of)
+    smallest = float("inf")
+    is_plain = not isinstance(block.norm_2, nn.LayerNorm)
+    for t in range(K):
+        for k in range(1, (task.C or 1) + 1 if task.C else 2):
+            if longest is not None and k > longest:
+                continue
+            room = np.inf if longest is None else float(longest - k)
+            constant, slopes = neurons.cell(t, k, bos)
+            top = largest(constant, slopes, room)
+            on, is_open = _switched(least(constant, slopes, room), top)
+            if np.isinf(top[is_open]).any():
+                return Decided(f"for token {t} and count {k} a neuron may be on or off")
+            constant.low[is_open], constant.high[is_open] = 0.0, top[is_open]
+            slopes.low[:, is_open] = slopes.high[:, is_open] = 0.0
+            right = task.answers((t,) * k)[-1]
+            assert right is not None
+            rivals = [c for c in range(task.classes) if c != right]
+            if not rivals:
+                continue
+            by = _difference(gains[on], right, rivals)  # (on, rivals)
+            moved = [_weighted(part[..., on], by) for part in (constant, slopes)]
+            own_part = [_difference(part, right, rivals) for part in direct.cell(t, k, bos)]
+            if not is_plain:  # A s + B with 0 < s <= second
+                own_part = [_scaled(part, second) for part in own_part]
+            worst = least(moved[0] + own_part[0], moved[1] + own_part[1], room)
+            if not (worst > 0).all():
+                return Decided(f"for token {t} and count {k} the least margin times D may be {worst.min():.3g}")
+            smallest = min(smallest, float(worst.min()))
+    return Decided(margin_scaled=smallest / (second * last) * (1 - 8 * U))
+
+
+def _scaled(x: Interval, most: float) -> Interval:
+    """x times any number from 0 to `most`."""
+    return Interval(np.minimum(x.low * most, 0) * (1 + 8 * U), np.maximum(x.high * most, 0) * (1 + 8 * U))
+
+
+def _switched(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
+    """Which neurons may be on, and which of them may be off too: those lie between 0 and their largest value."""
+    return ~(high <= 0), ~(high <= 0) & ~(low >= 0)
+
+
+def _difference(x: Interval, right: int, rivals: list[int]) -> Interval:
+    mine = x[..., [right]]
+    return mine + Interval(-x.high[..., rivals], -x.low[..., rivals])
+
+
+def _weighted(x: Interval, by: Interval) -> Interval:
+    """x @ by for intervals: (..., n) and (n, m), by the four products of their positive and negative parts.
+
+    The least of x y over both intervals is least where x has its lower end for y > 0, and so on: with up and down the
+    parts of the ends, low = x_low+ y_low+ + x_low- y_high+ + x_high+ y_low- + x_high- y_high-, sign by sign, is a lower
+    bound, and likewise the upper one; the 4 n products and their sums are off by gamma of their absolute values.
+    """
+    plus_low, minus_low = np.maximum(x.low, 0), np.minimum(x.low, 0)
+    plus_high, minus_high = np.maximum(x.high, 0), np.minimum(x.high, 0)
+    by_up_low, by_down_low = np.maximum(by.low, 0), np.minimum(by.low, 0)
+    by_up_high, by_down_high = np.maximum(by.high, 0), np.minimum(by.high, 0)
+    low = plus_low @ by_up_low + minus_low @ by_up_high + plus_high @ by_down_low + minus_high @ by_down_high
+    high = plus_high @ by_up_high + minus_high @ by_up_low + plus_low @ by_down_high + minus_low @ by_down_low
+    error = x.size @ by.size * (8 * by.low.shape[0] + 16) * U
+    return Interval(low - error, high + error)
+
+
+def _streams(model: Decoder) -> Numbers:
+    """The stream of each token, BOS last, at each position before the block: (tokens, positions, d), exact."""
+    E = fractions(model.W_E)[:, None]
+    if model.pe not in ("ape", "sine", "spe"):
+        return E
+    table = fractions(model.W_pos)[None]
+    if model.pe == "spe":
+        E, table = (np.broadcast_to(a, (E.shape[0], table.shape[1], a.shape[2])) for a in (E, table))
+        return np.concatenate([E, table], -1)
+    if not table.any():
+        return E
+    return E + table
+
+
+def _readers(model: Decoder, x: Numbers) -> tuple[Any, Any]:
+    """Two functions of a matrix W (d, f): what W reads of each token's own stream, and of what it gives to the mean."""
+    block: Any = model.blocks[0]
+    W_V, W_O = fractions(block.attention.W_V), fractions(block.attention.W_O)
+    factor = divisors(x, block.norm_1)
+
+    def own_of(W: Numbers) -> Interval:
+        return read_by(x, W).hull(1)
+
+    def shared_of(W: Numbers) -> Interval:
+        exact = read_by(x, centred(exact_product(W_V, exact_product(W_O, W)), block.norm_1))
+        is_plain = not isinstance(block.norm_1, nn.LayerNorm)
+        return (exact if is_plain else exact * Interval(factor.low[..., None], factor.high[..., None])).hull(1)
+
+    return own_of, shared_of
+
+
+def _largest_divisors(model: Decoder, x: Numbers, shared_of: Any) -> tuple[float, float]:
+    """Upper bounds on what the LayerNorm before the MLP and the last one divide by, 1 where there is none."""
+    block: Any = model.blocks[0]
+    if not isinstance(block.norm_2, nn.LayerNorm):
+        return 1.0, 1.0
+    d = x.shape[-1]
+    identity = np.array([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], dtype=object)
+    entries = Interval.of(x).size.max((0, 1)) + shared_of(identity).size.max(0)
+    second = float(np.sqrt((entries**2).mean() + block.norm_2.eps) * (1 + 2.0**-40))
+    # a normalised row has length sqrt(d), so the MLP adds at most sqrt(d) |W_in| |W_out| in the Frobenius norms
+    weight = float(block.norm_2.weight.detach().abs().max())
+    W_in, W_out = (float(W.detach().double().norm()) for W in (block.mlp.W_in, block.mlp.W_out))
+    added = np.sqrt(d) * weight * W_in * W_out
+    last = float((np.sqrt((entries**2).sum()) + added) / np.sqrt(d) * (1 + 2.0**-40) + np.sqrt(model.norm.eps))  # type: ignore
+    return second, last
