@@ -1,6 +1,7 @@
 """Decoders that count inductively, built by hand: one module for each idea, all in GPT-2's block."""
 
 from constructions.inductive.files import as_bytes, load
+from constructions.inductive.positional import ape, spe, with_layernorm
 from constructions.inductive.proportions import selective, started
 
-__all__ = ["as_bytes", "load", "selective", "started"]
+__all__ = ["ape", "as_bytes", "load", "selective", "spe", "started", "with_layernorm"]

@@ -1,6 +1,16 @@
 """The registry: every claim that has a builder, a bound and a verifier, one literal table per task."""
 
-from verify.claims import addition, circuit, contextual, count01, histogram, inductive_ceilings, modular, parity
+from verify.claims import (
+    addition,
+    circuit,
+    contextual,
+    count01,
+    histogram,
+    inductive_ceilings,
+    inductive_transformers,
+    modular,
+    parity,
+)
 from verify.claims.claim import Claim, Ending, Kind
 
 CLAIMS: tuple[Claim, ...] = (
@@ -11,6 +21,7 @@ CLAIMS: tuple[Claim, ...] = (
     *modular.CLAIMS,
     *addition.CLAIMS,
     *parity.CLAIMS,
+    *inductive_transformers.CLAIMS,
     *inductive_ceilings.CLAIMS,
 )
 

@@ -8,12 +8,12 @@ import torch
 
 from constructions.decoder import Decoder
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.inductive import as_bytes, load, selective, started
+from constructions.inductive import ape, as_bytes, load, selective, spe, started, with_layernorm
 from verify.inductive.asked import Asked, Judged
 from verify.inductive.tasks import NUMBER_WORDS, SELECTIVE, STARTED
 from verify.inductive.transformer.problem import Counting
 
-KINDS = ("float64", "float32", "bfloat16", "float16")
+BY_POSITION = ("vanilla", "modular", "first-homogeneous")
 
 
 def judged(asked: Asked) -> Judged:
@@ -74,6 +74,14 @@ def built(asked: Asked) -> tuple[Decoder, str]:
     if name in STARTED or (name in NUMBER_WORDS and asked.has_bos):
         assert task.M is not None
         return started(task=name, M=task.M, bos=asked.has_bos, n_heads=asked.n_heads or 1, **shape), "C-T1"
+    if name in BY_POSITION and not asked.has_bos and asked.pe in ("spe", "ape"):
+        if asked.n_heads not in (None, 1):
+            raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+        ends = (asked.length, task.M, asked.positions)
+        sizes: dict[str, Any] = {"task": name, "N": min(n for n in ends if n is not None), "m": task.m}
+        del shape["pe"], shape["layernorm"]
+        model = spe(**sizes, **shape) if asked.pe == "spe" else ape(**sizes, **shape)
+        return with_layernorm(model) if asked.has_layernorm else model, "C-T4" if asked.pe == "spe" else "C-T5"
     if name in SELECTIVE and asked.has_bos:
         assert task.K is not None and task.C is not None
         model = selective(K=task.K, C=task.C, m=task.m, n_heads=asked.n_heads or 1, **shape)

@@ -1,0 +1,165 @@
+"""Counting by position ids: a head that finds the first token, and a readout of the distance to it.
+
+Scores -sharpness times the id of the key put nearly all weight on the first token: the mean of the ids is y with
+p - y = (n - 1) - delta, 0 <= delta < 1 / (e^sharpness - 1) for every n and every shift, as the weights of later tokens
+fall by e^-sharpness each.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from constructions.decoder import Decoder
+from constructions.inductive.lanes import LOUD, zeros
+from constructions.inductive.proportions import lines
+
+SHARPNESS = 4.0
+
+
+def spe(
+    *, task: str, N: int, m: int | None = None, positions: int = 128, dtype: torch.dtype = torch.float64
+) -> Decoder:
+    """A decoder without LayerNorm whose stream holds the position id: the n-th token says n, n mod m, or n = 1.
+
+    The stream keeps a 1, and D = id - y in a lane of its own. Modulo m, two neurons 1/2 apart take m away between
+    D = m r - 3/4 and m r - 1/4, where D never is: 2 floor((N - 1)/m) neurons up to the length N. Vanilla and first
+    token need none.
+    Claim: C-T4 (ours; C, Sec. 5 holds that this embedding cannot build richer features).
+
+    >>> spe(task="modular", N=8, m=3)(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
+    [[0, 1, 2, 0, 1, 2, 0, 1]]
+    """
+    one, y, r, ident = range(4)
+    teeth = range(1, (N - 1) // m + 1) if m is not None else range(0)
+    classes = {"vanilla": N + 1, "modular": m or 0}.get(task, 2)
+    model = Decoder(
+        vocabulary=1, d=4, d_mlp=2 * len(teeth), classes=classes, positions=positions, pe="spe", activation="relu",
+        layernorm=False, dtype=dtype,
+    )  # fmt: skip
+    E = zeros(1, 3)
+    E[0, one] = 1.0
+    W_Q, W_K, W_V, W_O = (zeros(4, 4) for _ in range(4))
+    W_Q[one, 0], W_K[ident, 0] = 1.0, -SHARPNESS * math.sqrt(4)
+    W_V[ident, y], W_O[y, y] = 1.0, 1.0
+    W_in, b_in, W_out = zeros(4, 2 * len(teeth)), zeros(2 * len(teeth)), zeros(2 * len(teeth), 4)
+    for i, tooth in enumerate(teeth):
+        assert m is not None
+        for neuron, offset, sign in ((2 * i, 0.75, -1.0), (2 * i + 1, 0.25, 1.0)):
+            W_in[ident, neuron], W_in[y, neuron] = 1.0, -1.0
+            b_in[neuron], W_out[neuron, r] = offset - m * tooth, 2.0 * m * sign
+    W_U = zeros(4, classes)
+    if task.startswith("first"):  # class 1 is "first": 1/2 - D is positive there alone
+        W_U[[one, ident, y], 1] = torch.tensor([0.5, -1.0, 1.0], dtype=torch.float64)
+    else:
+        centre = (m or N) // 2
+        height, slope = lines(0, classes, centre)
+        W_U[r], W_U[ident], W_U[y] = slope, slope, -slope
+        W_U[one] = height + slope * (int(task == "vanilla") - centre)
+    return filled(model, W_E=E, W_U=W_U, W_Q=W_Q, W_K=W_K, W_V=W_V, W_O=W_O, W_in=W_in, b_in=b_in, W_out=W_out)
+
+
+def ape(
+    *, task: str, N: int, m: int | None = None, positions: int = 128, dtype: torch.dtype = torch.float64
+) -> Decoder:
+    """A decoder without LayerNorm whose table holds each id p, and p modulo one or two numbers.
+
+    The head brings the first token's residues. A difference of residues is below 0 by at least 1/2 where it wrapped:
+    two neurons add the modulus there. Modulo m that is the answer. The count itself is told by its residues modulo two
+    coprime numbers whose product exceeds N, each with lines of its own, whose sum has its maximum at n alone.
+    Claim: C-T5 (ours; C, Sec. 5, for the residues).
+
+    >>> ape(task="vanilla", N=11)(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
+    [[1, 2, 3, 4, 5, 6, 7, 8]]
+    """
+    moduli = [] if task.startswith("first") else [m] if m is not None else coprime(N)
+    one, ident, y = 0, 1, 2
+    residues = [range(3 + 3 * i, 6 + 3 * i) for i in range(len(moduli))]  # of p, of the first id, what neurons add
+    d, p = 3 + 3 * len(moduli), 2 * len(moduli)
+    classes = {"vanilla": N + 1, "modular": m or 0}.get(task, 2)
+    model = Decoder(
+        vocabulary=1, d=d, d_mlp=p, classes=classes, positions=positions, pe="ape", activation="relu",
+        layernorm=False, dtype=dtype,
+    )  # fmt: skip
+    ids = torch.arange(1, positions + 1, dtype=torch.float64)
+    W_pos, (W_Q, W_K, W_V, W_O) = zeros(positions, d), (zeros(d, d) for _ in range(4))
+    W_pos[:, one], W_pos[:, ident] = 1.0, ids
+    W_Q[one, 0], W_K[ident, 0] = 1.0, -SHARPNESS * math.sqrt(d)
+    W_V[ident, y], W_O[y, y] = 1.0, 1.0
+    W_in, b_in, W_out, W_U = zeros(d, p), zeros(p), zeros(p, d), zeros(d, classes)
+    n_less_1 = torch.arange(classes, dtype=torch.float64) - int(task == "vanilla")
+    for i, (modulus, (own, first, added)) in enumerate(zip(moduli, residues, strict=True)):
+        assert modulus is not None
+        W_pos[:, own] = ids % modulus
+        W_V[own, first], W_O[first, first] = 1.0, 1.0
+        for neuron, bias, sign in ((2 * i, -0.5, 1.0), (2 * i + 1, -1.5, -1.0)):
+            W_in[own, neuron], W_in[first, neuron] = -2.0, 2.0
+            b_in[neuron], W_out[neuron, added] = bias, sign * modulus
+        j = n_less_1 % modulus - modulus // 2
+        W_U[own], W_U[first], W_U[added] = j, -j, j
+        W_U[one] += -j.square() / 2 - j * (modulus // 2)
+    if task.startswith("first"):
+        W_U[[one, ident, y], 1] = torch.tensor([0.5, -1.0, 1.0], dtype=torch.float64)
+    return filled(model, W_pos=W_pos, W_U=W_U, W_Q=W_Q, W_K=W_K, W_V=W_V, W_O=W_O, W_in=W_in, b_in=b_in, W_out=W_out)
+
+
+def coprime(N: int) -> list[int | None]:
+    """Two neighbouring numbers whose product exceeds N: the count's residues modulo them tell it from 1..N.
+
+    >>> coprime(100)
+    [10, 11]
+    """
+    a = max(2, math.isqrt(N))
+    return [a, a + 1] if a * (a + 1) > N else [a + 1, a + 2]
+
+
+def filled(model: Decoder, **weights: Tensor) -> Decoder:
+    """The decoder of one layer with these matrices, each in the module that has one of that name."""
+    block: Any = model.blocks[0]
+    with torch.no_grad():
+        for name, value in weights.items():
+            owner = next((o for o in (model, block.attention, block.mlp) if hasattr(o, name)), None)
+            if owner is not None:
+                getattr(owner, name).copy_(value.to(model.W_E.dtype))
+    return model.eval()
+
+
+def with_layernorm(model: Decoder) -> Decoder:
+    """The same one-layer decoder in a pre-LayerNorm block, which it computes up to about (size of the stream / LOUD)^2.
+
+    Two lanes hold LOUD and -LOUD, so that LayerNorm divides every token by nearly one number c; matrices that read are
+    c times as large. A blank lane holds what LayerNorm subtracted: reading less of it takes the mean out.
+    """
+    d, block = model.W_U.shape[0], cast(Any, model.blocks[0])
+    is_spe = model.pe == "spe"
+    place = [*range(d - 1), d + 2] if is_spe else list(range(d))
+    up, down, blank = (d - 1, d, d + 1) if is_spe else (d, d + 1, d + 2)
+    p = 0 if block.mlp is None else block.mlp.W_in.shape[1]
+    new = Decoder(
+        vocabulary=model.vocabulary, d=d + 3, d_head=block.attention.d_head, d_mlp=p, classes=model.W_U.shape[1],
+        positions=model.positions, pe=model.pe, activation="relu", bos=model.has_bos, dtype=model.W_E.dtype,
+    )  # fmt: skip
+    c = LOUD * math.sqrt(2 / (d + 3))
+
+    def reading(W: Tensor) -> Tensor:
+        out = zeros(d + 3, W.shape[1])
+        out[place], out[blank] = W.double() * c, -W.double().sum(0) * c
+        return out
+
+    def writing(W: Tensor) -> Tensor:
+        out = zeros(len(W), d + 3)
+        out[:, place] = W.double()
+        return out
+
+    E = zeros(len(model.W_E), d + 3 - is_spe)
+    E[:, place[: d - is_spe]], E[:, up], E[:, down] = model.W_E.double(), LOUD, -LOUD
+    weights = {"W_E": E, "W_U": reading(model.W_U), "W_O": writing(block.attention.W_O)}
+    weights |= {name: reading(getattr(block.attention, name)) for name in ("W_Q", "W_K", "W_V")}
+    if model.pe == "ape":
+        weights["W_pos"] = writing(model.W_pos)
+    if block.mlp is not None:
+        weights |= {"W_in": reading(block.mlp.W_in), "W_out": writing(block.mlp.W_out), "b_in": block.mlp.b_in}
+    return filled(new, **weights)

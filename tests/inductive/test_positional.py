@@ -1,0 +1,63 @@
+"""Decoders that count by position ids: proofs, wrong slacks, and a trained decoder of four layers."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from oracles.inductive import right
+
+from constructions.inductive import ape, spe, with_layernorm
+from verify.certificate import Verdict
+from verify.decide import certify, exhaustive
+from verify.inductive.tasks import Task
+from verify.inductive.transformer.problem import Counting
+
+TRAINING = Path(__file__).parents[1] / "tools" / "train_inductive.py"
+
+
+@pytest.mark.parametrize("build", [spe, ape])
+@pytest.mark.parametrize("name", ["vanilla", "modular", "first-homogeneous"])
+def test_every_shift_and_length(build, name):
+    task = Task.of(
+        name, **({"vocabulary": 11} if name == "vanilla" else {}), **({"modulus": 3} if name == "modular" else {})
+    )
+    model = build(task=name, N=11, m=task.m, positions=12)
+    for chosen in (model, with_layernorm(model)):
+        found = certify(Counting(chosen, task))
+        assert found.verdict is Verdict.PROVED and found.margin > 0.2
+        assert exhaustive(Counting(chosen, task)).inputs_covered == found.inputs_covered
+        for shift in range(12):
+            tokens = (0,) * min(12 - shift, 11)
+            said = chosen(torch.tensor([tokens]), shift=shift)[0].argmax(-1).tolist()
+            assert tuple(said) == right(name, tokens, M=task.M, m=task.m)
+
+
+def test_one_tooth_too_few_is_refuted_at_the_first_length_that_needs_it():
+    model = spe(task="modular", N=9, m=3, positions=14)
+    found = certify(Counting(model, Task.of("modular", modulus=3)))
+    assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == 10
+    assert found.to_dict()["length"] == 9 and found.counterexample["shift"] == 0
+
+
+def test_neurons_and_slack():
+    """18 neurons for 100 modulo 10, whose slack at sharpness 4 is 1/2 - 9 / (e^4 - 1) or more for a table."""
+    assert spe(task="modular", N=100, m=10).blocks[0].mlp.b_in.numel() == 18
+    found = certify(Counting(ape(task="modular", N=30, m=10, positions=30), Task.of("modular")))
+    assert 0.33 < found.margin < 0.35
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("pe", ["nope", "rope"])
+def test_a_trained_decoder_of_four_layers_up_to_length_200(pe):
+    """Every input is decided: the counterexample is the shortest wrong one, and all shorter ones are right."""
+    spec = importlib.util.spec_from_file_location("train_inductive", TRAINING)
+    training = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(training)
+    model = training.trained(pe=pe, steps=400)
+    found = certify(Counting(model, Task.of("modular"), 200))
+    assert found.verdict is Verdict.REFUTED and found.counterexample["is_smallest"]
+    n, shift = found.counterexample["length"], found.counterexample["shift"]
+    assert found.to_dict()["length"] == n - 1
+    said = model(torch.zeros(1, n, dtype=torch.long), shift=shift)[0].argmax(-1).tolist()
+    assert said[:-1] == [i % 10 for i in range(n - 1)] and said[-1] != (n - 1) % 10

@@ -1,0 +1,63 @@
+"""Claims about transformers that count inductively."""
+
+from verify.claims.claim import Claim
+
+_WHERE = "this project, on document C"
+
+
+def _built(name: str, statement: str, builder: str, command: str, *deep: str, bound: str = "-") -> Claim:
+    return Claim(
+        name, statement, _WHERE, f"constructions.inductive.{builder}", bound,
+        "verify.inductive.transformer.problem:Counting", f"verify inductive {command}",
+        deep=tuple(f"verify inductive {line}" for line in deep),
+    )  # fmt: skip
+
+
+CLAIMS: tuple[Claim, ...] = (
+    _built(
+        "C-T1",
+        "one layer with one head of equal weights and no MLP counts on from a number word at the start: k a^n is "
+        "answered k + n for all k + n <= M, with NoPE, RoPE, APE, SPE and SinePE, with and without LayerNorm; "
+        "margin 1/(2M) without it",
+        "proportions:started",
+        "--task shifted --vocabulary 30",
+        "--task shifted --vocabulary 1000 --no-layernorm --precision float32",
+        "--task helper-shifted --pe rope",
+        "--task vanilla --bos --pe rope",
+        "--task shifted --no-layernorm --precision float32",
+    ),
+    _built(
+        "C-T2",
+        "one layer with BOS, one head of equal weights and K + 1 ReLU neurons knows each token's count up to C, on "
+        "strings of every length, with every embedding, with and without LayerNorm",
+        "proportions:selective",
+        "--task selective --bos --types 4",
+        "--task selective --bos --pe rope",
+        "--task selective --bos --no-layernorm",
+    ),
+    _built(
+        "C-T3",
+        "the same modulo m with 1 + 2 floor((C-1)/m) neurons a type and one more",
+        "proportions:selective",
+        "--task selective-modular --bos --types 4",
+        "--task selective-modular --bos --types 10 --pe spe",
+    ),
+    _built(
+        "C-T4",
+        "SPE: one layer counts without neurons, finds the first token without neurons, and counts modulo m with "
+        "2 floor((N-1)/m) ReLU neurons up to length N, at every shift",
+        "positional:spe",
+        "--task modular --pe spe --no-layernorm --length 30 --positions 40",
+        "--task modular --pe spe --length 100",
+        "--task vanilla --pe spe",
+    ),
+    _built(
+        "C-T5",
+        "APE: one layer counts modulo m with 2 ReLU neurons, and counts to N with 4 by residues modulo two coprime "
+        "numbers, at every shift",
+        "positional:ape",
+        "--task modular --pe ape --no-layernorm --length 30 --positions 40",
+        "--task modular --pe ape",
+        "--task vanilla --pe ape --positions 256",
+    ),
+)
