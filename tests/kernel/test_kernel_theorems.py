@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from models.random_models import BUILDERS
 
 from constructions import relation_counting
 from constructions.checkpoint import as_bytes
+from constructions.count01 import uniform
 from constructions.histogram import MODELS
 from verify.certificate import Verdict
 from verify.histogram.verdict import certify
-from verify.kernel.compiler import ALLOWED_AXIOMS, compile_theorem, library
+from verify.kernel.compiler import ALLOWED_AXIOMS, SOURCES, compile_theorem, library
+from verify.kernel.general import GENERAL
 from verify.kernel.stored import read_saved, read_weights
 from verify.kernel.theorem import check_inputs, state
 
@@ -146,13 +149,6 @@ def test_an_axiom_of_ones_own_is_seen():
     assert outcome.axioms is not None and "wish" in outcome.axioms and not outcome.is_proved
 
 
-GENERAL = {
-    "General": ("relation_counting", "one_dimension_less"),
-    "LowerBound": ("neurons_for_counting",),
-    "AnyOrder": ("any_order", "integers_are_exact"),
-}
-
-
 def test_general_theorems_rest_on_no_axiom_of_ours():
     built, _ = library([*GENERAL])
     names = [name for found in GENERAL.values() for name in found]
@@ -163,6 +159,31 @@ def test_general_theorems_rest_on_no_axiom_of_ours():
     ]
     outcome = compile_theorem("\n".join([*lines, ""]), built)
     assert outcome.is_proved, outcome.reason
+    for found in GENERAL:  # and each is a theorem, in a file that admits nothing
+        text = (SOURCES / f"{found}.v").read_text()
+        assert all(re.search(rf"^Theorem {name}\b", text, re.M) for name in GENERAL[found])
+        assert not re.search(r"\b(Admitted|Axiom|Parameter|admit)\b", text)
+
+
+def test_a_general_theorem_is_asked_for_by_name(capsys):
+    code, about = as_json(capsys, "kernel", "--theorem", "uniform_solves")
+    assert code == 0 and about["verdict"] == "PROVED" and set(about["axioms"]) <= ALLOWED_AXIOMS
+    code, out, err = run(capsys, "kernel", "folder", "--theorem", "uniform_solves")
+    assert code == 2 and out == "" and err.count("\n") == 1
+
+
+def test_the_numbers_of_the_count01_theorem_are_the_builders():
+    """The weights that Count01.v writes are those of constructions.count01.uniform."""
+    model = uniform()
+    text = (SOURCES / "Count01.v").read_text()
+    stated = text[text.index("Definition uniform") : text.index("Lemma total_app")]
+    names = ("BOS", "Zero", "One", "Two", "Equals", "Four", "Five", "EOS")
+    tensors = {"e": model.E[:, 0], "W_out": model.W_out[0], "b_out": model.b_out}
+    for field, tensor in tensors.items():
+        (cases,) = re.findall(rf"\b{field} := fun t => match t with (.*?) \| _ => 0 end", stated)
+        found = {name: float(Fraction(x)) for name, x in re.findall(r"(\w+) => (-?[\d/]+)", cases)}
+        assert found and [found.get(name, 0.0) for name in names] == tensor.tolist()
+    assert all(float(W.detach()) == 1 for W in (model.W_Q, model.W_K, model.W_V, model.W_O))
 
 
 def test_a_trained_model_is_split_down_to_multisets(tmp_path, capsys):

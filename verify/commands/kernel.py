@@ -7,7 +7,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from constructions.errors import BadInput
 from verify.certificate import Verdict
+from verify.kernel.general import NAMES
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -17,7 +19,12 @@ HELP = "state a saved histogram proof as a theorem about its stored words, and h
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="a folder that `verify histogram --save` wrote, PROVED and real")
+    parser.add_argument(
+        "folder", metavar="DIR", nargs="?", help="a folder that `verify histogram --save` wrote, PROVED and real"
+    )
+    parser.add_argument(
+        "--theorem", choices=NAMES, metavar="NAME", help=f"a theorem of no file instead: {', '.join(NAMES)}"
+    )
     parser.add_argument("--out", metavar="FILE", help="write the theorem and its proof there (a .v file)")
     parser.add_argument(
         "--run", action="store_true", dest="compiles", help="compile it with coqc, and read which axioms it rests on"
@@ -36,6 +43,10 @@ def run(args: argparse.Namespace) -> int:
     from verify.kernel.theorem import state
 
     out, compiles, is_json = args.out, args.compiles, args.json
+    if (args.folder is None) == (args.theorem is None):
+        raise BadInput("DIR: name a saved proof, or a theorem of the library with --theorem, one of the two")
+    if args.theorem is not None:
+        return show_general(args.theorem, is_json)
     if out is not None:
         check_target(out, "out")
     theorem = state(read_saved(args.folder))
@@ -61,6 +72,28 @@ def run(args: argparse.Namespace) -> int:
     }
     print(json.dumps(about) if is_json else _report(about, outcome))
     return Verdict(about["verdict"]).exit_code
+
+
+def show_general(name: str, is_json: bool) -> int:
+    """Compiles the library as far as a general theorem needs it, and prints the axioms it rests on."""
+    from verify.kernel.compiler import compile_theorem, library
+    from verify.kernel.general import GENERAL, assumptions_of, source_of
+
+    source = source_of(name)
+    built, seconds = library([source], report=lambda line: None if is_json else print(f"{line} ...", file=sys.stderr))
+    outcome = compile_theorem(assumptions_of(name), built)
+    about = {
+        "theorem": name,
+        "statement": GENERAL[source][name],
+        "file": None,
+        "verdict": "PROVED" if outcome.is_proved else "UNKNOWN",
+        "axioms": outcome.axioms,
+        "reason": outcome.reason,
+        "seconds": outcome.seconds,
+        "library_seconds": seconds,
+    }
+    print(json.dumps(about) if is_json else _report(about, outcome))
+    return Verdict(str(about["verdict"])).exit_code
 
 
 def _report(about: dict[str, Any], outcome: Outcome) -> str:
