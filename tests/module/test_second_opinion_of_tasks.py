@@ -1,0 +1,106 @@
+"""The engine as a second opinion on parity, Count01 and modular addition, built and with changed weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from constructions import count01, modular, parity
+from verify import certify
+from verify.certificate import Verdict
+from verify.count01.task import Region
+from verify.count01.verdict import certify as certify_count01
+from verify.decide import certify as decided
+from verify.modular.task import ModularAddition
+from verify.module import tokens
+from verify.parity.task import Parity
+
+TRAINED = Path(__file__).parents[1] / "data" / "count01" / "a4_s1.safetensors"
+
+
+class Read(nn.Module):
+    """A Count01 model read after the last token, written out: its own forward asks a buffer for `skip`."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.m, self.skips = model, model.has_skip
+
+    def forward(self, t):
+        m, x = self.m, self.m.E[t]
+        scores = (x[:, -1:].unsqueeze(1) @ m.W_Q) @ (x.unsqueeze(1) @ m.W_K).transpose(-2, -1)
+        out = (torch.softmax(scores, dim=-1) @ (x.unsqueeze(1) @ m.W_V) @ m.W_O).sum(1)[:, 0]
+        return (x[:, -1] + out if self.skips else out) @ m.W_out + m.b_out
+
+
+class Adds(nn.Module):
+    """A modular adder of one layer, likewise."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.m, self.skips = model, model.has_skip
+
+    def forward(self, t):
+        m, layer = self.m, self.m.blocks[0]
+        x = m.E[t] + m.positions
+        x = layer.forward(x[:, -1:], layer.keys_and_values(x), None, self.skips)
+        return (x @ m.W_out + m.b_out)[:, 0]
+
+
+def changed(model, name, index, by):
+    with torch.no_grad():
+        model.get_parameter(name)[index] += by
+    return model
+
+
+def odd(t):
+    return (t.unsqueeze(2) == t.unsqueeze(1)).sum(2) % 2
+
+
+@pytest.mark.parametrize("by", [0.0, -0.7])
+def test_parity(by):
+    model = changed(parity.sawtooth(T=3, L=3), "W_2", (1, 0), by)
+    special = decided(Parity(model))
+    general = certify(model.eval(), inputs=tokens([3, 3, 3]), expected=odd, position=None, classes=range(2))
+    assert special.verdict is general.verdict and (by != 0 or general.verdict is Verdict.PROVED)
+    if general.verdict is Verdict.PROVED:
+        assert general.margin == pytest.approx(special.margin, rel=1e-9)
+
+
+def digits(n):
+    """All strings of n digits between BOS and "="."""
+    return tokens([[count01.BOS], *[[1, 2, 3]] * n, [count01.EQUALS]])
+
+
+def answer(t):
+    return torch.where((t == count01.ONE).sum(1) > (t == count01.ZERO).sum(1), count01.FOUR, count01.FIVE)
+
+
+MODELS = {
+    "uniform": count01.uniform,
+    "documents": lambda: count01.documents(10),
+    "as printed": lambda: count01.as_printed(10),
+    "trained": lambda: count01.load(str(TRAINED)).double(),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_count01(name):
+    """After "=", on all strings of 3 digits: none is wrong where the task's verifier proves, as the engine counts."""
+    model = MODELS[name]()
+    found = certify(Read(model).eval(), inputs=digits(3), expected=answer)
+    wrong = {tuple(row.count(t) for t in (1, 2, 3)) for row in found.extra["wrong_inputs"]}
+    assert found.verdict is not Verdict.UNKNOWN and (found.verdict is Verdict.PROVED) is (not wrong)
+    special = certify_count01(model, "majority-ones", Region(max_length=3, is_semantic=True))
+    assert special.verdict is Verdict.REFUTED or not wrong
+    assert (name in ("uniform", "documents")) <= (special.verdict is Verdict.PROVED)
+
+
+@pytest.mark.parametrize(("build", "by"), [(modular.staircase, 0.4), (modular.pizza, 0.0), (modular.pizza, -2.0)])
+def test_modular_addition(build, by):
+    model = changed(build(P=5), "W_out", (0, 2), by)
+    special = decided(ModularAddition(model, 5))
+    general = certify(Adds(model).eval(), inputs=tokens([5, 5, [5]]), expected=lambda t: t[:, :2].sum(1) % 5)
+    assert special.verdict is general.verdict
+    counts = {name: value for name, value in general.extra["counts"].items() if name != "undecided"}
+    assert counts == special.extra["counts"] and general.extra["counts"]["undecided"] == "0"
