@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from models.random_models import trained_like
 from oracles.histogram import all_wrong_pairs, smallest
 
+from constructions.checkpoint import load
 from constructions.histogram import HistogramTransformer
 from verify.certificate import Verdict
 from verify.histogram import branch_and_bound, merging
@@ -18,6 +20,7 @@ from verify.histogram.relaxation import Relaxation
 from verify.histogram.stored import StoredModel
 from verify.histogram.verdict import certify
 
+DATA = Path(__file__).parents[1] / "data"
 SIZES = [(4, 4), (3, 5), (5, 3)]
 
 
@@ -154,3 +157,18 @@ def test_multisets_one_by_one_or_split(monkeypatch):
     monkeypatch.setattr(branch_and_bound, "AT_ONCE", 1)
     for seed in range(6):
         assert differs_from_enumeration(almost_symmetric(seed)) is None
+
+
+def test_a_trained_lin_equals_enumeration():
+    """Trained by tests/tools/train_histogram.py lin --T 8 --L 5 --d 16 --p 16 --steps 3000, seed 0."""
+    assert differs_from_enumeration(load(DATA / "trained_lin_T8_L5_d16_p16.safetensors")) is None
+
+
+def test_a_trained_lin_is_bracketed():
+    """Trained by the same tool with --T 16 --L 8 --d 32 --p 32, seed 0; random sequences are wrong as often."""
+    module = load(DATA / "trained_lin_T16_L8_d32_p32.safetensors")
+    low, high = certify(module, budget=4).error_share
+    x = torch.randint(16, (4000, 8), generator=torch.Generator().manual_seed(0))
+    wrong = module.predict(x) != (x[:, :, None] == x[:, None, :]).sum(-1)
+    share = float(wrong.double().mean())
+    assert low - 0.03 < share < high + 0.03 and low < high < 1
