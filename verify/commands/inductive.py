@@ -12,6 +12,7 @@ from verify.commands.options import check_least, flag
 from verify.commands.parsing import add_weights
 
 if TYPE_CHECKING:
+    from verify.impossibility import Impossibility
     from verify.inductive.asked import Asked
 
 HELP = "prove that a transformer or a recurrent network counts inductively, at every length that is asked for"
@@ -134,8 +135,25 @@ def _impossible(args: argparse.Namespace) -> int:
         raise BadInput("--task: has no effect with --impossible; drop one of the two")
     from verify.report.impossibility import print_argument
 
+    if args.weights is not None:
+        return print_argument(_stored(args), is_json=args.json)
     arguments = import_module("verify.inductive.ceilings").ARGUMENTS
     return print_argument(arguments[args.impossible](args.seed), is_json=args.json)
+
+
+def _stored(args: argparse.Namespace) -> Impossibility:
+    """C-I4 of a saved decoder."""
+    if args.impossible != "C-I4":
+        raise BadInput(f"--weights: only --impossible C-I4 speaks of a stored model; drop it for {args.impossible}")
+    modulus = 10 if args.modulus is None else args.modulus
+    if modulus < 2:
+        raise BadInput(f"--modulus {modulus}: must be at least 2")
+    from constructions.inductive import load
+
+    from verify.inductive.ceilings import stored_bos_fades
+
+    given = {"pe": args.pe, "bos": args.bos or None, "n_heads": args.n_heads, "activation": args.activation}
+    return stored_bos_fades(load(args.weights, **given), modulus)
 
 
 def _table(args: argparse.Namespace) -> int:

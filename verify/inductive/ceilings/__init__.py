@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from verify.impossibility import Impossibility
 from verify.inductive.ceilings.homogeneous import equal_start, no_length, proportions_only
-from verify.inductive.ceilings.limits import bos_fades, few_bits, few_neurons
+from verify.inductive.ceilings.limits import bos_fades, few_bits, few_neurons, stored_bos_fades
 
 ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "C-I1": no_length,
@@ -14,3 +14,5 @@ ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "C-I5": few_neurons,
     "C-I6": few_bits,
 }
+
+__all__ = ["ARGUMENTS", "stored_bos_fades"]

@@ -70,6 +70,41 @@ def bos_fades(seed: int = 0) -> Impossibility:
     )
 
 
+def stored_bos_fades(model: Decoder, m: int) -> Impossibility:
+    """C-I4 for one stored decoder: a length at which it counts modulo m wrong at the latest.
+
+    Claim: C-I4 (ours).
+    Raises: BadInput for a decoder that the argument does not speak of.
+    """
+    found = fading(model)
+    failing = found.failing_length(m)
+    room = LENGTHS if model.pe == "nope" else min(LENGTHS, model.positions - 1)
+    with torch.no_grad():
+        answers = model(torch.zeros(room, dtype=torch.long)).argmax(-1)
+    wrong = torch.nonzero(answers != torch.arange(room) % m).flatten().tolist()
+    told = (
+        "no length up to 10^30 is shown" if failing is None else f"wrong modulo {m} at length {failing} at the latest"
+    )
+    later = answers[found.settled - 1 :] if found.settled is not None else answers[room:]
+    changed = int((later != found.answer).sum()) if found.answer is not None else 0
+    is_missed = failing is not None and failing <= room and not wrong
+    return Impossibility(
+        "C-I4",
+        f"the stored decoder gives a^n one answer from a length on: {told}",
+        (
+            "its logits on BOS a^n are within C (1 + ln n)^(L - 1) / n of those of a alone; see docs",
+            "where one of these is the largest alone, the answer is the same once the bound is below the gap",
+        ),
+        {"settled at": found.settled, "length": failing},
+        {
+            "answer from then on": None if found.answer is None else found.answer + 1,
+            f"first wrong length of a run up to {room}": wrong[0] + 1 if wrong else None,
+            "answers otherwise later, in the run": changed,
+        },
+        failing is not None and not changed and not is_missed,
+    )
+
+
 def few_neurons(seed: int = 0) -> Impossibility:
     """C-I5: p ReLU neurons on one monotone scalar count modulo m up to N(m, p + 1) and no further.
 
