@@ -149,7 +149,6 @@ def _stored(args: argparse.Namespace) -> Impossibility:
     if modulus < 2:
         raise BadInput(f"--modulus {modulus}: must be at least 2")
     from constructions.inductive import load
-
     from verify.inductive.ceilings import stored_bos_fades
 
     given = {"pe": args.pe, "bos": args.bos or None, "n_heads": args.n_heads, "activation": args.activation}

@@ -77,11 +77,17 @@ def built(asked: Asked) -> tuple[Decoder, str]:
     if name in BY_POSITION and not asked.has_bos and asked.pe in ("spe", "ape"):
         if asked.n_heads not in (None, 1):
             raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
-        ends = (asked.length, task.M, asked.positions)
-        sizes: dict[str, Any] = {"task": name, "N": min(n for n in ends if n is not None), "m": task.m}
+        limits = (asked.length, task.M, asked.positions)
+        sizes: dict[str, Any] = {"task": name, "N": min(n for n in limits if n is not None), "m": task.m}
         del shape["pe"], shape["layernorm"]
         model = spe(**sizes, **shape) if asked.pe == "spe" else ape(**sizes, **shape)
         return with_layernorm(model) if asked.has_layernorm else model, "C-T4" if asked.pe == "spe" else "C-T5"
+    if name == "modular" and asked.has_bos:  # selective counting of one type, of counts up to the length
+        room = None if asked.pe == "nope" else asked.positions - 1
+        ends = tuple(n for n in (asked.length, room) if n is not None)
+        if not ends:
+            raise NotKnown("modular with BOS: constructions are known up to a length only (C-I4). Give --length N.")
+        return selective(K=1, C=min(ends), m=task.m, n_heads=asked.n_heads or 1, **shape), "C-T3"
     if name in SELECTIVE and asked.has_bos:
         assert task.K is not None and task.C is not None
         model = selective(K=task.K, C=task.C, m=task.m, n_heads=asked.n_heads or 1, **shape)
