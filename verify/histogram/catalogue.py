@@ -88,8 +88,10 @@ def check_possible(sizes: Sizes, construction: str | None) -> None:
             f"model={sizes.model}, p={p}: proved impossible for every d and L >= 2 at T={T}: each token needs a set of "
             f"neurons of its own, and 2^p - 1 < T. Use --p {fewest_neurons(T)} or more.",
         )
+    if sizes.model not in ("dot", "bos") or p != 1 or d is None:
+        return
     least = fewest_dimensions_of_one_neuron(T, L)
-    if sizes.model in ("dot", "bos") and p == 1 and d is not None and d < least:
+    if d < least:
         raise ProvedImpossible(
             "W-17" if L >= T // 2 + 1 else "W-18",
             f"model={sizes.model}, p=1, d={d}: proved impossible at T={T}, L={L}: one neuron needs d >= {least}. "
