@@ -171,6 +171,13 @@ def test_a_neuron_that_is_on_too_early_is_found():
     assert certify(Counting(model, task, 40), effort=Effort(budget=0.1)).verdict is not Verdict.PROVED
 
 
+def test_always_first_is_no_proof_of_the_first_token():
+    """Cells speak of a token and its count: a model that says "first" everywhere is wrong from length 2 on."""
+    model = selective(K=2, C=1, layernorm=False)  # its last class wins everywhere: 1, "first"
+    found = certify(Counting(model, Task.of("first-heterogeneous", types=2), 4))
+    assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == 2
+
+
 def test_files(tmp_path):
     model = started(task="shifted", M=5, pe="rope", positions=9)
     path = tmp_path / "m.safetensors"

@@ -146,7 +146,7 @@ def divisors(x: Numbers, layer: nn.Module) -> Interval:
 
 def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded) -> Decided:
     """Whether the decoder is right on every string of the task, up to a length or at all."""
-    reason = unfit(model)
+    reason = unfit(model) if task.C is not None else "where the answer is not one of a token and its count"
     if reason is None and isinstance(reading, Rounded):
         reason = "in a dtype"
     if reason is not None:
@@ -216,7 +216,7 @@ def forms(own: Interval, shared: Interval, has_bos: bool, K: int) -> Forms:
 def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
     block: Any = model.blocks[0]
     K, bos = task.K, model.has_bos
-    assert K is not None
+    assert K is not None and task.C is not None
     x = _streams(model)  # (tokens, positions, d)
     own_of, shared_of = _readers(model, x)
     readout = centred(fractions(model.W_U), model.norm)
@@ -228,7 +228,7 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
     smallest = float("inf")
     is_plain = not isinstance(block.norm_2, nn.LayerNorm)
     for t in range(K):
-        for k in range(1, (task.C or 1) + 1 if task.C else 2):
+        for k in range(1, task.C + 1):
             if longest is not None and k > longest:
                 continue
             room = np.inf if longest is None else float(longest - k)
