@@ -21,6 +21,19 @@ GROWTH = 2 << 30
 LONG = "x" * 300
 NINES = "9" * 5000
 BENCH = "INPUT(a)\nINPUT(b)\nOUTPUT(z)\nz = NAND(a, b)\n"
+TASK = """
+from torch import nn
+
+from verify.module import Task, tokens
+
+task = Task(tokens([3, 3]), lambda word: 0)
+
+
+def model(weights):
+    if weights is None:
+        raise SystemExit("this file needs --weights")
+    return nn.Linear(1, 1)
+"""
 
 # What each command needs to be asked at all, its integers, and the option that reads or writes a file.
 PLAIN = {
@@ -33,6 +46,10 @@ PLAIN = {
     "circuit": "{bench}",
     "language": "0*1 --length 4",
     "parity": "--T 3 --L 3",
+    "modular": "--P 5",
+    "addition": "--digits 2 --base 2",
+    "module": "{task}",
+    "kernel": "{folder}",
     "heads": "{weights} --law d-test",
     "figure": "margin --model dot --T 4 --L 3 --output {folder}/f.svg",
     "claims": "",
@@ -47,7 +64,10 @@ INTEGERS = {
     "contextual": ("length", "regions", "on-length", "on-regions", "zeros", "seed"),
     "circuit": ("bits", "runs", "seed"),
     "language": ("length", "bits", "runs", "seed"),
-    "parity": ("T", "L"),
+    "parity": ("T", "L", "seed"),
+    "modular": ("P", "K", "best", "neurons-per-frequency", "seed"),
+    "addition": ("digits", "base", "heads", "layers", "lookahead", "seed"),
+    "module": ("seed",),
     "figure": ("T", "L", "d", "p", "seed"),
 }
 READS = {
@@ -58,11 +78,20 @@ READS = {
     "language": "--length 3 --dfa",
     "check": "",
     "heads": "--law d-test",
+    "kernel": "",
+    "module": "",
+    "modular": "--P 5 --weights",
+    "addition": "--digits 2 --weights",
+    "parity": "--weights",
     "figure": "tape --input 01 --output {folder}/f.svg",
 }
 WRITES = {
     "histogram": "--model dot --T 4 --L 3 --save",
     "contextual": "--length 8 --regions 2 --save",
+    "count01": "--max-length 2 --save",
+    "parity": "--T 3 --L 3 --save",
+    "modular": "--P 5 --save",
+    "addition": "--digits 2 --base 2 --save",
     "circuit": "{bench} --save",
     "language": "0*1 --length 4 --save",
     "figure": "margin --model dot --T 4 --L 3 --output",
@@ -71,7 +100,7 @@ PLACES = ("fifo", "/dev/zero", "folder", "large", "nothing", LONG, "", "a\nb", "
 
 
 def calls():
-    """(name, arguments): about 250 of them."""
+    """(name, arguments, what the line must name): about 700 of them."""
     for command, names in INTEGERS.items():
         for name in names:
             for value in ("-1", "x", "1.5", "", NINES):
@@ -79,21 +108,24 @@ def calls():
                     yield (
                         f"{command} --{name} {value[:8] or 'nothing'}",
                         (command, *without(command, name), f"--{name}={value}"),
+                        name,
                     )
-            yield f"{command} --{name} twice", (command, *PLAIN[command].split(), f"--{name}", "3", f"--{name}", "3")
+            twice = (command, *PLAIN[command].split(), f"--{name}", "3", f"--{name}", "3")
+            yield f"{command} --{name} twice", twice, f"--{name}"
     for command, options in READS.items():
         for place in PLACES:
-            yield f"{command} reads {place[:10] or 'nothing'}", (command, *options.split(), "{" + place + "}")
+            yield f"{command} reads {place[:10] or 'nothing'}", (command, *options.split(), "{" + place + "}"), ""
     for command, options in WRITES.items():
         places = (LONG, "", "nowhere/x") if command in ("circuit", "language") else ("fifo", "/dev/full", LONG, "")
         for place in places:
-            yield f"{command} writes {place[:10] or 'nothing'}", (command, *options.split(), "{" + place + "}")
+            arguments = (command, *options.split(), "{" + place + "}")
+            yield f"{command} writes {place[:10] or 'nothing'}", arguments, options.split()[-1].strip("-")
     for command in COMMANDS:
-        yield f"{command} --unknown", (command, "--unknown")
-        yield f"{command} stray", (command, *PLAIN.get(command, "").split(), "stray", "stray")
-        yield f"{command} {LONG[:5]}", (command, "--" + LONG)
+        yield f"{command} --unknown", (command, "--unknown"), ""
+        yield f"{command} stray", (command, *PLAIN.get(command, "").split(), "stray", "stray"), "stray"
+        yield f"{command} {LONG[:5]}", (command, "--" + LONG), ""
     for number, line in enumerate(SINGLE.strip().splitlines()):
-        yield f"{number} {line[:40]}", tuple(line.split())
+        yield f"{number} {line[:40]}", tuple(line.split()), ""
 
 
 def without(command, name):
@@ -235,6 +267,66 @@ frontier histogram --T 3 --L 2 --save {bench}
 claims --format pdf
 claims NOTHING-1
 parity --T 1000000000000 --L 3
+parity --T 3 --L 3 --weights {weights}
+parity --weights {weights}
+parity --T 3 --L 3 --accumulate float32
+parity --T 3 --L 3 --budget nan
+modular --P 1
+modular --P 1000000000000
+modular --P 5 --frequencies 1,x
+modular --P 5 --frequencies 1,1
+modular --P 5 --frequencies 9 --construction clock
+modular --P 5 --construction clock --K 99
+modular --P 6 --construction pizza
+modular --P 5 --no-mlp
+modular --P 5 --impossible 9
+modular --P 5 --precision s4
+modular --P 5 --precision float31
+modular --P 5 --weights {weights}
+modular --P 5 --weights {sparse}
+modular --P 5 --budget nan
+modular --P 113 --best 1000000
+addition --digits 1000000000
+addition --digits 2 --base 1000000000
+addition --digits 2 --lookahead -1
+addition --digits 2 --lookahead 9 --heads 2
+addition --digits 2 --say 12+3=
+addition --digits 2 --say x
+addition --digits 2 --say {nines}
+addition --digits 2 --precision s4
+addition --digits 2 --precision p99
+addition --digits 2 --weights {weights}
+addition --digits 2 --weights {meta}
+addition --digits 2 --budget x
+module {objects}
+module {cut}
+module {task} --weights {weights}
+module {task} --weights {sparse}
+module {task} --device tpu
+module {task} --precision float31
+module {task} --budget nan
+module {task} --save /dev/full
+kernel {empty_folder}
+kernel {weights}
+kernel {folder} --out {folder}
+kernel {folder} --run --out {nines}
+heads
+heads {weights}
+heads {weights} --law d-test --construction uniform
+heads --construction uniform --law d-test --subset 0,9
+heads --construction uniform --law d-test --subset x
+heads --construction uniform --law d-test --extract 7
+heads --construction uniform --law box:3:1:1
+heads --construction uniform --law box:0:1
+heads --ratios 1,2 --law d-test
+heads --values 1,2,3 --law d-test
+heads --ratios 1,x --values 1,2,3 --law d-test
+heads --ratios 1,0 --values 1,2,3 --law d-test
+heads --construction uniform --law unbounded --svc
+contextual --length 8 --regions 2 --precision s4
+contextual --length 8 --regions 2 --precision float32 --accumulate float32
+count01 --precision s4 --accumulate float32
+count01 --method exhaustive --strings 99
 parity --T 3 --L 3 --precision float31
 check {nines}
 nothing
@@ -258,6 +350,7 @@ def places(tmp_path_factory):
         "objects": ("o.pt", "[1]"),
         "cut": ("cut.pt", "PK\x03\x04"),
         "empty_file": ("e.pt", ""),
+        "task": ("task.py", TASK),
     }
     for name, (file_name, text) in texts.items():
         found[name] = here / file_name
@@ -314,7 +407,9 @@ def limited():
         resource.setrlimit(resource.RLIMIT_AS, before)
 
 
-CALLS = [pytest.param(arguments, id=f"{number} {name}") for number, (name, arguments) in enumerate(calls())]
+CALLS = [
+    pytest.param(arguments, named, id=f"{number} {name}") for number, (name, arguments, named) in enumerate(calls())
+]
 
 
 def check(code, out, err):
@@ -323,8 +418,8 @@ def check(code, out, err):
     assert "not enough memory" not in err
 
 
-@pytest.mark.parametrize("arguments", CALLS)
-def test_a_bad_call_is_one_line(arguments, places, capsys, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("arguments", "named"), CALLS)
+def test_a_bad_call_is_one_line(arguments, named, places, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     argv = [filled(argument, places) for argument in arguments]
     started = os.times()
@@ -335,6 +430,7 @@ def test_a_bad_call_is_one_line(arguments, places, capsys, tmp_path, monkeypatch
         assert code == 2 and out.count("\n") == 1 and out.startswith("UNREADABLE") and len(out) < 1000
     else:
         check(code, out, err)
+        assert named in err.replace("_", "-"), (named, err)
     assert ended.user + ended.system - started.user - started.system < SECONDS
     assert os.listdir(tmp_path) == []
 

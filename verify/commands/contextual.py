@@ -126,7 +126,7 @@ class Strings:
 def run(args: argparse.Namespace) -> int:
     check_alone(args, ALONE, DEFAULTS)
     check_least(args, 1, "length", "regions", "on_length", "calibrated_zeros")
-    check_least(args, 0, "zeros", "seed")
+    check_least(args, 0, "on_regions", "zeros", "seed")
     if args.impossible:
         return argue(IMPOSSIBLE[args.impossible], args.length, args.seed, is_json=args.json)
     asked, wish = Request.of(args), Wish.of(args)

@@ -78,8 +78,13 @@ class HeadsRequest:
 
         if args.save is not None:
             check_target_folder(args.save, SAVED)
+        law = law_named(args.law)
+        if law.is_unbounded:
+            for option, is_given in (("--svc", args.svc), ("--all-subsets", args.all_subsets)):
+                if is_given:
+                    raise BadInput(f"{option}: has no effect with --law unbounded, which has no shares; drop one")
         question = Question(
-            law_named(args.law),
+            law,
             args.labels,
             tuple(parsed_heads("--subset", text) for text in args.subset),
             not args.no_pairs,

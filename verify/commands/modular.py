@@ -166,10 +166,12 @@ def parse(text: str) -> tuple[int, ...]:
 def show_best(P: int, largest: int, is_json: bool) -> int:
     """Prints the best sets of 1..K frequencies, their margins, and the upper bound K P/(P-1)."""
     from verify.arithmetic.outward import above, below
-    from verify.modular.best import best
+    from verify.modular.best import best, sets_to_compare
 
     if P < 3 or P > LARGEST_PAIRWISE:
         raise BadInput(f"--P {P}: --best needs P from 3 to {LARGEST_PAIRWISE}")
+    for K in range(min(1, largest), largest + 1):  # all of them before one is searched
+        sets_to_compare(P, K)
     found = [best(P, K) for K in range(1, largest + 1)]
     if is_json:
         rows = [

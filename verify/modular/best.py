@@ -39,6 +39,25 @@ def canonical(P: int, frequencies: tuple[int, ...]) -> tuple[int, ...]:
     return min(tuple(sorted(min(u * w % P, -u * w % P) for w in frequencies)) for u in units)
 
 
+def divisors_of(P: int) -> list[int]:
+    """The divisors of P among its frequencies."""
+    return [g for g in range(1, (P - 1) // 2 + 1) if P % g == 0]
+
+
+def sets_to_compare(P: int, K: int) -> int:
+    """How many sets of K frequencies hold a divisor of P.
+
+    Raises: BadInput where P has fewer frequencies, or there are too many sets.
+    """
+    half = (P - 1) // 2
+    if not 1 <= K <= half:
+        raise BadInput(f"--best {K}: must be from 1 to (P-1)/2 = {half}, the number of frequencies of P={P}")
+    compared = len(divisors_of(P)) * comb(half - 1, K - 1)
+    if compared > MOST_SETS:
+        raise BadInput(f"--best {K}: P={P} has {compared} sets to compare, more than {MOST_SETS}; use a smaller K")
+    return compared
+
+
 def best(P: int, K: int, progress: Callable[[float], None] | None = None) -> Best:
     """The set of K frequencies with the largest margin of the ideal clock, over all sets.
 
@@ -50,13 +69,7 @@ def best(P: int, K: int, progress: Callable[[float], None] | None = None) -> Bes
     >>> best(113, 2).frequencies
     (1, 31)
     """
-    half = (P - 1) // 2
-    if not 1 <= K <= half:
-        raise BadInput(f"K={K}: must be from 1 to (P-1)/2 = {half}, the number of frequencies of P={P}")
-    divisors = [g for g in range(1, half + 1) if P % g == 0]
-    compared = len(divisors) * comb(half - 1, K - 1)
-    if compared > MOST_SETS:
-        raise BadInput(f"--best {K}: P={P} has {compared} sets to compare, more than {MOST_SETS}; use a smaller K")
+    compared, divisors, half = sets_to_compare(P, K), divisors_of(P), (P - 1) // 2
     gains = np.array([[float(_gain(P, w, r)) for r in range(1, P // 2 + 1)] for w in range(1, half + 1)])
     champion, candidates = -np.inf, []
     for i, (sets, margins) in enumerate(_searched(gains, divisors, half, K)):

@@ -52,7 +52,7 @@ def imported(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except BadInput:
         raise
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         raise BadInput(f"{path}: cannot be imported: {described(error, file)}") from None
     finally:
         sys.path.remove(folder)
@@ -64,12 +64,12 @@ def called(path: str, model: Callable[[Any], Any], state: dict[str, Tensor] | No
         return model(state)
     except BadInput:
         raise
-    except Exception as error:  # whatever the user's code raises
+    except (Exception, SystemExit) as error:  # whatever the user's code raises
         hint = " Does it need --weights FILE?" if state is None else ""
         raise BadInput(f"{path}: model(weights) failed: {described(error, Path(path))}.{hint}") from None
 
 
-def described(error: Exception, file: Path) -> str:
+def described(error: BaseException, file: Path) -> str:
     """An error with the line of the user's file that it came through."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == file.resolve()]
     place = f" (line {lines[-1]})" if lines else ""
