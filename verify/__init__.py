@@ -1,7 +1,5 @@
 """Judgement: procedures that decide a module on all its inputs, and the `verify` command."""
 
-from importlib import import_module
-
 TYPE_CHECKING = False  # what typing's is at run time, without the milliseconds that importing typing takes
 if TYPE_CHECKING:
     from verify import strategies as strategies
@@ -46,6 +44,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module  # loads for milliseconds, before which Ctrl-C would be a traceback
+
     if name == "strategies":
         return import_module("verify.strategies")
     if name in _HOME:

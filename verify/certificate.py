@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from html import escape
 from typing import Any
 
 from constructions.errors import BadInput
@@ -160,7 +158,7 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         """The verdict in a line, and below it to unfold all fields and the margins as bars, for notebooks."""
-        from verify.arithmetic.outward import below
+        from html import escape
 
         rows = {name: value for name, value in self.to_dict().items() if value is not None}
         margins = [m for m in rows.pop("margin_per_count", []) if m is not None]
@@ -179,6 +177,8 @@ class Certificate:
 
     def about(self, weights: bytes) -> Certificate:
         """The certificate with the digest of the file that holds the weights."""
+        import hashlib
+
         return replace(self, extra=self.extra | {"weights_sha256": hashlib.sha256(weights).hexdigest()})
 
     def to_json(self) -> str:

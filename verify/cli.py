@@ -70,8 +70,8 @@ def one_line_warnings() -> Iterator[None]:
         yield
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all subcommands; building it imports neither torch nor numpy."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all subcommands, or of `only` one; building it imports neither torch nor numpy."""
     parser = OneLineParser(
         prog="verify",
         description="Builds hand-constructed transformer weights and proves them right on every input.",
@@ -83,6 +83,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_debug(parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in COMMANDS:
+        if only not in (None, name):
+            subparsers.add_parser(name)  # its name alone, for the list of choices
+            continue
         module = import_module(f"verify.commands.{name}")
         subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
         module.add_arguments(subparser)
@@ -91,6 +94,16 @@ def build_parser() -> argparse.ArgumentParser:
             add_debug(each)
         subparser.set_defaults(run=module.run)
     return parser
+
+
+def command_in(argv: list[str]) -> str | None:
+    """The subcommand that a command line names, None where it names none that there is.
+
+    >>> command_in(["--debug", "parity", "--T", "3"]), command_in(["--help"])
+    ('parity', None)
+    """
+    first = next((word for word in argv if not word.startswith("-")), None)
+    return first if first in COMMANDS else None
 
 
 def kinds_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -133,7 +146,7 @@ def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
     """The command's name as it is typed, and its exit code."""
     name, is_debug, seen = "verify", False, Interrupts()
     try:
-        args = parsed(build_parser(), argv)
+        args = parsed(build_parser(command_in(sys.argv[1:] if argv is None else argv)), argv)
         name, is_debug = f"verify {args.command}", getattr(args, "debug", False)
         with interrupts() if argv is None else nullcontext(seen) as seen, one_line_warnings():
             code: int = args.run(args)

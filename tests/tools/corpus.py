@@ -274,6 +274,21 @@ def compare(before, after) -> None:
         for line, old, new in examples[place][:6]:
             print(f"        {line}\n            {str(old)[:150]} -> {str(new)[:150]}")
     print(f"{len(after)} lines, {sum(found.values())} differences in {len(found)} places")
+    for line in sorted(before.keys() & after.keys()):
+        if worse := regression(before[line], after[line]):
+            print(f"WORSE  {line}: {worse}")
+
+
+def regression(before, after) -> str | None:
+    """What must not change: the exit code, the verdict, and a certified margin that gets smaller."""
+    if before["exit"] != after["exit"]:
+        return f"exit code {before['exit']} -> {after['exit']}"
+    old, new = (x["said"] if isinstance(x["said"], dict) else {} for x in (before, after))
+    if "verdict" in old and old["verdict"] != new.get("verdict"):
+        return f"{old['verdict']} -> {new.get('verdict')}"
+    if new.get("verdict") == "PROVED" and old.get("margin") and (new.get("margin") or 0.0) < old["margin"]:
+        return f"margin {old['margin']} -> {new.get('margin')}"
+    return None
 
 
 def main() -> None:
