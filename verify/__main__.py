@@ -1,11 +1,9 @@
 """Starts the command: `python -m verify`, and the script `verify`."""
 
 import _signal  # type: ignore[import-not-found]  # `signal` itself loads for milliseconds: Ctrl-C would be a traceback
-import os
 import sys
 
-INTERRUPTED_EXIT_CODE = 130
-SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
+from verify.interruption import leave
 
 
 def start() -> int:
@@ -15,14 +13,6 @@ def start() -> int:
     from verify.cli import main
 
     return main()
-
-
-def leave(number: int, frame: object) -> None:
-    """Ends the process at once: modules that are being loaded drop a KeyboardInterrupt, or fail by it in their way."""
-    try:
-        os.write(2, (SHOW_CURSOR if os.isatty(2) else b"") + b"verify: interrupted while modules were being loaded\n")
-    finally:
-        os._exit(INTERRUPTED_EXIT_CODE)
 
 
 if __name__ == "__main__":

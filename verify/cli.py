@@ -13,10 +13,10 @@ from typing import Any, TextIO, cast
 
 from constructions.errors import BadInput, ProvedImpossible
 from verify import __version__
-from verify.__main__ import INTERRUPTED_EXIT_CODE
 from verify.certificate import BAD_INPUT_EXIT_CODE, ExitCode
 from verify.commands.outcome import CRASH_EXIT_CODE, Outcome
 from verify.commands.parsing import OneLineParser, one_line, parsed
+from verify.interruption import INTERRUPTED_EXIT_CODE
 from verify.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
 from verify.report.console import Guarded, ReaderGone
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from verify.__main__ import leave
+from verify.interruption import leave
 
 RETRY_SECONDS = 0.05  # after which a Ctrl-C that a callback dropped comes again
 

@@ -12,7 +12,7 @@ from constructions import contextual_fewest_neurons
 from constructions.contextual_counting import build, gate, line
 from verify.certificate import Verdict
 from verify.contextual.impossible import is_between, middle_weights, random_logits
-from verify.contextual.patterns import Row, verdict_of
+from verify.contextual.patterns import BiasRow, verdict_of
 from verify.contextual.task import parse
 from verify.contextual.verdict import certify, domain_of, exhaustive
 
@@ -139,7 +139,7 @@ def test_figure_5(capsys):
 
 
 def test_figure_5_ends_as_its_rows_say():
-    rows = [Row("BOS", "all", Verdict.PROVED, certify(module, domain_of(module, 6))) for module in [build(6, 2)]]
+    rows = [BiasRow("BOS", "all", Verdict.PROVED, certify(module, domain_of(module, 6))) for module in [build(6, 2)]]
     assert verdict_of(rows) is Verdict.PROVED
     assert verdict_of([replace(rows[0], due=Verdict.REFUTED)]) is Verdict.REFUTED
     is_open = replace(rows[0], certificate=replace(rows[0].certificate, verdict=Verdict.UNKNOWN, reason="open"))

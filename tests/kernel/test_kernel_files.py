@@ -16,7 +16,7 @@ from constructions import relation_counting
 from constructions.checkpoint import as_bytes
 from constructions.errors import BadInput
 from verify.kernel.compiler import SOURCES, required_by, sources
-from verify.kernel.stored import FORMATS, read_saved, read_weights
+from verify.kernel.stored import WORD_FORMATS, read_saved, read_weights
 from verify.kernel.theorem import rounded_margins, state
 
 
@@ -38,7 +38,7 @@ def test_the_words_are_the_files(saved):
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_the_denominator_is_the_least(value):
     word = torch.tensor([value], dtype=torch.float32).view(torch.int32).item() % 2**32
-    assert 2 ** FORMATS["F32"].denominator_bits(word) == value.as_integer_ratio()[1]
+    assert 2 ** WORD_FORMATS["F32"].denominator_bits(word) == value.as_integer_ratio()[1]
 
 
 @pytest.mark.parametrize("dtype, format", [("float16", "F16"), ("bfloat16", "BF16"), ("float64", "F64")])
@@ -46,13 +46,13 @@ def test_the_denominator_in_every_format(dtype, format):
     values = torch.tensor([1.0, 0.1, -3.5, 2.0**-20, 0.0, 100.0], dtype=getattr(torch, dtype))
     width = {"float64": torch.int64}.get(dtype, torch.int16)
     for value, word in zip(values.tolist(), values.view(width).tolist(), strict=True):
-        word %= 2 ** FORMATS[format].width
-        assert 2 ** FORMATS[format].denominator_bits(word) == value.as_integer_ratio()[1]
+        word %= 2 ** WORD_FORMATS[format].width
+        assert 2 ** WORD_FORMATS[format].denominator_bits(word) == value.as_integer_ratio()[1]
 
 
 def test_infinity_has_no_denominator():
     with pytest.raises(BadInput, match="NaN or infinite"):
-        FORMATS["F32"].denominator_bits(0x7F800000)
+        WORD_FORMATS["F32"].denominator_bits(0x7F800000)
 
 
 @given(st.lists(st.floats(1e-12, 1e3), min_size=3, max_size=3))

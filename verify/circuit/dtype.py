@@ -16,7 +16,16 @@ from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import Kernel, Real, Rounded
 from verify.certificate import Certificate
 from verify.circuit.attention import Undecided
-from verify.circuit.forward import UNDECIDED, RealRun, Run, inputs_run, next_g, runs_of, stored_weights, tokens_of
+from verify.circuit.forward import (
+    UNDECIDED,
+    RealRun,
+    RoundedRun,
+    inputs_run,
+    next_g,
+    runs_of,
+    stored_weights,
+    tokens_of,
+)
 from verify.circuit.problem import CircuitProblem, Progress, silent
 from verify.circuit.refutation import EXHAUSTIVE_INPUTS, InputFinder, Reach, exhaustive_words, random_words
 from verify.circuit.rounding import RoundedSteps
@@ -188,7 +197,7 @@ class _Proof:
             extra["forward_runs"] = ran
         return Finding.proved(INDUCTION, margin, extra=extra)
 
-    def _run(self, run: Run | RealRun, words: list[int], mask: int) -> Wrong | None:
+    def _run(self, run: RoundedRun | RealRun, words: list[int], mask: int) -> Wrong | None:
         """The first wrong token of a run on some inputs; nothing after an undecided one is known to be the first."""
         n, count = self.model.n, mask.bit_length()
         wanted = self.circuit.evaluate(words, mask)
@@ -212,7 +221,7 @@ class _Proof:
                 return Wrong(gate, bits, int(computed[row, gate - 1]), expected, margin)
         return None
 
-    def _refuted(self, wrong: Wrong, run: Run | RealRun, why: str) -> Finding:
+    def _refuted(self, wrong: Wrong, run: RoundedRun | RealRun, why: str) -> Finding:
         found = self.problem.counterexample(wrong.bits, wrong.gate, wrong.computed, wrong.expected)
         margin = wrong.margin if wrong.margin == wrong.margin else None
         return Finding.refuted("a run in this reading", Failure(found | {"why": why, "run": run.name}, margin))

@@ -20,7 +20,7 @@ VERDICT = re.compile(r"^(PROVED|REFUTED|UNKNOWN|IMPOSSIBLE)\b", re.M)
 
 
 @dataclass(frozen=True)
-class Run:
+class CommandRun:
     """How one command of a claim ended; `said` is its last line where it ended otherwise than promised."""
 
     claim: Claim
@@ -39,13 +39,13 @@ def commands(claims: Iterable[Claim], *, deep: bool) -> list[tuple[Claim, str]]:
     return [(claim, command) for claim in claims for command in (claim.command, *(claim.deep if deep else ()))]
 
 
-def run_all(claims: Iterable[Claim], *, deep: bool) -> Iterator[Run]:
+def run_all(claims: Iterable[Claim], *, deep: bool) -> Iterator[CommandRun]:
     """Runs the commands one after another, each in a process and an empty folder of its own."""
     for claim, command in commands(claims, deep=deep):
         yield run(claim, command)
 
 
-def run(claim: Claim, command: str) -> Run:
+def run(claim: Claim, command: str) -> CommandRun:
     """Runs one command of a claim.
 
     >>> from verify.claims import CLAIMS
@@ -74,7 +74,9 @@ def run(claim: Claim, command: str) -> Run:
         )
     ending = Ending(last_verdict(done.stdout), done.returncode)
     lines = (done.stdout + done.stderr).strip().splitlines()
-    return Run(claim, command, ending, time.perf_counter() - started, lines[-1] if lines else "nothing was printed")
+    return CommandRun(
+        claim, command, ending, time.perf_counter() - started, lines[-1] if lines else "nothing was printed"
+    )
 
 
 def last_verdict(printed: str) -> str:

@@ -13,7 +13,7 @@ from verify.report.tables import FORMATS, render
 
 if TYPE_CHECKING:
     from verify.claims import Claim
-    from verify.claims.running import Run
+    from verify.claims.running import CommandRun
 
 HELP = "list the claims, or run them: statement, kind, source, and a command that ends as the kind promises"
 COLUMNS = ("id", "statement", "kind", "source", "command", "ends")
@@ -104,7 +104,7 @@ def run_claims(claims: Sequence[Claim], *, deep: bool, form: str | None) -> int:
     return 1 if wrong else 0
 
 
-def told(done: Run, number: int, total: int) -> str:
+def told(done: CommandRun, number: int, total: int) -> str:
     """One line on a command, a second one where it ended otherwise."""
     head = f"[{number}/{total}]"
     line = f"{head} {'as promised' if done.is_as_promised else 'NOT AS PROMISED'}: {done.claim.id}, "
@@ -114,6 +114,6 @@ def told(done: Run, number: int, total: int) -> str:
     return f"{line}\n{' ' * len(head)} promised is {ending(done.claim)}; it said: {done.said}"
 
 
-def run_row(done: Run) -> list[object]:
+def run_row(done: CommandRun) -> list[object]:
     ended = f"{done.ending.verdict}, exit code {done.ending.exit_code}"
     return [done.claim.id, done.command, ending(done.claim), ended, round(done.seconds, 1)]

@@ -6,10 +6,9 @@ Its own: which frequencies the embedding holds, the least margin for each a - b,
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from constructions.errors import BadInput
 from verify.commands.request import Request, publish
@@ -88,11 +87,11 @@ def findings(problem: ModuleProblem, decoder: Decoder, P: int) -> dict[str, Any]
         tokens = torch.tensor([[a, b, P] for a, b in pairs[start : start + 4096]])
         answers = problem.given.answers(tokens, problem.columns(3))
         lows.append(judge.bounds(tokens, answers, by, float("inf"))[0])
-    least = by_difference(P, pairs, np.asarray(torch.cat(lows).numpy()))
+    least = by_difference(P, pairs, torch.cat(lows).numpy())
     return {
         "frequencies": list(shares.found),
         "frequency_shares": {str(w): shares.shares[w - 1] for w in shares.found},
-        "margin_per_difference": [float(x) if np.isfinite(x) else None for x in least],
+        "margin_per_difference": [float(x) if math.isfinite(x) else None for x in least],
     }
 
 

@@ -20,7 +20,7 @@ LONGEST = 4096  # the zeros are tried one by one
 
 
 @dataclass(frozen=True)
-class Row:
+class BiasRow:
     """One bias token on one family of strings; `due` is the verdict that the claim says."""
 
     bias: str
@@ -29,7 +29,7 @@ class Row:
     certificate: Certificate
 
 
-def figure5(N: int, R: int, keys: str = "onehot", dtype: torch.dtype = torch.float32) -> Iterator[Row]:
+def figure5(N: int, R: int, keys: str = "onehot", dtype: torch.dtype = torch.float32) -> Iterator[BiasRow]:
     """Each bias in its own setting, on shorter strings, and with one region less.
 
     Claim: B-3.4 (Fig. 5, Sec. 3.4). Departure: bias 0 is right on strings with its number of zeros, whatever their
@@ -54,10 +54,10 @@ def figure5(N: int, R: int, keys: str = "onehot", dtype: torch.dtype = torch.flo
             due = Verdict.PROVED if bias != "]" or regions == R else Verdict.REFUTED
             if bias == "0" and length == shorter:
                 due = Verdict.REFUTED
-            yield Row(bias, described, due, certify(module, domain, claim="B-3.4"))
+            yield BiasRow(bias, described, due, certify(module, domain, claim="B-3.4"))
 
 
-def verdict_of(rows: Iterable[Row]) -> Verdict:
+def verdict_of(rows: Iterable[BiasRow]) -> Verdict:
     """PROVED where every row came out as due, REFUTED where one is decided the other way, else UNKNOWN."""
     others = {row.certificate.verdict for row in rows if row.certificate.verdict is not row.due}
     if not others:

@@ -18,7 +18,7 @@ from flint import arb, ctx, fmpq
 from constructions.count01 import Count01Transformer
 from verify.arithmetic.exact_reals import ONE, Combination, float_below, rational
 from verify.arithmetic.formats import Array
-from verify.count01.real import ExactModel, Failure, exact_model, margin_at, plus
+from verify.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
 from verify.count01.rounding import QueryErrors, TwoFormats
 from verify.count01.task import Cell, Region, Triple, cells, kinds
 
@@ -36,7 +36,7 @@ class BoxResult:
     is_proved: bool
     margin: float | None
     boxes: int
-    failure: Failure | None = None
+    failure: ExactFailure | None = None
     undecided: tuple[Triple, Cell] | None = None
     reason: str | None = None
 
@@ -171,7 +171,7 @@ def decide_boxes(
                 sign, rival, ball = margin_at(exact, n, cell.last, cell.expected)
                 if sign <= 0:
                     tie = "0" if sign == 0 else None
-                    found = Failure(n, cell.last, cell.expected, rival, float(ball.mid()), tie)
+                    found = ExactFailure(n, cell.last, cell.expected, rival, float(ball.mid()), tie)
                     return BoxResult(False, None, boxes, failure=found)
                 margin = min(margin, max(float_below(ball), 0.0))
             order = np.argsort(-np.nan_to_num(bound, nan=-np.inf), kind="stable")

@@ -17,6 +17,7 @@ from verify.count01.heads.margins import least_margin
 from verify.count01.heads.numbers import model_numbers
 from verify.count01.real import (
     Decision,
+    ExactFailure,
     ExactModel,
     decide,
     exact_model,
@@ -25,7 +26,6 @@ from verify.count01.real import (
     largest_noise,
     margin_at,
 )
-from verify.count01.real import Failure as ExactFailure
 from verify.count01.runs import margin_of, name, replay
 from verify.count01.task import EQUALS, Region, answer
 from verify.decide import Failure, Finding

@@ -189,7 +189,7 @@ def rays(side: Side, region: Region) -> Iterator[Triple]:
 
 
 @dataclass(frozen=True)
-class Failure:
+class ExactFailure:
     """An input on which the expected token's logit is not strictly largest, and against which rival."""
 
     n: Triple
@@ -204,7 +204,7 @@ class Failure:
 class Decision:
     """What one head does on a region: a failure per failing form, and a margin's lower bound."""
 
-    failures: tuple[Failure, ...]
+    failures: tuple[ExactFailure, ...]
     margin: float | None
     tightest: dict[str, object] | None
     has_infimum_zero: bool = False  # along some ray the margin tends to exactly 0
@@ -263,11 +263,11 @@ def plus(n: Iterable[int], origin: Triple) -> Triple:
     return a, b, c
 
 
-def simplicity(failure: Failure) -> tuple[int, Triple, int]:
+def simplicity(failure: ExactFailure) -> tuple[int, Triple, int]:
     return sum(failure.n), failure.n, failure.last
 
 
-def smallest_failure(form: Form, region: Region, scale: Combination) -> Failure:
+def smallest_failure(form: Form, region: Region, scale: Combination) -> ExactFailure:
     """A failing triple of a failing form that no single coordinate can shrink further."""
     side, step = form.cell.side, sum(form.cell.side.base)
 
@@ -296,7 +296,7 @@ def smallest_failure(form: Form, region: Region, scale: Combination) -> Failure:
     n = side.at(*point)
     zero = form.at(n).sign() == 0
     margin = 0.0 if zero else float((form.quotient((1, *n)) / scale.ball(256)).mid())
-    return Failure(n, form.cell.last, form.cell.expected, form.rival, margin, "0" if zero else None)
+    return ExactFailure(n, form.cell.last, form.cell.expected, form.rival, margin, "0" if zero else None)
 
 
 def largest_noise(model: ExactModel, labels: str, max_digits: int | None, *, is_semantic: bool = False) -> int | None:

@@ -18,21 +18,21 @@ LABELS = "majority-ones"
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """The largest proven length of one construction in each dtype; -1 where not even the empty prompt is."""
 
     construction: str
     lengths: dict[str, int]
 
 
-def table(sizes: tuple[int, ...] = (5, 8, 10, 12, 15)) -> list[Row]:
+def table(sizes: tuple[int, ...] = (5, 8, 10, 12, 15)) -> list[TableRow]:
     """One row per N with eps = 0, one with the best power of two for eps, and one for uniform attention."""
     rows = []
     for N in sizes:
-        rows.append(Row(f"N={N}", {name: proven_length(N, 0.0, name) for name in DTYPES}))
-        rows.append(Row(f"N={N}, best eps", {name: best_eps(N, name) for name in DTYPES}))
+        rows.append(TableRow(f"N={N}", {name: proven_length(N, 0.0, name) for name in DTYPES}))
+        rows.append(TableRow(f"N={N}, best eps", {name: best_eps(N, name) for name in DTYPES}))
     lengths = {name: longest(uniform(dtype=dtype), format_of(dtype)) for name, dtype in DTYPES.items()}
-    return [*rows, Row("uniform", lengths)]
+    return [*rows, TableRow("uniform", lengths)]
 
 
 def longest(model: Count01Transformer, fmt: Format) -> int:

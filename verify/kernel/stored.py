@@ -35,7 +35,7 @@ class WordFormat:
 
         Raises: BadInput for the words of NaN and infinity.
 
-        >>> FORMATS["F32"].denominator_bits(0x3F800000), FORMATS["F32"].denominator_bits(0x3DCCCCCD)
+        >>> WORD_FORMATS["F32"].denominator_bits(0x3F800000), WORD_FORMATS["F32"].denominator_bits(0x3DCCCCCD)
         (0, 27)
         """
         significand = word & ((1 << self.significand) - 1)
@@ -50,7 +50,7 @@ class WordFormat:
         return max(0, self.significand + (1 << (self.exponent - 1)) - 1 - max(exponent, 1) - zeros)
 
 
-FORMATS = {
+WORD_FORMATS = {
     "F64": WordFormat("float64", 64, 52, 11),
     "F32": WordFormat("float32", 32, 23, 8),
     "F16": WordFormat("float16", 16, 10, 5),
@@ -113,12 +113,17 @@ def read_weights(data: bytes, margins: Sequence[float]) -> StoredModel:
     """
     tensors, about = _tensors(data), _metadata(data)
     dtypes = {entry["dtype"] for entry in tensors.values()}
-    if len(dtypes) != 1 or not dtypes <= FORMATS.keys() or not tensors.keys() <= set(TENSORS) or "b_2" not in tensors:
+    if (
+        len(dtypes) != 1
+        or not dtypes <= WORD_FORMATS.keys()
+        or not tensors.keys() <= set(TENSORS)
+        or "b_2" not in tensors
+    ):
         raise BadInput(
             f"weights: the file holds tensors {sorted(tensors)} of {sorted(dtypes)}; a histogram model has some of "
-            f"{', '.join(TENSORS)}, all of one of {', '.join(sorted(FORMATS))}."
+            f"{', '.join(TENSORS)}, all of one of {', '.join(sorted(WORD_FORMATS))}."
         )
-    format = FORMATS[dtypes.pop()]
+    format = WORD_FORMATS[dtypes.pop()]
     sizes = {name: about[name] for name in SIZES} | {"classes": math.prod(tensors["b_2"]["shape"])}
     if len(margins) not in (1, sizes["L"]):
         raise BadInput(f"margins: {len(margins)} of them, for counts 1..{sizes['L']}. Save the certificate again.")

@@ -24,7 +24,7 @@ MOST_PAIRS, MOST_DIRECTED = 1 << 13, 500
 
 
 @dataclass(frozen=True)
-class Failure:
+class SimulatedFailure:
     """An input, a position and an evaluation whose right logit is not strictly the largest (NaN included)."""
 
     tokens: list[int]
@@ -43,7 +43,7 @@ def search(
     deadline: float,
     seed: int,
     progress: Progress | None = None,
-) -> Failure | None:
+) -> SimulatedFailure | None:
     """Runs inputs of the undecided cells (rows, T, L), smallest margins first, in one order after another.
 
     Every order sees a few inputs before any order sees many; a plain order is named where one fails.
@@ -77,7 +77,7 @@ def directed_search(
     fmt: Format,
     accumulate: Format | None,
     deadline: float,
-) -> Failure | None:
+) -> SimulatedFailure | None:
     """The first failure among these inputs of sums in their worst order, a few inputs at a time."""
     stores = (False, True) if stored.is_softmax and accumulate is not None else (False,)
     rounds = (True, False) if fmt.name == "tf32" else (True,)
@@ -121,7 +121,7 @@ def evaluations(fmt: Format, accumulate: Format | None, stored: StoredModel) -> 
     yield Evaluation(fmt, accumulate, flush=True)
 
 
-def first_failure(stored: StoredModel, inputs: Tokens, evaluation: Evaluation) -> Failure | None:
+def first_failure(stored: StoredModel, inputs: Tokens, evaluation: Evaluation) -> SimulatedFailure | None:
     """The failure with the fewest distinct tokens among these inputs, in this evaluation."""
     values = logits(stored, inputs, evaluation)
     right = ((inputs[:, :, None] == inputs[:, None, :]).sum(-1) - stored.first_count)[..., None]
@@ -136,12 +136,16 @@ def first_failure(stored: StoredModel, inputs: Tokens, evaluation: Evaluation) -
     n, position = min(wrong.tolist(), key=lambda pair: (len(set(inputs[pair[0]].tolist())), pair))
     is_number = not np.isnan(margin[n, position])
     predicted = int(others[n, position].argmax()) + stored.first_count if is_number else None
-    return Failure(inputs[n].tolist(), position, predicted, float(margin[n, position]), description(evaluation))
+    return SimulatedFailure(
+        inputs[n].tolist(), position, predicted, float(margin[n, position]), description(evaluation)
+    )
 
 
-def directed_failure(stored: StoredModel, inputs: Tokens, positions: list[int], directed: Directed) -> Failure | None:
+def directed_failure(
+    stored: StoredModel, inputs: Tokens, positions: list[int], directed: Directed
+) -> SimulatedFailure | None:
     """The worst of these inputs, where every sum is taken in the order that hurts most against a neighbouring count."""
-    worst: Failure | None = None
+    worst: SimulatedFailure | None = None
     order = "each sum in its worst order" + ", softmax stored step by step" * directed.stores_softmax
     order += ", factors not rounded" * (not directed.rounds_factors)
     for position in positions:
@@ -156,7 +160,7 @@ def directed_failure(stored: StoredModel, inputs: Tokens, positions: list[int], 
             i = int(np.nanargmin(found)) if not np.isnan(found).all() else 0
             if found[i] <= 0 and (worst is None or found[i] < worst.margin):
                 tokens, predicted = inputs[possible[i]].tolist(), int(rival[possible[i]]) + stored.first_count
-                worst = Failure(tokens, position, predicted, float(found[i]), order)
+                worst = SimulatedFailure(tokens, position, predicted, float(found[i]), order)
     return worst
 
 

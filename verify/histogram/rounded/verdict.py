@@ -22,7 +22,7 @@ from verify.histogram.problem import Histogram
 from verify.histogram.rounded.cells import RoundedReadout, cell_margins
 from verify.histogram.rounded.forward import rounded_model
 from verify.histogram.rounded.reduction import RoundedReduction
-from verify.histogram.rounded.refutation import Failure, search
+from verify.histogram.rounded.refutation import SimulatedFailure, search
 from verify.histogram.stored import StoredModel
 from verify.histogram.task import Progress
 
@@ -101,7 +101,9 @@ def is_finite(stored: StoredModel) -> bool:
     return all(bool(np.isfinite(W).all()) for W in values if isinstance(W, np.ndarray))
 
 
-def counterexample(module: HistogramTransformer, stored: StoredModel, fmt: Format, failure: Failure) -> dict[str, Any]:
+def counterexample(
+    module: HistogramTransformer, stored: StoredModel, fmt: Format, failure: SimulatedFailure
+) -> dict[str, Any]:
     """The failing input, the evaluation that fails, and what torch itself answers where it has such a kernel."""
     answer = None
     if fmt.name in KERNELS:
