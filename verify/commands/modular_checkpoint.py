@@ -67,6 +67,8 @@ def problem_of(weights: Mapping[str, Tensor], P: int) -> tuple[ModuleProblem, De
             f"weights: {vocabulary} tokens and {classes} logits, but P={P} asks {P + 1} tokens, the last one for =, "
             f"and {P} logits or more; name --P {vocabulary - 1} if the file was trained for it"
         )
+    if decoder.W_pos is None or len(decoder.W_pos) < 3:
+        raise BadInput("weights: pos_embed.W_pos has fewer than 3 positions; a b = takes three")
     task = Task(tokens([P, P, [P]]), lambda t: (t[:, 0] + t[:, 1]) % P, -1, range(P))
     return ModuleProblem(decoder, task), decoder
 
