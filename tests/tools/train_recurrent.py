@@ -17,7 +17,7 @@ LOOKED_AT = 100_000  # tokens for which the trained network is run
 
 
 def train(
-    kind: str, *, hidden: int, modulus: int, seed: int, length: int = 50, stop: float = 0.02, steps: int = 3000
+    kind: str, *, hidden: int, modulus: int, seed: int, length: int = 50, stop: float = 0.02, steps: int = 600
 ) -> tuple[RecurrentModel, float]:
     """The network after Adam with clipped gradients, and its last loss."""
     torch.manual_seed(seed)

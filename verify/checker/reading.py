@@ -54,7 +54,7 @@ def read_json(data: bytes, what: str) -> Any:
 
 def read_weights(data: bytes) -> Weights:
     """The model in the bytes of a safetensors file that `--save` wrote."""
-    tensors, about = _tensors(data)
+    tensors, about = read_tensors(data)
     model, first_count, T, L, d, p = (about.get(name) for name in ("model", "first_count", "T", "L", "d", "p"))
     classes = math.prod(tensors["b_2"][1]) if "b_2" in tensors else 0
     is_model = model in MODELS and [type(n) for n in (first_count, T, L, d, p)] == [int] * 5
@@ -67,10 +67,10 @@ def read_weights(data: bytes) -> Weights:
     require(found == {name: (dtype, x) for name, x in shapes.items()}, f"the tensors of {about} must be {shapes}")
     repeated = {"weights_sha256": hashlib.sha256(data).hexdigest(), "claim": about.get("claim")}
     repeated["parameters"] = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": FORMATS[dtype][0]}
-    return Weights(repeated, first_count, {name: _rows(name, *tensor) for name, tensor in tensors.items()})
+    return Weights(repeated, first_count, {name: rows_of(name, *tensor) for name, tensor in tensors.items()})
 
 
-def _tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], Any]:
+def read_tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], Any]:
     """Length, header, buffer: the tensors must tile the buffer without gaps, overlaps or rest."""
     length, tensors, start = int.from_bytes(data[:8], "little"), {}, 0
     header, buffer = read_json(data[8 : 8 + length], "the weights file's header"), data[8 + length :]
@@ -88,7 +88,7 @@ def _tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], Any]
     return tensors, about
 
 
-def _rows(name: str, dtype: str, shape: list[int], raw: bytes) -> list[list[float]]:
+def rows_of(name: str, dtype: str, shape: list[int], raw: bytes) -> list[list[float]]:
     if dtype == "BF16":  # the upper half of a float32
         raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
     values = [x for (x,) in struct.iter_unpack("<" + FORMATS[dtype][1], raw)]

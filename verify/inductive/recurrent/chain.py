@@ -24,7 +24,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import ENLARGE, Ball, gamma
 from verify.arithmetic.formats import Array
 from verify.inductive.recurrent.enclosures import Balls, Dual, Duals, Off, Roundings
-from verify.inductive.recurrent.network import Network, step, vectors
+from verify.inductive.recurrent.network import Network, step
 
 LOST = 2.0**-200  # far more than underflow can take away from the numbers here
 
@@ -117,8 +117,8 @@ def _rounding(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, in
     """The largest |M d| over all |d_j| <= delta_j: at most ||M| delta|, and at most sqrt(N) |M diag(delta)|."""
     if rules.at is None:
         return np.zeros(len(chain))
-    size = (np.abs(chain.centres) + chain.widths()) * ENLARGE
-    state = [Off(part, np.zeros_like(part)) for part in vectors(net, size)]
+    box = Ball(chain.centres, chain.widths())
+    state = [Off(part, np.zeros_like(part.mid)) for part in cut(net, box)]
     delta = np.concatenate([off.error for off in step(net, state, token, Roundings(rules.at))], axis=-1)
     scaled = delta / after.scales[:, None]
     moved = (np.abs(inverse) @ scaled[..., None])[..., 0]
@@ -231,8 +231,8 @@ def margins(net: Network, chain: Ellipsoids, expected: Sequence[int], rules: Rul
     value = (v @ Ball.exact(places)[..., None])[..., 0] + b
     reach = length(v @ Ball.exact(rows)) * chain.scales[:, None] * ENLARGE + LOST
     if rules.at is not None:
-        size = (np.abs(places) + chain.widths()[:, net.read]) * ENLARGE
-        off = Roundings(rules.at).linear(net.V, Off(size, np.zeros_like(size)), net.b).error
+        box = Ball(places, chain.widths()[:, net.read])
+        off = Roundings(rules.at).linear(net.V, Off(box, np.zeros_like(places)), net.b).error
         reach = (reach + off + np.take_along_axis(off, right[:, None], 1)) * ENLARGE
     low, high = value.lower - reach, value.upper + reach
     low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)

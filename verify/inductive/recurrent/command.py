@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from constructions.errors import BadInput, NotKnown
-from constructions.recurrent.model import ACTIVATIONS, KINDS, as_bytes, load
+import torch
+
+from bounds.recurrent import decays, one_unit
+from constructions.errors import BadInput, NotKnown, ProvedImpossible
+from constructions.recurrent import counters, linear
+from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
 from verify.inductive.asked import Asked, Judged
 from verify.inductive.recurrent.task import Homogeneous
 
@@ -16,10 +20,53 @@ def judged(asked: Asked) -> Judged:
     if asked.activation is not None and (asked.model != "rnn" or asked.activation not in ACTIVATIONS):
         raise BadInput(f"--activation {asked.activation}: --model rnn has tanh or relu, others have none; drop it")
     if asked.weights is None:
-        raise NotKnown(f"task={asked.task.name}: no construction is known for --model {asked.model}")
+        model, claim = built(asked)
+        weights = linear.as_bytes(model) if isinstance(model, linear.LinearModel) else as_bytes(model)
+        return Judged(Homogeneous(model, asked.task, asked.length, claim), weights)
     if asked.model not in KINDS:
         raise BadInput(f"--weights: reads {', '.join(KINDS)}; --model {asked.model} is built only")
-    model = load(asked.weights, kind=asked.model, activation=asked.activation)
+    if asked.d is not None or asked.layers is not None:
+        raise BadInput("--weights: the file holds the numbers; drop --d and --layers")
     if not asked.task.is_homogeneous:
         raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
-    return Judged(Homogeneous(model, asked.task, asked.length), as_bytes(model))
+    loaded = load(asked.weights, kind=asked.model, activation=asked.activation)
+    return Judged(Homogeneous(loaded, asked.task, asked.length), as_bytes(loaded))
+
+
+def built(asked: Asked) -> tuple[RecurrentModel | linear.LinearModel, str]:
+    """A construction and the claim that it comes from."""
+    m, d, dtype = asked.task.m, asked.d, getattr(torch, asked.dtype)
+    if asked.task.name != "modular" or m is None:
+        raise NotKnown(f"task={asked.task.name}: no construction is known for --model {asked.model}; give --weights")
+    counters.check(m)
+    if asked.model == "ssm":
+        found: RecurrentModel | linear.LinearModel = counters.cyclotomic(m=m, dtype=dtype)
+        claim = "C-R7"
+    elif asked.model == "rnn" and asked.activation == "relu":
+        found, claim = counters.ring(m=m, dtype=dtype), "C-R5"
+    elif asked.model == "rnn":
+        found, claim = tanh_counter(m, d, asked.length, dtype)
+    elif asked.model == "decay" and d is not None and (asked.length is None or asked.length > decays(m, d)):
+        raise ProvedImpossible(
+            "C-R2", f"{d} positive decays count modulo {m} to {decays(m, d)} at most. Give --length {decays(m, d)}."
+        )
+    else:
+        raise NotKnown(f"task=modular: no construction is known for --model {asked.model}; give --weights")
+    if d is not None and found.hidden != d:
+        raise NotKnown(f"--d {d}: the construction for m={m} has {found.hidden} units; leave --d out")
+    return found, claim
+
+
+def tanh_counter(m: int, d: int | None, length: int | None, dtype: torch.dtype) -> tuple[RecurrentModel, str]:
+    """Cycles of two units, or a Johnson counter where so many units are asked for."""
+    most = one_unit(m)
+    if d == 1 and most is not None:
+        if length is None or length > most:
+            raise ProvedImpossible(
+                "C-R1", f"one unit with a monotone activation counts modulo {m} to {most} at most. Give --d 2."
+            )
+        raise NotKnown(f"--d 1: no construction is known that counts modulo {m} to {length}. Give --d 2.")
+    if m % 2 == 0 and m >= 4 and d == m // 2 + 1:
+        return counters.johnson(m=m, dtype=dtype), "C-R6"
+    found = counters.chinese(m=m, dtype=dtype)
+    return found, "C-R3" if m in counters.stored_cycles() else "C-R4"

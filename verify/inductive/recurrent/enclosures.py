@@ -124,23 +124,35 @@ class Duals:
 
 @dataclass(frozen=True)
 class Off:
-    """Computed values are at most `size`, and within `error` of the exact ones (..., k)."""
+    """Exact values lie in the balls, and computed ones within `error` of the exact ones (..., k)."""
 
-    size: Array
+    value: Ball
     error: Array
+
+    @property
+    def size(self) -> Array:
+        """At most this are exact and computed values."""
+        return (self.value.magnitude + self.error) * INFLATION
+
+    @property
+    def least(self) -> Array:
+        """At least this are the absolute values of exact and computed ones, and of all numbers between them."""
+        return np.maximum(np.abs(self.value.mid) - (self.value.rad + self.error) * INFLATION, 0.0)
 
 
 class Roundings:
     """How far computed vectors are from exact ones when every operation rounds, in any order.
 
-    |f(x + e) - f(x)| <= |e| for tanh and relu, and <= |e|/4 for sigmoid.
+    |f(x + e) - f(x)| <= s |e| with s the largest slope between the two; slopes of tanh and sigmoid are largest at the
+    number nearest to 0.
     """
 
     def __init__(self, at: Arithmetic) -> None:
         self._at = at
 
     def linear(self, W: Array, x: Off | Array, b: Array) -> Off:
-        at, vector = self._at, x if isinstance(x, Off) else Off(np.abs(x), np.zeros_like(x))
+        at = self._at
+        vector = x if isinstance(x, Off) else Off(Ball.exact(x), np.zeros_like(x))
         size, k = np.abs(W).T, W.shape[1]
         total = (vector.size @ size + np.abs(b)) * INFLATION
         relative = float(at.growth(k + 2, 2))
@@ -148,37 +160,43 @@ class Roundings:
             relative += (2 * at.operand.u + at.operand.u**2) * (1 + relative)
         error = vector.error @ size + relative * total + float(at.underflow(2 * k + 2)) * (1 + relative)
         error = error + vector.size @ at.flush_loss(W).T + at.flush_loss(b)
-        return self._checked(total, error)
+        return self._checked(Balls().linear(W, vector.value, b), error, total + error)
 
     def add(self, x: Off, y: Off) -> Off:
-        return self._result(x.size + y.size, x.error + y.error)
+        return self._result(x.value + y.value, x.error + y.error, x.size + y.size)
 
     def multiply(self, x: Off, y: Off) -> Off:
-        return self._result(x.size * y.size, x.error * y.size + y.error * x.size)
+        return self._result(x.value * y.value, x.error * y.size + y.error * x.size, x.size * y.size)
 
     def one_minus(self, x: Off) -> Off:
-        return self._result(1 + x.size, x.error)
+        return self._result(ONE - x.value, x.error, 1 + x.size)
 
     def tanh(self, x: Off) -> Off:
-        return self._function(np.minimum(x.size, 1.0), x.error)
+        at_least = np.maximum(tanh(Ball(x.least, np.zeros_like(x.least))).lower, 0.0)
+        return self._function(tanh(x.value), x.error * np.minimum(1 - at_least**2 + 2.0**-40, 1.0))
 
     def sigmoid(self, x: Off) -> Off:
-        return self._function(np.ones_like(x.size), x.error / 4)
+        at_least = np.maximum(sigmoid(Ball(x.least, np.zeros_like(x.least))).lower, 0.5)
+        return self._function(
+            sigmoid(x.value), x.error * np.minimum(at_least * (1 - at_least) * INFLATION + 2.0**-40, 0.25)
+        )
 
     def relu(self, x: Off) -> Off:
-        return x
+        return Off(relu(x.value), x.error)
 
     def cut(self, x: Off, start: int, stop: int) -> Off:
-        return Off(x.size[..., start:stop], x.error[..., start:stop])
+        return Off(x.value[..., start:stop], x.error[..., start:stop])
 
-    def _function(self, size: Array, error: Array) -> Off:
-        own = ULPS * self._at.stored.u * (1 + ULPS * self._at.stored.u)
-        return self._checked(size, error + own * size + self._at.stored.tiny)
+    def _function(self, value: Ball, error: Array) -> Off:
+        u = self._at.stored.u
+        size = np.minimum(value.magnitude, 1.0) + error
+        return self._checked(value, error + ULPS * u * (1 + ULPS * u) * size + self._at.stored.tiny, size)
 
-    def _result(self, size: Array, error: Array) -> Off:
-        return self._checked(size, error + float(self._at.growth(1)) * size + float(self._at.underflow(1)))
+    def _result(self, value: Ball, error: Array, size: Array) -> Off:
+        """One operation whose exact result, from the computed operands, is at most `size`."""
+        return self._checked(value, error + float(self._at.growth(1)) * size + float(self._at.underflow(1)), size)
 
-    def _checked(self, size: Array, error: Array) -> Off:
-        """Sizes are of computed values; the error is infinite where one may overflow."""
-        total = (size + error) * INFLATION
-        return Off(total, np.where(total <= self._at.stored.largest, error * INFLATION, np.inf))
+    def _checked(self, value: Ball, error: Array, size: Array) -> Off:
+        """The error is infinite where a computed value may overflow."""
+        is_safe = (size + error) * INFLATION <= self._at.stored.largest
+        return Off(value, np.where(is_safe, error * INFLATION, np.inf))

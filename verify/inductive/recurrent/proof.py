@@ -20,7 +20,7 @@ LONGEST_LOOK = 200_000
 NUMBERS_AT_A_TIME = 1 << 21  # entries of the matrices that are checked together
 RATES = (0.5, 0.25, 0.75, 0.1, 0.9)  # between the cycle's own rate and 1
 GROWTHS_REAL = (1 + 2.0**-13, 1 + 2.0**-18, 1 + 2.0**-8)
-GROWTHS_ROUNDED = (1.3, 1.05, 1.6, 1.01)
+GROWTHS_ROUNDED = (1.3, 1.05, 2.0, 4.0, 1.01)
 MOST_DOUBLINGS = 60
 PATIENCE = 12  # turns of the cycle for which entering it is tried again
 

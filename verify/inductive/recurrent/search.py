@@ -79,8 +79,8 @@ def noise(net: Network, token: int, states: Array, rules: Rules) -> Array:
     own: Array = NOISE * (1 + np.abs(states)) * np.sqrt(net.size)
     if rules.at is None:
         return own
-    size = [Off(part, np.zeros_like(part)) for part in vectors(net, np.abs(states))]
-    off = np.concatenate([x.error for x in step(net, size, token, Roundings(rules.at))], axis=-1)
+    exact = [Off(Ball.exact(part), np.zeros_like(part)) for part in vectors(net, states)]
+    off = np.concatenate([x.error for x in step(net, exact, token, Roundings(rules.at))], axis=-1)
     total: Array = own + np.where(np.isfinite(off), off, 1.0) * np.sqrt(net.size)
     return total
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,25 +13,32 @@ import numpy as np
 import torch
 
 from constructions.errors import BadInput
+from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.contract import STORED, rounding
-from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Rounded
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.torch_settings import assumed
+from verify.certificate import Verdict
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run
+from verify.inductive.recurrent import exact
 from verify.inductive.recurrent.chain import Rules
 from verify.inductive.recurrent.invariant import as_json
-from verify.inductive.recurrent.network import Network, orbit
+from verify.inductive.recurrent.network import Network
 from verify.inductive.recurrent.proof import Line, Outcome, finite, for_ever
 from verify.inductive.recurrent.repeated import run_for_ever
 from verify.inductive.tasks import Task
 
 ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
+ARGUMENT_EXACT = "states in exact fractions, until one comes again or the length is reached"
 ARGUMENT_REPEATED = "the run until its state repeats"
 RIGHT = "right means: after every token, the class of the right answer has strictly the largest logit"
 AGREES = 1e-6  # beyond float64's rounding of the runs that are compared
 LONGEST_SHOWN = 10_000  # tokens that a counterexample spells out
+
+
+Decided = Callable[[Line, int | None], Outcome]
 
 
 @dataclass
@@ -40,7 +48,7 @@ class Homogeneous:
     An input is a line's prefix; one run of the line judges all of them.
     """
 
-    model: RecurrentModel
+    model: RecurrentModel | LinearModel
     which: Task
     length: int | None
     claim: str | None = None
@@ -98,6 +106,8 @@ class Homogeneous:
             else "tokens " + ("are embedded" if self.model.types else "are one-hot")
         )
         network = f"torch's {self.model.kind.upper()} from the state 0, {tokens}; logits = W h + b of the last layer"
+        if isinstance(self.model, LinearModel):
+            network = "h' = A h + B from the state 0; logits = W h + b"
         if isinstance(reading, Kernel):
             return network, f"torch {torch.__version__} on CPU, one token at a time", RIGHT
         if isinstance(reading, Rounded):
@@ -117,17 +127,35 @@ class Homogeneous:
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
             return self._repeated(effort)
+        is_exact = isinstance(reading, Real) and exact.is_rational(self.model)
+        worst = self._worst(reading, effort, is_exact)
+        if is_exact and isinstance(self.model, RecurrentModel) and worst.verdict is Verdict.UNKNOWN:
+            return self._worst(reading, effort, False)  # long fractions, but perhaps an attracting cycle
+        return worst
+
+    def _worst(self, reading: Reading, effort: Effort, is_exact: bool) -> Finding:
+        """Decides every line, in fractions or by ellipsoids, and returns the first wrong one, or the worst."""
+        if is_exact:
+            return self._over_lines(lambda line, n: exact.run(self.model, line, n, effort.budget), reading, effort)
+        if isinstance(self.model, LinearModel):
+            raise BadInput("precision: linear recurrences are proved in real arithmetic, or run by --method exhaustive")
         net, rules = Network.of(self.model), Rules()
         if isinstance(reading, Rounded):
             net = net.rounded(reading.format)
             rules = Rules(Arithmetic.of(reading.format, reading.accumulate))
+
+        def decided(line: Line, length: int | None) -> Outcome:
+            if length is None:
+                return for_ever(net, line, rules, effort.budget)
+            return finite(net, line, length, rules, effort.budget)
+
+        return self._over_lines(decided, reading, effort)
+
+    def _over_lines(self, decided: Decided, reading: Reading, effort: Effort) -> Finding:
         worst: Finding | None = None
         for number, tokens in enumerate(self.lines):
-            if self.longest is None:
-                outcome = for_ever(net, self._line(tokens), rules, effort.budget)
-            else:
-                outcome = finite(net, self._line(tokens), len(tokens), rules, effort.budget)
-            found = self._finding(outcome, tokens, reading)
+            outcome = decided(self._line(tokens), None if self.longest is None else len(tokens))
+            found = self._finding(outcome, tokens)
             effort.progress((number + 1) / len(self.lines))
             if outcome.wrong_at is not None:
                 return found
@@ -152,8 +180,10 @@ class Homogeneous:
         """The tokens as the network reads them: where it has one input, all are the same."""
         return tokens if self.model.vocabulary > 1 else (0,) * len(tokens)
 
-    def _finding(self, outcome: Outcome, tokens: tuple[int, ...], reading: Reading) -> Finding:
+    def _finding(self, outcome: Outcome, tokens: tuple[int, ...]) -> Finding:
         argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
+        if exact.is_rational(self.model) and outcome.invariant is None:
+            argument = ARGUMENT_EXACT
         extra: dict[str, Any] = {}
         if outcome.wrong_at is not None:
             case = self._case(tokens, outcome.wrong_at, outcome.predicted)
@@ -161,6 +191,7 @@ class Homogeneous:
                 extra["right_to"] = outcome.right_to
                 case["is_first"] = True
             return Finding.refuted(argument, Failure(case, outcome.wrong_by), extra=extra)
+        extra |= outcome.facts or {}
         if outcome.invariant is not None:
             extra["invariant"] = as_json(outcome.invariant)
         is_whole = outcome.right_to is None or (self.longest is not None and outcome.right_to >= len(tokens))
@@ -180,14 +211,14 @@ class Homogeneous:
         expected = self._expected(tokens, t)
         shown: Any = list(whole) if t <= LONGEST_SHOWN else f"token {whole[-1]}, {t} times"
         start = {"start": whole[0]} if self.which.name in ("shifted", "helper", "helper-shifted") else {}
-        said = self._logits(whole).argmax()
+        said = self._logits(whole).argmax() if t <= LONGEST_SHOWN else None
         return {
             "input": shown,
             "length": self._length(tokens, t),
             **start,
             "expected": self.which.said(expected),
             "predicted": None if predicted is None else self.which.said(predicted),
-            "float64_predicts": self.which.said(int(said)),
+            "float64_predicts": None if said is None else self.which.said(int(said)),
         }
 
     def _extended(self, tokens: tuple[int, ...], t: int) -> tuple[int, ...]:
@@ -198,9 +229,9 @@ class Homogeneous:
 
     def _logits(self, tokens: tuple[int, ...]) -> np.ndarray:
         """The logits at the end of an input in float64."""
-        net = Network.of(self.model)
-        state = orbit(net, self._read(tokens))[-1]
-        logits: np.ndarray = net.V @ state[net.read] + net.b
+        double = deepcopy(self.model).double()
+        with torch.no_grad():
+            logits: np.ndarray = double(torch.tensor([self._read(tokens)]))[0, -1].numpy()
         return logits
 
     def contradiction(self, finding: Finding, reading: Reading) -> str | None:

@@ -1,0 +1,53 @@
+"""How far narrow recurrent models can count modulo m at all."""
+
+from __future__ import annotations
+
+
+def one_unit(m: int) -> int | None:
+    """The longest length to which one unit with a monotone activation can count modulo m; None for every length.
+
+    Claim: C-R1. The winning set of a class is an interval of the one number h. With w >= 0 the states h_1, h_2, ...
+    are monotone, so no class comes again after another: at most m. With w < 0 the states of odd and those of even
+    lengths are monotone. For even m >= 4 the odd lengths ask for classes 0, 2, ..., 0: at most m. For odd m they come
+    to class 0 again at 2m + 1: at most 2m. At m = 2 both are constant.
+
+    >>> [one_unit(m) for m in (2, 3, 4, 10)]
+    [None, 6, 4, 10]
+    """
+    return None if m == 2 else m if m % 2 == 0 else 2 * m
+
+
+def decays(m: int, s: int) -> int:
+    """The longest length to which s positive decays and a linear readout can count modulo m.
+
+    Claim: C-R2. A difference of two logits is c_0 + sum of c_i alpha_i^t, which changes its sign at most s times.
+    Classes 0 and 1 must change places at lengths 1, 2, m + 1, m + 2, ...: with s even that is s + 1 times at
+    ms/2 + 2. Any two classes change places 2q times by mq + 1, which is s + 1 for odd s and q = (s + 1)/2.
+
+    >>> [decays(10, s) for s in (1, 2, 3, 4)]
+    [10, 11, 20, 21]
+    """
+    return m * (s + 1) // 2 if s % 2 else m * s // 2 + 1
+
+
+def totient(m: int) -> int:
+    """Euler's phi, the degree of the m-th cyclotomic polynomial.
+
+    >>> [totient(m) for m in range(2, 13)]
+    [1, 2, 2, 4, 2, 6, 4, 6, 4, 10, 4]
+    """
+    from math import gcd
+
+    return sum(gcd(k, m) == 1 for k in range(1, m + 1))
+
+
+def rotation_limit(m: int, omega: float) -> float:
+    """About how many steps a rotation by the stored angle omega per step stays nearest to its class: (pi/m)/|error|.
+
+    >>> rotation_limit(10, 0.5) < 3
+    True
+    """
+    from math import inf, pi
+
+    error = abs(omega - 2 * pi / m)
+    return inf if error == 0 else pi / m / error

@@ -1,0 +1,173 @@
+"""Recurrent networks that count modulo m at every length: their weights, and why they are right."""
+
+from __future__ import annotations
+
+import json
+from math import gcd
+from pathlib import Path
+
+import torch
+from sympy import Poly, cyclotomic_poly, symbols
+from torch import Tensor
+
+from constructions.errors import BadInput, NotKnown
+from constructions.recurrent.linear import LinearModel
+from constructions.recurrent.model import RecurrentModel
+
+STORED = Path(__file__).with_name("cycles.json")
+GAIN = 4.0
+LARGEST = 10_000
+
+
+def stored_cycles() -> dict[int, dict[str, list[list[float]]]]:
+    """Two tanh units each (one for m = 2): W (2, 2), c (2,), readout V (m, 2) and b (m,), found by search."""
+    return {int(m): entry for m, entry in json.loads(STORED.read_text(encoding="utf-8")).items()}
+
+
+def cycle(*, m: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
+    """Builds a tanh network whose state runs into a cycle of m states and stays there: two units, one for m = 2.
+
+    Claim: C-R3 (ours). h' = tanh(W h + c) turns the state by about one m-th of a circle; saturation locks the turn to
+    exactly that, so that the cycle attracts. All numbers are multiples of 1/32.
+    Raises: NotKnown for an m that is not stored.
+
+    >>> cycle(m=10)(torch.zeros(1, 12, dtype=torch.long)).argmax(-1).tolist()
+    [[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]]
+    """
+    return chinese(m=m, factors=(m,), dtype=dtype)
+
+
+def chinese(*, m: int, factors: tuple[int, ...] | None = None, dtype: torch.dtype = torch.float64) -> RecurrentModel:
+    """Builds a tanh network of one cycle for each of some coprime factors of m, whose logits are added.
+
+    Claim: C-R4 (ours). Class j gets the logits of j mod each factor, so that it beats every other class by at least the
+    least margin of a cycle (Chinese remainders).
+    Raises: NotKnown where m is no product of coprime factors with stored cycles; BadInput for other factors.
+
+    >>> chinese(m=110).hidden
+    4
+    """
+    cycles = stored_cycles()
+    chosen = coprime_factors(m, tuple(cycles)) if factors is None else factors
+    if chosen is None or any(f not in cycles for f in chosen):
+        raise NotKnown(f"modulus={m}: no product of coprime factors from {', '.join(map(str, sorted(cycles)))}")
+    units = [len(cycles[f]["c"]) for f in chosen]
+    model = RecurrentModel("rnn", hidden=sum(units), classes=m, dtype=dtype)
+    cell = zeroed(model)
+    start = 0
+    with torch.no_grad():
+        for f, n in zip(chosen, units, strict=True):
+            here, of = slice(start, start + n), torch.arange(m) % f
+            cell["weight_hh_l0"][here, here] = exact(cycles[f]["W"], dtype)
+            cell["bias_hh_l0"][here] = exact(cycles[f]["c"], dtype)
+            model.readout.weight[:, here] = exact(cycles[f]["V"], dtype)[of]
+            model.readout.bias.add_(exact(cycles[f]["b"], dtype)[of])
+            start += n
+    return model
+
+
+def coprime_factors(m: int, known: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Coprime numbers with product m, as few as there are, all of them known.
+
+    >>> coprime_factors(110, (10, 11)), coprime_factors(49, (7,))
+    ((11, 10), None)
+    """
+    if m == 1:
+        return ()
+    best: tuple[int, ...] | None = None
+    for f in sorted(known, reverse=True):
+        if m % f == 0 and gcd(f, m // f) == 1:
+            rest = coprime_factors(m // f, known)
+            if rest is not None and (best is None or len(rest) + 1 < len(best)):
+                best = (f, *rest)
+    return best
+
+
+def ring(*, m: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
+    """Builds m ReLU units of which one is 1 and the others 0, the next one at every step.
+
+    Claim: C-R5 (ours). u_1' = ReLU(u_m + 1 - sum of u) starts the ring where all units are 0; u_c' = ReLU(u_(c-1)). All
+    numbers are integers, so every state is exact.
+
+    >>> ring(m=3)(torch.zeros(1, 4, dtype=torch.long)).argmax(-1).tolist()
+    [[0, 1, 2, 0]]
+    """
+    check(m)
+    model = RecurrentModel("rnn", hidden=m, classes=m, activation="relu", dtype=dtype)
+    cell = zeroed(model)
+    with torch.no_grad():
+        cell["weight_hh_l0"][0, : m - 1] = -1
+        cell["weight_hh_l0"][1:, :-1] += torch.eye(m - 1, dtype=dtype)
+        cell["bias_hh_l0"][0] = 1
+        model.readout.weight.copy_(torch.eye(m, dtype=dtype))
+    return model
+
+
+def johnson(*, m: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
+    """Builds a Johnson counter of m/2 tanh units and one that says that it has started; m is even.
+
+    Claim: C-R6 (ours). h_1' = tanh(-4 h_k + 4 (1 - s)), h_j' = tanh(4 h_(j-1) - 4 (1 - s)), s' = tanh 4: the first step
+    gives (1, -1, ..., -1), and each later one shifts the signs by one place, the first one inverted. A class reads the
+    signs that it expects; all others disagree in at least one place.
+    """
+    check(m)
+    if m % 2 or m < 4:
+        raise BadInput(f"modulus={m}: a Johnson counter has an even one, at least 4")
+    k = m // 2
+    model = RecurrentModel("rnn", hidden=k + 1, classes=m, dtype=dtype)
+    cell = zeroed(model)
+    with torch.no_grad():
+        W, c = cell["weight_hh_l0"], cell["bias_hh_l0"]
+        W[0, k - 1], W[0, k], c[0] = -GAIN, -GAIN, GAIN
+        for j in range(1, k):
+            W[j, j - 1], W[j, k], c[j] = GAIN, GAIN, -GAIN
+        c[k] = GAIN
+        signs = -torch.ones(k, dtype=dtype)
+        for j in range(m):
+            signs = torch.cat([-signs[-1:], signs[:-1]])
+            model.readout.weight[j, :k] = signs
+    return model
+
+
+def cyclotomic(*, m: int, dtype: torch.dtype = torch.float64) -> LinearModel:
+    """Builds a dense integer state space of width phi(m): the companion matrix of the m-th cyclotomic polynomial.
+
+    Claim: C-R7 (ours). A^m = I, and 1 is no eigenvalue, so h' = A h + e_1 has the exact period m from 0 on. Class j
+    reads P_j . h - |P_j|^2 / 2, which is largest for the nearest state, and the states P_j are different vectors.
+
+    >>> cyclotomic(m=10).hidden
+    4
+    """
+    check(m)
+    x = symbols("x")
+    coefficients = [int(a) for a in Poly(cyclotomic_poly(m, x), x).all_coeffs()][::-1]  # of 1, x, ...
+    d = len(coefficients) - 1
+    A = torch.zeros(d, d, dtype=torch.float64)
+    A[1:, :-1] += torch.eye(d - 1, dtype=torch.float64)
+    A[:, -1] = -torch.tensor(coefficients[:-1], dtype=torch.float64)
+    B = torch.zeros(d, dtype=torch.float64)
+    B[0] = 1
+    h, states = torch.zeros(d, dtype=torch.float64), []
+    for _ in range(m):
+        h = A @ h + B
+        states.append(h)
+    P = torch.stack(states)
+    return LinearModel("ssm", *(t.to(dtype) for t in (A, B, P, -(P**2).sum(1) / 2)))
+
+
+def zeroed(model: RecurrentModel) -> dict[str, Tensor]:
+    """The parameters of the cell by name, all numbers of the model being 0 now."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    return dict(model.cell.named_parameters())
+
+
+def exact(rows: object, dtype: torch.dtype) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64).to(dtype)
+
+
+def check(m: int) -> None:
+    """Raises: BadInput for a modulus that is no whole number from 2 to LARGEST."""
+    if not isinstance(m, int) or isinstance(m, bool) or not 2 <= m <= LARGEST:
+        raise BadInput(f"modulus={m!r}: must be a whole number from 2 to {LARGEST}")

@@ -1,0 +1,65 @@
+"""Linear recurrences: dense integer state spaces, diagonal ones (S4), and positive decays, as modules of one shape."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from constructions.recurrent.model import METADATA_KEY
+
+
+class LinearCell(nn.Module):
+    """h' = A h + B, token by token; called as torch's cells are, with inputs that it only counts."""
+
+    def __init__(self, A: Tensor, B: Tensor) -> None:
+        super().__init__()
+        self.A, self.B = nn.Parameter(A), nn.Parameter(B)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        h = torch.zeros(len(x), len(self.B), dtype=self.B.dtype) if state is None else state
+        states = []
+        for _ in range(x.shape[1]):
+            h = h @ self.A.T + self.B
+            states.append(h)
+        return torch.stack(states, dim=1), h
+
+
+class LinearModel(nn.Module):
+    """A linear recurrence with a linear readout: what one layer of an SSM does with one repeated token.
+
+    Left out of the real models: the discretisation that A and B come from, gates, convolutions and normalisation.
+    Shapes: A (d, d), B (d,), readout (classes, d); tokens (batch, n) -> logits (batch, n, classes).
+    """
+
+    inputs, layers, types = 1, 1, None
+    vocabulary = 1
+    activation = "none"
+
+    def __init__(self, kind: str, A: Tensor, B: Tensor, V: Tensor, b: Tensor) -> None:
+        super().__init__()
+        self.kind, self.hidden, self.classes = kind, len(B), len(b)
+        self.cell = LinearCell(A, B)
+        self.readout = nn.Linear(self.hidden, self.classes, dtype=A.dtype)
+        self.readout.weight, self.readout.bias = nn.Parameter(V), nn.Parameter(b)
+        self.requires_grad_(False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.readout.weight.dtype
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """A constant for each token: (..., n) -> (..., n, 1)."""
+        return torch.ones(*tokens.shape, 1, dtype=self.dtype)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.readout(self.cell(self.embed(tokens))[0])
+        return logits
+
+
+def as_bytes(model: LinearModel) -> bytes:
+    """The safetensors file of a model, its kind in the metadata."""
+    tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
+    return to_bytes(tensors, metadata={METADATA_KEY: json.dumps({"model": model.kind})})

@@ -1,0 +1,452 @@
+"""Certificates about recurrent networks, re-checked from the stored numbers in interval arithmetic (docs/checker.md).
+
+The prover's floats are not used: the state is followed from 0 in balls of hundreds of bits until it is within the
+saved ellipsoids, and one step is then shown to lead from each of them into the next.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flint import arb, arb_mat, ctx
+
+from verify.checker.reading import (
+    FORMATS,
+    NOT_CHECKABLE,
+    UNREADABLE,
+    Refusal,
+    read_json,
+    read_tensors,
+    require,
+    rows_of,
+)
+
+GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+PARTS = {"rnn": 1, "gru": 1, "lstm": 2}
+PERIODS = ("modular", "first-homogeneous")
+BITS = (256, 1024, 4096, 16384)
+RING_BITS = 128
+MOST_STEPS = 20_000
+MOST_WORK = 40_000_000  # steps times hidden units squared
+MOST_STATE = 256
+TRUSTED = ["seconds", "tightest", "float64_predicts", "assumptions", "argument"]
+KEYS = {"claim", "task", "parameters", "reading", "method", "argument", "inputs_covered", "margin", "margin_exact",
+        "margin_per_count", "tightest", "counterexample", "assumptions", "error_share", "reason", "seconds", "verdict",
+        "weights_sha256", "length"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Layer:
+    W_x: arb_mat
+    W_h: arb_mat
+    b_x: list[arb]
+    b_h: list[arb]
+
+
+@dataclass(frozen=True)
+class Network:
+    """The stored numbers, exactly; `x` is the input of every step."""
+
+    kind: str
+    activation: str
+    layers: list[Layer]
+    x: list[arb]
+    V: arb_mat
+    b: list[arb]
+
+    @property
+    def hidden(self) -> int:
+        return int(self.V.ncols())
+
+    @property
+    def size(self) -> int:
+        return PARTS[self.kind] * self.hidden * len(self.layers)
+
+    @property
+    def read(self) -> int:
+        """Where the last layer's h starts in the state."""
+        return PARTS[self.kind] * self.hidden * (len(self.layers) - 1)
+
+
+Vector = list[arb]
+Slopes = list[list[arb]]  # one row of derivatives by the state for each entry
+
+
+@dataclass(frozen=True)
+class Dual:
+    """Numbers and their derivatives by the state; none where only the numbers are asked for."""
+
+    value: Vector
+    slope: Slopes | None
+
+
+def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
+    """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    c = read_json(certificate, "the certificate")
+    require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
+    is_ours = c.get("reading") == "real" and c.get("method") == "certified"
+    require(is_ours, "only proofs in the reading 'real' are checked", NOT_CHECKABLE)
+    verdict = c.get("verdict")
+    require(verdict != "UNKNOWN", "the certificate itself says UNKNOWN, which claims nothing", NOT_CHECKABLE)
+    require(verdict in ("PROVED", "REFUTED"), f"verdict: {verdict!r} is none")
+    said = c.get("parameters")
+    require(isinstance(said, dict), "parameters: must be an object")
+    require(said.get("model") in GATES, f"parameters: no recurrent model, but {said.get('model')!r}", NOT_CHECKABLE)
+    net = _network(weights, said)
+    due = _due(net, said)
+    length = c.get("length")
+    require(length == "all" or type(length) is int and length > 0, f"length: {length!r} is none")
+    require(said.get("length") == length, "parameters: another length")
+    try:
+        if verdict == "REFUTED":
+            own = _refuted(net, c, due)
+        elif length == "all":
+            own = _for_ever(net, c, due)
+        else:
+            own = _finite(net, c, due)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError) as error:
+        raise Refusal(f"the certificate is malformed ({type(error).__name__}: {error})") from None
+    for name, value in (("margin_exact", None), ("margin_per_count", None), ("error_share", None), ("reason", None)):
+        require(c.get(name) is value, f"{name}: must be null")
+    require({*c} == KEYS | own, f"the fields must be {', '.join(sorted(KEYS | own))}")
+    return verdict, TRUSTED
+
+
+def _network(data: bytes, said: dict[str, Any]) -> Network:
+    tensors, about = read_tensors(data)
+    kind, activation = about.get("model"), about.get("activation")
+    require(kind in GATES and activation in ("tanh", "relu"), f"the metadata name no network: {about}", UNREADABLE)
+    rows = {name: _as_rows(*tensor) for name, tensor in tensors.items()}
+    layers, k = [], 0
+    while f"cell.weight_hh_l{k}" in rows:
+        names = [f"cell.{name}_l{k}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        require(all(name in rows for name in names), f"layer {k} is not whole", UNREADABLE)
+        W_x, W_h, b_x, b_h = (rows[name] for name in names)
+        layers.append(Layer(_matrix(W_x), _matrix(W_h), _vector(b_x), _vector(b_h)))
+        k += 1
+    require(k > 0 and {"readout.weight", "readout.bias"} <= {*rows}, "the file holds no network", UNREADABLE)
+    V, embedding = _matrix(rows["readout.weight"]), rows.get("embedding.weight")
+    H, inputs = V.ncols(), layers[0].W_x.ncols()
+    require(len(rows) == 4 * k + 2 + (embedding is not None), "the file holds other tensors", UNREADABLE)
+    for i, layer in enumerate(layers):
+        shapes = ((layer.W_x, H if i else inputs), (layer.W_h, H))
+        is_right = all((W.nrows(), W.ncols()) == (GATES[kind] * H, n) for W, n in shapes)
+        is_right = is_right and len(layer.b_x) == len(layer.b_h) == GATES[kind] * H
+        require(is_right, f"layer {i} has other shapes than a {kind} of {H} units", UNREADABLE)
+    x = [arb(int(i == 0)) for i in range(inputs)] if embedding is None else _vector(embedding[:1])
+    require(len(x) == inputs and V.nrows() == len(rows["readout.bias"][0]), "shapes do not fit", UNREADABLE)
+    net = Network(kind, activation, layers, x, V, _vector(rows["readout.bias"]))
+    require(net.size <= MOST_STATE, f"{net.size} numbers of state are too many to check", NOT_CHECKABLE)
+    dtype = FORMATS[tensors["readout.weight"][0]][0]
+    shape: dict[str, Any] = {"model": kind, "units": H, "layers": k, "dtype": dtype}
+    shape |= {"activation": activation} if kind == "rnn" else {}
+    for name, value in shape.items():
+        require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
+    return net
+
+
+def _as_rows(dtype: str, shape: list[int], raw: bytes) -> list[list[float]]:
+    require(len(shape) in (1, 2) and min(shape) > 0, "a tensor is no matrix", UNREADABLE)
+    return rows_of("a tensor", dtype, shape, raw)
+
+
+def _matrix(rows: list[list[float]]) -> arb_mat:
+    return arb_mat(len(rows), len(rows[0]), [arb(x) for row in rows for x in row])
+
+
+def _vector(rows: list[list[float]]) -> Vector:
+    return [arb(x) for x in rows[0]]
+
+
+def _due(net: Network, said: dict[str, Any]) -> Callable[[int], int | None]:
+    """The right class after t tokens."""
+    task, classes = said.get("task"), len(net.b)
+    if task == "modular":
+        m = said.get("modulus")
+        require(type(m) is int and 2 <= m <= classes, f"modulus: {m!r} with {classes} classes")
+        return lambda t: (t - 1) % m  # type: ignore[operator]
+    if task == "vanilla":
+        M = said.get("vocabulary")
+        require(type(M) is int and 1 <= M < classes, f"vocabulary: {M!r} with {classes} classes")
+        return lambda t: t if t <= M else None  # type: ignore[operator]
+    require(task == "first-homogeneous" and classes >= 2, f"task {task!r} is not checked", NOT_CHECKABLE)
+    return lambda t: int(t == 1)
+
+
+# ---- one step
+
+
+def _linear(W: arb_mat, x: Dual, b: Vector) -> Dual:
+    column = W * arb_mat(len(x.value), 1, x.value)
+    value = [column[i, 0] + b[i] for i in range(len(b))]
+    if x.slope is None:
+        return Dual(value, None)
+    product = W * arb_mat(len(x.slope), len(x.slope[0]), [s for row in x.slope for s in row])
+    return Dual(value, [[product[i, j] for j in range(product.ncols())] for i in range(product.nrows())])
+
+
+def _map(x: Dual, f: Callable[[arb], arb], slope_of: Callable[[arb, arb], arb]) -> Dual:
+    """f of each entry; slope_of(entry, f(entry)) is the derivative."""
+    value = [f(v) for v in x.value]
+    if x.slope is None:
+        return Dual(value, None)
+    factors = [slope_of(v, y) for v, y in zip(x.value, value, strict=True)]
+    return Dual(value, [[factor * s for s in row] for factor, row in zip(factors, x.slope, strict=True)])
+
+
+def _add(x: Dual, y: Dual) -> Dual:
+    value = [a + b for a, b in zip(x.value, y.value, strict=True)]
+    if x.slope is None or y.slope is None:
+        return Dual(value, None)
+    pairs = zip(x.slope, y.slope, strict=True)
+    return Dual(value, [[s + t for s, t in zip(r, q, strict=True)] for r, q in pairs])
+
+
+def _times(x: Dual, y: Dual) -> Dual:
+    value = [a * b for a, b in zip(x.value, y.value, strict=True)]
+    if x.slope is None or y.slope is None:
+        return Dual(value, None)
+    rows = zip(x.value, y.value, x.slope, y.slope, strict=True)
+    return Dual(value, [[a * t + b * s for s, t in zip(r, q, strict=True)] for a, b, r, q in rows])
+
+
+def _sigmoid(x: Dual) -> Dual:
+    """Increasing, so its ends are the values at the ends: e^x / (1 + e^x) without overflow."""
+
+    def at(v: arb) -> arb:
+        e = (-abs(v)).exp()
+        return 1 / (1 + e) if v >= 0 else e / (1 + e)
+
+    return _map(x, lambda v: at(v.lower()).union(at(v.upper())), lambda v, y: y * (1 - y))
+
+
+def _tanh(x: Dual) -> Dual:
+    """Increasing; tanh(v) = 2 sigmoid(2 v) - 1."""
+    double = Dual([2 * v for v in x.value], None)
+    value = iter([2 * y - 1 for y in _sigmoid(double).value])
+    return _map(x, lambda v: next(value), lambda v, y: 1 - y * y)
+
+
+def _relu(x: Dual) -> Dual:
+    def at(v: arb) -> arb:
+        return v.lower().max(arb(0)).union(v.upper().max(arb(0)))
+
+    def slope(v: arb, y: arb) -> arb:
+        return arb(1) if v > 0 else arb(0) if v < 0 else arb(0).union(arb(1))
+
+    return _map(x, at, slope)
+
+
+def _cut(x: Dual, start: int, stop: int) -> Dual:
+    return Dual(x.value[start:stop], None if x.slope is None else x.slope[start:stop])
+
+
+def _join(parts: list[Dual]) -> Dual:
+    value = [v for part in parts for v in part.value]
+    if parts[0].slope is None:
+        return Dual(value, None)
+    return Dual(value, [row for part in parts for row in part.slope or []])
+
+
+def step(net: Network, state: Dual) -> Dual:
+    """The state after one more token."""
+    H, parts, after = net.hidden, PARTS[net.kind], list[Dual]()
+    none = None if state.slope is None else [[arb(0)] * net.size for _ in net.x]
+    x = Dual(net.x, none)
+    for k, layer in enumerate(net.layers):
+        own = [_cut(state, (parts * k + i) * H, (parts * k + i + 1) * H) for i in range(parts)]
+        a, u = _linear(layer.W_x, x, layer.b_x), _linear(layer.W_h, own[0], layer.b_h)
+        if net.kind == "gru":
+            r, z = (_sigmoid(_add(_cut(a, i * H, i * H + H), _cut(u, i * H, i * H + H))) for i in (0, 1))
+            n = _tanh(_add(_cut(a, 2 * H, 3 * H), _times(r, _cut(u, 2 * H, 3 * H))))
+            rest = _map(z, lambda v: 1 - v, lambda v, y: arb(-1))
+            new = [_add(_times(rest, n), _times(z, own[0]))]
+        elif net.kind == "lstm":
+            gates = _add(a, u)
+            i, f, o = (_sigmoid(_cut(gates, j * H, j * H + H)) for j in (0, 1, 3))
+            c = _add(_times(f, own[1]), _times(i, _tanh(_cut(gates, 2 * H, 3 * H))))
+            new = [_times(o, _tanh(c)), c]
+        else:
+            new = [_relu(_add(a, u)) if net.activation == "relu" else _tanh(_add(a, u))]
+        after, x = after + new, new[0]
+    return _join(after)
+
+
+def _margins(net: Network, h: Vector, right: int) -> list[arb]:
+    """(right logit) - (each other)."""
+    column = net.V * arb_mat(len(h), 1, h)
+    logits = [column[i, 0] + net.b[i] for i in range(len(net.b))]
+    return [logits[right] - y for j, y in enumerate(logits) if j != right]
+
+
+# ---- the orbit
+
+
+def _follow(net: Network, steps: int, due: Callable[[int], int | None], margin: arb, last: int | None = None) -> Vector:
+    """The state after so many tokens; the right class wins by `margin` after each, but for the `last` one."""
+    work = steps * net.hidden**2 * len(net.layers)
+    require(steps <= MOST_STEPS and work <= MOST_WORK, f"{steps} steps are too many to follow", NOT_CHECKABLE)
+    reason = ""
+    for bits in BITS:
+        with ctx.workprec(bits):
+            state, reason = Dual([arb(0)] * net.size, None), ""
+            for t in range(1, steps + 1):
+                state = step(net, state)
+                if max(v.rad() for v in state.value) > 2.0**-30:
+                    reason = f"the state after {t} tokens is not known well enough with {bits} bits"
+                    break
+                if t != last:
+                    right = due(t)
+                    require(right is not None, f"length {t}: has no right class")
+                    found = _margins(net, state.value[net.read : net.read + net.hidden], right or 0)
+                    if any(y < margin for y in found):
+                        raise Refusal(f"length {t}: the right class does not win by {margin}")
+                    if not all(y >= margin for y in found):
+                        reason = f"length {t}: the margin is not known well enough with {bits} bits"
+                        break
+            if not reason:
+                return state.value
+    raise Refusal(reason, NOT_CHECKABLE)
+
+
+def _positive_margin(c: dict[str, Any]) -> arb:
+    margin = c["margin"]
+    require(type(margin) is float and margin > 0, f"margin: {margin!r} must be a number above zero")
+    require(c.get("counterexample") is None, "counterexample: must be null")
+    return arb(margin)
+
+
+def _finite(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
+    length = c["length"]
+    require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
+    _follow(net, length, due, _positive_margin(c))
+    return set()
+
+
+def _refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
+    """Right before, and wrong at the counterexample's length; a tie is wrong."""
+    case, margin = c["counterexample"], c["margin"]
+    n = case["length"]
+    require(type(n) is int and n > 0 and c.get("inputs_covered") == "1", "counterexample: has no length")
+    require(c["length"] == "all" or n <= c["length"], "counterexample: is longer than the lengths that are judged")
+    require(case.get("is_first") is True and c.get("right_to") == n - 1, "counterexample: must be the first")
+    shown = case["input"]
+    require(shown == [0] * n or shown == f"token 0, {n} times", "counterexample: its input is not so many tokens 0")
+    require(type(margin) is float and margin <= 0, f"margin: {margin!r} must be zero or negative")
+    right = due(n)
+    require(right is not None, "counterexample: has no right class")
+    said = 1 if c["parameters"].get("modulus") else 0
+    require(case.get("expected") == (right or 0) + said, "counterexample: another answer is expected")
+    h = _follow(net, n, due, arb(2.0**-1000), n)[net.read : net.read + net.hidden]
+    predicted = case.get("predicted")
+    require(type(predicted) is int and 0 <= predicted - said < len(net.b), "counterexample: predicts no class")
+    require(predicted - said != right, "counterexample: predicts the right class")
+    place = predicted - said - int(predicted - said > (right or 0))
+    worst = _margins(net, h, right or 0)[place]
+    require(bool(worst <= arb(margin)), f"counterexample: the margin at length {n} is {worst}, not at most {margin}")
+    return {"right_to"}
+
+
+# ---- the ring of ellipsoids
+
+
+def _for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
+    """Follows the state into the ring, and checks that the ring is mapped into itself and right.
+
+    E_i = {P_i + L_i e : |e| <= 1}. With J the derivatives over the box around E_i, r = |L_next^-1 (f(P_i) - P_next)| and
+    |L_next^-1 J L_i| <= 1 - r, one step leads from E_i into the next.
+    """
+    margin, period = _positive_margin(c), c["parameters"].get("modulus", 1)
+    require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
+    require(c["parameters"]["task"] in PERIODS, "parameters: the task does not go on for ever")
+    ring = c["invariant"]
+    names = {"entry", "place", "rate", "margin", "centres", "exponents", "shapes"}
+    require({*ring} == names, f"invariant: its fields must be {', '.join(sorted(names))}")
+    entry, place, k = ring["entry"], ring["place"], len(ring["centres"])
+    require(type(entry) is int and entry > (0 if period > 1 else 1), f"invariant: enters after {entry!r} tokens")
+    require(type(place) is int and 0 <= place < k and k % period == 0, f"invariant: {k} states and a period {period}")
+    rate, own = ring["rate"], ring["margin"]
+    require(type(rate) is float and 0 <= rate <= 1, f"invariant: a rate of {rate!r}")
+    require(type(own) is float and own >= c["margin"], "invariant: its margin is less than that of the certificate")
+    with ctx.workprec(RING_BITS):
+        centres, shapes = _ellipsoids(ring, net.size)
+    entered = _follow(net, entry, due, margin)
+    with ctx.workprec(RING_BITS):
+        off = arb_mat(net.size, 1, [x - p for x, p in zip(entered, centres[place], strict=True)])
+        length = _length([y for row in shapes[place].solve(off).tolist() for y in row])
+        require(bool(length <= 1), f"invariant: the state after {entry} tokens is not in ellipsoid {place}")
+        for i in range(k):
+            _leads(net, centres[i], shapes[i], centres[(i + 1) % k], shapes[(i + 1) % k], i)
+            t = entry + (i - place) % k
+            _is_right(net, centres[i], shapes[i], due(t), arb(own), i)
+    return {"invariant"}
+
+
+def _ellipsoids(ring: dict[str, Any], size: int) -> tuple[list[Vector], list[arb_mat]]:
+    k = len(ring["centres"])
+    require(len(ring["shapes"]) == len(ring["exponents"]) == k, "invariant: lists of different lengths")
+    centres, shapes = [], []
+    for centre, rows, e in zip(ring["centres"], ring["shapes"], ring["exponents"], strict=True):
+        is_whole = [len(row) for row in rows] == list(range(1, size + 1)) and len(centre) == size
+        require(is_whole and type(e) is int and abs(e) < 2000, "invariant: an ellipsoid has another size")
+        require(all(type(x) is float for row in [centre, *rows] for x in row), "invariant: entries must be numbers")
+        scale = arb(2) ** e
+        entries = [arb(row[j]) * scale if j < len(row) else arb(0) for row in rows for j in range(size)]
+        centres.append([arb(x) for x in centre])
+        shapes.append(arb_mat(size, size, entries))
+    return centres, shapes
+
+
+def _length(x: Vector) -> arb:
+    """An upper bound on the l2 norm."""
+    total = arb(0)
+    for v in x:
+        total += v * v
+    return total.upper().sqrt().upper()
+
+
+def _leads(net: Network, P: Vector, L: arb_mat, Q: Vector, M: arb_mat, i: int) -> None:
+    """One step leads from {P + L e} into {Q + M e}."""
+    n = net.size
+    widths = [_length([L[j, m] for m in range(n)]) for j in range(n)]
+    box = [(p - w).union(p + w) for p, w in zip(P, widths, strict=True)]
+    image = step(net, Dual(P, None)).value
+    off = arb_mat(n, 1, [a - b for a, b in zip(image, Q, strict=True)])
+    r = _length([y for row in M.solve(off).tolist() for y in row])
+    identity = [[arb(int(a == b)) for b in range(n)] for a in range(n)]
+    slope = step(net, Dual(box, identity)).slope
+    assert slope is not None
+    J = arb_mat(n, n, [s for row in slope for s in row])
+    G = [y for row in (M.inv() * J * L).tolist() for y in row]
+    middle = arb_mat(n, n, [y.mid() for y in G])
+    room = 1 - r - _length([y.rad() for y in G])  # |G| is at most |middle| and the Frobenius norm of the radii
+    require(bool(room > 0), f"invariant: the image of centre {i} is not in the next ellipsoid")
+    A = arb_mat(n, n, [room * room * int(a == b) for a in range(n) for b in range(n)]) - middle.transpose() * middle
+    require(_is_positive_definite(A.tolist()), f"invariant: one step does not lead from ellipsoid {i} into the next")
+
+
+def _is_positive_definite(A: list[list[arb]]) -> bool:
+    """Gaussian elimination in balls with pivots above zero."""
+    n = len(A)
+    for j in range(n):
+        if not A[j][j] > 0:
+            return False
+        for i in range(j + 1, n):
+            factor = A[i][j] / A[j][j]
+            for m in range(j + 1, n):
+                A[i][m] -= factor * A[j][m]
+    return True
+
+
+def _is_right(net: Network, P: Vector, L: arb_mat, right: int | None, margin: arb, i: int) -> None:
+    """The right class wins by the margin on all of {P + L e}."""
+    require(right is not None, "invariant: a state without a right class")
+    values = iter(_margins(net, P[net.read : net.read + net.hidden], right or 0))
+    for j in range(len(net.b)):
+        if j == right:
+            continue
+        v = [net.V[right or 0, m] - net.V[j, m] for m in range(net.hidden)]
+        reach = [sum((v[m] * L[net.read + m, q] for m in range(net.hidden)), arb(0)) for q in range(net.size)]
+        is_right = bool(next(values) - _length(reach) >= margin)
+        require(is_right, f"invariant: class {right} does not win by {margin} on all of ellipsoid {i}")

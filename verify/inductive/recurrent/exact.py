@@ -1,0 +1,107 @@
+"""Networks whose steps are rational: linear ones and ReLUs, run in exact fractions until a state comes again."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from flint import fmpq, fmpq_mat
+from torch import Tensor
+
+from constructions.recurrent.linear import LinearModel
+from constructions.recurrent.model import RecurrentModel
+from verify.inductive.recurrent.proof import Line, Outcome
+
+MOST_BITS = 1 << 16  # of a number of the state: beyond it exact runs are too slow
+MOST_REPEATS = 100_000
+
+
+@dataclass(frozen=True)
+class Exact:
+    """h' = f(A h + B) for each token, with f the identity or ReLU, and logits V h + b."""
+
+    A: fmpq_mat
+    B: list[fmpq_mat]
+    V: fmpq_mat
+    b: fmpq_mat
+    is_relu: bool
+
+    @classmethod
+    def of(cls, model: RecurrentModel | LinearModel) -> Exact:
+        """Only for linear models and RNNs with one layer of ReLUs."""
+        V, b = rational(model.readout.weight), rational(model.readout.bias[:, None])
+        if isinstance(model, LinearModel):
+            return cls(rational(model.cell.A), [rational(model.cell.B[:, None])], V, b, False)
+        cell = dict(model.cell.named_parameters())
+        given = rational(cell["bias_ih_l0"][:, None]) + rational(cell["bias_hh_l0"][:, None])
+        W_x = rational(cell["weight_ih_l0"])
+        tokens = model.embedding.weight if model.embedding is not None else torch.eye(model.inputs, dtype=model.dtype)
+        inputs = [W_x * rational(row[:, None]) + given for row in tokens]
+        return cls(rational(cell["weight_hh_l0"]), inputs, V, b, True)
+
+    def step(self, h: fmpq_mat, token: int) -> fmpq_mat:
+        after = self.A * h + self.B[token]
+        if not self.is_relu:
+            return after
+        return fmpq_mat(after.nrows(), 1, [x if x > 0 else fmpq(0) for row in after.tolist() for x in row])
+
+    def logits(self, h: fmpq_mat) -> list[fmpq]:
+        return [x for row in (self.V * h + self.b).tolist() for x in row]
+
+
+def is_rational(model: RecurrentModel | LinearModel) -> bool:
+    """Whether its steps are rational, so that this file can run it."""
+    return isinstance(model, LinearModel) or (model.kind == "rnn" and model.activation == "relu" and model.layers == 1)
+
+
+def rational(x: Tensor) -> fmpq_mat:
+    entries = []
+    for value in x.detach().double().flatten().tolist():
+        n, d = value.as_integer_ratio()
+        entries.append(fmpq(n, d))
+    return fmpq_mat(x.shape[0], x.shape[1], entries)
+
+
+def run(model: RecurrentModel | LinearModel, line: Line, length: int | None, budget: float) -> Outcome:
+    """Right after each of 1..length tokens, or at every length (None), where a state must come again."""
+    net, until = Exact.of(model), time.perf_counter() + budget
+    h = fmpq_mat(net.A.nrows(), 1)
+    least: Fraction | None = None
+    tightest, seen = 0, dict[tuple[tuple[str, ...], int], int]()
+    steps = length if length is not None else MOST_REPEATS
+    for t in range(1, steps + 1):
+        h = net.step(h, line.at(t - 1))
+        logits, right = net.logits(h), line.expected(t)
+        others = [(x, j) for j, x in enumerate(logits) if j != right]
+        best, place = max(others) if others else (logits[right] - 1, right)
+        gap = logits[right] - best
+        margin = Fraction(int(gap.p), int(gap.q))
+        if margin <= 0:
+            return Outcome(t - 1, as_float(least, -1), tightest, t, min(0.0, as_float(margin, 1)), place)
+        if least is None or margin < least:
+            least, tightest = margin, t
+        entries = [x for row in h.tolist() for x in row]
+        if length is None and t > line.settled and t >= len(line.leading):
+            key = (tuple(str(x) for x in entries), t % line.period)
+            if key in seen:
+                return Outcome(None, as_float(least, -1), tightest, facts={"repeats": [seen[key], t]})
+            seen[key] = t
+        if time.perf_counter() > until or max(int(x.q).bit_length() for x in entries) > MOST_BITS:
+            reason = "time is up" if time.perf_counter() > until else "fractions grow too long"
+            return Outcome(t, as_float(least, -1), tightest, reason=f"{reason} after {t} tokens")
+    if length is None:
+        return Outcome(steps, as_float(least, -1), tightest, reason="no state has come again")
+    return Outcome(None, as_float(least, -1), tightest)
+
+
+def as_float(x: Fraction | None, direction: int) -> float:
+    """The float next to x, not above it for direction -1, and not below it for 1."""
+    if x is None:
+        return float("inf")
+    nearest = float(x)
+    if (nearest > x and direction < 0) or (nearest < x and direction > 0):
+        return math.nextafter(nearest, math.inf * direction)
+    return nearest
