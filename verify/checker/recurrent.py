@@ -354,8 +354,8 @@ def _refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) 
 def _for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
     """Follows the state into the ring, and checks that the ring is mapped into itself and right.
 
-    E_i = {P_i + L_i e : |e| <= 1}. With J the derivatives over the box around E_i, r = |L_next^-1 (f(P_i) - P_next)| and
-    |L_next^-1 J L_i| <= 1 - r, one step leads from E_i into the next.
+    E_i = {P_i + L_i e : |e| <= 1}. With J the derivatives over the box around E_i, r = |L_next^-1 (f(P_i) - P_next)|
+    and |L_next^-1 J L_i| <= 1 - r, one step leads from E_i into the next.
     """
     margin, period = _positive_margin(c), c["parameters"].get("modulus", 1)
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")

@@ -10,6 +10,7 @@ from verify.claims import (
     inductive_transformers,
     modular,
     parity,
+    recurrent,
 )
 from verify.claims.claim import Claim, Ending, Kind
 
@@ -23,6 +24,7 @@ CLAIMS: tuple[Claim, ...] = (
     *parity.CLAIMS,
     *inductive_transformers.CLAIMS,
     *inductive_ceilings.CLAIMS,
+    *recurrent.CLAIMS,
 )
 
 __all__ = ["CLAIMS", "Claim", "Ending", "Kind"]

@@ -22,7 +22,7 @@ MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay")
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-IMPOSSIBLE = tuple(f"C-I{i}" for i in range(1, 7))
+IMPOSSIBLE = (*(f"C-I{i}" for i in range(1, 7)), "C-R1", "C-R2")
 OF_TRANSFORMERS = ("pe", "n_heads", "no_layernorm", "bos")
 LONGEST = 1_000_000
 
@@ -137,7 +137,8 @@ def _impossible(args: argparse.Namespace) -> int:
 
     if args.weights is not None:
         return print_argument(_stored(args), is_json=args.json)
-    arguments = import_module("verify.inductive.ceilings").ARGUMENTS
+    place = "recurrent.narrow" if args.impossible.startswith("C-R") else "ceilings"
+    arguments = import_module(f"verify.inductive.{place}").ARGUMENTS
     return print_argument(arguments[args.impossible](args.seed), is_json=args.json)
 
 

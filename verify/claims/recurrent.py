@@ -1,0 +1,64 @@
+"""Claims about recurrent networks that count."""
+
+from verify.claims.claim import Claim, Kind
+
+_WHERE = "this project, on document C"
+_VERIFIER = "verify.inductive.recurrent.task:Homogeneous"
+_RNN = "verify inductive --task modular --model rnn"
+
+
+def _built(name: str, statement: str, builder: str, command: str, *deep: str, bound: str = "-") -> Claim:
+    place = f"constructions.recurrent.counters:{builder}"
+    return Claim(name, statement, _WHERE, place, bound, _VERIFIER, command, deep=deep)
+
+
+def _impossible(name: str, statement: str, bound: str, place: str) -> Claim:
+    command = f"verify inductive --impossible {name}"
+    verifier = f"verify.inductive.recurrent.narrow:{place}"
+    return Claim(name, statement, _WHERE, "-", f"bounds.recurrent:{bound}", verifier, command, Kind.IMPOSSIBLE)
+
+
+CLAIMS: tuple[Claim, ...] = (
+    _impossible(
+        "C-R1",
+        "one unit with a monotone activation counts modulo m to m at most for even m >= 4, to 2m for odd m",
+        "one_unit",
+        "one_monotone_unit",
+    ),
+    _impossible(
+        "C-R2",
+        "s positive decays and a linear readout count modulo m to m(s+1)/2 at most for odd s, to ms/2 + 1 for even s",
+        "decays",
+        "few_decays",
+    ),
+    _built(
+        "C-R3",
+        "two tanh units count modulo m at every length, for m = 3..12; one does for m = 2",
+        "cycle",
+        _RNN,
+        f"{_RNN} --modulus 11",
+        f"{_RNN} --precision float32",
+        f"{_RNN} --dtype bfloat16 --method exhaustive",
+    ),
+    _built(
+        "C-R4",
+        "four tanh units count modulo 110 at every length: one cycle for each of some coprime factors, logits added",
+        "chinese",
+        f"{_RNN} --modulus 110",
+    ),
+    _built("C-R5", "m ReLU units count modulo m at every length, exactly", "ring", f"{_RNN} --activation relu"),
+    _built(
+        "C-R6",
+        "a Johnson counter of m/2 + 1 tanh units counts modulo m at every length, for even m >= 4",
+        "johnson",
+        f"{_RNN} --d 6",
+        f"{_RNN} --d 6 --precision p12",
+    ),
+    _built(
+        "C-R7",
+        "a dense integer state space of width phi(m) counts modulo m at every length, exactly",
+        "cyclotomic",
+        "verify inductive --task modular --model ssm",
+        bound="bounds.recurrent:totient",
+    ),
+)
