@@ -78,8 +78,10 @@ class Noisy(Floats):
     def multiply(self, x, y):
         return self.near(x * y)
 
-    def one_minus(self, x):
-        return self.near(1 - x)
+    def blend(self, z, n, h):
+        if self.rng.random() < 0.5:
+            return self.near(n + self.near(z * self.near(h - n)))
+        return self.near(self.near(self.near(1 - z) * n) + self.near(z * h))
 
     def tanh(self, x):
         return self.near(np.tanh(x) * (1 + self.rng.choice([-1, 0, 1]) * 2 * self.fmt.u))

@@ -119,7 +119,7 @@ def _rounding(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, in
         return np.zeros(len(chain))
     box = Ball(chain.centres, chain.widths())
     state = [Off(part, np.zeros_like(part.mid)) for part in cut(net, box)]
-    delta = np.concatenate([off.error for off in step(net, state, token, Roundings(rules.at))], axis=-1)
+    delta = np.concatenate([off.error for off in step(net, state, token, Roundings(rules.at, net.terms))], axis=-1)
     scaled = delta / after.scales[:, None]
     moved = (np.abs(inverse) @ scaled[..., None])[..., 0]
     by_size = np.sqrt((moved**2).sum(-1)) * (1 + gamma(2 * net.size + 12)) + LOST
@@ -232,7 +232,7 @@ def margins(net: Network, chain: Ellipsoids, expected: Sequence[int], rules: Rul
     reach = length(v @ Ball.exact(rows)) * chain.scales[:, None] * ENLARGE + LOST
     if rules.at is not None:
         box = Ball(places, chain.widths()[:, net.read])
-        off = Roundings(rules.at).linear(net.V, Off(box, np.zeros_like(places)), net.b).error
+        off = Roundings(rules.at, net.terms).linear(net.V, Off(box, np.zeros_like(places)), net.b).error
         reach = (reach + off + np.take_along_axis(off, right[:, None], 1)) * ENLARGE
     low, high = value.lower - reach, value.upper + reach
     low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)

@@ -57,8 +57,8 @@ class Balls:
     def multiply(self, x: Ball, y: Ball) -> Ball:
         return x * y
 
-    def one_minus(self, x: Ball) -> Ball:
-        return ONE - x
+    def blend(self, z: Ball, n: Ball, h: Ball) -> Ball:
+        return (ONE - z) * n + z * h
 
     def tanh(self, x: Ball) -> Ball:
         return tanh(x)
@@ -102,8 +102,9 @@ class Duals:
         slope = x.value[..., None] * y.slope + y.value[..., None] * x.slope
         return Dual(x.value * y.value, slope)
 
-    def one_minus(self, x: Dual) -> Dual:
-        return Dual(ONE - x.value, -x.slope)
+    def blend(self, z: Dual, n: Dual, h: Dual) -> Dual:
+        rest = Dual(ONE - z.value, -z.slope)
+        return self.add(self.multiply(rest, n), self.multiply(z, h))
 
     def tanh(self, x: Dual) -> Dual:
         y = tanh(x.value)
@@ -147,15 +148,16 @@ class Roundings:
     number nearest to 0.
     """
 
-    def __init__(self, at: Arithmetic) -> None:
-        self._at = at
+    def __init__(self, at: Arithmetic, terms: int) -> None:
+        """`terms` is how many products and biases one sum may have, where a kernel adds several of them in one go."""
+        self._at, self._terms = at, terms
 
     def linear(self, W: Array, x: Off | Array, b: Array) -> Off:
         at = self._at
         vector = x if isinstance(x, Off) else Off(Ball.exact(x), np.zeros_like(x))
         size, k = np.abs(W).T, W.shape[1]
         total = (vector.size @ size + np.abs(b)) * INFLATION
-        relative = float(at.growth(k + 2, 2))
+        relative = float(at.growth(self._terms + 2, 2))
         if at.operand is not at.stored:  # both factors are rounded first
             relative += (2 * at.operand.u + at.operand.u**2) * (1 + relative)
         error = vector.error @ size + relative * total + float(at.underflow(2 * k + 2)) * (1 + relative)
@@ -168,8 +170,12 @@ class Roundings:
     def multiply(self, x: Off, y: Off) -> Off:
         return self._result(x.value * y.value, x.error * y.size + y.error * x.size, x.size * y.size)
 
-    def one_minus(self, x: Off) -> Off:
-        return self._result(ONE - x.value, x.error, 1 + x.size)
+    def blend(self, z: Off, n: Off, h: Off) -> Off:
+        """As (1 - z) n + z h, or as n + z (h - n): kernels do either."""
+        rest = self._result(ONE - z.value, z.error, 1 + z.size)
+        one = self.add(self.multiply(rest, n), self.multiply(z, h))
+        other = self.add(n, self.multiply(z, self.add(h, Off(-n.value, n.error))))
+        return Off(one.value, np.maximum(one.error, other.error))
 
     def tanh(self, x: Off) -> Off:
         at_least = np.maximum(tanh(Ball(x.least, np.zeros_like(x.least))).lower, 0.0)
@@ -190,11 +196,11 @@ class Roundings:
     def _function(self, value: Ball, error: Array) -> Off:
         u = self._at.stored.u
         size = np.minimum(value.magnitude, 1.0) + error
-        return self._checked(value, error + ULPS * u * (1 + ULPS * u) * size + self._at.stored.tiny, size)
+        return self._checked(value, error + (ULPS + 1) * u * (1 + ULPS * u) * size + self._at.stored.tiny, size)
 
     def _result(self, value: Ball, error: Array, size: Array) -> Off:
         """One operation whose exact result, from the computed operands, is at most `size`."""
-        return self._checked(value, error + float(self._at.growth(1)) * size + float(self._at.underflow(1)), size)
+        return self._checked(value, error + float(self._at.growth(2)) * size + float(self._at.underflow(1)), size)
 
     def _checked(self, value: Ball, error: Array, size: Array) -> Off:
         """The error is infinite where a computed value may overflow."""

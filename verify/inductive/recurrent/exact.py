@@ -15,7 +15,7 @@ from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
 from verify.inductive.recurrent.proof import Line, Outcome
 
-MOST_BITS = 1 << 16  # of a number of the state: beyond it exact runs are too slow
+MOST_BITS = 1 << 12  # of a number of the state: beyond it exact runs are too slow
 MOST_REPEATS = 100_000
 
 

@@ -70,6 +70,11 @@ class Network:
         start = self.parts * (len(self.layers) - 1) * self.hidden
         return slice(start, start + self.hidden)
 
+    @property
+    def terms(self) -> int:
+        """The most products and biases that one sum of a step or of the readout has."""
+        return int(max(self.hidden + 1, *(a.W_x.shape[1] + a.W_h.shape[1] + 2 for a in self.layers)))
+
     def rounded(self, fmt: Format) -> Network:
         """The network with every stored number rounded once.
 
@@ -96,7 +101,8 @@ class Numbers(Protocol):
 
     def multiply(self, x: Any, y: Any) -> Any: ...
 
-    def one_minus(self, x: Any) -> Any: ...
+    def blend(self, z: Any, n: Any, h: Any) -> Any:
+        """(1 - z) n + z h."""
 
     def tanh(self, x: Any) -> Any: ...
 
@@ -144,7 +150,7 @@ def _gru(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) ->
     a, u = on.linear(layer.W_x, x, layer.b_x), on.linear(layer.W_h, h, layer.b_h)
     r, z = (on.sigmoid(on.add(on.cut(a, k * H, k * H + H), on.cut(u, k * H, k * H + H))) for k in (0, 1))
     n = on.tanh(on.add(on.cut(a, 2 * H, 3 * H), on.multiply(r, on.cut(u, 2 * H, 3 * H))))
-    return [on.add(on.multiply(on.one_minus(z), n), on.multiply(z, h))]
+    return [on.blend(z, n, h)]
 
 
 class Floats:
@@ -159,8 +165,8 @@ class Floats:
     def multiply(self, x: Array, y: Array) -> Array:
         return x * y
 
-    def one_minus(self, x: Array) -> Array:
-        return 1 - x
+    def blend(self, z: Array, n: Array, h: Array) -> Array:
+        return (1 - z) * n + z * h
 
     def tanh(self, x: Array) -> Array:
         return np.tanh(x)

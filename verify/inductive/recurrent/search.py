@@ -80,7 +80,7 @@ def noise(net: Network, token: int, states: Array, rules: Rules) -> Array:
     if rules.at is None:
         return own
     exact = [Off(Ball.exact(part), np.zeros_like(part)) for part in vectors(net, states)]
-    off = np.concatenate([x.error for x in step(net, exact, token, Roundings(rules.at))], axis=-1)
+    off = np.concatenate([x.error for x in step(net, exact, token, Roundings(rules.at, net.terms))], axis=-1)
     total: Array = own + np.where(np.isfinite(off), off, 1.0) * np.sqrt(net.size)
     return total
 
