@@ -170,7 +170,7 @@ class Homogeneous:
             same -= 1
         if self.longest is not None:
             answers = self.which.answers(tokens)
-            return Line(self._read(tokens[:-1]), self._read(tokens[-1:])[0], lambda t: int(answers[t - 1] or 0))
+            return Line(self._read(tokens[: same - 1]), self._read(tokens[-1:])[0], lambda t: int(answers[t - 1] or 0))
         if self.which.m is not None:
             m = self.which.m
             return Line((), self._read(tokens)[0], lambda t: (t - 1) % m, m)
