@@ -77,7 +77,7 @@ def _lengths(axes: Axes, d_head: int) -> None:
 
 
 def _errors(axes: Axes, d: int) -> None:
-    positions = range(max(2, d // 4), 3 * d // 2 + 1, max(1, d // 32))
+    positions = range(max(2, d // 4), 3 * d // 2 + 1, max(1, d // 16))
     for W, colour in ENTRIES:
         brackets = [bracket(d, P, W, MODULUS) for P in positions]
         lows, highs = [found.low for found in brackets], [found.high for found in brackets]
