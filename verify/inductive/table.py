@@ -20,7 +20,7 @@ from verify.inductive.tasks import SELECTIVE, Task
 
 COLUMNS = ("task", "model", "BOS", "layers", "C, out of distribution", "proved up to", "with", "impossible")
 POSITIONS = {"selective": 128, "selective-modular": 160}  # C's longest strings and BOS; 128 elsewhere
-LENGTHS = {"modular": 100}  # of C's tests; all lengths elsewhere
+LENGTHS = {"modular": 100}  # of C's tests, for transformers; all lengths elsewhere
 FAMILIES = {"mamba": "decay", "rwkv": "decay"}  # what stands here for them: diagonal states with positive decays
 NOTHING = "-"
 
@@ -82,7 +82,7 @@ def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Cell:
             has_bos=has_bos,
             has_layernorm=has_layernorm,
             positions=POSITIONS.get(task, 128),
-            length=LENGTHS.get(task),
+            length=LENGTHS.get(task) if is_transformer else None,
             seed=seed,
         )
         found = _decided(asked)
