@@ -4,12 +4,18 @@ from verify.claims.claim import Claim, Kind
 
 _WHERE = "this project, on document C"
 _VERIFIER = "verify.inductive.recurrent.task:Homogeneous"
+_SELECTIVE = "verify inductive --model rnn --task"
 _RNN = "verify inductive --task modular --model rnn"
 
 
 def _built(name: str, statement: str, builder: str, command: str, *deep: str, bound: str = "-") -> Claim:
     place = f"constructions.recurrent.counters:{builder}"
     return Claim(name, statement, _WHERE, place, bound, _VERIFIER, command, deep=deep)
+
+
+def _selective(name: str, statement: str, builder: str, command: str, *deep: str) -> Claim:
+    place, verifier = f"constructions.recurrent.selective:{builder}", "verify.inductive.recurrent.selective:Selective"
+    return Claim(name, statement, _WHERE, place, "-", verifier, command, deep=deep)
 
 
 def _impossible(name: str, statement: str, bound: str, place: str) -> Claim:
@@ -60,5 +66,20 @@ CLAIMS: tuple[Claim, ...] = (
         "cyclotomic",
         "verify inductive --task modular --model ssm",
         bound="bounds.recurrent:totient",
+    ),
+    _selective(
+        "C-R8",
+        "2KC + 1 tanh units count each of K types up to C in every string of every length",
+        "thermometer",
+        f"{_SELECTIVE} selective",
+        f"{_SELECTIVE} selective --precision p8",
+        f"{_SELECTIVE} selective --precision float32",
+    ),
+    _selective(
+        "C-R9",
+        "2m - 1 ReLU units a type count each type modulo m in every string of every length, exactly",
+        "rings",
+        f"{_SELECTIVE} selective-modular",
+        f"{_SELECTIVE} selective-modular --precision float32",
     ),
 )

@@ -6,10 +6,12 @@ import torch
 
 from bounds.recurrent import decays, one_unit
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.recurrent import counters, linear
+from constructions.recurrent import counters, linear, selective
 from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
 from verify.inductive.asked import Asked, Judged
+from verify.inductive.recurrent.selective import Selective
 from verify.inductive.recurrent.task import Homogeneous
+from verify.inductive.tasks import SELECTIVE
 
 
 def judged(asked: Asked) -> Judged:
@@ -19,6 +21,8 @@ def judged(asked: Asked) -> Judged:
     """
     if asked.activation is not None and (asked.model != "rnn" or asked.activation not in ACTIVATIONS):
         raise BadInput(f"--activation {asked.activation}: --model rnn has tanh or relu, others have none; drop it")
+    if asked.weights is None and asked.model == "rnn" and asked.task.name in SELECTIVE:
+        return selective_counter(asked)
     if asked.weights is None:
         model, claim = built(asked)
         weights = linear.as_bytes(model) if isinstance(model, linear.LinearModel) else as_bytes(model)
@@ -55,6 +59,25 @@ def built(asked: Asked) -> tuple[RecurrentModel | linear.LinearModel, str]:
     if d is not None and found.hidden != d:
         raise NotKnown(f"--d {d}: the construction for m={m} has {found.hidden} units; leave --d out")
     return found, claim
+
+
+def selective_counter(asked: Asked) -> Judged:
+    """Thermometers of tanh units, or rings of ReLUs for counts modulo m."""
+    task, dtype = asked.task, getattr(torch, asked.dtype)
+    assert task.K is not None
+    if task.m is not None:
+        wanted, model, claim = "relu", selective.rings(types=task.K, m=task.m, dtype=dtype), "C-R9"
+    else:
+        assert task.C is not None
+        wanted, claim = "tanh", "C-R8"
+        model = selective.thermometer(types=task.K, max_count=task.C, dtype=dtype)
+    if asked.activation not in (None, wanted):
+        raise NotKnown(f"task={task.name}: no construction is known with {asked.activation}; use --activation {wanted}")
+    if asked.d not in (None, model.hidden) or asked.layers not in (None, 1):
+        raise NotKnown(
+            f"task={task.name}: the construction has one layer of {model.hidden} units; drop --d and --layers"
+        )
+    return Judged(Selective(model, task, asked.length, claim), as_bytes(model))
 
 
 def tanh_counter(m: int, d: int | None, length: int | None, dtype: torch.dtype) -> tuple[RecurrentModel, str]:

@@ -1,0 +1,177 @@
+"""A recurrent network on all strings over K types: what is judged, how it is proved, run and replayed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+
+from constructions.errors import BadInput
+from constructions.recurrent.model import RecurrentModel
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.contract import STORED, rounding
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.torch_settings import assumed
+from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, check_not_accumulated, first_in_order
+from verify.inductive.recurrent.blocks import Proof, Rings, Thermometer
+from verify.inductive.recurrent.network import Network
+from verify.inductive.tasks import Task
+
+ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
+ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
+RIGHT = "right means: after every token that is judged, the class of the right answer has strictly the largest logit"
+LONGEST_DRAWN, BATCH = 60, 1024
+
+
+@dataclass
+class Selective:
+    """An RNN with one-hot tokens on `selective` or `selective-modular`, at a length or at every length (None).
+
+    An input is a string of that length; it is right where every judged position is.
+    """
+
+    model: RecurrentModel
+    which: Task
+    length: int | None
+    claim: str | None = None
+    task: str = "inductive"
+    counts_answers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.model.vocabulary != self.which.K or self.model.classes != self.which.classes:
+            raise BadInput(
+                f"model: has {self.model.vocabulary} tokens and {self.model.classes} classes, and {self.which.name} "
+                f"{self.which.K} and {self.which.classes}. Give the sizes of the task."
+            )
+
+    @property
+    def K(self) -> int:
+        """How many types there are."""
+        assert self.which.K is not None
+        return self.which.K
+
+    def parameters(self, reading: Reading) -> dict[str, Any]:
+        return {
+            "task": self.which.name,
+            **self.which.parameters(),
+            "model": self.model.kind,
+            "units": self.model.hidden,
+            "layers": self.model.layers,
+            "activation": self.model.activation,
+            "length": "all" if self.length is None else self.length,
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+        }
+
+    def size(self) -> int | None:
+        return None if self.length is None else self.K**self.length
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        if isinstance(reading, ConstantBits):
+            raise BadInput("precision=sN: recurrent networks have no constant-bit reading. Use real, a format, or pN.")
+        check_not_accumulated(reading, "selective counting by recurrent networks")
+        network = "torch's RNN from the state 0, tokens are one-hot; logits = W h + b of the last layer"
+        if isinstance(reading, Kernel):
+            return network, f"torch {torch.__version__} on CPU", RIGHT
+        if isinstance(reading, Rounded):
+            return (
+                network,
+                rounding(reading.format, reading.accumulate),
+                *assumed(reading.format),
+                "sums in any order, fused or not; subnormals kept or flushed",
+                "tanh is within 2 units in the last place of its value",
+                RIGHT,
+            )
+        return f"{network}, in real arithmetic", STORED, RIGHT
+
+    def facts(self) -> dict[str, Any]:
+        return {"length": "all" if self.length is None else self.length}
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        argument, proof = self._proof(reading)
+        if proof.reason is not None:
+            return Finding.open(argument, proof.reason)
+        return Finding.proved(argument, proof.margin, extra={"invariant_found": proof.facts})
+
+    def _proof(self, reading: Reading) -> tuple[str, Proof]:
+        """The proof that goes with the network's shape; it is of all lengths, whatever length is asked for."""
+        net, at, p = Network.of(self.model), None, 53
+        if isinstance(reading, Rounded):
+            net, at, p = net.rounded(reading.format), Arithmetic.of(reading.format), reading.format.p
+            p = min(p, at.operand.p, int(np.floor(np.log2(reading.format.largest))))
+        assert isinstance(reading, Real | Rounded)
+        is_plain = net.kind == "rnn" and len(net.layers) == 1 and self.model.embedding is None and self.K > 1
+        if is_plain and net.activation == "relu" and self.which.m is not None:
+            return ARGUMENT_EXACT, Rings(net, self.K, self.which.m, p).prove()
+        C = self.which.C
+        if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
+            return ARGUMENT, Thermometer(net, self.K, C, at).prove()
+        return ARGUMENT, Proof(None, "no proof is known for a network of this shape")
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """Random strings in float64 must be right."""
+        if isinstance(reading, Rounded) and reading.format.p < 53:
+            return None
+        rng = random.Random(0)
+        run = Selective(deepcopy(self.model).double(), self.which, self.length).runner(Kernel())
+        for _ in range(8):
+            item = self.draw(rng)
+            if run([item]).is_wrong.any():
+                return f"a proof was found, and the module is wrong on {list(item)}"
+        return None
+
+    def batches(self) -> Iterator[Batch]:
+        if self.length is None:
+            raise BadInput("length=all: infinitely many inputs cannot all be run. Give a length.")
+        batch: list[Item] = []
+        for item in product(range(self.K), repeat=self.length):
+            batch.append(item)
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def draw(self, rng: random.Random) -> Item:
+        length = rng.randrange(1, LONGEST_DRAWN) if self.length is None else self.length
+        return tuple(rng.randrange(self.K) for _ in range(length))
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        if self.length is None:
+            for k in range(len(item)):
+                if len(item) > 1:
+                    yield item[:k] + item[k + 1 :]
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        def run(batch: Batch) -> Ran:
+            with torch.no_grad():
+                logits = self.model(torch.tensor(batch)).double().numpy()
+            answers = [self.which.answers(tuple(item)) for item in batch]
+            is_judged = np.array([[a is not None for a in row] for row in answers])
+            due = np.array([[a or 0 for a in row] for row in answers])
+            right = np.take_along_axis(logits, due[..., None], -1)[..., 0]
+            np.put_along_axis(logits, due[..., None], -np.inf, -1)
+            return Ran.strictly(np.where(is_judged, right - logits.max(-1), np.inf))
+
+        return run
+
+    def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
+        return first_in_order(batch, is_wrong)
+
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        tokens = item[: answer + 1]
+        with torch.no_grad():
+            logits = self.model(torch.tensor([tokens]))[0, -1].double().numpy()
+        right = self.which.answers(tokens)[-1]
+        assert right is not None
+        margin = float(logits[right] - np.delete(logits, right).max())
+        predicted = None if np.isnan(logits).any() else self.which.said(int(logits.argmax()))
+        case = {
+            "input": list(tokens), "length": len(tokens), "expected": self.which.said(right), "predicted": predicted,
+        }  # fmt: skip
+        return Failure(case, None if np.isnan(margin) else margin)
