@@ -21,7 +21,7 @@ CLAIMS: tuple[Claim, ...] = (
         "margin 1/(2M) without it",
         "proportions:started",
         "--task shifted --vocabulary 30",
-        "--task shifted --vocabulary 1000 --no-layernorm --precision float32",
+        "--task shifted --vocabulary 1000",
         "--task helper-shifted --pe rope",
         "--task vanilla --bos --pe rope",
         "--task shifted --no-layernorm --precision float32",
