@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def assert_proved(request: pytest.FixtureRequest, record_property: Callable[[str, object], None]) -> Iterator[Any]:
+def assert_proved(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Asserts that a model is proved right: `assert_proved(model, reading="bfloat16")`; returns the certificate.
 
     Options are those of verify.certify. A certificate for the same weights, options and version is read back instead
@@ -78,7 +78,7 @@ def assert_proved(request: pytest.FixtureRequest, record_property: Callable[[str
             tally.read, tally.computed = tally.read + is_read, tally.computed + (not is_read)
         for name, value in certificate.flat().items():
             if name in ("verdict", "claim", "reading", "method", "inputs_covered", "margin"):
-                record_property(f"weightproof.{name}", value)
+                request.node.user_properties.append((f"weightproof.{name}", value))
         return certificate
 
     yield proved

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ KEY = "decoder"
 SHAPE = ("pe", "bos", "n_heads", "activation", "layernorm", "positions")
 
 
-def as_bytes(model: Decoder, **about: Any) -> bytes:
+def as_bytes(model: Decoder, about: Mapping[str, Any]) -> bytes:
     """The weights as a .safetensors file, with the shape that they do not show and what else is said about them."""
     block: Any = model.blocks[0]
     shape = {
@@ -35,7 +36,7 @@ def as_bytes(model: Decoder, **about: Any) -> bytes:
     return save(state, metadata={KEY: json.dumps(shape | about)})
 
 
-def load(path: str, **given: Any) -> Decoder:
+def load(path: str, given: Mapping[str, Any] = MappingProxyType({})) -> Decoder:
     """The decoder in a file, and what the file does not say as it is `given`.
 
     Raises: BadInput for a file that is no decoder of this layout, or whose metadata says otherwise.

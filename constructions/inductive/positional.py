@@ -8,6 +8,7 @@ fall by e^-sharpness each.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -59,7 +60,13 @@ def spe(
         height, slope = lines(0, classes, centre)
         W_U[r], W_U[ident], W_U[y] = slope, slope, -slope
         W_U[one] = height + slope * (int(task == "vanilla") - centre)
-    return filled(model, W_E=E, W_U=W_U, W_Q=W_Q, W_K=W_K, W_V=W_V, W_O=W_O, W_in=W_in, b_in=b_in, W_out=W_out)
+    return filled(
+        model,
+        {
+            "W_E": E, "W_U": W_U, "W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "W_in": W_in, "b_in": b_in,
+            "W_out": W_out,
+        },
+    )  # fmt: skip
 
 
 def ape(
@@ -103,7 +110,13 @@ def ape(
         W_U[one] += -j.square() / 2 - j * (modulus // 2)
     if task.startswith("first"):
         W_U[[one, ident, y], 1] = torch.tensor([0.5, -1.0, 1.0], dtype=torch.float64)
-    return filled(model, W_pos=W_pos, W_U=W_U, W_Q=W_Q, W_K=W_K, W_V=W_V, W_O=W_O, W_in=W_in, b_in=b_in, W_out=W_out)
+    return filled(
+        model,
+        {
+            "W_pos": W_pos, "W_U": W_U, "W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "W_in": W_in, "b_in": b_in,
+            "W_out": W_out,
+        },
+    )  # fmt: skip
 
 
 def coprime(N: int) -> list[int | None]:
@@ -116,7 +129,7 @@ def coprime(N: int) -> list[int | None]:
     return [a, a + 1] if a * (a + 1) > N else [a + 1, a + 2]
 
 
-def filled(model: Decoder, **weights: Tensor) -> Decoder:
+def filled(model: Decoder, weights: Mapping[str, Tensor]) -> Decoder:
     """The decoder of one layer with these matrices, each in the module that has one of that name."""
     block: Any = model.blocks[0]
     with torch.no_grad():
@@ -162,4 +175,4 @@ def with_layernorm(model: Decoder) -> Decoder:
         weights["W_pos"] = writing(model.W_pos)
     if block.mlp is not None:
         weights |= {"W_in": reading(block.mlp.W_in), "W_out": writing(block.mlp.W_out), "b_in": block.mlp.b_in}
-    return filled(new, **weights)
+    return filled(new, weights)

@@ -191,7 +191,7 @@ def test_unknown_and_impossible_are_two_things(capsys, monkeypatch):
     small = ["--T", "16", "--L", "10"]
     assert main(["histogram", "--model", "dot", "--p", "16", "--d", "2", *small, "--json"]) == 3
     result = json.loads(capsys.readouterr().out)
-    assert result["verdict"] == "UNKNOWN" and "gap" in result["reason"]
+    assert result["verdict"] == "UNKNOWN" and "d >= 5 (W-18)" in result["reason"]
     assert main(["histogram", "--model", "bos+sftm", "--d", "2", "--p", "1", *small]) == 3
     assert "UNKNOWN" in capsys.readouterr().out
     assert main(["histogram", "--model", "lin", "--p", "1", *small]) == 2
@@ -221,7 +221,7 @@ def test_bounds_command(form, capsys):
     out = capsys.readouterr().out
     assert "lin" in out
     if form == "json":
-        assert len(json.loads(out)) == 8 * 5
+        assert len(json.loads(out)) == 8 * 10  # ten rows for each T
     assert main(["bounds", "--T", "8", "--L", "10", "--formulas", "--format", form]) == 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from models.recurrent import random_network
-from oracles.recurrent import margins as true_margins
+from oracles.recurrent_cells import margins as true_margins
 
 from tests.planted import planted
 from verify.arithmetic.any_order import Arithmetic

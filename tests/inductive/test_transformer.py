@@ -181,13 +181,13 @@ def test_always_first_is_no_proof_of_the_first_token():
 def test_files(tmp_path):
     model = started(task="shifted", M=5, pe="rope", positions=9)
     path = tmp_path / "m.safetensors"
-    path.write_bytes(as_bytes(model, task="shifted"))
+    path.write_bytes(as_bytes(model, {"task": "shifted"}))
     again = load(str(path))
     assert again.pe == "rope" and again.positions == 9 and bool((again.W_E == model.W_E).all())
     torch.save(model.state_dict(), tmp_path / "m.pt")
-    assert load(str(tmp_path / "m.pt"), pe="rope", positions=9, activation="relu").positions == 9
+    assert load(str(tmp_path / "m.pt"), {"pe": "rope", "positions": 9, "activation": "relu"}).positions == 9
     with pytest.raises(BadInput, match="leave the option out"):
-        load(str(path), pe="ape")
+        load(str(path), {"pe": "ape"})
     with pytest.raises(BadInput, match="name the sizes"):
         Counting(again, Task.of("shifted"))
 

@@ -206,7 +206,7 @@ def test_least_coherence_is_a_lower_bound(capsys):
 
     from bounds.coherence import best_known_lower_bound
 
-    _, out, _ = run(capsys, "bounds", "--T", "16,33", "--L", "5,10", "--format", "csv")
+    _, out, _ = run(capsys, "bounds", "--T", "16,33", "--L", "5,10", "--coherence", "--format", "csv")
     for row in out.splitlines()[1:]:
         T, d, least = (row.rsplit(",", 7)[i] for i in (1, 5, 6))
         if int(d) < int(T):

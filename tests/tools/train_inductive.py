@@ -47,4 +47,4 @@ if __name__ == "__main__":
     parser.add_argument("--pe", default="nope")
     parser.add_argument("--steps", type=int, default=400)
     args = parser.parse_args()
-    Path(args.file).write_bytes(as_bytes(trained(pe=args.pe, steps=args.steps), task="modular"))
+    Path(args.file).write_bytes(as_bytes(trained(pe=args.pe, steps=args.steps), {"task": "modular"}))

@@ -153,7 +153,7 @@ def _stored(args: argparse.Namespace) -> Impossibility:
     from verify.inductive.ceilings import stored_bos_fades
 
     given = {"pe": args.pe, "bos": args.bos or None, "n_heads": args.n_heads, "activation": args.activation}
-    return stored_bos_fades(load(args.weights, **given), modulus)
+    return stored_bos_fades(load(args.weights, given), modulus)
 
 
 def _table(args: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ def beyond(model: Decoder, first: int = TRAINED + 1, last: int = TESTED) -> list
 
     Without shift; a RoPE decoder's answers do not depend on it in real arithmetic.
 
-    >>> beyond(build(60, d_head=64), 51, 60) == [100.0] * 10
+    >>> beyond(build(60), 51, 60) == [100.0] * 10
     True
     """
     with torch.no_grad():

@@ -159,7 +159,8 @@ def rays_of(white: Array) -> list[tuple[float, tuple[int, ...], Array]]:
     """The likely extreme rays of {x: Z x >= 0}: (least product, the rows that are zero on it, the ray)."""
     n, r = white.shape
     sets = np.array(list(combinations(range(n), r - 1)), dtype=np.int64).reshape(-1, r - 1)
-    minors = [(-1) ** k * np.linalg.det(np.delete(white[sets], k, axis=2)) for k in range(r)]
+    with np.errstate(divide="ignore"):  # numpy warns of singular matrices, whose determinant is rightly 0
+        minors = [(-1) ** k * np.linalg.det(np.delete(white[sets], k, axis=2)) for k in range(r)]
     found = np.stack(minors, axis=1)
     lengths = np.linalg.norm(found, axis=1)
     is_ray = lengths > 1e-12
@@ -176,7 +177,9 @@ def dependencies(white: Array) -> list[tuple[int, ...]]:
     """Sets of r + 1 rows with a likely nonnegative combination to zero, the most balanced first."""
     n, r = white.shape
     sets = np.array(list(combinations(range(n), r + 1)))
-    found = np.stack([(-1) ** k * np.linalg.det(white[np.delete(sets, k, axis=1)]) for k in range(r + 1)], axis=1)
+    with np.errstate(divide="ignore"):
+        minors = [(-1) ** k * np.linalg.det(white[np.delete(sets, k, axis=1)]) for k in range(r + 1)]
+    found = np.stack(minors, axis=1)
     largest = np.abs(found).max(axis=1)
     turned = found * np.sign(found[np.arange(len(found)), np.abs(found).argmax(axis=1)])[:, None]
     worst = turned.min(axis=1) / np.maximum(largest, 1e-300)

@@ -27,14 +27,14 @@ def judged(asked: Asked) -> Judged:
         check_possible(asked)
         model, claim = built(asked)
     problem = Counting(model, asked.task, asked.length, claim)
-    return Judged(problem, as_bytes(model, task=asked.task.name, **asked.task.parameters()))
+    return Judged(problem, as_bytes(model, {"task": asked.task.name, **asked.task.parameters()}))
 
 
 def loaded(asked: Asked) -> Decoder:
     """The decoder in the file; options say what a file of another program does not."""
     assert asked.weights is not None
     given = {"pe": asked.pe, "bos": asked.has_bos or None, "n_heads": asked.n_heads, "activation": asked.activation}
-    return load(asked.weights, **given)
+    return load(asked.weights, given)
 
 
 def check_possible(asked: Asked) -> None:
