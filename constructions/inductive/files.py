@@ -33,7 +33,7 @@ def as_bytes(model: Decoder, about: Mapping[str, Any]) -> bytes:
         "positions": model.positions,
     }
     state = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
-    return save(state, metadata={KEY: json.dumps(shape | about)})
+    return save(state, metadata={KEY: json.dumps(shape | dict(about))})
 
 
 def load(path: str, given: Mapping[str, Any] = MappingProxyType({})) -> Decoder:
