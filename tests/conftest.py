@@ -4,9 +4,11 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-import torch
-from hypothesis import settings
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy are loaded; for the commands in processes, too
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 sys.path.append(str(Path(__file__).parents[1] / "docs" / "_ext"))  # terminal: commands as the site runs them
 settings.register_profile("fast", max_examples=40, deadline=None)

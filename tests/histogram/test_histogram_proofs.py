@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from models.selection import first
 
 from constructions import inventory_counting, relation_counting
 from constructions.histogram import DTYPES
@@ -37,7 +38,7 @@ def test_constructions_are_proved(build, T, L, d, dtype):
     assert certificate.counterexample is None
 
 
-@pytest.mark.parametrize("build", RELATION[:3], ids=name)
+@pytest.mark.parametrize("build", first(1, RELATION[:3]))
 def test_relation_counting_at_a_thousand(build):
     certificate = certify(build(T=1000, L=1000, d=1000))
     assert certificate.verdict is Verdict.PROVED
