@@ -14,6 +14,7 @@ from tests.command import as_json
 from verify.arithmetic.readings import Real, reading_of
 from verify.decide import Effort, certify, exhaustive, sampled
 from verify.inductive.recurrent.selective import Selective
+from verify.inductive.recurrent.task import Homogeneous
 from verify.inductive.tasks import Task
 
 
@@ -132,3 +133,12 @@ def test_what_cannot_be_built_is_said():
         selective.rings(types=1000, m=10)
     with pytest.raises(BadInput, match="infinitely many"):
         exhaustive(problem(2))
+
+
+def test_a_network_that_does_not_run_as_it_stands_is_refused():
+    model = selective.thermometer(types=2, max_count=2)
+    model.register_forward_hook(lambda module, given, said: -said)
+    with pytest.raises(BadInput, match="hook"):
+        Selective(model, Task.of("selective", types=2, max_count=2), None)
+    with pytest.raises(BadInput, match="hook"):
+        Homogeneous(model, Task.of("modular", modulus=3), None)

@@ -224,3 +224,17 @@ def test_command(capsys, tmp_path):
 def test_bad_input_is_one_line(capsys, argv):
     code, out, err = run(capsys, "inductive", *argv)
     assert code == 2 and out == "" and err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_scores_of_zero_times_an_overflow_are_not_zero():
+    """W_Q is 0, and keys overflow in float16: torch's scores are NaN there, and real arithmetic is right."""
+    model = started(task="shifted", M=4, layernorm=False)
+    with torch.no_grad():
+        model.blocks[0].attention.W_K[:] = 60_000.0
+    task = Task.of("shifted", vocabulary=4)
+    assert certify(Counting(model, task)).verdict is Verdict.PROVED
+    assert certify(Counting(model, task), reading_of("float32")).verdict is Verdict.PROVED
+    assert certify(Counting(model, task), reading_of("float16")).verdict is Verdict.UNKNOWN
+    with torch.no_grad():
+        model.blocks[0].attention.W_K[:] = float("inf")
+    assert certify(Counting(model, task)).verdict is not Verdict.PROVED

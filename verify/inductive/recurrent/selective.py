@@ -22,6 +22,7 @@ from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, check
 from verify.inductive.recurrent.blocks import Proof, Rings, Thermometer
 from verify.inductive.recurrent.network import Network
 from verify.inductive.tasks import Task
+from verify.judged import check_judged
 
 ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
 ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
@@ -44,6 +45,7 @@ class Selective:
     counts_answers: bool = False
 
     def __post_init__(self) -> None:
+        check_judged(self.model, RecurrentModel)
         if self.model.vocabulary != self.which.K or self.model.classes != self.which.classes:
             raise BadInput(
                 f"model: has {self.model.vocabulary} tokens and {self.model.classes} classes, and {self.which.name} "

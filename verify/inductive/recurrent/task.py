@@ -28,6 +28,7 @@ from verify.inductive.recurrent.network import Network
 from verify.inductive.recurrent.proof import Line, Outcome, finite, for_ever
 from verify.inductive.recurrent.repeated import run_for_ever
 from verify.inductive.tasks import Task
+from verify.judged import check_judged
 
 ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
@@ -57,6 +58,7 @@ class Homogeneous:
     runs_for_ever: bool = True
 
     def __post_init__(self) -> None:
+        check_judged(self.model, LinearModel if isinstance(self.model, LinearModel) else RecurrentModel)
         if self.model.classes < self.which.classes:
             option = "--modulus" if self.which.m is not None else "--vocabulary"
             size = self.model.classes - (0 if self.which.m is not None else 1)

@@ -33,7 +33,24 @@ def applies(model: Decoder) -> bool:
         return False
     attention: Any = model.blocks[0].attention
     pairs = ((attention.W_Q, attention.b_Q), (attention.W_K, attention.b_K))
+    if not all(bool(W.isfinite().all()) and (b is None or bool(b.isfinite().all())) for W, b in pairs):
+        return False
     return any(not bool(W.any()) and (b is None or not bool(b.any())) for W, b in pairs)
+
+
+def may_overflow(at: Arithmetic, attention: Any, x: Ball) -> bool:
+    """Whether a query or key of these rows may overflow in the dtype, so that 0 times it is NaN and no score is 0.
+
+    A rotation adds two numbers of its size at most, and scales may be applied before the product: hence the factor 4.
+    """
+    if at.stored is None:
+        return False
+    for W, b in ((attention.W_Q, attention.b_Q), (attention.W_K, attention.b_K)):
+        rows = product(at, x, at.tensor(W))
+        rows = rows if b is None else plus(at, rows, at.tensor(b))
+        if not bool((4 * rows.size <= at.stored.largest).all()):
+            return True
+    return False
 
 
 def norm(at: Arithmetic, layer: nn.Module, x: Ball) -> Ball:
@@ -127,7 +144,12 @@ def of_lines(at: Arithmetic, runs: Runs, lines: list[Line], shift: int) -> tuple
     for i in range(0, len(tokens), at_once):
         rows = slice(i, i + at_once)
         x = stream(at, model, tokens[rows], shift)
-        values = product(at, norm(at, block.norm_1, x), at.tensor(block.attention.W_V))
+        seen = norm(at, block.norm_1, x)
+        if may_overflow(at, block.attention, seen):
+            judged = answers[rows] >= 0
+            low[rows][judged], high[rows][judged] = -torch.inf, torch.inf
+            continue
+        values = product(at, seen, at.tensor(block.attention.W_V))
         if block.attention.b_V is not None:
             values = plus(at, values, at.tensor(block.attention.b_V))
         mixed = means(at, values)
