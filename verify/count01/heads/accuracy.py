@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +14,7 @@ from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Undecided
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
-from verify.count01.heads.tables import Differences, largest
+from verify.count01.heads.tables import Differences, corners
 from verify.count01.task import FIVE, FOUR, answer
 
 BoolArray = NDArray[np.bool_]
@@ -90,7 +89,7 @@ class Judged(Protocol):
 
 def whole_model(model: ModelNumbers, law: Judged, labels: str) -> Answers:
     """Where the due answer has strictly the largest of all logits after "=", all heads together."""
-    heads = range(len(model.heads))
+    heads, around = range(len(model.heads)), corners(law.counts)
     right = np.ones(len(law.triples), dtype=bool)
     open_triples: set[int] = set()
     for expected in (FOUR, FIVE):
@@ -98,7 +97,7 @@ def whole_model(model: ModelNumbers, law: Judged, labels: str) -> Answers:
         for rival in range(model.classes):
             if rival == expected or not due.any():
                 continue
-            if lowest(model, law, expected, rival) > 0:
+            if lowest(model, around, expected, rival) > 0:
                 continue
             differences = Differences(model, law.counts[due], expected, rival)
             score, radius = differences.score(heads)
@@ -114,12 +113,11 @@ def whole_model(model: ModelNumbers, law: Judged, labels: str) -> Answers:
     return Answers(right, tuple(sorted(open_triples)))
 
 
-def lowest(model: ModelNumbers, law: Judged, expected: int, rival: int) -> float:
-    """A lower bound on a logit difference over the box around a law: quotients are extreme at its corners."""
-    low, high = law.triples.min(axis=0), law.triples.max(axis=0)
-    corners = np.array([[1, *n, 1] for n in product(*zip(low, high, strict=True))], dtype=float)
-    differences = Differences(model, corners, expected, rival)
+def lowest(model: ModelNumbers, around: Array, expected: int, rival: int) -> float:
+    """A lower bound on a logit difference over the box with these corners, where quotients are extreme."""
+    differences = Differences(model, around, expected, rival)
     heads = range(len(model.heads))
-    size = sum(largest(column.values) for column in differences.columns)
-    least = sum(float(column.values.min()) - column.radius for column in differences.columns)  # NaN stays NaN
-    return (least + differences.shift(heads)) - 1e-12 * (size + abs(differences.shift(heads)))
+    columns = [differences.column(h) for h in heads]
+    size, shift = sum(column.size for column in columns), differences.shift(heads)
+    least = sum(float(column.values.min()) - column.radius for column in columns)  # NaN stays NaN
+    return (least + shift) - 1e-12 * (size + abs(shift))

@@ -67,9 +67,11 @@ def exact_auc(differences: Differences, heads: Sequence[int], law: Law, positive
 def auc_by_floats(high: Array, low: Array, radius: float) -> Fraction | None:
     """The AUC where no two scores of different classes are within twice the radius; else None."""
     high, low = np.sort(high), np.sort(low)
-    below = np.searchsorted(low, high - 2 * radius, "left")
-    up_to = np.searchsorted(low, high + 2 * radius, "right")
-    if not np.isfinite(radius) or np.isnan(high).any() or np.isnan(low).any() or (below != up_to).any():
+    if not np.isfinite(radius) or np.isnan(high[-1]) or np.isnan(low[-1]):  # NaN is sorted last
+        return None
+    below = np.searchsorted(low, high)
+    fenced = np.concatenate([[-np.inf], low, [np.inf]])
+    if (high - fenced[below] <= 2 * radius).any() or (fenced[below + 1] - high <= 2 * radius).any():
         return None
     return Fraction(int(below.sum(dtype=np.int64)), len(high) * len(low))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from verify.arithmetic.balls import Array
 from verify.count01.heads.accuracy import whole_model
 from verify.count01.heads.numbers import ModelNumbers
-from verify.count01.heads.syntax import Syntax
+from verify.count01.heads.syntax import AfterAnswer
 from verify.count01.task import EQUALS, Region, Triple, answer
 
 LARGEST = 10_000_000  # triples: seconds for one head, a minute for sixteen
@@ -24,13 +25,13 @@ class Listed:
 
     triples: NDArray[np.int64]
 
-    @property
+    @cached_property
     def counts(self) -> Array:
         """Multiplicities (N, 5) of BOS, 0, 1, 2 and "=" as floats."""
         one = np.ones((len(self.triples), 1))
         return np.concatenate([one, self.triples.astype(float), one], axis=1)
 
-    @property
+    @cached_property
     def has_more_ones(self) -> NDArray[np.bool_]:
         """Which triples have n1 > n0."""
         return self.triples[:, 1] > self.triples[:, 0]
@@ -68,8 +69,7 @@ def rights(model: ModelNumbers, listed: Listed, labels: str, last: int) -> NDArr
     """On which triples the due token has strictly the largest logit after `last`."""
     if last == EQUALS:
         return whole_model(model, listed, labels).certain()
-    every = np.arange(len(listed.triples))
-    return Syntax(model, listed, labels).right_after(range(len(model.heads)), last, every)
+    return AfterAnswer(model, last, listed.triples).right(range(len(model.heads)))
 
 
 def blocks(region: Region) -> Iterator[NDArray[np.int64]]:

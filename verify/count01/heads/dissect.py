@@ -15,7 +15,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Undecided
 from verify.count01.heads.accuracy import Learned, whole_model
 from verify.count01.heads.auc import Auc
-from verify.count01.heads.joint import joint
+from verify.count01.heads.joint import Joint
 from verify.count01.heads.laws import Law, law_named
 from verify.count01.heads.numbers import SEEN, ModelNumbers, model_numbers
 from verify.count01.heads.separability import Separability, kappa, separability
@@ -89,6 +89,7 @@ class Dissection:
         self.has_law = not self.law.is_unbounded
         progress("separability", 0.0)
         self.single = [separability(head, self.law) for head in model.heads]
+        self.joint = Joint(model, self.law, self.single)
         if self.has_law:
             self.learned = Learned(model, self.law, question.labels)
             self.auc = Auc(model, self.law, question.labels)
@@ -151,7 +152,7 @@ class Dissection:
 
     def _group(self, heads: tuple[int, ...]) -> dict[str, Any]:
         name = f"heads {','.join(map(str, heads))}"
-        found = joint(self.model, heads, self.law, self.single)
+        found = self.joint.decide(heads)
         return {
             "heads": list(heads),
             **self._measures(heads, found, name),
@@ -220,7 +221,7 @@ class Dissection:
         except Undecided as error:
             self.open.append(f"subsets: {error}")
             return None
-        separating, asked = separating_subsets(a, lambda heads: joint(self.model, heads, self.law, self.single))
+        separating, asked = separating_subsets(a, self.joint.decide)
         if None in separating:
             self.open.append(f"subsets: separability of {separating.count(None)}")
         return subsets_report(table, separating, asked)

@@ -23,7 +23,7 @@ from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import SEEN, HeadNumbers, ModelNumbers
 from verify.count01.heads.separability import Separability
 from verify.count01.heads.surds import Surd
-from verify.count01.heads.tables import Differences, column
+from verify.count01.heads.tables import Differences, Kept, column, corners
 from verify.count01.task import EQUALS, Triple
 
 JOINT_SEPARATOR, JOINT_GORDAN = "joint separator", "joint gordan"
@@ -34,24 +34,29 @@ DIGITS = 192
 
 def joint(model: ModelNumbers, heads: Sequence[int], law: Law, single: Sequence[Separability]) -> Separability:
     """Decides a subset; `single` are the decisions of the heads alone: one that separates is enough."""
-    for h in heads:
-        if single[h].is_separable:
-            return _alone(model, heads, h, single[h])
-    if len(heads) == 1:
-        return single[heads[0]]
-    if not any(model.heads[h].d_h for h in heads):
-        return Separability(None, None, reason="no head has a dimension")
-    if law.is_unbounded:
-        return _everywhere(model, heads)
-    return _generated(model, heads, law)
+    return Joint(model, law, single).decide(heads)
 
 
-def _everywhere(model: ModelNumbers, heads: Sequence[int]) -> Separability:
-    """All of N^3: no by some triples among a spread of them, yes by a polynomial; open where neither shows it."""
-    excluded = _generated(model, heads, Spread())
-    if excluded.is_separable is False:
-        return excluded
-    return positive_polynomial([model.heads[h] for h in heads], heads)
+class Joint:
+    """The subsets of one model's heads under one law: what several of them need is computed once."""
+
+    def __init__(self, model: ModelNumbers, law: Law, single: Sequence[Separability]) -> None:
+        self.model, self.law, self.single = model, law, single
+        self.outputs = Outputs(model, Spread() if law.is_unbounded else law)
+
+    def decide(self, heads: Sequence[int]) -> Separability:
+        """Whether these heads together separate."""
+        for h in heads:
+            if self.single[h].is_separable:
+                return _alone(self.model, heads, h, self.single[h])
+        if len(heads) == 1:
+            return self.single[heads[0]]
+        if not any(self.model.heads[h].d_h for h in heads):
+            return Separability(None, None, reason="no head has a dimension")
+        found = _generated(self.outputs, heads)
+        if not self.law.is_unbounded or found.is_separable is False:
+            return found
+        return positive_polynomial([self.model.heads[h] for h in heads], heads)
 
 
 def _alone(model: ModelNumbers, heads: Sequence[int], h: int, found: Separability) -> Separability:
@@ -77,29 +82,54 @@ class Features:
         return w, b
 
 
-def features(model: ModelNumbers, heads: Sequence[int], law: Judged) -> Features:
-    """The features of a subset: outputs of unit size and, as far as floats go, orthogonal."""
-    columns, shift = [], []
-    for h in heads:
-        head = model.heads[h]
+@dataclass(frozen=True)
+class Output:
+    """One head's outputs on all triples, less a shift that makes their means about 0."""
+
+    values: Array
+    shift: tuple[Fraction, ...]
+
+
+class Outputs:
+    """The outputs of each head of a model on the triples of a law."""
+
+    def __init__(self, model: ModelNumbers, law: Judged) -> None:
+        self.model, self.law = model, law
+        self._corners, self._kept = corners(law.counts), Kept[Output]()
+
+    def of(self, h: int) -> Output:
+        head = self.model.heads[h]
+        return self._kept.get(h, head.d_h * len(self.law.counts), lambda: self._output(head))
+
+    def _output(self, head: HeadNumbers) -> Output:
+        values, shift = np.empty((len(self.law.counts), head.d_h)), []
         for k in range(head.d_h):
-            found = column(head, [head.values[t][k] for t in SEEN], law.counts)
+            found = column(head, [head.values[t][k] for t in SEEN], self.law.counts, self._corners)
             with ctx.workprec(128):
-                middle = float(np.nan_to_num(found.values).mean())
+                values[:, k] = np.nan_to_num(found.values)
+                middle = float(values[:, k].mean())
                 shift.append(Fraction(float(found.centre.ball(256).mid())) + Fraction(middle))
-            columns.append(np.nan_to_num(found.values) - middle)
-    raw = np.stack(columns, axis=1)
+            values[:, k] -= middle
+        return Output(values, tuple(shift))
+
+
+def features(outputs: Outputs, heads: Sequence[int]) -> Features:
+    """The features of a subset: outputs of unit size and, as far as floats go, orthogonal."""
+    found = [outputs.of(h) for h in heads]
+    raw = np.concatenate([output.values for output in found], axis=1)
     scale = np.maximum(np.abs(raw).max(axis=0), 1e-300)
     _, sizes, turned = np.linalg.svd((raw / scale)[:: max(1, len(raw) // 20000)], full_matrices=False)
     sizes = np.maximum(sizes, sizes[0] * 1e-12)
     mix = (turned.T / sizes * np.sqrt(len(raw))) / scale[:, None]
     mixed = raw @ mix
-    return Features(np.concatenate([mixed, np.ones((len(mixed), 1))], axis=1), tuple(shift), mix)
+    shift = tuple(x for output in found for x in output.shift)
+    return Features(np.concatenate([mixed, np.ones((len(mixed), 1))], axis=1), shift, mix)
 
 
-def _generated(model: ModelNumbers, heads: Sequence[int], law: Judged) -> Separability:
-    """Constraint generation over the law's triples."""
-    found, due = features(model, heads, law), law.has_more_ones
+def _generated(outputs: Outputs, heads: Sequence[int]) -> Separability:
+    """Constraint generation over the triples; on all of N^3, over a spread of them, of which only a no counts."""
+    model, law = outputs.model, outputs.law
+    found, due = features(outputs, heads), law.has_more_ones
     turned = found.values * np.where(due, 1.0, -1.0)[:, None]
     lengths = np.linalg.norm(turned, axis=1, keepdims=True)
     active = _first(turned)

@@ -15,8 +15,8 @@ from verify.arithmetic.exact_reals import Undecided, float_below
 from verify.count01.heads.accuracy import lowest
 from verify.count01.heads.counting import Listed, blocks
 from verify.count01.heads.numbers import ModelNumbers
-from verify.count01.heads.syntax import Syntax
-from verify.count01.heads.tables import MOST_BITS, Differences
+from verify.count01.heads.syntax import AfterAnswer
+from verify.count01.heads.tables import MOST_BITS, Differences, corners
 from verify.count01.runs import name
 from verify.count01.task import EOS, EQUALS, FIVE, FOUR, Region, Triple, answer
 
@@ -103,8 +103,9 @@ def differences(model: ModelNumbers, triples: Triples, region: Region, labels: s
     """Each last token with each rival of what is due, on the triples where it is due."""
     for last in region.lasts:
         if last != EQUALS:
-            for rival in set(range(model.classes)) - {EOS}:
-                yield _after_answer(model, triples, last, rival, labels)
+            after = AfterAnswer(model, last, triples)
+            for rival in after.rivals:
+                yield _after_answer(model, after, rival)
             continue
         has_more_ones = Listed(triples).has_more_ones
         for expected in (FOUR, FIVE):
@@ -125,22 +126,23 @@ def _after_equals(model: ModelNumbers, due: Triples, expected: int, rival: int) 
         with ctx.workprec(bits):
             return table.ball(heads, n, bits) + arb(table.constant)
 
-    return Difference(due, EQUALS, expected, rival, lowest(model, listed, expected, rival), each, ball)
+    bound = lowest(model, corners(listed.counts), expected, rival)
+    return Difference(due, EQUALS, expected, rival, bound, each, ball)
 
 
-def _after_answer(model: ModelNumbers, triples: Triples, last: int, rival: int, labels: str) -> Difference:
-    heads, syntax = range(len(model.heads)), Syntax(model, Listed(triples), labels)
+def _after_answer(model: ModelNumbers, after: AfterAnswer, rival: int) -> Difference:
+    heads = range(len(model.heads))
 
     def each() -> Array:
-        scores, radius, constant = syntax.scores(heads, last, rival, triples)
-        return np.nextafter(sum(scores, np.zeros(len(triples))) + constant - radius, -np.inf)
+        score, radius = after.scores(heads, rival)
+        return np.nextafter(score - radius, -np.inf)
 
     return Difference(
-        triples,
-        last,
+        after.triples,
+        after.last,
         EOS,
         rival,
-        syntax.lowest(heads, last, rival),
+        after.lowest(heads, rival),
         each,
-        lambda n, bits: syntax.ball(heads, last, rival, n, bits),
+        lambda n, bits: after.ball(heads, rival, n, bits),
     )

@@ -94,7 +94,7 @@ def all_subsets(
     if a > MOST_HEADS:
         raise BadInput(f"heads={a}: all subsets are tabulated for at most {MOST_HEADS}; name some with --subset")
     learned = Learned(model, law, labels)
-    columns = learned.differences.columns
+    columns = [learned.differences.column(h) for h in range(a)]
     shift = learned.differences.shift(())
     parts = np.stack([c.values for c in columns]) + np.array([_nearest(c.centre) for c in columns])[:, None]
     size = sum(largest(part) for part in parts) + abs(shift)

@@ -7,9 +7,10 @@ as many digits as it takes, or exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import product
+from typing import Generic, TypeVar
 
 import numpy as np
 from flint import arb, ctx
@@ -27,19 +28,58 @@ QUOTIENT_ERROR = 32 * U
 SMALLEST_NORMALISER = 1e-200  # below it, weights lost to underflow could matter
 MOST_BITS = 1 << 13
 EXPANDED_HEADS = 4  # ties of more heads than these are not looked for: the expansion would be too long
+MOST_KEPT = 1 << 26  # numbers that are kept between subsets of heads: half a gigabyte
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """What is computed once for several subsets of heads, as long as it does not fill the memory."""
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, T] = {}
+        self._size = 0
+
+    def get(self, key: Hashable, size: int, compute: Callable[[], T]) -> T:
+        """What was computed for the key, or is now; `size` is how many numbers it has."""
+        if key in self._found:
+            return self._found[key]
+        found = compute()
+        if self._size + size <= MOST_KEPT:
+            self._found[key] = found
+            self._size += size
+        return found
 
 
 @dataclass(frozen=True)
 class Column:
-    """One head's share of a logit difference over a law: centre + values, each value within `radius`."""
+    """One head's share of a logit difference over a law: centre + values, each value within `radius`.
+
+    `size` is at least every |value| that is a number.
+    """
 
     centre: Surd
     values: Array
     radius: float
+    size: float
 
 
-def column(head: HeadNumbers, deltas: Sequence[Surd], counts: Array) -> Column:
-    """The shares of one head, where token t adds deltas[t] (t over SEEN); NaN where floats do not reach."""
+def corners(counts: Array) -> Array:
+    """The corners (at most 8) of the smallest box around counts (N, kinds), where quotients of forms are extreme.
+
+    >>> corners(np.array([[1.0, 4, 7, 2], [1, 5, 7, 2]])).tolist()
+    [[1.0, 4.0, 7.0, 2.0], [1.0, 5.0, 7.0, 2.0]]
+    """
+    if not len(counts):
+        return counts
+    ends = [sorted({float(line.min()), float(line.max())}) for line in counts.T]
+    return np.array(list(product(*ends)))
+
+
+def column(head: HeadNumbers, deltas: Sequence[Surd], counts: Array, around: Array | None = None) -> Column:
+    """The shares of one head, where token t adds deltas[t] (t over SEEN); NaN where floats do not reach.
+
+    `around` are the corners of the counts, where they are at hand.
+    """
     with ctx.workprec(128):
         scores = [head.scores[EQUALS][t].ball(256) for t in SEEN]
         top = max(scores, key=lambda s: float(s.mid()))
@@ -47,18 +87,28 @@ def column(head: HeadNumbers, deltas: Sequence[Surd], counts: Array) -> Column:
         heaviest = max((ZERO, ONE, TWO), key=lambda t: float(scores[SEEN.index(t)].mid()))
         centre = deltas[SEEN.index(heaviest)]
         off = np.array([float((x - centre).ball(256).mid()) for x in deltas])
-    D = counts @ weights
+    sizes = shares(weights, np.abs(off), corners(counts) if around is None else around)
+    if np.isnan(sizes).any():
+        sizes = shares(weights, np.abs(off), counts)
+    values = shares(weights, off, counts)
+    return Column(centre, values, QUOTIENT_ERROR * largest(sizes) * (1 + 2.0**-40), largest(values))
+
+
+def shares(weights: Array, terms: Array, counts: Array) -> Array:
+    """The means of the terms by multiplicity times weight; NaN where the normaliser is too small for floats."""
     with np.errstate(all="ignore"):
-        D = np.where(D > SMALLEST_NORMALISER, D, np.nan)
-        values = counts @ (weights * off) / D
-        sizes = counts @ (weights * np.abs(off)) / D
-    radius = QUOTIENT_ERROR * largest(sizes) * (1 + 2.0**-40)
-    return Column(centre, values, radius)
+        D = counts @ weights
+        values = counts @ (weights * terms)
+        values /= np.where(D > SMALLEST_NORMALISER, D, np.nan)
+    return values
 
 
 def largest(values: Array) -> float:
     """The largest absolute value of those that are numbers: what is NaN decides nothing and needs no radius."""
-    return float(np.nan_to_num(np.abs(values)).max(initial=0.0))
+    if not values.size:
+        return 0.0
+    found = max(float(np.fmax.reduce(values)), -float(np.fmin.reduce(values)))
+    return 0.0 if np.isnan(found) else min(found, float(np.finfo(float).max))
 
 
 class Differences:
@@ -76,27 +126,32 @@ class Differences:
         constant = model.constant[EQUALS]
         self.constant = constant[expected] - (constant[rival] if rival is not None else 0)
         self._lines: dict[tuple[int, int], tuple[list[arb], list[arb]]] = {}
+        self._corners, self._kept = corners(counts), Kept[Column]()
 
-    @cached_property
-    def columns(self) -> list[Column]:
-        return [column(head, deltas, self.counts) for head, deltas in zip(self.model.heads, self.deltas, strict=True)]
+    def column(self, h: int) -> Column:
+        """One head's share on all triples."""
+        return self._kept.get(
+            h, len(self.counts), lambda: column(self.model.heads[h], self.deltas[h], self.counts, self._corners)
+        )
 
     def score(self, heads: Sequence[int], *, is_centred: bool = False) -> tuple[Array, float]:
         """The subset's scores and their radius; centred, constants that shift all scores alike are left out."""
         out, size, radius = np.zeros(len(self.counts)), 0.0, 0.0
         for h in heads:
-            out = out + self.columns[h].values
-            size, radius = size + largest(self.columns[h].values), radius + self.columns[h].radius
+            found = self.column(h)
+            out += found.values
+            size, radius = size + found.size, radius + found.radius
         if not is_centred:
             shift = self.shift(heads)
-            out, size = out + shift, size + abs(shift)
+            out += shift
+            size += abs(shift)
         return out, (radius + (len(heads) + 3) * 2 * U * size) * (1 + 2.0**-40)
 
     def shift(self, heads: Sequence[int]) -> float:
         """The constant and the heads' centres: the nearest float, from exact numbers."""
         exact = Surd.rational(self.constant)
         for h in heads:
-            exact = exact + self.columns[h].centre
+            exact = exact + self.column(h).centre
         with ctx.workprec(128):
             return float(exact.ball(256).mid())
 
