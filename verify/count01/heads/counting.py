@@ -1,8 +1,12 @@
-"""The exact number of wrong inputs of a model on a bounded region, whatever its heads: triple by triple."""
+"""The exact number of wrong inputs of a model on a bounded region, whatever its heads.
+
+Boxes of counts that are right or wrong throughout are counted whole; what is left is split, and the small boxes at
+the end are decided triple by triple.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,12 +15,15 @@ from numpy.typing import NDArray
 
 from verify.arithmetic.balls import Array
 from verify.count01.heads.accuracy import whole_model
+from verify.count01.heads.bounding import Integers, Margins
 from verify.count01.heads.numbers import ModelNumbers
 from verify.count01.heads.syntax import AfterAnswer
-from verify.count01.task import EQUALS, Region, Triple, answer
+from verify.count01.task import EOS, EQUALS, Region, Triple, answer
 
-LARGEST = 10_000_000  # triples: seconds for one head, a minute for sixteen
+LARGEST = 10_000_000  # triples: seconds for one head, a minute for sixteen where boxes do not help
 BLOCK = 400_000
+SMALL = 512  # triples of a box that is no longer split
+AT_ONCE = 4096  # boxes
 
 
 @dataclass(frozen=True)
@@ -53,16 +60,92 @@ def wrong_inputs(model: ModelNumbers, region: Region, labels: str) -> Wrong | No
     """
     if not region.is_bounded or region.size() > LARGEST:
         return None
-    wrong, first = 0, None
-    for triples in blocks(region):
-        listed = Listed(triples)
-        for last in region.lasts:
-            right = rights(model, listed, labels, last)
-            wrong += int(np.count_nonzero(~right))
-            if first is None and not right.all():
-                a, b, c = triples[int(np.argmin(right))].tolist()
-                first = ((a, b, c), last, answer(a, b, labels) if last == EQUALS else 7)
-    return Wrong(len(region.lasts) * region.size(), wrong, first)
+    wrong, found = 0, list[tuple[Triple, int]]()
+    for last in region.lasts:
+        for triples, is_wrong in sorted_out(model, region, labels, last):
+            wrong += int(np.count_nonzero(is_wrong))
+            if is_wrong.any():
+                a, b, c = min(triples[is_wrong].tolist())
+                found.append(((a, b, c), last))
+    inputs = len(region.lasts) * region.size()
+    if not found:
+        return Wrong(inputs, wrong)
+    n, last = min(found)
+    return Wrong(inputs, wrong, (n, last, answer(n[0], n[1], labels) if last == EQUALS else EOS))
+
+
+Sorted = Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]
+
+
+def sorted_out(model: ModelNumbers, region: Region, labels: str, last: int) -> Sorted:
+    """The triples of a region after `last`, but for those in boxes that are right throughout; which are wrong."""
+    decided = boxes_after(model, labels, last)
+    low, high = whole_box(region)
+    small: list[tuple[Integers, Integers]] = []
+    while len(low):
+        lo, hi, low, high = low[-AT_ONCE:], high[-AT_ONCE:], low[:-AT_ONCE], high[:-AT_ONCE]
+        side = decided(lo, hi)
+        for triples in listed(lo[side < 0], hi[side < 0], region):
+            yield triples, np.ones(len(triples), dtype=bool)
+        lo, hi = lo[side == 0], hi[side == 0]
+        is_small = np.prod(hi - lo + 1, axis=1) <= SMALL
+        small.append((lo[is_small], hi[is_small]))
+        halves = halved(lo[~is_small], hi[~is_small])
+        low, high = np.concatenate([low, halves[0]]), np.concatenate([high, halves[1]])
+    for triples in listed(*(np.concatenate(ends) for ends in zip(*small, strict=True)), region):
+        yield triples, ~rights(model, Listed(triples), labels, last)
+
+
+def boxes_after(model: ModelNumbers, labels: str, last: int) -> Callable[[Integers, Integers], Integers]:
+    """What Margins decides of each box for the token that is due there; 0 where two are."""
+    more, rest = (answer(0, n1, labels) if last == EQUALS else EOS for n1 in (1, 0))
+    margins = {expected: Margins(model, last, expected) for expected in {more, rest}}
+
+    def decided(low: Integers, high: Integers) -> Integers:
+        has_more, has_not = low[:, 1] > high[:, 0], high[:, 1] <= low[:, 0]
+        out = np.zeros(len(low), dtype=np.int64)
+        for expected, found in margins.items():
+            here = (has_more & (more == expected)) | (has_not & (rest == expected)) | (more == rest)
+            if here.any():
+                out[here] = found.decided(low[here], high[here])
+        return out
+
+    return decided
+
+
+def whole_box(region: Region) -> tuple[Integers, Integers]:
+    """The smallest box around a bounded region."""
+    L = region.max_length
+    A = region.max_digits if region.max_digits is not None else L
+    B = region.max_noise if region.max_noise is not None else L
+    assert A is not None and B is not None
+    return np.array([region.origin]), np.array([[A, A, B]])
+
+
+def halved(low: Integers, high: Integers) -> tuple[Integers, Integers]:
+    """Both halves of each box, cut across its longest side."""
+    row, axis = np.arange(len(low)), (high - low).argmax(axis=1)
+    middle = (low[row, axis] + high[row, axis]) // 2
+    end, start = high.copy(), low.copy()
+    end[row, axis], start[row, axis] = middle, middle + 1
+    return np.concatenate([low, start]), np.concatenate([end, high])
+
+
+def listed(low: Integers, high: Integers, region: Region) -> Iterator[NDArray[np.int64]]:
+    """The triples of a region in some boxes, so many at a time."""
+    waiting, size = list[NDArray[np.int64]](), 0
+    for lo, hi in zip(low.tolist(), high.tolist(), strict=True):
+        grid = np.meshgrid(*(np.arange(a, b + 1) for a, b in zip(lo, hi, strict=True)), indexing="ij")
+        triples = np.stack(grid, axis=-1).reshape(-1, 3).astype(np.int64)
+        if region.max_length is not None:
+            triples = triples[triples.sum(axis=1) <= region.max_length]
+        waiting.append(triples)
+        size += len(triples)
+        if size >= BLOCK:
+            yield np.concatenate(waiting)
+            waiting, size = [], 0
+    if size:
+        yield np.concatenate(waiting)
 
 
 def rights(model: ModelNumbers, listed: Listed, labels: str, last: int) -> NDArray[np.bool_]:

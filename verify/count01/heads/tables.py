@@ -95,11 +95,12 @@ def column(head: HeadNumbers, deltas: Sequence[Surd], counts: Array, around: Arr
 
 
 def shares(weights: Array, terms: Array, counts: Array) -> Array:
-    """The means of the terms by multiplicity times weight; NaN where the normaliser is too small for floats."""
+    """The means of the terms by multiplicity times weight; NaN where floats do not reach."""
     with np.errstate(all="ignore"):
         D = counts @ weights
         values = counts @ (weights * terms)
         values /= np.where(D > SMALLEST_NORMALISER, D, np.nan)
+    values[np.isinf(values)] = np.nan
     return values
 
 
