@@ -74,7 +74,7 @@ def trained_like(model, rng):
 
 
 def compare(problem):
-    """The verdict, after every pair agreed with it: with the number of wrong pairs and the first one where it has them."""
+    """The verdict, after every pair agreed with it: the number of wrong pairs and the first one, if it has them."""
     found = certify(problem)
     wrong, least, nearest, first = tally(problem)
     if found.verdict == "PROVED":

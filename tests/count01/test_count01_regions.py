@@ -11,6 +11,7 @@ from command import as_json, run
 from constructions.count01 import Count01Transformer, documents, load, save, uniform, with_heads
 from constructions.errors import BadInput
 from tests.oracles.heads import EOS, EQUALS, FIVE, FOUR, Oracle, box
+from verify.count01.heads import bounding
 from verify.count01.heads.counting import wrong_inputs
 from verify.count01.heads.numbers import model_numbers
 from verify.count01.real import exact_model, margin_at
@@ -57,6 +58,23 @@ def test_the_number_of_wrong_inputs_is_exact(name, is_semantic):
     if wrong:
         assert certificate.extra["counts"]["wrong"] == str(wrong)
         assert certificate.counterexample["n0"] >= 17 and certificate.counterexample["n2"] >= 3
+
+
+LARGER = Region(34, 30, 70)
+
+
+def wrong_here(name):
+    found = wrong_inputs(model_numbers(load(str(MODELS / f"{name}.safetensors"))), LARGER, ONES)
+    return found.wrong
+
+
+@pytest.mark.parametrize("name", ["a4_s2", "norm_s0"])
+def test_wrong_inputs_are_counted_by_boxes(name, monkeypatch):
+    """Whole boxes, halves of them, and single triples below a largest length; planted: one corner of a box for all."""
+    wrong = wrong_by_enumeration(MODELS / f"{name}.safetensors", np.array(list(triples(LARGER))), LARGER.lasts)
+    assert wrong == wrong_here(name) > 0
+    monkeypatch.setattr(bounding, "CORNERS", bounding.CORNERS[:1])
+    assert wrong_here(name) != wrong
 
 
 def test_one_head_with_least_counts_agrees_with_single_triples():
