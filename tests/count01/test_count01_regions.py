@@ -60,7 +60,7 @@ def test_the_number_of_wrong_inputs_is_exact(name, is_semantic):
         assert certificate.counterexample["n0"] >= 17 and certificate.counterexample["n2"] >= 3
 
 
-LARGER = Region(34, 30, 70)
+LARGER = Region(30, 26, 60)
 
 
 def wrong_here(name):

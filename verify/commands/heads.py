@@ -230,7 +230,7 @@ def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, 
     from verify.count01.heads.extract import extract as extracted
 
     started = time.perf_counter()
-    check_subset(heads, model.heads)
+    check_subset("--extract", heads, model.heads)
     law = request.question.law
     found = extracted(model, heads, law, request.question.labels)
     right = found.inputs - found.wrong

@@ -67,17 +67,18 @@ def dissect(model: Count01Transformer, question: Question, progress: Progress = 
     """
     check_labels(question.labels)
     for subset in question.subsets:
-        check_subset(subset, model.heads)
+        check_subset("--subset", subset, model.heads)
     return Dissection(model_numbers(judged(model)), question, progress).answer()
 
 
-def check_subset(subset: Sequence[int], heads: int) -> None:
+def check_subset(option: str, subset: Sequence[int], heads: int) -> None:
     """Raises BadInput unless these are different heads of the model."""
+    named = f"{option} {','.join(map(str, subset))}"
     for h in subset:
         if not 0 <= h < heads:
-            raise BadInput(f"subset={','.join(map(str, subset))}: the model has heads 0 to {heads - 1}; drop {h}")
+            raise BadInput(f"{named}: the model has heads 0 to {heads - 1}; drop {h}")
     if len(set(subset)) != len(subset) or not subset:
-        raise BadInput(f"subset={','.join(map(str, subset))}: must name at least one head, and each only once")
+        raise BadInput(f"{named}: must name at least one head, and each only once")
 
 
 class Dissection:
