@@ -1,5 +1,6 @@
 """Each rule's ball holds what 200-bit arithmetic gives anywhere in its arguments' balls, and any rounded run."""
 
+import itertools
 import random
 from unittest import mock
 
@@ -7,10 +8,12 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from flint import arb, arb_mat, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracles import operations as op
+from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length
 from verify.engine.rules import RULES, linear, normalisation, pointwise, statement
@@ -248,7 +251,7 @@ def stripped(function, right, wrong):
 FAULTS = [
     (linear, "product", "spread = x.rad @ other", "spread = 0.0 * (x.rad @ other)", "aten.mm.default"),
     (linear, "product", "by_y = sizes @ y.rad", "by_y = 0.5 * (sizes @ y.rad)", "aten.mm.default"),
-    (linear, "product", "local = g * (sizes", "local = g / 16 * (sizes", "aten.mm.default"),
+    (linear, "product", "g * (sizes", "g / 16 * (sizes", "aten.mm.default"),
     (pointwise, "times", "rad = x.rad * y.size", "rad = x.rad * 0.5 * y.size", "aten.mul.Tensor"),
     (pointwise, "plus", "rad = x.radius + y.radius", "rad = x.radius", "aten.add.Tensor"),
     (normalisation, "softmax", "(a * (1 - 2 * p).abs() +", "(0 * a +", "aten._softmax.default"),
@@ -329,6 +332,32 @@ def test_the_spectral_norm_is_bounded(seed, rows, columns, exponent):
     W = torch.randn(rows, columns, dtype=torch.float64, generator=generator) * 2.0**exponent
     true = torch.linalg.matrix_norm(W, 2)
     assert true * (1 - 1e-12) <= spectral_norm(W) <= true * 1.02
+
+
+def careful_product_holds(seed, rows, k, columns, exponent):
+    """Whether flint's product lies within the bound, and how many roundings of the largest terms the bound is."""
+    generator = torch.Generator().manual_seed(seed)
+    x, y = (torch.randn(s, dtype=torch.float64, generator=generator) for s in ((rows, k), (k, columns)))
+    x = x * 2.0 ** torch.randint(-30, 1, x.shape, generator=generator) * 2.0**exponent
+    mid, off = linear.careful_product(x, y)
+    with ctx.workprec(2500):
+        exact = arb_mat(x.tolist()) * arb_mat(y.tolist())
+        pairs = itertools.product(range(rows), range(columns))
+        held = all(abs(arb(float(mid[i, j])) - exact[i, j]) <= arb(float(off[i, j])) for i, j in pairs)
+    return held, float((off / (mid.abs() + 1e-6 * x.abs().amax(-1, keepdim=True))).max()) * 2.0**53
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 300), exponent=st.sampled_from([0, 0, 90, -90, 480, -480]))
+def test_a_careful_product_is_off_by_two_roundings(seed, k, exponent):
+    held, roundings = careful_product_holds(seed, 3, k, 2, exponent)
+    assert held and (roundings <= 4 or abs(exponent) > 400)
+
+
+def test_leading_parts_that_are_too_long_are_caught():
+    assert all(careful_product_holds(seed, 2, 64, 2, 0)[0] for seed in range(40))
+    with planted(linear, "careful_product", "(52 - ", "(80 - "):
+        assert not all(careful_product_holds(seed, 2, 64, 2, 0)[0] for seed in range(40))
 
 
 def test_infinite_masks_stay_exact():

@@ -122,6 +122,7 @@ JUDGED = {
     "flip and roll": lambda: body(lambda self, x: x.flip(1) + x.roll(1, 1)),
     "power and root": lambda: body(lambda self, x: (x**2 + 1) ** 0.5 + (x.abs() + 1).rsqrt()),
     "leaky relu, clamp, hardtanh": lambda: body(lambda self, x: F.hardtanh(F.leaky_relu(x)).clamp(-0.5, 0.7)),
+    "flags in buffers": lambda: Flagged(changes=False),
     "cumulative sum": lambda: body(lambda self, x: x.cumsum(1)),
 }
 
@@ -139,6 +140,23 @@ class Counting(nn.Module):
         return self.embed(tokens) * self.calls
 
 
+class Flagged(Body):
+    """Buffers of one number that the forward reads as Python numbers, and one that it changes besides."""
+
+    def __init__(self, changes):
+        super().__init__()
+        self.changes = changes
+        self.register_buffer("is_on", torch.tensor(True))
+        self.register_buffer("eps", torch.tensor(1e-5, dtype=torch.float64))
+        self.register_buffer("steps", torch.tensor([2]))
+
+    def through(self, x):
+        if self.changes:
+            self.steps += 1
+        x = F.layer_norm(x, x.shape[-1:], eps=float(self.eps)) if self.is_on else -x
+        return x * self.eps + x[:, :, [int(self.steps)]]
+
+
 def branch(self, x):
     return x if x.sum() > 0 else -x
 
@@ -148,6 +166,7 @@ REFUSED = {
     "item": (lambda: body(lambda self, x: x * x.sum().item()), "depends on the data"),
     "tolist": (lambda: body(lambda self, x: x * sum(x[0, 0].tolist())), "depends on the data"),
     "a changed buffer": (Counting, "changes the buffer calls"),
+    "a changed flag": (lambda: Flagged(changes=True), "changes the buffer steps"),
     "random": (lambda: body(lambda self, x: x + torch.rand(D)), "is random"),
     "dropout by function": (lambda: body(lambda self, x: F.dropout(x, 0.5, training=True)), "random|dropout"),
     "a cast": (lambda: body(lambda self, x: x.half().float()), "casts a computed torch.float32 to torch.float16"),

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from constructions import count01, modular, parity
 from verify import certify
@@ -17,34 +16,6 @@ from verify.module import tokens
 from verify.parity.task import Parity
 
 TRAINED = Path(__file__).parents[1] / "data" / "count01" / "a4_s1.safetensors"
-
-
-class Read(nn.Module):
-    """A Count01 model read after the last token, written out: its own forward asks a buffer for `skip`."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.m, self.skips = model, model.has_skip
-
-    def forward(self, t):
-        m, x = self.m, self.m.E[t]
-        scores = (x[:, -1:].unsqueeze(1) @ m.W_Q) @ (x.unsqueeze(1) @ m.W_K).transpose(-2, -1)
-        out = (torch.softmax(scores, dim=-1) @ (x.unsqueeze(1) @ m.W_V) @ m.W_O).sum(1)[:, 0]
-        return (x[:, -1] + out if self.skips else out) @ m.W_out + m.b_out
-
-
-class Adds(nn.Module):
-    """A modular adder of one layer, likewise."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.m, self.skips = model, model.has_skip
-
-    def forward(self, t):
-        m, layer = self.m, self.m.blocks[0]
-        x = m.E[t] + m.positions
-        x = layer.forward(x[:, -1:], layer.keys_and_values(x), None, self.skips)
-        return (x @ m.W_out + m.b_out)[:, 0]
 
 
 def changed(model, name, index, by):
@@ -88,7 +59,7 @@ MODELS = {
 def test_count01(name):
     """After "=", on all strings of 3 digits: none is wrong where the task's verifier proves, as the engine counts."""
     model = MODELS[name]()
-    found = certify(Read(model).eval(), inputs=digits(3), expected=answer)
+    found = certify(model.eval(), inputs=digits(3), expected=answer)
     wrong = {tuple(row.count(t) for t in (1, 2, 3)) for row in found.extra["wrong_inputs"]}
     assert found.verdict is not Verdict.UNKNOWN and (found.verdict is Verdict.PROVED) is (not wrong)
     special = certify_count01(model, "majority-ones", Region(max_length=3, is_semantic=True))
@@ -100,7 +71,7 @@ def test_count01(name):
 def test_modular_addition(build, by):
     model = changed(build(P=5), "W_out", (0, 2), by)
     special = decided(ModularAddition(model, 5))
-    general = certify(Adds(model).eval(), inputs=tokens([5, 5, [5]]), expected=lambda t: t[:, :2].sum(1) % 5)
+    general = certify(model.eval(), inputs=tokens([5, 5, [5]]), expected=lambda t: t[:, :2].sum(1) % 5)
     assert special.verdict is general.verdict
     counts = {name: value for name, value in general.extra["counts"].items() if name != "undecided"}
     assert counts == special.extra["counts"] and general.extra["counts"]["undecided"] == "0"

@@ -219,7 +219,7 @@ def norm_after(norm: Norm | None, before: torch.Size, after: torch.Size) -> Norm
         product *= after[-k]
         if product == before[-1]:
             if norm.blocks is not None and k == 2:
-                return Norm(norm.blocks(after[-2]).reshape(*after[:-1], 1))
+                return as_rows(norm.blocks, after)
             whole = norm.radius.reshape(*after[:-k], *([1] * k))
             return Norm(whole.expand(*after[:-1], 1))
     product = 1
@@ -231,3 +231,9 @@ def norm_after(norm: Norm | None, before: torch.Size, after: torch.Size) -> Norm
                 joined = length(joined, -1).squeeze(-1)
             return Norm(joined.reshape(*after[:-1], 1))
     return None
+
+
+def as_rows(blocks: Callable[[int], Tensor], after: torch.Size) -> Norm:
+    """The norm of vectors that are viewed as rows, where their equal parts have bounds of their own."""
+    n = after[-2]
+    return Norm(blocks(n).reshape(*after[:-1], 1), -1, lambda h: blocks(n * h).reshape(*after[:-1], h, 1))

@@ -7,13 +7,14 @@ import logging
 import operator
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from constructions.errors import BadInput
 from verify.engine.rules import RULES
@@ -128,7 +129,7 @@ def _export(module: nn.Module, length: int, arguments: dict[str, Any]) -> Any:
     level = logger.level
     try:
         logger.setLevel(logging.CRITICAL)
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), StoredNumbers(module):
             warnings.simplefilter("ignore")  # what matters is refused below
             return export(module, (example,), arguments or None, strict=False).run_decompositions(table)
     except BadInput:
@@ -137,6 +138,33 @@ def _export(module: nn.Module, length: int, arguments: dict[str, Any]) -> Any:
         raise BadInput(f"module: torch.export cannot trace it: {_reason(error)}") from None
     finally:
         logger.setLevel(level)
+
+
+class StoredNumbers(TorchFunctionMode):
+    """Lets a module read its buffers of one number as Python numbers, bool(self.flag), while it is traced.
+
+    Such a number is as fixed as the code: a forward that changes the buffer is refused afterwards.
+    """
+
+    READS: ClassVar[dict[Any, Callable[[Any], Any]]] = {
+        Tensor.__bool__: bool,
+        Tensor.__int__: int,
+        Tensor.__float__: float,
+        Tensor.__index__: operator.index,
+        Tensor.item: lambda number: number,
+    }
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.stored = {name: value.item() for name, value in module.named_buffers() if value.numel() == 1}
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function in self.READS:
+            for name, number in self.stored.items():
+                if self.module.get_buffer(name) is args[0]:  # while it is traced, a stand-in for the number
+                    return self.READS[function](number)
+        return function(*args, **(kwargs or {}))
 
 
 def _reason(error: Exception) -> str:

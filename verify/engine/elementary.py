@@ -127,6 +127,11 @@ def _powers() -> Tensor:
     return torch.tensor([2.0**i for i in range(-MOST_POWER, MOST_POWER + 1)], dtype=torch.float64)
 
 
+def power_of_two(exponent: Tensor) -> Tensor:
+    """2^exponent, exactly, for whole numbers from -512 to 512."""
+    return _powers().to(exponent.device)[exponent + MOST_POWER]
+
+
 @cache
 def _exp() -> tuple[Reduction, Polynomial]:
     with ctx.workprec(BITS):
@@ -148,8 +153,7 @@ def exp(x: Tensor) -> Tensor:
     k, r = reduction(x.clamp(SMALLEST_EXPONENT - 1, LARGEST_EXPONENT + 1))
     whole = torch.nan_to_num(k).long()
     half = whole // 2
-    powers = _powers().to(x.device)
-    value = polynomial(r) * powers[half + MOST_POWER] * powers[whole - half + MOST_POWER]
+    value = polynomial(r) * power_of_two(half) * power_of_two(whole - half)
     value = torch.where(x < SMALLEST_EXPONENT, torch.zeros_like(value), value)
     return torch.where(x <= LARGEST_EXPONENT, value, torch.full_like(value, torch.nan))
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from verify.engine.balls import ENLARGE, Arithmetic, Ball, Norm, gamma, length, parts
+from verify.engine.balls import ENLARGE, Arithmetic, Ball, Norm, U, gamma, length, parts
+from verify.engine.elementary import power_of_two
 from verify.engine.rules.registry import as_ball, midpoint, rule
 
 SQUARINGS = 8
@@ -50,10 +52,11 @@ def raised(A: Tensor, terms: int) -> Tensor:
 def product(at: Arithmetic, x: Ball, y: Ball, more: int = 0) -> Ball:
     """x @ y for (..., n, k) and (..., k, m); `more` extra roundings of each product."""
     k = x.mid.shape[-1]
-    mid = x.mid @ y.mid
-    sizes, other = x.size, y.mid.abs()
-    g = at.own_sums(k + more)
-    local = g * (sizes @ (other if y.rad is None else y.size))
+    sizes, other, g = x.size, y.mid.abs(), at.own_sums(k + more)
+    if at.is_real and at.has_norms:
+        mid, local = careful_product(x.mid, y.mid)
+    else:
+        mid, local = x.mid @ y.mid, g * (sizes @ (other if y.rad is None else y.size))
     spread = None
     if x.rad is not None:
         spread = x.rad @ other
@@ -69,6 +72,32 @@ def product(at: Arithmetic, x: Ball, y: Ball, more: int = 0) -> Ball:
     if norm is not None:
         norm = norm.plus(local)
     return Ball(mid, rad * ENLARGE, norm)
+
+
+def careful_product(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """x @ y off by little more than one rounding of each entry, and a bound on that: whatever order torch adds in.
+
+    Each row of x and column of y is its leading b bits, relative to its largest entry, and a rest. The products of the
+    leading parts are multiples of one power of two below 2^53 of it, however many are added: their sum is exact. The
+    rests are below 2^-b of the largest entries, and so are the errors of their sums below gamma_k of that.
+    """
+    k = x.shape[-1]
+    bits = (52 - math.ceil(math.log2(k + 1))) // 2
+    (x_high, x_top), (y_high, y_top) = leading_bits(x, -1, bits), leading_bits(y, -2, bits)
+    mid = x_high @ y_high + ((x - x_high) @ y + x_high @ (y - y_high))
+    rests = x_top * y.abs().sum(-2, keepdim=True) + y_top * (x.abs() + x_top).sum(-1, keepdim=True)
+    local = 2 * U * mid.abs() + gamma(2 * k + 8) * 2.0**-bits * rests
+    plain = gamma(k + 4) * (x.abs() @ y.abs())
+    in_range = (x_top > 2.0**-400) & (x_top < 2.0**400) & (y_top > 2.0**-400) & (y_top < 2.0**400)
+    return torch.where(in_range, mid, x @ y), torch.where(in_range, local, plain) * ENLARGE
+
+
+def leading_bits(x: Tensor, axis: int, bits: int) -> tuple[Tensor, Tensor]:
+    """x rounded to `bits` bits below a power of two that no entry along the axis exceeds, and that power."""
+    largest = x.abs().amax(axis, keepdim=True).clamp(2.0**-401, 2.0**401)
+    exponent = torch.nan_to_num(largest.log2().floor() + 1).long()
+    top = power_of_two(exponent)
+    return torch.round(x * power_of_two(bits - exponent)) * power_of_two(exponent - bits), top
 
 
 def sharper(x: Ball, y: Ball, spread: Tensor, g: float, sizes: Tensor) -> tuple[Tensor, Norm | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,8 +35,10 @@ def permute(at: Arithmetic, x: Ball, dims: list[int]) -> Ball:
     out = moved(x, lambda t: t.permute(dims))
     norm, n = None, len(dims)
     if x.norm is not None:
-        axis = [d % n for d in dims].index(x.norm.axis % n) - n
-        norm = Norm(x.norm.radius.permute(dims), axis)
+        order = [d % n for d in dims]
+        axis, finer = order.index(x.norm.axis % n) - n, x.norm.blocks
+        passed = None if finer is None or axis != -1 else lambda h: finer(h).permute(*order, n)
+        norm = Norm(x.norm.radius.permute(dims), axis, passed)
     return Ball(out.mid, out.rad, norm, x.infinite)
 
 
@@ -119,7 +122,9 @@ def select(at: Arithmetic, x: Ball, dim: int, index: int) -> Ball:
     out = moved(x, lambda t: t.select(dim, index))
     norm, n = None, x.mid.ndim
     if x.norm is not None and dim % n < x.norm.axis % n:
-        norm = Norm(x.norm.radius.select(dim, index), x.norm.axis)
+        finer, place = x.norm.blocks, dim % n
+        passed = None if finer is None else lambda h: finer(h).select(place, index)
+        norm = Norm(x.norm.radius.select(dim, index), x.norm.axis, passed)
     return Ball(out.mid, out.rad, norm, x.infinite)
 
 
@@ -127,7 +132,25 @@ def select(at: Arithmetic, x: Ball, dim: int, index: int) -> Ball:
 def split(at: Arithmetic, x: Ball, sizes: Any, dim: int = 0) -> list[Ball]:
     """The numbers in consecutive parts along one axis."""
     mids, rads = torch.split(x.mid, sizes, dim), None if x.rad is None else torch.split(x.rad, sizes, dim)
-    return [Ball(mid, None if rads is None else rads[i], None, x.infinite) for i, mid in enumerate(mids)]
+    norms = norms_of_parts(x, mids, sizes, dim)
+    return [Ball(mid, None if rads is None else rads[i], norms[i], x.infinite) for i, mid in enumerate(mids)]
+
+
+def norms_of_parts(x: Ball, mids: Sequence[Tensor], sizes: Any, dim: int) -> Sequence[Norm | None]:
+    """The norms of consecutive parts along an axis; of h equal parts of vectors where their blocks are known."""
+    if x.norm is None:
+        return [None] * len(mids)
+    if dim % x.mid.ndim != x.norm.axis % x.mid.ndim:
+        return [Norm(part, x.norm.axis) for part in torch.split(x.norm.radius, sizes, dim)]
+    n, before = len(mids), x.norm.blocks
+    if before is None or len({mid.shape[dim] for mid in mids}) > 1:
+        return [x.norm] * n if before is None else [Norm(x.norm.radius, x.norm.axis)] * n
+    return [part_of_blocks(before, n, i) for i in range(n)]
+
+
+def part_of_blocks(blocks: Callable[[int], Tensor], n: int, i: int) -> Norm:
+    """The norm of the i-th of n equal parts of each vector."""
+    return Norm(blocks(n)[..., i, :], -1, lambda h: blocks(n * h)[..., i * h : (i + 1) * h, :])
 
 
 @rule("aten.unbind.int")

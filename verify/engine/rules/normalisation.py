@@ -136,12 +136,13 @@ def layer_norm(
     """
     d = x.mid.shape[-1]
     m, r, root = x.mid, x.radius, math.sqrt(d)
-    centre = m.mean(-1, keepdim=True)
+    average, k = (pairwise_mean, d.bit_length()) if at.has_norms else (plain_mean, d)
+    centre = average(m)
     size = m.abs().mean(-1, keepdim=True) * ENLARGE
     c = m - centre
-    c_error = gamma(d + 4) * size + U * c.abs()
-    variance = c.square().mean(-1, keepdim=True)
-    v_error = (2 * c.abs() * c_error + c_error.square()).mean(-1, keepdim=True) + gamma(d + 8) * variance
+    c_error = gamma(k + 4) * size + U * c.abs()
+    variance = average(c.square())
+    v_error = (2 * c.abs() * c_error + c_error.square()).mean(-1, keepdim=True) + gamma(k + 8) * variance
     s = (variance + eps).sqrt()
     low = ((variance + eps - v_error - 4 * U * (variance + eps)).clamp(min=0)).sqrt() * (1 - 4 * U)
     y = c / s
@@ -173,6 +174,21 @@ def layer_norm(
         extra = 4 * at.u * out.size + (0.0 if bias is None else 4 * at.u * bias.size) + 4 * at.tiny
         out = widened(at, out, extra.expand_as(out.mid))
     return out, None, None
+
+
+def plain_mean(x: Tensor) -> Tensor:
+    """The mean along the last axis, kept: d additions, in an order of torch's choice."""
+    return x.mean(-1, keepdim=True)
+
+
+def pairwise_mean(x: Tensor) -> Tensor:
+    """The mean along the last axis, kept: neighbours in turn, so that each number takes part in log2(d) additions."""
+    d = x.shape[-1]
+    while x.shape[-1] > 1:
+        half, is_odd = x.shape[-1] // 2, x.shape[-1] % 2
+        joined = x[..., :half] + x[..., half : 2 * half]
+        x = torch.cat([joined, x[..., 2 * half :]], -1) if is_odd else joined
+    return x / d
 
 
 def layer_norm_rounding(at: Arithmetic, size: Tensor, z: Tensor, s0: Tensor, d: int) -> Tensor:
