@@ -140,12 +140,14 @@ def check_target(path: StrPath, name: str = "save") -> None:
         raise BadInput(f"{what}: there is no folder {str(target.parent)!r}. Create it first.")
 
 
-def check_target_folder(path: StrPath, names: Iterable[str]) -> None:
+def check_target_folder(path: StrPath, names: Iterable[str], name: str = "save") -> None:
     """Refuses a place where no folder of these files can be written, before anything is computed for it.
 
-    Raises: BadInput for a file, a folder that holds anything else, or a folder whose parent is not there.
+    Raises: BadInput for an empty name, a file, a folder that holds anything else, or one whose parent is not there.
     """
-    what, target = f"save={shown(os.fspath(path), 200)}", Path(path)
+    what, target = f"{name}={shown(os.fspath(path), 200)}", Path(path)
+    if not os.fspath(path):
+        raise BadInput(f"{what}: is empty. Name a new folder.")
     if len(os.fsencode(target.name)) > LONGEST_NAME:
         raise BadInput(f"{what}: the name is longer than {LONGEST_NAME} bytes. Choose a shorter one.")
     if not os.path.isdir(target.resolve().parent):

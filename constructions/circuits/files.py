@@ -31,8 +31,7 @@ def read_circuit(path: str | Path) -> Circuit:
     ...     read_circuit(file.name).outputs_of([0])
     (1,)
     """
-    path = Path(path)
-    data = _read(path)
+    data, path = _read(path), Path(path)
     if data[:4] in (b"aag ", b"aig "):
         return _Aiger(path.name, data).circuit()
     if path.suffix.lower() not in (".bench", ".blif"):
@@ -46,7 +45,7 @@ def read_circuit(path: str | Path) -> Circuit:
     return (_bench if path.suffix.lower() == ".bench" else _blif)(path.name, text)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: str | Path) -> bytes:
     data = regular_files.read(path, "file", MAX_FILE)
     if not data.strip():
         raise BadInput(f"{path}: is empty; a circuit has at least one output")

@@ -52,6 +52,10 @@ PLAIN = {
     "kernel": "{folder}",
     "heads": "{weights} --law d-test",
     "figure": "margin --model dot --T 4 --L 3 --output {folder}/f.svg",
+    "inductive": "--task modular --model rnn",
+    "bidirectional": "--length 8 --regions 2",
+    "batch": "{weights}",
+    "export": "{folder}",
     "claims": "",
     "check": "{folder}",
 }
@@ -69,6 +73,12 @@ INTEGERS = {
     "addition": ("digits", "base", "heads", "layers", "lookahead", "seed"),
     "module": ("seed",),
     "figure": ("T", "L", "d", "p", "seed"),
+    "inductive": (
+        *("layers", "n-heads", "d", "positions", "length", "vocabulary", "modulus", "types", "max-count", "seed"),
+    ),
+    "bidirectional": ("length", "regions", "coordinates", "on-length", "on-regions", "seed"),
+    "batch": ("workers",),
+    "export": ("T", "L"),
 }
 READS = {
     "histogram": "--weights",
@@ -83,6 +93,9 @@ READS = {
     "modular": "--P 5 --weights",
     "addition": "--digits 2 --weights",
     "parity": "--weights",
+    "inductive": "--task modular --model rnn --weights",
+    "bidirectional": "--weights",
+    "batch": "",
     "figure": "tape --input 01 --output {folder}/f.svg",
 }
 WRITES = {
@@ -95,6 +108,9 @@ WRITES = {
     "circuit": "{bench} --save",
     "language": "0*1 --length 4 --save",
     "figure": "margin --model dot --T 4 --L 3 --output",
+    "inductive": "--task modular --model rnn --save",
+    "bidirectional": "--length 8 --regions 2 --save",
+    "export": "",
 }
 PLACES = ("fifo", "/dev/zero", "folder", "large", "nothing", LONG, "", "a\nb", "socket")
 
@@ -114,12 +130,14 @@ def calls():
             yield f"{command} --{name} twice", twice, f"--{name}"
     for command, options in READS.items():
         for place in PLACES:
-            yield f"{command} reads {place[:10] or 'nothing'}", (command, *options.split(), "{" + place + "}"), ""
+            named = "''" if place == "" else "{" + place + "}"
+            yield f"{command} reads {place[:10] or 'nothing'}", (command, *options.split(), "{" + place + "}"), named
     for command, options in WRITES.items():
         places = (LONG, "", "nowhere/x") if command in ("circuit", "language") else ("fifo", "/dev/full", LONG, "")
         for place in places:
             arguments = (command, *options.split(), "{" + place + "}")
-            yield f"{command} writes {place[:10] or 'nothing'}", arguments, options.split()[-1].strip("-")
+            named = options.split()[-1].strip("-") if options else "{" + place + "}" if place else "''"
+            yield f"{command} writes {place[:10] or 'nothing'}", arguments, named
     for command in COMMANDS:
         yield f"{command} --unknown", (command, "--unknown"), ""
         yield f"{command} stray", (command, *PLAIN.get(command, "").split(), "stray", "stray"), "stray"
@@ -428,9 +446,12 @@ def test_a_bad_call_is_one_line(arguments, named, places, capsys, tmp_path, monk
     ended = os.times()
     if argv[0] == "check" and out:
         assert code == 2 and out.count("\n") == 1 and out.startswith("UNREADABLE") and len(out) < 1000
+    elif argv[0] == "batch" and out:  # a line for each file, and a summary
+        assert code == 2 and "Traceback" not in out + err and Path(argv[1]).name in out.splitlines()[0]
     else:
         check(code, out, err)
-        assert named in err.replace("_", "-"), (named, err)
+        shown = Path(repr(filled(named, places))[1:-1]).name[:20] if named[:1] == "{" else named
+        assert shown in err or shown in err.replace("_", "-"), (shown, err)
     assert ended.user + ended.system - started.user - started.system < SECONDS
     assert os.listdir(tmp_path) == []
 

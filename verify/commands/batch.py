@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import glob
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -145,13 +146,13 @@ def files_of(where: list[str]) -> list[str]:
 
 
 def _files(text: str) -> list[str]:
-    place = Path(text)
-    if place.is_dir():
+    place = Path(text or os.devnull)  # Path("") would be this folder
+    if os.path.isdir(place):  # unlike Path's own, False for a name that is too long
         every = (path for path in place.rglob("*") if path.suffix in ENDINGS)
         return sorted(str(path) for path in every if path.is_file() and not path.name.startswith("."))
-    if place.exists():
+    if text and os.path.exists(place):
         return [text]
-    return sorted(path for path in glob.glob(text, recursive=True) if Path(path).is_file())
+    return sorted(path for path in glob.glob(text, recursive=True) if os.path.isfile(path))
 
 
 def judged(job: Job, paths: list[str], workers: int) -> Iterator[BatchLine]:

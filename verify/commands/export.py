@@ -9,7 +9,6 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from constructions.errors import BadInput
 from verify.report.console import say_written
 
 HELP = "write a benchmark for other verifiers: ONNX, VNN-LIB, and the proved answers"
@@ -27,13 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    folder = Path(args.folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"DIR {args.folder!r}: is there already. Name a new folder.")
-    if not folder.resolve().parent.is_dir():
-        raise BadInput(f"DIR {args.folder!r}: there is no folder {str(folder.resolve().parent)!r}. Create it first.")
+    from constructions.files import check_target_folder
+    from verify.export.instances import check_size
     from verify.export.networks import onnx_library
 
+    check_target_folder(args.folder, (), "DIR")
+    check_size(args.T, args.L)
+    folder = Path(args.folder)
     onnx_library()
     rows, answers, ran = written(folder, args)
     if args.json:

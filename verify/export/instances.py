@@ -49,15 +49,20 @@ class Instance:
     is_exact_only: bool = False
 
 
+def check_size(T: int, L: int) -> None:
+    """Raises: BadInput where the sequences are too many to be written down."""
+    if not 2 <= T <= WIDTH:
+        raise BadInput(f"T={T}: must be from 2 to {WIDTH}, as the models have {WIDTH} dimensions")
+    if not L >= 2 or T**L > MOST_POINTS:
+        raise BadInput(f"L={L}: {T}^{L} sequences are written down, and must be from {T}^2 to {MOST_POINTS}")
+
+
 def instances(T: int, L: int) -> Iterator[Instance]:
     """All of them: every histogram model, right and spoilt, at each count; broken lines; and what float32 gets wrong.
 
     Raises: BadInput where the sequences are too many to be written down.
     """
-    if not 2 <= T <= WIDTH:
-        raise BadInput(f"T={T}: must be from 2 to {WIDTH}, as the models have {WIDTH} dimensions")
-    if not L >= 2 or T**L > MOST_POINTS:
-        raise BadInput(f"L={L}: {T}^{L} sequences are written down, and must be from {T}^2 to {MOST_POINTS}")
+    check_size(T, L)
     for model in BUILDERS:
         yield from counting(model, T, L)
     for longest in SCALAR_COUNTS:
