@@ -19,6 +19,7 @@ extensions = [
     "docstrings",
     "generated_pages",
     "listed_pages",
+    "plain_formulas",
 ]
 exclude_patterns = ["_build", "_ext"]
 

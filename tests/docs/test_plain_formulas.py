@@ -1,0 +1,44 @@
+"""Plain text in claims is typeset as the formula that it says."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from verify.claims import CLAIMS
+
+sys.path.append(str(Path(__file__).parents[2] / "docs" / "_ext"))
+formulas = pytest.importorskip("plain_formulas", reason="needs the docs extra")
+
+
+@pytest.mark.parametrize("text", [claim.statement for claim in CLAIMS], ids=[claim.id for claim in CLAIMS])
+def test_every_statement_keeps_its_words_and_closes_its_brackets(text):
+    pieces = formulas.split(text)
+    assert "".join(piece for _, piece in pieces) == text
+    for is_formula, piece in pieces:
+        if is_formula:
+            typeset = formulas.latex(piece)
+            assert typeset.count("{") == typeset.count("}") and typeset.count("(") == typeset.count(")")
+            assert piece == piece.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("for d >= T > 2, p >= 1", ["d >= T > 2", "p >= 1"]),
+        ("as in W-2, Prop. 4.5 and App. B.2.3", []),
+        ("dot+sftm and lin+sftm, 3 of 4", []),
+        ("up to ms/2 + 1 for even s", []),
+        ("width 1/(2M) - b_1, where a head", ["1/(2M) - b_1"]),
+    ],
+)
+def test_what_is_a_formula(text, expected):
+    assert [piece for is_formula, piece in formulas.split(text) if is_formula] == expected
+
+
+def test_powers_subscripts_and_roots():
+    assert formulas.latex("d > T x^2/(T - 1 + x^2)") == r"d > T \;x^{2}/(T - 1 + x^{2})"
+    assert formulas.latex("M < 1/sqrt(L-1)") == r"M < 1/\sqrt{L-1}"
+    assert formulas.latex("B^-n/2") == "B^{-n}/2"
