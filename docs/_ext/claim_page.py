@@ -9,7 +9,7 @@ import terminal
 from formulas import bound_section, description, markdown, places, role
 
 from verify.claims import Claim, Ending
-from verify.claims.running import last_verdict
+from verify.claims.running import NOT_RUN, last_verdict
 
 # The claim's own command at sizes that can be read. Where none is named, T = 4 and L = 3 replace the command's, unless
 # it asks for a d, which makes sense at its own sizes only.
@@ -45,6 +45,9 @@ def page(claim: Claim, errata: dict[str, list[str]]) -> tuple[str, str]:
 
     Raises: UnexpectedEnd where the command does not end as the claim's kind promises.
     """
+    if claim.why_not:
+        parts = [*stated(claim), *section("Verdict", f"Not run when this page was built: {claim.why_not}.")]
+        return "\n\n".join(parts) + "\n", NOT_RUN.verdict
     command = small_command(claim)
     if command.split()[1] in SAVES and not any(option in command for option in BUILDS_NOTHING):
         command += " --save proof"
@@ -55,11 +58,7 @@ def page(claim: Claim, errata: dict[str, list[str]]) -> tuple[str, str]:
         weights = saved_weights(folder)
     check_ending(claim, command, output, code)
     parts = [
-        f"# {claim.id}",
-        markdown(claim.statement) + ".",
-        f"**Source:** {markdown(claim.source)}",
-        f"**Kind:** {claim.kind}. Its commands end {claim.promise.verdict}, with exit code {claim.promise.exit_code}:",
-        "```console\n" + "".join(f"$ {line}\n" for line in (*claim.set_up, claim.command, *claim.deep)) + "```",
+        *stated(claim),
         *section("Verdict", verdict(claim, command, output, code)),
         *section("Weights", builders(claim), weights),
         *section("Bound", *(bound_section(place) for place in places(claim.bound))),
@@ -67,6 +66,17 @@ def page(claim: Claim, errata: dict[str, list[str]]) -> tuple[str, str]:
         *section("Verifier", ", ".join(role(place) for place in places(claim.verifier))),
     ]
     return "\n\n".join(part for part in parts if part) + "\n", claim.promise.verdict
+
+
+def stated(claim: Claim) -> list[str]:
+    """What the registry says of a claim."""
+    return [
+        f"# {claim.id}",
+        markdown(claim.statement) + ".",
+        f"**Source:** {markdown(claim.source)}",
+        f"**Kind:** {claim.kind}. Its commands end {claim.promise.verdict}, with exit code {claim.promise.exit_code}:",
+        "```console\n" + "".join(f"$ {line}\n" for line in (*claim.set_up, claim.command, *claim.deep)) + "```",
+    ]
 
 
 def check_ending(claim: Claim, command: str, output: str, code: int) -> None:

@@ -112,7 +112,8 @@ INTRODUCTION = """# The book of claims
 
 One page per claim of the registry. Every page was made by running the claim's own command, at a small size, when
 this site was built; the build fails where one ends otherwise than its kind promises. What was built, or found by search
-at the listed sizes, ends PROVED. What is impossible has an argument, whose checks are run. A sample never proves."""
+at the listed sizes, ends PROVED, and so does a theorem in Coq's kernel, where coqc is installed. What is impossible has
+an argument, whose checks are run. A sample never proves."""
 
 
 def errata_by_claim(text: str) -> dict[str, list[tuple[str, str]]]:

@@ -29,6 +29,7 @@ def test_each_claim_has_the_kind_that_its_command_shows():
     for kind, ids in KINDS.items():
         assert {claim.id for claim in CLAIMS if claim.kind is kind} >= ids
     for claim in CLAIMS:
+        assert (claim.kind is Kind.THEOREM) == ("verify kernel" in claim.command) == (claim.needs == "coqc")
         for command in (claim.command, *claim.deep):
             assert (f"--impossible {claim.id}" in command) == (claim.kind is Kind.IMPOSSIBLE)
             assert ("--method sampled" in command) == (claim.kind is Kind.SAMPLED)
@@ -62,7 +63,8 @@ def test_commands_end_as_promised(name):
 @pytest.mark.deep
 def test_all_commands_end_as_promised(capsys):
     code, out, _ = run(capsys, "claims", "--run", "--deep")
-    assert code == 0 and out.splitlines()[-1].startswith(f"{len(commands(CLAIMS, deep=True))} of ")
+    skipped = sum(bool(claim.why_not) for claim, _ in commands(CLAIMS, deep=True))
+    assert code == 0 and out.splitlines()[-1].startswith(f"{len(commands(CLAIMS, deep=True)) - skipped} of ")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +85,17 @@ def test_a_broken_promise_is_told(capsys, monkeypatch, command, ended):
     assert run_claims([claim], deep=False, form="json") == 1
     (row,) = json.loads(capsys.readouterr().out)
     assert row["promised"] == "PROVED, exit code 0" and row["ended"].startswith(ended.verdict)
+
+
+def test_what_needs_a_missing_program_is_not_run_and_says_so(capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert run_claims([by_id("K-W-10")], deep=True, form=None) == 0
+    out = capsys.readouterr().out
+    assert "[1/1] not run: K-W-10, coqc is not installed: verify kernel" in out
+    assert out.splitlines()[-1] == "0 of 1 commands end as their claims promise, 1 were not run"
+    assert run_claims([by_id("K-W-10")], deep=False, form="json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["promised"] == "PROVED, exit code 0" and row["ended"] == "not run: coqc is not installed"
 
 
 def test_a_verdict_is_a_word_at_the_start_of_a_line():

@@ -49,6 +49,12 @@ def test_a_page_says_its_kind_and_how_it_ends():
     assert word == "PROVED" and "$ printf 'INPUT(x)" in text
 
 
+def test_a_page_of_what_cannot_be_run_here_says_so(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    text, word = claim_page.page(claim("K-D-1"), {})
+    assert word == "not run" and "Not run when this page was built: coqc is not installed." in text
+
+
 def test_an_unexpected_end_fails_the_build(tmp_path, monkeypatch):
     monkeypatch.setitem(claim_page.SMALL, "A-4.2", "verify histogram --model bos --T 4 --L 3 --as-printed")
     with pytest.raises(terminal.UnexpectedEnd, match="REFUTED"):

@@ -1,6 +1,7 @@
 """Theorems that Coq's kernel checks, and false ones that it refuses."""
 
 import dataclasses
+import math
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -12,8 +13,10 @@ from models.kernel import accepted, needs_coqc
 from models.random_models import BUILDERS
 
 from constructions import relation_counting
+from constructions.adder.digits import Digits
+from constructions.addition import one_head
 from constructions.checkpoint import as_bytes
-from constructions.count01 import uniform
+from constructions.count01 import documents, uniform
 from constructions.histogram import MODELS
 from verify.certificate import Verdict
 from verify.histogram.verdict import certify
@@ -23,6 +26,7 @@ from verify.kernel.stored import read_saved, read_weights
 from verify.kernel.theorem import check_inputs, state
 
 pytestmark = needs_coqc
+TOKENS_IN_COQ = ("BOS", "Zero", "One", "Two", "Equals", "Four", "Five", "EOS")
 TRAINED = Path(__file__).parents[1] / "data" / "trained_bos_T4_L3_d4_p8.safetensors"
 
 
@@ -149,6 +153,7 @@ def test_an_axiom_of_ones_own_is_seen():
     assert outcome.axioms is not None and "wish" in outcome.axioms and not outcome.is_proved
 
 
+@pytest.mark.deep
 def test_general_theorems_rest_on_no_axiom_of_ours():
     built, _ = library([*GENERAL])
     names = [name for found in GENERAL.values() for name in found]
@@ -177,13 +182,55 @@ def test_the_numbers_of_the_count01_theorem_are_the_builders():
     model = uniform()
     text = (SOURCES / "Count01.v").read_text()
     stated = text[text.index("Definition uniform") : text.index("Lemma total_app")]
-    names = ("BOS", "Zero", "One", "Two", "Equals", "Four", "Five", "EOS")
     tensors = {"e": model.E[:, 0], "W_out": model.W_out[0], "b_out": model.b_out}
     for field, tensor in tensors.items():
         (cases,) = re.findall(rf"\b{field} := fun t => match t with (.*?) \| _ => 0 end", stated)
         found = {name: float(Fraction(x)) for name, x in re.findall(r"(\w+) => (-?[\d/]+)", cases)}
-        assert found and [found.get(name, 0.0) for name in names] == tensor.tolist()
+        assert found and [found.get(name, 0.0) for name in TOKENS_IN_COQ] == tensor.tolist()
     assert all(float(W.detach()) == 1 for W in (model.W_Q, model.W_K, model.W_V, model.W_O))
+
+
+def test_the_numbers_of_the_separating_value_are_the_builders():
+    """SeparatingValue.v writes the weights of constructions.count01.documents, with the exact a."""
+    text = (SOURCES / "SeparatingValue.v").read_text()
+    stated = text[text.index("Definition documents") : text.index("Definition twos")]
+    N, a = 10, 10 + math.e / (1 + math.e)
+    numbers = {"N": N, "N + 1": N + 1, "N * N": N * N, "-12 * (N + 1)": -12 * (N + 1)}
+    numbers |= {"separating_value N + 1": a + 1, "- (separating_value N + 1)": -(a + 1)}
+    model = documents(N)
+    for field, tensor in {"e": model.E[:, 0], "W_out": model.W_out[0], "b_out": model.b_out}.items():
+        (cases,) = re.findall(rf"\b{field} := fun t => match t with(.*?)\| _ => 0 end", stated, re.DOTALL)
+        found = {name: text.strip() for name, text in re.findall(r"(\w+) => ([^|]+)", cases)}
+        values = [float(numbers.get(x, x)) for x in (found.get(name, "0") for name in TOKENS_IN_COQ)]
+        assert found and values == pytest.approx(tensor.tolist(), abs=1e-12)
+
+
+def test_the_numbers_of_the_column_theorem_are_the_builders():
+    """Addition.v writes the weights of constructions.addition.one_head, with exact logarithms."""
+    n, B = 3, 10
+    model = one_head(n=n, B=B)
+    layer, sums = model.blocks[0], Digits(n, B)
+    columns = range(2, 2 + n + 1)
+    never = (n + 2) * math.log(B) + math.log(sums.length) + 12
+    for i in range(n + 1):
+        query = model.positions[sums.query(i)] + model.E[sums.equals]
+        scores = []
+        for position in range(sums.query(i) + 1):
+            key = model.positions[position] + (model.E[sums.plus] if position == n else 0)
+            scores.append(float((query @ layer.W_Q[0]) @ (key @ layer.W_K[0])))
+        seen = min(i + 1, n)
+        weights = [B ** (j - i) for j in range(seen)]
+        for place, score in enumerate(scores):
+            if place == n:
+                assert score == pytest.approx(math.log(4 - 2 * sum(weights)))
+            elif place in (found := {f(j): j for j in range(seen) for f in (sums.first, sums.second)}):
+                assert score == pytest.approx(math.log(weights[found[place]]), abs=1e-12)
+            else:
+                assert score <= -never
+    assert layer.W_O[0, 0, 1] == 4 and layer.W_1[1].tolist() == [B**n] * 2 and layer.W_2[:, 1].tolist() == [-B, B]
+    assert layer.b_1.tolist() == [1 - B * B**n, -B * B**n] and len(columns) == n + 1
+    readout = [c * (-0.5 + 1 / (2 * B**n)) - c * c / 2 for c in range(B)]
+    assert model.W_out[1].tolist() == list(range(B)) and model.b_out.tolist() == pytest.approx(readout)
 
 
 def test_a_trained_model_is_split_down_to_multisets(tmp_path, capsys):

@@ -8,6 +8,7 @@ from verify.claims import (
     histogram,
     inductive_ceilings,
     inductive_transformers,
+    kernel,
     modular,
     parity,
     recurrent,
@@ -25,6 +26,7 @@ CLAIMS: tuple[Claim, ...] = (
     *inductive_transformers.CLAIMS,
     *inductive_ceilings.CLAIMS,
     *recurrent.CLAIMS,
+    *kernel.CLAIMS,
 )
 
 __all__ = ["CLAIMS", "Claim", "Ending", "Kind"]

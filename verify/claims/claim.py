@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -20,6 +21,7 @@ class Kind(StrEnum):
     IMPOSSIBLE = "impossible"
     SEARCHED = "found by search at listed sizes"
     SAMPLED = "sampled"
+    THEOREM = "theorem in Coq's kernel"
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,15 @@ class Ending:
     exit_code: int
 
 
-# Weights that are built or found end PROVED. An argument ends IMPOSSIBLE when all its checks hold; a command that asks
-# for the impossible exits with 2. Sampling refutes or leaves open; it never proves.
+# Weights that are built or found end PROVED, and so does a theorem that a proof assistant accepts. An argument ends
+# IMPOSSIBLE when all its checks hold; a command that asks for the impossible exits with 2. Sampling refutes or leaves
+# open; it never proves.
 PROMISES = {
     Kind.BUILT: Ending("PROVED", 0),
     Kind.SEARCHED: Ending("PROVED", 0),
     Kind.IMPOSSIBLE: Ending("IMPOSSIBLE", 0),
     Kind.SAMPLED: Ending("UNKNOWN", 3),
+    Kind.THEOREM: Ending("PROVED", 0),
 }
 
 
@@ -46,7 +50,8 @@ class Claim:
 
     The three places are "module:function" strings, so that listing the claims imports none of them. `command` ends as
     the kind promises, in seconds; the commands in `deep` do too, for the statement's other models and sizes. `reads`
-    holds the files that the commands read, as (name, content).
+    holds the files that the commands read, as (name, content). `needs` is a program that they run and that may be
+    missing; then they are not run.
     """
 
     id: str
@@ -59,10 +64,16 @@ class Claim:
     kind: Kind = Kind.BUILT
     deep: tuple[str, ...] = ()
     reads: tuple[tuple[str, str], ...] = ()
+    needs: str = ""
 
     @property
     def promise(self) -> Ending:
         return PROMISES[self.kind]
+
+    @property
+    def why_not(self) -> str:
+        """The reason why the commands cannot be run here, or nothing."""
+        return f"{self.needs} is not installed" if self.needs and shutil.which(self.needs) is None else ""
 
     @property
     def set_up(self) -> tuple[str, ...]:

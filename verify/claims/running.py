@@ -16,12 +16,13 @@ from pathlib import Path
 from verify.claims.claim import Claim, Ending
 
 ROOT = Path(__file__).parents[2]
+NOT_RUN = Ending("not run", 0)
 VERDICT = re.compile(r"^(PROVED|REFUTED|UNKNOWN|IMPOSSIBLE)\b", re.M)
 
 
 @dataclass(frozen=True)
 class CommandRun:
-    """How one command of a claim ended; `said` is its last line where it ended otherwise than promised."""
+    """How one command of a claim ended; `said` is its last line, or the reason why it was not run."""
 
     claim: Claim
     command: str
@@ -33,6 +34,10 @@ class CommandRun:
     def is_as_promised(self) -> bool:
         return self.ending == self.claim.promise
 
+    @property
+    def is_run(self) -> bool:
+        return self.ending is not NOT_RUN
+
 
 def commands(claims: Iterable[Claim], *, deep: bool) -> list[tuple[Claim, str]]:
     """Each claim's command, and with `deep` its others."""
@@ -40,9 +45,13 @@ def commands(claims: Iterable[Claim], *, deep: bool) -> list[tuple[Claim, str]]:
 
 
 def run_all(claims: Iterable[Claim], *, deep: bool) -> Iterator[CommandRun]:
-    """Runs the commands one after another, each in a process and an empty folder of its own."""
+    """Runs the commands one after another, each in a process and an empty folder of its own.
+
+    What needs a program that is missing is not run, and says so.
+    """
     for claim, command in commands(claims, deep=deep):
-        yield run(claim, command)
+        reason = claim.why_not
+        yield CommandRun(claim, command, NOT_RUN, 0.0, reason) if reason else run(claim, command)
 
 
 def run(claim: Claim, command: str) -> CommandRun:

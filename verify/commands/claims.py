@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--run",
         dest="is_run",
         action="store_true",
-        help="run the commands; exit code 0 iff all end as their kinds promise",
+        help="run the commands; exit code 0 iff all that can be run end as promised",
     )
     add("--deep", action="store_true", help="with --run: also the commands for other models and sizes (minutes)")
     add("--format", choices=FORMATS, help="default: rich")
@@ -87,7 +87,7 @@ def places(claim: Claim) -> tuple[tuple[str, str], ...]:
 
 
 def run_claims(claims: Sequence[Claim], *, deep: bool, form: str | None) -> int:
-    """Runs the commands, each told as it ends; 0 iff all end as promised, else 1."""
+    """Runs the commands, each told as it ends; 0 iff all that are run end as promised, else 1."""
     from verify.claims.running import commands, run_all
 
     total = len(commands(claims, deep=deep))
@@ -96,9 +96,11 @@ def run_claims(claims: Sequence[Claim], *, deep: bool, form: str | None) -> int:
         runs.append(done)
         if form != "json":  # a table comes at the end, and this takes a minute
             print(told(done, len(runs), total), file=sys.stdout if form is None else sys.stderr, flush=True)
-    wrong = [done for done in runs if not done.is_as_promised]
+    wrong = [done for done in runs if done.is_run and not done.is_as_promised]
+    skipped = sum(not done.is_run for done in runs)
     if form is None:
-        print(f"{total - len(wrong)} of {total} commands end as their claims promise")
+        ended = f"{total - len(wrong) - skipped} of {total} commands end as their claims promise"
+        print(ended + (f", {skipped} were not run" if skipped else ""))
     else:
         sys.stdout.write(render(RUN_COLUMNS, [run_row(done) for done in runs], form))
     return 1 if wrong else 0
@@ -107,6 +109,8 @@ def run_claims(claims: Sequence[Claim], *, deep: bool, form: str | None) -> int:
 def told(done: CommandRun, number: int, total: int) -> str:
     """One line on a command, a second one where it ended otherwise."""
     head = f"[{number}/{total}]"
+    if not done.is_run:
+        return f"{head} not run: {done.claim.id}, {done.said}: {done.command}"
     line = f"{head} {'as promised' if done.is_as_promised else 'NOT AS PROMISED'}: {done.claim.id}, "
     line += f"{done.ending.verdict}, exit code {done.ending.exit_code}, {done.seconds:.1f} s: {done.command}"
     if done.is_as_promised:
@@ -115,5 +119,5 @@ def told(done: CommandRun, number: int, total: int) -> str:
 
 
 def run_row(done: CommandRun) -> list[object]:
-    ended = f"{done.ending.verdict}, exit code {done.ending.exit_code}"
+    ended = f"{done.ending.verdict}, exit code {done.ending.exit_code}" if done.is_run else f"not run: {done.said}"
     return [done.claim.id, done.command, ending(done.claim), ended, round(done.seconds, 1)]

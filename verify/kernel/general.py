@@ -15,9 +15,24 @@ GENERAL = {
         "any_order": "rounded sums in any order are off by at most ((1 + u)^(n-1) - 1) times the absolute values' sum",
         "integers_are_exact": "integers whose absolute values add up to less than 2^precision are added exactly",
     },
+    "Evaluations": {
+        "floats_count": "dtype, any order: dot with sqrt(d) rounded in W_Q counts for all d >= T where 3 L^2 < 2^p",
+        "floats_count_by_reciprocals": "the same for d = 4^j where scores are multiplied by a rounded reciprocal",
+        "some_evaluation": "and there are evaluations for these theorems to speak of",
+    },
     "Count01": {
         "uniform_solves": "W-10: uniform attention solves Count01 on every string of digits, and then says EOS",
+    },
+    "SeparatingValue": {
+        "documents_solve": "D-1: the documents' weights, N >= 5, solve Count01 for all n0 and n1 iff n2 is at most k, "
+        "where the noise threshold lies between k and k + 1",
+        "last_right_10": "D-1: at N = 10 that k is 1497",
+        "last_right_15": "D-1: at N = 15 that k is 151915",
+        "last_right_20": "D-1: at N = 20 that k is 17108827",
+    },
+    "Addition": {
         "staircase_adds": "W-E4.4: two neurons in one dimension add modulo P with margin 1/2, for every P",
+        "columns_add": "W-E4.1: one head and two neurons find every digit of every sum of two n-digit numbers, base B",
     },
 }
 NAMES = tuple(name for found in GENERAL.values() for name in found)

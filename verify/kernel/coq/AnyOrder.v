@@ -1,7 +1,7 @@
 (* Rounded sums in any order and any grouping, for every floating-point format with gradual underflow (Flocq's FLT).
 
-   This is where the kernel's theorems stop today: they speak of real arithmetic, and these lemmas are what a theorem
-   about a dtype would start from. No model is evaluated in a dtype here. *)
+   No model is evaluated here. Evaluations.v evaluates one whose sums are exact; a model whose sums are rounded would start
+   from any_order, and no theorem here does. *)
 
 From Coq Require Import Reals List ZArith Lia Lra Permutation.
 From Flocq Require Import Core Plus_error Relative.

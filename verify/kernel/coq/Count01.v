@@ -1,7 +1,6 @@
-(* Count01 and addition modulo P, for all inputs of every length or modulus, without computation.
+(* Count01 by uniform attention, for all strings of digits, without computation.
 
-   uniform_solves (W-10): the weights of constructions/count01.py:uniform answer every string of digits, then stop.
-   staircase_adds (W-E4.4): two neurons in one dimension add modulo P with margin 1/2, for every P >= 2. *)
+   uniform_solves (W-10): the weights of constructions/count01.py:uniform answer every string of digits, then stop. *)
 
 From Coq Require Import Reals List Arith Lia Lra.
 From Weightproof Require Import Model.
@@ -30,11 +29,15 @@ Definition zeros (x : list token) : nat := count_occ token_eq x Zero.
 Definition prompt (x : list token) : list token := BOS :: x ++ [Equals].
 Definition due (x : list token) : token := if (zeros x <? ones x)%nat then Four else Five.
 
-(* Every string of digits is answered rightly after "=", and EOS follows the answer. *)
-Definition solves (m : scalar_model) : Prop :=
-  forall x, (forall t, In t x -> is_digit t) ->
+(* The string is answered rightly after "=", and EOS follows the answer: each has strictly the largest logit. *)
+Definition answers (m : scalar_model) (x : list token) : Prop :=
   (forall c, c <> due x -> logit m (prompt x) Equals c < logit m (prompt x) Equals (due x)) /\
   (forall c, c <> EOS -> logit m (prompt x ++ [due x]) (due x) c < logit m (prompt x ++ [due x]) (due x) EOS).
+
+Definition is_string (x : list token) : Prop := forall t, In t x -> is_digit t.
+
+(* Every string of digits is. *)
+Definition solves (m : scalar_model) : Prop := forall x, is_string x -> answers m x.
 
 Definition uniform : scalar_model := {|
   e := fun t => match t with BOS => -1/2 | Zero => -1 | One => 1 | Four => 4 | Five => 4 | _ => 0 end;
@@ -123,37 +126,4 @@ Proof.
   - intros c Hc. unfold logit. assert (H : 3 <= stream uniform (prompt x ++ [due x]) (due x)).
     { apply stream_after_answer; [discriminate|]. unfold due. now destruct (_ <? _)%nat. }
     destruct c; cbn [W_out b_out uniform]; try lra; congruence.
-Qed.
-
-(* ---- Addition modulo P: uniform attention adds, two ReLUs subtract P, and the readout is a staircase ---------------------- *)
-
-(* The stream after both ReLUs, where attention found z; and the logits. *)
-Definition wrapped (P : nat) (z : R) : R := z - INR P * Rmax 0 (z - INR P + 1) + INR P * Rmax 0 (z - INR P).
-Definition stair (P : nat) (z : R) (c : nat) : R := INR c * wrapped P z - INR c * INR c / 2.
-
-(* Tokens a, b, "=" with embeddings 3 a, 3 b, 0, uniform attention over the three, and the skip connection. *)
-Definition added (a b : nat) : R := 0 + (3 * INR a + 3 * INR b + 0) / 3.
-
-Lemma wrapped_is_modulo (P a b : nat) : (a < P)%nat -> (b < P)%nat -> wrapped P (added a b) = INR ((a + b) mod P).
-Proof.
-  intros Ha Hb. unfold wrapped, added. replace (0 + (3 * INR a + 3 * INR b + 0) / 3) with (INR (a + b)) by (rewrite plus_INR; field).
-  destruct (Nat.lt_ge_cases (a + b) P) as [Hlt|Hge].
-  - rewrite Nat.mod_small by assumption. pose proof (le_INR _ _ Hlt) as H. rewrite S_INR in H.
-    rewrite !Rmax_left by lra. lra.
-  - replace ((a + b) mod P)%nat with (a + b - P)%nat.
-    + rewrite minus_INR by assumption. pose proof (le_INR _ _ Hge). rewrite !Rmax_right by lra. lra.
-    + rewrite <- (Nat.mod_small (a + b - P) P) by lia. replace (a + b)%nat with (a + b - P + 1 * P)%nat at 2 by lia.
-      now rewrite Nat.mod_add by lia.
-Qed.
-
-(* Claim W-E4.4: the right class leads every other one by at least 1/2, for every modulus. *)
-Theorem staircase_adds (P a b c : nat) : (a < P)%nat -> (b < P)%nat -> c <> ((a + b) mod P)%nat ->
-  stair P (added a b) c + 1/2 <= stair P (added a b) ((a + b) mod P)%nat.
-Proof.
-  intros Ha Hb Hc. unfold stair. rewrite wrapped_is_modulo by assumption. set (r := ((a + b) mod P)%nat) in *.
-  assert (H : 1 <= (INR r - INR c) * (INR r - INR c)).
-  { destruct (Nat.lt_ge_cases c r) as [Hlt|Hge].
-    - apply le_INR in Hlt. rewrite S_INR in Hlt. nra.
-    - assert (Hlt : (r < c)%nat) by lia. apply le_INR in Hlt. rewrite S_INR in Hlt. nra. }
-  nra.
 Qed.
