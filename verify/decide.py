@@ -309,10 +309,11 @@ def run_some(
 
 def _drawn(problem: Decidable, effort: Effort) -> list[Item]:
     """Different items, as many as are asked for, or as a small domain has."""
-    rng, found = random.Random(effort.seed), dict[Item, None]()
+    rng, found, size = random.Random(effort.seed), dict[Item, None](), problem.size()
+    wanted = effort.samples if size is None else min(effort.samples, size)
     for _ in range(DRAWS * effort.samples):
         found[problem.draw(rng)] = None
-        if len(found) == effort.samples:
+        if len(found) >= wanted:
             break
     return list(found)
 

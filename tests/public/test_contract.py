@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,7 @@ EXTRA = [
 ]
 
 
+@cache
 def decided(task, model, reading, method):
     change = {"right": lambda m: m, "broken": broken, "overflowing": overflowing}[model]
     named = {} if reading is None else {"reading": reading}
