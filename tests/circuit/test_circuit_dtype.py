@@ -142,7 +142,7 @@ def attention_escaped(seed):
     return compared, outside
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", first(1, range(4)))
 def test_every_loose_softmax_leaks_no_more_than_its_bound(part):
     total = np.array([attention_escaped(f"{part} {seed}") for seed in range(250)]).sum(0)
     assert total[0] > 500 and total[1] == 0
@@ -243,10 +243,7 @@ FORMAT_NAMES = ("float64", "float32", "tf32", "bfloat16", "float16", "e4m3", "e5
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("float32", "bfloat16", "real") else pytest.mark.deep)
-        for name in FORMAT_NAMES
-    ],
+    [pytest.param(name, marks=() if name in ("bfloat16", "real") else pytest.mark.deep) for name in FORMAT_NAMES],
 )
 def test_proved_circuits_compute_every_gate_in_every_run(name, monkeypatch):
     """All inputs of random circuits, as built, mutated and rough, by torch and by orders in turn."""
@@ -268,13 +265,12 @@ def test_proved_circuits_compute_every_gate_in_every_run(name, monkeypatch):
     assert seen[Verdict.PROVED] > 5 and seen[Verdict.PROVED] < 24 and checked > 8
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("float32", "bfloat16") else pytest.mark.deep) for name in KERNELS]
-)
-def test_proved_circuits_generate_every_gate_in_torch(name):
+@pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 50)]))
+@pytest.mark.parametrize("name", first(2, ("float32", "bfloat16", "float64", "float16")))
+def test_proved_circuits_generate_every_gate_in_torch(name, seeds):
     """Hundreds of circuits: the chain of thought that torch generates, on all inputs."""
     proved = 0
-    for seed in range(50):
+    for seed in seeds:
         rng = random.Random(f"torch {name} {seed}")
         decomposition = decompose(random_circuit(rng, rng.randrange(1, 5), rng.randrange(1, 6)))
         model = build(decomposition.circuit, s=rng.choice([2, 3, 4, 6, 9]))
@@ -285,7 +281,7 @@ def test_proved_circuits_generate_every_gate_in_torch(name):
             proved += 1
             tokens = model.to(KERNELS[name]).generate(torch.tensor(inputs(model.n)))
             assert tokens.tolist() == [decomposition.circuit.evaluate(bits) for bits in inputs(model.n)], seed
-    assert proved > 35
+    assert proved > 0.6 * len(seeds)
 
 
 def test_refuted_circuits_fail_where_the_certificate_says():
@@ -335,7 +331,7 @@ def test_the_table_of_formats_names_all_circuits():
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("c17", "ctrl", "c432") else pytest.mark.deep) for name in TABLE]
+    "name", [pytest.param(name, marks=() if name == "c17" else pytest.mark.deep) for name in TABLE]
 )
 def test_published_circuits_survive_the_formats_of_the_table(name):
     """As in docs/circuit.md; five significant bits, and two with sums in float32, are enough."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from models.circuits import EPFL, ISCAS, inputs, mutate, path_of, random_circuit
+from models.selection import first
 from oracles.circuit import NaiveTransformer, gate_values
 
 from constructions.circuit_simulation import CircuitTransformer, build
@@ -51,7 +52,7 @@ def check_refutation(certificate, model, circuit):
     assert circuit.name_of(gate) == example["gate"]
 
 
-@pytest.mark.parametrize("part", range(6))
+@pytest.mark.parametrize("part", first(2, range(6)))
 def test_verdicts_equal_enumeration_by_a_naive_transformer(part):
     seen = {verdict: 0 for verdict in Verdict}
     for seed in range(25):
@@ -121,10 +122,7 @@ def test_random_weights_are_judged_right():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.deep if name in ("c6288", "i2c", "adder", "cavlc") else ())
-        for name in ISCAS + EPFL
-    ],
+    [pytest.param(name, marks=() if name in ("c17", "c432") else pytest.mark.deep) for name in ISCAS + EPFL],
 )
 def test_published_circuits_are_proved(name):
     circuit = read_circuit(path_of(name))
@@ -179,10 +177,19 @@ def planted(model, rng):
 
 @pytest.mark.parametrize(
     "name, faults",
-    [("c17", 30), ("c432", 4), ("ctrl", 4)]
+    [("c17", 12), ("c432", 2)]
     + [
         pytest.param(*case, marks=pytest.mark.deep)
-        for case in (("c432", 12), ("c880", 6), ("ctrl", 12), ("router", 12), ("cavlc", 4), ("i2c", 4))
+        for case in (
+            ("c17", 30),
+            ("c432", 12),
+            ("ctrl", 4),
+            ("c880", 6),
+            ("ctrl", 12),
+            ("router", 12),
+            ("cavlc", 4),
+            ("i2c", 4),
+        )
     ],
 )
 def test_planted_faults(name, faults):
@@ -299,7 +306,7 @@ def test_layer_scale_would_break_it():
 
 
 def test_stored_weights_are_what_is_judged(tmp_path):
-    decomposition = decompose(read_circuit(path_of("c432")))
+    decomposition = decompose(read_circuit(path_of("c17")))
     model = build(decomposition.circuit)
     save_weights(model, tmp_path / "m.safetensors")
     loaded = load_weights(tmp_path / "m.safetensors")
@@ -314,7 +321,7 @@ def test_stored_weights_are_what_is_judged(tmp_path):
     with pytest.raises(BadInput, match="not a readable safetensors"):
         load_weights(tmp_path / "m.safetensors")
     with pytest.raises(BadInput, match="has n="):
-        certify(model, decompose(read_circuit(path_of("c17"))))
+        certify(model, decompose(read_circuit(path_of("ctrl"))))
 
 
 @pytest.fixture
@@ -331,7 +338,7 @@ def test_float32_is_exact_where_the_bound_says(one_thread):
 
     decomposition = decompose(read_circuit(path_of("ctrl")))
     prompts = np.random.default_rng(1).integers(0, 2, (32, 7))
-    for bits in range(6, 10):
+    for bits in (6, 9):
         model = build(decomposition.circuit, s=bits)
         assert exact_in_float32().subs({s: bits, k: model.lanes.k})
         tokens = torch.from_numpy(ConstantBitMachine(model).generate(prompts)).long()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from command import as_json, run
+from models.selection import first
 
 from verify.claims import CLAIMS, Ending, Kind, running
 from verify.claims.claim import PROMISES, Claim
@@ -146,7 +147,10 @@ def test_asking_for_the_impossible(capsys, argv, claim):
 
 @pytest.mark.parametrize(
     ("command", "claim"),
-    [("histogram", "A-neg"), ("histogram", "W-5"), ("histogram", "W-6"), ("histogram", "W-7"), ("count01", "W-9")],
+    first(
+        2,
+        [("histogram", "A-neg"), ("histogram", "W-5"), ("histogram", "W-6"), ("histogram", "W-7"), ("count01", "W-9")],
+    ),
 )
 def test_the_argument_with_its_checks(capsys, command, claim):
     code, result = as_json(capsys, command, "--impossible", claim)

@@ -45,9 +45,9 @@ def test_as_printed_is_refuted(capsys):
 
 
 def test_sampling_never_proves(capsys):
-    code, result = as_json(capsys, "histogram", "--model", "dot", "--T", "5", "--L", "4", "--method", "sampled")
+    code, result = as_json(capsys, "histogram", "--model", "dot", "--T", "3", "--L", "3", "--method", "sampled")
     assert code == 3 and result["verdict"] == "UNKNOWN" and "never proves" in result["reason"]
-    printed = ("histogram", "--model", "bos", "--T", "5", "--L", "4", "--as-printed", "--method", "sampled")
+    printed = ("histogram", "--model", "bos", "--T", "4", "--L", "3", "--as-printed", "--method", "sampled")
     code, first = as_json(capsys, *printed, "--seed", "3")
     again = as_json(capsys, *printed, "--seed", "3")[1]
     assert code == 1 and first["counterexample"] == again["counterexample"]

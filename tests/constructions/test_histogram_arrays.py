@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from models.selection import first
 
 from constructions import relation_counting
 from constructions.errors import BadInput
@@ -21,7 +22,7 @@ SIZES = [(2, 1, None, None), (4, 3, None, None), (5, 9, 8, 3), (32, 10, 32, 1), 
 
 
 @pytest.mark.parametrize("model", BUILDERS)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", first(1, DTYPES))
 def test_the_builders_weights(model, dtype):
     for T, L, d, p in SIZES:
         module = BUILDERS[model](T=T, L=L, d=d, p=p, dtype=TORCH_DTYPES[dtype])

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 FENCES = {"python", "console", "sh", "text", "json", "latex", "toml", "yaml"}
 WRITTEN = ("claims", "reference", "_build")  # made when the site is built
 PAGES = [ROOT / "README.md", *sorted(p for p in (ROOT / "docs").rglob("*.md") if p.parts[-2] not in WRITTEN)]
+LONG = ("errata.md", "figures.md")  # 20 and 7 s: deep
 
 
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ |```).*\n?)*)", re.M)
@@ -47,7 +48,11 @@ def set_up():
 PARSERS = (PythonCodeBlockParser(), CodeBlockParser("console", run_console), CodeBlockParser("sh", check_set_up))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.deep if page.name in LONG else ()) for page in PAGES],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
 def test_every_example_of_the_page(page, tmp_path, monkeypatch):
     """As copied into an empty folder: what a page reads it has made before."""
     monkeypatch.chdir(tmp_path)

@@ -202,7 +202,7 @@ def trial(case, reading, seed, has_norms=False, call_rule=None):
 
 @pytest.mark.parametrize("reading", FIELDS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), has_norms=st.booleans())
 def test_the_ball_holds_the_result(case, reading, seed, has_norms):
     held, out, exact = trial(case, reading, seed, has_norms)
@@ -284,10 +284,8 @@ RULE_FAULTS = [
 def test_a_fault_in_a_rule_is_caught(name, right, wrong):
     faulty = stripped(RULES[name], right, wrong)
     cases = [case for case in CASES if case.name == name]
-    outcomes = [
-        trial(case, reading, seed, False, faulty)[0] for case in cases for seed in range(60) for reading in FIELDS
-    ]
-    assert not all(outcomes)
+    held = (trial(case, reading, seed, False, faulty)[0] for case in cases for seed in range(60) for reading in FIELDS)
+    assert not all(held)
 
 
 def test_a_rule_with_a_branch_on_data_cannot_run():

@@ -11,6 +11,7 @@ import pytest
 import torch
 from command import run
 from models.random_models import random_model
+from models.selection import first
 
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
@@ -43,7 +44,7 @@ def worst_margin(stored, tokens, found, evaluation):
     )[0]
 
 
-@pytest.mark.parametrize("kind", range(6))
+@pytest.mark.parametrize("kind", first(2, range(6)))
 def test_a_verdict_is_what_every_order_on_every_sequence_says(kind):
     """Whole models, T, L <= 4: PROVED and no evaluation fails anywhere; REFUTED and the named input does."""
     verdicts = set()
@@ -277,7 +278,7 @@ def every_sum(terms, fmt):
 def test_the_worst_orders_are_orders():
     """Every directed sum is one of the sums of the rounded products in some order, no worse than from left to right."""
     fmt, rng = format_named("p4"), np.random.default_rng(0)
-    for _ in range(40):
+    for _ in range(12):
         x, y = rng.integers(-9, 10, size=(2, 1, 5)).astype(float)
         x, y = rounded(x, fmt), rounded(y, fmt)
         products = [float(v) for v in multiply(x, y, fmt)[0]]

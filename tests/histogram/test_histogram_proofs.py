@@ -45,7 +45,7 @@ def test_relation_counting_at_a_thousand(build):
     assert certificate.inputs_covered == 1000**1000
 
 
-@pytest.mark.parametrize("build", INVENTORY, ids=name)
+@pytest.mark.parametrize("build", first(2, INVENTORY))
 def test_inventory_counting_at_two_hundred(build):
     certificate = certify(build(T=200, L=100, d=200))
     assert certificate.verdict is Verdict.PROVED

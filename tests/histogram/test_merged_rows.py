@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from models.random_models import trained_like
+from models.selection import first
 from oracles.histogram import all_wrong_pairs, smallest
 
 from constructions.checkpoint import load
@@ -60,16 +61,17 @@ def differs_from_enumeration(module):
     return None if is_same and found["is_smallest"] else "counterexample"
 
 
+@pytest.mark.parametrize("seeds", first(1, [range(3), range(3, 9)]))
 @pytest.mark.parametrize("kind", ["lin", "lin+sftm"])
-def test_almost_equal_rows(kind, monkeypatch):
+def test_almost_equal_rows(kind, seeds, monkeypatch):
     merged = 0
-    for seed in range(9):
+    for seed in seeds:
         monkeypatch.setattr(merging, "CLOSE_POSITIONS", [0.02, 2.0][seed % 2])
         module = almost_symmetric(seed, kind)
         assert differs_from_enumeration(module) is None, seed
         rows = merging.merged_rows(Reduction(StoredModel.of(module)))
         merged += any(row.row.spread is not None for row in rows)
-    assert merged >= 7
+    assert merged >= 0.7 * len(seeds)
 
 
 @pytest.mark.deep
@@ -155,7 +157,7 @@ def is_broken(module: HistogramTransformer) -> bool:
 def test_multisets_one_by_one_or_split(monkeypatch):
     """The same shares whether small regions are enumerated or divided further."""
     monkeypatch.setattr(branch_and_bound, "AT_ONCE", 1)
-    for seed in range(6):
+    for seed in range(3):
         assert differs_from_enumeration(almost_symmetric(seed)) is None
 
 

@@ -224,10 +224,14 @@ FAULTS = {
         "no underflow": ("at.underflow(2 * terms)", "0.0", neurons(0.5, 0.5, W_2=flushed), E4M3),
     },
 }  # fmt: skip
-CASES = [(*place, name) for place, faults in FAULTS.items() for name in faults]
+CASES = [
+    pytest.param(*place, name, marks=pytest.mark.deep if i else (), id=f"{place[1]}: {name}")
+    for place, faults in FAULTS.items()
+    for i, name in enumerate(faults)
+]
 
 
-@pytest.mark.parametrize(("owner", "function", "fault"), CASES, ids=[f"{name[1]}: {name[2]}" for name in CASES])
+@pytest.mark.parametrize(("owner", "function", "fault"), CASES)  # of each function the first fault by default
 def test_a_planted_fault_proves_a_wrong_model(owner, function, fault):
     right, wrong, module, reading = FAULTS[owner, function][fault]
     assert not is_broken(module, *reading)

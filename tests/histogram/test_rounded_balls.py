@@ -90,7 +90,7 @@ def certified_balls(reduction, tokens):
     return found, np.array(ends)
 
 
-@pytest.mark.parametrize("name", first(4, NAMES))
+@pytest.mark.parametrize("name", first(1, NAMES))
 def test_every_computed_number_is_in_its_ball(name):
     """Random models, in every evaluation order in turn: queries, keys, scores, weights, x' and hidden neurons."""
     fmt, rng, judged = format_named(name), np.random.default_rng(NAMES.index(name)), 0
@@ -174,7 +174,7 @@ def test_a_product_of_computed_factors_is_not_exact_because_their_midpoints_are_
     """Factors 1.5 +- 2 units of p5 times whole numbers: every sum in every order lies in the ball."""
     fmt = format_named("p5")
     at, rng = Evaluation(fmt), np.random.default_rng(1)
-    for _ in range(60):
+    for _ in range(12):
         W = rng.choice([1.0, 3.0, 5.0, 7.0, -1.0, -3.0], size=(3, 1))
         x = Ball(np.full((1, 3), 1.5), np.full((1, 3), 2.0**-3))
         ball = stub(fmt).at.product(x, Ball(W, np.zeros_like(W)))

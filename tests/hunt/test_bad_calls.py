@@ -426,7 +426,8 @@ def limited():
 
 
 CALLS = [
-    pytest.param(arguments, named, id=f"{number} {name}") for number, (name, arguments, named) in enumerate(calls())
+    pytest.param(arguments, named, id=f"{number} {name}", marks=pytest.mark.deep if number % 2 else ())
+    for number, (name, arguments, named) in enumerate(calls())
 ]
 
 

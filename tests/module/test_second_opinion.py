@@ -31,7 +31,7 @@ def as_module(model, **options):
     )
 
 
-@pytest.mark.parametrize("build", BUILDERS)
+@pytest.mark.parametrize("build", first(2, BUILDERS))
 @pytest.mark.parametrize("reading", ["real", "float32"])
 def test_built_histogram_models(build, reading):
     model = build(T=3, L=3)

@@ -33,7 +33,7 @@ def layer(seed, n_heads=1, **options):
 VARIANTS = [{}, {"pe": "ape"}, {"pe": "sine", "bos": True}, {"attention_bias": True}, {"unembedding_bias": True}]
 
 
-@pytest.mark.parametrize("n_heads", first(2, [1, 4, 2]))
+@pytest.mark.parametrize("n_heads", first(1, [4, 1, 2]))
 @pytest.mark.parametrize("options", first(3, VARIANTS))
 def test_enumeration_by_tables_agrees_with_the_engine(n_heads, options):
     model = layer(n_heads, n_heads, **options)
