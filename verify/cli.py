@@ -6,7 +6,7 @@ import argparse
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from importlib import import_module
 from typing import Any, TextIO, cast
@@ -20,30 +20,32 @@ from verify.interruption import INTERRUPTED_EXIT_CODE
 from verify.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
 from verify.report.console import Guarded, ReaderGone
 
-# Each names a module of verify.commands with HELP, add_arguments(parser) and run(args) -> exit code.
-COMMANDS = (
-    "histogram",
-    "check",
-    "kernel",
-    "figure",
-    "precision",
-    "frontier",
-    "bounds",
-    "count01",
-    "heads",
-    "contextual",
-    "bidirectional",
-    "circuit",
-    "language",
-    "parity",
-    "module",
-    "modular",
-    "addition",
-    "inductive",
-    "batch",
-    "export",
-    "claims",
-)
+# What each does; a module of verify.commands of its name has add_arguments(parser) and run(args) -> exit code.
+COMMANDS = {
+    "histogram": "prove that a one-layer transformer counts every token of every sequence",
+    "check": "re-check saved weights and certificates by a small independent checker",
+    "kernel": "state a saved histogram proof as a theorem about its stored words, and have Coq's kernel check it",
+    "figure": "draw attention, hidden activations, margins, phase diagrams and tapes, exactly",
+    "precision": "find the smallest precision that is provably enough, and the largest provably too small",
+    "frontier": "search for the smallest provable d of a model; every hit is proved",
+    "bounds": "print every model's smallest d and p: printed, proved enough, proved too few; "
+    "with --N, count01's limit on n2",
+    "count01": "prove a one-dimensional transformer compares zeros with ones, whatever the length",
+    "heads": "dissect the attention heads of a Count01 model: exact accuracies, AUC, separability with certificates",
+    "contextual": "prove a causal transformer without positions counts the ones of each region",
+    "bidirectional": "prove that a bidirectional transformer with absolute positions counts the ones of each region",
+    "circuit": "prove that a transformer computes a circuit file by chain of thought",
+    "language": "prove that a transformer recognises a regular language by chain of thought",
+    "parity": "prove that a one-layer transformer knows the parity of every token's count",
+    "module": "decide any torch module on every input of a finite token domain",
+    "modular": "prove that a transformer adds all pairs of numbers modulo P",
+    "addition": "prove that a transformer adds all pairs of n-digit numbers, most significant digit first",
+    "inductive": "prove that a transformer or a recurrent network counts inductively, "
+    "at every length that is asked for",
+    "batch": "judge many checkpoints of one task in one process, one line each",
+    "export": "write a benchmark for other verifiers: ONNX, VNN-LIB, and the proved answers",
+    "claims": "list the claims, or run them: statement, kind, source, and a command that ends as the kind promises",
+}
 
 BROKEN_PIPE_EXIT_CODE = 141
 WORDS = "T: tokens in the alphabet; L: length; d: embedding size; p: hidden neurons; all words: docs/glossary.md."
@@ -70,8 +72,8 @@ def one_line_warnings() -> Iterator[None]:
         yield
 
 
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """The parser of all subcommands, or of `only` one; building it imports neither torch nor numpy."""
+def build_parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """The parser that knows the arguments of these commands; building it imports neither torch nor numpy."""
     parser = OneLineParser(
         prog="verify",
         description="Builds hand-constructed transformer weights and proves them right on every input.",
@@ -82,12 +84,11 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"weightproof {__version__}")
     add_debug(parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name in COMMANDS:
-        if only not in (None, name):
-            subparsers.add_parser(name)  # its name alone, for the list of choices
+    for name, does in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=does, description=does, allow_abbrev=False)
+        if name not in commands:
             continue
         module = import_module(f"verify.commands.{name}")
-        subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP, allow_abbrev=False)
         module.add_arguments(subparser)
         subparser.epilog = f"{subparser.epilog} {WORDS}" if subparser.epilog else WORDS
         for each in (subparser, *kinds_of(subparser)):
@@ -96,14 +97,13 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-def command_in(argv: list[str]) -> str | None:
-    """The subcommand that a command line names, None where it names none that there is.
+def commands_in(argv: list[str]) -> list[str]:
+    """The subcommand that a command line names, none where it names none that there is.
 
-    >>> command_in(["--debug", "parity", "--T", "3"]), command_in(["--help"])
-    ('parity', None)
+    >>> commands_in(["--debug", "parity", "--T", "3"]), commands_in(["--help"])
+    (['parity'], [])
     """
-    first = next((word for word in argv if not word.startswith("-")), None)
-    return first if first in COMMANDS else None
+    return [word for word in argv if not word.startswith("-")][:1]
 
 
 def kinds_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -146,7 +146,7 @@ def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
     """The command's name as it is typed, and its exit code."""
     name, is_debug, seen = "verify", False, Interrupts()
     try:
-        args = parsed(build_parser(command_in(sys.argv[1:] if argv is None else argv)), argv)
+        args = parsed(build_parser(commands_in(sys.argv[1:] if argv is None else argv)), argv)
         name, is_debug = f"verify {args.command}", getattr(args, "debug", False)
         with interrupts() if argv is None else nullcontext(seen) as seen, one_line_warnings():
             code: int = args.run(args)

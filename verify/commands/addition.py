@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from constructions.adder.digits import Digits
     from constructions.adder.transformer import AdderTransformer
 
-HELP = "prove that a transformer adds all pairs of n-digit numbers, most significant digit first"
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 BUILT = ("heads", "layers", "lookahead", "as_printed")
 DEFAULTS = {"as_printed": False, "method": "certified"}

@@ -22,7 +22,6 @@ from verify.commands.outcome import Outcome
 from verify.commands.parsing import REST, OneLineParser, with_names
 from verify.report.batch import BatchLine, junit, print_annotation, print_line, print_summary, worst
 
-HELP = "judge many checkpoints of one task in one process, one line each"
 TASKS = (
     "histogram", "count01", "contextual", "bidirectional", "parity", "circuit", "language", "modular", "addition",
     "inductive", "module",

@@ -13,7 +13,6 @@ from verify.commands.parsing import add_weights
 if TYPE_CHECKING:
     from verify.contextual.bidirectional.task import Bidirectional
 
-HELP = "prove that a bidirectional transformer with absolute positions counts the ones of each region"
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 LENGTH, REGIONS = 64, 3
 

@@ -16,7 +16,6 @@ from verify.report.tables import FORMATS, render
 if TYPE_CHECKING:
     import sympy
 
-HELP = "print every model's smallest d and p: printed, proved enough, proved too few; with --N, count01's limit on n2"
 
 EVALUATED_DIGITS = 300  # of an irrational number; more than any that is printed has before its point
 FORMULA_COLUMNS = ("model", "claim", "coherence below", "d printed", "d if attained")

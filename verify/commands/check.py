@@ -12,7 +12,6 @@ from constructions.errors import BadInput
 from constructions.regular_files import read
 from verify.certificate import ExitCode
 
-HELP = "re-check saved weights and certificates by a small independent checker"
 MOST_BYTES = 256 << 20  # of each file; every number becomes a Python integer
 OUTCOMES = {0: "HOLDS", 1: "DOES NOT HOLD", 2: "UNREADABLE", 3: "NOT CHECKABLE"}
 

@@ -7,8 +7,6 @@ import argparse
 from verify.commands.parsing import add_map
 from verify.report.circuit import add_shared_arguments, finish, judge, reading_asked
 
-HELP = "prove that a transformer computes a circuit file by chain of thought"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from verify.claims import Claim
     from verify.claims.running import CommandRun
 
-HELP = "list the claims, or run them: statement, kind, source, and a command that ends as the kind promises"
 COLUMNS = ("id", "statement", "kind", "source", "command", "ends")
 RUN_COLUMNS = ("id", "command", "promised", "ended", "seconds")
 

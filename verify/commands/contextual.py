@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
     from verify.contextual.task import Domain
 
-HELP = "prove a causal transformer without positions counts the ones of each region"
 BIASES = ("BOS", "]", "0")
 KEYS = ("onehot", "convex")
 DTYPES = ("float64", "float32", "bfloat16", "float16")

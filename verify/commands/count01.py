@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
     from verify.count01.task import Region
 
-HELP = "prove a one-dimensional transformer compares zeros with ones, whatever the length"
 LARGEST_N = 500
 BOUNDS = ("max_digits", "max_noise", "max_length", "min_digits", "min_noise")
 DOMAIN = (*BOUNDS, "semantic_only", "heads")

@@ -11,7 +11,6 @@ from typing import Any
 
 from verify.report.console import say_written
 
-HELP = "write a benchmark for other verifiers: ONNX, VNN-LIB, and the proved answers"
 TIMEOUT = 300  # seconds, as VNN-COMP's instances.csv has one
 COLUMNS = ("name", "answer", "inputs", "outputs", "boxes", "alternatives", "onnx_bytes", "vnnlib_bytes")
 

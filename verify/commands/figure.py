@@ -13,8 +13,6 @@ from verify.report.console import say_written
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HELP = "draw attention, hidden activations, margins, phase diagrams and tapes, exactly"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")

@@ -19,7 +19,6 @@ from verify.report.tables import FORMATS, render
 if TYPE_CHECKING:
     from verify.histogram.frontier import Frontier
 
-HELP = "search for the smallest provable d of a model; every hit is proved"
 COLUMNS = ("model", "T", "L", "p", "d", "margin", "lower bound on d", "of what", "tried")
 
 

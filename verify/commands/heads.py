@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
     from verify.count01.heads.dissect import Question
 
-HELP = "dissect the attention heads of a Count01 model: exact accuracies, AUC, separability with certificates"
 CONSTRUCTIONS = ("documents", "uniform", "counting-pair")
 LAWS = "d-test, d-val, d-train, e-lengths, box:LO:HI:M or unbounded"
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from verify.certificate import Certificate
     from verify.histogram.task import Progress
 
-HELP = "prove that a one-layer transformer counts every token of every sequence"
 
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7", "W-16", "W-17", "W-18")

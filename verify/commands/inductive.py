@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from verify.impossibility import Impossibility
     from verify.inductive.asked import Asked
 
-HELP = "prove that a transformer or a recurrent network counts inductively, at every length that is asked for"
 TASKS = ("vanilla", "succession", "shifted", "helper", "helper-shifted", "modular", "selective", "selective-modular",
          "first-homogeneous", "first-heterogeneous")  # fmt: skip
 MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay")

@@ -15,8 +15,6 @@ from verify.report.console import say_written
 if TYPE_CHECKING:
     from verify.kernel.compiler import Outcome
 
-HELP = "state a saved histogram proof as a theorem about its stored words, and have Coq's kernel check it"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

@@ -17,7 +17,6 @@ from verify.commands.request import Request, print_impossible, publish
 if TYPE_CHECKING:
     from constructions.adder.transformer import AdderTransformer
 
-HELP = "prove that a transformer adds all pairs of numbers modulo P"
 CONSTRUCTIONS = ("staircase", "clock", "pizza")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 BUILT = ("construction", "K", "frequencies", "neurons_per_frequency", "no_mlp")

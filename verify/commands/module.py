@@ -7,8 +7,6 @@ import argparse
 from verify.commands import request
 from verify.commands.parsing import add_weights
 
-HELP = "decide any torch module on every input of a finite token domain"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

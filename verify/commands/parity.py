@@ -8,8 +8,6 @@ from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.parsing import add_weights
 
-HELP = "prove that a one-layer transformer knows the parity of every token's count"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from verify.histogram.precision import Construction
     from verify.report.progress import Advance
 
-HELP = "find the smallest precision that is provably enough, and the largest provably too small"
 
 COLUMNS = ("precision", "verdict", "margin", "input that fails", "how it fails")
 
