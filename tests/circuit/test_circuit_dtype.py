@@ -89,8 +89,8 @@ def escaped(seed):
 
 @pytest.mark.parametrize("part", first(1, range(4)))
 def test_every_readout_of_a_loose_run_is_between_its_ends(part):
-    total = np.array([escaped(f"{part} {seed}") for seed in range(15)]).sum(0)
-    assert total[0] > 500 and total[1] == 0
+    total = np.array([escaped(f"{part} {seed}") for seed in range(8)]).sum(0)
+    assert total[0] > 200 and total[1] == 0
 
 
 @pytest.mark.deep
@@ -245,10 +245,11 @@ FORMAT_NAMES = ("float64", "float32", "tf32", "bfloat16", "float16", "e4m3", "e5
     "name",
     [pytest.param(name, marks=() if name in ("bfloat16", "real") else pytest.mark.deep) for name in FORMAT_NAMES],
 )
-def test_proved_circuits_compute_every_gate_in_every_run(name, monkeypatch):
+@pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 32)]))
+def test_proved_circuits_compute_every_gate_in_every_run(name, seeds, monkeypatch):
     """All inputs of random circuits, as built, mutated and rough, by torch and by orders in turn."""
     seen, checked = Counter(), 0
-    for seed in range(24):
+    for seed in seeds:
         rng = random.Random(f"{name} {seed}")
         decomposition, model = random_transformer(rng)
         fmt, accumulate = reading_of(name, seed % 2)
@@ -262,7 +263,8 @@ def test_proved_circuits_compute_every_gate_in_every_run(name, monkeypatch):
                 computed = next_tokens(model, fmt, run, right[:, :-1])
                 assert (computed == right[:, 1:])[:, model.n - 1 :].all(), (seed, run)
                 checked += 1
-    assert seen[Verdict.PROVED] > 5 and seen[Verdict.PROVED] < 24 and checked > 8
+    assert seen[Verdict.PROVED] > len(seeds) / 5 and checked > len(seeds) / 3
+    assert seen[Verdict.PROVED] < len(seeds) or len(seeds) < 20
 
 
 @pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 50)]))
@@ -286,7 +288,7 @@ def test_proved_circuits_generate_every_gate_in_torch(name, seeds):
 
 def test_refuted_circuits_fail_where_the_certificate_says():
     refuted = 0
-    for seed in range(25):
+    for seed in range(12):
         rng = random.Random(f"refuted {seed}")
         decomposition, model = random_transformer(rng)
         mutate(model, rng)
@@ -303,7 +305,7 @@ def test_refuted_circuits_fail_where_the_certificate_says():
         if example["run"].startswith(("torch", "real")):
             tokens = model.to(KERNELS.get(name, torch.float64)).generate(torch.tensor([bits]))[0].tolist()
             assert tokens[:gate] == wanted[:gate] and tokens[gate] != wanted[gate]
-    assert refuted > 3
+    assert refuted > 1
 
 
 def table_of_formats():

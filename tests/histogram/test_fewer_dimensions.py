@@ -53,7 +53,7 @@ def test_the_sphere_needs_a_lower_temperature_than_the_circle():
 
 def test_the_printed_temperature_of_the_quarter_circle():
     """kappa = 30000 tells 32 tokens apart, but not 128, in real arithmetic."""
-    for T, verdict in ((32, Verdict.PROVED), (64, Verdict.REFUTED)):
+    for T, verdict in ((32, Verdict.PROVED), (128, Verdict.REFUTED)):
         v = token_codes.quarter_circle(T)
         printed = printed_softmax_code(v, L=10, dtype=torch.float32, kappa=30000.0, alpha=0.01)
         assert certify(printed, budget=5).verdict is verdict
@@ -146,7 +146,7 @@ def test_the_gap_is_the_reading_of_the_module():
 @pytest.mark.parametrize("kind", ["lin", "lin+sftm", "dot+sftm"])
 def test_one_neuron_never_suffices_without_bos(kind):
     """W-5 on random weights: no model with p = 1 is right on two tokens and two positions."""
-    for seed in range(200):
+    for seed in range(40):
         g = torch.Generator().manual_seed(seed)
         module = HistogramTransformer(kind, T=2, L=2, d=2, p=1, dtype=torch.float64)
         with torch.no_grad():
