@@ -27,12 +27,12 @@ def fewest_dimensions_of_one_neuron(T: int, L: int) -> int:
     return max(1, T - 1 - widest_kernel(T, L))
 
 
-def longest_balanced(T: int) -> int:
-    """The largest L at which a balanced sign counts with lin and lin+sftm at d = T - 2.
+def fewest_dimensions_of_blocks(T: int, L: int) -> int:
+    """The least d at which blocks of L tokens count with lin and lin+sftm: T - floor(T/L), and T - 1 for longer L.
 
     Claim: W-15.
 
-    >>> longest_balanced(32), longest_balanced(33)
-    (16, 16)
+    >>> [fewest_dimensions_of_blocks(32, L) for L in (17, 16, 10, 8)]
+    [31, 30, 29, 28]
     """
-    return T // 2
+    return max(1, T - max(1, T // max(L, 1)))

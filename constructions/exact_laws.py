@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from bounds.exact_laws import fewest_dimensions_of_blocks
 from constructions.coded_inventory import on_code
 from constructions.coded_relation import read_one_neuron
 from constructions.codes.search import Code
@@ -153,42 +154,71 @@ def _scalars(S: Tensor, D: Tensor, L: int) -> tuple[list[float], list[list[float
 def balanced(
     model: str, *, T: int, L: int, d: int | None = None, p: int | None = None, dtype: torch.dtype = torch.float32
 ) -> HistogramTransformer:
-    """Builds lin or lin+sftm by inventory on even overlaps: at d = T - 1, or at d = T - 2 for L <= floor(T/2).
+    """Builds lin or lin+sftm by inventory on even overlaps, at d = T - floor(T/L) or more: blocks of equal tokens.
 
-    With u a vector of equally many 1s and -1s (and a 0 for odd T) and n its number of nonzero entries, the readings
-    are M = c 1^T + I + N, N = -(u u^T - diag(u^2))/(n - 1), c = -(1 + N 1)/T. Then M 1 = M u = 0, so the rank is T - 2,
-    and a neuron's reading of another token is below its own by 1 - N_ts, within 1/(n - 1) < 1/(2L - 3) of 1 (W-2). At
-    d = T - 1, N = 0: the tokens are a simplex, and L is any.
+    Let n = T - d blocks hold q = floor(T/n) tokens each, and u be constant on blocks, 0 on what is left, with sum 0.
+    N_ts = -1/(2q-1) inside a block, 1/(2q-1) between blocks and 0 elsewhere and for s = t has N u = -u, and so the
+    readings M = c 1^T + I + N with c = -(1 + N 1)/T have M 1 = M u = 0: rank T - n. Another token reads less than the
+    own one by 1 - N_ts, within 1/(2q-1) < 1/(2L-3) of 1 for q >= L, which is W-2's condition. At d = T - 1 there is one
+    block and N = 0: the tokens are a simplex, and L is any.
 
     Claim: W-15 (ours).
-    Shapes: d = T - 2 or T - 1, p >= T.
+    Shapes: T - floor(T/L) <= d <= T - 1, p >= T.
     Raises: BadInput for other models or sizes.
 
     >>> balanced("lin", T=6, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
     _check(model, T, L, d, p, dtype)
-    d, p = T - 2 if d is None else d, T if p is None else p
     if model not in ("lin", "lin+sftm"):
-        raise BadInput(f"model={model!r}: a balanced sign is for lin and lin+sftm. Choose one of them.")
+        raise BadInput(f"model={model!r}: blocks of tokens are for lin and lin+sftm. Choose one of them.")
+    fewest = fewest_dimensions_of_blocks(T, L)
+    d, p = fewest if d is None else d, T if p is None else p
     check_sizes(model, T=T, L=L, d=d, p=p)
-    is_simplex = d == T - 1 and L >= 2
-    if not is_simplex and (d != T - 2 or not 2 <= L <= T // 2) or p < T:
+    if L < 2 or not fewest <= d < T or p < T:
         raise BadInput(
-            f"T={T}, L={L}, d={d}, p={p}: a balanced sign counts at d = T - 2 with p >= T for 2 <= L <= {T // 2}, and "
-            f"at d = T - 1 for every L >= 2. Use --d {max(1, T - 1)} --p {max(p, T)}."
+            f"T={T}, L={L}, d={d}, p={p}: blocks of tokens count for L >= 2 at d = {fewest} to {T - 1} with p >= T. "
+            f"Use --d {fewest} --p {max(p, T)}."
         )
-    one, u = torch.ones(T, dtype=torch.float64), torch.zeros(T, dtype=torch.float64)
-    half = T // 2
-    u[:half], u[half : 2 * half] = 1.0, -1.0
-    if is_simplex:
-        u = torch.zeros_like(u)
-    N = -(torch.outer(u, u) - torch.diag(u * u)) / (2 * half - 1)
+    u, N = _blocks(T, T - d)
+    return on_kernel(model, u, N, L=L, p=p, dtype=dtype)
+
+
+def on_kernel(
+    model: str, u: Tensor, N: Tensor, *, L: int, p: int | None = None, dtype: torch.dtype = torch.float32
+) -> HistogramTransformer:
+    """Builds lin or lin+sftm at d = T - 1 - m from m free vectors and numbers N that reproduce them: N u = -u.
+
+    The readings M = c 1^T + I + N with c = -(1 + N 1)/T have M 1 = M u = 0, so tokens in the complement of 1 and u have
+    them, and a neuron's reading of another token is below its own by 1 - N_ts.
+
+    Claim: W-21 (ours): it counts where all |N_ts| < 1/(2L-3), and such N exist where (2L-2) max|u| < sum|u| throughout.
+    Shapes: u (T, m) of full rank with columns that sum to 0, N (T, T) with zero diagonal.
+
+    >>> u = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]], dtype=torch.float64)
+    >>> on_kernel("lin", u, (torch.eye(4, dtype=torch.float64) - u @ u.T) / 3, L=2).d
+    2
+    """
+    T, n = len(u), u.shape[1] + 1
+    one = torch.ones(T, dtype=torch.float64)
     M = torch.eye(T, dtype=torch.float64) + N
     M = M - torch.outer(M @ one, one) / T
-    basis = torch.linalg.qr(torch.stack([one, u][: T - d], dim=1), mode="complete").Q[:, T - d :]
-    code = Code("lin", basis, torch.eye(d, dtype=torch.float64), basis.T @ M.T, gap=1.0)
-    return on_code(model, code, L=L, p=p, dtype=dtype)
+    basis = torch.linalg.qr(torch.cat([one[:, None], u], dim=1), mode="complete").Q[:, n:]
+    code = Code("lin", basis, torch.eye(T - n, dtype=torch.float64), basis.T @ M.T, gap=1.0)
+    return on_code(model, code, L=L, p=T if p is None else p, dtype=dtype)
+
+
+def _blocks(T: int, n: int) -> tuple[Tensor, Tensor]:
+    """The vectors u (T, n - 1) of n equal blocks against the first one, and N (T, T)."""
+    if n == 1:
+        return torch.zeros(T, 0, dtype=torch.float64), torch.zeros(T, T, dtype=torch.float64)
+    q = T // n
+    member = torch.zeros(T, n, dtype=torch.float64)
+    for i in range(n):
+        member[i * q : (i + 1) * q, i] = 1.0
+    held = member.sum(1)
+    N = torch.outer(held, held) - 2 * member @ member.T + torch.diag(held)
+    return member[:, 1:] - member[:, :1], N / (2 * q - 1)
 
 
 def _check(model: str, T: int, L: int, d: int | None, p: int | None, dtype: torch.dtype) -> None:

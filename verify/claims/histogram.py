@@ -117,8 +117,8 @@ CLAIMS: tuple[Claim, ...] = (
         deep=(
             "verify histogram --model bos --construction coherent --T 36 --L 3 --d 16",
             "verify histogram --model dot --T 32 --L 10 --d 12 --p 32",
-            "verify histogram --model lin --T 32 --L 10 --d 29",
-            "verify histogram --model lin+sftm --T 32 --L 10 --d 29",
+            "verify histogram --model lin --T 32 --L 10 --d 29 --construction code",
+            "verify histogram --model lin+sftm --T 32 --L 10 --d 29 --construction code",
         ),
     ),
     Claim(
@@ -160,7 +160,7 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.histogram.verdict:certify",
         "verify histogram --model dot --T 32 --L 10 --d 8 --p 32",
-        deep=("verify histogram --model lin --T 32 --L 10 --d 29",),
+        deep=("verify histogram --model lin --T 32 --L 10 --d 29 --construction code",),
     ),
     Claim(
         "W-3",
@@ -245,13 +245,14 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "W-15",
-        "lin and lin+sftm with p = T count at d = T - 2 for 2 <= L <= floor(T/2), on overlaps that differ by a "
-        "balanced sign",
+        "lin and lin+sftm with p = T count at d = T - floor(T/L) for 2 <= L <= T, on overlaps that are even between "
+        "and inside blocks of tokens: d = T - 2 for L <= floor(T/2)",
         "this project",
         "constructions.exact_laws:balanced",
-        "bounds.exact_laws:longest_balanced",
+        "bounds.exact_laws:fewest_dimensions_of_blocks",
         "verify.histogram.verdict:certify",
         "verify histogram --model lin --T 32 --L 16 --d 30",
+        deep=("verify histogram --model lin+sftm --T 32 --L 10 --d 29 --construction balanced",),
     ),
     Claim(
         "W-16",
@@ -277,7 +278,7 @@ CLAIMS: tuple[Claim, ...] = (
         "W-18",
         "dot and bos with one neuron need d >= T - 1 - m, and so do lin and lin+sftm, with d(d+1)/2 for d in dot and "
         "bos, where neurons keep their sides on counts 1 and 2; m is the largest dimension on which "
-        "(2L-2) max|u| < sum|u|: d = 29 and 8 are optimal there at T = 32, L = 10",
+        "(2L-2) max|u| < sum|u|: d = 29 and 8 are optimal there at T = 32, L = 10; in lin such a space is also enough",
         "this project",
         "-",
         "bounds.even_readings:widest_kernel, bounds.even_readings:fewest_in_the_regime",
@@ -287,15 +288,28 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "W-20",
-        "dot+sftm with p = T counts at T = 7, L = 50 with d = 4, and at T = 5, L = 10 with d = 3, on searched codes on "
-        "which every other token takes the same share times drop; Prop. 4.5 states that d = ceil(log2(T+1)) + 2 = 5 "
-        "suffices, its appendix that 3 does",
+        "dot+sftm with p = T counts at T = 7, L = 50 with d = 4, and at T = 5 and L = 10, 30, 50 with d = 3, on "
+        "searched codes on which every other token takes the same share times drop; Prop. 4.5 states that "
+        "d = ceil(log2(T+1)) + 2 = 5 suffices, its appendix that 3 does",
         "this project",
         "constructions.codes.even:search_even, constructions.fewer_dimensions:code",
         "-",
         "verify.histogram.verdict:certify",
         "verify histogram --model dot+sftm --T 7 --L 50 --d 4 --p 7 --dtype float64",
         Kind.SEARCHED,
-        deep=("verify histogram --model dot+sftm --T 5 --L 10 --d 3 --p 5 --dtype float64",),
+        deep=tuple(
+            f"verify histogram --model dot+sftm --T 5 --L {L} --d 3 --p 5 --dtype float64" for L in (10, 30, 50)
+        ),
+    ),
+    Claim(
+        "W-21",
+        "lin and lin+sftm whose neurons keep their sides on counts 1 and 2 count at d exactly where some space of "
+        "T - 1 - d dimensions, of vectors u that sum to 0, has (2L-2) max|u| < sum|u| throughout; for a given space "
+        "rationals decide it, by N with N u = -u and |N_ts| < 1/(2L-3) or by a vector u",
+        "this project",
+        "constructions.exact_laws:on_kernel",
+        "verify.histogram.kernels:decide_kernel",
+        "verify.histogram.verdict:certify",
+        "verify histogram --model lin+sftm --T 9 --L 3 --d 6",
     ),
 )

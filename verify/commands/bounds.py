@@ -25,6 +25,7 @@ COLUMNS = (
     "model", "T", "L", "size", "printed", "built and proved", "impossible below, all weights",
     "impossible below, in the regime", "open",
 )  # fmt: skip
+REGIME_COLUMNS = ("T", "L", "d", "even readings", "shown by")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--N", type=integers, help="instead of T and L: count01's large number, for the exact limit on n2")
     add("--format", choices=FORMATS, default="rich", help="default: rich")
     add("--coherence", action="store_true", help="the coherence that the propositions ask for, and d if it is attained")
+    add(
+        "--regime",
+        action="store_true",
+        help="every d of lin with even readings, decided by an exact certificate (W-18)",
+    )
     add("--formulas", action="store_true", help="print the formulas themselves in LaTeX")
 
 
@@ -44,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
         columns, table = NOISE_COLUMNS, [noise_formula()] if args.formulas else [noise_row(size) for size in args.N]
     elif args.formulas:
         columns, table = FORMULA_COLUMNS, formulas()
+    elif args.regime:
+        columns, table = REGIME_COLUMNS, [row for T in args.T for L in args.L for row in regime_rows(T, L)]
     else:
         columns = COHERENCE_COLUMNS if args.coherence else COLUMNS
         make = rows if args.coherence else size_rows
@@ -68,6 +76,13 @@ def check(args: argparse.Namespace) -> None:
         for value in values or ():
             if value < (2 if name == "T" else 3):
                 raise BadInput(f"{name}={value}: the propositions ask for T >= 2 and L >= 3. Use larger ones.")
+
+
+def regime_rows(T: int, L: int) -> list[list[object]]:
+    """One row per d of lin and lin+sftm with even readings: exists, impossible or open, and what shows it."""
+    from verify.histogram.kernels import cells
+
+    return [[cell.T, cell.L, cell.d, cell.verdict, cell.shown_by] for cell in cells(T, L)]
 
 
 def noise_row(N: int) -> list[object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bounds.even_readings import fewest_in_the_regime
-from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons, longest_balanced
+from bounds.exact_laws import fewest_dimensions_of_blocks, fewest_dimensions_of_one_neuron, fewest_neurons
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
 
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
@@ -120,7 +120,7 @@ def default_construction(sizes: Sizes) -> str:
     has_neuron_per_token = p is not None and p >= T
     if sizes.model == "dot+sftm" and p is not None and p < T:
         return "logarithmic"
-    if sizes.model in ("lin", "lin+sftm") and (d == T - 1 or (d == T - 2 and longest_balanced(T) >= L)) and L >= 2:
+    if sizes.model in ("lin", "lin+sftm") and d is not None and L >= 2 and fewest_dimensions_of_blocks(T, L) <= d < T:
         return "balanced"
     if sizes.d is not None and sizes.d < sizes.T:
         if sizes.model == "bos+sftm":

@@ -20,7 +20,9 @@ from constructions.histogram import HistogramTransformer
 from verify.arithmetic.exact_reals import Combination
 from verify.arithmetic.outward import above
 from verify.certificate import Verdict
+from verify.histogram.attack import tried
 from verify.histogram.exact_forward import ExactForward
+from verify.histogram.small_cases import Searched, kernel_signs, largest_family, orders_of_counts
 from verify.histogram.stored import StoredModel
 from verify.histogram.verdict import certify
 from verify.impossibility import Impossibility, seeds
@@ -100,6 +102,7 @@ def one_neuron(seed: int = 0) -> Impossibility:
         T, L = sizes[i % len(sizes)]
         module = random_model(ONE_NEURON[i % 3], own, T=T, L=L, d=1 + i % 4, p=1)
         refuted += certify(module).verdict is Verdict.REFUTED
+    told, found_none = tried("W-5", seed)
     return Impossibility(
         "W-5",
         "lin, lin+sftm and dot+sftm with one neuron solve histogram for no d, T >= 2, L >= 2",
@@ -113,8 +116,8 @@ def one_neuron(seed: int = 0) -> Impossibility:
             "on disjoint ones: count 2 cannot lie on both sides of count 1",
         ),
         {"tokens": "any two with different readings", "counts": [1, 2]},
-        {"random models": MODELS, "refuted by the verifier": refuted},
-        refuted == MODELS,
+        {"random models": MODELS, "refuted by the verifier": refuted} | told,
+        refuted == MODELS and found_none,
     )
 
 
@@ -232,6 +235,8 @@ def few_neurons(seed: int = 0) -> Impossibility:
         module = random_model(("dot+sftm", "lin+sftm")[i % 2], own, T=T, L=L, d=1 + i % 5, p=p)
         refuted += certify(module).verdict is Verdict.REFUTED
     proved = [T for T in (3, 7, 15) if certify(logarithmic(T=T, L=5)).verdict is Verdict.PROVED]
+    families = {p: largest_family(p) for p in (1, 2)}
+    told, found_none = tried("W-16", seed)
     return Impossibility(
         "W-16",
         "dot+sftm and lin+sftm with 2^p - 1 < T solve histogram for no d and no L >= 2",
@@ -244,8 +249,17 @@ def few_neurons(seed: int = 0) -> Impossibility:
             "b_2 + h (W_2)_i, class L is highest for both ends' h, hence between: T <= 2^p - 1",
         ),
         {"input": "t once, all other positions s"},
-        {"random models": MODELS, "refuted by the verifier": refuted, "T = 2^p - 1 built and proved": proved},
-        refuted == MODELS and proved == [3, 7, 15],
+        {
+            "random models": MODELS,
+            "refuted by the verifier": refuted,
+            "T = 2^p - 1 built and proved": proved,
+            "all patterns of p neurons, most tokens": {p: _searched(one) for p, one in families.items()},
+        }
+        | told,
+        refuted == MODELS
+        and proved == [3, 7, 15]
+        and all(one.found == 2**p - 1 for p, one in families.items())
+        and found_none,
     )
 
 
@@ -260,6 +274,9 @@ def few_dimensions(seed: int = 0) -> Impossibility:
         T, L, d = sizes[i % len(sizes)]
         refuted += certify(random_model(("dot", "bos")[i % 2], own, T=T, L=L, d=d, p=1)).verdict is Verdict.REFUTED
     proved = [T for T in (2, 4, 5, 6) if certify(rational("dot", T=T, L=9)).verdict is Verdict.PROVED]
+    small = [(T, L) for T in (3, 4) for L in (2, 3)]
+    orders = [orders_of_counts(T, L) for T, L in small]
+    told, found_none = tried("W-17", seed)
     return Impossibility(
         "W-17",
         "dot and bos with one neuron solve histogram for no d < T - 1 once L >= floor(T/2) + 1",
@@ -273,9 +290,37 @@ def few_dimensions(seed: int = 0) -> Impossibility:
             "for L >= floor(T/2) + 1 hence 0 = dim >= T - 1 - d",
         ),
         {"vector": "any u != 0 with sum 0 in the kernel of M"},
-        {"random models": MODELS, "refuted by the verifier": refuted, "d = T - 1 built and proved at T": proved},
-        refuted == MODELS and proved == [2, 4, 5, 6],
+        {
+            "random models": MODELS,
+            "refuted by the verifier": refuted,
+            "d = T - 1 built and proved at T": proved,
+            "all orders of the counts, T and L": small,
+            "allow only 1..L and L..1, with even D": all(
+                one.found == _two_orders(L) for (_, L), one in zip(small, orders, strict=True)
+            ),
+            "all signs of u, T up to 4, agree": _signs_agree(4),
+        }
+        | told,
+        refuted == MODELS
+        and proved == [2, 4, 5, 6]
+        and all(one.found == _two_orders(L) for (_, L), one in zip(small, orders, strict=True))
+        and _signs_agree(4)
+        and found_none,
     )
+
+
+def _searched(one: Searched) -> str:
+    return f"{one.found}, from {one.patterns} patterns"
+
+
+def _two_orders(L: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(range(1, L + 1)), tuple(range(L, 0, -1))
+
+
+def _signs_agree(most: int) -> bool:
+    """Whether search over all signs of u finds one exactly where L - 1 < floor(T/2), for T <= most and L <= 4."""
+    sizes = [(T, L) for T in range(2, most + 1) for L in (2, 3, 4)]
+    return all(bool(kernel_signs(T, L).found) == (L - 1 < T // 2) for T, L in sizes)
 
 
 def even_readings(seed: int = 0) -> Impossibility:
@@ -293,6 +338,9 @@ def even_readings(seed: int = 0) -> Impossibility:
         "largest sum of a random projection": f"{largest:.2f}",
     }
     holds = found.is_above and _is_the_product(found) and found.largest_sum(T, m) <= needed and largest <= most
+    told, found_none = tried("W-18", seed)
+    checks |= {"all signs of u, T up to 8, agree": _signs_agree(8)} | told
+    holds &= _signs_agree(8) and found_none
     for model, d in (("lin", lin), ("dot", dot)):
         module = code(model, T=T, L=L, d=d)
         kernel = free_vectors(module)

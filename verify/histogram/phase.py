@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 
 from bounds.even_readings import fewest_in_the_regime
-from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons, longest_balanced
+from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons
 from constructions import exact_laws, fewer_dimensions, inventory_counting, relation_counting
 from constructions.coded_inventory import CARRIER
 from constructions.codes import library
@@ -114,9 +114,7 @@ def _built(model: str, T: int, L: int) -> Iterator[tuple[HistogramTransformer, s
             yield builder(T=T, L=L, dtype=double), claim
             yield exact_laws.rational(model, T=T, L=L, dtype=double), "W-14"
         if model in ("lin", "lin+sftm") and L >= 2:
-            yield exact_laws.balanced(model, T=T, L=L, d=T - 1, dtype=double), "W-2"
-            if longest_balanced(T) >= L:
-                yield exact_laws.balanced(model, T=T, L=L, d=T - 2, dtype=double), "W-15"
+            yield exact_laws.balanced(model, T=T, L=L, dtype=double), "W-15"
     d = library.smallest_kept(CARRIER[model], T, L) if model in CARRIER else None
     if d is not None and d < T - 2:
         yield fewer_dimensions.code(model, T=T, L=L, d=d, dtype=double), "W-2"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bounds import coherent_counting
 from bounds.even_readings import fewest_in_the_regime
-from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons, longest_balanced
+from bounds.exact_laws import fewest_dimensions_of_blocks, fewest_dimensions_of_one_neuron, fewest_neurons
 from constructions.coded_inventory import CARRIER
 from constructions.codes import library
 from verify.histogram.kept import kept_table
@@ -71,7 +71,7 @@ def smallest_sizes(T: int, L: int) -> list[Smallest]:
 def proved_dimensions(model: str, T: int, L: int, *, is_one_neuron: bool = False) -> int:
     """The smallest d at which weights are built and proved: constructions for all sizes, and the kept frontier table.
 
-    Claim: W-3 (bos+sftm), W-13 (dot+sftm), W-14 (dot, bos), W-15 and the simplex of W-2 (lin, lin+sftm), W-2 (kept).
+    Claim: W-3 (bos+sftm), W-13 (dot+sftm), W-14 (dot, bos), W-15 (lin, lin+sftm), W-2 (kept).
 
     >>> proved_dimensions("dot", 31, 10, is_one_neuron=True), proved_dimensions("lin", 31, 10)
     (30, 29)
@@ -79,8 +79,8 @@ def proved_dimensions(model: str, T: int, L: int, *, is_one_neuron: bool = False
     if model == "bos+sftm":
         return min(3, T)
     found = [max(1, T - 1)]
-    if model in ("lin", "lin+sftm") and 2 <= L <= longest_balanced(T) and T > 2:
-        found.append(T - 2)
+    if model in ("lin", "lin+sftm") and L >= 2:
+        found.append(fewest_dimensions_of_blocks(T, L))
     if not is_one_neuron:
         found += [row["d"] for row in kept_table() if (row["model"], row["L"]) == (model, L) and row["T"] == T]
         kept = library.smallest_kept(CARRIER[model], T, L)

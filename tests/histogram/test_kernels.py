@@ -1,0 +1,127 @@
+"""Even readings in lin: exact certificates for a space, against plain enumeration of its extreme vectors."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+from itertools import combinations
+
+import pytest
+import torch
+from command import run
+
+from constructions.errors import BadInput
+from constructions.exact_laws import on_kernel
+from verify.arithmetic.linear_programs import Farkas, Solution, decide_system, is_farkas, is_solution
+from verify.certificate import Verdict
+from verify.histogram.kernels import Even, Uneven, block_space, decide_kernel, decide_regime, is_certificate, rank_of
+from verify.histogram.small_cases import kernel_signs, largest_family, orders_of_counts
+from verify.histogram.verdict import certify
+
+
+def drawn(rng, T, m):
+    """m whole columns that sum to 0, often with repeated rows."""
+    rows = [[rng.randint(-2, 2) for _ in range(m)] for _ in range(T - 1)]
+    return [*rows, [-sum(column) for column in zip(*rows, strict=True)]]
+
+
+def is_even_by_enumeration(basis, L):
+    """(2L-2)|u_t| < sum|u| on a plane: a convex function with u_t = 1 is least where some other entry is 0."""
+    for zero in basis:
+        u = [zero[1] * a - zero[0] * b for a, b in basis]
+        if any(u) and (2 * L - 2) * max(map(abs, u)) >= sum(map(abs, u)):
+            return False
+    return True
+
+
+def test_planes_are_decided_as_by_enumeration():
+    rng, seen = random.Random(0), {True: 0, False: 0}
+    for _ in range(14):
+        basis = drawn(rng, rng.choice([8, 10]), 2)
+        if not any(a * d - b * c for (a, b), (c, d) in combinations(basis, 2)):
+            continue
+        L = rng.choice([2, 3])
+        found = decide_kernel(basis, L)
+        assert is_certificate(basis, L, found)
+        assert isinstance(found, Even) == is_even_by_enumeration(basis, L)
+        seen[isinstance(found, Even)] += 1
+    assert min(seen.values()) >= 2
+
+
+def test_an_even_space_becomes_weights():
+    """The converse of W-18: N from the exact decision, weights from N, proved."""
+    rng, built = random.Random(2), 0
+    while built < 2:
+        basis = drawn(rng, 10, 2)
+        if rank_of(basis) == 2 and isinstance(found := decide_kernel(basis, 2), Even):
+            N, u = (torch.tensor([list(map(float, row)) for row in rows]).double() for rows in (found.N, basis))
+            module = on_kernel("lin", u, N, L=2)
+            assert module.d == 7 and certify(module).verdict is Verdict.PROVED
+            built += 1
+
+
+def test_a_wrong_certificate_is_refused():
+    basis = block_space(9, 2)
+    found = decide_kernel(basis, 3)
+    assert isinstance(found, Even) and is_certificate(basis, 3, found)
+    changed = [list(row) for row in found.N]
+    changed[0][5] += Fraction(1, 1000)
+    assert not is_certificate(basis, 3, Even(tuple(map(tuple, changed))))
+    assert not is_certificate(basis, 9, found)
+    uneven = decide_kernel(basis, 4)
+    assert isinstance(uneven, Uneven) and is_certificate(basis, 4, uneven)
+    assert not is_certificate(basis, 3, uneven)
+    outside = Uneven(0, (Fraction(1), *[Fraction(0)] * 7, Fraction(-1)))
+    assert not is_certificate(basis, 4, outside)
+
+
+def test_blocks_are_even_exactly_up_to_their_size():
+    for T, m in ((6, 1), (7, 2), (12, 3)):
+        q = T // (m + 1)
+        assert isinstance(decide_kernel(block_space(T, m), q), Even)
+        assert isinstance(decide_kernel(block_space(T, m), q + 1), Uneven)
+
+
+def test_a_basis_that_does_not_sum_to_zero_is_refused():
+    with pytest.raises(BadInput, match="sum to 0"):
+        decide_kernel([[1], [1]], 2)
+
+
+def test_linear_systems_come_with_exact_numbers():
+    rng = random.Random(1)
+    for _ in range(30):
+        A = [[rng.randint(-3, 3) for _ in range(3)] for _ in range(6)]
+        b = [rng.randint(-3, 3) for _ in range(6)]
+        found = decide_system(A, b)
+        assert is_solution(A, b, found.x) if isinstance(found, Solution) else is_farkas(A, b, found.y)
+    assert not is_farkas([[1], [-1]], [0, 0], (Fraction(1), Fraction(1)))
+    assert not is_solution([[1]], [1], (Fraction(1, 2),))
+    assert isinstance(decide_system([[1, 1], [-1, -1]], [1, 0]), Farkas)
+
+
+def test_enumeration_and_theory_agree():
+    assert [largest_family(p).found for p in (1, 2)] == [1, 3]
+    assert orders_of_counts(3, 3).found == ((1, 2, 3), (3, 2, 1))
+    assert [bool(kernel_signs(T, 3).found) for T in (4, 5, 6, 7)] == [False, False, True, True]
+
+
+@pytest.mark.deep
+def test_enumeration_and_theory_agree_further():
+    assert largest_family(3).found == 7
+    assert orders_of_counts(4, 4).found == ((1, 2, 3, 4), (4, 3, 2, 1))
+    for T in range(2, 13):
+        for L in (2, 3, 4, 5):
+            assert bool(kernel_signs(T, L).found) == (L - 1 < T // 2)
+
+
+def test_one_dimension_is_decided_by_balance_and_planes_by_thirds():
+    """m = 1: iff L <= floor(T/2); m = 2 with 3 | T: exists iff L - 1 < T/3."""
+    for T in (5, 6):
+        for L in (2, 3, 4):
+            assert decide_regime(T, L, T - 2).verdict == ("exists" if T // 2 >= L else "impossible")
+    assert decide_regime(9, 3, 6).verdict == "exists" and decide_regime(9, 4, 6).verdict != "exists"
+
+
+def test_the_command_shows_the_law(capsys):
+    code, out, _ = run(capsys, "bounds", "--T", "6", "--L", "3", "--regime", "--format", "csv")
+    assert code == 0 and "6,3,4,exists," in out and "2 blocks of 3 tokens, |N_ts| <= 1/5 < 1/3" in out
