@@ -312,4 +312,14 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.histogram.verdict:certify",
         "verify histogram --model lin+sftm --T 9 --L 3 --d 6",
     ),
+    Claim(
+        "W-22",
+        "under the law of App. D every position's count is uniform on 1..L, for T >= L, as block sizes are the cycle "
+        "lengths of a uniform permutation; so accuracies and confusion matrices are exact fractions under it",
+        f"this project, about {BEHRENS}, App. D and Fig. 5",
+        "-",
+        "verify.histogram.laws:partitions",
+        "verify.histogram.confusion:confusion",
+        "verify histogram --model bos+sftm --T 32 --L 10 --law partitions",
+    ),
 )

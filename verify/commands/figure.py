@@ -6,13 +6,14 @@ import argparse
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify.commands.histogram import add_model_arguments
+from verify.commands.histogram import LAWS, add_model_arguments
 from verify.commands.parsing import add_map
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from constructions.histogram import HistogramTransformer
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
@@ -31,8 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     activation.add_argument("--neuron", type=int, default=0, help="which neuron (default: 0)")
     margin = add_kind("margin", "the proved margin at each count")
     margin.add_argument("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit (default: 30)")
-    for kind in (attention, activation, margin):
+    confusion = add_kind("confusion", "the exact confusion matrix of a histogram model")
+    confusion.add_argument("--law", choices=LAWS, default="uniform", help="of the sequences (default: uniform)")
+    confusion.add_argument("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit (default: 30)")
+    for kind in (attention, activation, margin, confusion):
         add_model_arguments(kind)
+    parameters = add_kind("parameters", "the fewest parameters that are proved to count, for all six histogram models")
+    parameters.add_argument("--T", type=int, default=32, help="alphabet size (default: 32)")
+    parameters.add_argument("--L", type=int, default=10, help="sequence length (default: 10)")
     phase = add_kind("phase", "which (d, p) are proved to count, for all six histogram models")
     phase.add_argument("--T", type=int, default=32, help="alphabet size (default: 32)")
     phase.add_argument("--L", type=int, default=10, help="sequence length (default: 10)")
@@ -82,6 +89,10 @@ def draw(args: argparse.Namespace) -> Figure:
         from verify.figures.phase import phase
 
         return phase(args.T, args.L)
+    if args.kind == "parameters":
+        from verify.figures.parameters import parameters
+
+        return parameters(args.T, args.L)
     if args.kind == "contextual":
         from constructions.contextual_counting import build
         from verify.contextual.task import parse
@@ -145,9 +156,24 @@ def _of_histogram(args: argparse.Namespace) -> Figure:
         return histogram.attention(module, tokens)
     if args.kind == "activation":
         return histogram.activation(module, args.neuron)
+    if args.kind == "confusion":
+        return _confusion(args, module)
     from verify.histogram.verdict import certify
 
     return histogram.margins(certify(module, L=args.L, claim=claim, budget=args.budget))
+
+
+def _confusion(args: argparse.Namespace, module: HistogramTransformer) -> Figure:
+    from verify.decide import Effort
+    from verify.figures.confusion import confusion_matrix
+    from verify.histogram.confusion import confusion
+    from verify.histogram.stored import StoredModel
+    from verify.judged import check_judged
+
+    check_judged(module, type(module))
+    found = confusion(StoredModel.of(module, args.L), args.law, Effort(args.budget))
+    title = f"{module.model}, T={module.T}, d={module.d}, p={module.p}; law {args.law}"
+    return confusion_matrix(found, title)
 
 
 def _tokens(text: str, name: str = "sequence", count: int | None = None) -> list[int]:

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from verify.histogram.task import Progress
 
 
+LAWS = ("uniform", "partitions")
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7", "W-16", "W-17", "W-18")
 DEFAULTS = {"basis": "standard", "as_printed": False, "method": "certified", "budget": 30.0}
 ALONE = {
     "impossible": ("model", "T", "L", "d", "p", "construction", "dtype", "weights", "precision", "accumulate", "save",
-                   *DEFAULTS)
+                   "law", *DEFAULTS)
 }  # fmt: skip
 
 
@@ -65,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="certified",
         help="proof, or running the torch module on every or on sampled sequences",
     )
+    add("--law", choices=LAWS, help="also the exact accuracy and confusion matrix when sequences are drawn by this law")
     add("--save", metavar="DIR", help="also write weights and certificate; a FILE.safetensors gets the weights alone")
     add("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit of a search (default: 30)")
     add("--impossible", choices=IMPOSSIBLE, metavar="ID", help=f"the argument and its checks: {', '.join(IMPOSSIBLE)}")
@@ -89,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
         return _print_unknown(args, str(error))
     with progress_bar("deciding", quiet=args.json) as progress:
         certificate = _decide(args, module, claim, progress)
+        if args.law is not None:
+            certificate = _with_shares(args, module, certificate, progress)
     if args.save is not None:
         certificate = _save(args, module, claim, certificate)
     if args.json:
@@ -109,6 +113,8 @@ def run(args: argparse.Namespace) -> int:
 def _needs_no_torch(args: argparse.Namespace) -> bool:
     """Whether the weights can be built as arrays, and are to be proved in real arithmetic and not saved."""
     if args.weights is not None or args.precision is not None or args.method != "certified" or args.save is not None:
+        return False
+    if args.law is not None:
         return False
     if args.model not in ("dot", "bos") or args.basis != "standard" or args.as_printed or args.seed:
         return False
@@ -176,6 +182,8 @@ def _check(args: argparse.Namespace) -> None:
         else:
             check_target_folder(args.save, SAVED)
     _check_precision(args)
+    if args.law is not None and (args.precision is not None or args.method != "certified"):
+        raise BadInput(f"law={args.law}: shares are exact in real arithmetic. Leave --precision and --method out.")
 
 
 def chosen_model(args: argparse.Namespace, *, quiet: bool) -> tuple[HistogramTransformer, str | None]:
@@ -268,3 +276,17 @@ def _decide(
     return decide(
         problem(module, L=args.L, claim=claim), reading_of(args.precision, args.accumulate), args.method, effort
     )
+
+
+def _with_shares(
+    args: argparse.Namespace, module: HistogramTransformer, certificate: Certificate, progress: Progress
+) -> Certificate:
+    """The certificate with the exact accuracy and confusion matrix under the asked law."""
+    from dataclasses import replace
+
+    from verify.decide import Effort
+    from verify.histogram.confusion import confusion
+    from verify.histogram.stored import StoredModel
+
+    found = confusion(StoredModel.of(module, args.L), args.law, Effort(args.budget, progress=progress))
+    return replace(certificate, extra=certificate.extra | found.to_dict())

@@ -92,7 +92,7 @@ class Search:
     def _split(self, regions: Regions, score: Array | None) -> None:
         """Replaces regions by their parts; without a score they are known wrong and only get resolved."""
         if score is not None:
-            multisets = self.counting.multisets(regions, self._uniform)
+            multisets = self.counting.multisets(regions, self.uniform)
             is_small = (multisets > 1) & (multisets <= AT_ONCE)
             if is_small.any():
                 self._decide_each(regions[is_small])
@@ -121,7 +121,7 @@ class Search:
         """Decides every multiset of these regions by itself, from the ranges of its pre-activations."""
         points = []
         while len(regions):
-            can_split = (regions.counts > 0) & ~self._uniform
+            can_split = (regions.counts > 0) & ~self.uniform
             is_point = ~np.asarray(can_split.any((1, 2)))
             points.append(regions[is_point])
             regions, can_split = regions[~is_point], can_split[~is_point]
@@ -144,10 +144,10 @@ class Search:
 
     def _is_splittable(self, exactly: bool) -> np.ndarray:
         """Clusters with more than one token; those whose tokens act exactly alike need no split to be decided."""
-        return self.tree.size > 1 if exactly else ~self._uniform
+        return self.tree.size > 1 if exactly else ~self.uniform
 
     @cached_property
-    def _uniform(self) -> np.ndarray:
+    def uniform(self) -> np.ndarray:
         """Clusters whose tokens have exactly the same linear forms, by the exact features and scores (Q,)."""
         uniform: np.ndarray = self.tree.size == 1
         if self.exact is None:  # two tokens that act alike exactly may be computed differently
@@ -183,7 +183,7 @@ class Search:
 
     def _judge_exactly(self, point: Regions) -> None:
         assert self.exact is not None
-        candidate = self._first_input(point, 0)
+        candidate = self.first_input(point, 0)
         judgement = self.exact.judge(candidate.tokens, candidate.position)
         if judgement.is_right:
             k = int(point.k[0])
@@ -224,9 +224,9 @@ class Search:
         if best is not None:
             lowest = min(lowest, best.distinct)
         for i in np.flatnonzero(levels <= lowest):
-            self.smallest.add(self._first_input(regions, int(i)))
+            self.smallest.add(self.first_input(regions, int(i)))
 
-    def _first_input(self, regions: Regions, i: int) -> Candidate:
+    def first_input(self, regions: Regions, i: int) -> Candidate:
         """The smallest input of one region (for several groups: with the smallest token of each cluster)."""
         region = regions[i : i + 1]
         own = region.own[0].astype(int)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
-from verify.arithmetic.outward import above, below, decimal, value
+from verify.arithmetic.outward import about, above, below, decimal, value
 from verify.certificate import Certificate, Verdict
 from verify.report.certificate import Fact, print_report
 
@@ -23,6 +24,8 @@ def print_certificate(certificate: Certificate, weights: Fact, written: str | No
 def _facts(certificate: Certificate) -> Iterator[Fact]:
     if certificate.error_share is not None:
         yield "wrong pairs", _share(certificate)
+    if "accuracy" in certificate.extra:
+        yield "accuracy", _accuracy(certificate.extra)
     if certificate.tightest is not None:
         yield "tightest", _tightest(certificate.tightest, certificate.margin_exact)
     if certificate.counterexample is not None:
@@ -36,6 +39,16 @@ def _share(certificate: Certificate) -> str:
         pairs = int(certificate.parameters["T"]) ** int(certificate.parameters["L"]) * int(certificate.parameters["L"])
         return f"exactly {decimal(int(low * pairs))} of {decimal(pairs)} (sequence, position) pairs"
     return f"share between {below(low)} and {above(high)} (budget ended)"
+
+
+def _accuracy(extra: dict[str, Any]) -> str:
+    """The probability of a right answer under the law, and the count at which it is least."""
+    low, high = (Fraction(x) for x in extra["accuracy"])
+    if low != high:
+        return f"between {below(float(low))} and {above(float(high))} under the law {extra['law']} (budget ended)"
+    text = str(low) if len(str(low)) < 24 else f"about {about(float(low))}"
+    exactly = "exactly " if len(str(low)) < 24 else ""
+    return f"{exactly}{text} under the law {extra['law']}"
 
 
 def _tightest(found: dict[str, Any], exact: str | None) -> str:
