@@ -154,7 +154,7 @@ class Answers:
         errors = self.relaxation.errors(regions.k)
         bounds = np.full((B, C), np.inf)
         bounds[i, j] = least - (errors[i, j] + errors[i, w]) * (1 + 1e-9)
-        wins = (bounds > 0).all(1)
+        wins = np.asarray((bounds > 0).all(1))
         score = np.zeros((B, spread.shape[1]))
         np.maximum.at(score, i, np.where(np.isfinite(spread) & (bounds[i, j] <= 0)[:, None], spread, 0.0))
         return wins, score

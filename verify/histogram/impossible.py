@@ -339,7 +339,7 @@ def even_readings(seed: int = 0) -> Impossibility:
     }
     holds = found.is_above and _is_the_product(found) and found.largest_sum(T, m) <= needed and largest <= most
     told, found_none = tried("W-18", seed)
-    checks |= {"all signs of u, T up to 8, agree": _signs_agree(8)} | told
+    checks |= {"all signs of u, T up to 8, agree": _signs_agree(8), **told}
     holds &= _signs_agree(8) and found_none
     for model, d in (("lin", lin), ("dot", dot)):
         module = code(model, T=T, L=L, d=d)

@@ -82,7 +82,7 @@ def _row(basis: Matrix, L: int, t: int) -> tuple[Fraction, ...] | Uneven:
     for sign in (-1, 1):
         for i, s in enumerate(others):
             rows.append([*(sign * x for x in basis[s]), *(int(j == i) for j in range(T - 1))])
-    rows.append([0] * m + [-1] * (T - 1))
+    rows.append([Fraction(0)] * m + [Fraction(-1)] * (T - 1))
     rows += [[sign * x for x in basis[t]] + [0] * (T - 1) for sign in (1, -1)]
     found = decide_system(rows, [0] * (2 * T - 2) + [-(2 * L - 3), 1, -1])
     if not isinstance(found, Farkas):
@@ -144,7 +144,9 @@ def decide_regime(T: int, L: int, d: int) -> Cell:
         return Cell(T, L, d, "exists", "U = 0: a simplex of tokens")
     if is_excluded(T, L, m):
         return Cell(T, L, d, "impossible", _exclusion(T, L, m))
-    spaces = [(f"{m + 1} blocks of {T // (m + 1)} tokens", block_space(T, m))] if T // (m + 1) else []
+    spaces: list[tuple[str, Matrix]] = []
+    if T // (m + 1):
+        spaces.append((f"{m + 1} blocks of {T // (m + 1)} tokens", block_space(T, m)))
     if library.smallest_kept("lin", T, L) == d:
         spaces.append((f"the kept code of d = {d}", kernel_of_code(T, L, d)))
     for name, basis in spaces:
