@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from constructions.histogram import HistogramTransformer
 
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
 
@@ -137,7 +138,7 @@ def _of_heads(args: argparse.Namespace) -> Figure:
     from verify.figures.heads import heads
 
     model, law = load(args.file), law_named(args.law)
-    check_subset([args.head], model.heads)
+    check_subset("--head", [args.head], model.heads)
     if law.is_unbounded:
         raise BadInput("--law unbounded: has no shares to draw; take a box, such as box:0:200:200")
     return heads(model, law, args.labels, args.head, svc=args.svc)

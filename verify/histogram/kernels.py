@@ -82,8 +82,8 @@ def _row(basis: Matrix, L: int, t: int) -> tuple[Fraction, ...] | Uneven:
     for sign in (-1, 1):
         for i, s in enumerate(others):
             rows.append([*(sign * x for x in basis[s]), *(int(j == i) for j in range(T - 1))])
-    rows.append([Fraction(0)] * m + [Fraction(-1)] * (T - 1))
-    rows += [[sign * x for x in basis[t]] + [0] * (T - 1) for sign in (1, -1)]
+    rows.append([*[Fraction(0)] * m, *[Fraction(-1)] * (T - 1)])
+    rows += [[*(sign * x for x in basis[t]), *[Fraction(0)] * (T - 1)] for sign in (1, -1)]
     found = decide_system(rows, [0] * (2 * T - 2) + [-(2 * L - 3), 1, -1])
     if not isinstance(found, Farkas):
         w = found.x[:m]
