@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-from bounds.exact_laws import fewest_dimensions_of_blocks
 from constructions.coded_inventory import on_code
 from constructions.coded_relation import read_one_neuron
 from constructions.codes.search import Code
@@ -172,7 +171,7 @@ def balanced(
     _check(model, T, L, d, p, dtype)
     if model not in ("lin", "lin+sftm"):
         raise BadInput(f"model={model!r}: blocks of tokens are for lin and lin+sftm. Choose one of them.")
-    fewest = fewest_dimensions_of_blocks(T, L)
+    fewest = max(1, T - max(1, T // L))  # as many blocks of L tokens as there are
     d, p = fewest if d is None else d, T if p is None else p
     check_sizes(model, T=T, L=L, d=d, p=p)
     if L < 2 or not fewest <= d < T or p < T:

@@ -140,10 +140,10 @@ def test_sizes_that_they_do_not_cover_are_refused():
 @pytest.mark.deep
 @pytest.mark.parametrize("claim", sorted(BELOW))
 def test_the_gradient_search_finds_none_below_the_bounds(claim):
-    """64 starts of 800 steps each, in one batch."""
+    """128 starts of 600 steps each, in one batch."""
     for model, T, L, d, p in BELOW[claim]:
         is_below = p < fewest_neurons(T) if "sftm" in model else d < fewest_dimensions_of_one_neuron(T, L) or p == 1
-        assert is_below and attack(model, T=T, L=L, d=d, p=p, starts=64, steps=800).counting == 0
+        assert is_below and attack(model, T=T, L=L, d=d, p=p, starts=128, steps=600).counting == 0
 
 
 @pytest.mark.parametrize("size", [("lin", 2, 2, 2, 2), ("dot", 3, 2, 2, 1)])
@@ -156,7 +156,7 @@ def test_the_gradient_search_finds_weights_where_some_exist(size):
 def test_the_gradient_search_finds_weights_at_every_bound():
     for size in {size for sizes in ABOVE.values() for size in sizes}:
         model, T, L, d, p = size
-        assert attack(model, T=T, L=L, d=d, p=p, starts=64, steps=800).counting > 0, size
+        assert attack(model, T=T, L=L, d=d, p=p, starts=128, steps=600).counting > 0, size
 
 
 def test_the_attacked_model_is_the_model():
