@@ -40,10 +40,18 @@ class Outcome:
     counterexample: Candidate | None
     is_smallest: bool
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to be found."""
+        return not self.open_pairs and (self.counterexample is None or self.is_smallest)
+
 
 @dataclass
 class Queue:
-    """The searches of one model, and the cells for which there is no search yet."""
+    """The searches of one model, and the cells for which there is no search yet.
+
+    `wrong_pairs` and `margins` (by count) are those of inputs that no search holds, since they were decided before.
+    """
 
     reduction: Reduction
     exact: ExactForward
@@ -52,6 +60,8 @@ class Queue:
     waiting: list[tuple[Row, int, list[int]]]
     searches: list[Search] = field(default_factory=list)
     smallest: Smallest = field(default_factory=Smallest)
+    wrong_pairs: int = 0
+    margins: dict[int, float] = field(default_factory=dict)
     reported: float = 0.0
 
     @classmethod
@@ -140,8 +150,8 @@ class Queue:
     def _outcome(self, open_pairs: int, is_smallest: bool) -> Outcome:
         stored = self.reduction.stored
         total = stored.L * stored.T**stored.L
-        wrong = sum(search.all_wrong_pairs for search in self.searches)
-        margins: dict[int, float] = {}
+        wrong = self.wrong_pairs + sum(search.all_wrong_pairs for search in self.searches)
+        margins = dict(self.margins)
         for search in self.searches:
             for k, margin in search.right_margin.items():
                 margins[k] = min(margin, margins.get(k, float("inf")))

@@ -36,6 +36,7 @@ class Search:
 
     Without `exact` the search can only prove: it is lost as soon as a region is wrong, or a single input is left that
     only exact arithmetic would decide. That is the search on computed numbers, of which exact arithmetic says nothing.
+    It begins with all inputs of these own counts, or with the regions `start`.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Search:
         t: int,
         counts: list[int],
         smallest: Smallest | None = None,
+        start: Regions | None = None,
     ) -> None:
         self.stored, self.exact, self.row, self.t = reduction.stored, exact, row, t
         self.relaxation = Relaxation(reduction, row, t, counts)
@@ -61,7 +63,7 @@ class Search:
         self.arrangements = None
         if row.spread is not None and exact is not None:
             self.arrangements = Arrangements(self.relaxation, exact, t)
-        self._push(roots(self.stored, counts, self.tree, self.G))
+        self._push(roots(self.stored, counts, self.tree, self.G) if start is None else start)
 
     def run(self, regions: Regions) -> None:
         """Decides a batch of regions or replaces them by their parts."""

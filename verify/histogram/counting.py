@@ -6,7 +6,6 @@ from functools import cached_property
 from math import ceil, comb, factorial, prod
 
 import numpy as np
-from scipy.special import gammaln
 
 from verify.arithmetic.balls import gamma
 from verify.histogram.reduction import Row
@@ -77,6 +76,8 @@ class Counting:
 
     def multisets(self, regions: Regions, uniform: np.ndarray) -> Array:
         """Roughly how many multisets a region holds up to exact symmetry; infinite where a group is not shared out."""
+        from scipy.special import gammaln
+
         sizes, n = np.where(uniform, 1, self.tree.size)[:, None], np.arange(self.L)
         table = gammaln(sizes + n) - gammaln(n + 1) - gammaln(sizes)
         number = np.exp(table[np.arange(self.tree.Q), regions.counts].sum((1, 2)))
@@ -86,6 +87,8 @@ class Counting:
     @cached_property
     def _logarithms(self) -> tuple[Array, Array]:
         """log2 of (cluster size)^n / n! (Q, L) and of n! (L,)."""
+        from scipy.special import gammaln
+
         n = np.arange(self.L, dtype=float)
         factorials = gammaln(n + 1) / np.log(2)
         return n * np.log2(self.tree.size)[:, None] - factorials, factorials

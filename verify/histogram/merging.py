@@ -34,7 +34,7 @@ def merged_rows(reduction: Reduction) -> list[Merged]:
         return [Merged(row, (index,)) for index, row in enumerate(rows)]
     weights = normalised(reduction)
     merged = []
-    for members in _classes(rows, weights.mid):
+    for members in alike(rows, weights.mid, CLOSE_POSITIONS):
         positions = tuple(sorted(position for index in members for position in rows[index].positions))
         slots = tuple(close_slots(weights.mid[position], position) for position in positions)
         is_exact = len(members) == 1 and len(slots[0]) == len(rows[members[0]].groups)
@@ -51,9 +51,9 @@ def normalised(reduction: Reduces) -> Ball:
     return weights / (weights @ Ball.exact(np.ones((reduction.stored.L, 1))))
 
 
-def close_slots(weights: Array, position: int) -> tuple[tuple[int, ...], ...]:
+def close_slots(weights: Array, position: int, closeness: float = CLOSE) -> tuple[tuple[int, ...], ...]:
     """The other positions by increasing weight, in groups between which the weights have a gap that is not small."""
-    close = CLOSE * float(np.abs(np.delete(weights, position)).max(initial=0.0))
+    close = closeness * float(np.abs(np.delete(weights, position)).max(initial=0.0))
     order = [int(m) for m in np.argsort(weights, kind="stable") if m != position]
     groups: list[list[int]] = []
     for before, slot in zip([None, *order], order, strict=False):
@@ -85,9 +85,9 @@ def merged_row(positions: tuple[int, ...], slots: tuple[tuple[tuple[int, ...], .
     )
 
 
-def _classes(rows: tuple[Row, ...], weights: Array) -> Iterator[tuple[int, ...]]:
+def alike(rows: tuple[Row, ...], weights: Array, closeness: float) -> Iterator[tuple[int, ...]]:
     """Indices of rows whose own weights and groups of slots are close to those of the first of them."""
-    close = CLOSE_POSITIONS * float(np.abs(weights).max(initial=0.0))
+    close = closeness * float(np.abs(weights).max(initial=0.0))
     classes: list[tuple[Array, tuple[int, ...], list[int]]] = []
     for index, row in enumerate(rows):
         position = row.positions[0]

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
-from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import pdist
 
 from verify.histogram.stored import Array, StoredModel
 
@@ -66,6 +64,9 @@ class Tree:
         self.S, self.Q = S, 2 * S - 1
         self.children = np.full((self.Q, 2), -1)
         if S > 1:
+            from scipy.cluster.hierarchy import linkage
+            from scipy.spatial.distance import pdist
+
             self.children[S:] = linkage(pdist(points), method="complete")[:, :2].astype(int)
         self.members: list[list[int]] = [[s] for s in range(S)]
         for left, right in self.children[S:]:

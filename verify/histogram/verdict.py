@@ -75,9 +75,9 @@ def prove(problem: Counts, effort: Effort) -> Finding:
     cells = decide_cells(reduction)
     if not cells.open:
         return _proved(VERTICES, stored, exact, cells, {})
-    from verify.histogram.best_first import Queue
+    from verify.histogram.by_cost import decide_open
 
-    outcome = Queue.of(reduction, exact, cells.open, started + effort.budget, effort.progress).run()
+    outcome = decide_open(reduction, exact, cells.open, started + effort.budget, effort.progress)
     found: dict[str, Any] = {
         "error_share": outcome.error_share,
         "extra": {"wrong_pairs": None if outcome.open_pairs else decimal(outcome.wrong_pairs)},

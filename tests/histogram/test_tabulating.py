@@ -1,0 +1,163 @@
+"""Every multiset decided by itself: the shares and smallest counterexamples of enumeration, and planted faults."""
+
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from models.random_models import trained_like
+from oracles.histogram import all_wrong_pairs, smallest
+
+from constructions.checkpoint import load
+from constructions.histogram import HistogramTransformer
+from verify.certificate import Verdict
+from verify.histogram import by_cost, tabulating
+from verify.histogram.multisets import Multisets
+from verify.histogram.tabulating import Block, Readout, Slots, Table
+from verify.histogram.verdict import certify
+
+DATA = Path(__file__).parents[1] / "data"
+SIZES = [(4, 4), (3, 5), (5, 3)]
+KINDS = ["lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm"]
+
+
+@cache
+def model(seed, kind):
+    """Trained-like weights; in a mixing matrix two values, off by a little, and every third has two rows alike."""
+    T, L = SIZES[seed % 3]
+    module = trained_like(seed, kind, T, L, p=2 + seed % 4, steps=15)
+    if kind.startswith("lin"):
+        g = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            mean = module.A.diagonal().mean(), module.A.mean()
+            module.A.copy_(mean[1] + (mean[0] - mean[1]) * torch.eye(L))
+            module.A += [0.003, 0.02, 0.1][seed % 3] * torch.randn(L, L, generator=g)
+            if seed % 4 == 0:
+                module.A[0, -1] += 1.0
+    return module
+
+
+@cache
+def wrong_pairs(module):
+    return all_wrong_pairs(module)
+
+
+def differs_from_enumeration(module):
+    """What of the certificate is not what enumeration finds, if anything."""
+    wrong, certificate = wrong_pairs(module), certify(module, budget=600)
+    share = Fraction(len(wrong), module.L * module.T**module.L)
+    if certificate.verdict is not (Verdict.REFUTED if wrong else Verdict.PROVED):
+        return "verdict"
+    if certificate.error_share not in ((share, share), None if not wrong else (share, share)):
+        return "share"
+    if not wrong:
+        return None
+    found = certificate.counterexample
+    is_same = (tuple(found["tokens"]), found["position"]) == smallest(wrong)
+    return None if is_same and found["is_smallest"] else "counterexample"
+
+
+@pytest.fixture
+def merged(monkeypatch):
+    """Slots are merged as coarsely as they can be, and positions whose weights are close too."""
+    monkeypatch.setattr(by_cost, "FEW", 0)
+    monkeypatch.setattr(by_cost, "WORTH", 1)
+    monkeypatch.setattr(by_cost, "NEAR", 0.02)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shares_and_smallest_counterexamples(kind, merged):
+    for seed in range(4):
+        assert differs_from_enumeration(model(seed, kind)) is None, seed
+
+
+@pytest.mark.parametrize(("small", "block"), [(0, 40), (1 << 22, 1 << 17)])
+def test_in_parts_of_any_size(small, block, merged, monkeypatch):
+    monkeypatch.setattr(tabulating, "SMALL", small)
+    monkeypatch.setattr(tabulating, "BLOCK", block)
+    for seed in range(3):
+        assert differs_from_enumeration(model(seed, "lin")) is None, seed
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("start", range(100, 700, 100))
+def test_many_shares(kind, start, merged):
+    for seed in range(start, start + 100):
+        assert differs_from_enumeration(model(seed, kind)) is None, seed
+
+
+def test_multisets():
+    multisets = Multisets(3, 4)
+    for m in range(5):
+        tokens = multisets.tokens(m, np.arange(multisets.number(m)))
+        assert len({tuple(row) for row in tokens.tolist()}) == multisets.number(m)
+        assert multisets.arrangements[m].sum() == 3**m
+        assert multisets.distinct[m].tolist() == [len(set(row)) for row in tokens.tolist()]
+        steps = np.array([[1.0, 10.0, 100.0]])
+        assert multisets.sums(steps, 4)[m][0].tolist() == [float(sum(10**u for u in row)) for row in tokens.tolist()]
+
+
+def equal_weights(method):
+    def init(self, *args):
+        method(self, *args)
+        self.apart = [0 * apart for apart in self.apart]
+        self.drift = 0 * self.drift
+
+    return init
+
+
+def first_position(method):
+    def init(self, *args):
+        method(self, *args)
+        self.shifts = 0 * self.shifts
+        self.spread = 0 * self.spread
+
+    return init
+
+
+def all_on(method):
+    """Neurons never change sides."""
+
+    def closer(self, z, difference, points, readout):
+        spread, self.spread, self.form_error = (self.spread, self.form_error), 0 * self.spread, 0 * self.form_error
+        found = method(self, z, difference, points, readout)
+        self.spread, self.form_error = spread
+        return found
+
+    return closer
+
+
+FAULTS = [
+    (Slots, "__init__", equal_weights),
+    (Table, "__init__", first_position),
+    (Table, "radius", lambda method: lambda self, low, high, readout: readout.error),
+    (Table, "_closer", all_on),
+    (Block, "pairs", lambda method: lambda self, index: len(index)),
+    (Readout, "of", lambda method: lambda table, k: method(table, min(k + 1, table.stored.L))),
+]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "fault"), FAULTS, ids=["weights", "positions", "radius", "sides", "orders", "class"]
+)
+def test_a_planted_fault_is_found(owner, name, fault, merged, monkeypatch):
+    monkeypatch.setattr(by_cost, "CLOSENESS", (0.5,))
+    monkeypatch.setattr(by_cost, "NEAR", 0.2)
+    monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
+    assert any(is_broken(model(seed, "lin")) for seed in range(40))
+
+
+def is_broken(module: HistogramTransformer) -> bool:
+    try:
+        return differs_from_enumeration(module) is not None
+    except AssertionError:  # the search and the exact forward pass disagree
+        return True
+
+
+def test_a_trained_and_proved_model():
+    """Trained by tests/tools/train_histogram.py lin+sftm --T 8 --L 5 --d 32 --p 32 --steps 2500, seed 0."""
+    certificate = certify(load(DATA / "trained_lin_sftm_T8_L5_d32_p32.safetensors"))
+    assert certificate.verdict is Verdict.PROVED and 3.98 < certificate.margin < 3.99

@@ -1,0 +1,161 @@
+"""What the vertices leave open, by the cheaper way: every multiset by itself, or a queue of regions to be split."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from verify.histogram.best_first import Cells, Outcome, Queue
+from verify.histogram.branch_and_bound import Search
+from verify.histogram.exact_forward import ExactForward
+from verify.histogram.merging import alike, close_slots, merged_row, normalised
+from verify.histogram.reduction import Reduction, Row
+from verify.histogram.regions import Regions
+from verify.histogram.tabulating import Points, Table, Tabulated, kept_numbers, number_of_points
+from verify.histogram.task import Progress
+
+CLOSENESS = (0.005, 0.02, 0.05, 0.2)  # of the largest weight: gaps that groups of slots may have, finest first
+NEAR = 0.0005  # of the largest weight: how far the weights of positions may differ that are decided as one
+WORTH = 4  # times as many multisets for finer groups are worth their sharper bounds
+FEW = 1 << 16  # multisets of one row that are always worth it
+MOST_NUMBERS = 1 << 25  # in the tables of one query token: 256 MiB
+AFFORDABLE = 3.0  # times the time that is there: a third of all multisets narrows the bracket more than a search
+FOR_A_TRIAL = 0.1  # of that time, for a search that may find everything decided at once
+LONG = 0.5  # seconds, from which on there is a trial
+MOST_LEFT = 1 << 11  # multisets of one token, from which on a search is better at what they have in common
+
+
+@dataclass
+class Plan:
+    """The cells (row, query token) and their counts, to be decided multiset by multiset, with how many these are."""
+
+    reduction: Reduction
+    units: list[tuple[int, Row, int, list[int]]]  # multisets, row, query token, own counts
+    seconds: float
+    numbers: int
+
+    @classmethod
+    def of(cls, reduction: Reduction, cells: Cells) -> Plan:
+        """Groups the slots of every row as finely as is worth it, the cheapest rows first."""
+        stored = reduction.stored
+        units, most = [], 0
+        for row, tokens in _rows(reduction, cells):
+            most = max(most, kept_numbers(row, stored.T, stored.p + 1))
+            units += [
+                (number_of_points(row, stored.T, counts, stored.L), row, t, counts) for t, counts in tokens.items()
+            ]
+        units.sort(key=lambda unit: unit[0] / len(unit[1].positions))
+        each = 1e-7 + 3e-10 * (stored.p + 1) * (6 + stored.classes)
+        return cls(reduction, units, each * sum(unit[0] for unit in units), most)
+
+    def run(self, exact: ExactForward, deadline: float, progress: Progress) -> Queue:
+        """Decides all multisets until the time is up: a queue of what is left."""
+        queue = Queue(self.reduction, exact, deadline, progress, [])
+        total, done = sum(unit[0] for unit in self.units), 0
+        for number, row, t, counts in self.units:
+            found, rest = self._decide(row, t, counts, queue)
+            left = sum(map(len, found.left))
+            if row.spread is None and left > MOST_LEFT:
+                queue.waiting.append((row, t, counts))
+                continue
+            if rest:
+                queue.waiting.append((row, t, rest))
+            queue.wrong_pairs += found.wrong_pairs
+            for k, margin in found.margins.items():
+                queue.margins[k] = min(margin, queue.margins.get(k, np.inf))
+            if left:
+                start = regions_of(found.left, row, self.reduction)
+                ks = sorted({points.k for points in found.left})
+                queue.searches.append(Search(self.reduction, exact, row, t, ks, queue.smallest, start))
+            done += number
+            progress(done / total)
+        return queue
+
+    def _decide(self, row: Row, t: int, counts: list[int], queue: Queue) -> tuple[Tabulated, list[int]]:
+        """The multisets of one query token, those of few other tokens first, and the counts that time did not allow."""
+        found, rest, table = Tabulated(), list(counts), None
+        for k in sorted(counts, reverse=True):
+            if time.perf_counter() > queue.deadline:
+                break
+            table = table or Table(self.reduction, row, t)
+            table.decide(k, found, queue.smallest)
+            rest.remove(k)
+        return found, rest
+
+
+def decide_open(
+    reduction: Reduction, exact: ExactForward, cells: Cells, deadline: float, progress: Progress
+) -> Outcome:
+    """Decides the open cells until the time is up."""
+    plan, now = Plan.of(reduction, cells), time.perf_counter()
+    if plan.numbers > MOST_NUMBERS or plan.seconds > AFFORDABLE * (deadline - now):
+        return Queue.of(reduction, exact, cells, deadline, progress).run()
+    if plan.seconds > LONG:
+        trial = Queue.of(reduction, exact, cells, now + FOR_A_TRIAL * min(plan.seconds, deadline - now), progress).run()
+        if trial.is_finished:
+            return trial
+    return plan.run(exact, deadline, progress).run()
+
+
+def _rows(reduction: Reduction, cells: Cells) -> Iterator[tuple[Row, dict[int, list[int]]]]:
+    """Rows with slots grouped as finely as is worth it, and the open counts of each query token."""
+    of_row: dict[int, dict[int, list[int]]] = {}
+    for (index, t), counts in cells.items():
+        of_row.setdefault(index, {})[t] = counts
+    rows = reduction.rows
+    classes = alike(rows, normalised(reduction).mid, NEAR) if reduction.stored.is_linear else [(0,)]
+    for members in classes:
+        chosen = [index for index in members if index in of_row]
+        is_same = all(of_row[index] == of_row[chosen[0]] for index in chosen)
+        merged = [rows[index] for index in chosen]
+        if len(chosen) > 1 and not (is_same and any(_groupings(reduction, merged))):
+            yield from ((_grouped(reduction, [rows[index]], of_row[index]), of_row[index]) for index in chosen)
+        elif chosen:
+            yield _grouped(reduction, merged, of_row[chosen[0]]), of_row[chosen[0]]
+
+
+def _grouped(reduction: Reduction, rows: list[Row], tokens: dict[int, list[int]]) -> Row:
+    """One row for these, with the finest groups of close slots that are worth it: finer ones bound better."""
+    stored = reduction.stored
+    if not stored.is_linear:
+        return rows[0]
+    found = list(_groupings(reduction, rows))
+    numbers = [sum(number_of_points(row, stored.T, own, stored.L) for own in tokens.values()) for row in found]
+    return next(row for row, n in zip(found, numbers, strict=True) if n <= max(FEW, WORTH * min(numbers)))
+
+
+def _groupings(reduction: Reduction, rows: list[Row]) -> Iterator[Row]:
+    """A row as it is, and with close slots as one group, by more and more coarse ones."""
+    weights, seen = normalised(reduction), set()
+    if len(rows) == 1:
+        yield rows[0]
+        seen.add(len(rows[0].groups))
+    positions = tuple(sorted(position for row in rows for position in row.positions))
+    for closeness in CLOSENESS:
+        slots = tuple(close_slots(weights.mid[position], position, closeness) for position in positions)
+        sizes = {tuple(map(len, groups)) for groups in slots}
+        if len(sizes) == 1 and len(slots[0]) not in seen:
+            seen.add(len(slots[0]))
+            yield merged_row(positions, slots, weights)
+
+
+def regions_of(parts: list[Points], row: Row, reduction: Reduction) -> Regions:
+    """Multisets as regions that cannot be split."""
+    stored, groups = reduction.stored, len(row.groups)
+    Q, kind = max(1, 2 * (stored.T - 1) - 1), np.int16 if stored.L < 1 << 15 else np.int32
+    k = np.concatenate([np.full(len(points), points.k, dtype=np.int32) for points in parts])
+    own, counts = np.zeros((len(k), groups), dtype=kind), np.zeros((len(k), groups, Q), dtype=kind)
+    start = 0
+    for points in parts:
+        at = np.arange(start, start + len(points))
+        for g, tokens in enumerate(points.held):
+            own[at, g] = row.sizes[g] - tokens.shape[1]
+            for column in tokens.T:
+                np.add.at(counts, (at, g, column), 1)
+        start += len(points)
+    no = np.zeros((len(k), groups), dtype=bool)
+    rivals = np.arange(stored.classes) != (k - stored.first_count)[:, None]
+    return Regions(k, own, counts, no, np.zeros(len(k), dtype=bool), rivals)
