@@ -77,6 +77,7 @@ def test_four_units_count_modulo_110_and_other_rings(capsys):
     for options in (
         ("--modulus", "110"),
         ("--precision", "float32"),
+        ("--precision", "p14"),
         ("--modulus", "11", "--dtype", "bfloat16", "--method", "exhaustive"),
         ("--dtype", "float32", "--method", "exhaustive"),
         ("--dtype", "float16", "--method", "exhaustive"),

@@ -9,12 +9,14 @@ from oracles.recurrent_cells import margins as true_margins
 
 from tests.planted import planted
 from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Kernel, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.decide import Effort, certify
 from verify.inductive.recurrent import chain
 from verify.inductive.recurrent.chain import Ellipsoids, Rules
+from verify.inductive.recurrent.enclosures import Duals, Roundings
 from verify.inductive.recurrent.network import Floats, Network, float_step, orbit, step, vectors
 from verify.inductive.recurrent.task import Homogeneous
 from verify.inductive.tasks import Task
@@ -65,7 +67,7 @@ class Noisy(Floats):
     def near(self, x):
         return rounded(x, self.fmt)
 
-    def linear(self, W, x, b):
+    def linear(self, W, x, b, terms):
         terms = self.near(x[..., None, :] * W)
         total = self.near(b)
         for k in self.rng.permutation(W.shape[1]):
@@ -74,6 +76,8 @@ class Noisy(Floats):
 
     def add(self, x, y):
         return self.near(x + y)
+
+    whole = add
 
     def multiply(self, x, y):
         return self.near(x * y)
@@ -130,18 +134,49 @@ def test_no_state_leaves_the_bound_of_the_lemma():
 
 
 @pytest.mark.parametrize(
-    ("name", "right", "wrong", "fmt"),
+    ("owner", "name", "right", "wrong", "fmt"),
     [
-        ("excess", "moved + stretched + rounded", "moved + stretched", "bfloat16"),
-        ("excess", "moved + stretched + rounded", "stretched + rounded", None),
-        ("_stretched", "spectral_norm(G) * ratio", "spectral_norm(G) * ratio / 2", None),
-        ("_stretched", "chain.widths()", "0 * chain.widths()", None),
-        ("spectral_norm", "norm + radii", "norm", None),
+        (chain, "_widened", "scaled + varied", "varied", "bfloat16"),
+        (chain, "excess", "(moved + ", "(0 * moved + ", None),
+        (chain, "_widened", "return alone", "return alone / 2", None),
+        (chain, "derivative", "chain.widths()", "0 * chain.widths()", None),
+        (chain, "spectral_norm", "norm + radii", "norm", None),
+        (Duals, "_sum", "* self._reach", "* 0 * self._reach", None),
+        (Roundings, "linear", "np.maximum(terms, 2)", "0 * terms", "bfloat16"),
     ],
 )
-def test_planted_faults_in_the_lemma_are_caught(name, right, wrong, fmt):
-    with planted(chain, name, right, wrong):
+def test_planted_faults_in_the_lemma_are_caught(owner, name, right, wrong, fmt):
+    with planted(owner, name, right, wrong):
         assert any(violations(fmt, [seed]) for seed in range(40))
+
+
+def beyond_the_joint_bound():
+    """How often |M (J e + d)| is larger than the bound for some J, e and d, tried in many directions and signs."""
+    rng, found = np.random.default_rng(0), 0
+    for _ in range(60):
+        N = int(rng.integers(1, 4))
+        A, R, M = rng.normal(size=(1, N, N)), np.abs(rng.normal(size=(1, N, N))), rng.normal(size=(1, N, N))
+        R, delta = R * rng.choice([0.0, 0.1, 2.0]), np.abs(rng.normal(size=(1, N))) * rng.choice([0.1, 1.0, 3.0])
+        unit = Ellipsoids(np.zeros((1, N)), np.eye(N)[None], np.zeros(1, dtype=int))
+        bound = chain._widened(Ball(A, R), delta, unit, unit, M)[0]
+        e = rng.normal(size=(3000, N))
+        e /= np.linalg.norm(e, axis=1)[:, None]
+        signs = rng.choice([-1, 1], size=e.shape)
+        reach = np.linalg.norm((e @ A[0].T + signs * (np.abs(e) @ R[0].T + delta)) @ M[0].T, axis=1)
+        found += reach.max() > bound
+    return found
+
+
+def test_the_joint_bound_is_never_exceeded():
+    assert beyond_the_joint_bound() == 0
+    for name, right, wrong in (
+        ("_widened", "scaled + varied", "scaled"),
+        ("_columns", "D / np.sqrt(w)", "D"),
+        ("_beside", "(G, 1 + q)", "(G, 0 * q + 1)"),
+        ("_beside", "(K, 1 + 1 / q)", "(K, 0 * q + 1)"),
+    ):
+        with planted(chain, name, right, wrong):
+            assert beyond_the_joint_bound() > 0, name
 
 
 def test_cholesky_refuses_what_is_not_definite():

@@ -75,10 +75,18 @@ Slopes = list[list[arb]]  # one row of derivatives by the state for each entry
 
 @dataclass(frozen=True)
 class Dual:
-    """Numbers and their derivatives by the state; none where only the numbers are asked for."""
+    """Numbers on an ellipsoid {P + L e : |e| <= 1}, their derivatives by e, and the numbers at its centre.
+
+    Derivatives and centres are None where only one point is asked for.
+    """
 
     value: Vector
     slope: Slopes | None
+    centre: Vector
+
+
+def _point(x: Vector) -> Dual:
+    return Dual(x, None, x)
 
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
@@ -178,54 +186,73 @@ def _due(net: Network, said: dict[str, Any]) -> Callable[[int], int | None]:
 
 
 def _linear(W: arb_mat, x: Dual, b: Vector) -> Dual:
-    column = W * arb_mat(len(x.value), 1, x.value)
-    value = [column[i, 0] + b[i] for i in range(len(b))]
+    value = _affine(W, x.value, b)
     if x.slope is None:
-        return Dual(value, None)
+        return Dual(value, None, value)
     product = W * arb_mat(len(x.slope), len(x.slope[0]), [s for row in x.slope for s in row])
-    return Dual(value, [[product[i, j] for j in range(product.ncols())] for i in range(product.nrows())])
+    slope = [[product[i, j] for j in range(product.ncols())] for i in range(product.nrows())]
+    return _narrowed(Dual(value, slope, _affine(W, x.centre, b)))
+
+
+def _affine(W: arb_mat, x: Vector, b: Vector) -> Vector:
+    column = W * arb_mat(len(x), 1, x)
+    return [column[i, 0] + b[i] for i in range(len(b))]
+
+
+def _narrowed(x: Dual) -> Dual:
+    """By the mean value theorem, numbers are within |slope| of those at the centre."""
+    assert x.slope is not None
+    value = []
+    for v, row, c in zip(x.value, x.slope, x.centre, strict=True):
+        reach = _length(row)
+        value.append(v.intersection((c - reach).union(c + reach)))
+    return Dual(value, x.slope, x.centre)
 
 
 def _map(x: Dual, f: Callable[[arb], arb], slope_of: Callable[[arb, arb], arb]) -> Dual:
     """f of each entry; slope_of(entry, f(entry)) is the derivative."""
     value = [f(v) for v in x.value]
     if x.slope is None:
-        return Dual(value, None)
+        return Dual(value, None, value)
     factors = [slope_of(v, y) for v, y in zip(x.value, value, strict=True)]
-    return Dual(value, [[factor * s for s in row] for factor, row in zip(factors, x.slope, strict=True)])
+    slope = [[factor * s for s in row] for factor, row in zip(factors, x.slope, strict=True)]
+    return Dual(value, slope, [f(v) for v in x.centre])
 
 
 def _add(x: Dual, y: Dual) -> Dual:
     value = [a + b for a, b in zip(x.value, y.value, strict=True)]
     if x.slope is None or y.slope is None:
-        return Dual(value, None)
-    pairs = zip(x.slope, y.slope, strict=True)
-    return Dual(value, [[s + t for s, t in zip(r, q, strict=True)] for r, q in pairs])
+        return Dual(value, None, value)
+    slope = [[s + t for s, t in zip(r, q, strict=True)] for r, q in zip(x.slope, y.slope, strict=True)]
+    return _narrowed(Dual(value, slope, [a + b for a, b in zip(x.centre, y.centre, strict=True)]))
 
 
 def _times(x: Dual, y: Dual) -> Dual:
     value = [a * b for a, b in zip(x.value, y.value, strict=True)]
     if x.slope is None or y.slope is None:
-        return Dual(value, None)
+        return Dual(value, None, value)
     rows = zip(x.value, y.value, x.slope, y.slope, strict=True)
-    return Dual(value, [[a * t + b * s for s, t in zip(r, q, strict=True)] for a, b, r, q in rows])
+    slope = [[a * t + b * s for s, t in zip(r, q, strict=True)] for a, b, r, q in rows]
+    return Dual(value, slope, [a * b for a, b in zip(x.centre, y.centre, strict=True)])
 
 
 def _sigmoid(x: Dual) -> Dual:
+    return _map(x, _logistic, lambda v, y: y * (1 - y))
+
+
+def _logistic(x: arb) -> arb:
     """Increasing, so its ends are the values at the ends: e^x / (1 + e^x) without overflow."""
 
     def at(v: arb) -> arb:
         e = (-abs(v)).exp()
         return 1 / (1 + e) if v >= 0 else e / (1 + e)
 
-    return _map(x, lambda v: at(v.lower()).union(at(v.upper())), lambda v, y: y * (1 - y))
+    return at(x.lower()).union(at(x.upper()))
 
 
 def _tanh(x: Dual) -> Dual:
     """Increasing; tanh(v) = 2 sigmoid(2 v) - 1."""
-    double = Dual([2 * v for v in x.value], None)
-    value = iter([2 * y - 1 for y in _sigmoid(double).value])
-    return _map(x, lambda v: next(value), lambda v, y: 1 - y * y)
+    return _map(x, lambda v: 2 * _logistic(2 * v) - 1, lambda v, y: 1 - y * y)
 
 
 def _relu(x: Dual) -> Dual:
@@ -239,21 +266,23 @@ def _relu(x: Dual) -> Dual:
 
 
 def _cut(x: Dual, start: int, stop: int) -> Dual:
-    return Dual(x.value[start:stop], None if x.slope is None else x.slope[start:stop])
+    slope = None if x.slope is None else x.slope[start:stop]
+    return Dual(x.value[start:stop], slope, x.centre[start:stop])
 
 
 def _join(parts: list[Dual]) -> Dual:
     value = [v for part in parts for v in part.value]
     if parts[0].slope is None:
-        return Dual(value, None)
-    return Dual(value, [row for part in parts for row in part.slope or []])
+        return Dual(value, None, value)
+    slope, centre = ([y for part in parts for y in getattr(part, name) or []] for name in ("slope", "centre"))
+    return Dual(value, slope, centre)
 
 
 def step(net: Network, state: Dual) -> Dual:
     """The state after one more token."""
     H, parts, after = net.hidden, PARTS[net.kind], list[Dual]()
     none = None if state.slope is None else [[arb(0)] * net.size for _ in net.x]
-    x = Dual(net.x, none)
+    x = Dual(net.x, none, net.x)
     for k, layer in enumerate(net.layers):
         own = [_cut(state, (parts * k + i) * H, (parts * k + i + 1) * H) for i in range(parts)]
         a, u = _linear(layer.W_x, x, layer.b_x), _linear(layer.W_h, own[0], layer.b_h)
@@ -290,7 +319,7 @@ def _follow(net: Network, steps: int, due: Callable[[int], int | None], margin: 
     reason = ""
     for bits in BITS:
         with ctx.workprec(bits):
-            state, reason = Dual([arb(0)] * net.size, None), ""
+            state, reason = _point([arb(0)] * net.size), ""
             for t in range(1, steps + 1):
                 state = step(net, state)
                 if max(v.rad() for v in state.value) > 2.0**-30:
@@ -354,7 +383,7 @@ def _refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) 
 def _for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
     """Follows the state into the ring, and checks that the ring is mapped into itself and right.
 
-    E_i = {P_i + L_i e : |e| <= 1}. With J the derivatives over the box around E_i, r = |L_next^-1 (f(P_i) - P_next)|
+    E_i = {P_i + L_i e : |e| <= 1}. With J the derivatives over E_i, r = |L_next^-1 (f(P_i) - P_next)|
     and |L_next^-1 J L_i| <= 1 - r, one step leads from E_i into the next.
     """
     margin, period = _positive_margin(c), c["parameters"].get("modulus", 1)
@@ -411,14 +440,13 @@ def _leads(net: Network, P: Vector, L: arb_mat, Q: Vector, M: arb_mat, i: int) -
     n = net.size
     widths = [_length([L[j, m] for m in range(n)]) for j in range(n)]
     box = [(p - w).union(p + w) for p, w in zip(P, widths, strict=True)]
-    image = step(net, Dual(P, None)).value
+    image = step(net, _point(P)).value
     off = arb_mat(n, 1, [a - b for a, b in zip(image, Q, strict=True)])
     r = _length([y for row in M.solve(off).tolist() for y in row])
-    identity = [[arb(int(a == b)) for b in range(n)] for a in range(n)]
-    slope = step(net, Dual(box, identity)).slope
+    slope = step(net, Dual(box, [[L[a, b] for b in range(n)] for a in range(n)], P)).slope
     assert slope is not None
-    J = arb_mat(n, n, [s for row in slope for s in row])
-    G = [y for row in (M.inv() * J * L).tolist() for y in row]
+    JL = arb_mat(n, n, [s for row in slope for s in row])
+    G = [y for row in (M.inv() * JL).tolist() for y in row]
     middle = arb_mat(n, n, [y.mid() for y in G])
     room = 1 - r - _length([y.rad() for y in G])  # |G| is at most |middle| and the Frobenius norm of the radii
     require(bool(room > 0), f"invariant: the image of centre {i} is not in the next ellipsoid")

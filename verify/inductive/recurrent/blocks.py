@@ -16,7 +16,7 @@ from verify.arithmetic.any_order import Arithmetic, between
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import Array
 from verify.inductive.recurrent.enclosures import Balls, Off, Roundings, tanh
-from verify.inductive.recurrent.network import Network, Numbers
+from verify.inductive.recurrent.network import Network, Numbers, nonzeros
 
 SIGNS = (1 - 2.0**-16, 0.98, 0.95, 0.9, 0.8)  # least absolute values of a sign that are tried, one after the other
 MOST_STATES = 10_000  # of one type's units
@@ -98,19 +98,20 @@ class Thermometer:
                 if k != i:
                     high[row, 2 * C * k + C : 2 * C * (k + 1)] = -least
         V, b = self.net.V, self.net.b
-        below, above = self._computed(lambda on, x: on.linear(V, x, b), low, high, terms(V, b))
+        below, above = self._computed(lambda on, x: on.linear(V, x, b, nonzeros(V, b)), low, high)
         rows, right = np.arange(len(read)), np.array([n for _, n in read])
         others = above.copy()
         others[rows, right] = -np.inf
         return float(np.nextafter(below[rows, right] - others.max(-1), -np.inf).min())
 
     def _step(self, low: Array, high: Array, token: int) -> tuple[Array, Array]:
-        layer = self.net.layers[0]
-        most = terms(np.concatenate([layer.W_h, layer.W_x], 1), layer.b_x, layer.b_h)
-        given = self.net.tokens[token]
+        layer, given = self.net.layers[0], self.net.tokens[token]
+        n = layer.terms
         below, above = self._computed(
-            lambda on, x: on.add(on.linear(layer.W_x, given, layer.b_x), on.linear(layer.W_h, x, layer.b_h)),
-            low, high, most,
+            lambda on, x: on.whole(
+                on.linear(layer.W_x, given, layer.b_x, n), on.linear(layer.W_h, x, layer.b_h, n)
+            ),
+            low, high,
         )  # fmt: skip
         return self._tanh(below, above)
 
@@ -118,7 +119,7 @@ class Thermometer:
         """The ends of tanh as it is computed, which is increasing but for its own rounding, largest at an end."""
         if self.at is None:
             return tanh(Ball.exact(below)).lower, tanh(Ball.exact(above)).upper
-        on, zero = Roundings(self.at, 1), np.zeros_like(below)
+        on, zero = Roundings(self.at), np.zeros_like(below)
         ends = [on.tanh(Off(Ball.exact(x), zero)) for x in (below, above)]
         error = np.maximum(ends[0].error, ends[1].error)
         return (
@@ -126,24 +127,19 @@ class Thermometer:
             np.nextafter(ends[1].value.upper + error, np.inf),
         )
 
-    def _computed(self, run: Callable[[Numbers, Any], Any], low: Array, high: Array, most: int) -> tuple[Array, Array]:
-        """The ends of all computed results over boxes of states, sums having at most `most` terms that are not 0."""
+    def _computed(self, run: Callable[[Numbers, Any], Any], low: Array, high: Array) -> tuple[Array, Array]:
+        """The ends of all computed results over boxes of states."""
         box = between(low, high)
         if self.at is None:
             exact: Ball = run(Balls(), box)
             return exact.lower, exact.upper
-        off: Off = run(Roundings(self.at, most), Off(box, np.zeros_like(low)))
+        off: Off = run(Roundings(self.at), Off(box, np.zeros_like(low)))
         return np.nextafter(off.value.lower - off.error, -np.inf), np.nextafter(off.value.upper + off.error, np.inf)
 
     def _inside(self, ends: tuple[Array, Array], row: int, i: int, target: tuple[Array, Array]) -> bool:
         """Whether the units of type i, and s, are in the target; NaN is not."""
         own = np.r_[2 * self.C * i : 2 * self.C * (i + 1), 2 * self.K * self.C]
         return bool((ends[0][row, own] >= target[0][own]).all() and (ends[1][row, own] <= target[1][own]).all())
-
-
-def terms(W: Array, *biases: Array) -> int:
-    """The most terms that are not 0 in a sum: products with the weight 0 are 0, and adding 0 is exact."""
-    return int(((W != 0).sum(1) + sum((b != 0).astype(int) for b in biases)).max())
 
 
 @dataclass(frozen=True)

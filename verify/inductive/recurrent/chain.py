@@ -11,6 +11,12 @@ Lemma. Let J hold the derivatives of the step f over the box around E_t, M be an
 then all computed steps from E_t end in E_(t+1). Proof: by the mean value theorem, row by row, f(P_t + L_t e) - f(P_t)
 = J' L_t e for a matrix J' with each row within J. So y = computed - P_(t+1) has |M y| <= 1 - beta. As M L_(t+1) is
 within beta of I, it is invertible, and L_(t+1)^-1 y = (M L_(t+1))^-1 M y has norm at most |M y| / (1 - beta) <= 1.
+
+The second and the third term together may be replaced by the norm of [sqrt(1 + q) G, sqrt(1 + 1/q) K] for any q > 0,
+where J L_t = A + R, G = M A, K = M diag(D_j / sqrt(w_j)), D_j = delta_j + |row j of R| and the w_j > 0 sum to at most
+1: (J' L_t e)_j differs from (A e)_j by at most |row j of R|, and all x with |x_j| <= D_j are diag(D_j / sqrt(w_j)) d
+with |d| <= 1. For a unit vector v, v (G e + K d) <= |G^T v| + |K^T v|, which is at most
+sqrt((1 + q) |G^T v|^2 + (1 + 1/q) |K^T v|^2) by Cauchy and Schwarz.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import ENLARGE, Ball, gamma
 from verify.arithmetic.formats import Array
 from verify.inductive.recurrent.enclosures import Balls, Dual, Duals, Off, Roundings
-from verify.inductive.recurrent.network import Network, step
+from verify.inductive.recurrent.network import Network, nonzeros, step
 
 LOST = 2.0**-200  # far more than underflow can take away from the numbers here
 
@@ -55,6 +61,10 @@ class Ellipsoids:
     def joined(cls, *parts: Ellipsoids) -> Ellipsoids:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__annotations__))
 
+    def rolled(self) -> Ellipsoids:
+        """The same ellipsoids, the last one first."""
+        return Ellipsoids(*(np.roll(getattr(self, name), 1, axis=0) for name in self.__annotations__))
+
     @property
     def scales(self) -> Array:
         return np.ldexp(1.0, self.exponents)
@@ -80,9 +90,8 @@ def excess(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, rules
         identity = Ball.exact(np.eye(net.size)) - Ball.exact(inverse) @ Ball.exact(after.shapes)
         beta = frobenius(identity)
         moved = _residual(net, token, chain, after, inverse)
-        stretched = _stretched(net, token, chain, after, inverse)
-        rounded = _rounding(net, token, chain, after, inverse, rules)
-        total = (moved + stretched + rounded) * ENLARGE
+        image = derivative(net, token, chain)
+        total = (moved + _widened(image, _rounding(net, token, chain, rules), chain, after, inverse)) * ENLARGE
         return np.where(beta < 0.5, total / (1 - beta) * ENLARGE, np.inf)
 
 
@@ -105,38 +114,82 @@ def _residual(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, in
     return length((Ball.exact(inverse) @ off[..., None])[..., 0])
 
 
-def _stretched(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, inverse: Array) -> Array:
-    """|M J L_t|."""
-    J = derivative(net, token, Ball(chain.centres, chain.widths()))
+def _widened(image: Ball, delta: Array | None, chain: Ellipsoids, after: Ellipsoids, inverse: Array) -> Array:
+    """The largest |M J L e + M d| over |e| <= 1 and all |d_j| <= delta_j; `image` is J L, without its scale."""
     ratio = np.ldexp(1.0, chain.exponents - after.exponents)
-    G = (Ball.exact(inverse) @ J) @ Ball.exact(chain.shapes)
-    return spectral_norm(G) * ratio * ENLARGE + LOST
-
-
-def _rounding(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, inverse: Array, rules: Rules) -> Array:
-    """The largest |M d| over all |d_j| <= delta_j: at most ||M| delta|, and at most sqrt(N) |M diag(delta)|."""
-    if rules.at is None:
-        return np.zeros(len(chain))
-    box = Ball(chain.centres, chain.widths())
-    state = [Off(part, np.zeros_like(part.mid)) for part in cut(net, box)]
-    delta = np.concatenate([off.error for off in step(net, state, token, Roundings(rules.at, net.terms))], axis=-1)
+    G = _scaled(Ball.exact(inverse) @ image, ratio)
+    alone = spectral_norm(G)
+    if delta is None:
+        return alone
     scaled = delta / after.scales[:, None]
     moved = (np.abs(inverse) @ scaled[..., None])[..., 0]
-    by_size = np.sqrt((moved**2).sum(-1)) * (1 + gamma(2 * net.size + 12)) + LOST
-    columns = Ball(inverse, np.zeros_like(inverse)) * Ball(scaled, np.zeros_like(scaled))[:, None, :]
-    by_norm = spectral_norm(columns) * np.sqrt(net.size) * ENLARGE
-    return np.where(np.isfinite(delta).all(-1), np.minimum(by_size, by_norm), np.inf)
+    by_size = np.sqrt((moved**2).sum(-1)) * (1 + gamma(2 * moved.shape[-1] + 12)) + LOST
+    A = _scaled(Ball.exact(inverse) @ Ball(image.mid, np.zeros_like(image.rad)), ratio)
+    varied = np.sqrt((image.rad**2).sum(-1)) * (1 + gamma(moved.shape[-1] + 8)) * ratio[:, None]
+    found, D = (alone + by_size) * ENLARGE, (scaled + varied + LOST) * ENLARGE
+    for weights in (D, D * np.sqrt((inverse**2).sum(-2))):
+        K = _columns(inverse, D, weights)
+        found = np.minimum(found, spectral_norm(_beside(A, K, _best_q(A.mid, K.mid))))
+    return np.where(np.isfinite(delta).all(-1), found, np.inf)
 
 
-def derivative(net: Network, token: int, box: Ball) -> Ball:
-    """Derivatives of one step by the state over boxes (T, N): shape (T, N, N)."""
-    T, N = box.mid.shape
-    eye = np.broadcast_to(np.eye(N), (T, N, N))
-    H = net.hidden
-    state = [
-        Dual(box[:, k * H : (k + 1) * H], Ball(eye[:, k * H : (k + 1) * H], np.zeros((T, H, N)))) for k in range(N // H)
-    ]
-    after = step(net, state, token, Duals((T,), N))
+def _scaled(x: Ball, factor: Array) -> Ball:
+    """Times a power of two."""
+    return Ball(x.mid * factor[:, None, None], x.rad * factor[:, None, None] + LOST)
+
+
+def _columns(inverse: Array, D: Array, weights: Array) -> Ball:
+    """M diag(D_j / sqrt(w_j)), w proportional to the weights."""
+    size = np.where(np.isfinite(weights), weights, 1.0) + LOST
+    w = size / size.sum(-1, keepdims=True) * (1 - 2.0**-40) + 2.0**-60
+    return Ball.exact(inverse) * Ball(D / np.sqrt(w) * ENLARGE, np.zeros_like(D))[:, None, :]
+
+
+def _beside(G: Ball, K: Ball, q: Array) -> Ball:
+    """The transpose of [sqrt(1 + q) G, sqrt(1 + 1/q) K]."""
+    parts = []
+    for x, square in ((G, 1 + q), (K, 1 + 1 / q)):
+        weighted = x * Ball.exact(np.sqrt(square) * ENLARGE)[:, None, None]
+        parts.append(Ball(np.swapaxes(weighted.mid, -1, -2), np.swapaxes(weighted.rad, -1, -2)))
+    return Ball(*(np.concatenate(sides, axis=-2) for sides in zip(*((x.mid, x.rad) for x in parts), strict=True)))
+
+
+def _best_q(G: Array, K: Array) -> Array:
+    """The q, of some, for which the norm of both together is least, in floats."""
+    A, B = (np.where(np.isfinite(x), x, 0.0) @ np.swapaxes(np.where(np.isfinite(x), x, 0.0), -1, -2) for x in (G, K))
+    ratio = np.sqrt(np.trace(B, axis1=-2, axis2=-1) / (np.trace(A, axis1=-2, axis2=-1) + LOST))
+    q = np.clip(ratio * 2.0 ** np.arange(-3, 3.25, 0.25)[:, None], 2.0**-20, 2.0**20)
+    weighted = (1 + q)[..., None, None] * A + (1 + 1 / q)[..., None, None] * B
+    size = np.linalg.eigvalsh(np.where(np.isfinite(weighted), weighted, 0.0))[..., -1]
+    best: Array = np.take_along_axis(q, size.argmin(0)[None], 0)[0]
+    return best
+
+
+def _beside(G: Ball, K: Ball, q: Array) -> Ball:
+    """The transpose of [sqrt(1 + q) G, sqrt(1 + 1/q) K]."""
+    parts = []
+    for x, square in ((G, 1 + q), (K, 1 + 1 / q)):
+        weighted = x * Ball.exact(np.sqrt(square) * ENLARGE)[:, None, None]
+        parts.append(Ball(np.swapaxes(weighted.mid, -1, -2), np.swapaxes(weighted.rad, -1, -2)))
+    return Ball(*(np.concatenate(sides, axis=-2) for sides in zip(*((x.mid, x.rad) for x in parts), strict=True)))
+
+
+def _rounding(net: Network, token: int, chain: Ellipsoids, rules: Rules) -> Array | None:
+    """By how much each number of a computed state may be off; None where nothing is rounded."""
+    if rules.at is None:
+        return None
+    box = Ball(chain.centres, chain.widths())
+    state = [Off(part, np.zeros_like(part.mid)) for part in cut(net, box)]
+    delta: Array = np.concatenate([off.error for off in step(net, state, token, Roundings(rules.at))], axis=-1)
+    return delta
+
+
+def derivative(net: Network, token: int, chain: Ellipsoids) -> Ball:
+    """J L_t 2^-exponent, J the derivatives of one step by the state over each ellipsoid: shape (T, N, N)."""
+    N = net.size
+    box, slope, centre = Ball(chain.centres, chain.widths()), Ball.exact(chain.shapes), Ball.exact(chain.centres)
+    parts = zip(cut(net, box), rows(net, slope), cut(net, centre), strict=True)
+    after = step(net, [Dual(*part) for part in parts], token, Duals(chain.scales, N))
     return Ball(
         np.concatenate([part.slope.mid for part in after], axis=-2),
         np.concatenate([part.slope.rad for part in after], axis=-2),
@@ -146,6 +199,12 @@ def derivative(net: Network, token: int, box: Ball) -> Ball:
 def cut(net: Network, x: Ball) -> list[Ball]:
     H = net.hidden
     return [x[..., k * H : (k + 1) * H] for k in range(net.size // H)]
+
+
+def rows(net: Network, x: Ball) -> list[Ball]:
+    """The rows of matrices (T, N, N) that belong to each vector of the state."""
+    H = net.hidden
+    return [x[:, k * H : (k + 1) * H] for k in range(net.size // H)]
 
 
 def joined(parts: Sequence[Ball]) -> Ball:
@@ -167,7 +226,7 @@ def frobenius(x: Ball) -> Array:
 
 
 def spectral_norm(G: Ball) -> Array:
-    """An upper bound on the l2 norm of matrices (T, N, N).
+    """An upper bound on the l2 norm of matrices (T, M, N).
 
     nu bounds the norm of the midpoints where nu^2 I - G^T G is positive definite (by `is_positive_definite`);
     elsewhere their Frobenius norm does. Radii add their Frobenius norm.
@@ -181,7 +240,7 @@ def spectral_norm(G: Ball) -> Array:
     gram = Ball(np.where(np.isfinite(gram.mid), gram.mid, 0.0), gram.rad)
     nu = np.sqrt(np.maximum(np.linalg.eigvalsh(gram.mid)[:, -1], 0.0)) * (1 + 2.0**-24) + 2.0**-40
     square = (Ball.exact(nu) * Ball.exact(nu))[:, None, None]
-    target = Ball.exact(np.broadcast_to(np.eye(N), G.mid.shape)) * square
+    target = Ball.exact(np.broadcast_to(np.eye(N), gram.mid.shape)) * square
     is_bound = is_positive_definite(target - gram)
     norm = np.where(is_bound, nu * scale * ENLARGE, whole)
     return np.where(np.isfinite(whole) & np.isfinite(radii), norm + radii, np.inf) * ENLARGE
@@ -232,7 +291,7 @@ def margins(net: Network, chain: Ellipsoids, expected: Sequence[int], rules: Rul
     reach = length(v @ Ball.exact(rows)) * chain.scales[:, None] * ENLARGE + LOST
     if rules.at is not None:
         box = Ball(places, chain.widths()[:, net.read])
-        off = Roundings(rules.at, net.terms).linear(net.V, Off(box, np.zeros_like(places)), net.b).error
+        off = Roundings(rules.at).linear(net.V, Off(box, np.zeros_like(places)), net.b, nonzeros(net.V, net.b)).error
         reach = (reach + off + np.take_along_axis(off, right[:, None], 1)) * ENLARGE
     low, high = value.lower - reach, value.upper + reach
     low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 
 from verify.arithmetic.any_order import Arithmetic, between
-from verify.arithmetic.balls import ENLARGE, Ball, U
+from verify.arithmetic.balls import ENLARGE, Ball, U, gamma
 from verify.arithmetic.formats import INFLATION, Array
 from verify.engine import elementary
 
 LEAST = 2.0**-100  # every radius of a sigmoid or tanh is at least this, so that no product of them underflows
 ULPS = 4.0  # unit round-offs that a computed tanh or sigmoid may be off by, of its value: two in the last place
+FAR = 1e6  # in place of an infinite end
 REACH = 700.0  # beyond it a sigmoid is 0 or 1, off by less than LEAST
 
 
@@ -37,6 +38,12 @@ def tanh(x: Ball) -> Ball:
     return Ball(mid, np.minimum((own + slope * x.rad) * ENLARGE, 2.0))
 
 
+def end(x: Ball, sign: int) -> Ball:
+    """The lower or the upper ends, as points; a lost ball's are far out."""
+    point = x.lower if sign < 0 else x.upper
+    return Ball(np.where(np.isfinite(point), point, sign * FAR), np.where(np.isfinite(point), 0.0, np.inf))
+
+
 def relu(x: Ball) -> Ball:
     return between(np.maximum(x.lower, 0.0), np.maximum(x.upper, 0.0))
 
@@ -47,9 +54,12 @@ ONE = Ball(np.asarray(1.0), np.asarray(0.0))
 class Balls:
     """Vectors of balls along the last axis."""
 
-    def linear(self, W: Array, x: Ball | Array, b: Array) -> Ball:
+    def linear(self, W: Array, x: Ball | Array, b: Array, terms: Array) -> Ball:
         vector = x if isinstance(x, Ball) else Ball.exact(x)
         return vector @ Ball.exact(W.T) + Ball.exact(b)
+
+    def whole(self, x: Ball, y: Ball) -> Ball:
+        return x + y
 
     def add(self, x: Ball, y: Ball) -> Ball:
         return x + y
@@ -75,52 +85,68 @@ class Balls:
 
 @dataclass(frozen=True)
 class Dual:
-    """Values (..., k) and their derivatives by the whole state (..., k, N), over a box of states."""
+    """Values (T, k) at all points x of a set, their derivatives (T, k, N) by x there, and the values at its centre."""
 
     value: Ball
     slope: Ball
+    centre: Ball
 
 
 class Duals:
-    """Vectors with derivatives; the chain rule in balls holds at every point of the box."""
+    """Vectors with derivatives by x, |x - centre| <= reach; the chain rule in balls holds at every point of the set.
 
-    def __init__(self, shape: tuple[int, ...], size: int) -> None:
-        self._shape, self._size = shape, size
+    Shapes: reach (T,). A value is also within |slope| reach of that at the centre, by the mean value theorem: sums take
+    the narrower of both, as boxes forget how their sides depend on each other.
+    """
 
-    def linear(self, W: Array, x: Dual | Array, b: Array) -> Dual:
+    def __init__(self, reach: Array, size: int) -> None:
+        self._reach, self._size = reach, size
+
+    def _sum(self, x: Dual) -> Dual:
+        size: Array = np.sqrt((x.slope.magnitude**2).sum(-1)) * (1 + gamma(self._size + 8)) * self._reach[:, None]
+        rad = (x.centre.rad + size * ENLARGE + LEAST) * ENLARGE
+        is_narrower = rad < x.value.rad
+        value = Ball(np.where(is_narrower, x.centre.mid, x.value.mid), np.where(is_narrower, rad, x.value.rad))
+        return Dual(value, x.slope, x.centre)
+
+    def linear(self, W: Array, x: Dual | Array, b: Array, terms: Array) -> Dual:
         if isinstance(x, Dual):
-            return Dual(Balls().linear(W, x.value, b), Ball.exact(W) @ x.slope)
-        value = Balls().linear(W, x, b)
-        zeros = np.zeros((*self._shape, len(W), self._size))
-        mid, rad = (np.broadcast_to(part, zeros.shape[:-1]) for part in (value.mid, value.rad))
-        return Dual(Ball(mid, rad), Ball(zeros, zeros))
+            value, centre = (Balls().linear(W, part, b, terms) for part in (x.value, x.centre))
+            return self._sum(Dual(value, Ball.exact(W) @ x.slope, centre))
+        value = Balls().linear(W, x, b, terms)
+        zeros = np.zeros((len(self._reach), len(W), self._size))
+        whole = Ball(*(np.broadcast_to(part, zeros.shape[:-1]) for part in (value.mid, value.rad)))
+        return Dual(whole, Ball(zeros, zeros), whole)
+
+    def whole(self, x: Dual, y: Dual) -> Dual:
+        return self.add(x, y)
 
     def add(self, x: Dual, y: Dual) -> Dual:
-        return Dual(x.value + y.value, x.slope + y.slope)
+        return self._sum(Dual(x.value + y.value, x.slope + y.slope, x.centre + y.centre))
 
     def multiply(self, x: Dual, y: Dual) -> Dual:
         slope = x.value[..., None] * y.slope + y.value[..., None] * x.slope
-        return Dual(x.value * y.value, slope)
+        return Dual(x.value * y.value, slope, x.centre * y.centre)
 
     def blend(self, z: Dual, n: Dual, h: Dual) -> Dual:
-        rest = Dual(ONE - z.value, -z.slope)
+        rest = Dual(ONE - z.value, -z.slope, ONE - z.centre)
         return self.add(self.multiply(rest, n), self.multiply(z, h))
 
     def tanh(self, x: Dual) -> Dual:
-        y = tanh(x.value)
-        return Dual(y, (ONE - y * y)[..., None] * x.slope)
+        y = between(tanh(end(x.value, -1)).lower, tanh(end(x.value, 1)).upper)
+        return Dual(y, (ONE - y * y)[..., None] * x.slope, tanh(x.centre))
 
     def sigmoid(self, x: Dual) -> Dual:
-        y = sigmoid(x.value)
-        return Dual(y, (y * (ONE - y))[..., None] * x.slope)
+        y = between(sigmoid(end(x.value, -1)).lower, sigmoid(end(x.value, 1)).upper)
+        return Dual(y, (y * (ONE - y))[..., None] * x.slope, sigmoid(x.centre))
 
     def relu(self, x: Dual) -> Dual:
         """The slope is 1 above 0, 0 below, and anything from 0 to 1 where the box has both (the mean value theorem)."""
         low, high = (x.value.lower > 0).astype(float), (x.value.upper > 0).astype(float)
-        return Dual(relu(x.value), between(low, high)[..., None] * x.slope)
+        return Dual(relu(x.value), between(low, high)[..., None] * x.slope, relu(x.centre))
 
     def cut(self, x: Dual, start: int, stop: int) -> Dual:
-        return Dual(x.value[..., start:stop], x.slope[..., start:stop, :])
+        return Dual(x.value[..., start:stop], x.slope[..., start:stop, :], x.centre[..., start:stop])
 
 
 @dataclass(frozen=True)
@@ -148,21 +174,32 @@ class Roundings:
     number nearest to 0.
     """
 
-    def __init__(self, at: Arithmetic, terms: int) -> None:
-        """`terms` is how many products and biases one sum may have, where a kernel adds several of them in one go."""
-        self._at, self._terms = at, terms
+    def __init__(self, at: Arithmetic) -> None:
+        self._at = at
 
-    def linear(self, W: Array, x: Off | Array, b: Array) -> Off:
+    def linear(self, W: Array, x: Off | Array, b: Array, terms: Array) -> Off:
+        """Each of n > 1 terms is rounded at most n times: as a product, and in at most n - 1 sums.
+
+        That holds too where the sum is one of two parts that are added later, once each is stored (see `whole`). A
+        kernel that keeps partial results with more bits rounds them less, and the sum once, when it is stored.
+        """
         at = self._at
         vector = x if isinstance(x, Off) else Off(Ball.exact(x), np.zeros_like(x))
         size, k = np.abs(W).T, W.shape[1]
         total = (vector.size @ size + np.abs(b)) * INFLATION
-        relative = float(at.growth(self._terms + 2, 2))
+        relative = at.growth(np.maximum(terms, 2), 2)
         if at.operand is not at.stored:  # both factors are rounded first
             relative += (2 * at.operand.u + at.operand.u**2) * (1 + relative)
-        error = vector.error @ size + relative * total + float(at.underflow(2 * k + 2)) * (1 + relative)
+        error = vector.error @ size + relative * total + at.underflow(2 * k + 2) * (1 + relative)
         error = error + vector.size @ at.flush_loss(W).T + at.flush_loss(b)
-        return self._checked(Balls().linear(W, vector.value, b), error, total + error)
+        return self._checked(Balls().linear(W, vector.value, b, terms), error, total + error)
+
+    def whole(self, x: Off, y: Off) -> Off:
+        """The sum of both parts is one of the roundings that each part already counts: the other part has a term.
+
+        Where it has none, it is 0, and adding it is exact.
+        """
+        return self._checked(x.value + y.value, x.error + y.error, x.size + y.size)
 
     def add(self, x: Off, y: Off) -> Off:
         return self._result(x.value + y.value, x.error + y.error, x.size + y.size)

@@ -23,6 +23,12 @@ class Layer:
     b_x: Array
     b_h: Array
 
+    @property
+    def terms(self) -> Array:
+        """How many terms the sum W_x x + b_x + W_h h + b_h has in each row."""
+        result: Array = nonzeros(self.W_x, self.b_x) + nonzeros(self.W_h, self.b_h)
+        return result
+
 
 @dataclass(frozen=True)
 class Network:
@@ -70,11 +76,6 @@ class Network:
         start = self.parts * (len(self.layers) - 1) * self.hidden
         return slice(start, start + self.hidden)
 
-    @property
-    def terms(self) -> int:
-        """The most products and biases that one sum of a step or of the readout has."""
-        return int(max(self.hidden + 1, *(a.W_x.shape[1] + a.W_h.shape[1] + 2 for a in self.layers)))
-
     def rounded(self, fmt: Format) -> Network:
         """The network with every stored number rounded once.
 
@@ -94,8 +95,14 @@ class Network:
 class Numbers(Protocol):
     """Operations on vectors of one kind: floats, balls, balls with derivatives, or bounds on rounding."""
 
-    def linear(self, W: Array, x: Any, b: Array) -> Any:
-        """W x + b; x may be a plain vector, which is exact."""
+    def linear(self, W: Array, x: Any, b: Array, terms: Array) -> Any:
+        """W x + b; x may be a plain vector, which is exact.
+
+        `terms` counts, row by row, the terms of the whole sum that a kernel may compute it in.
+        """
+
+    def whole(self, x: Any, y: Any) -> Any:
+        """x + y, two parts of a sum whose `terms` are those of both."""
 
     def add(self, x: Any, y: Any) -> Any: ...
 
@@ -129,15 +136,31 @@ def step(net: Network, state: Sequence[Any], token: int, on: Numbers) -> State:
     return after
 
 
+def nonzeros(W: Array, b: Array) -> Array:
+    """How many terms W x + b has in each row: a product with the weight 0 is 0, and adding 0 is exact.
+
+    >>> nonzeros(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0.0, 2.0])).tolist()
+    [1, 1]
+    """
+    count: Array = (W != 0).sum(1) + (b != 0)
+    return count
+
+
+def _parts(layer: Layer, x: Any, h: Any, on: Numbers) -> tuple[Any, Any]:
+    """W_x x + b_x and W_h h + b_h."""
+    n = layer.terms
+    return on.linear(layer.W_x, x, layer.b_x, n), on.linear(layer.W_h, h, layer.b_h, n)
+
+
 def _rnn(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -> State:
-    a = on.add(on.linear(layer.W_x, x, layer.b_x), on.linear(layer.W_h, own[0], layer.b_h))
+    a = on.whole(*_parts(layer, x, own[0], on))
     return [on.relu(a) if net.activation == "relu" else on.tanh(a)]
 
 
 def _lstm(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -> State:
     """i, f, g, o = gates; c' = f c + i g; h' = o tanh(c')."""
     H = net.hidden
-    a = on.add(on.linear(layer.W_x, x, layer.b_x), on.linear(layer.W_h, own[0], layer.b_h))
+    a = on.whole(*_parts(layer, x, own[0], on))
     i, f, o = (on.sigmoid(on.cut(a, k * H, k * H + H)) for k in (0, 1, 3))
     g = on.tanh(on.cut(a, 2 * H, 3 * H))
     c = on.add(on.multiply(f, own[1]), on.multiply(i, g))
@@ -147,8 +170,8 @@ def _lstm(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -
 def _gru(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -> State:
     """r, z = gates; n = tanh(W x + b + r (W h + b)); h' = (1 - z) n + z h."""
     H, (h,) = net.hidden, own
-    a, u = on.linear(layer.W_x, x, layer.b_x), on.linear(layer.W_h, h, layer.b_h)
-    r, z = (on.sigmoid(on.add(on.cut(a, k * H, k * H + H), on.cut(u, k * H, k * H + H))) for k in (0, 1))
+    a, u = _parts(layer, x, h, on)
+    r, z = (on.sigmoid(on.whole(on.cut(a, k * H, k * H + H), on.cut(u, k * H, k * H + H))) for k in (0, 1))
     n = on.tanh(on.add(on.cut(a, 2 * H, 3 * H), on.multiply(r, on.cut(u, 2 * H, 3 * H))))
     return [on.blend(z, n, h)]
 
@@ -156,8 +179,11 @@ def _gru(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) ->
 class Floats:
     """float64 as it runs, without any bound; vectors along the last axis."""
 
-    def linear(self, W: Array, x: Array, b: Array) -> Array:
+    def linear(self, W: Array, x: Array, b: Array, terms: Array) -> Array:
         return x @ W.T + b
+
+    def whole(self, x: Array, y: Array) -> Array:
+        return x + y
 
     def add(self, x: Array, y: Array) -> Array:
         return x + y

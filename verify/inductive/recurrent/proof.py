@@ -12,7 +12,15 @@ import numpy as np
 from verify.arithmetic.formats import Array
 from verify.inductive.recurrent.chain import Ellipsoids, Margins, Rules, excess, margins
 from verify.inductive.recurrent.network import Network, orbit
-from verify.inductive.recurrent.search import Cycle, along, enlarged, find_cycle, round_cycle, spectral_rate
+from verify.inductive.recurrent.search import (
+    Cycle,
+    along,
+    enlarged,
+    find_cycle,
+    round_cycle,
+    spectral_rate,
+    tight_cycle,
+)
 
 FIRST_LOOK = 1000  # steps after which a cycle is looked for, and at least so many turns of the modulus
 TURNS = 60
@@ -20,7 +28,8 @@ LONGEST_LOOK = 200_000
 NUMBERS_AT_A_TIME = 1 << 21  # entries of the matrices that are checked together
 RATES = (0.5, 0.25, 0.75, 0.1, 0.9)  # between the cycle's own rate and 1
 GROWTHS_REAL = (1 + 2.0**-13, 1 + 2.0**-18, 1 + 2.0**-8)
-GROWTHS_ROUNDED = (1.3, 1.05, 2.0, 4.0, 1.01)
+GROWTHS_ROUNDED = (1.3, 1.0, 1.05, 2.0, 4.0)
+SLACKS = (1.05, 1.1, 1.03)  # of rings that are no larger than rounding makes them
 MOST_DOUBLINGS = 60
 PATIENCE = 12  # turns of the cycle for which entering it is tried again
 
@@ -226,22 +235,28 @@ def _first_wrong(net: Network, line: Line, states: Array, known: int) -> int | N
 
 def _locked(net: Network, line: Line, cycle: Cycle, states: Array, rules: Rules, until: float) -> Outcome | str:
     """The proof for all lengths, or why it does not close."""
-    own = spectral_rate(net, line.token, cycle)
     reason = "no ellipsoids round its cycle are mapped into each other"
-    for share in RATES:
-        ring = _largest_ring(net, line, cycle, own + (1 - own) * share, rules)
-        if ring is None:
-            continue
-        for smaller in (0, -2, -6):  # a smaller ring is entered later, by enclosures that fit better
-            entered = _entered(net, line, cycle, enlarged(ring, smaller), states, rules, until)
-            if entered is None:
-                continue
-            if isinstance(entered, Outcome):
-                return entered
+    for ring in _rings(net, line, cycle, rules):
+        entered = _entered(net, line, cycle, ring, states, rules, until)
+        if entered is not None:
+            return entered
         reason = f"the orbit is not shown to enter the ellipsoids round its cycle of {len(cycle.states)}"
         if time.perf_counter() > until:
             break
     return reason
+
+
+def _rings(net: Network, line: Line, cycle: Cycle, rules: Rules) -> Iterator[Ellipsoids]:
+    """Ellipsoids round the cycle to try: large ones, which are entered early, and then those that rounding makes."""
+    own = spectral_rate(net, line.token, cycle)
+    for share in RATES:
+        ring = _largest_ring(net, line, cycle, own + (1 - own) * share, rules)
+        if ring is not None:
+            yield from (enlarged(ring, smaller) for smaller in (0, -2, -6))  # entered later, and fit better
+        for slack in SLACKS if rules.at is not None and share == RATES[0] else ():
+            tight = tight_cycle(net, line.token, cycle, rules, slack)
+            if tight is not None:
+                yield tight
 
 
 def _ring_holds(net: Network, line: Line, ring: Ellipsoids, start: int, rules: Rules) -> Margins | None:

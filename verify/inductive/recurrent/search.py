@@ -14,6 +14,9 @@ from verify.inductive.recurrent.network import Network, float_step, orbit, step,
 
 NOISE = 2.0**-48  # what float64 rounds away of a step, relative to its largest number
 CLOSE = 1e-7  # how near a state must come to itself before a cycle is polished
+POINT = -900  # log2 of the size of an ellipsoid that is a point
+LEAST_SLACK = 1.015  # of ellipsoids that are hardly larger than they must be
+TIGHT_TURNS = 12  # of the cycle, until ellipsoids round it no longer grow
 MOST_TURNS = 8  # multiples of the modulus that are tried as the length of a cycle
 
 
@@ -27,7 +30,14 @@ class Cycle:
 
 def jacobian(net: Network, token: int, state: Array) -> Array:
     """The derivatives at one state in floats: (N, N)."""
-    J: Array = derivative(net, token, Ball.exact(state[None])).mid[0]
+    return jacobians(net, token, state[None])[0]
+
+
+def jacobians(net: Network, token: int, states: Array) -> Array:
+    """The derivatives at states (T, N) in floats: (T, N, N)."""
+    eye = np.broadcast_to(np.eye(net.size), (len(states), net.size, net.size))
+    points = Ellipsoids(states, eye, np.full(len(states), POINT))
+    J: Array = derivative(net, token, points).mid
     return J
 
 
@@ -80,7 +90,7 @@ def noise(net: Network, token: int, states: Array, rules: Rules) -> Array:
     if rules.at is None:
         return own
     exact = [Off(Ball.exact(part), np.zeros_like(part)) for part in vectors(net, states)]
-    off = np.concatenate([x.error for x in step(net, exact, token, Roundings(rules.at, net.terms))], axis=-1)
+    off = np.concatenate([x.error for x in step(net, exact, token, Roundings(rules.at))], axis=-1)
     total: Array = own + np.where(np.isfinite(off), off, 1.0) * np.sqrt(net.size)
     return total
 
@@ -113,6 +123,44 @@ def round_cycle(net: Network, token: int, cycle: Cycle, rules: Rules, rate: floa
     return _as_chain(cycle.states, Q)
 
 
+def tight_cycle(net: Network, token: int, cycle: Cycle, rules: Rules, slack: float) -> Ellipsoids | None:
+    """Ellipsoids round the cycle that hold what rounding adds, hardly larger than that takes, nonlinearity included."""
+    k, N = cycle.states.shape
+    L, first = np.zeros((N, N)), None
+    for _ in range(TIGHT_TURNS):
+        chain = tight_along(net, token, np.concatenate([cycle.states, cycle.states[:1]]), L, rules, slack)
+        L = chain.shapes[-1] * chain.scales[-1]
+        if not np.isfinite(L).all() or np.abs(L).max() > 1:
+            return None
+        if first is not None and np.abs(L - first).max() <= 1e-3 * np.abs(L).max():
+            break
+        first = L
+    return chain[1:].rolled() if len(chain) == k + 1 else None
+
+
+def tight_along(net: Network, token: int, states: Array, start: Array, rules: Rules, slack: float) -> Ellipsoids:
+    """Ellipsoids along an orbit: Q' = (1 + q) J Q J^T + (1 + 1/q) sum(delta) diag(delta), the q of the least trace.
+
+    delta is what rounding adds, and how much the derivatives over the box around an ellipsoid vary.
+    """
+    T, N = states.shape
+    L = np.empty((T, N, N))
+    L[0] = start
+    off = noise(net, token, states, rules)
+    images = float_step(net, states, token)
+    with np.errstate(all="ignore"):
+        for t in range(T - 1):
+            here = Ellipsoids.of(states[t : t + 1], L[t : t + 1])
+            image = derivative(net, token, here)
+            moved, varied = image.mid[0] * here.scales, np.linalg.norm(image.rad[0], axis=-1) * here.scales
+            added = off[t] / np.sqrt(N) + varied + np.abs(images[t] - states[t + 1])
+            D = _floor(added * added.sum())
+            A = moved @ moved.T
+            q = np.sqrt(np.trace(D) / max(np.trace(A), 1e-300))
+            L[t + 1] = _root(slack**2 * ((1 + q) * A + (1 + 1 / q) * D)) if q < 1e6 else _root(slack**2 * (A + D))
+    return Ellipsoids.of(states, L)
+
+
 def _around(J: Array) -> Array:
     around: Array = np.eye(J.shape[1])
     for matrix in J:
@@ -133,13 +181,18 @@ def spectral_rate(net: Network, token: int, cycle: Cycle) -> float:
 
 
 def along(net: Network, token: int, states: Array, start: Array, rules: Rules, growth: float) -> Ellipsoids:
-    """Ellipsoids along an orbit (T, N) from the matrix of the first: Q' = growth J Q J^T + inflated noise."""
+    """Ellipsoids along an orbit (T, N) from the matrix of the first: Q' = growth J Q J^T + inflated noise.
+
+    A growth of 1 stands for no more than it takes, which is slow to find.
+    """
+    if growth == 1:
+        return tight_along(net, token, states, start, rules, LEAST_SLACK)
     T, N = states.shape
     L = np.empty((T, N, N))
     L[0] = start
     off = noise(net, token, states, rules)
     inflation = 1 + 2 * growth / (growth - 1)
-    J = derivative(net, token, Ball.exact(states[:-1])).mid if T > 1 else np.zeros((0, N, N))
+    J = jacobians(net, token, states[:-1]) if T > 1 else np.zeros((0, N, N))
     with np.errstate(all="ignore"):
         for t in range(T - 1):
             moved = J[t] @ L[t]
