@@ -17,6 +17,7 @@ from constructions.recurrent.model import RecurrentModel
 STORED = Path(__file__).with_name("cycles.json")
 GAIN = 4.0
 LARGEST = 10_000
+ADDED = ("vanilla", "shifted", "helper", "helper-shifted")  # tasks that one adding unit counts in
 
 
 def stored_cycles() -> dict[int, dict[str, list[list[float]]]]:
@@ -100,6 +101,32 @@ def ring(*, m: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
         cell["weight_hh_l0"][1:, :-1] += torch.eye(m - 1, dtype=dtype)
         cell["bias_hh_l0"][0] = 1
         model.readout.weight.copy_(torch.eye(m, dtype=dtype))
+    return model
+
+
+def adder(task: str, *, M: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
+    """Builds one ReLU unit that adds what each token stands for: a number word its number, all others 1.
+
+    Claim: C-R12 (ours). h' = ReLU(h + x) is exact; class j reads j h - j^2/2, which is largest for the nearest j, by at
+    least 1/2. Vanilla counting has one token; tasks that count on from a number word have the words 0..M before it.
+    Raises: BadInput for another task.
+
+    >>> adder("shifted", M=9)(torch.tensor([[3, 10, 10]])).argmax(-1).tolist()
+    [[3, 4, 5]]
+    """
+    if task not in ADDED:
+        raise BadInput(f"task={task}: must be one of {', '.join(ADDED)}")
+    if isinstance(M, bool) or not isinstance(M, int) or not 1 <= M <= LARGEST:
+        raise BadInput(f"vocabulary={M!r}: must be a whole number from 1 to {LARGEST}")
+    words = [] if task == "vanilla" else list(range(M + 1))
+    adds = torch.tensor(words + [1] * (1 + task.startswith("helper")), dtype=dtype)
+    model = RecurrentModel("rnn", hidden=1, classes=M + 1, inputs=len(adds), activation="relu", dtype=dtype)
+    cell, j = zeroed(model), torch.arange(M + 1, dtype=torch.float64)
+    with torch.no_grad():
+        cell["weight_ih_l0"][0] = adds
+        cell["weight_hh_l0"][0, 0] = 1
+        model.readout.weight[:, 0] = j.to(dtype)
+        model.readout.bias.copy_(-(j**2) / 2)
     return model
 
 

@@ -6,7 +6,7 @@ import torch
 
 from bounds.recurrent import decays, one_unit
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.recurrent import counters, linear, selective
+from constructions.recurrent import counters, holding, linear, selective
 from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
 from verify.inductive.asked import Asked, Judged
 from verify.inductive.recurrent.selective import Selective
@@ -21,7 +21,7 @@ def judged(asked: Asked) -> Judged:
     """
     if asked.activation is not None and (asked.model != "rnn" or asked.activation not in ACTIVATIONS):
         raise BadInput(f"--activation {asked.activation}: --model rnn has tanh or relu, others have none; drop it")
-    if asked.weights is None and asked.model == "rnn" and asked.task.name in SELECTIVE:
+    if asked.weights is None and asked.model in ("rnn", "lstm") and asked.task.name in SELECTIVE:
         return selective_counter(asked)
     if asked.weights is None:
         model, claim = built(asked)
@@ -40,6 +40,10 @@ def judged(asked: Asked) -> Judged:
 def built(asked: Asked) -> tuple[RecurrentModel | linear.LinearModel, str]:
     """A construction and the claim that it comes from."""
     m, d, dtype = asked.task.m, asked.d, getattr(torch, asked.dtype)
+    if asked.model == "lstm" and asked.task.name == "vanilla" and asked.task.M is not None:
+        return holding.counter(N=asked.task.M, dtype=dtype), "C-R11"
+    if asked.model == "rnn" and asked.activation in ("relu", None) and asked.task.name in counters.ADDED:
+        return counters.adder(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R12"
     if asked.task.name != "modular" or m is None:
         raise NotKnown(f"task={asked.task.name}: no construction is known for --model {asked.model}; give --weights")
     counters.check(m)
@@ -62,10 +66,17 @@ def built(asked: Asked) -> tuple[RecurrentModel | linear.LinearModel, str]:
 
 
 def selective_counter(asked: Asked) -> Judged:
-    """Thermometers of tanh units, or rings of ReLUs for counts modulo m."""
+    """Thermometers of tanh units, rings of ReLUs for counts modulo m, or LSTM units that add and hold."""
     task, dtype = asked.task, getattr(torch, asked.dtype)
     assert task.K is not None
-    if task.m is not None:
+    wanted: str | None
+    if asked.model == "lstm":
+        if task.m is not None:
+            raise NotKnown(f"task={task.name}: no construction is known for --model lstm; use --model rnn")
+        assert task.C is not None
+        wanted, claim = None, "C-R10"
+        model = holding.counters(types=task.K, max_count=task.C, dtype=dtype)
+    elif task.m is not None:
         wanted, model, claim = "relu", selective.rings(types=task.K, m=task.m, dtype=dtype), "C-R9"
     else:
         assert task.C is not None

@@ -19,15 +19,17 @@ from verify.arithmetic.contract import STORED, rounding
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.torch_settings import assumed
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, check_not_accumulated, first_in_order
+from verify.inductive.recurrent import held
 from verify.inductive.recurrent.blocks import Proof, Rings, Thermometer
 from verify.inductive.recurrent.network import Network
 from verify.inductive.tasks import Task
 from verify.judged import check_judged
 
 ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
+ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
 ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
 RIGHT = "right means: after every token that is judged, the class of the right answer has strictly the largest logit"
-LONGEST_DRAWN, BATCH = 60, 1024
+LONGEST_DRAWN, BATCH, LONGEST_SHOWN = 60, 1024, 10_000
 
 
 @dataclass
@@ -43,6 +45,7 @@ class Selective:
     claim: str | None = None
     task: str = "inductive"
     counts_answers: bool = False
+    runs_for_ever: bool = True
 
     def __post_init__(self) -> None:
         check_judged(self.model, RecurrentModel)
@@ -65,7 +68,7 @@ class Selective:
             "model": self.model.kind,
             "units": self.model.hidden,
             "layers": self.model.layers,
-            "activation": self.model.activation,
+            **({"activation": self.model.activation} if self.model.kind == "rnn" else {}),
             "length": "all" if self.length is None else self.length,
             "dtype": str(self.model.dtype).removeprefix("torch."),
         }
@@ -77,9 +80,11 @@ class Selective:
         if isinstance(reading, ConstantBits):
             raise BadInput("precision=sN: recurrent networks have no constant-bit reading. Use real, a format, or pN.")
         check_not_accumulated(reading, "selective counting by recurrent networks")
-        network = "torch's RNN from the state 0, tokens are one-hot; logits = W h + b of the last layer"
+        kind = self.model.kind.upper()
+        network = f"torch's {kind} from the state 0, tokens are one-hot; logits = W h + b of the last layer"
         if isinstance(reading, Kernel):
-            return network, f"torch {torch.__version__} on CPU", RIGHT
+            for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
+            return network, f"torch {torch.__version__} on CPU", *(for_ever if self.length is None else ()), RIGHT
         if isinstance(reading, Rounded):
             return (
                 network,
@@ -95,10 +100,46 @@ class Selective:
         return {"length": "all" if self.length is None else self.length}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
+        if isinstance(reading, Kernel):
+            return self._bit_by_bit()
+        if isinstance(reading, Real) and held.fits(self.model) and self.which.m is None:
+            return self._held()
         argument, proof = self._proof(reading)
         if proof.reason is not None:
             return Finding.open(argument, proof.reason)
         return Finding.proved(argument, proof.margin, extra={"invariant_found": proof.facts})
+
+    def _bit_by_bit(self) -> Finding:
+        """All lengths at once, where what a unit holds is held bit by bit."""
+        C = self.which.C
+        if not held.fits(self.model) or self.which.m is not None or C is None:
+            raise BadInput("length=all: infinitely many inputs cannot all be run. Give a length.")
+        margin, reason = held.BitByBit(self.model, C).prove()
+        if margin is None:
+            return Finding.open(ARGUMENT_HELD, str(reason))
+        return Finding.proved(ARGUMENT_HELD, margin)
+
+    def _held(self) -> Finding:
+        """In real arithmetic, where holding loses a little at each token."""
+        assert self.which.C is not None
+        try:
+            margin, right_to, wrong = held.decide_real(Network.of(self.model), self.which.C, self.length)
+        except ValueError as error:
+            return Finding.open(ARGUMENT_HELD, str(error))
+        if margin is not None:
+            return Finding.proved(ARGUMENT_HELD, margin)
+        if wrong is None:
+            reason = f"right up to length {right_to}; no longer string is shown to be wrong"
+            return Finding.open(ARGUMENT_HELD, reason, extra={"right_to": right_to})
+        parts = ((wrong.own, wrong.n - 1), (wrong.other, wrong.others), (wrong.own, 1))
+        shown: Any = [token for token, times in parts for _ in range(times)] if wrong.length <= LONGEST_SHOWN else None
+        case = {
+            "input": shown or ", ".join(f"token {token} {times} times" for token, times in parts),
+            "length": wrong.length,
+            "expected": wrong.n,
+            "predicted": self.which.said(wrong.predicted),
+        }
+        return Finding.refuted(ARGUMENT_HELD, Failure(case, wrong.margin), extra={"right_to": right_to})
 
     def _proof(self, reading: Reading) -> tuple[str, Proof]:
         """The proof that goes with the network's shape; it is of all lengths, whatever length is asked for."""

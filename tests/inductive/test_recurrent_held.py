@@ -1,0 +1,98 @@
+"""LSTMs that add and hold: against every short string, planted faults, and two readings with opposite verdicts."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from constructions.recurrent import holding
+from tests.command import as_json
+from tests.planted import planted
+from verify.inductive.recurrent import held
+from verify.inductive.recurrent.network import Network
+
+LENGTH = 11
+
+
+def forgetful(B, C=3, K=2):
+    """The construction with a forget gate of sigma(B), so that short strings are misread."""
+    model = holding.counters(types=K, max_count=C)
+    with torch.no_grad():
+        model.cell.bias_ih_l0[K : 2 * K] = B
+    return model
+
+
+def first_wrong(model, C):
+    """The shortest string over two types whose last answer is wrong, its count being at most C."""
+    strings = torch.tensor(list(product(range(2), repeat=LENGTH)))
+    said = model(strings).argmax(-1)
+    own = strings[:, :, None] == strings[:, None, :]
+    counts = (own & torch.ones(LENGTH, LENGTH).tril().bool()).sum(-1)
+    is_wrong = (said != counts) & (counts <= C)
+    return int(is_wrong.any(0).int().argmax()) + 1 if is_wrong.any() else None
+
+
+def disagreements():
+    """How often the proof and the runs of all strings contradict each other."""
+    found = 0
+    for B in (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0):
+        model = forgetful(B)
+        margin, right_to, wrong = held.decide_real(Network.of(model), 3, None)
+        first = first_wrong(model, 3)
+        if margin is not None or wrong is None or wrong.others > 10**6:
+            found += 1
+            continue
+        found += first is not None and first <= right_to
+        string = [wrong.own] * (wrong.n - 1) + [wrong.other] * wrong.others + [wrong.own]
+        found += int(model(torch.tensor([string]))[0, -1].argmax()) == wrong.n or wrong.length <= right_to
+    return found
+
+
+def test_lengths_agree_with_every_string():
+    assert disagreements() == 0
+    lengths = [held.decide_real(Network.of(forgetful(B)), 3, None)[1] for B in (1.5, 2.5, 3.5)]
+    assert lengths == sorted(lengths) and lengths[0] < LENGTH
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "right", "wrong"),
+    [
+        (held.Real, "holds", "length - n)", "0)"),  # nothing is forgotten
+        (held.Real, "state", "** others * c + add", "** (others // 2) * c + add"),
+        (held.Real, "_at", "else None", "else Wrong(i, n, other, others, worst[1], top)"),
+    ],
+)
+def test_planted_faults_are_caught(owner, name, right, wrong):
+    with planted(owner, name, right, wrong):
+        assert disagreements() > 0
+
+
+def test_one_file_is_right_for_ever_in_float32_and_wrong_in_reals(capsys):
+    asked = ("inductive", "--task", "selective", "--model", "lstm", "--dtype", "float32")
+    code, bits = as_json(capsys, *asked, "--method", "exhaustive")
+    assert code == 0 and bits["verdict"] == "PROVED" and bits["inputs_covered"] == "infinite"
+    code, real = as_json(capsys, *asked)
+    assert code == 1 and real["verdict"] == "REFUTED"
+    assert real["counterexample"]["length"] == 26983209 and real["right_to"] == 26983205
+    code, finite = as_json(capsys, *asked, "--length", "200")
+    assert code == 0 and finite["verdict"] == "PROVED"
+
+
+def test_what_is_not_held_is_open_bit_by_bit():
+    for B in (4.0, 12.0):
+        model = forgetful(B).float()
+        assert held.BitByBit(model, 3).prove()[0] is None
+    assert held.BitByBit(forgetful(40.0).float(), 3).prove()[0] > 0
+
+
+def test_adding_units(capsys):
+    for options in (
+        "vanilla --model lstm --vocabulary 30",
+        "vanilla --model rnn",
+        "shifted --model rnn --vocabulary 9",
+        "helper-shifted --model rnn --vocabulary 9",
+    ):
+        code, found = as_json(capsys, "inductive", "--task", *options.split())
+        assert code == 0 and found["verdict"] == "PROVED" and found["claim"] in ("C-R11", "C-R12"), options

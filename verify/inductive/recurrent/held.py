@@ -1,0 +1,240 @@
+"""LSTMs without recurrent weights on all strings: each unit adds at its type's tokens, and holds at the others.
+
+The gates depend on the token alone, so a unit is c' = f(x) c + i(x) g(x), and what it is after n own tokens and T
+others lies between two numbers that are known. In real arithmetic f < 1, so that every length has its own answer;
+where a kernel computes f = 1, holding is exact, and the answer is one for all lengths.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from flint import arb, ctx
+
+from constructions.recurrent.model import RecurrentModel
+from verify.arithmetic.any_order import Arithmetic, between
+from verify.arithmetic.formats import FORMATS
+from verify.inductive.recurrent.enclosures import Off, Roundings
+from verify.inductive.recurrent.network import Network, nonzeros
+
+BITS = 400
+LARGE = 1e4  # tanh of it is 1 in every format
+LONGEST = 1 << 64
+KEPT_BITS = {torch.bfloat16: "bfloat16", torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
+
+
+class Wrong(NamedTuple):
+    """n - 1 tokens of `own`, then `others` of `other`, then one of `own`, whose answer is wrong."""
+
+    own: int
+    n: int
+    other: int
+    others: int
+    predicted: int
+    margin: float
+
+    @property
+    def length(self) -> int:
+        return self.n + self.others
+
+
+def fits(model: RecurrentModel) -> bool:
+    """Whether it is an LSTM of this shape: one unit for each one-hot token, no recurrent weights."""
+    if model.kind != "lstm" or model.layers != 1 or model.embedding is not None:
+        return False
+    return model.hidden == model.inputs > 1 and not bool(dict(model.cell.named_parameters())["weight_hh_l0"].any())
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Balls [unit][token] of what one step keeps and shows, and what each unit adds at its own token."""
+
+    add: list[arb]
+    keep: list[list[arb]]
+    show: list[list[arb]]
+
+    @classmethod
+    def of(cls, net: Network) -> Gates | None:
+        """None where a unit adds at another type's token, or may lose its sign."""
+        layer, K = net.layers[0], net.hidden
+        a = [[arb(layer.b_x[r]) + arb(layer.b_h[r]) + arb(layer.W_x[r, t]) for t in range(K)] for r in range(4 * K)]
+        i, f, o = ([[_logistic(x) for x in row] for row in a[k * K : (k + 1) * K]] for k in (0, 1, 3))
+        g = [[x.tanh() for x in row] for row in a[2 * K : 3 * K]]
+        if any(not (g[k][t] > 0 if k == t else g[k][t] == 0) for k in range(K) for t in range(K)):
+            return None
+        return cls([i[k][k] * g[k][k] for k in range(K)], f, o)
+
+
+def _logistic(x: arb) -> arb:
+    return 1 / (1 + (-x).exp())
+
+
+class Real:
+    """What can be said in real arithmetic, in balls."""
+
+    def __init__(self, net: Network, C: int) -> None:
+        """Raises: ValueError where the network is not of the shape that is decided."""
+        self.K, self.C = net.hidden, C
+        self.V = [[arb(float(x)) for x in row] for row in net.V]
+        self.b = [arb(float(x)) for x in net.b]
+        gates = Gates.of(net)
+        if gates is None:
+            raise ValueError("a unit does not add at the tokens of its type alone")
+        self.gates = gates
+
+    def state(self, i: int, n: int, other: int, others: int) -> arb:
+        """c_i after n - 1 own tokens, so many others, and one own."""
+        keep, add, c = self.gates.keep[i][i], self.gates.add[i], arb(0)
+        for _ in range(n - 1):
+            c = keep * c + add
+        return keep * self.gates.keep[i][other] ** others * c + add
+
+    def fading(self, i: int) -> int:
+        """The token of another type at which unit i loses most."""
+        return min((t for t in range(self.K) if t != i), key=lambda t: self.gates.keep[i][t].lower())
+
+    def margin(self, i: int, n: int, shown: arb, leak: list[arb]) -> tuple[arb, int]:
+        """(logit n) - (largest other) where h_i is `shown`, and the others within [0, leak]; and which other."""
+        found = []
+        for j in range(len(self.b)):
+            if j != n:
+                d = [x - y for x, y in zip(self.V[n], self.V[j], strict=True)]
+                rest = sum((d[k] * arb(0).union(leak[k]) for k in range(self.K) if k != i), arb(0))
+                found.append((d[i] * shown + rest + self.b[n] - self.b[j], j))
+        return min(found, key=lambda pair: float(pair[0].lower()))
+
+    def holds(self, length: int) -> float | None:
+        """A margin of every judged answer in all strings up to a length, None where none above 0 is shown."""
+        least = float("inf")
+        for i in range(self.K):
+            other, show = self.fading(i), self.gates.show
+            leak = [show[k][i] for k in range(self.K)]
+            for n in range(1, min(self.C, length) + 1):
+                low, high = self.state(i, n, other, length - n), self.state(i, n, other, 0)
+                shown = show[i][i] * low.tanh().union(high.tanh())
+                value = float(self.margin(i, n, shown, leak)[0].lower())
+                least = min(least, float(np.nextafter(value, -np.inf)))
+                if not least > 0:
+                    return None
+        return least
+
+    def longest(self) -> int:
+        """The largest length that is shown to be right, 0 if none; no more than LONGEST."""
+        low, high = 0, LONGEST
+        while high - low > 1:
+            middle = (low + high) // 2 if high < LONGEST or low else 1 << 20
+            middle = max(low + 1, min(middle, high - 1))
+            low, high = (middle, high) if self.holds(middle) is not None else (low, middle)
+        return low
+
+    def wrong(self, least: int) -> Wrong | None:
+        """The shortest wrong string of the shape of `Wrong`, not shorter than `least`."""
+        best: Wrong | None = None
+        for i in range(self.K):
+            for n in range(2, self.C + 1):
+                found = self._first(i, n, max(0, least - n), LONGEST if best is None else best.length - n)
+                best = found if found is not None else best
+        return best
+
+    def _first(self, i: int, n: int, low: int, most: int) -> Wrong | None:
+        """With the fewest tokens of the other type between `low` and `most`, where less than the most are needed."""
+        if most <= low or self._at(i, n, most - 1) is None:
+            return None
+        high = most - 1
+        while high - low > 0:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._at(i, n, middle) is None else (low, middle)
+        return self._at(i, n, high)
+
+    def _at(self, i: int, n: int, others: int) -> Wrong | None:
+        """Whether that string is wrong: the other type's unit is c, all further ones are 0."""
+        other = self.fading(i)
+        c = arb(0)
+        if others:
+            keep = self.gates.keep[other][other]
+            c = self.gates.add[other] * ((1 - keep**others) / (1 - keep) if keep < 1 else arb(others))
+        hidden = self.gates.show[other][i] * (c * self.gates.keep[other][i]).tanh()
+        shown = self.gates.show[i][i] * self.state(i, n, other, others).tanh()
+        worst: tuple[arb, int] | None = None
+        for j in range(len(self.b)):
+            if j != n:
+                d = [x - y for x, y in zip(self.V[n], self.V[j], strict=True)]
+                value = d[i] * shown + d[other] * hidden + self.b[n] - self.b[j]
+                if worst is None or float(value.upper()) < float(worst[0].upper()):
+                    worst = (value, j)
+        assert worst is not None
+        top = float(np.nextafter(float(worst[0].upper()), np.inf))
+        return Wrong(i, n, other, others, worst[1], top) if worst[0] < 0 else None
+
+
+def decide_real(net: Network, C: int, length: int | None) -> tuple[float | None, int, Wrong | None]:
+    """A margin up to the length, or the largest length that is proved and a wrong string not shorter than it."""
+    with ctx.workprec(BITS):
+        real = Real(net, C)
+        if length is not None:
+            margin = real.holds(length)
+            if margin is not None:
+                return margin, length, None
+        right = real.longest()
+        wrong = real.wrong(right + 1)
+        return None, right, wrong if wrong is not None and (length is None or wrong.length <= length) else None
+
+
+@dataclass(frozen=True)
+class BitByBit:
+    """torch's own cell, one token at a time: each unit's numbers after 0..C own tokens, as they are computed."""
+
+    model: RecurrentModel
+    C: int
+
+    def prove(self) -> tuple[float | None, str | None]:
+        """A margin of every judged answer of every string of every length, or why there is none.
+
+        Each unit is added, multiplied and rounded on its own, so that one run of all units at the same count says what
+        each does at that count, whatever the others are. Beyond C a unit shows no more than tanh = 1 does.
+        """
+        K, C, dtype = self.model.hidden, self.C, self.model.dtype
+        counts = [torch.zeros(K, dtype=dtype)]
+        for _ in range(C):
+            now = counts[-1]
+            counts.append(torch.stack([self._step(now, x)[0][x] for x in range(K)]))
+        shown, least = np.zeros((C + 1, K)), float("inf")
+        for n, c in enumerate(counts[:-1]):
+            for x in range(K):
+                after, h = self._step(c, x)
+                is_other = torch.arange(K) != x
+                if not torch.equal(after[is_other], c[is_other]):
+                    return None, f"a unit changes at another type's token after {n} own tokens"
+                shown[n + 1, x] = float(h[x])
+        for x in range(K):
+            least = min(least, self._margin(x, shown[:, x]))
+        return (least, None) if least > 0 else (None, "the logits are not separated in every order of their sums")
+
+    def _step(self, c: torch.Tensor, x: int) -> tuple[torch.Tensor, torch.Tensor]:
+        with torch.no_grad():
+            state = (torch.zeros(1, 1, len(c), dtype=c.dtype), c[None, None].clone())
+            _, (h, after) = self.model.cell(self.model.embed(torch.tensor([[x]])), state)
+        return after[0, 0], h[0, 0]
+
+    def _margin(self, x: int, shown: np.ndarray) -> float:
+        """The least margin after 1..C tokens of type x, all other h being at most what they show of tanh = 1."""
+        K, C, net = self.model.hidden, self.C, Network.of(self.model)
+        h = self._step(torch.full((K,), LARGE, dtype=self.model.dtype), x)[1].double().abs().numpy()
+        low, high = np.tile(-h, (C, 1)), np.tile(h, (C, 1))
+        low[:, x] = high[:, x] = shown[1:]
+        box = between(low, high)
+        at = Arithmetic.of(FORMATS[KEPT_BITS[self.model.dtype]])
+        on = Roundings(at)
+        d = net.V[1 : C + 1, None, :] - net.V[None]  # (C, classes, K)
+        value = (d * box.mid[:, None, :]).sum(-1) + net.b[1 : C + 1, None] - net.b[None]
+        reach = (np.abs(d) * box.rad[:, None, :]).sum(-1)
+        off = on.linear(net.V, Off(box, np.zeros_like(low)), net.b, nonzeros(net.V, net.b)).error
+        rows = np.arange(C)
+        size = (np.abs(d) * (np.abs(box.mid) + box.rad)[:, None, :]).sum(-1) + np.abs(net.b).max() * 2
+        own = (K + 8) * 2.0**-52 * size  # of these float64 sums
+        gap = value - (reach + off + off[rows, rows + 1][:, None]) * (1 + 2.0**-40) - own
+        gap[rows, rows + 1] = np.inf
+        return float(np.nextafter(gap.min(), -np.inf))
