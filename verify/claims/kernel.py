@@ -43,10 +43,13 @@ CLAIMS: tuple[Claim, ...] = (
     theorem(
         "K-float",
         "with sqrt(d) rounded in W_Q the dot model of K-A-4.2 counts in every binary format of p bits, 3 L^2 < 2^p: "
-        "sums in any order, fused or not, rounded in any direction, for all T and d >= T",
+        "sums in any order, fused or not, rounded in any direction, for all T and d >= T; and where scores are "
+        "multiplied by the rounded reciprocal, where 512 (L + d + 2) L^2 <= 2^(p-1)",
         "this project",
         "floats_count",
         "floats_count_by_reciprocals",
+        "floats_count_rounded",
+        "float32_counts",
         "some_evaluation",
     ),
     theorem(

@@ -20,6 +20,11 @@ GENERAL = {
         "floats_count_by_reciprocals": "the same for d = 4^j where scores are multiplied by a rounded reciprocal",
         "some_evaluation": "and there are evaluations for these theorems to speak of",
     },
+    "RoundedEvaluations": {
+        "rounded_counts": "dot with scores about 1 and rounded sums counts where twice the logits' error is below 1",
+        "floats_count_rounded": "the same by reciprocals for all d, where 512 (L + d + 2) L^2 <= 2^(p - 1)",
+        "float32_counts": "for example float32 with T = 32, L = 10, d = 32",
+    },
     "Count01": {
         "uniform_solves": "W-10: uniform attention solves Count01 on every string of digits, and then says EOS",
     },

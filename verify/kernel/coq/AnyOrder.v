@@ -1,7 +1,6 @@
 (* Rounded sums in any order and any grouping, for every floating-point format with gradual underflow (Flocq's FLT).
 
-   No model is evaluated here. Evaluations.v evaluates one whose sums are exact; a model whose sums are rounded would start
-   from any_order, and no theorem here does. *)
+   No model is evaluated here: Evaluations.v and RoundedEvaluations.v do, with sums of products, some of them fused. *)
 
 From Coq Require Import Reals List ZArith Lia Lra Permutation.
 From Flocq Require Import Core Plus_error Relative.

@@ -18,11 +18,11 @@ Variable result : R -> R -> Prop.   (* result v r: an operation whose exact valu
 Variable roots : nat -> R -> Prop.  (* roots d r: r may stand for sqrt d *)
 Variable may_multiply : Prop.       (* may division by sqrt d be multiplication by a rounded reciprocal? *)
 
-(* A sum of products; a sum of none is 0, and so is where one may start from. *)
+(* A sum of products; a sum of none is 0. Adding 0 to a number that is there already is no operation. *)
 Inductive dots : list (R * R) -> R -> Prop :=
 | dots_none : dots [] 0
 | dots_one : forall a b r, result (a * b) r -> dots [(a, b)] r
-| dots_two : forall k l r s t, dots k r -> dots l s -> result (r + s) t -> dots (k ++ l) t
+| dots_two : forall k l r s t, k <> [] -> l <> [] -> dots k r -> dots l s -> result (r + s) t -> dots (k ++ l) t
 | dots_fused : forall a b l r t, dots l r -> result (a * b + r) t -> dots ((a, b) :: l) t
 | dots_in_any_order : forall k l r, Permutation k l -> dots k r -> dots l r.
 
@@ -87,7 +87,7 @@ Lemma dots_are_exact (g most : R) : keeps g most -> forall l r, dots l r ->
   r = value_of_dots l /\ multiple g r /\ Rabs r <= size_of_dots l.
 Proof.
   intros Hk l r. unfold value_of_dots, size_of_dots.
-  induction 1 as [|a b r H|k l r s t Hdk IHk Hdl IHl H|a b l r t Hd IH H|k l r Hp Hd IH]; intros Hf Hs.
+  induction 1 as [|a b r H|k l r s t _ _ Hdk IHk Hdl IHl H|a b l r t Hd IH H|k l r Hp Hd IH]; intros Hf Hs.
   - cbn. rewrite Rabs_R0. repeat split; try lra. exists 0%Z. simpl. lra.
   - assert (Hm : multiple g (a * b)) by exact (Forall_inv Hf). destruct Hm as [z Hz]. cbn [map total fold_right] in *.
     assert (r = a * b) as -> by (rewrite Hz in *; apply Hk; [lra|exact H]). repeat split; try lra. now exists z.
@@ -261,21 +261,25 @@ Proof.
   - rewrite Hsum. destruct (delta_is_whole (nth s x O) c) as [_ H2]. pose proof one_is_small. lra.
 Qed.
 
-Lemma score_is_exact (s : nat) (v r : R) : (s < L)%nat ->
-  dots (products d (fun c => root * delta t c) (delta (nth s x O))) v -> scaled d v r -> r = delta t (nth s x O).
+Lemma product_is_exact (s : nat) (v : R) : (s < L)%nat ->
+  dots (products d (fun c => root * delta t c) (delta (nth s x O))) v -> v = root * delta t (nth s x O).
 Proof.
-  intros Hs H Hr. pose proof (token_below s Hs) as Hb. pose proof (token_below i i_in_range) as Ht. fold t in Ht.
+  intros Hs H. pose proof (token_below s Hs) as Hb. pose proof (token_below i i_in_range) as Ht. fold t in Ht.
   assert (Hsum : sum d (fun c => root * delta t c * delta (nth s x O) c) = root * delta t (nth s x O)).
   { rewrite (sum_ext _ _ (fun c => root * (delta t c * delta (nth s x O) c))) by (intros; ring).
     rewrite sum_scale, sum_delta by assumption. unfold delta. now rewrite Nat.eqb_sym. }
+  rewrite <- Hsum. apply (products_exact root root d _ _ v keeps_root H).
+  - intros j Hj. destruct (delta_is_whole t j) as [[y H1] H2], (delta_is_whole (nth s x O) j) as [[w H3] H4]. split.
+    + exists (y * w)%Z. rewrite H1, H3, mult_IZR. ring.
+    + apply Rmult_le_pos; [|lra]. apply Rmult_le_pos; lra.
+  - rewrite Hsum. destruct (delta_is_whole t (nth s x O)) as [_ H01]. nra.
+Qed.
+
+Lemma score_is_exact (s : nat) (v r : R) : (s < L)%nat ->
+  dots (products d (fun c => root * delta t c) (delta (nth s x O))) v -> scaled d v r -> r = delta t (nth s x O).
+Proof.
+  intros Hs H Hr. apply product_is_exact in H; [|exact Hs]. subst v. pose proof one_is_small as (Hsmall & _).
   destruct (delta_is_whole t (nth s x O)) as [[z Hz] H01].
-  assert (v = root * delta t (nth s x O)) as ->.
-  { rewrite <- Hsum. apply (products_exact root root d _ _ v keeps_root H).
-    - intros j Hj. destruct (delta_is_whole t j) as [[y H1] H2], (delta_is_whole (nth s x O) j) as [[w H3] H4]. split.
-      + exists (y * w)%Z. rewrite H1, H3, mult_IZR. ring.
-      + apply Rmult_le_pos; [|lra]. apply Rmult_le_pos; lra.
-    - rewrite Hsum. nra. }
-  pose proof one_is_small as (Hsmall & _).
   destruct Hr as [q [Hq [Hr|[Hm [inverse [Hi Hr]]]]]]; apply root_is_root in Hq; subst q.
   - replace (root * delta t (nth s x O) / root) with (1 * IZR z) in Hr by (rewrite Hz; field; lra).
     rewrite Hz. apply keeps_integers; [rewrite Rabs_pos_eq; lra|exact Hr].
