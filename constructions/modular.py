@@ -13,9 +13,14 @@ from flint import arb, ctx
 from torch import Tensor
 
 from constructions.adder.transformer import AdderTransformer
-from constructions.errors import BadInput, ProvedImpossible
+from constructions.errors import BadInput, NotKnown, ProvedImpossible
 
-CONSTRUCTIONS = ("staircase", "clock", "pizza")
+CONSTRUCTIONS = ("staircase", "clock", "pizza", "one-neuron")
+# One neuron, P = 2 and 3: rows (lanes 0..P-1, what the neuron reads) of each number, and what it writes to the lanes.
+ONE_NEURON = {
+    2: (((-3, 0, 4), (1, 0, -4)), (0, -1)),
+    3: (((1, 0, -3, -9), (-3, 0, 1, -3), (0, -17, 6, 9)), (0, 2, -2)),
+}
 # Frequencies found by search for P = 113: the largest ideal margin of a pizza, and for K = 9 what bfloat16 bears.
 PIZZA_113 = {
     1: (1,),
@@ -52,6 +57,32 @@ def staircase(*, P: int, dtype: torch.dtype = torch.float64) -> AdderTransformer
         layer.b_1[:] = torch.tensor([1 - P, -P])
         layer.W_2[:, 0] = torch.tensor([-P, P])
         model.W_out[0], model.b_out[:] = c, -(c * c) / 2
+    return model
+
+
+def one_neuron(*, P: int, dtype: torch.dtype = torch.float64) -> AdderTransformer:
+    """Uniform attention adds rows of the numbers, one lane for each class, and one ReLU corrects what sums get wrong.
+
+    Claim: W-E4.9 (ours). Integers, found by linear programmes over where the neuron is on. The margin is 2 for every
+    pair. Without a neuron it is impossible; for P = 4 and 5 neither weights nor an impossibility are known here.
+    Shapes: d = d_h = d_v = P + 1, p = 1.
+    Raises: NotKnown for P > 3, BadInput for P < 2.
+
+    >>> one_neuron(P=3)(torch.tensor([[2, 2, 3]]))[0, -1]
+    tensor([  0.,   2., -24.], dtype=torch.float64)
+    """
+    check_modulus(P)
+    if P not in ONE_NEURON:
+        raise NotKnown(f"P={P}: one neuron is known to add modulo 2 and 3. Use --construction staircase, with two.")
+    rows, written = ONE_NEURON[P]
+    model = AdderTransformer(tokens=P + 1, length=3, classes=P, d=P + 1, d_h=1, d_v=P + 1, p=(1,), dtype=dtype)
+    layer = model.blocks[0]
+    with torch.no_grad():
+        model.E[:P] = 3 * torch.tensor(rows)  # a third of each token is attended to
+        layer.W_V[0], layer.W_O[0] = torch.eye(P + 1), torch.eye(P + 1)
+        layer.W_1[P, 0] = 1
+        layer.W_2[0, :P] = torch.tensor(written)
+        model.W_out[:P] = torch.eye(P)
     return model
 
 

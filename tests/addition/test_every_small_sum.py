@@ -138,6 +138,8 @@ def moduli_of(P, seed):
         builds.append(lambda: modular.pizza(P=P, m=neurons_needed(P)))
     if P > 2:
         builds.append(lambda: modular.clock(P=P, frequencies=tuple(range(1, (P + 1) // 2))[:3]))
+    if P in modular.ONE_NEURON:
+        builds.append(lambda: modular.one_neuron(P=P))
     for build in builds:
         assert compare(ModularAddition(build(), P)) == "PROVED"
     for change in (mutated, trained_like, dense):

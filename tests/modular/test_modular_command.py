@@ -32,6 +32,14 @@ def test_impossible(capsys):
     assert code == 0 and data["verdict"] == "IMPOSSIBLE" and data["holds"]
 
 
+def test_one_neuron(capsys):
+    for P in (2, 3):
+        code, data = as_json(capsys, "modular", "--P", str(P), "--construction", "one-neuron")
+        assert code == 0 and data["parameters"]["p"] == 1 and 2 - 1e-9 < data["margin"] <= 2
+    code, out, _ = run(capsys, "modular", "--P", "4", "--construction", "one-neuron")
+    assert code == 3 and out.startswith("UNKNOWN")
+
+
 def test_best(capsys):
     code, data = as_json(capsys, "modular", "--P", "113", "--best", "3")
     assert code == 0 and data["best"][2]["frequencies"] == [1, 6, 43] and data["best"][2]["average"] == "339/112"
@@ -45,7 +53,8 @@ def test_frequencies_are_named_by_their_orbit(capsys):
 def test_bad_input(capsys):
     wrong = (
         "--P 1", "--frequencies 1", "--construction clock --frequencies x", "--K 2", "--neurons-per-frequency 5",
-        "--P 5 --best 4", "--precision s6", "--construction pizza --neurons-per-frequency 4",
+        "--P 5 --best 4", "--P 3 --construction one-neuron --K 1", "--precision s6",
+        "--construction pizza --neurons-per-frequency 4",
     )  # fmt: skip
     for options in map(str.split, wrong):
         code, out, err = run(capsys, "modular", *options)

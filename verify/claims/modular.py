@@ -71,4 +71,14 @@ CLAIMS: tuple[Claim, ...] = (
         "verify modular --impossible W-E4.8",
         Kind.IMPOSSIBLE,
     ),
+    Claim(
+        "W-E4.9",
+        "one head, one neuron and P + 1 dimensions add modulo P = 2 and 3, with margin 2",
+        "this project",
+        "constructions.modular:one_neuron",
+        "-",
+        "verify.modular.task:ModularAddition",
+        "verify modular --P 3 --construction one-neuron",
+        deep=("verify modular --P 2 --construction one-neuron",),
+    ),
 )

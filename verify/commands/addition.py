@@ -11,7 +11,7 @@ from constructions.errors import BadInput, NotKnown
 from verify.commands import request as shared
 from verify.commands.options import check_alone, flag, is_given
 from verify.commands.parsing import add_weights
-from verify.commands.request import Request, publish
+from verify.commands.request import Request, print_unknown, publish
 
 if TYPE_CHECKING:
     from constructions.adder.digits import Digits
@@ -123,12 +123,6 @@ def run(args: argparse.Namespace) -> int:
         certificate = decide(problem, request.reading, request.method, request.effort(progress))
     header = {"task": "addition", "digits": wish.digits, "base": wish.base}
     return publish(request, certificate, to_bytes(model, header))
-
-
-def print_unknown(reason: str, is_json: bool) -> int:
-    """UNKNOWN for what nobody has built, with its reason."""
-    print(json.dumps({"verdict": "UNKNOWN", "reason": reason}) if is_json else f"UNKNOWN: {reason}")
-    return 3
 
 
 def say(model: AdderTransformer, wish: Wish, is_json: bool) -> int:

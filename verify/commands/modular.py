@@ -7,17 +7,18 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from constructions.errors import BadInput, ProvedImpossible
+from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from verify.commands import modular_checkpoint
 from verify.commands import request as shared
 from verify.commands.options import flag, is_given
 from verify.commands.parsing import add_weights
-from verify.commands.request import Request, print_impossible, publish
+from verify.commands.request import Request, print_impossible, print_unknown, publish
 
 if TYPE_CHECKING:
     from constructions.adder.transformer import AdderTransformer
 
-CONSTRUCTIONS = ("staircase", "clock", "pizza")
+CONSTRUCTIONS = ("staircase", "clock", "pizza", "one-neuron")
+WITHOUT_FREQUENCIES = ("staircase", "one-neuron")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 BUILT = ("construction", "K", "frequencies", "neurons_per_frequency", "no_mlp")
 DEFAULTS = {"no_mlp": False}
@@ -45,8 +46,8 @@ class Wish:
         if args.weights is not None and given:
             raise BadInput(f"--weights: the file holds the numbers; drop {flag(given[0])}")
         kind = "file" if args.weights is not None else args.construction or "staircase"
-        if kind == "staircase" and (args.K is not None or args.frequencies is not None):
-            raise BadInput("--frequencies, --K: the staircase has none; name --construction clock or pizza")
+        if kind in WITHOUT_FREQUENCIES and (args.K is not None or args.frequencies is not None):
+            raise BadInput(f"--frequencies, --K: {kind} has none; name --construction clock or pizza")
         if kind != "pizza" and args.neurons_per_frequency is not None:
             raise BadInput("--neurons-per-frequency: only the pizza chooses it; name --construction pizza")
         if args.K is not None and args.frequencies is not None:
@@ -76,6 +77,8 @@ class Wish:
             return load(self.weights)[0], None, facts
         if self.construction == "staircase":
             return modular.staircase(P=self.P, dtype=dtype), "W-E4.4", facts
+        if self.construction == "one-neuron":
+            return modular.one_neuron(P=self.P, dtype=dtype), "W-E4.9", facts
         if self.construction == "clock":
             modular.check_modulus(self.P, least=3)
             K = min(3, (self.P - 1) // 2) if self.K is None else self.K
@@ -95,7 +98,7 @@ class Wish:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--P", type=int, default=113, help="the modulus (default: 113)")
-    add("--construction", choices=CONSTRUCTIONS, help="(default: staircase)")
+    add("--construction", choices=CONSTRUCTIONS, help="(default: staircase; one-neuron: P = 2, 3)")
     add("--K", type=int, metavar="k", help="how many frequencies: the best ones for a clock, searched ones for a pizza")
     add("--frequencies", metavar="W,W,...", help="such as 1,6,43")
     add("--neurons-per-frequency", type=int, metavar="m", help="pizza: odd, at least 5 (default: least proved enough)")
@@ -129,6 +132,8 @@ def run(args: argparse.Namespace) -> int:
         model, claim, facts = wish.model()
     except ProvedImpossible as error:
         return print_impossible(error.claim, str(error), is_json=request.is_json)
+    except NotKnown as error:
+        return print_unknown(str(error), request.is_json)
     from constructions.adder.transformer import to_bytes
     from verify.decide import decide
     from verify.modular.task import ModularAddition

@@ -120,6 +120,12 @@ def publish(
     return certificate.verdict.exit_code
 
 
+def print_unknown(reason: str, is_json: bool) -> int:
+    """UNKNOWN for what nobody has built, with its reason."""
+    print(json.dumps({"verdict": "UNKNOWN", "reason": reason}) if is_json else f"UNKNOWN: {reason}")
+    return 3
+
+
 def print_impossible(claim: str, reason: str, *, is_json: bool) -> int:
     """One line for what no weights can do, with the claim that proves it; with --json one object on stdout."""
     import sys
