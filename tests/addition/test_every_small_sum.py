@@ -19,7 +19,7 @@ from verify.modular.task import ModularAddition
 MOST = 10**6
 BUILDS = (addition.one_head, addition.two_heads, addition.two_layers)
 SIZES = [(B, n) for B in (*range(2, 101), 317, 1000) for n in range(1, 10) if B ** (2 * n) <= MOST]
-QUICK = [size for size in SIZES if size[0] ** (2 * size[1]) <= 1300 and size[0] < 33 and size[0] % 3 == 2]
+QUICK = [size for size in SIZES if size[0] ** (2 * size[1]) <= 300 and size[0] % 3 == 2]
 NEAR = 1e-6  # of a tie: float64 may say either
 LEVELS = (1e-12, 1e-9, 1e-6, 1e-4, 1e-2)
 
@@ -89,26 +89,28 @@ def compare(problem):
     return found.verdict
 
 
-def sums_of(B, n, builds, seed):
+def sums_of(B, n, seed, builds=BUILDS, changes=(mutated, trained_like)):
     """The constructions, which add at these sizes, and what becomes of them by one changed number and by noise."""
     rng, sums = random.Random(seed), Digits(n, B)
     for build in builds:
         assert compare(DigitAddition(build(n=n, B=B), sums)) == "PROVED", (build.__name__, B, n)
-        for change in (mutated, trained_like):
+        for change in changes:
             compare(DigitAddition(change(build(n=n, B=B), rng), sums))
 
 
 @pytest.mark.parametrize("size", QUICK)
 def test_small_sums(size):
-    sums_of(*size, BUILDS, seed=0)
+    sums_of(*size, seed=0)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("size", [size for size in SIZES if size not in QUICK])
 def test_every_sum_with_at_most_a_million_pairs(size):
-    """All constructions up to base 100; beyond, where a proof takes a minute, one of them."""
-    B, n = size
-    sums_of(B, n, BUILDS if B <= 100 else BUILDS[:1], seed=1)
+    """All constructions up to base 100; beyond, one of them; in base 1000, where a proof takes a minute, unchanged."""
+    if size[0] <= 100:
+        sums_of(*size, seed=1)
+    else:
+        sums_of(*size, seed=1, builds=BUILDS[:1], changes=() if size[0] == 1000 else (mutated, trained_like))
 
 
 def test_the_oracle_is_what_torch_runs():
