@@ -6,6 +6,7 @@ import argparse
 
 from verify.commands import request
 from verify.commands.parsing import add_weights
+from verify.uncollected import uncollected
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,13 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    asked = request.Request.of(args)
-    from verify.decide import decide
-    from verify.module.problem import ModuleProblem
-    from verify.module.taskfile import as_bytes, problem_parts
-    from verify.report.progress import progress_bar
+    with uncollected():
+        asked = request.Request.of(args)
+        from verify.decide import decide
+        from verify.module.problem import ModuleProblem
+        from verify.module.taskfile import as_bytes, problem_parts
+        from verify.report.progress import progress_bar
 
-    problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
+        problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
     with progress_bar("deciding", quiet=asked.is_json) as progress:
         certificate = decide(problem, asked.reading, asked.method, asked.effort(progress))
     return request.publish(asked, certificate, as_bytes(problem.module), problem.report(certificate))

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from constructions.errors import BadInput
 from verify.engine.rules import RULES
 from verify.engine.rules.pointwise import known_power
+from verify.uncollected import uncollected
 
 KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu")
 CREATING = (
@@ -103,7 +104,8 @@ def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: 
     for name, value in (*module.named_parameters(), *module.named_buffers()):
         if value.is_floating_point() and bool(torch.isnan(value.detach().float()).any()):
             raise BadInput(f"module: {name} has a NaN entry; nothing can be proved about it")
-    program = _export(module, length, arguments or {})
+    with uncollected():
+        program = _export(module, length, arguments or {})
     refused = list(_refusals(program, is_real))
     if refused:
         raise BadInput("module: cannot be judged: " + "; ".join(dict.fromkeys(refused)))
