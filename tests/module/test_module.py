@@ -1,7 +1,9 @@
 """Modules decided on whole domains: verdicts, counts and lists against plain enumeration, and the command."""
 
+import copy
 import itertools
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from verify import assert_proved, certify
 from verify.certificate import Verdict
 from verify.cli import main
 from verify.module import strings, tokens
+from verify.module.decision import Judge
 
 P = 5
 
@@ -256,6 +259,20 @@ def test_the_hill_climb_finds_a_rare_failure():
 
     found = certify(Sum().eval(), inputs=tokens([2] * 30), expected=lambda t: 0 * t[:, 0], budget=3.0)
     assert found.verdict is Verdict.REFUTED and found.counterexample["input"] == [1] * 30
+
+
+def test_mean_values_decide_what_norms_leave_open():
+    """Float32, any order, after a LayerNorm: the model's own answers are proved with mean values, fewer without."""
+    model = initialised(Decoder(vocabulary=5, d=16, n_heads=2, positions=3, dtype=torch.float32), seed=3, std=0.3)
+    domain = {"inputs": tokens([5, 5, 5]), "reading": "float32"}
+    exact = copy.deepcopy(model).double()
+    options = domain | {"expected": lambda t: exact(t)[:, -1].argmax(1)}
+    found = certify(model.eval(), **options)
+    with mock.patch.object(Judge, "_by_mean_values"):
+        without = certify(model, **options)
+    counts, fewer = found.extra["counts"], without.extra["counts"]
+    assert int(counts["right"]) > int(fewer["right"]) and counts["wrong"] == fewer["wrong"] == "0"
+    assert found.extra["decided_by"]["mean_value"] == int(fewer["undecided"]) - int(counts["undecided"])
 
 
 def test_methods_agree():

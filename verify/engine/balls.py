@@ -88,6 +88,23 @@ class Ball:
         return length(self.radius, axis)
 
 
+Pull = Callable[[Ball], tuple["Ball | None", ...]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation on the tape: out = f(inputs), off by at most `local` at the midpoints and in any run together.
+
+    `pull` takes an enclosure of g to one of D^T g for each input, for every matrix D of slopes between points of the
+    inputs' balls; None for an input that is exact.
+    """
+
+    out: Ball
+    inputs: tuple[Ball, ...]
+    local: Tensor
+    pull: Pull
+
+
 @dataclass(frozen=True)
 class Unsure:
     """Truth values, `known` where they hold for the whole ball."""
@@ -116,12 +133,20 @@ def gamma(k: int) -> float:
 class Arithmetic:
     """What one operation may be off by: float64's own rounding, and in a dtype the rounding that the reading allows.
 
-    `stored` is None in the reading real. `has_norms` follows vectors in the l2 norm too.
+    `stored` is None in the reading real. `has_norms` follows vectors in the l2 norm too, and `tape` keeps the steps
+    for the mean value form.
     """
 
     stored: Format | None = None
     accumulate: Format | None = None
     has_norms: bool = False
+    tape: list[Step] | None = None
+
+    def record(self, out: Ball, inputs: tuple[Ball, ...], local: Tensor, pull: Pull) -> Ball:
+        """The ball itself, written on the tape as one step from its inputs."""
+        if self.tape is not None:
+            self.tape.append(Step(out, inputs, local, pull))
+        return out
 
     @property
     def is_real(self) -> bool:
@@ -161,10 +186,17 @@ class Arithmetic:
             return rad
         return torch.where(size <= self.stored.largest, rad, torch.full_like(rad, math.inf))
 
-    def result(self, mid: Tensor, rad: Tensor | None, roundings: int = 1, norm: Norm | None = None) -> Ball:
+    def result(
+        self,
+        mid: Tensor,
+        rad: Tensor | None,
+        roundings: int = 1,
+        norm: Norm | None = None,
+        step: tuple[tuple[Ball, ...], Pull] | None = None,
+    ) -> Ball:
         """One operation's result: float64 computed `mid` with `roundings`, exact values lie within `rad` besides.
 
-        `norm` bounds the same propagated error in the l2 norm, without the roundings.
+        `norm` bounds the same propagated error in the l2 norm, without the roundings; `step` goes on the tape.
         """
         size = mid.abs() if rad is None else mid.abs() + rad
         relative = gamma(roundings) + (1 + self.u) ** roundings - 1
@@ -173,7 +205,8 @@ class Arithmetic:
         total = self.checked(size, total)
         if norm is not None:
             norm = norm.plus(local * ENLARGE)
-        return Ball(mid, total, norm)
+        out = Ball(mid, total, norm)
+        return out if step is None else self.record(out, step[0], self.checked(size, local * ENLARGE), step[1])
 
     def number(self, x: Any, like: Tensor) -> Ball:
         """A Python number, the double it is; a dtype rounds it or keeps it wider."""

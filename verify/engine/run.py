@@ -12,6 +12,7 @@ from torch import Tensor
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import CREATING, Graph
 from verify.engine.rules import RULES
+from verify.engine.rules.movement import MOVES, record_move
 
 ENTRIES_AT_ONCE = 2**22
 
@@ -50,7 +51,10 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmeti
         return plain(node, args, kwargs, device)
     if name == "aten._to_copy.default" and not is_float and isinstance(args[0], Ball):
         return as_whole(args[0].mid, node.meta["val"].dtype)  # of an exact constant, as capture made sure
-    return RULES[name](at, *args, **_without_options(kwargs))
+    out = RULES[name](at, *args, **_without_options(kwargs))
+    if at.tape is not None and RULES[name] in MOVES:
+        record_move(at, RULES[name], args, _without_options(kwargs), out)
+    return out
 
 
 def as_whole(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -1,10 +1,10 @@
-"""Every input decided by the error models in turn: balls, vectors in the l2 norm, then higher precision."""
+"""Every input decided by the error models in turn: balls, vectors in the l2 norm, mean values, higher precision."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,14 +12,16 @@ from torch import Tensor
 
 from verify.arithmetic.readings import Real, Rounded
 from verify.engine import exact
-from verify.engine.balls import Arithmetic
+from verify.engine.balls import ENLARGE, Arithmetic, Ball, U
 from verify.engine.capture import Graph
 from verify.engine.margins import Question
+from verify.engine.mean_value import gaps
 from verify.engine.run import enclose
 
 MODELS = ("balls", "l2", "mean_value", "exact")
 LISTED = 1000
 EXACT_BITS = (128, 512, 2048)
+AT_A_TIME = 64  # inputs in the mean value form
 
 
 def arithmetic(reading: Real | Rounded, has_norms: bool = False) -> Arithmetic:
@@ -68,6 +70,7 @@ class Judge:
     def __init__(self, graph: Graph, question: Question, reading: Real | Rounded, device: str = "cpu") -> None:
         self.graph, self.reading, self.device = graph, reading, device
         self.question = question
+        self.mean_values = MeanValues(graph, question, arithmetic(reading), device)
         self.models = {
             name: enclose(graph, arithmetic(reading, has_norms), question, device)
             for name, has_norms in (("balls", False), ("l2", True))
@@ -85,9 +88,24 @@ class Judge:
             low[rows] = torch.fmax(low[rows], new_low)
             high[rows] = torch.fmin(high[rows], new_high)
             by[name] += len(rows) - int(undecided(low[rows], high[rows]).sum())
+        self._by_mean_values(tokens, answers, low, high, by, deadline)
         if isinstance(self.reading, Real):
             self._exactly(tokens, answers, low, high, by, deadline)
         return low, high
+
+    def _by_mean_values(
+        self, tokens: Tensor, answers: Tensor, low: Tensor, high: Tensor, by: dict[str, int], deadline: float
+    ) -> None:
+        """Decides what is left by the gap to each rival in turn, the closest first; stops where it decides nothing."""
+        for rows in torch.split(undecided(low, high).nonzero().squeeze(1), AT_A_TIME):
+            if time.perf_counter() > deadline:
+                return
+            new_low, new_high = self.mean_values(tokens[rows], answers[rows], deadline)
+            low[rows], high[rows] = torch.fmax(low[rows], new_low), torch.fmin(high[rows], new_high)
+            decided = len(rows) - int(undecided(low[rows], high[rows]).sum())
+            by["mean_value"] += decided
+            if not decided:
+                return
 
     def _exactly(
         self, tokens: Tensor, answers: Tensor, low: Tensor, high: Tensor, by: dict[str, int], deadline: float
@@ -103,6 +121,59 @@ class Judge:
                 if not bool(undecided(low[row], high[row])):
                     by["exact"] += 1
                     break
+
+
+class MeanValues:
+    """Bounds on margins from the gaps to single rivals in the mean value form."""
+
+    def __init__(self, graph: Graph, question: Question, at: Arithmetic, device: str) -> None:
+        self.graph, self.question = graph, question
+        self.gaps, at = gaps(graph, at, device), replace(at, has_norms=True)
+
+        def logits(output: Ball, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
+            found = question.logits(output)
+            return found.mid, found.radius
+
+        self.logits = enclose(graph, at, logits, device)
+        self.device = device
+
+    def __call__(self, tokens: Tensor, answers: Tensor, deadline: float) -> tuple[Tensor, Tensor]:
+        """Lower and upper bounds on each margin: of the least gap where all are bounded, -inf where one is not."""
+        gap, low, high, own, rival = self._pairs(tokens, answers)
+        rows, alive = torch.arange(len(tokens)), torch.ones(len(tokens), dtype=torch.bool)
+        for pair in gap.argsort(1).T:  # an input is left once one of its rivals is not beaten
+            chosen = (alive & ~(low[rows, pair] > 0)).nonzero().squeeze(1)
+            if not bool(alive.any()) or time.perf_counter() > deadline:
+                break
+            if len(chosen):
+                places = pair[chosen]
+                new_low, new_high = self.gaps(tokens[chosen], own[chosen, places], rival[chosen, places])
+                low[chosen, places] = torch.fmax(low[chosen, places], new_low)
+                high[chosen, places] = torch.fmin(high[chosen, places], new_high)
+            alive &= low[rows, pair] > 0
+        return low.amin(1), high.amin(1)
+
+    def _pairs(self, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Of each input and pair of an answer position and a rival: the float gap, its bounds by balls, two places."""
+        mid, rad = (x.cpu() for x in self.logits(tokens.to(self.device), answers.to(self.device)))
+        at = answers.unsqueeze(-1)
+        gap = mid.gather(2, at) - mid
+        off = (rad.gather(2, at) + rad + 2 * U * (gap.abs() + mid.abs() + mid.gather(2, at).abs())) * ENLARGE
+        is_own = torch.arange(mid.shape[2]) == at
+        low, high, gap = (torch.where(is_own, torch.inf, x).flatten(1) for x in (gap - off, gap + off, gap))
+        places = self._places()
+        return (
+            gap,
+            low,
+            high,
+            places[torch.arange(len(places)), answers].unsqueeze(-1).expand_as(mid).flatten(1),
+            (places.expand_as(mid).flatten(1)),
+        )
+
+    def _places(self) -> Tensor:
+        """Where each answer position's classes are in the output: shape (positions, classes)."""
+        every = torch.arange(self.graph.output.numel(), dtype=torch.float64).reshape(self.graph.output.shape)
+        return self.question.logits(Ball(every)).mid.long()
 
 
 def undecided(low: Tensor, high: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from verify.engine.elementary import power_of_two
 from verify.engine.rules.registry import as_ball, midpoint, rule
 
 SQUARINGS = 8
+SLOPES = Arithmetic(has_norms=True)  # what slopes are enclosed in
 
 
 def spectral_norm(W: Tensor) -> Tensor:
@@ -71,7 +72,30 @@ def product(at: Arithmetic, x: Ball, y: Ball, more: int = 0) -> Ball:
     rad = local if spread is None else (local + spread * enlarged) * ENLARGE
     if norm is not None:
         norm = norm.plus(local)
-    return Ball(mid, rad * ENLARGE, norm)
+
+    def pull(slope: Ball) -> tuple[Ball | None, Ball | None]:
+        by_x = None if x.rad is None else unbroadcast(product(SLOPES, slope, turned(y)), x.mid.shape)
+        return by_x, None if y.rad is None else unbroadcast(product(SLOPES, turned(x), slope), y.mid.shape)
+
+    return at.record(Ball(mid, rad * ENLARGE, norm), (x, y), local * ENLARGE, pull)
+
+
+def turned(x: Ball) -> Ball:
+    """The matrices transposed."""
+    norm = x.norm
+    if norm is not None:
+        norm = Norm(norm.radius.transpose(-2, -1), -3 - norm.axis) if norm.axis in (-1, -2) else None
+    return Ball(x.mid.transpose(-2, -1), None if x.rad is None else x.rad.transpose(-2, -1), norm, x.infinite)
+
+
+def unbroadcast(x: Ball, shape: torch.Size) -> Ball:
+    """The sums over the axes along which numbers of this shape were repeated."""
+    if x.mid.shape == shape:
+        return x
+    lead = x.mid.ndim - len(shape)
+    axes = [i for i in range(x.mid.ndim) if i < lead or (shape[i - lead] == 1 and x.mid.shape[i] > 1)]
+    out: Ball = total(SLOPES, x, axes, True) if axes else x
+    return Ball(out.mid.reshape(shape), out.radius.reshape(shape))
 
 
 def careful_product(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -135,14 +159,23 @@ def plus(at: Arithmetic, x: Ball, y: Ball) -> Ball:
     rad = None
     if x.rad is not None or y.rad is not None:
         rad = x.radius + y.radius
-    out = at.result(mid, rad, 1, norm_of_sum(x, y, mid) if at.has_norms else None)
+
+    def pull(slope: Ball) -> tuple[Ball | None, Ball | None]:
+        by_x = None if x.rad is None else unbroadcast(slope, x.mid.shape)
+        return by_x, None if y.rad is None else unbroadcast(slope, y.mid.shape)
+
+    norm = norm_of_sum(x, y, mid) if at.has_norms else None
     if not (x.infinite or y.infinite):
-        return out
+        return at.result(mid, rad, 1, norm, ((x, y), pull))
+    out = at.result(mid, rad, 1, norm)
     assert out.rad is not None
     is_exact = (torch.isinf(x.mid) & (x.radius == 0) & torch.isfinite(y.mid) & torch.isfinite(y.radius)) | (
         torch.isinf(y.mid) & (y.radius == 0) & torch.isfinite(x.mid) & torch.isfinite(x.radius)
     )
-    return Ball(mid, torch.where(is_exact, torch.zeros_like(mid), out.rad), None, infinite=True)
+    found = Ball(mid, torch.where(is_exact, torch.zeros_like(mid), out.rad), None, infinite=True)
+    local = at.result(mid, None, 1).radius
+    finite = torch.where(is_exact, torch.zeros_like(mid), torch.maximum(local, out.rad - (0 if rad is None else rad)))
+    return at.record(found, (x, y), finite * ENLARGE, pull)
 
 
 def norm_of_sum(x: Ball, y: Ball, mid: Tensor) -> Norm | None:
@@ -182,8 +215,7 @@ def dot(at: Arithmetic, x: Ball, y: Ball) -> Ball:
 @rule("aten.linear.default")
 def linear(at: Arithmetic, x: Ball, weight: Ball, bias: Ball | None = None) -> Ball:
     """x W^T + b, the bias added afterwards or as one more term of the sum."""
-    turned = Ball(weight.mid.transpose(-2, -1), None if weight.rad is None else weight.rad.transpose(-2, -1))
-    out = product(at, x, turned, more=2)
+    out = product(at, x, turned(weight), more=2)
     return out if bias is None else plus(at, out, bias)
 
 
@@ -207,10 +239,16 @@ def times(at: Arithmetic, x: Ball, y: Ball) -> Ball:
         by_y = x.mid.abs() * y.rad
         rad = by_y if rad is None else rad + by_y
     norm = None
-    if at.has_norms and x.norm is not None and x.norm.axis == -1 and y.rad is None:
-        largest = y.mid.abs() if y.mid.ndim == 0 else y.mid.abs().amax(-1, keepdim=True)
-        norm = Norm((x.norm.radius * largest * ENLARGE).expand(*mid.shape[:-1], 1))
-    return at.result(mid, None if rad is None else rad * ENLARGE, 1, norm)
+    if at.has_norms and x.norm is not None and x.norm.axis == -1 and x.mid.shape[-1] == mid.shape[-1]:
+        largest = y.size if y.mid.ndim == 0 else y.size.amax(-1, keepdim=True)
+        moved = x.norm.radius * largest if y.rad is None else x.norm.radius * largest + length(x.mid.abs() * y.rad)
+        norm = Norm((moved * ENLARGE).expand(*mid.shape[:-1], 1))
+
+    def pull(slope: Ball) -> tuple[Ball | None, Ball | None]:
+        by_x = None if x.rad is None else unbroadcast(times(SLOPES, slope, y), x.mid.shape)
+        return by_x, None if y.rad is None else unbroadcast(times(SLOPES, slope, x), y.mid.shape)
+
+    return at.result(mid, None if rad is None else rad * ENLARGE, 1, norm, ((x, y), pull))
 
 
 @rule("aten.sum.default", "aten.sum.dim_IntList")
@@ -224,7 +262,13 @@ def total(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, **opt
     mid, size = ball.mid.sum(axes, keepdim), ball.size.sum(axes, keepdim)
     local = at.checked(size, at.own_sums(k) * size * (1 + gamma(k + 16)) + at.lost_in_sums(k))
     spread = 0.0 if ball.rad is None else ball.rad.sum(axes, keepdim) * (1 + gamma(k + 16))
-    return Ball(mid, (local + spread) * ENLARGE)
+    kept = [1 if i in {a % ball.mid.ndim for a in axes} else n for i, n in enumerate(ball.mid.shape)]
+
+    def pull(slope: Ball) -> tuple[Ball]:
+        mid, rad = (part.reshape(kept).expand(ball.mid.shape) for part in (slope.mid, slope.radius))
+        return (Ball(mid, rad),)
+
+    return at.record(Ball(mid, (local + spread) * ENLARGE), (ball,), local * ENLARGE, pull)
 
 
 @rule("aten.mean.default", "aten.mean.dim")
@@ -233,7 +277,10 @@ def mean(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, **opti
     ball = as_ball(at, x, midpoint(x))
     out = total(at, ball, dims, keepdim)
     k = ball.mid.numel() // max(1, out.mid.numel())
-    return at.result(out.mid / k, out.radius / k * ENLARGE, 3)
+    inverse = Ball(torch.full_like(out.mid, 1 / k), torch.full_like(out.mid, 2 * U / k))
+    return at.result(
+        out.mid / k, out.radius / k * ENLARGE, 3, None, ((out,), lambda slope: (times(SLOPES, slope, inverse),))
+    )
 
 
 @rule("aten.cumsum.default")
@@ -251,7 +298,7 @@ def cumsum(at: Arithmetic, x: Any, dim: int, **options: Any) -> Ball:
 def variance(at: Arithmetic, x: Ball, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Ball:
     """A variance in two passes: the mean, then the sum of squared distances, divided."""
     axes = list(range(x.mid.ndim)) if not dim else [dim] if isinstance(dim, int) else list(dim)
-    centred = plus(at, x, negated(mean(at, x, axes, True)))
+    centred = plus(at, x, negated(at, mean(at, x, axes, True)))
     squares = times(at, centred, centred)
     out = total(at, squares, axes, keepdim)
     k = x.mid.numel() // max(1, out.mid.numel())
@@ -259,5 +306,6 @@ def variance(at: Arithmetic, x: Ball, dim: Any = None, *, correction: Any = 1, k
     return at.result(out.mid / divisor, out.radius / divisor * ENLARGE, 3)
 
 
-def negated(x: Ball) -> Ball:
-    return Ball(-x.mid, x.rad, x.norm, x.infinite)
+def negated(at: Arithmetic, x: Ball) -> Ball:
+    out = Ball(-x.mid, x.rad, x.norm, x.infinite)
+    return at.record(out, (x,), torch.zeros_like(x.mid), lambda slope: (negated(SLOPES, slope),))

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length, norm_after
-from verify.engine.rules.registry import as_ball, midpoint, rule
+from verify.engine.balls import ENLARGE, Arithmetic, Ball, Norm, Pull, Unsure, gamma, length, norm_after
+from verify.engine.rules.registry import RULES, as_ball, midpoint, rule
 
 aten = torch.ops.aten
 
@@ -265,3 +265,64 @@ def where(at: Arithmetic, condition: Any, a: Any, b: Any) -> Ball:
         sure = rad if rad is not None else torch.zeros_like(mid)
         rad = torch.where(condition.known, sure, torch.nan_to_num(apart, nan=torch.inf))
     return Ball(mid, rad, None, x.infinite or y.infinite)
+
+
+INVERTIBLE = (view, permute, transpose, t, unsqueeze, squeeze)
+MOVES = {
+    *INVERTIBLE,
+    *(expand, slice_, select, split, unbind, cat, stack, embedding, index),
+    *(RULES[f"aten.{name}.default"] for name in ("flip", "repeat", "roll", "diagonal", "triu", "tril", "gather")),
+    RULES["aten.index_select.default"],
+}
+
+
+def record_move(at: Arithmetic, move: Any, args: Any, options: Any, out: Any) -> None:
+    """Writes an operation that moves numbers on the tape: slopes are moved back, and added where they meet."""
+    outs = out if isinstance(out, list) else [out]
+    given = args[0] if isinstance(args[0], list) else [args[0]]
+    if not all(isinstance(x, Ball) for x in given) or any(part is x for part in outs for x in given):
+        return
+    for i, part in enumerate(outs):
+        if part.rad is not None:
+            at.record(part, tuple(given), torch.zeros(()), back(move, args, options, given, None if part is out else i))
+
+
+def back(move: Any, args: Any, options: Any, given: list[Ball], i: int | None) -> Pull:
+    """Slopes moved back through part i of what an operation gives, all of it where i is None."""
+    is_list = isinstance(args[0], list)
+
+    def forward(*mids: Tensor) -> Tensor:
+        balls = [Ball(mid) for mid in mids]
+        found = move(Arithmetic(), balls if is_list else balls[0], *args[1:], **options)
+        values: Tensor = (found if i is None else found[i]).mid
+        return values
+
+    def pull(slope: Ball) -> tuple[Ball | None, ...]:
+        if move in INVERTIBLE:
+            return (undone(move, slope, given[0].mid.shape, args[1:]),)
+        moved_back = torch.func.vjp(forward, *(x.mid for x in given))[1]
+        mids, rads, sizes = (moved_back(v) for v in (slope.mid, slope.radius, slope.mid.abs()))
+        g = gamma(slope.mid.numel())  # as many slopes meet in one number at most
+        found = []
+        for x, mid, rad, size in zip(given, mids, rads, sizes, strict=True):
+            is_part = slope.norm is not None and slope.norm.axis == -1 and move in (split, slice_)
+            along = is_part and mid.shape[:-1] == slope.mid.shape[:-1]
+            norm = Norm(slope.norm.radius) if along and slope.norm is not None else None
+            off = rad * (1 + g) + (0.0 if move in (split, slice_) else g * size)
+            found.append(None if x.rad is None else Ball(mid, off * ENLARGE, norm))
+        return tuple(found)
+
+    return pull
+
+
+def undone(move: Any, slope: Ball, shape: torch.Size, args: Any) -> Ball:
+    """Slopes in the shape and order before a view or a permutation; their norms go with them."""
+    at = Arithmetic()
+    if move is permute:
+        dims = [d % len(shape) for d in args[0]]
+        result: Ball = permute(at, slope, [dims.index(i) for i in range(len(dims))])
+    elif move in (transpose, t):
+        result = move(at, slope, *args)
+    else:
+        result = view(at, slope, list(shape))
+    return result

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from verify.engine import elementary
 from verify.engine.balls import ENLARGE, Arithmetic, Ball, Norm, U, gamma, length
-from verify.engine.rules.linear import mean, negated, plus, product, times
+from verify.engine.rules.linear import SLOPES, mean, negated, plus, product, times, total, turned
 from verify.engine.rules.pointwise import ULPS, rsqrt, widened
 from verify.engine.rules.registry import as_ball, rule
 
@@ -58,7 +58,20 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     if at.stored is not None:  # partial sums of up to n weights must stay in range
         rad = at.checked(torch.full_like(rad, 2.0 * n), rad)
     is_last = dim % x.mid.ndim == x.mid.ndim - 1
-    return Ball(torch.where(nothing, torch.full_like(p, empty), p), rad, None, l1=l1 if is_last else None)
+    found = Ball(torch.where(nothing, torch.full_like(p, empty), p), rad, None, l1=l1 if is_last else None)
+    # off by a factor in [(1 - own)/(1 + own), (1 + own)/(1 - own)], of weights anywhere in the ball
+    worst = torch.where(out, torch.zeros_like(own), own).amax(dim, keepdim=True)
+    share = torch.where(worst < 0.25, 2 * worst / (1 - worst), torch.full_like(worst, math.inf)) * ENLARGE
+    local = torch.where(out, torch.zeros_like(p), (p + rad) * share + lost)
+    local = at.checked(torch.full_like(local, 2.0 * n), local)
+    return at.record(found, (x,), local, lambda g: (spread_of(g, found, dim),))
+
+
+def spread_of(slope: Ball, p: Ball, dim: int) -> Ball:
+    """What softmax makes of slopes, p (g - sum of p g), for every p in its ball."""
+    mean_slope = total(SLOPES, times(SLOPES, p, slope), [dim], True)
+    centred: Ball = times(SLOPES, p, plus(SLOPES, slope, negated(SLOPES, mean_slope)))
+    return centred
 
 
 @rule("aten._softmax.default", "aten.softmax.int")
@@ -76,11 +89,10 @@ def _safe_softmax(at: Arithmetic, x: Any, dim: int, *options: Any) -> Ball:
 @rule("aten._log_softmax.default")
 def log_softmax(at: Arithmetic, x: Ball, dim: int, *options: Any) -> Ball:
     """x - max - log(sum of exponentials), each step in turn."""
-    from verify.engine.rules.linear import total
     from verify.engine.rules.pointwise import amax, exp, log
 
-    centred = plus(at, x, negated(amax(at, x, [dim], True)))
-    return plus(at, centred, negated(log(at, total(at, exp(at, centred), [dim], True))))
+    centred = plus(at, x, negated(at, amax(at, x, [dim], True)))
+    return plus(at, centred, negated(at, log(at, total(at, exp(at, centred), [dim], True))))
 
 
 @rule("aten.scaled_dot_product_attention.default")
@@ -97,10 +109,8 @@ def attention(
     enable_gqa: bool = False,
 ) -> Ball:
     """softmax(q k^T / sqrt(d) + mask) v with the exact root of d; a row masked everywhere is 0."""
-    turned = Ball(k.mid.transpose(-2, -1), None if k.rad is None else k.rad.transpose(-2, -1))
-    if k.norm is not None and k.norm.axis == -1:
-        turned = Ball(turned.mid, turned.rad, Norm(k.norm.radius.transpose(-2, -1), -2))
-    scores = product(at, q, turned, more=6)  # q and k may each be scaled by the root of the scale
+    keys = at.record(turned(k), (k,), torch.zeros(()), lambda g: (turned(g),))
+    scores = product(at, q, keys, more=6)  # q and k may each be scaled by the root of the scale
     if scale is None:
         value = q.mid.new_tensor(1 / math.sqrt(q.mid.shape[-1]))
         factor = Ball(value, value * (4 * U + 4 * at.u))
@@ -111,11 +121,22 @@ def attention(
     if is_causal:
         mask = torch.ones(n, m, dtype=torch.bool, device=q.mid.device).tril()
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
-        mid = torch.where(mask, scores.mid, torch.full_like(scores.mid, -math.inf))
-        scores = Ball(mid, torch.where(mask, scores.radius, torch.zeros_like(mid)), None, infinite=True)
+        scores = masked(at, scores, mask)
     elif mask is not None:
         scores = plus(at, scores, as_ball(at, mask, q.mid))
     return product(at, softmax(at, scores, -1, 0.0), v, more=4)
+
+
+def masked(at: Arithmetic, x: Ball, mask: Tensor) -> Ball:
+    """The numbers where the mask is true, exactly -inf elsewhere."""
+
+    def kept(slope: Ball) -> tuple[Ball]:
+        mid, rad = (torch.where(mask, part, torch.zeros_like(part)) for part in (slope.mid, slope.radius))
+        return (Ball(mid, rad),)
+
+    mid = torch.where(mask, x.mid, torch.full_like(x.mid, -math.inf))
+    out = Ball(mid, torch.where(mask, x.radius, torch.zeros_like(mid)), None, infinite=True)
+    return at.record(out, (x,), torch.zeros(()), kept)
 
 
 @rule("aten.native_layer_norm.default")
@@ -166,6 +187,10 @@ def layer_norm(
         whole = torch.where(is_safe, rho / s0 + length(local), torch.full_like(rho, math.inf))
         norm = Norm(torch.minimum(whole * ENLARGE, length(rad)))
     out = Ball(y, rad * ENLARGE, norm)
+    if at.tape is not None:
+        width = (s - s0).clamp(min=0) + s_error + 2 * tau
+        local = torch.where(is_safe, local * ENLARGE, torch.full_like(local, math.inf))
+        at.record(out, (x,), local, lambda g: (normal_slopes(g, out, s, s0, width),))
     if weight is not None:
         out = times(at, out, weight)
     if bias is not None:
@@ -174,6 +199,24 @@ def layer_norm(
         extra = 4 * at.u * out.size + (0.0 if bias is None else 4 * at.u * bias.size) + 4 * at.tiny
         out = widened(at, out, extra.expand_as(out.mid))
     return out, None, None
+
+
+def normal_slopes(slope: Ball, normal: Ball, s: Tensor, least: Tensor, width: Tensor) -> Ball:
+    """What N makes of slopes: (P - z z^T / d) g / s', for every z in its ball and s' >= `least` within `width` of s.
+
+    Two such matrices J differ by at most |1/s' - 1/s| and, as |z| <= sqrt(d), (2 sqrt(d) + |dz|) |dz| / (d s'), in the
+    l2 norm, and none is longer than 1/s': J'g' - Jg = J'(g' - g) + (J' - J) g.
+    """
+    d = slope.mid.shape[-1]
+    g, y = slope.mid, normal.mid
+    mid = (g - g.mean(-1, keepdim=True) - y * (g * y).mean(-1, keepdim=True)) / s
+    sizes = g.abs() + g.abs().mean(-1, keepdim=True) + y.abs() * (g * y).abs().mean(-1, keepdim=True)
+    rounding = gamma(2 * d + 24) * sizes / s
+    dz = length(normal.radius) if normal.norm is None else normal.norm.radius
+    apart = (width / s + dz * (2 * math.sqrt(d) + dz) / d) / least
+    far = (slope.deviation(-1) / least + apart * length(g) * (1 + 2.0**-20)) * ENLARGE
+    norm = Norm(far).plus(rounding)
+    return Ball(mid, (far + rounding) * ENLARGE, norm)
 
 
 def plain_mean(x: Tensor) -> Tensor:

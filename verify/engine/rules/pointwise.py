@@ -11,7 +11,7 @@ from torch import Tensor
 
 from verify.engine import elementary
 from verify.engine.balls import ENLARGE, LOST, Arithmetic, Ball, Norm, U, Unsure
-from verify.engine.rules.linear import negated, plus, times
+from verify.engine.rules.linear import SLOPES, negated, plus, times, unbroadcast
 from verify.engine.rules.registry import as_ball, midpoint, rule
 
 ROOT_2_OVER_PI = 0.7978845608028654
@@ -37,7 +37,7 @@ def add(at: Arithmetic, a: Any, b: Any, *, alpha: float = 1) -> Ball:
 def sub(at: Arithmetic, a: Any, b: Any, *, alpha: float = 1) -> Ball:
     """a - alpha b, rounded once each."""
     x, y = pair(at, a, b)
-    return plus(at, x, negated(y if alpha == 1 else times(at, y, at.number(alpha, y.mid))))
+    return plus(at, x, negated(at, y if alpha == 1 else times(at, y, at.number(alpha, y.mid))))
 
 
 @rule("aten.rsub.Scalar", "aten.rsub.Tensor")
@@ -68,21 +68,33 @@ def div(at: Arithmetic, a: Any, b: Any) -> Ball:
     mid = x.mid / torch.where(is_safe, y.mid, torch.ones_like(y.mid))
     # |x/y - m/n| <= (|x - m| + |m/n| |y - n|) / |y|
     spread = (x.radius + mid.abs() * ENLARGE * y.radius) / low * ENLARGE
-    out = at.result(mid, spread, 3)
-    assert out.rad is not None
-    return Ball(out.mid, torch.where(is_safe, out.rad, torch.full_like(out.rad, math.inf)))
+    rad = at.result(mid, spread, 3).radius
+    out = Ball(mid, torch.where(is_safe, rad, torch.full_like(rad, math.inf)))
+
+    def pull(slope: Ball) -> tuple[Ball | None, Ball | None]:
+        by_x = None if x.rad is None else unbroadcast(div(SLOPES, slope, y), x.mid.shape)
+        if y.rad is None:
+            return by_x, None
+        return by_x, unbroadcast(negated(SLOPES, times(SLOPES, slope, div(SLOPES, out, y))), y.mid.shape)
+
+    return at.record(out, (x, y), beyond(out, spread), pull)
+
+
+def beyond(out: Ball, spread: Tensor) -> Tensor:
+    """How much larger a radius is than what came from the arguments."""
+    return (out.radius - spread + 2.0**-50 * out.radius + LOST) * ENLARGE
 
 
 def widened(at: Arithmetic, x: Ball, by: Tensor) -> Ball:
     """The ball with a larger radius, and the norm that goes with it."""
-    rad = (x.radius + by) * ENLARGE
-    return Ball(x.mid, rad, None if x.norm is None else x.norm.plus(by))
+    out = Ball(x.mid, (x.radius + by) * ENLARGE, None if x.norm is None else x.norm.plus(by))
+    return at.record(out, (x,), by, lambda slope: (slope,))
 
 
 @rule("aten.neg.default")
 def neg(at: Arithmetic, x: Ball) -> Ball:
     """-x, exact."""
-    return negated(x)
+    return negated(at, x)
 
 
 @rule("aten.abs.default")
@@ -106,10 +118,11 @@ def sqrt(at: Arithmetic, x: Ball) -> Ball:
     # |sqrt(x) - sqrt(m)| = |x - m| / (sqrt(x) + sqrt(m)), and at most sqrt(|x - m|)
     below = low.clamp(min=0).sqrt()
     spread = torch.minimum(x.radius / (mid + below).clamp(min=1e-300), x.radius.sqrt()) * ENLARGE
-    out = at.result(mid, spread, 2)
-    out = out if at.is_real else widened(at, out, ULPS * at.u * out.size)
-    assert out.rad is not None
-    return Ball(out.mid, torch.where(low >= 0, out.rad, torch.full_like(out.rad, math.inf)))
+    rad = at.result(mid, spread, 2).radius
+    rad = (rad + (0.0 if at.is_real else ULPS * at.u * (mid + rad))) * ENLARGE
+    out = Ball(mid, torch.where(low >= 0, rad, torch.full_like(rad, math.inf)))
+    half = Ball(torch.full_like(mid, 0.5))
+    return at.record(out, (x,), beyond(out, spread), lambda g: (div(SLOPES, times(SLOPES, g, half), out),))
 
 
 @rule("aten.rsqrt.default")
@@ -148,10 +161,19 @@ def steepest(x: Ball, slope: Tensor, bend: float, most: float) -> Tensor:
     return (slope.abs() + 2.0**-40 + bend * x.radius).clamp(max=most) * ENLARGE
 
 
-def smooth(at: Arithmetic, x: Ball, value: Tensor, own: Tensor | float, slope: Tensor, dtype_error: Tensor) -> Ball:
+def smooth(
+    at: Arithmetic,
+    x: Ball,
+    value: Tensor,
+    own: Tensor | float,
+    slope: Tensor,
+    dtype_error: Tensor,
+    derivative: Ball | None = None,
+) -> Ball:
     """f(x) from `value` at the midpoint, off by `own`, where |f'| is at most `slope` in each ball.
 
-    `dtype_error` is what the dtype's function may be off by, relative to u.
+    `dtype_error` is what the dtype's function may be off by, relative to u; `derivative` encloses f' in each ball,
+    and is [-slope, slope] where none is given.
     """
     local = own + dtype_error * at.u + (0.0 if at.is_real else at.tiny)
     local = local * torch.ones_like(value)
@@ -159,7 +181,15 @@ def smooth(at: Arithmetic, x: Ball, value: Tensor, own: Tensor | float, slope: T
     norm = None
     if at.has_norms and x.norm is not None:
         norm = Norm(slope.amax(x.norm.axis, keepdim=True) * x.norm.radius * ENLARGE, x.norm.axis)
-    return Ball(value, rad * ENLARGE, None if norm is None else norm.plus(local))
+    out = Ball(value, rad * ENLARGE, None if norm is None else norm.plus(local))
+    between = derivative or Ball(torch.zeros_like(value), slope * torch.ones_like(value))
+    return at.record(out, (x,), local * ENLARGE, lambda g: (times(SLOPES, g, between),))
+
+
+def slopes(x: Ball, at_middle: Tensor, bend: float, least: float, most: float) -> Ball:
+    """Encloses f' in each ball, from its value at the midpoint, off by 2^-40: |f''| <= bend, f' in [least, most]."""
+    reach = torch.maximum(most - at_middle, at_middle - least).clamp(min=0) + 2.0**-39
+    return Ball(at_middle, torch.minimum(2.0**-39 + bend * x.radius * ENLARGE, reach))
 
 
 @rule("aten.relu.default")
@@ -168,7 +198,11 @@ def relu(at: Arithmetic, x: Ball) -> Ball:
     rad = x.rad
     if rad is not None:
         rad = torch.where(x.mid + rad * ENLARGE < 0, torch.zeros_like(rad), rad)
-    return Ball(x.mid.clamp(min=0), rad, x.norm)
+    above, below = x.mid - x.radius * ENLARGE > 0, x.mid + x.radius * ENLARGE < 0
+    half = torch.where(above | below, 0.0, 0.5)
+    between = Ball(torch.where(above, 1.0, half).to(x.mid.dtype), half.to(x.mid.dtype))
+    out = Ball(x.mid.clamp(min=0), rad, x.norm)
+    return at.record(out, (x,), torch.zeros_like(x.mid), lambda g: (times(SLOPES, g, between),))
 
 
 @rule("aten.leaky_relu.default")
@@ -193,7 +227,9 @@ def exp(at: Arithmetic, x: Ball) -> Ball:
     """e^x; unbounded above e^700."""
     value, rad = bounded_exp(at, x)
     size = value + rad
-    return Ball(value, at.checked(size, (rad + ULPS * at.u * size + at.tiny) * ENLARGE))
+    out = Ball(value, at.checked(size, (rad + ULPS * at.u * size + at.tiny) * ENLARGE))
+    own = (elementary.exp_error() + ULPS * at.u) * size + 2 * LOST + at.tiny
+    return at.record(out, (x,), at.checked(size, own * ENLARGE), lambda g: (times(SLOPES, g, out),))
 
 
 @rule("aten.pow.Scalar")
@@ -240,38 +276,42 @@ def logistic_error() -> float:
 def sigmoid(at: Arithmetic, x: Ball) -> Ball:
     """1 / (1 + e^-x); |f'| <= 1/4, |f''| <= 0.0963."""
     value = logistic(x.mid)
-    slope = steepest(x, value * (1 - value), 0.0963, 0.25)
-    return within(smooth(at, x, value, logistic_error(), slope, ULPS * (value + 0.25 * x.radius)), 0.0, 1.0)
+    steep = value * (1 - value)
+    slope, between = steepest(x, steep, 0.0963, 0.25), slopes(x, steep, 0.0963, 0.0, 0.25)
+    dtype_error = ULPS * (value + 0.25 * x.radius)
+    return within(at, smooth(at, x, value, logistic_error(), slope, dtype_error, between), 0.0, 1.0)
 
 
 @rule("aten.tanh.default")
 def tanh(at: Arithmetic, x: Ball) -> Ball:
     """tanh(x); |f'| <= 1, |f''| <= 0.77."""
     value = 2 * logistic(2 * x.mid) - 1
-    slope = steepest(x, 1 - value * value, 0.77, 1.0)
+    slope, between = steepest(x, 1 - value * value, 0.77, 1.0), slopes(x, 1 - value * value, 0.77, 0.0, 1.0)
     own = 2 * logistic_error() + 2 * U
-    return within(smooth(at, x, value, own, slope, ULPS * (value.abs() + x.radius)), -1.0, 1.0)
+    return within(at, smooth(at, x, value, own, slope, ULPS * (value.abs() + x.radius), between), -1.0, 1.0)
 
 
-def within(x: Ball, least: float, most: float) -> Ball:
+def within(at: Arithmetic, x: Ball, least: float, most: float) -> Ball:
     """The ball, its radius no larger than reaches the ends of the function's range and 2^-4 beyond."""
     assert x.rad is not None
     reach = torch.maximum(x.mid - least, most - x.mid) + 0.0625
-    return Ball(x.mid, torch.minimum(x.rad, reach), x.norm)
+    out = Ball(x.mid, torch.minimum(x.rad, reach), x.norm)
+    return at.record(out, (x,), torch.zeros_like(x.mid), lambda slope: (slope,))
 
 
 @rule("aten.erf.default")
 def erf(at: Arithmetic, x: Ball) -> Ball:
     """erf(x); |f'| <= 2/sqrt(pi) < 1.13, |f''| < 0.97."""
     value = elementary.erf(x.mid)
-    slope = steepest(x, 1.12838 * elementary.exp(-x.mid.square()), 0.97, 1.13)
-    return smooth(at, x, value, elementary.erf_error(), slope, ULPS * (value.abs() + 1.13 * x.radius))
+    steep = 1.1283791670955126 * elementary.exp(-x.mid.square())
+    slope, between = steepest(x, steep, 0.97, 1.13), slopes(x, steep, 0.97, 0.0, 1.13)
+    return smooth(at, x, value, elementary.erf_error(), slope, ULPS * (value.abs() + 1.13 * x.radius), between)
 
 
 @rule("aten.gelu.default")
 def gelu(at: Arithmetic, x: Ball, *, approximate: str = "none") -> Ball:
     """x (1 + erf(x/sqrt 2)) / 2, or its tanh form; -0.13 <= f' <= 1.13, |f''| < 0.8."""
-    m = x.mid
+    m, between = x.mid, None
     slope = torch.full_like(m, GELU_SLOPE)
     if approximate == "tanh":
         inner = ROOT_2_OVER_PI * (m + CUBE * m * m * m)
@@ -284,9 +324,10 @@ def gelu(at: Arithmetic, x: Ball, *, approximate: str = "none") -> Ball:
         if x.rad is not None:
             density = 0.3989422804014327 * elementary.exp(-m.square() / 2)
             slope = steepest(x, share + m * density, 0.8, GELU_SLOPE)
+            between = slopes(x, share + m * density, 0.8, 1 - GELU_SLOPE, GELU_SLOPE)
         # x/sqrt 2 is off by 2 u of itself, which moves erf by at most 2 u max |y| erf'(y) < u
         own = m.abs() * (elementary.erf_error() / 2 + 4 * U) + LOST
-    return smooth(at, x, value, own, slope, ULPS * x.size)
+    return smooth(at, x, value, own, slope, ULPS * x.size, between)
 
 
 @rule("aten.silu.default")
@@ -294,29 +335,28 @@ def silu(at: Arithmetic, x: Ball) -> Ball:
     """x / (1 + e^-x); -0.1 <= f' <= 1.1, |f''| <= 1/2."""
     share = logistic(x.mid)
     own = x.mid.abs() * (logistic_error() + 2 * U) + LOST
-    slope = steepest(x, share * (1 + x.mid * (1 - share)), 0.5, SILU_SLOPE)
-    return smooth(at, x, x.mid * share, own, slope, ULPS * x.size)
+    steep = share * (1 + x.mid * (1 - share))
+    slope, between = steepest(x, steep, 0.5, SILU_SLOPE), slopes(x, steep, 0.5, 1 - SILU_SLOPE, SILU_SLOPE)
+    return smooth(at, x, x.mid * share, own, slope, ULPS * x.size, between)
 
 
 @rule("aten.sin.default")
 def sin(at: Arithmetic, x: Ball) -> Ball:
     """sin(x), up to |x| = 2^20; its slope is at most 1."""
-    return wave(at, x, elementary.sine(x.mid))
+    return wave(at, x, elementary.sine(x.mid), elementary.cosine(x.mid))
 
 
 @rule("aten.cos.default")
 def cos(at: Arithmetic, x: Ball) -> Ball:
     """cos(x), up to |x| = 2^20; its slope is at most 1."""
-    return wave(at, x, elementary.cosine(x.mid))
+    return wave(at, x, elementary.cosine(x.mid), -elementary.sine(x.mid))
 
 
-def wave(at: Arithmetic, x: Ball, value: Tensor) -> Ball:
+def wave(at: Arithmetic, x: Ball, value: Tensor, steep: Tensor) -> Ball:
     # a dtype's large arguments are reduced by its own library: within ULPS u of 1
-    return within(
-        smooth(at, x, value, elementary.circle_error(), torch.ones_like(value), ULPS * torch.ones_like(value)),
-        -1.0,
-        1.0,
-    )
+    one = torch.ones_like(value)
+    between = slopes(x, steep, 1.0, -1.0, 1.0)
+    return within(at, smooth(at, x, value, elementary.circle_error(), one, ULPS * one, between), -1.0, 1.0)
 
 
 @rule("aten.clamp.default", "aten.hardtanh.default")
