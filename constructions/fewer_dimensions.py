@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 from constructions import coded_relation, planar_relation
 from constructions.coded_inventory import CARRIER, on_code
 from constructions.coded_relation import (
+    derived_kappa,
     printed_softmax_code,
     sharp_kappa,
     signed_simplex,
@@ -23,6 +24,7 @@ from constructions.frames.choice import low_coherence
 from constructions.histogram import HistogramTransformer, check_dtype, check_memory, check_sizes
 
 INVENTORY, RELATION, SOFTMAX = tuple(CARRIER), ("dot", "bos"), ("bos+sftm",)
+WIDEST_BASE = 64  # up to which every base is tried
 # Printed in the document's experiments for the binary and the quarter-circle code.
 PRINTED_ALPHA, PRINTED_KAPPA = 0.01, {"binary": 200.0, "quarter-circle": 30000.0}
 
@@ -186,6 +188,36 @@ def binary(
     v = token_codes.binary(T) if as_printed else token_codes.signs(T)
     kappa = None if as_printed else sharp_kappa(v)
     return _tagged("binary", v, L=L, d=d, p=p, dtype=dtype, as_printed=as_printed, kappa=kappa)
+
+
+def digits(
+    model: str,
+    *,
+    T: int,
+    L: int,
+    d: int | None = None,
+    p: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> HistogramTransformer:
+    """bos+sftm with one neuron on digits in the base that needs the lowest temperature of those that fit into d.
+
+    A digit is an angle in two dimensions, or a sign in base 2; one more dimension is read. Base T is the circle.
+
+    Claim: W-23 (ours), which is W-3 on these codes.
+    Raises: BadInput when d is too small.
+
+    >>> digits("bos+sftm", T=32, L=4, d=5).predict(torch.tensor([7, 31, 7, 7])).tolist()
+    [3, 1, 3, 3]
+    """
+    _check(model, SOFTMAX, T, L, d, p, dtype)
+    p, d = 1 if p is None else p, T.bit_length() + 1 if d is None else d
+    codes = [token_codes.digits(T, base) for base in sorted({T, *range(2, min(T, WIDEST_BASE) + 1)} - {1})]
+    fitting = [v for v in codes if v.shape[1] < d]
+    if not fitting:
+        least = 1 + min(v.shape[1] for v in codes)
+        raise BadInput(f"d={d}: digits of T={T} tokens and one direction to read need d >= {least}. Use --d {least}.")
+    v = min(fitting, key=lambda v: (round(derived_kappa(v, L), 6), v.shape[1]))
+    return softmax_code(pad(v, (0, d - 1 - v.shape[1])), L=L, p=p, dtype=dtype)
 
 
 def quarter_circle(

@@ -21,7 +21,7 @@ from constructions.coded_relation import (
 from constructions.codes import library as code_library
 from constructions.codes import tokens as token_codes
 from constructions.codes.search import Code, log_readings, search
-from constructions.errors import NotKnown
+from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer
 from constructions.planar_relation import plane
 from verify.certificate import Verdict
@@ -232,3 +232,32 @@ def test_bounds_command(form, capsys):
 def test_bad_ranges(T, capsys):
     assert main(["bounds", "--T", T, "--L", "10"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("T", "d", "code_size"), [(32, 3, 2), (32, 5, 4), (32, 6, 5), (2, 2, 1)])
+def test_digits_take_the_base_that_fits(T, d, code_size):
+    """W-23, and against the sizes of the codes themselves."""
+    module = fewer_dimensions.digits("bos+sftm", T=T, L=6, d=d)
+    assert module.d == d == code_size + 1 and certify(module).verdict is Verdict.PROVED
+    with pytest.raises(BadInput, match="Use --d"):
+        fewer_dimensions.digits("bos+sftm", T=32, L=6, d=2)
+
+
+def test_gaussian_shares_agree_with_the_exact_decision():
+    """Some readouts exist where the linear program says so, in floats, and where rationals do."""
+    from fractions import Fraction
+
+    import numpy as np
+
+    from verify.histogram.gaussian import has_readouts, shares
+    from verify.histogram.kernels import Even, decide_kernel
+
+    rng = np.random.default_rng(0)
+    for L in (2, 3):
+        u = rng.integers(-9, 10, size=8)
+        u = u - np.append(np.zeros(7, int), u.sum())
+        E = np.linalg.qr(np.column_stack([np.ones(8), u, rng.normal(size=(8, 6))]))[0][:, 2:]
+        exact = decide_kernel([[Fraction(int(x))] for x in u], L)
+        assert has_readouts(E, L) == isinstance(exact, Even)
+    found = shares(5, 3, 4, draws=10)
+    assert (found.lin_any, found.relation) == (10, 10) and found.lin_own < 10

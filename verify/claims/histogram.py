@@ -322,4 +322,16 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.histogram.confusion:confusion",
         "verify histogram --model bos+sftm --T 32 --L 10 --law partitions",
     ),
+    Claim(
+        "W-23",
+        "bos+sftm with one neuron counts on the digits of tokens in any base b, d = 2 ceil(log_b T) + 1 (in base 2, "
+        "of signs, ceil(log2 T) + 1), so that dimensions buy temperature: at T = 32, L = 10 the inverse temperature "
+        "falls from 150 (d = 3) to 12 (d = 5) and 7 (d = 6)",
+        f"this project, after {BEHRENS}, App. C.3.1, end of the remark",
+        "constructions.fewer_dimensions:digits",
+        "bounds.coherent_counting:softmax_relation",
+        "verify.histogram.verdict:certify",
+        "verify histogram --model bos+sftm --construction digits --T 32 --L 10 --d 5",
+        deep=("verify histogram --model bos+sftm --construction digits --T 32 --L 10 --d 6",),
+    ),
 )

@@ -25,6 +25,10 @@ COLUMNS = (
     "model", "T", "L", "size", "printed", "built and proved", "impossible below, all weights",
     "impossible below, in the regime", "open",
 )  # fmt: skip
+GAUSSIAN_COLUMNS = (
+    "T", "L", "d", "draws", "lin, W_1 = E^T", "lin, some W_1", "dot, W_1 = E^T", "bos+sftm at d + 1 (W-3)",
+    "inverse temperature",
+)  # fmt: skip
 REGIME_COLUMNS = ("T", "L", "d", "even readings", "shown by")
 
 
@@ -40,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="every d of lin with even readings, decided by an exact certificate (W-18)",
     )
+    add("--gaussian", type=int, metavar="N", help="the share of N random Gaussian codes that meet W-2 and W-3, sampled")
     add("--formulas", action="store_true", help="print the formulas themselves in LaTeX")
 
 
@@ -50,6 +55,9 @@ def run(args: argparse.Namespace) -> int:
         columns, table = NOISE_COLUMNS, [noise_formula()] if args.formulas else [noise_row(size) for size in args.N]
     elif args.formulas:
         columns, table = FORMULA_COLUMNS, formulas()
+    elif args.gaussian is not None:
+        columns = GAUSSIAN_COLUMNS
+        table = [row for T in args.T for L in args.L for row in gaussian_rows(T, L, args.gaussian)]
     elif args.regime:
         columns, table = REGIME_COLUMNS, [row for T in args.T for L in args.L for row in regime_rows(T, L)]
     else:
@@ -69,6 +77,8 @@ def check(args: argparse.Namespace) -> None:
             if not 1 <= size <= LARGEST_N:
                 raise BadInput(f"N={size}: must be from 1 to {LARGEST_N}. Choose another one.")
         return
+    if args.gaussian is not None and args.gaussian < 1:
+        raise BadInput(f"gaussian={args.gaussian}: must be a number of draws, one or more. Use --gaussian 100.")
     for name in ("T", "L"):
         values = getattr(args, name)
         if values is None and not args.formulas:
@@ -83,6 +93,18 @@ def regime_rows(T: int, L: int) -> list[list[object]]:
     from verify.histogram.kernels import cells
 
     return [[cell.T, cell.L, cell.d, cell.verdict, cell.shown_by] for cell in cells(T, L)]
+
+
+def gaussian_rows(T: int, L: int, draws: int) -> list[list[object]]:
+    """One row per d: how many of the draws meet the conditions of W-2 and W-3; sampled, not proved."""
+    from verify.histogram.gaussian import dimensions, shares
+
+    out: list[list[object]] = []
+    for d in dimensions(T):
+        s = shares(T, L, d, draws=draws)
+        met = (s.lin_own, s.lin_any, s.dot_own, s.relation)
+        out.append([s.T, s.L, s.d, s.draws, *met, f"{s.temperature:.3g}"])
+    return out
 
 
 def noise_row(N: int) -> list[object]:

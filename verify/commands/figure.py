@@ -36,7 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     confusion = add_kind("confusion", "the exact confusion matrix of a histogram model")
     confusion.add_argument("--law", choices=LAWS, default="uniform", help="of the sequences (default: uniform)")
     confusion.add_argument("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit (default: 30)")
-    for kind in (attention, activation, margin, confusion):
+    cosines = add_kind("cosines", "every token's cosines with the other tokens and with the neurons, as ranges")
+    classes = add_kind("classes", "which class wins over the values of two neurons")
+    classes.add_argument("--neurons", default="0,1", metavar="I,J", help="which two (default: 0,1)")
+    logits = add_kind("logits", "every logit of one token over the true count, as ranges over all inputs")
+    logits.add_argument("--token", type=int, default=0, help="whose logits (default: 0)")
+    for kind in (attention, activation, margin, confusion, cosines, classes, logits):
         add_model_arguments(kind)
     parameters = add_kind("parameters", "the fewest parameters that are proved to count, for all six histogram models")
     parameters.add_argument("--T", type=int, default=32, help="alphabet size (default: 32)")
@@ -157,11 +162,24 @@ def _of_histogram(args: argparse.Namespace) -> Figure:
         return histogram.attention(module, tokens)
     if args.kind == "activation":
         return histogram.activation(module, args.neuron)
+    if args.kind in ("cosines", "classes", "logits"):
+        return _readout(args, module)
     if args.kind == "confusion":
         return _confusion(args, module)
     from verify.histogram.verdict import certify
 
     return histogram.margins(certify(module, L=args.L, claim=claim, budget=args.budget))
+
+
+def _readout(args: argparse.Namespace, module: HistogramTransformer) -> Figure:
+    from verify.figures.readouts import class_map, cosines, logits_over_counts
+
+    if args.kind == "cosines":
+        return cosines(module)
+    if args.kind == "logits":
+        return logits_over_counts(module, args.token)
+    first, second = _tokens(args.neurons, "neurons", 2)
+    return class_map(module, (first, second))
 
 
 def _confusion(args: argparse.Namespace, module: HistogramTransformer) -> Figure:

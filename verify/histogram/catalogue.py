@@ -42,6 +42,7 @@ CONSTRUCTIONS = {
     ("bos+sftm", "plane"): ("fewer_dimensions.plane", "W-8"),
     ("bos+sftm", "binary"): ("fewer_dimensions.binary", "A-4.5"),
     ("bos+sftm", "quarter-circle"): ("fewer_dimensions.quarter_circle", "A-rem"),
+    ("bos+sftm", "digits"): ("fewer_dimensions.digits", "W-23"),
 }
 
 

@@ -1,0 +1,64 @@
+"""Figures of tokens, readouts and shares: what is drawn is what the weights say."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from command import run
+
+from constructions.errors import BadInput
+from constructions.inventory_counting import lin
+from constructions.relation_counting import bos_sftm
+from verify.figures.confusion import confusion_matrix
+from verify.figures.readouts import class_map, cosines, logits_over_counts
+from verify.histogram.confusion import confusion
+from verify.histogram.parameters import fewest_parameters, number_of_parameters
+from verify.histogram.stored import StoredModel
+
+
+def test_orthonormal_tokens_have_cosine_zero():
+    upper, lower = cosines(lin(T=4, L=3)).axes
+    drawn = [segment for c in upper.collections for segment in c.get_segments()]
+    assert len(drawn) == 4 and all(abs(y) < 1e-9 for segment in drawn for _, y in segment)
+    assert lower.collections
+
+
+def test_the_class_map_shows_the_winner():
+    module = lin(T=4, L=4)
+    axes = class_map(module, (0, 1)).axes[0]
+    shown = axes.collections[0].get_array().reshape(241, 241)
+    with torch.no_grad():
+        logits = torch.tensor([0.0, 0.55, 0, 0]).double() @ module.W_2.double() + module.b_2.double()
+    top = axes.get_ylim()[1]
+    assert shown[round(0.55 / (top or 1) * 240), 0] == int(logits.argmax()) + 1
+    with pytest.raises(BadInput, match="neurons=0,0"):
+        class_map(module, (0, 0))
+
+
+def test_the_right_logit_is_the_highest_of_a_proved_model():
+    axes = logits_over_counts(bos_sftm(T=5, L=4), 2).axes[0]
+    lines = [line.get_ydata() for line in axes.get_lines()]
+    assert all(max(range(4), key=lambda c: lines[c][k]) == k for k in range(4))
+    with pytest.raises(BadInput, match="token=5"):
+        logits_over_counts(bos_sftm(T=5, L=4), 5)
+
+
+def test_a_proved_model_has_the_unit_matrix():
+    found = confusion(StoredModel.of(bos_sftm(T=5, L=4), None), "partitions")
+    axes = confusion_matrix(found, "").axes[0]
+    assert axes.images[0].get_array().tolist() == torch.eye(4).tolist()
+
+
+def test_parameters_are_those_of_the_module():
+    assert number_of_parameters("lin", T=5, L=3, d=2, p=4) == 10 + 9 + 8 + 4 + 12 + 3
+    by_model = {one.model: one for one in fewest_parameters(6, 3)}
+    assert by_model["dot"].parameters <= number_of_parameters("dot", T=6, L=3, d=5, p=1)
+
+
+def test_the_commands_draw(tmp_path, capsys):
+    for kind, *rest in (("cosines",), ("classes", "--neurons", "1,0"), ("logits", "--token", "1"), ("confusion",)):
+        path = tmp_path / f"{kind}.svg"
+        code, *_ = run(capsys, "figure", kind, "--model", "lin", "--T", "3", "--L", "3", *rest, "--output", str(path))
+        assert code == 0 and path.read_text().count("<svg") == 1
+    code, _, err = run(capsys, "figure", "classes", "--model", "dot", "--T", "3", "--L", "3", "--output", str(path))
+    assert code == 2 and "p >= 2" in err
