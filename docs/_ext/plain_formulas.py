@@ -20,6 +20,9 @@ PIECE = re.compile(
     rf"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?|\.\.|(?:{NAME})(?![a-z])|x\*|[A-Za-z](?:_(?:\w+|=)|\d{{1,2}})?(?![A-Za-z])"
     r"|>=|<=|!=|[-+*/<>=^()|]"
 )
+RAISED = re.compile(
+    rf"(?:{'|'.join(BRACKETS)})(?=\()|-?(?:\d+(?:\.\d+)?|(?:{'|'.join(NAMES)})(?![a-z])|[A-Za-z](?:_\w+|\d)?)"
+)
 NEEDS = re.compile(r"[<>=^_]|[\w)]/[\w(]|\w\(|\) ?[-+]|[\w)] [-+] [\w(]")
 NO_FORMULA = re.compile(r"[A-E]-\w|W-\w|H-\w|\w+\.\w+\.|[a-zA-Z]\)|\(\w+\)|\d+-\d+")
 
@@ -60,6 +63,8 @@ def _end(text: str, start: int) -> int:
         depth += (word == "(") - (word == ")")
         if depth < 0:
             break
+        if word == "^" and not (text[at + 1 : at + 2] == "(" or RAISED.match(text, at + 1)):
+            break
         at += len(word)
         is_open = word in OPERATORS or word in "(^" or word == ".."
         if not is_open and depth == 0 and (at == len(text) or not text[at].isalnum()):
@@ -98,9 +103,15 @@ def latex(formula: str) -> str:
             closers.append("}")
             at += 1
         elif word == "^":
-            raised = re.match(r"-?(?:\d+|[A-Za-z])", formula[at:])[0]
-            out.append("^{" + raised + "}")
+            raised = RAISED.match(formula, at)[0]
             at += len(raised)
+            if raised in BRACKETS:
+                opener, closer = BRACKETS[raised]
+                out.append("^{" + opener)
+                closers.append(closer + "}")
+                at += 1  # its bracket
+            else:
+                out.append("^{" + raised[: raised.startswith("-")] + _word(raised.removeprefix("-")).strip() + "}")
         elif word == "(":
             out.append("(")
             closers.append(")")

@@ -42,3 +42,18 @@ def test_powers_subscripts_and_roots():
     assert formulas.latex("d > T x^2/(T - 1 + x^2)") == r"d > T \;x^{2}/(T - 1 + x^{2})"
     assert formulas.latex("M < 1/sqrt(L-1)") == r"M < 1/\sqrt{L-1}"
     assert formulas.latex("B^-n/2") == "B^{-n}/2"
+    assert formulas.latex("T <= 2^ceil(log2(T)) - 1") == r"T \le 2^{\lceil \log_2 (T) \rceil} - 1"
+    assert formulas.latex("e^x*") == "e^{x}" + r"\cdot"
+
+
+def test_whatever_our_pages_and_docstrings_say_can_be_typeset():
+    top = Path(__file__).parents[2]
+    for path in [
+        *(top / "docs").rglob("*.md"),
+        *(top / "bounds").rglob("*.py"),
+        *(top / "constructions").rglob("*.py"),
+    ]:
+        for is_formula, piece in formulas.split(path.read_text(encoding="utf-8")):
+            if is_formula:
+                typeset = formulas.latex(piece)
+                assert typeset.count("{") == typeset.count("}"), (path, piece)
