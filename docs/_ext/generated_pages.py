@@ -42,7 +42,7 @@ DRAWN = "drawn"  # the folder of the figures that docs/figures.md shows
 
 
 def draw_figures(docs: Path) -> None:
-    """Runs the commands of figures.md, unless they have been run by the same sources."""
+    """Runs the commands of figures.md that draw, unless they have been run by the same sources."""
     text, folder = (docs / "figures.md").read_text(), docs / DRAWN
     commands = re.findall(r"^\$ (.*)$", "".join(BLOCK.findall(text)), re.M)
     about = hashlib.sha256(json.dumps([sources(), commands]).encode()).hexdigest()
@@ -50,7 +50,8 @@ def draw_figures(docs: Path) -> None:
         return
     folder.mkdir(exist_ok=True)
     for command in commands:
-        terminal.require(command, folder)
+        if "--output" in command:  # a verdict beside a figure may be REFUTED, as the tests of the page see
+            terminal.require(command, folder)
     write(folder / "digest", about)
 
 
