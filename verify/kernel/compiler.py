@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -117,14 +117,17 @@ def _build(folder: Path, texts: dict[str, bytes]) -> None:
     folder.mkdir()
     for name, text in texts.items():
         (folder / f"{name}.v").write_bytes(text)
-    needs, done = sources(), set[str]()
+    needs, done, running = sources(), set[str](), dict[Future[subprocess.CompletedProcess[str]], str]()
     with ThreadPoolExecutor(2) as pool:
         while len(done) < len(texts):
-            ready = [name for name in texts if name not in done and set(needs[name]) <= done]
-            for name, run in zip(
-                ready, pool.map(lambda n: _coqc(folder / f"{n}.v", _path(folder)), ready), strict=True
-            ):
+            for name in texts:
+                if name not in done and name not in running.values() and set(needs[name]) <= done:
+                    running[pool.submit(_coqc, folder / f"{name}.v", _path(folder))] = name
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                name, run = running.pop(future), future.result()
                 if run.returncode:
+                    pool.shutdown(cancel_futures=True)
                     raise RuntimeError(f"{name}.v does not compile: {_error(run.stderr)}")
                 done.add(name)
 
