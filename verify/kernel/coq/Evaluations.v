@@ -365,10 +365,7 @@ Proof.
   assert (Hk1 : (1 <= k <= L)%nat) by (split; apply INR_le; [simpl|]; lra).
   rewrite !(logits_are_exact x i Hx Hi logits Hlogits) by lia. fold k. replace (k - 1 + 1)%nat with k by lia.
   set (j := (c + 1)%nat) in *.
-  assert (Hsq : 1 <= (INR k - INR j) * (INR k - INR j)).
-  { destruct (Nat.lt_ge_cases j k) as [H|H].
-    - assert (INR j + 1 <= INR k) by (rewrite <- S_INR; apply le_INR; lia). nra.
-    - assert (INR k + 1 <= INR j) by (rewrite <- S_INR; apply le_INR; lia). nra. }
+  pose proof (squared_distance k j ltac:(lia)) as Hsq.
   lra.
 Qed.
 End Family.

@@ -75,6 +75,13 @@ Proof.
   - rewrite (proj2 (Nat.eqb_neq s t) Hne). lra.
 Qed.
 
+Lemma squared_distance (k j : nat) : j <> k -> 1 <= (INR k - INR j) * (INR k - INR j).
+Proof.
+  intros Hne. destruct (Nat.lt_ge_cases j k) as [H|H].
+  - assert (INR j + 1 <= INR k) by (rewrite <- S_INR; apply le_INR; lia). nra.
+  - assert (INR k + 1 <= INR j) by (rewrite <- S_INR; apply le_INR; lia). nra.
+Qed.
+
 Section Relations.
 Variable m : model.
 Variable alpha : nat -> R.
@@ -126,10 +133,7 @@ Proof.
   rewrite !Hlogit by lia. rewrite Hfc in *.
   replace (count x i - 1 + 1)%nat with (count x i) by lia.
   set (k := count x i) in *. set (j := (c + 1)%nat) in *.
-  assert (Hsq : 1 <= (INR k - INR j) * (INR k - INR j)).
-  { destruct (Nat.lt_ge_cases j k) as [H|H].
-    - apply lt_INR in H as H'. assert (INR j + 1 <= INR k) by (rewrite <- S_INR; apply le_INR; lia). nra.
-    - assert (INR k + 1 <= INR j) by (rewrite <- S_INR; apply le_INR; lia). nra. }
+  pose proof (squared_distance k j ltac:(lia)) as Hsq.
   lra.
 Qed.
 End Relations.

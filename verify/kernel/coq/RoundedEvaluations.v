@@ -364,10 +364,7 @@ Proof.
   set (k := count_occ Nat.eq_dec x (nth i x O)) in *. assert (Hk1 : (1 <= k <= L)%nat) by (split; apply INR_le; [simpl|]; lra).
   pose proof (logits_are_near x i Hx Hi logits Hlogits c Hc) as H1. pose proof (logits_are_near x i Hx Hi logits Hlogits (k - 1) ltac:(lia)) as H2.
   fold k in H1, H2. replace (k - 1 + 1)%nat with k in H2 by lia. set (j := (c + 1)%nat) in *.
-  assert (Hsq : 1 <= (INR k - INR j) * (INR k - INR j)).
-  { destruct (Nat.lt_ge_cases j k) as [H|H].
-    - assert (INR j + 1 <= INR k) by (rewrite <- S_INR; apply le_INR; lia). nra.
-    - assert (INR k + 1 <= INR j) by (rewrite <- S_INR; apply le_INR; lia). nra. }
+  pose proof (squared_distance k j ltac:(lia)) as Hsq.
   assert (Hb1 : logits c <= INR k * (2 * INR j) - INR j * INR j + logit_error) by (revert H1; unfold Rabs; destruct (Rcase_abs _); lra).
   assert (Hb2 : INR k * (2 * INR k) - INR k * INR k - logit_error <= logits (k - 1)%nat) by (revert H2; unfold Rabs; destruct (Rcase_abs _); lra).
   lra.
