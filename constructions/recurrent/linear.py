@@ -59,7 +59,56 @@ class LinearModel(nn.Module):
         return logits
 
 
-def as_bytes(model: LinearModel) -> bytes:
+class RotationCell(nn.Module):
+    """h' = e^(i omega) h + 1 for each complex state, as its real and imaginary parts."""
+
+    def __init__(self, omega: Tensor) -> None:
+        super().__init__()
+        self.omega = nn.Parameter(omega)
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        h = torch.zeros(len(x), 2, len(self.omega), dtype=self.omega.dtype) if state is None else state
+        cos, sin, states = torch.cos(self.omega), torch.sin(self.omega), []
+        for _ in range(x.shape[1]):
+            h = torch.stack([cos * h[:, 0] - sin * h[:, 1] + 1, sin * h[:, 0] + cos * h[:, 1]], dim=1)
+            states.append(h.flatten(1))
+        return torch.stack(states, dim=1), h
+
+
+class RotationModel(nn.Module):
+    """S4's diagonal state space with one angle omega a state, and a linear readout of real and imaginary parts.
+
+    Left out of the real model: the discretisation that omega comes from, moduli below 1, D x, GLU and normalisation.
+    Shapes: omega (1,), readout (classes, 2); tokens (batch, n) -> logits (batch, n, classes).
+    """
+
+    inputs, layers, types = 1, 1, None
+    vocabulary = 1
+    activation = "none"
+    kind = "s4"
+
+    def __init__(self, omega: Tensor, V: Tensor, b: Tensor) -> None:
+        super().__init__()
+        self.hidden, self.classes = len(omega), len(b)
+        self.cell = RotationCell(omega)
+        self.readout = nn.Linear(2 * self.hidden, self.classes, dtype=omega.dtype)
+        self.readout.weight, self.readout.bias = nn.Parameter(V), nn.Parameter(b)
+        self.requires_grad_(False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.readout.weight.dtype
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """A constant for each token: (..., n) -> (..., n, 1)."""
+        return torch.ones(*tokens.shape, 1, dtype=self.dtype)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.readout(self.cell(self.embed(tokens))[0])
+        return logits
+
+
+def as_bytes(model: LinearModel | RotationModel) -> bytes:
     """The safetensors file of a model, its kind in the metadata."""
     tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
     return to_bytes(tensors, metadata={METADATA_KEY: json.dumps({"model": model.kind})})

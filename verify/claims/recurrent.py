@@ -18,6 +18,12 @@ def _selective(name: str, statement: str, builder: str, command: str, *deep: str
     return Claim(name, statement, _WHERE, place, "-", verifier, command, deep=deep)
 
 
+def _beside(name: str, statement: str, builder: str, command: str, *deep: str) -> Claim:
+    place, selective = f"constructions.recurrent.{builder}", "verify.inductive.recurrent.selective:Selective"
+    verifier = selective if "selective" in command else _VERIFIER
+    return Claim(name, statement, _WHERE, place, "-", verifier, command, deep=deep)
+
+
 def _impossible(name: str, statement: str, bound: str, place: str) -> Claim:
     command = f"verify inductive --impossible {name}"
     verifier = f"verify.inductive.recurrent.narrow:{place}"
@@ -81,5 +87,45 @@ CLAIMS: tuple[Claim, ...] = (
         "rings",
         f"{_SELECTIVE} selective-modular",
         f"{_SELECTIVE} selective-modular --precision float32",
+    ),
+    _beside(
+        "C-R10",
+        "one LSTM unit a type counts K types up to C in every string of every length bit by bit, where sigma(B) rounds "
+        "to 1; in real arithmetic the same weights forget a count of 10 after 26,983,199 tokens of another type",
+        "holding:counters",
+        "verify inductive --task selective --model lstm --dtype float32 --method exhaustive",
+        "verify inductive --task selective --model lstm --length 1000",
+    ),
+    _beside(
+        "C-R11",
+        "one LSTM unit counts a single token up to M",
+        "holding:counter",
+        "verify inductive --task vanilla --model lstm",
+    ),
+    _beside(
+        "C-R12",
+        "one ReLU unit counts vanilla, from a shifted start and after a helper token, exactly",
+        "counters:adder",
+        "verify inductive --task vanilla --model rnn",
+        "verify inductive --task helper-shifted --model rnn --vocabulary 30",
+    ),
+    _beside(
+        "C-R13",
+        "s positive decays reach the bound of C-R2 exactly, for m = 2..10 and s = 1..4",
+        "diagonal:decays",
+        "verify inductive --task modular --model decay --length 20",
+        "verify inductive --task modular --model decay --d 4 --length 21",
+    ),
+    _beside(
+        "C-R14",
+        "one rotation by the stored angle nearest to 2 pi/m counts modulo m to about 0.97 times the bound of C-R15",
+        "diagonal:rotation",
+        "verify inductive --task modular --model s4 --dtype float32 --length 1000000",
+    ),
+    _impossible(
+        "C-R15",
+        "one rotation by a stored angle omega counts modulo m to (2 pi/m)/|omega - 2 pi/m| + 2m + 1 at most",
+        "rotation_limit",
+        "stored_rotation",
     ),
 )

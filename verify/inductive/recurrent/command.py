@@ -6,12 +6,14 @@ import torch
 
 from bounds.recurrent import decays, one_unit
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.recurrent import counters, holding, linear, selective
+from constructions.recurrent import counters, diagonal, holding, linear, selective
 from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
 from verify.inductive.asked import Asked, Judged
 from verify.inductive.recurrent.selective import Selective
 from verify.inductive.recurrent.task import Homogeneous
 from verify.inductive.tasks import SELECTIVE
+
+Counter = RecurrentModel | linear.LinearModel | linear.RotationModel
 
 
 def judged(asked: Asked) -> Judged:
@@ -25,7 +27,7 @@ def judged(asked: Asked) -> Judged:
         return selective_counter(asked)
     if asked.weights is None:
         model, claim = built(asked)
-        weights = linear.as_bytes(model) if isinstance(model, linear.LinearModel) else as_bytes(model)
+        weights = as_bytes(model) if isinstance(model, RecurrentModel) else linear.as_bytes(model)
         return Judged(Homogeneous(model, asked.task, asked.length, claim), weights)
     if asked.model not in KINDS:
         raise BadInput(f"--weights: reads {', '.join(KINDS)}; --model {asked.model} is built only")
@@ -37,7 +39,7 @@ def judged(asked: Asked) -> Judged:
     return Judged(Homogeneous(loaded, asked.task, asked.length), as_bytes(loaded))
 
 
-def built(asked: Asked) -> tuple[RecurrentModel | linear.LinearModel, str]:
+def built(asked: Asked) -> tuple[Counter, str]:
     """A construction and the claim that it comes from."""
     m, d, dtype = asked.task.m, asked.d, getattr(torch, asked.dtype)
     if asked.model == "lstm" and asked.task.name == "vanilla" and asked.task.M is not None:
@@ -48,21 +50,35 @@ def built(asked: Asked) -> tuple[RecurrentModel | linear.LinearModel, str]:
         raise NotKnown(f"task={asked.task.name}: no construction is known for --model {asked.model}; give --weights")
     counters.check(m)
     if asked.model == "ssm":
-        found: RecurrentModel | linear.LinearModel = counters.cyclotomic(m=m, dtype=dtype)
+        found: Counter = counters.cyclotomic(m=m, dtype=dtype)
         claim = "C-R7"
     elif asked.model == "rnn" and asked.activation == "relu":
         found, claim = counters.ring(m=m, dtype=dtype), "C-R5"
     elif asked.model == "rnn":
         found, claim = tanh_counter(m, d, asked.length, dtype)
-    elif asked.model == "decay" and d is not None and (asked.length is None or asked.length > decays(m, d)):
-        raise ProvedImpossible(
-            "C-R2", f"{d} positive decays count modulo {m} to {decays(m, d)} at most. Give --length {decays(m, d)}."
-        )
+    elif asked.model == "decay":
+        return decaying(m, d, asked.length, dtype), "C-R13"
+    elif asked.model == "s4":
+        found, claim = diagonal.rotation(m=m, dtype=dtype), "C-R14"
     else:
         raise NotKnown(f"task=modular: no construction is known for --model {asked.model}; give --weights")
     if d is not None and found.hidden != d:
         raise NotKnown(f"--d {d}: the construction for m={m} has {found.hidden} units; leave --d out")
     return found, claim
+
+
+def decaying(m: int, d: int | None, length: int | None, dtype: torch.dtype) -> linear.LinearModel:
+    """As few positive decays as reach the length, or so many as are asked for."""
+    if length is None:
+        raise ProvedImpossible(
+            "C-R2", f"d positive decays count modulo {m} to m(d+1)/2 at most (d odd). Give --length."
+        )
+    s = next(s for s in range(1, length + 2) if decays(m, s) >= length) if d is None else d
+    if length > decays(m, s):
+        raise ProvedImpossible(
+            "C-R2", f"{s} positive decays count modulo {m} to {decays(m, s)} at most. Give --length {decays(m, s)}."
+        )
+    return diagonal.decays(m=m, s=s, N=decays(m, s), dtype=dtype)
 
 
 def selective_counter(asked: Asked) -> Judged:

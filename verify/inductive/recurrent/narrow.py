@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
-from bounds.recurrent import decays, one_unit
+from bounds.recurrent import decays, one_unit, rotation_limit
+from constructions.recurrent import diagonal
 from verify.impossibility import Impossibility
+from verify.inductive.recurrent import rotation
 
 MODULI = range(3, 9)
 MODELS = 200
+DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
 
 
 def one_monotone_unit(seed: int = 0) -> Impossibility:
@@ -62,6 +66,35 @@ def few_decays(seed: int = 0) -> Impossibility:
     )
 
 
+def stored_rotation(seed: int = 0) -> Impossibility:
+    """C-R15: a rotation by a stored angle counts modulo m >= 2 to (2 pi/m)/|omega - 2 pi/m| + 2m + 1 at most.
+
+    Claim: C-R15 (ours; docs/recurrent.md).
+    """
+    reached = {(m, dtype): diagonal.rotation(m=m, dtype=dtype) for m in range(2, 11) for dtype in DTYPES}
+    counted = {key: rotation.count(model, key[0]) for key, model in reached.items()}
+    limits = {key: rotation_limit(key[0], float(model.cell.omega[0])) for key, model in reached.items()}
+    beyond = sum(found is None or found.right_to > limits[key] for key, found in counted.items())
+    shares = [found.right_to / limits[key] for key, found in counted.items() if found is not None]
+    ten = {
+        str(dtype).removeprefix("torch."): found.right_to for (m, dtype), found in counted.items() if m == 10 and found
+    }
+    return Impossibility(
+        "C-R15",
+        "one rotation by a stored angle omega and a linear readout count modulo m to (2 pi/m)/|omega - 2 pi/m| + 2m + "
+        "1 at most; so no diagonal state space of one such state counts at every length",
+        (
+            "pi is irrational, so a stored omega is never 2 pi/m, and m tokens turn the state by m omega - 2 pi, not 0",
+            "a difference of two logits, E + rho cos(theta - psi), has at most two zeros on the circle of the states",
+            "so the states of one class and of the next cannot come in turn twice along the circle",
+            "but they do when the states of a class have moved by 2 pi/m and one step more",
+        ),
+        {"reached modulo 10": str(ten), "least share of the bound that is reached": f"{min(shares):.3f}"},
+        {"moduli and dtypes": len(counted), "beyond the bound": beyond},
+        beyond == 0,
+    )
+
+
 def _scalar_run(rng: np.random.Generator, m: int) -> int:
     """How far a random tanh unit counts with lines that touch a parabola in random places."""
     w, c = rng.normal(size=2) * 3
@@ -91,4 +124,8 @@ def _right_for(logits: np.ndarray, m: int) -> int:
     return len(logits)
 
 
-ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {"C-R1": one_monotone_unit, "C-R2": few_decays}
+ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
+    "C-R1": one_monotone_unit,
+    "C-R2": few_decays,
+    "C-R15": stored_rotation,
+}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from constructions.recurrent.linear import LinearModel
+from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
 from verify.inductive.recurrent.proof import Line
 
@@ -26,7 +26,7 @@ class Repeated:
     repeats: tuple[int, int] | None = None
 
 
-def run_for_ever(model: RecurrentModel | LinearModel, line: Line, budget: float) -> Repeated:
+def run_for_ever(model: RecurrentModel | LinearModel | RotationModel, line: Line, budget: float) -> Repeated:
     """Runs until the state, bit by bit, and what is due are as they were before, or time is up."""
     until, least = time.perf_counter() + budget, float("inf")
     seen: dict[tuple[bytes, int], int] = {}

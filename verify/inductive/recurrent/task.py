@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from constructions.errors import BadInput
-from constructions.recurrent.linear import LinearModel
+from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.contract import STORED, rounding
@@ -21,7 +21,7 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.arithmetic.torch_settings import assumed
 from verify.certificate import Verdict
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run
-from verify.inductive.recurrent import exact
+from verify.inductive.recurrent import exact, rotation
 from verify.inductive.recurrent.chain import Rules
 from verify.inductive.recurrent.invariant import as_json
 from verify.inductive.recurrent.network import Network
@@ -33,6 +33,7 @@ from verify.judged import check_judged
 ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
 ARGUMENT_EXACT = "states in exact fractions, until one comes again or the length is reached"
+ARGUMENT_ROTATION = "each difference of two logits is a cosine of the state's angle, which moves evenly"
 ARGUMENT_REPEATED = "the run until its state repeats"
 RIGHT = "right means: after every token, the class of the right answer has strictly the largest logit"
 AGREES = 1e-6  # beyond float64's rounding of the runs that are compared
@@ -49,7 +50,7 @@ class Homogeneous:
     An input is a line's prefix; one run of the line judges all of them.
     """
 
-    model: RecurrentModel | LinearModel
+    model: RecurrentModel | LinearModel | RotationModel
     which: Task
     length: int | None
     claim: str | None = None
@@ -58,7 +59,8 @@ class Homogeneous:
     runs_for_ever: bool = True
 
     def __post_init__(self) -> None:
-        check_judged(self.model, LinearModel if isinstance(self.model, LinearModel) else RecurrentModel)
+        kinds = (LinearModel, RotationModel)
+        check_judged(self.model, next((kind for kind in kinds if isinstance(self.model, kind)), RecurrentModel))
         if self.model.classes < self.which.classes:
             option = "--modulus" if self.which.m is not None else "--vocabulary"
             size = self.model.classes - (0 if self.which.m is not None else 1)
@@ -110,6 +112,8 @@ class Homogeneous:
         network = f"torch's {self.model.kind.upper()} from the state 0, {tokens}; logits = W h + b of the last layer"
         if isinstance(self.model, LinearModel):
             network = "h' = A h + B from the state 0; logits = W h + b"
+        if isinstance(self.model, RotationModel):
+            network = "h' = e^(i omega) h + 1 from the state 0; logits = W (Re h, Im h) + b"
         if isinstance(reading, Kernel):
             return network, f"torch {torch.__version__} on CPU, one token at a time", RIGHT
         if isinstance(reading, Rounded):
@@ -129,19 +133,41 @@ class Homogeneous:
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
             return self._repeated(effort)
+        if isinstance(self.model, RotationModel):
+            return self._rotated(reading, effort)
         is_exact = isinstance(reading, Real) and exact.is_rational(self.model)
         worst = self._worst(reading, effort, is_exact)
         if is_exact and isinstance(self.model, RecurrentModel) and worst.verdict is Verdict.UNKNOWN:
             return self._worst(reading, effort, False)  # long fractions, but perhaps an attracting cycle
         return worst
 
+    def _rotated(self, reading: Reading, effort: Effort) -> Finding:
+        """In closed form, at any length."""
+        if not isinstance(reading, Real) or self.which.m is None:
+            raise BadInput("precision: a rotation is decided in real arithmetic on --task modular. Drop --precision.")
+        model, m = self.model, self.which.m
+        assert isinstance(model, RotationModel)
+
+        def decided(line: Line, length: int | None) -> Outcome:
+            found = rotation.count(model, m, length)
+            if found is None:
+                return Outcome(0, float("inf"), 0, reason="the sign of a margin is not known with 400 bits")
+            if length is not None and found.right_to >= length:
+                return Outcome(length, found.margin, found.tightest)
+            wrong = found.right_to + 1
+            return Outcome(found.right_to, found.margin, found.tightest, wrong, found.wrong_by, found.predicted)
+
+        return self._over_lines(decided, reading, effort)
+
     def _worst(self, reading: Reading, effort: Effort, is_exact: bool) -> Finding:
         """Decides every line, in fractions or by ellipsoids, and returns the first wrong one, or the worst."""
+        model = self.model
+        assert not isinstance(model, RotationModel)
         if is_exact:
-            return self._over_lines(lambda line, n: exact.run(self.model, line, n, effort.budget), reading, effort)
-        if isinstance(self.model, LinearModel):
+            return self._over_lines(lambda line, n: exact.run(model, line, n, effort.budget), reading, effort)
+        if isinstance(model, LinearModel):
             raise BadInput("precision: linear recurrences are proved in real arithmetic, or run by --method exhaustive")
-        net, rules = Network.of(self.model), Rules()
+        net, rules = Network.of(model), Rules()
         if isinstance(reading, Rounded):
             net = net.rounded(reading.format)
             rules = Rules(Arithmetic.of(reading.format, reading.accumulate))
@@ -184,7 +210,8 @@ class Homogeneous:
 
     def _finding(self, outcome: Outcome, tokens: tuple[int, ...]) -> Finding:
         argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
-        if exact.is_rational(self.model) and outcome.invariant is None:
+        argument = ARGUMENT_ROTATION if isinstance(self.model, RotationModel) else argument
+        if not isinstance(self.model, RotationModel) and exact.is_rational(self.model) and outcome.invariant is None:
             argument = ARGUMENT_EXACT
         extra: dict[str, Any] = {}
         if outcome.wrong_at is not None:

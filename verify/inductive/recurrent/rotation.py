@@ -1,0 +1,101 @@
+"""One rotation by a stored angle, in real arithmetic: up to which length it counts, and the first at which it does not.
+
+From 0, h_t = c - c e^(i omega t) with c = 1/(1 - e^(i omega)). A difference of two logits is E + rho cos(theta - psi)
+at the angle theta = omega t, above 0 within w = acos(-E/rho) of psi. Along t = r, r + m, r + 2m, ... theta moves by
+epsilon = m omega - 2 pi each time, so that each difference leaves its arc once, at a t that is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flint import acb, arb, ctx, fmpz
+
+from constructions.recurrent.linear import RotationModel
+
+BITS = 400
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Right for 1..right_to, by the margin, least at `tightest`; wrong at right_to + 1, where `predicted` wins."""
+
+    right_to: int
+    margin: float
+    tightest: int
+    predicted: int
+    wrong_by: float
+
+
+def count(model: RotationModel, m: int, length: int | None = None) -> Counted | None:
+    """How far it counts, or up to `length` if that is less; None where some sign is not known."""
+    with ctx.workprec(BITS):
+        return _count(model, m, length)
+
+
+def _count(model: RotationModel, m: int, length: int | None) -> Counted | None:
+    omega = arb(float(model.cell.omega[0]))
+    V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
+    b = [arb(x) for x in model.readout.bias.double().tolist()]
+    turn = acb(0, omega).exp()
+    centre = 1 / (1 - turn)
+    epsilon, two_pi = m * omega - 2 * arb.pi(), 2 * arb.pi()
+
+    def margin(t: int, right: int, j: int) -> arb:
+        h = centre - centre * acb(0, omega * t).exp()
+        d = [x - y for x, y in zip(V[right], V[j], strict=True)]
+        return d[0] * h.real + d[1] * h.imag + b[right] - b[j]
+
+    first: int | None = None
+    pairs = [(r, j) for r in range(1, m + 1) for j in range(len(b)) if j != r - 1]
+    for r, j in pairs:
+        d = acb(V[r - 1][0] - V[j][0], V[r - 1][1] - V[j][1])
+        E = (d.conjugate() * centre).real + b[r - 1] - b[j]
+        rho, psi = abs(d * centre), (-(d * centre.conjugate())).arg()
+        leaves = _leaves(E, rho, psi, omega, r, epsilon, two_pi, m)
+        if leaves is None:
+            return None
+        first = leaves if first is None else min(first, leaves)
+    assert first is not None
+    last = first - 1 if length is None else min(length, first - 1)
+    least, tightest = None, 1
+    for r, j in pairs:  # the cosine has one peak on the arc, so each difference is least at an end of its run
+        if r <= last:
+            for t in (r, r + (last - r) // m * m):
+                value = margin(t, r - 1, j).lower()
+                if least is None or value < least:
+                    least, tightest = value, t
+    right = (first - 1) % m
+    others = [(margin(first, right, j), j) for j in range(len(b)) if j != right]
+    worst, predicted = min(others, key=lambda pair: float(pair[0].upper()))
+    if least is None:
+        return Counted(0, float("inf"), 0, predicted, float(worst.upper())) if worst < 0 else None
+    if not least > 0 or not worst < 0:
+        return None
+    return Counted(last, _down(least), tightest, predicted, min(0.0, float(worst.upper())))
+
+
+def _leaves(E: arb, rho: arb, psi: arb, omega: arb, r: int, epsilon: arb, two_pi: arb, m: int) -> int | None:
+    """The first t = r, r + m, ... at which E + rho cos(omega t - psi) is not above 0; None where it is not known."""
+    if not abs(E) < rho:
+        return None
+    w = (-E / rho).acos()
+    u = omega * r - psi
+    turns = (u / two_pi + arb(0.5)).floor().unique_fmpz()
+    if turns is None:
+        return None
+    u = u - two_pi * arb(turns)
+    if not abs(u) < w:
+        return r if abs(u) > w else None
+    if not (epsilon > 0 or epsilon < 0):
+        return None
+    steps = ((w - u) / epsilon if epsilon > 0 else (w + u) / -epsilon).ceil().unique_fmpz()
+    if steps is None:
+        return None
+    return r + m * int(fmpz(steps))
+
+
+def _down(x: arb) -> float:
+    import math
+
+    return math.nextafter(float(x), -math.inf)
