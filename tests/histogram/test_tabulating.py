@@ -97,7 +97,9 @@ def test_multisets():
         assert multisets.arrangements[m].sum() == 3**m
         assert multisets.distinct[m].tolist() == [len(set(row)) for row in tokens.tolist()]
         steps = np.array([[1.0, 10.0, 100.0]])
-        assert multisets.sums(steps, 4)[m][0].tolist() == [float(sum(10**u for u in row)) for row in tokens.tolist()]
+        sums = [np.empty((1, multisets.number(size))) for size in range(m + 1)]
+        multisets.sums(steps, sums)
+        assert sums[m][0].tolist() == [float(sum(10**u for u in row)) for row in tokens.tolist()]
 
 
 def equal_weights(method):
@@ -118,23 +120,16 @@ def first_position(method):
     return init
 
 
-def all_on(method):
+def no_bends(method):
     """Neurons never change sides."""
-
-    def closer(self, z, difference, points, readout):
-        spread, self.spread, self.form_error = (self.spread, self.form_error), 0 * self.spread, 0 * self.form_error
-        found = method(self, z, difference, points, readout)
-        self.spread, self.form_error = spread
-        return found
-
-    return closer
+    return lambda self, z, i, d: (np.zeros(len(i)), np.zeros(len(i)))
 
 
 FAULTS = [
     (Slots, "__init__", equal_weights),
     (Table, "__init__", first_position),
     (Table, "radius", lambda method: lambda self, low, high, readout: readout.error),
-    (Table, "_closer", all_on),
+    (Table, "_bends", no_bends),
     (Block, "pairs", lambda method: lambda self, index: len(index)),
     (Readout, "of", lambda method: lambda table, k: method(table, min(k + 1, table.stored.L))),
 ]

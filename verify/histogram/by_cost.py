@@ -14,7 +14,7 @@ from verify.histogram.exact_forward import ExactForward
 from verify.histogram.merging import alike, close_slots, merged_row, normalised
 from verify.histogram.reduction import Reduction, Row
 from verify.histogram.regions import Regions
-from verify.histogram.tabulating import Points, Table, Tabulated, kept_numbers, number_of_points
+from verify.histogram.tabulating import Points, Space, Table, Tabulated, kept_numbers, number_of_points
 from verify.histogram.task import Progress
 
 CLOSENESS = (0.005, 0.02, 0.05, 0.2)  # of the largest weight: gaps that groups of slots may have, finest first
@@ -54,9 +54,9 @@ class Plan:
     def run(self, exact: ExactForward, deadline: float, progress: Progress) -> Queue:
         """Decides all multisets until the time is up: a queue of what is left."""
         queue = Queue(self.reduction, exact, deadline, progress, [])
-        total, done = sum(unit[0] for unit in self.units), 0
+        total, done, space = sum(unit[0] for unit in self.units), 0, Space(self.reduction.stored)
         for number, row, t, counts in self.units:
-            found, rest = self._decide(row, t, counts, queue)
+            found, rest = self._decide(row, t, counts, queue, space)
             left = sum(map(len, found.left))
             if row.spread is None and left > MOST_LEFT:
                 queue.waiting.append((row, t, counts))
@@ -74,13 +74,13 @@ class Plan:
             progress(done / total)
         return queue
 
-    def _decide(self, row: Row, t: int, counts: list[int], queue: Queue) -> tuple[Tabulated, list[int]]:
+    def _decide(self, row: Row, t: int, counts: list[int], queue: Queue, space: Space) -> tuple[Tabulated, list[int]]:
         """The multisets of one query token, those of few other tokens first, and the counts that time did not allow."""
         found, rest, table = Tabulated(), list(counts), None
         for k in sorted(counts, reverse=True):
             if time.perf_counter() > queue.deadline:
                 break
-            table = table or Table(self.reduction, row, t)
+            table = table or Table(self.reduction, row, t, space)
             table.decide(k, found, queue.smallest)
             rest.remove(k)
         return found, rest
@@ -154,7 +154,7 @@ def regions_of(parts: list[Points], row: Row, reduction: Reduction) -> Regions:
         for g, tokens in enumerate(points.held):
             own[at, g] = row.sizes[g] - tokens.shape[1]
             for column in tokens.T:
-                np.add.at(counts, (at, g, column), 1)
+                counts[at, g, column] += 1  # no row of `at` comes twice
         start += len(points)
     no = np.zeros((len(k), groups), dtype=bool)
     rivals = np.arange(stored.classes) != (k - stored.first_count)[:, None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import comb
 
 import numpy as np
@@ -44,7 +44,6 @@ class Multisets:
     def tokens(self, m: int, index: np.ndarray) -> np.ndarray:
         """The tokens of these multisets of size m in increasing order (n, m)."""
         found = np.empty((len(index), m), dtype=np.intp)
-        index = np.asarray(index)
         for place in reversed(range(m)):
             starts = self.starts[place + 1]
             found[:, place] = np.searchsorted(starts, index, side="right") - 1
@@ -88,15 +87,20 @@ class Multisets:
             found.append((np.concatenate(parts) if parts else found[-1][:0]) + (self._repeats[m] == 1))
         return found
 
-    def sums(self, steps: Array, largest: int) -> list[Array]:
-        """The sums of steps (r, S) over every multiset of each size up to `largest`: (r, number) each."""
-        found = [np.zeros((len(steps), 1))]
-        for m in range(1, largest + 1):
-            parts = [found[-1][:, : self.parents(m, u)] + steps[:, [u]] for u in range(self.S)]
-            found.append(np.concatenate(parts, axis=1) if parts else found[-1][:, :0])
-        return found
+    def sums(self, steps: Array, into: list[Array]) -> None:
+        """Writes the sum of steps (r, S) over every multiset of each size: (r, number) each, as many as are given."""
+        into[0][:] = 0.0
+        for m in range(1, len(into)):
+            for start, n, u in self.parts(m):
+                np.add(into[m - 1][:, :n], steps[:, [u]], out=into[m][:, start : start + n])
 
     def parts(self, m: int) -> Iterator[tuple[int, int, int]]:
         """The multisets of size m in parts that share their largest token: (first, how many, that token)."""
         for u in range(self.S):
             yield int(self.starts[m][u]), self.parents(m, u), u
+
+
+@lru_cache(maxsize=16)
+def multisets_of(S: int, size: int) -> Multisets:
+    """The multisets, with the tables that have been made of them."""
+    return Multisets(S, size)

@@ -17,12 +17,12 @@ import numpy as np
 
 from verify.arithmetic.balls import ENLARGE, Ball, U, gamma
 from verify.histogram.candidate import Candidate, Smallest
-from verify.histogram.multisets import Multisets
+from verify.histogram.multisets import Multisets, multisets_of
 from verify.histogram.reduction import Reduces, Row
 from verify.histogram.stored import Array, StoredModel
 
 BLOCK = 1 << 17  # numbers in a working array, so that it stays in the cache
-SMALL = 1 << 22  # numbers in a table that is made as a whole, rather than by the largest tokens of its multisets
+SMALL = 1 << 21  # numbers in a table that is made as a whole, rather than by the largest tokens of its multisets
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,29 @@ class Slots:
         self.drift = np.array(sums) * ENLARGE
 
 
-class Table:
-    """All multisets of one query token t in one row of exactly alike positions."""
+class Space:
+    """The memory of one table after the other."""
 
-    def __init__(self, reduction: Reduces, row: Row, t: int) -> None:
+    def __init__(self, stored: StoredModel) -> None:
+        r = stored.p + 1
+        rows = max(64, BLOCK // r)
+        self.forms, self.on = np.empty((2, r, rows))
+        self.differences = np.empty((stored.classes - 1, rows))
+        self._tables: dict[tuple[int, Multisets], list[Array]] = {}
+
+    def tables(self, g: int, multisets: Multisets, r: int, *, is_last: bool) -> list[Array]:
+        """Arrays (r, number) for the multisets of each size of group g, without a large last size of the last group."""
+        if (g, multisets) not in self._tables:
+            is_large = is_last and multisets.number(multisets.size) * r > SMALL
+            sizes = range(multisets.size + 1 - is_large)
+            self._tables[g, multisets] = [np.empty((r, multisets.number(m))) for m in sizes]
+        return self._tables[g, multisets]
+
+
+class Table:
+    """All multisets of one query token t in one row of positions that are alike, or almost."""
+
+    def __init__(self, reduction: Reduces, row: Row, t: int, space: Space) -> None:
         self.stored: StoredModel = reduction.stored
         self.row, self.t, self.slots = row, t, Slots(row)
         own_weights = [row.own_weight] if row.spread is None else [row.own_weight[i] for i in range(len(row.positions))]
@@ -94,13 +113,11 @@ class Table:
         H = others[self.tokens]
         self.values = np.vstack([H.mid, own.mid])  # (S + 1, r), the query token last
         self._kept: dict[int, list[Array]] = {}
-        rows = max(64, BLOCK // (self.stored.p + 1))
-        self._forms, self._on = np.empty((2, self.stored.p + 1, rows))
-        self._differences = np.empty((self.stored.classes - 1, rows))
+        self.space = space
         sizes, a = np.array(self.slots.sizes, dtype=float), self.slots.a
         self.start = base.mid + (sizes * a).sum() * own.mid
         self.order = sorted(range(len(sizes)), key=lambda g: self.slots.sizes[g])  # the largest group last
-        self.multisets = [Multisets(len(self.tokens), size) for size in self.slots.sizes]
+        self.multisets = [multisets_of(len(self.tokens), size) for size in self.slots.sizes]
         largest, loosest = np.maximum(H.magnitude.max(0, initial=0), own.magnitude), own.rad
         loosest = np.maximum(H.rad.max(0, initial=0), loosest)
         per_slot = (sizes * (np.abs(a) + self.slots.slack)).sum() * ENLARGE + sum(x.sum() for x in self.slots.apart)
@@ -143,9 +160,8 @@ class Table:
         Multisets of that one are made from those of the size before, when they are judged.
         """
         if g not in self._kept:
-            size, multisets = self.slots.sizes[g], self.multisets[g]
-            is_last = g == self.order[-1] and multisets.number(size) * len(self.start) > SMALL
-            self._kept[g] = multisets.sums(self._steps(g), size - 1 if is_last else size)
+            self._kept[g] = self.space.tables(g, self.multisets[g], len(self.start), is_last=g == self.order[-1])
+            self.multisets[g].sums(self._steps(g), self._kept[g])
         return self._kept[g]
 
     def _steps(self, g: int) -> Array:
@@ -155,7 +171,7 @@ class Table:
 
     def _parts(self, block: Block, readout: Readout) -> Iterator[tuple[Array, np.ndarray, Array]]:
         """The forms (r, n) of a block's multisets, their indices (n,), and what each difference may be off by."""
-        first, rows = block.first, self._forms.shape[1]
+        first, rows = block.first, self.space.forms.shape[1]
         if not self.order:
             yield first, np.zeros(1, dtype=np.intp), self.radius(first, first, readout)
             return
@@ -174,14 +190,14 @@ class Table:
             if m < len(tables):
                 for begin in range(0, number, rows):
                     end, at = min(number, begin + rows), i * number
-                    z = np.add(tables[m][:, begin:end], first[:, [i]], out=self._forms[:, : end - begin])
+                    z = np.add(tables[m][:, begin:end], first[:, [i]], out=self.space.forms[:, : end - begin])
                     yield z, np.arange(at + begin, at + end), radius
                 continue
             for start, n, u in self.multisets[g].parts(m):
                 change = first[:, [i]] + steps[:, [u]]
                 for begin in range(0, n, rows):
                     end, at = min(n, begin + rows), i * number + start
-                    z = np.add(tables[m - 1][:, begin:end], change, out=self._forms[:, : end - begin])
+                    z = np.add(tables[m - 1][:, begin:end], change, out=self.space.forms[:, : end - begin])
                     yield z, np.arange(at + begin, at + end), radius
 
     def radius(self, low: Array, high: Array, readout: Readout) -> Array:
@@ -201,14 +217,16 @@ class Table:
         found = sum(float(x.sum()) for x in self.slots.apart) * half + float(self.slots.drift.sum()) * np.abs(middle)
         found = found + (np.abs(readout.d) * is_bent) @ self.spread
         found = found + np.abs((readout.d * is_on) @ self.shifts.T).max(1)
-        return (found[:, None] * (1 + gamma(4 * self.stored.L + 2 * len(self.start) + 40)) + readout.error) * ENLARGE
+        found = found[:, None] * (1 + gamma(4 * self.stored.L + 2 * len(self.start) + 40))
+        result: Array = (found + readout.error) * ENLARGE
+        return result
 
     def _judge(
         self, z: Array, index: np.ndarray, block: Block, readout: Readout, found: Tabulated, smallest: Smallest
     ) -> None:
         n = z.shape[1]
-        on = np.maximum(z, 0, out=self._on[:, :n])
-        difference = np.matmul(readout.d, on, out=self._differences[:, :n])
+        on = np.maximum(z, 0, out=self.space.on[:, :n])
+        difference = np.matmul(readout.d, on, out=self.space.differences[:, :n])
         difference -= readout.radius
         least = difference.min(0, initial=np.inf)
         is_right = least > 0
@@ -255,14 +273,22 @@ class Table:
             middle = of_slot.mean(1)
             distances = np.sort(np.abs(of_slot - middle[:, None]), axis=1)
             change += distances @ apart + self.slots.drift[g] * np.abs(middle)
-        reach = np.maximum(self.spread + self.form_error - np.abs(z[i]), 0.0) * ENLARGE
         change = change * (1 + gamma(2 * self.stored.L + 20)) + readout.error[j, 0]
-        bent = np.maximum(d, 0), np.maximum(-d, 0)
-        enlarge = 1 + gamma(2 * len(self.start) + 20)
-        up, down = (np.einsum("pr,pr->p", part, reach) * enlarge for part in bent)
+        up, down = self._bends(z, i, d)
         least[i, j] = np.fmax(least[i, j], difference[i, j] - (change + down) * ENLARGE)
         most[i, j] = np.fmin(most[i, j], difference[i, j] + (change + up) * ENLARGE)
         return least, most
+
+    def _bends(self, z: Array, i: np.ndarray, d: Array) -> tuple[Array, Array]:
+        """What neurons that may change sides can add to each difference of multiset i, and take from it (P,) each."""
+        found = np.zeros((2, len(i)))
+        reach = (self.spread + self.form_error) * ENLARGE
+        near = np.flatnonzero((np.abs(z) < reach).any(1)[i])
+        if len(near):
+            bend = np.maximum(reach - np.abs(z[i[near]]), 0.0) * (1 + gamma(2 * len(self.start) + 20))
+            found[0, near] = np.einsum("pr,pr->p", np.maximum(d[near], 0), bend)
+            found[1, near] = np.einsum("pr,pr->p", np.maximum(-d[near], 0), bend)
+        return found[0], found[1]
 
     def _add_wrong(self, index: np.ndarray, block: Block, k: int, found: Tabulated, smallest: Smallest) -> None:
         """Counts wrong multisets, and keeps the smallest input of them."""
