@@ -23,7 +23,7 @@ WORTH = 4  # times as many multisets for finer groups are worth their sharper bo
 FEW = 1 << 16  # multisets of one row that are always worth it
 MOST_NUMBERS = 1 << 25  # in the tables of one query token: 256 MiB
 AFFORDABLE = 3.0  # times the time that is there: a third of all multisets narrows the bracket more than a search
-FOR_A_TRIAL = 0.1  # of that time, for a search that may find everything decided at once
+FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decided at once
 LONG = 0.5  # seconds, from which on there is a trial
 MOST_LEFT = 1 << 11  # multisets of one token, from which on a search is better at what they have in common
 

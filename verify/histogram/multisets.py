@@ -15,6 +15,8 @@ import numpy as np
 
 from verify.histogram.stored import Array
 
+KEPT = 1 << 20  # tokens in a table of all multisets of one size
+
 
 @dataclass(frozen=True)
 class Multisets:
@@ -43,6 +45,19 @@ class Multisets:
 
     def tokens(self, m: int, index: np.ndarray) -> np.ndarray:
         """The tokens of these multisets of size m in increasing order (n, m)."""
+        if self.number(m) * m > KEPT:
+            return self._tokens(m, index)
+        if m not in self._kept:
+            self._kept[m] = self._tokens(m, np.arange(self.number(m)))
+        found: np.ndarray = self._kept[m][index]
+        return found
+
+    @cached_property
+    def _kept(self) -> dict[int, np.ndarray]:
+        """The tokens of all multisets, by size."""
+        return {}
+
+    def _tokens(self, m: int, index: np.ndarray) -> np.ndarray:
         found = np.empty((len(index), m), dtype=np.intp)
         for place in reversed(range(m)):
             starts = self.starts[place + 1]
