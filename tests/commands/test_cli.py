@@ -183,8 +183,9 @@ def test_an_interrupted_frontier_says_what_it_wrote(tmp_path, monkeypatch, capsy
     argv = ("frontier", "histogram", "--model", "bos+sftm", "--T", "4,5,6", "--L", "3", "--save", str(tmp_path / "out"))
     code, out, err = run(capsys, *argv)
     written = list((tmp_path / "out").iterdir())
-    assert code == 130 and out == "" and len(written) == 2 * hits
-    said = f"{2 * hits} files written to {tmp_path / 'out'}" if hits else "nothing was decided or written"
+    files = 2 * hits + bool(hits)
+    assert code == 130 and out == "" and len(written) == files
+    said = f"{files} files written to {tmp_path / 'out'}" if hits else "nothing was decided or written"
     assert err == f"verify frontier: interrupted, {said}\n"
 
 

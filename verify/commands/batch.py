@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from constructions.errors import BadInput, ProvedImpossible
-from verify.commands.options import check_least
+from verify.commands import workers
 from verify.commands.outcome import Outcome
 from verify.commands.parsing import REST, OneLineParser, with_names
 from verify.report.batch import BatchLine, junit, print_annotation, print_line, print_summary, worst
@@ -27,7 +27,6 @@ TASKS = (
     "inductive", "module",
 )  # fmt: skip
 ENDINGS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
-MOST_WORKERS = 64
 FORBIDDEN = ("save", "impossible", "say", "table", "best")  # jobs that are not one verdict on one file
 
 
@@ -40,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a folder (all its {', '.join(ENDINGS)} files), a pattern, files",
     )
     add("--task", choices=TASKS, default="histogram", help="which command judges each file (default: histogram)")
-    add("--workers", type=int, default=1, metavar="N", help="processes; each takes seconds to start (default: 1)")
+    workers.add_argument(parser)
     add("--junit", metavar="FILE", help="also write the results as JUnit XML, for CI")
     add("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(**{REST: []})
@@ -102,9 +101,7 @@ def _parser(task: str) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    check_least(args, 1, "workers")
-    if args.workers > MOST_WORKERS:
-        raise BadInput(f"--workers {args.workers}: at most {MOST_WORKERS}. Choose fewer.")
+    workers.check(args)
     job = Job(args.task, tuple(getattr(args, REST)))
     job.check()
     if args.junit is not None:
@@ -154,26 +151,10 @@ def _files(text: str) -> list[str]:
     return sorted(path for path in glob.glob(text, recursive=True) if os.path.isfile(path))
 
 
-def judged(job: Job, paths: list[str], workers: int) -> Iterator[BatchLine]:
+def judged(job: Job, paths: list[str], number: int) -> Iterator[BatchLine]:
     """The lines in the order of the files, from this process or from several."""
-    if min(workers, len(paths)) == 1:
+    if min(number, len(paths)) == 1:
         yield from map(job.judge, paths)
         return
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import get_context
-
-    pool = ProcessPoolExecutor(min(workers, len(paths)), get_context("spawn"), initializer=_one_thread)
-    try:
+    with workers.pool(min(number, len(paths)), number) as pool:
         yield from pool.map(job.judge, paths)
-    except BrokenProcessPool:
-        raise BadInput(f"--workers {workers}: one was ended from outside, perhaps for memory. Use fewer.") from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _one_thread() -> None:
-    """Workers share the cores among themselves."""
-    import torch
-
-    torch.set_num_threads(1)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from constructions.errors import BadInput
-from verify.certificate import rounded_margin
+from verify.certificate import Verdict, rounded_margin
+from verify.commands import workers
 from verify.commands.ranges import integers
 from verify.histogram.catalogue import MODELS
 from verify.report.console import say_written
 from verify.report.tables import FORMATS, render
 
-if TYPE_CHECKING:
-    from verify.histogram.frontier import Frontier
-
+HELP = "search for the smallest provable d of a model; every hit is proved"
 COLUMNS = ("model", "T", "L", "p", "d", "margin", "lower bound on d", "of what", "tried")
+ROWS = "frontier.json"  # in the folder of --save: what was searched, so that the next run goes on from there
+
+Row = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,64 +34,123 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--L", type=integers, required=True, help="sequence length: 10, 5,10 or 5:30:5")
     add("--seed", type=int, default=0, help="of the search (default: 0)")
     add("--steps", type=int, default=3000, help="steps of each search (default: 3000)")
-    add("--save", metavar="DIR", help="write weights and certificate of every hit")
+    workers.add_argument(parser)
+    add("--save", metavar="DIR", help="write weights and certificate of every hit; what is there is not searched again")
     add("--format", choices=FORMATS, default="rich", help="default: rich")
+
+
+@dataclass(frozen=True)
+class Search:
+    """The models of one size that share a searched code, and how it is searched."""
+
+    T: int
+    L: int
+    models: tuple[str, ...]
+    seed: int
+    steps: int
+
+    def run(self) -> list[tuple[Row, dict[str, bytes]]]:
+        """A line of the table for each model, and its files by name."""
+        from constructions import checkpoint
+        from verify.histogram.frontier import smallest_d
+
+        found = []
+        for model in self.models:
+            hit = smallest_d(model, self.T, self.L, seed=self.seed, steps=self.steps, report=_say)
+            tried = ", ".join(f"{d}: {outcome}" for d, outcome in sorted(hit.tried.items()))
+            size, bound = (model, hit.T, hit.L, hit.p, hit.d), (hit.lower_bound, hit.lower_bound_scope)
+            row = dict(zip(COLUMNS, (*size, rounded_margin(hit.certificate), *bound, tried or None), strict=True))
+            weights = checkpoint.as_bytes(hit.module, claim=None, construction="code")
+            certificate = hit.certificate.about(weights).to_json() + "\n"
+            name = _name(row)
+            found.append((row, {f"{name}.safetensors": weights, f"{name}.json": certificate.encode()}))
+        return found
 
 
 def run(args: argparse.Namespace) -> int:
     if args.steps < 1:
         raise BadInput(f"steps={args.steps}: must be at least 1")
+    workers.check(args)
     from constructions import files
     from constructions.histogram import check_memory, check_sizes
-    from verify.histogram.frontier import smallest_d
 
     models = MODELS if args.model == "all" else (args.model,)
     for T, L in product(args.T, args.L):  # before any hit is written
         check_sizes("lin", T=T, L=L, d=1, p=1)
         check_memory(T * (T + L) + L * L)
+    wanted = list(product(args.T, args.L, models))
     folder = _folder(args.save)
-    rows, written = [], 0
+    rows = {} if folder is None else _kept(folder, args.seed, args.steps, set(wanted))
+    written: set[str] = set()
     try:
-        for T, L, model in product(args.T, args.L, models):
-            frontier = smallest_d(model, T, L, seed=args.seed, steps=args.steps, report=_say)
-            for path, data in saved(frontier, folder):
-                files.write_whole(path, data)
-                written += 1
-            rows.append(as_row(frontier))
+        searches = _searches([key for key in wanted if key not in rows], args)
+        for _, found in workers.results(Search.run, searches, args.workers):
+            for row, contents in found:
+                rows[row["T"], row["L"], row["model"]] = row
+                if folder is None:
+                    continue
+                searched = {"seed": args.seed, "steps": args.steps, "rows": list(rows.values())}
+                contents |= {ROWS: (json.dumps(searched, indent=1) + "\n").encode()}
+                for name, data in contents.items():
+                    files.write_whole(folder / name, data)
+                written |= set(contents)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{written} files written to {folder}" if written else "") from None
-    sys.stdout.write(render(COLUMNS, rows, args.format))
+        raise KeyboardInterrupt(f"{len(written)} files written to {folder}" if written else "") from None
+    table = [[rows[key][column] for column in COLUMNS] for key in wanted]
+    sys.stdout.write(render(COLUMNS, table, args.format))
     if folder is not None:
-        say_written(f"{written} files to {folder}")
+        say_written(f"{len(written)} files to {folder}")
     return 0
 
 
-def as_row(frontier: Frontier) -> list[Any]:
-    """One line of the table."""
-    tried = ", ".join(f"{d}: {outcome}" for d, outcome in sorted(frontier.tried.items()))
-    return [
-        frontier.model,
-        frontier.T,
-        frontier.L,
-        frontier.p,
-        frontier.d,
-        rounded_margin(frontier.certificate),
-        frontier.lower_bound,
-        frontier.lower_bound_scope,
-        tried or None,
-    ]
+def _searches(wanted: list[tuple[int, int, str]], args: argparse.Namespace) -> list[Search]:
+    """The searches that are to be made: by one process model by model, by several those of one code together."""
+    from constructions.coded_inventory import CARRIER
+
+    together: dict[tuple[int, int, str], list[str]] = {}
+    for T, L, model in wanted:
+        code = model if args.workers == 1 else CARRIER.get(model, model)
+        together.setdefault((T, L, code), []).append(model)
+    return [Search(T, L, tuple(models), args.seed, args.steps) for (T, L, _), models in together.items()]
 
 
-def saved(frontier: Frontier, folder: Path | None) -> Iterator[tuple[Path, bytes]]:
-    """The files NAME.safetensors and NAME.json of a hit; none without a folder."""
-    if folder is None:
-        return
+def _name(row: Row) -> str:
+    return f"{row['model']}_T{row['T']}_L{row['L']}_d{row['d']}"
+
+
+def _kept(folder: Path, seed: int, steps: int, wanted: set[tuple[int, int, str]]) -> dict[tuple[int, int, str], Row]:
+    """The lines of an earlier run of the same search; those that are wanted are proved again from their weights."""
+    searched: Any = None
+    with suppress(OSError, ValueError):
+        searched = json.loads((folder / ROWS).read_text(encoding="utf-8"))
+    if not isinstance(searched, dict) or (searched.get("seed"), searched.get("steps")) != (seed, steps):
+        return {}
+    found = {}
+    for row in searched.get("rows", []):
+        if not isinstance(row, dict) or set(row) != set(COLUMNS):
+            continue
+        key = (row["T"], row["L"], row["model"])
+        if key not in wanted or _is_proved(folder, row):
+            found[key] = row
+    return found
+
+
+def _is_proved(folder: Path, row: Row) -> bool:
+    """Whether the weights of a line are there, have its sizes, and are PROVED once more."""
     from constructions import checkpoint
+    from verify.histogram.verdict import certify
 
-    name = f"{frontier.model}_T{frontier.T}_L{frontier.L}_d{frontier.d}"
-    weights = checkpoint.as_bytes(frontier.module, claim=None, construction="code")
-    yield folder / f"{name}.safetensors", weights
-    yield folder / f"{name}.json", (frontier.certificate.about(weights).to_json() + "\n").encode()
+    name = _name(row)
+    try:
+        module = checkpoint.load(str(folder / f"{name}.safetensors"))
+    except BadInput:
+        return False
+    if (module.model, module.T, module.L, module.d, module.p) != tuple(row[x] for x in ("model", "T", "L", "d", "p")):
+        return False
+    is_proved = certify(module).verdict is Verdict.PROVED and (folder / f"{name}.json").exists()
+    if is_proved:
+        _say(f"{row['model']} T={row['T']} L={row['L']} d={row['d']}: kept, PROVED again")
+    return is_proved
 
 
 def _folder(save: str | None) -> Path | None:
