@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from verify.arithmetic.balls import Array
 from verify.count01.heads.accuracy import whole_model
 from verify.count01.heads.bounding import Integers, Margins
+from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
 from verify.count01.heads.syntax import AfterAnswer
 from verify.count01.task import EOS, EQUALS, Region, Triple, answer
@@ -72,6 +74,32 @@ def wrong_inputs(model: ModelNumbers, region: Region, labels: str) -> Wrong | No
         return Wrong(inputs, wrong)
     n, last = min(found)
     return Wrong(inputs, wrong, (n, last, answer(n[0], n[1], labels) if last == EQUALS else EOS))
+
+
+def wrong_where_due(model: ModelNumbers, region: Region, labels: str, last: int) -> NDArray[np.int64]:
+    """The wrong triples of a region after "=", or after one of 4 and 5 where it is the due answer, in their order.
+
+    Raises: Undecided where a triple is too close to a tie.
+    """
+    found = [np.empty((0, 3), dtype=np.int64)]
+    for triples, is_wrong in sorted_out(model, region, labels, last):
+        more = triples[:, 1] > triples[:, 0]
+        due = np.where(more, answer(0, 1, labels), answer(0, 0, labels))
+        found.append(triples[is_wrong & ((last == EQUALS) | (due == last))])
+    wrong = np.concatenate(found)
+    return wrong[np.lexsort(wrong.T[::-1])]
+
+
+def wrong_after_equals(model: ModelNumbers, law: Law, labels: str) -> tuple[NDArray[np.int64], Fraction]:
+    """The triples of a law that the whole model answers wrongly, in their order, and the share of right ones.
+
+    Raises: Undecided where a triple is too close to a tie; BadInput for a law with too many triples.
+    """
+    if law.is_uniform:
+        wrong = wrong_where_due(model, law.region, labels, EQUALS)
+        return wrong, Fraction(law.size - len(wrong), law.size)
+    right = whole_model(model, law, labels).certain()
+    return law.triples[~right], Fraction(law.weight_of(right), law.total)
 
 
 Sorted = Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]

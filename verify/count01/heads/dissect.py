@@ -13,8 +13,9 @@ from flint import arb, ctx
 from constructions.count01 import TOKENS, Count01Transformer, check_labels
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Undecided
-from verify.count01.heads.accuracy import Learned, whole_model
+from verify.count01.heads.accuracy import Learned
 from verify.count01.heads.auc import Auc
+from verify.count01.heads.counting import wrong_after_equals
 from verify.count01.heads.joint import Joint
 from verify.count01.heads.laws import Law, law_named
 from verify.count01.heads.numbers import SEEN, ModelNumbers, model_numbers
@@ -121,17 +122,16 @@ class Dissection:
         data |= {"inputs": "infinite", "counts": None, "accuracy": None, "empty_prompt": "counts as n1 <= n0"}
         if not self.has_law:
             return data
-        answers = whole_model(self.model, self.law, self.question.labels)
-        right = int(answers.right.sum())
         data["inputs"] = str(self.law.size)
-        if answers.open:
-            self.open.append(f"whole model: {len(answers.open)} triples")
+        try:
+            wrong, accuracy = wrong_after_equals(self.model, self.law, self.question.labels)
+        except Undecided as error:
+            self.open.append(f"whole model: {error}")
             return data
-        accuracy = answers.accuracy(self.law)[0]
         return data | {
-            "counts": {"right": str(right), "wrong": str(self.law.size - right)},
+            "counts": {"right": str(self.law.size - len(wrong)), "wrong": str(len(wrong))},
             "accuracy": str(accuracy),
-            "wrong_inputs": self.law.triples[~answers.right][:1000].tolist(),
+            "wrong_inputs": wrong[:1000].tolist(),
         }
 
     def _head(self, h: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from flint import ctx
 
 from constructions.count01 import EOS, EQUALS, FIVE, FOUR, Count01Transformer
 from constructions.errors import BadInput
-from verify.count01.heads.accuracy import whole_model
+from verify.count01.heads.counting import wrong_after_equals, wrong_where_due
 from verify.count01.heads.joint import joint
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers, model_numbers
@@ -61,10 +61,12 @@ def extract(model: Count01Transformer, heads: Sequence[int], law: Law, labels: s
 def decided(small: Count01Transformer, law: Law, labels: str) -> Extracted:
     """The exact number of wrong triples of a stored model, after "=" and after the due answer."""
     numbers = model_numbers(small)
-    answers = whole_model(numbers, law, labels)
-    wrong = int((~answers.right).sum())
-    syntactic = Syntax(numbers, law, labels).accuracy(range(small.heads), law)
-    return Extracted(small, law.size, wrong, int((1 - syntactic) * law.size) if law.is_uniform else int(syntactic != 1))
+    wrong = len(wrong_after_equals(numbers, law, labels)[0])
+    if law.is_uniform:
+        missed = sum(len(wrong_where_due(numbers, law.region, labels, last)) for last in (FOUR, FIVE))
+    else:
+        missed = int(Syntax(numbers, law, labels).accuracy(range(small.heads), law) != 1)
+    return Extracted(small, law.size, wrong, missed)
 
 
 def direction(model: ModelNumbers, heads: Sequence[int], found: Separability) -> tuple[list[list[float]], float]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from constructions.errors import BadInput, shown
 from verify.arithmetic.balls import Array
 from verify.count01.heads.cone import Constraint
+from verify.count01.task import Region
 
 LARGEST_LAW = 20_000_000
 CHOICES = "d-test, d-val, d-train, e-lengths, box:LO:HI:M or unbounded"
@@ -40,6 +41,15 @@ class Law:
     def is_uniform(self) -> bool:
         return not self.is_unbounded and self.name != "e-lengths"
 
+    @property
+    def region(self) -> Region:
+        """The triples of a box as a region of prompts.
+
+        Raises: BadInput for more than 20,000,000.
+        """
+        self._check_size()
+        return Region(self.high, self.noise, min_digits=self.low)
+
     def __str__(self) -> str:
         if self.is_unbounded:
             return "all n0, n1, n2 >= 0"
@@ -60,8 +70,7 @@ class Law:
 
         Raises: BadInput for more than 20,000,000.
         """
-        if self.size > LARGEST_LAW:
-            raise BadInput(f"law={self.name}: has {self.size} triples, more than {LARGEST_LAW}; take a smaller box")
+        self._check_size()
         if self.is_uniform:
             digits, noise = np.arange(self.low, self.high + 1), np.arange(self.noise + 1)
             return np.stack(np.meshgrid(digits, digits, noise, indexing="ij"), axis=-1).reshape(-1, 3)
@@ -72,6 +81,10 @@ class Law:
             inside = (total >= SHORTEST) & (total <= LONGEST)
             parts.append(np.stack([np.full(int(inside.sum()), n0), n1[inside], n2[inside]], axis=-1))
         return np.concatenate(parts)
+
+    def _check_size(self) -> None:
+        if self.size > LARGEST_LAW:
+            raise BadInput(f"law={self.name}: has {self.size} triples, more than {LARGEST_LAW}; take a smaller box")
 
     @cached_property
     def has_more_ones(self) -> NDArray[np.bool_]:
