@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import comb
+
 from bounds.even_readings import widest_kernel
 
 
@@ -36,3 +38,41 @@ def fewest_dimensions_of_blocks(T: int, L: int) -> int:
     [31, 30, 29, 28]
     """
     return max(1, T - max(1, T // max(L, 1)))
+
+
+def lin_needs_dimensions(T: int, L: int, p: int) -> bool:
+    """Whether lin and lin+sftm with p neurons are proved to need d >= T - 1 and p >= T - 1 at this L, for all weights.
+
+    With R = ceil((T+1)/2) slots left free and h slots for every pair of tokens, some choice of the latter leaves every
+    neuron affine over the former where p R C(h, h/2) < 2^h.
+
+    Claim: W-24.
+
+    >>> lin_needs_dimensions(3, 76, 3), lin_needs_dimensions(3, 60, 3), lin_needs_dimensions(32, 10, 32)
+    (True, False, False)
+    """
+    return T >= 3 and _has_affine_filling(T, L, (T + 2) // 2, p)
+
+
+def lin_needs_neurons(T: int, L: int) -> bool:
+    """Whether lin and lin+sftm are proved to need p >= T at this L, for all weights and every d.
+
+    As above with R = T, for all T own tokens at once: T p R C(h, h/2) < 2^h at p = T - 1.
+
+    Claim: W-24.
+
+    >>> lin_needs_neurons(3, 625), lin_needs_neurons(3, 100)
+    (True, False)
+    """
+    return T >= 2 and _has_affine_filling(T, L, T, T * (T - 1))
+
+
+def _has_affine_filling(T: int, L: int, R: int, neurons: int) -> bool:
+    """Whether neurons R C(h, h/2) < 2^h for the h slots that each pair of tokens gets beside R free ones.
+
+    For large h by C(h, h/2) <= 2^h sqrt(2/(pi h)), with 3 for pi.
+    """
+    h = (L - 1 - R) // (T * (T - 1) // 2)
+    if h < max(1, (neurons * R) ** 2 // 2):
+        return False  # too few in any case, or nearly so: said without large numbers
+    return neurons * R * comb(h, h // 2) < 2**h if h < 10**4 else 2 * (neurons * R) ** 2 < 3 * h

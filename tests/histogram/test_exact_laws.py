@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from command import as_json, run
 from oracles.histogram import all_wrong_pairs
 
-from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons
+from bounds.exact_laws import (
+    fewest_dimensions_of_one_neuron,
+    fewest_neurons,
+    lin_needs_dimensions,
+    lin_needs_neurons,
+)
 from constructions.coded_inventory import on_code
 from constructions.codes import library
 from constructions.codes.even import search_even
@@ -93,7 +100,7 @@ def test_enumeration_agrees(module):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("claim", ["W-5", "W-16", "W-17"])
+@pytest.mark.parametrize("claim", ["W-5", "W-16", "W-17", "W-24"])
 def test_the_arguments_hold(claim):
     assert ARGUMENTS[claim](0).holds
 
@@ -103,11 +110,26 @@ def test_the_arguments_hold(claim):
     [(("--model", "dot+sftm", "--T", "32", "--L", "10", "--p", "5"), "W-16"),
      (("--model", "lin+sftm", "--T", "4", "--L", "2", "--p", "2"), "W-16"),
      (("--model", "dot", "--T", "32", "--L", "17", "--d", "30", "--p", "1"), "W-17"),
-     (("--model", "bos", "--T", "5", "--L", "3", "--d", "3", "--p", "1"), "W-17")],
+     (("--model", "bos", "--T", "5", "--L", "3", "--d", "3", "--p", "1"), "W-17"),
+     (("--model", "lin", "--T", "3", "--L", "72", "--d", "1", "--p", "3"), "W-24"),
+     (("--model", "lin+sftm", "--T", "3", "--L", "13122", "--p", "2"), "W-24")],
 )  # fmt: skip
 def test_below_the_bound_is_impossible(capsys, argv, claim):
     code, out, err = run(capsys, "histogram", *argv, "--json")
     assert code == 2 and f'"claim": "{claim}"' in out and '"verdict": "IMPOSSIBLE"' in out and err.count("\n") == 1
+
+
+def test_long_sequences_in_exact_numbers():
+    """The bound of W-24 against its own inequality, in whole numbers, and never where weights are built."""
+    for T, p in ((3, 2), (3, 3), (4, 4)):
+        R = math.ceil((T + 1) / 2)
+        for L in range(R + 2, 400):
+            h = (L - 1 - R) // (T * (T - 1) // 2)
+            if lin_needs_dimensions(T, L, p):
+                assert p * R * math.comb(h, h // 2) < 2**h
+    assert lin_needs_dimensions(3, 10**9, 3) and lin_needs_neurons(3, 2 * 3**8) and lin_needs_neurons(5, 2 * 5**8)
+    for T in range(3, 40):
+        assert not any(lin_needs_dimensions(T, L, T) for L in range(2, T + 1))  # d = T - 2 is built up to T/2
 
 
 def test_where_the_law_is_silent_nothing_is_called_impossible(capsys):

@@ -334,4 +334,16 @@ CLAIMS: tuple[Claim, ...] = (
         "verify histogram --model bos+sftm --construction digits --T 32 --L 10 --d 5",
         deep=("verify histogram --model bos+sftm --construction digits --T 32 --L 10 --d 6",),
     ),
+    Claim(
+        "W-24",
+        "lin and lin+sftm with p < T solve histogram for no d at L >= 2 T^8, and with d < T - 1 for no L with "
+        "p R C(h, h/2) < 2^h, R = ceil((T+1)/2), h = floor((L-1-R)/(T (T-1)/2)), for all weights: on long sequences "
+        "they count iff p >= T and d >= T - 1",
+        "this project",
+        "-",
+        "bounds.exact_laws:lin_needs_dimensions, bounds.exact_laws:lin_needs_neurons",
+        "verify.histogram.long_sequences:long_sequences",
+        "verify histogram --impossible W-24",
+        Kind.IMPOSSIBLE,
+    ),
 )

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bounds.even_readings import fewest_in_the_regime
-from bounds.exact_laws import fewest_dimensions_of_blocks, fewest_dimensions_of_one_neuron, fewest_neurons
+from bounds.exact_laws import (
+    fewest_dimensions_of_blocks,
+    fewest_dimensions_of_one_neuron,
+    fewest_neurons,
+    lin_needs_dimensions,
+    lin_needs_neurons,
+)
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
 
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
@@ -74,7 +80,7 @@ def chosen(sizes: Sizes, construction: str | None) -> str:
 
 
 def check_possible(sizes: Sizes, construction: str | None) -> None:
-    """Raises ProvedImpossible for sizes at which no weights at all count (W-5, W-16 to W-18)."""
+    """Raises ProvedImpossible for sizes at which no weights at all count (W-5, W-16 to W-18, W-24)."""
     is_one_neuron = sizes.p == 1 or construction == "relation"
     T, L, d, p = sizes.T, sizes.L, sizes.d, sizes.p
     if sizes.model in ("lin", "lin+sftm", "dot+sftm") and is_one_neuron and sizes.L >= 2:
@@ -89,6 +95,8 @@ def check_possible(sizes: Sizes, construction: str | None) -> None:
             f"model={sizes.model}, p={p}: proved impossible for every d and L >= 2 at T={T}: each token needs a set of "
             f"neurons of its own, and 2^p - 1 < T. Use --p {fewest_neurons(T)} or more.",
         )
+    if sizes.model in ("lin", "lin+sftm"):
+        _check_possible_in_lin(sizes)
     if sizes.model not in ("dot", "bos") or p != 1 or d is None:
         return
     least = fewest_dimensions_of_one_neuron(T, L)
@@ -97,6 +105,23 @@ def check_possible(sizes: Sizes, construction: str | None) -> None:
             "W-17" if L >= T // 2 + 1 else "W-18",
             f"model={sizes.model}, p=1, d={d}: proved impossible at T={T}, L={L}: one neuron needs d >= {least}. "
             f"Use --d {T - 1}, or --p {T}.",
+        )
+
+
+def _check_possible_in_lin(sizes: Sizes) -> None:
+    """Raises ProvedImpossible for fewer neurons or dimensions than long sequences need (W-24)."""
+    T, L, d, p = sizes.T, sizes.L, sizes.d, sizes.T if sizes.p is None else sizes.p
+    if p < T and lin_needs_neurons(T, L):
+        raise ProvedImpossible(
+            "W-24",
+            f"model={sizes.model}, p={p}: proved impossible for every d at T={T}, L={L}: so long a sequence needs a "
+            f"neuron per token. Use --p {T}.",
+        )
+    if d is not None and d < T - 1 and lin_needs_dimensions(T, L, p):
+        raise ProvedImpossible(
+            "W-24",
+            f"model={sizes.model}, d={d}, p={p}: proved impossible at T={T}, L={L}: so long a sequence needs "
+            f"d >= {T - 1}. Use --d {T - 1}.",
         )
 
 

@@ -60,7 +60,8 @@ def shares(T: int, L: int, d: int, *, draws: int = 100, seed: int = 0) -> Shares
         any_lin = own_lin or has_readouts(E, L)
         counted += [own_lin, any_lin, own_dot, least_gap > 0]
         needed.append(np.log(2 * L) / least_gap if least_gap > 0 else np.inf)
-    return Shares(T, L, d, draws, *(int(n) for n in counted), float(np.median(needed)))
+    lin_own, lin_any, dot_own, relation = (int(n) for n in counted)
+    return Shares(T, L, d, draws, lin_own, lin_any, dot_own, relation, float(np.median(needed)))
 
 
 def is_even(D: Array, L: int) -> bool:

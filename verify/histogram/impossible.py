@@ -1,4 +1,4 @@
-"""What no histogram model of a kind can do: arguments (A-neg, W-5 to W-7, W-16 to W-18) and checks that are run.
+"""What no histogram model of a kind can do: arguments (A-neg, W-5 to W-7, W-16 to W-18, W-24) and checks that are run.
 
 Checks are exact: integers, rationals, or sums of exponentials. They do not make the argument; they would show a slip.
 """
@@ -22,6 +22,7 @@ from verify.arithmetic.outward import above
 from verify.certificate import Verdict
 from verify.histogram.attack import tried
 from verify.histogram.exact_forward import ExactForward
+from verify.histogram.long_sequences import long_sequences
 from verify.histogram.small_cases import Searched, kernel_signs, largest_family, orders_of_counts
 from verify.histogram.stored import StoredModel
 from verify.histogram.verdict import certify
@@ -421,4 +422,5 @@ ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "W-16": few_neurons,
     "W-17": few_dimensions,
     "W-18": even_readings,
+    "W-24": long_sequences,
 }

@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 
 from bounds.even_readings import fewest_in_the_regime
-from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons
+from bounds.exact_laws import fewest_dimensions_of_one_neuron, fewest_neurons, lin_needs_dimensions, lin_needs_neurons
 from constructions import exact_laws, fewer_dimensions, inventory_counting, relation_counting
 from constructions.coded_inventory import CARRIER
 from constructions.codes import library
@@ -77,7 +77,7 @@ def corners(model: str, T: int, L: int) -> tuple[Corner, ...]:
 def excluded(model: str, T: int, L: int) -> tuple[Excluded, ...]:
     """The largest sizes that are proved too small, for all weights or in the regime of even readings.
 
-    Claim: W-5, W-16 (neurons), W-17, W-18 (dimensions).
+    Claim: W-5, W-16 (neurons), W-17, W-18 (dimensions), W-24 (both, in lin).
 
     >>> [(e.d, e.p, e.is_for_all_weights) for e in excluded("dot", 32, 10)]
     [(28, 1, True), (7, None, False)]
@@ -90,6 +90,9 @@ def excluded(model: str, T: int, L: int) -> tuple[Excluded, ...]:
         found.append(Excluded(None, fewest_neurons(T) - 1, "W-16"))
     if L >= 2 and model == "lin":
         found.append(Excluded(None, 1, "W-5"))
+    if model in ("lin", "lin+sftm"):
+        found += [Excluded(None, T - 1, "W-24")] if lin_needs_neurons(T, L) else []
+        found += [Excluded(T - 2, T, "W-24")] if lin_needs_dimensions(T, L, T) else []
     one_neuron = fewest_dimensions_of_one_neuron(T, L)
     if model in ("dot", "bos") and one_neuron > 1:
         found.append(Excluded(one_neuron - 1, 1, "W-17" if L >= T // 2 + 1 else "W-18"))

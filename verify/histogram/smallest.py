@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 from bounds import coherent_counting
 from bounds.even_readings import fewest_in_the_regime
-from bounds.exact_laws import fewest_dimensions_of_blocks, fewest_dimensions_of_one_neuron, fewest_neurons
+from bounds.exact_laws import (
+    fewest_dimensions_of_blocks,
+    fewest_dimensions_of_one_neuron,
+    fewest_neurons,
+    lin_needs_dimensions,
+    lin_needs_neurons,
+)
 from constructions.coded_inventory import CARRIER
 from constructions.codes import library
 from verify.histogram.kept import kept_table
@@ -54,15 +60,17 @@ def smallest_sizes(T: int, L: int) -> list[Smallest]:
     lin, dot = (fewest_in_the_regime(model, T, L) for model in ("lin", "dot"))
     printed = [int(b.at(b.printed, T=T, L=L)) for b in (build() for build in coherent_counting.BOUNDS)]
     p = fewest_neurons(T)
+    long_d = T - 1 if lin_needs_dimensions(T, L, T) else None
+    long_p = T if lin_needs_neurons(T, L) else 1
     return [
-        Smallest("lin, lin+sftm; p=T", "d", printed[0], proved_dimensions("lin", T, L), None, lin),
+        Smallest("lin, lin+sftm; p=T", "d", printed[0], proved_dimensions("lin", T, L), long_d, lin),
         Smallest("dot, bos; p=1", "d", printed[1], proved_dimensions("dot", T, L, is_one_neuron=True), one_neuron),
         Smallest("dot, bos; p=T", "d", printed[2], proved_dimensions("dot", T, L), None, dot),
         Smallest("bos+sftm; p=1", "d", printed[3], proved_dimensions("bos+sftm", T, L, is_one_neuron=True), None),
         Smallest("dot+sftm; p=T", "d", printed[4], proved_dimensions("dot+sftm", T, L), None),
         Smallest("dot+sftm; d=T-1", "p", T, p, p),
-        Smallest("lin+sftm; d=T-1", "p", T, T, p),
-        Smallest("lin; d=T-1", "p", T, T, 2),
+        Smallest("lin+sftm; d=T-1", "p", T, T, max(p, long_p)),
+        Smallest("lin; d=T-1", "p", T, T, max(2, long_p)),
         Smallest("dot, bos; d=T-1", "p", 1, 1, None),
         Smallest("bos+sftm; d=3", "p", 1, 1, None),
     ]
