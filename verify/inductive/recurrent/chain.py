@@ -145,15 +145,6 @@ def _columns(inverse: Array, D: Array, weights: Array) -> Ball:
     return Ball.exact(inverse) * Ball(D / np.sqrt(w) * ENLARGE, np.zeros_like(D))[:, None, :]
 
 
-def _beside(G: Ball, K: Ball, q: Array) -> Ball:
-    """The transpose of [sqrt(1 + q) G, sqrt(1 + 1/q) K]."""
-    parts = []
-    for x, square in ((G, 1 + q), (K, 1 + 1 / q)):
-        weighted = x * Ball.exact(np.sqrt(square) * ENLARGE)[:, None, None]
-        parts.append(Ball(np.swapaxes(weighted.mid, -1, -2), np.swapaxes(weighted.rad, -1, -2)))
-    return Ball(*(np.concatenate(sides, axis=-2) for sides in zip(*((x.mid, x.rad) for x in parts), strict=True)))
-
-
 def _best_q(G: Array, K: Array) -> Array:
     """The q, of some, for which the norm of both together is least, in floats."""
     A, B = (np.where(np.isfinite(x), x, 0.0) @ np.swapaxes(np.where(np.isfinite(x), x, 0.0), -1, -2) for x in (G, K))

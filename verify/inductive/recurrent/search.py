@@ -30,7 +30,8 @@ class Cycle:
 
 def jacobian(net: Network, token: int, state: Array) -> Array:
     """The derivatives at one state in floats: (N, N)."""
-    return jacobians(net, token, state[None])[0]
+    J: Array = jacobians(net, token, state[None])[0]
+    return J
 
 
 def jacobians(net: Network, token: int, states: Array) -> Array:
