@@ -46,7 +46,7 @@ def code(
     Shapes: see HistogramTransformer.
     Raises: NotKnown when no code is found, with the best gap; BadInput for p < T.
 
-    >>> code("lin", T=6, L=3, d=5).predict(torch.tensor([2, 0, 2])).tolist()
+    >>> code("lin", T=4, L=3, d=4).predict(torch.tensor([2, 0, 2])).tolist()
     [2, 1, 2]
     """
     _check(model, INVENTORY, T, L, d, p, dtype)

@@ -37,7 +37,7 @@ def plane(
     Raises: NotKnown when the readings of two counts overlap on the best tokens found, with the gap reached; BadInput
         for sequences of one token, whose counts are all 1.
 
-    >>> plane(T=3, L=2, dtype=torch.float32, steps=300).predict(torch.tensor([[2, 0], [1, 1]])).tolist()
+    >>> plane(T=3, L=2, dtype=torch.float32, steps=100).predict(torch.tensor([[2, 0], [1, 1]])).tolist()
     [[1, 1], [2, 2]]
     """
     if L < 2:

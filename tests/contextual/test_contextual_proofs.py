@@ -82,7 +82,7 @@ def test_single_strings_against_long_arithmetic():
                 assert not wrong or true <= 0, (seed, text)
 
 
-@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("keys", first(1, KEYS))
 @pytest.mark.parametrize("bias", BIASES)
 def test_every_string_through_the_module(bias, keys):
     """All valid strings of up to 9 tokens: the module's own answers, for the domain that each bias is right on."""

@@ -93,6 +93,7 @@ def test_one_head_with_least_counts_agrees_with_single_triples():
             assert (certify(model, ONES, region).verdict.value == "PROVED") == right
 
 
+@pytest.mark.deep
 def test_a_trained_model_is_proved_and_another_is_wrong_on_sixteen(capsys):
     argv = ("count01", "--weights", str(MODELS / "wide_s0.safetensors"), "--semantic-only")
     code, result = as_json(capsys, *argv, "--max-digits", "60", "--max-noise", "60")

@@ -34,7 +34,7 @@ def test_every_triple_of_the_documents_test_box_agrees():
     assert np.array_equal(law.triples, triples)
     learned, syntax = Learned(model, law, ONES), Syntax(model, law, ONES)
     assert int(whole_model(model, law, ONES).right.sum()) == oracle.whole_right(triples)
-    for heads in ((0,), (0, 1, 2, 3)):
+    for heads in [(0, 1, 2, 3)]:
         assert int(learned.answers(heads).right.sum()) == oracle.learned_right(triples, heads)
     assert syntax.accuracy((0,), law) == Fraction(oracle.eos_right(triples, (0,)), len(triples))
 
@@ -89,6 +89,7 @@ def test_constant_answers_are_right_on_49_and_51_percent():
     assert found == (Fraction(49, 100),) * 2 or found == (Fraction(51, 100),) * 2
 
 
+@pytest.mark.deep
 def test_the_law_of_lengths_weighs_strings():
     law = law_named("e-lengths")
     assert int(sum(law.weights)) == law.total

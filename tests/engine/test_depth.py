@@ -19,6 +19,7 @@ def radius(model, has_norms):
     return float(run(strings, strings)[0].max())
 
 
+@pytest.mark.deep
 def test_four_layers_need_the_l2_norm():
     """A pre-LN decoder of four layers, d = 64: componentwise radii say nothing, l2 ones are below 1e-8."""
     model = initialised(Decoder(vocabulary=16, d=64, n_heads=4, n_layers=4, positions=8), seed=0)

@@ -48,7 +48,7 @@ def test_the_phase_diagram_is_the_closed_form_and_its_curves_the_best_thresholds
 
 def test_the_command_writes_the_same_bytes_and_refuses(capsys, tmp_path):
     for name in ("a.svg", "b.svg"):
-        argv = ("figure", "heads", MODEL, "--law", "box:3:6:3", "--output", str(tmp_path / name))
+        argv = ("figure", "heads", MODEL, "--law", "box:3:4:1", "--output", str(tmp_path / name))
         assert run(capsys, *argv)[0] == 0
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     for extra in (("--head", "4"), ("--law", "unbounded")):

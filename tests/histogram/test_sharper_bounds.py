@@ -113,7 +113,7 @@ def sums_beyond_the_ends(name):
     fmt, rng = format_named(name), np.random.default_rng(0)
     reduction = RoundedReduction(StoredModel.of(inventory_counting.lin(**SIZES)), Arithmetic.of(fmt))
     beyond = 0
-    for _ in range(25):
+    for _ in range(10):
         terms = rounded(rng.choice([-1.0, 1.0], 3) * rng.uniform(0.3, 2, 3), fmt)
         copy, *extras = [(x[None], x[None]) for x in terms]
         low, high = rounded_copies._ends_of_sums(reduction, copy, extras, 4)

@@ -49,6 +49,7 @@ def test_a_saved_proof_becomes_a_theorem(tmp_path, capsys):
     assert set(about["axioms"]) <= ALLOWED_AXIOMS
 
 
+@pytest.mark.deep
 def test_all_models_and_formats_are_accepted():
     models = [build(T=8, L=6) for builders in BUILDERS.values() for build in builders]
     models += [

@@ -62,6 +62,7 @@ def test_differences_without_a_pair_have_no_margin():
     assert by_difference(3, [(0, 1)], np.array([0.5])).tolist() == [np.inf, np.inf, 0.5]
 
 
+@pytest.mark.deep
 def test_a_saved_checkpoint_is_read_again_and_another_modulus_refused(capsys, tmp_path):
     file = str(FILES / "p13.safetensors")
     argv = ("modular", "--P", "13", "--weights", file, "--precision", "float32", "--save", str(tmp_path / "kept"))

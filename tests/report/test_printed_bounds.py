@@ -153,9 +153,9 @@ def domain_of_exactly(N):
 
 
 def test_a_circuit_prints_at_most_its_distance(capsys):
-    _, out, _ = run(capsys, "circuit", str(path_of("c17")), "--precision", "bfloat16", "--json")
+    _, out, _ = run(capsys, "circuit", str(path_of("halfadder")), "--precision", "bfloat16", "--json")
     certified = float(re.findall(r'"margin": ([\d.e-]+)', out)[0])
-    _, out, _ = run(capsys, "circuit", str(path_of("c17")), "--precision", "bfloat16")
+    _, out, _ = run(capsys, "circuit", str(path_of("halfadder")), "--precision", "bfloat16")
     (printed,) = re.findall(rf"g stays at least {NUMBER} from 1/2", out)
     assert Fraction(printed) <= Fraction(certified)
 
