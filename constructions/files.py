@@ -55,6 +55,14 @@ def read_tensors(path: StrPath, key: str, marks: Iterable[str] = ()) -> tuple[di
     return under_root(tensors, marks, what), header
 
 
+def state_bytes(model: torch.nn.Module, key: str, header: Mapping[str, Any]) -> bytes:
+    """The state dict as a safetensors file, with the JSON object `header` in its metadata under `key`."""
+    from safetensors.torch import save
+
+    tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
+    return save(tensors, metadata={key: json.dumps(header)})
+
+
 def check_tensors(tensors: Mapping[str, Tensor], what: str) -> None:
     """Refuses tensors that are not all there as plain numbers, or too many of them together.
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.files import read_tensors
+from constructions.files import read_tensors, state_bytes
 from constructions.names import near
 
 METADATA_KEY = "weightproof"
@@ -82,9 +80,7 @@ def sawtooth(*, T: int, L: int, dtype: torch.dtype = torch.float64) -> ParityTra
 
 def as_bytes(module: ParityTransformer) -> bytes:
     """The safetensors file of a model, its sizes in the metadata."""
-    header = {"T": module.T, "L": module.L, "d": module.d, "p": module.p}
-    tensors = {name: value.detach().contiguous() for name, value in module.state_dict().items()}
-    return to_bytes(tensors, metadata={METADATA_KEY: json.dumps(header, sort_keys=True)})
+    return state_bytes(module, METADATA_KEY, {"L": module.L, "T": module.T, "d": module.d, "p": module.p})
 
 
 def load(path: str | Path, *, L: int | None = None) -> ParityTransformer:

@@ -184,6 +184,14 @@ class Decidable(Provable, Protocol):
         """Runs one wrong answer of an item and says what it is."""
 
 
+@dataclass(frozen=True)
+class How:
+    """The reading and the method that are asked for; no reading is the task's own default."""
+
+    reading: Reading | None = None
+    method: str = CERTIFIED
+
+
 def decide(problem: Decidable, reading: Reading | None, method: str, effort: Effort) -> Certificate:
     """The certificate by one of METHODS.
 

@@ -12,10 +12,12 @@ from torch import nn
 
 from constructions.errors import BadInput
 from verify.arithmetic.readings import Reading, reading_of
-from verify.certificate import Certificate, in_words
+from verify.certificate import CERTIFIED, Certificate, in_words
+from verify.decide import Effort, How, decide
 from verify.judged import check_type
 
-# The class of each task's model, and the room that decides it: its `certify` takes the options of the task.
+# The class of each task's model, and the module whose `posed(module, how, **options)` is the problem to decide, with
+# how, and whose `command` writes the weights and decides them again.
 MODELS = {
     "constructions.histogram:HistogramTransformer": "verify.histogram.door",
     "constructions.count01:Count01Transformer": "verify.count01.door",
@@ -45,8 +47,22 @@ def certify(module: nn.Module, **options: Any) -> Certificate:
     if ANY_MODULE & options.keys():
         found = import_module("verify.module").certify(module, **options)
     else:
-        found = _door(module).certify(module, **_known(module, options))
+        found = _decided(module, **_known(module, options))
     return found
+
+
+def _decided(
+    module: nn.Module,
+    *,
+    reading: Reading | None = None,
+    method: str = CERTIFIED,
+    budget: float = 30.0,
+    seed: int = 0,
+    **options: Any,
+) -> Certificate:
+    """Decides a model of one of the tasks, whose own options are `options`."""
+    problem, how = _door(module).posed(module, How(reading, method), **options)
+    return decide(problem, how.reading, how.method, Effort(budget, seed))
 
 
 def assert_proved(module: nn.Module, *, judge: Callable[..., Certificate] = certify, **options: Any) -> Certificate:
@@ -101,8 +117,9 @@ def _known(module: object, options: dict[str, Any]) -> dict[str, Any]:
     """The options; BadInput for one that the task does not have."""
     from inspect import signature
 
-    door: Callable[..., Certificate] = _door(module).certify
-    known = [name for name in signature(door).parameters if name != "module"]
+    own = [name for name in signature(_door(module).posed).parameters if name not in ("module", "how", "claim")]
+    claim = ["claim"] if "claim" in signature(_door(module).posed).parameters else []
+    known = [*own, "reading", "method", "budget", "seed", *claim]
     for name in options:
         if name not in known:
             raise BadInput(f"{name}={options[name]!r}: is no option for this model. It takes {', '.join(known)}.")

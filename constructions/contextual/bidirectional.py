@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 from constructions.contextual.transformer import BOS, DTYPES, TOKENS
 from constructions.errors import BadInput
-from constructions.files import read_tensors
+from constructions.files import read_tensors, state_bytes
 from constructions.names import near
 
 METADATA_KEY = "weightproof.bidirectional"
@@ -130,7 +129,4 @@ def load(path: str) -> BidirectionalContextualTransformer:
 
 def as_bytes(model: BidirectionalContextualTransformer) -> bytes:
     """The state dict as safetensors."""
-    from safetensors.torch import save
-
-    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
-    return save(tensors, metadata={METADATA_KEY: json.dumps({"format": 1})})
+    return state_bytes(model, METADATA_KEY, {"format": 1})

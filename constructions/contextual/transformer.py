@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.files import read_tensors, write_whole
+from constructions.files import read_tensors, state_bytes, write_whole
 from constructions.names import near
 
 TOKENS = ("0", "1", "[", "]", "BOS")
@@ -166,10 +165,7 @@ def load(path: str) -> ContextualCountingTransformer:
 
 def as_bytes(model: ContextualCountingTransformer) -> bytes:
     """The safetensors file of a model."""
-    from safetensors.torch import save as to_bytes
-
-    tensors = {name: value.contiguous() for name, value in model.state_dict().items()}
-    return to_bytes(tensors, metadata={METADATA_KEY: json.dumps({"format": 1})})
+    return state_bytes(model, METADATA_KEY, {"format": 1})
 
 
 def save(model: ContextualCountingTransformer, path: str) -> None:

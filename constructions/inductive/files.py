@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
 from constructions import files
@@ -32,8 +30,7 @@ def as_bytes(model: Decoder, about: Mapping[str, Any]) -> bytes:
         "layernorm": isinstance(model.norm, torch.nn.LayerNorm),
         "positions": model.positions,
     }
-    state = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
-    return save(state, metadata={KEY: json.dumps(shape | dict(about))})
+    return files.state_bytes(model, KEY, shape | dict(about))
 
 
 def load(path: str, given: Mapping[str, Any] = MappingProxyType({})) -> Decoder:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import torch
-from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from constructions.files import state_bytes
 from constructions.recurrent.model import METADATA_KEY
 
 
@@ -110,5 +108,4 @@ class RotationModel(nn.Module):
 
 def as_bytes(model: LinearModel | RotationModel) -> bytes:
     """The safetensors file of a model, its kind in the metadata."""
-    tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
-    return to_bytes(tensors, metadata={METADATA_KEY: json.dumps({"model": model.kind})})
+    return state_bytes(model, METADATA_KEY, {"model": model.kind})

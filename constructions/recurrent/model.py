@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import torch
-from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.files import read_tensors
+from constructions.files import read_tensors, state_bytes
 
 METADATA_KEY = "weightproof"
 KINDS = {"rnn": 1, "gru": 3, "lstm": 4}  # rows of weight_hh for each hidden unit
@@ -80,9 +78,7 @@ class RecurrentModel(nn.Module):
 
 def as_bytes(model: RecurrentModel) -> bytes:
     """The safetensors file of a model, its kind in the metadata."""
-    header = {"model": model.kind, "activation": model.activation}
-    tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
-    return to_bytes(tensors, metadata={METADATA_KEY: json.dumps(header, sort_keys=True)})
+    return state_bytes(model, METADATA_KEY, {"activation": model.activation, "model": model.kind})
 
 
 def load(path: str | Path, *, kind: str | None = None, activation: str | None = None) -> RecurrentModel:

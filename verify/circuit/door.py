@@ -10,27 +10,21 @@ from constructions.circuits.circuit import Circuit, Decomposition, decompose
 from constructions.circuits.weights import save_weights
 from constructions.errors import BadInput
 from verify.arithmetic.readings import ConstantBits, Reading, options_of
-from verify.certificate import CERTIFIED, Certificate
+from verify.certificate import Certificate
 from verify.circuit import dtype, verdict
 from verify.circuit.problem import CircuitProblem
-from verify.decide import Effort, Finding, decide
+from verify.decide import Effort, Finding, How
 
 
-def certify(
-    module: CircuitTransformer,
-    *,
-    circuit: Circuit | Decomposition | None = None,
-    reading: Reading | None = None,
-    method: str = CERTIFIED,
-    budget: float = 30.0,
-    seed: int = 0,
-) -> Certificate:
-    """Decides the model on all inputs of its circuit, by default in constant-bit arithmetic of its own bits."""
+def posed(
+    module: CircuitTransformer, how: How, *, circuit: Circuit | Decomposition | None = None
+) -> tuple[CircuitProblem, How]:
+    """The model on all inputs of its circuit, by default in constant-bit arithmetic of its own bits."""
     if not isinstance(circuit, Circuit | Decomposition):
         raise BadInput(f"circuit={circuit!r}: must be the Circuit that the model is to compute, or its Decomposition.")
     decomposition = decompose(circuit) if isinstance(circuit, Circuit) else circuit
     found = CircuitProblem.of(module, decomposition, prove)
-    return decide(found, ConstantBits(found.model.s) if reading is None else reading, method, Effort(budget, seed))
+    return found, how if how.reading is not None else How(ConstantBits(found.model.s), how.method)
 
 
 def prove(problem: CircuitProblem, reading: Reading, effort: Effort) -> Finding:

@@ -95,7 +95,7 @@ CLAIMS: tuple[Claim, ...] = (
         "this project (Prop. 2.4 of Golkar et al. asks for as many dimensions as positions, which exact profiles need)",
         "constructions.contextual_positions:build",
         "-",
-        "verify.contextual.bidirectional.door:certify",
+        "verify.contextual.bidirectional.task:Bidirectional",
         "verify bidirectional --length 64 --regions 3",
         deep=("verify bidirectional --length 64 --regions 3 --precision float32",),
     ),

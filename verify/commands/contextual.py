@@ -11,7 +11,7 @@ from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.options import check_alone, check_least
 from verify.commands.parsing import add_weights
-from verify.commands.request import Request, publish
+from verify.commands.request import Request, publish, save_weights
 
 if TYPE_CHECKING:
     from constructions.contextual.transformer import ContextualCountingTransformer
@@ -134,11 +134,12 @@ def run(args: argparse.Namespace) -> int:
         from verify.report.contextual import figure5
 
         return figure5(wish.N, wish.R, wish.keys, wish.dtype or "float32", is_json=args.json)
+    from constructions.contextual.transformer import as_bytes
+
     module, claim = wish.model(reading)
     if args.string is not None:
-        save_weights(module, asked)
+        save_weights(asked, "--string", as_bytes(module))
         return count(module, args.string, is_json=args.json)
-    from constructions.contextual.transformer import as_bytes
     from verify.contextual.verdict import ContextualCounting
     from verify.decide import decide
     from verify.report.contextual import facts, report
@@ -164,19 +165,6 @@ def argue(claim: str, length: int | None, seed: int, *, is_json: bool) -> int:
 def default_dtype(precision: str) -> str:
     """Weights are stored in the dtype that computes, where torch has it."""
     return precision if precision in DTYPES else "float64" if precision.startswith("p") else "float32"
-
-
-def save_weights(module: ContextualCountingTransformer, asked: Request) -> None:
-    """Writes the weights alone, where one string is counted and nothing is certified."""
-    if asked.save is None:
-        return
-    if not asked.is_weights_file:
-        raise BadInput(f"--save {asked.save}: --string gives no certificate to save. Name a FILE.safetensors.")
-    from constructions.contextual.transformer import save
-    from verify.report.console import say_written
-
-    save(module, asked.save)
-    say_written(asked.save)
 
 
 def count(module: ContextualCountingTransformer, text: str, *, is_json: bool) -> int:

@@ -11,7 +11,7 @@ from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.options import check_alone, check_least, flag, is_given, parsed_heads
 from verify.commands.parsing import add_weights
-from verify.commands.request import Request, publish
+from verify.commands.request import Request, publish, save_weights
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
@@ -160,7 +160,9 @@ def run(args: argparse.Namespace) -> int:
     model, claim = wish.model()
     if args.say is not None:
         check_said(reading)
-        save_weights(model, asked)
+        from constructions.count01 import as_bytes
+
+        save_weights(asked, "--say", as_bytes(model))
         return say(model, args.say, args.labels, is_json=args.json)
     from verify.count01.task import Region
 
@@ -199,19 +201,6 @@ def check_said(reading: Reading) -> None:
 
     if isinstance(reading, ConstantBits):
         raise BadInput(f"--say: has no effect with --precision {precision_of(reading)}; drop one of the two")
-
-
-def save_weights(model: Count01Transformer, asked: Request) -> None:
-    """Writes the weights alone, where a prompt is continued and nothing is certified."""
-    if asked.save is None:
-        return
-    if not asked.is_weights_file:
-        raise BadInput(f"--save {asked.save}: --say gives no certificate to save. Name a FILE.safetensors.")
-    from constructions.count01 import save
-    from verify.report.console import say_written
-
-    save(model, asked.save)
-    say_written(asked.save)
 
 
 def exact_weights(N: int, labels: str, skip: bool) -> dict[str, Any]:

@@ -82,6 +82,21 @@ def add_arguments(parser: argparse.ArgumentParser, *, methods: tuple[str, ...] =
     add("--json", action="store_true", help="print one JSON object and nothing else")
 
 
+def save_weights(request: Request, option: str, weights: bytes) -> None:
+    """Writes the weights alone, where `option` asks for a run and nothing is certified.
+
+    Raises: BadInput where a folder is named, as there is no certificate to write into it.
+    """
+    if request.save is None:
+        return
+    if not request.is_weights_file:
+        raise BadInput(f"--save {request.save}: {option} gives no certificate to save. Name a FILE.safetensors.")
+    from constructions.files import write_whole
+
+    write_whole(request.save, weights)
+    say_written(request.save)
+
+
 Fact = tuple[str, str]
 
 

@@ -5,29 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from constructions.contextual.transformer import ContextualCountingTransformer, save
-from verify.arithmetic.readings import Reading, options_of
-from verify.certificate import CERTIFIED, Certificate
+from verify.arithmetic.readings import options_of
+from verify.certificate import Certificate
 from verify.contextual.verdict import ContextualCounting, domain_of
-from verify.decide import Effort, decide
+from verify.decide import How
 
 
-def certify(
+def posed(
     module: ContextualCountingTransformer,
+    how: How,
     *,
     length: int | None = None,
     regions: int | None = None,
     exactly: bool = False,
     zeros: int | None = None,
-    reading: Reading | None = None,
-    method: str = CERTIFIED,
-    budget: float = 30.0,
-    seed: int = 0,
     claim: str | None = None,
-) -> Certificate:
-    """Decides the model on every valid string of up to `length` tokens, and every prompt."""
+) -> tuple[ContextualCounting, How]:
+    """The model on every valid string of up to `length` tokens, and every prompt."""
     N = len(module.b_out) - 1 if length is None else length
     domain = domain_of(module, N, regions=regions, exactly=exactly, zeros=zeros)
-    return decide(ContextualCounting(module, domain, claim), reading, method, Effort(budget, seed))
+    return ContextualCounting(module, domain, claim), how
 
 
 def command(module: ContextualCountingTransformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:

@@ -5,36 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 from constructions.count01 import Count01Transformer, save
-from verify.arithmetic.readings import Reading, options_of
-from verify.certificate import CERTIFIED, Certificate
+from verify.arithmetic.readings import options_of
+from verify.certificate import Certificate
 from verify.count01.task import Region
 from verify.count01.verdict import Count01
-from verify.decide import Effort, decide
+from verify.decide import How
 from verify.judged import check_whole_number
 
 BOUNDS = ("max_digits", "max_noise", "max_length")
 
 
-def certify(
+def posed(
     module: Count01Transformer,
+    how: How,
     *,
     labels: str = "majority-ones",
     max_digits: int | None = None,
     max_noise: int | None = None,
     max_length: int | None = None,
-    reading: Reading | None = None,
-    method: str = CERTIFIED,
-    budget: float = 30.0,
-    seed: int = 0,
     claim: str | None = None,
-) -> Certificate:
-    """Decides the model on every prompt of a region, or finds the region on which it is right."""
+) -> tuple[Count01, How]:
+    """The model on every prompt of a region, or on the region on which it turns out right."""
     for name, bound in zip(BOUNDS, (max_digits, max_noise, max_length), strict=True):
         if bound is not None:
             check_whole_number(name, bound)
     region = Region(max_digits, max_noise, max_length)
-    problem = Count01.of(module, labels, region, method=method, reading=reading, claim=claim)
-    return decide(problem, reading, method, Effort(budget, seed))
+    return Count01.of(module, labels, region, method=how.method, reading=how.reading, claim=claim), how
 
 
 def command(module: Count01Transformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:

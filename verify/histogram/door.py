@@ -6,25 +6,18 @@ from typing import Any
 
 from constructions import checkpoint
 from constructions.histogram import HistogramTransformer
-from verify.arithmetic.readings import Reading, options_of
-from verify.certificate import CERTIFIED, Certificate
-from verify.decide import Effort, decide
+from verify.arithmetic.readings import options_of
+from verify.certificate import Certificate
+from verify.decide import How
 from verify.histogram.every_reading import problem
+from verify.histogram.problem import Histogram
 
 
-def certify(
-    module: HistogramTransformer,
-    *,
-    L: int | None = None,
-    reading: Reading | None = None,
-    method: str = CERTIFIED,
-    budget: float = 30.0,
-    seed: int = 0,
-    claim: str | None = None,
-) -> Certificate:
-    """Decides the model on all T^L sequences."""
-    effort = Effort(budget, seed)
-    return decide(problem(module, L=L, claim=claim), reading, method, effort)
+def posed(
+    module: HistogramTransformer, how: How, *, L: int | None = None, claim: str | None = None
+) -> tuple[Histogram, How]:
+    """The model on all T^L sequences."""
+    return problem(module, L=L, claim=claim), how
 
 
 def command(module: HistogramTransformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:

@@ -7,23 +7,15 @@ from typing import Any
 
 from constructions import parity
 from constructions.parity import ParityTransformer
-from verify.arithmetic.readings import Reading, options_of
-from verify.certificate import CERTIFIED, Certificate
-from verify.decide import Effort, decide
+from verify.arithmetic.readings import options_of
+from verify.certificate import Certificate
+from verify.decide import How
 from verify.parity.task import Parity
 
 
-def certify(
-    module: ParityTransformer,
-    *,
-    reading: Reading | None = None,
-    method: str = CERTIFIED,
-    budget: float = 30.0,
-    seed: int = 0,
-    claim: str | None = None,
-) -> Certificate:
-    """Decides the model on all T^L sequences."""
-    return decide(Parity(module, claim), reading, method, Effort(budget, seed))
+def posed(module: ParityTransformer, how: How, *, claim: str | None = None) -> tuple[Parity, How]:
+    """The model on all T^L sequences."""
+    return Parity(module, claim), how
 
 
 def command(module: ParityTransformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:

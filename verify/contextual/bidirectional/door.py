@@ -7,26 +7,22 @@ from typing import Any
 
 from constructions.contextual import bidirectional
 from constructions.contextual.bidirectional import BidirectionalContextualTransformer
-from verify.arithmetic.readings import Reading, options_of
-from verify.certificate import CERTIFIED, Certificate
+from verify.arithmetic.readings import options_of
+from verify.certificate import Certificate
 from verify.contextual.bidirectional.task import Bidirectional
-from verify.decide import Effort, decide
+from verify.decide import How
 
 
-def certify(
+def posed(
     module: BidirectionalContextualTransformer,
+    how: How,
     *,
     length: int | None = None,
     regions: int | None = None,
-    reading: Reading | None = None,
-    method: str = CERTIFIED,
-    budget: float = 30.0,
-    seed: int = 0,
     claim: str | None = None,
-) -> Certificate:
-    """Decides the model on every valid string of up to `length` tokens, and every prompt."""
-    problem = Bidirectional.of(module, length=length, regions=regions, claim=claim)
-    return decide(problem, reading, method, Effort(budget, seed))
+) -> tuple[Bidirectional, How]:
+    """The model on every valid string of up to `length` tokens, and every prompt."""
+    return Bidirectional.of(module, length=length, regions=regions, claim=claim), how
 
 
 def command(

@@ -15,11 +15,10 @@ import torch
 from constructions.errors import BadInput
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
-from verify.arithmetic.contract import STORED, rounding
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.arithmetic.torch_settings import assumed
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, check_not_accumulated, first_in_order
 from verify.inductive.recurrent import held
+from verify.inductive.recurrent.assumed import assumptions
 from verify.inductive.recurrent.blocks import Proof, Rings, Thermometer
 from verify.inductive.recurrent.network import Network
 from verify.inductive.tasks import Task
@@ -77,24 +76,12 @@ class Selective:
         return None if self.length is None else self.K**self.length
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
-        if isinstance(reading, ConstantBits):
-            raise BadInput("precision=sN: recurrent networks have no constant-bit reading. Use real, a format, or pN.")
         check_not_accumulated(reading, "selective counting by recurrent networks")
         kind = self.model.kind.upper()
         network = f"torch's {kind} from the state 0, tokens are one-hot; logits = W h + b of the last layer"
-        if isinstance(reading, Kernel):
-            for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
-            return network, f"torch {torch.__version__} on CPU", *(for_ever if self.length is None else ()), RIGHT
-        if isinstance(reading, Rounded):
-            return (
-                network,
-                rounding(reading.format, reading.accumulate),
-                *assumed(reading.format),
-                "sums in any order, fused or not; subnormals kept or flushed",
-                "tanh is within 2 units in the last place of its value",
-                RIGHT,
-            )
-        return f"{network}, in real arithmetic", STORED, RIGHT
+        for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
+        more = for_ever if self.length is None else ()
+        return assumptions(reading, network, run="CPU", more=more, functions="tanh is", right=RIGHT)
 
     def facts(self) -> dict[str, Any]:
         return {"length": "all" if self.length is None else self.length}

@@ -16,12 +16,11 @@ from constructions.errors import BadInput
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
-from verify.arithmetic.contract import STORED, rounding
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.arithmetic.torch_settings import assumed
 from verify.certificate import Verdict
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run
 from verify.inductive.recurrent import exact, rotation
+from verify.inductive.recurrent.assumed import assumptions
 from verify.inductive.recurrent.chain import Rules
 from verify.inductive.recurrent.invariant import as_json
 from verify.inductive.recurrent.network import Network
@@ -102,8 +101,6 @@ class Homogeneous:
         return None if self.longest is None else sum(len(tokens) for tokens in self.lines)
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
-        if isinstance(reading, ConstantBits):
-            raise BadInput("precision=sN: recurrent networks have no constant-bit reading. Use real, a format, or pN.")
         tokens = (
             "the input is the constant 1"
             if self.model.inputs == 1 and not self.model.types
@@ -114,18 +111,8 @@ class Homogeneous:
             network = "h' = A h + B from the state 0; logits = W h + b"
         if isinstance(self.model, RotationModel):
             network = "h' = e^(i omega) h + 1 from the state 0; logits = W (Re h, Im h) + b"
-        if isinstance(reading, Kernel):
-            return network, f"torch {torch.__version__} on CPU, one token at a time", RIGHT
-        if isinstance(reading, Rounded):
-            return (
-                network,
-                rounding(reading.format, reading.accumulate),
-                *assumed(reading.format),
-                "sums in any order, fused or not; subnormals kept or flushed",
-                "tanh and sigmoid are within 2 units in the last place of their value",
-                RIGHT,
-            )
-        return f"{network}, in real arithmetic", STORED, RIGHT
+        run, functions = "CPU, one token at a time", "tanh and sigmoid are"
+        return assumptions(reading, network, run=run, functions=functions, right=RIGHT)
 
     def facts(self) -> dict[str, Any]:
         return {"length": "all" if self.longest is None else self.longest}
