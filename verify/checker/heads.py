@@ -13,7 +13,7 @@ from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.reading import FORMATS, NOT_CHECKABLE, UNREADABLE, Refusal, read_json, require
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_json, require
 
 TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
 LINES = ((0, 4), (1,), (2,), (3,))  # the tokens whose weights are the coefficients of 1, n0, n1, n2
@@ -416,7 +416,7 @@ def _tensor(name: str, entry: Any, buffer: bytes) -> tuple[list[int], list[fmpq]
     start, stop = entry["data_offsets"]
     if name == "skip":
         return entry["shape"], []
-    kind = FORMATS[entry["dtype"]][1]
+    kind = WORDS[entry["dtype"]][1]
     raw = buffer[start:stop]
     if entry["dtype"] == "BF16":
         raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))

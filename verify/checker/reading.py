@@ -6,7 +6,7 @@ import math
 import struct
 from typing import Any, NamedTuple
 
-FORMATS = {"F64": ("float64", "d"), "F32": ("float32", "f"), "F16": ("float16", "e"), "BF16": ("bfloat16", "f")}
+WORDS = {"F64": ("float64", "d"), "F32": ("float32", "f"), "F16": ("float16", "e"), "BF16": ("bfloat16", "f")}
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 FAILS, UNREADABLE, NOT_CHECKABLE = 1, 2, 3  # exit codes
 MOST_DIGITS = 1000  # of an integer: no size of a model that can be checked has more
@@ -66,7 +66,7 @@ def read_weights(data: bytes) -> Weights:
     dtype, found = tensors["b_2"][0], {name: tensor[:2] for name, tensor in tensors.items()}
     require(found == {name: (dtype, x) for name, x in shapes.items()}, f"the tensors of {about} must be {shapes}")
     repeated = {"weights_sha256": hashlib.sha256(data).hexdigest(), "claim": about.get("claim")}
-    repeated["parameters"] = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": FORMATS[dtype][0]}
+    repeated["parameters"] = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": WORDS[dtype][0]}
     return Weights(repeated, first_count, {name: rows_of(name, *tensor) for name, tensor in tensors.items()})
 
 
@@ -78,7 +78,7 @@ def read_tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], 
         about = read_json(header.pop("__metadata__")["weightproof"].encode(), "the weights' metadata")
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
             dtype, shape = entry["dtype"], entry["shape"]
-            stop = start + math.prod(shape) * int(FORMATS[dtype][0][-2:]) // 8
+            stop = start + math.prod(shape) * int(WORDS[dtype][0][-2:]) // 8
             must_be = {"dtype": dtype, "shape": [abs(int(n)) for n in shape], "data_offsets": [start, stop]}
             require(as_text(entry) == as_text(must_be), f"the weights file's entry for {name!r} is wrong", UNREADABLE)
             tensors[name], start = (dtype, shape, buffer[start:stop]), stop
@@ -91,7 +91,7 @@ def read_tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], 
 def rows_of(name: str, dtype: str, shape: list[int], raw: bytes) -> list[list[float]]:
     if dtype == "BF16":  # the upper half of a float32
         raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
-    values = [x for (x,) in struct.iter_unpack("<" + FORMATS[dtype][1], raw)]
+    values = [x for (x,) in struct.iter_unpack("<" + WORDS[dtype][1], raw)]
     require(all(map(math.isfinite, values)), f"{name} holds NaN or infinity")
     return [values[i : i + shape[-1]] for i in range(0, len(values), shape[-1])]
 

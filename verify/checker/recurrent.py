@@ -12,9 +12,9 @@ from typing import Any
 from flint import arb, arb_mat, ctx
 
 from verify.checker.reading import (
-    FORMATS,
     NOT_CHECKABLE,
     UNREADABLE,
+    WORDS,
     Refusal,
     read_json,
     read_tensors,
@@ -146,7 +146,7 @@ def _network(data: bytes, said: dict[str, Any]) -> Network:
     require(len(x) == inputs and V.nrows() == len(rows["readout.bias"][0]), "shapes do not fit", UNREADABLE)
     net = Network(kind, activation, layers, x, V, _vector(rows["readout.bias"]))
     require(net.size <= MOST_STATE, f"{net.size} numbers of state are too many to check", NOT_CHECKABLE)
-    dtype = FORMATS[tensors["readout.weight"][0]][0]
+    dtype = WORDS[tensors["readout.weight"][0]][0]
     shape: dict[str, Any] = {"model": kind, "units": H, "layers": k, "dtype": dtype}
     shape |= {"activation": activation} if kind == "rnn" else {}
     for name, value in shape.items():

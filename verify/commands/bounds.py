@@ -11,7 +11,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.outward import above, below
 from verify.commands.count01 import LARGEST_N
 from verify.commands.ranges import integers
-from verify.report.tables import FORMATS, render
+from verify.report.tables import FORMS, render
 
 if TYPE_CHECKING:
     import sympy
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--T", type=integers, help="alphabet size: 32, 16,32 or 8:64:8")
     add("--L", type=integers, help="sequence length: 10, 5,10 or 5:30:5")
     add("--N", type=integers, help="instead of T and L: count01's large number, for the exact limit on n2")
-    add("--format", choices=FORMATS, default="rich", help="default: rich")
+    add("--format", choices=FORMS, default="rich", help="default: rich")
     add("--coherence", action="store_true", help="the coherence that the propositions ask for, and d if it is attained")
     add(
         "--regime",

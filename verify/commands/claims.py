@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify.report.tables import FORMATS, render
+from verify.report.tables import FORMS, render
 
 if TYPE_CHECKING:
     from verify.claims import Claim
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the commands; exit code 0 iff all that can be run end as promised",
     )
     add("--deep", action="store_true", help="with --run: also the commands for other models and sizes (minutes)")
-    add("--format", choices=FORMATS, help="default: rich")
+    add("--format", choices=FORMS, help="default: rich")
     add("--json", action="store_const", dest="format", const="json", help="the same as --format json")
 
 

@@ -17,9 +17,8 @@ from verify.commands import workers
 from verify.commands.ranges import integers
 from verify.histogram.catalogue import MODELS
 from verify.report.console import say_written
-from verify.report.tables import FORMATS, render
+from verify.report.tables import FORMS, render
 
-HELP = "search for the smallest provable d of a model; every hit is proved"
 COLUMNS = ("model", "T", "L", "p", "d", "margin", "lower bound on d", "of what", "tried")
 ROWS = "frontier.json"  # in the folder of --save: what was searched, so that the next run goes on from there
 
@@ -36,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--steps", type=int, default=3000, help="steps of each search (default: 3000)")
     workers.add_argument(parser)
     add("--save", metavar="DIR", help="write weights and certificate of every hit; what is there is not searched again")
-    add("--format", choices=FORMATS, default="rich", help="default: rich")
+    add("--format", choices=FORMS, default="rich", help="default: rich")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from verify.certificate import rounded_margin
 from verify.commands.ranges import integers
 from verify.histogram.catalogue import CONSTRUCTIONS, MODELS, Sizes, chosen
 from verify.report.console import say_written
-from verify.report.tables import FORMATS, render
+from verify.report.tables import FORMS, render
 
 if TYPE_CHECKING:
     from verify.arithmetic.formats import Format
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--budget", type=float, default=10.0, metavar="SECONDS", help="limit of each search for a failure (default: 10)"
     )
-    add("--format", choices=FORMATS, default="rich", help="default: rich")
+    add("--format", choices=FORMS, default="rich", help="default: rich")
     add("--json", action="store_const", dest="format", const="json", help="the same as --format json")
 
 
@@ -94,9 +94,9 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _accumulate(args: argparse.Namespace) -> Format | None:
-    from verify.arithmetic.formats import FORMATS as NUMBERS
+    from verify.arithmetic.formats import FORMATS
 
-    return None if args.accumulate is None else NUMBERS[args.accumulate]
+    return None if args.accumulate is None else FORMATS[args.accumulate]
 
 
 def _construction(args: argparse.Namespace, d: int | None) -> Construction:
@@ -108,13 +108,13 @@ def _construction(args: argparse.Namespace, d: int | None) -> Construction:
 
 def _frontier(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
     """The named formats, then every number of bits that was tried, most first."""
-    from verify.arithmetic.formats import FORMATS as NUMBERS
+    from verify.arithmetic.formats import FORMATS
     from verify.histogram.precision import frontier, judge
 
     construction, accumulate = _construction(args, args.d), _accumulate(args)
     rows = []
-    for i, (name, fmt) in enumerate(NUMBERS.items()):
-        progress(i / (len(NUMBERS) + 5))
+    for i, (name, fmt) in enumerate(FORMATS.items()):
+        progress(i / (len(FORMATS) + 5))
         rows.append([name, *_outcome(judge(construction, fmt, accumulate, args.budget))])
     found = frontier(construction, accumulate, args.budget)
     note = {found.enough: ", the smallest from which on all are enough", found.too_small: ", the largest too small"}
@@ -136,21 +136,21 @@ def _outcome(certificate: Certificate) -> list[Any]:
 
 
 def _table(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
-    from verify.arithmetic.formats import FORMATS as NUMBERS
+    from verify.arithmetic.formats import FORMATS
     from verify.histogram.precision import constructions, judge
 
     todo, rows = list(constructions(args.T, args.L)), []
     for i, construction in enumerate(todo):
         cells: list[Any] = []
-        for j, fmt in enumerate(NUMBERS.values()):
-            progress((i + j / len(NUMBERS)) / len(todo))
+        for j, fmt in enumerate(FORMATS.values()):
+            progress((i + j / len(FORMATS)) / len(todo))
             try:
                 cells.append(judge(construction, fmt, _accumulate(args), args.budget).verdict.value)
             except (NotKnown, BadInput):  # the construction does not exist at these T and L
                 cells.append(None)
         rows.append([construction.model, construction.construction, construction.d, *cells])
-    columns = ("model", "construction", "d", *NUMBERS)
-    return _in_letters(columns, rows, 3, " ".join(NUMBERS)) if args.format == "rich" else (columns, rows)
+    columns = ("model", "construction", "d", *FORMATS)
+    return _in_letters(columns, rows, 3, " ".join(FORMATS)) if args.format == "rich" else (columns, rows)
 
 
 def _in_letters(

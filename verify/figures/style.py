@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's colours, told apart by the colour-blind as well
 BLUE, ORANGE, GREEN, VERMILLION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#999999"
-FORMATS = ("svg", "png", "pdf")
+FILE_TYPES = ("svg", "png", "pdf")
 INCHES = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
 SMALLEST, LARGEST = 0.5, 50.0  # inches of a side
 DPI, FEWEST_DPI, MOST_DPI = 150, 20, 2400
@@ -136,7 +136,7 @@ def format_of(output: str, name: str = "output") -> str:
     Raises: BadInput for a name that ends otherwise.
     """
     kind = output.rpartition(".")[2].lower()
-    if kind not in FORMATS or "." not in output:
+    if kind not in FILE_TYPES or "." not in output:
         raise BadInput(f"{name}={output!r}: must end in .svg, .png or .pdf")
     return kind
 

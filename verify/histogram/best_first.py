@@ -26,7 +26,7 @@ QUEUE_BYTES = 1 << 30  # from which on the smallest parts come first
 SHARE_FOR_SMALLEST = 0.1  # of the time left when a counterexample is found
 REPORT_SECONDS = 0.5
 
-Cells = dict[tuple[int, int], list[int]]
+OpenCounts = dict[tuple[int, int], list[int]]  # of each row and query token
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,9 @@ class Queue:
     reported: float = 0.0
 
     @classmethod
-    def of(cls, reduction: Reduction, exact: ExactForward, cells: Cells, deadline: float, progress: Progress) -> Queue:
+    def of(
+        cls, reduction: Reduction, exact: ExactForward, cells: OpenCounts, deadline: float, progress: Progress
+    ) -> Queue:
         """The queue of the open cells: counts for each row of the reduction and each query token."""
         waiting = []
         for merged in merged_rows(reduction):

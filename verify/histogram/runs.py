@@ -17,10 +17,10 @@ from verify.judged import unparametrized
 
 BATCH = 1 << 14
 ELEMENTS = 1 << 24  # of the mixing matrices of one batch, or of what is run at a time: 128 MiB
-Run = Callable[[Tensor], Tensor]
+Forward = Callable[[Tensor], Tensor]
 
 
-def runner(module: HistogramTransformer, s: int | None) -> Run:
+def runner(module: HistogramTransformer, s: int | None) -> Forward:
     """The module as torch runs it on its own device, or in s-bit arithmetic."""
     if s is not None:
         return constant_bit(unparametrized(module), s)
@@ -28,7 +28,7 @@ def runner(module: HistogramTransformer, s: int | None) -> Run:
 
 
 @torch.no_grad()
-def run_margins(run: Run, tokens: Tensor, first_count: int = 1) -> Tensor:
+def run_margins(run: Forward, tokens: Tensor, first_count: int = 1) -> Tensor:
     """(logit of the right class) - (largest other logit) as they are computed: (n, L), NaN where a logit is."""
     at_a_time = max(1, ELEMENTS // tokens.shape[1] ** 2)
     parts = [tokens[start : start + at_a_time] for start in range(0, len(tokens), at_a_time)]
@@ -67,7 +67,7 @@ def smallest_wrong(tokens: Tensor, is_wrong: np.ndarray) -> tuple[tuple[int, lis
 
 
 def counterexample(
-    run: Run, stored: StoredModel, tokens: list[int], position: int, is_smallest: bool
+    run: Forward, stored: StoredModel, tokens: list[int], position: int, is_smallest: bool
 ) -> dict[str, Any]:
     """What the run answers at a wrong position."""
     with torch.no_grad():

@@ -12,7 +12,7 @@ from typing import Any
 from verify.report.console import columns as width_of
 from verify.report.console import folded
 
-FORMATS = ("rich", "markdown", "latex", "csv", "json")
+FORMS = ("rich", "markdown", "latex", "csv", "json")
 NARROWEST = 6  # columns of a terminal below which a cell is hard to read
 
 
