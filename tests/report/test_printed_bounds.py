@@ -53,7 +53,7 @@ def is_at_most(text, exact):
 
 def shown(certificate, module, capsys):
     capsys.readouterr()
-    print_certificate(certificate, weights_fact(module))
+    print_certificate(certificate, [weights_fact(module)])
     return capsys.readouterr().out
 
 
@@ -70,7 +70,7 @@ def test_printed_margins_are_at_most_certified_ones_and_those_at_most_exact_ones
 def check_against_the_oracle(certificate, module):
     out = StringIO()
     with redirect_stdout(out):
-        print_certificate(certificate, weights_fact(module))
+        print_certificate(certificate, [weights_fact(module)])
     exact = exact_margins(module)
     (last,) = re.findall(rf"margin at least {NUMBER}$", out.getvalue(), re.M)
     assert last == "inf" or Decimal(last) <= Decimal(certificate.margin)

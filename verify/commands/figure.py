@@ -150,14 +150,13 @@ def _of_heads(args: argparse.Namespace) -> Figure:
 
 
 def _of_histogram(args: argparse.Namespace) -> Figure:
-    from verify.commands.histogram import check_model_arguments, chosen_model
+    from verify.commands.histogram import Wish
     from verify.figures import histogram
 
     tokens = _tokens(args.sequence) if args.kind == "attention" else None
-    if tokens is not None and args.L is None and args.weights is None:
-        args.L = len(tokens)
-    check_model_arguments(args)
-    module, claim = chosen_model(args, quiet=False)
+    wish = Wish.of(args, L=None if tokens is None else len(tokens))
+    found = wish.chosen(quiet=False)
+    module = found.module
     if tokens is not None:
         return histogram.attention(module, tokens)
     if args.kind == "activation":
@@ -168,7 +167,7 @@ def _of_histogram(args: argparse.Namespace) -> Figure:
         return _confusion(args, module)
     from verify.histogram.verdict import certify
 
-    return histogram.margins(certify(module, L=args.L, claim=claim, budget=args.budget))
+    return histogram.margins(certify(module, L=wish.L, claim=found.claim, budget=args.budget))
 
 
 def _readout(args: argparse.Namespace, module: HistogramTransformer) -> Figure:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
 from verify.commands.options import check_alone, flag
 from verify.commands.parsing import add_weights
+from verify.commands.request import Request, publish
 from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, check_known, chosen, storage
 from verify.report.progress import progress_bar
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
     from verify.certificate import Certificate
+    from verify.decide import Effort
     from verify.histogram.task import Progress
 
 
 LAWS = ("uniform", "partitions")
-SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = ("A-neg", "W-5", "W-6", "W-7", "W-16", "W-17", "W-18", "W-24")
 DEFAULTS = {"basis": "standard", "as_printed": False, "method": "certified", "budget": 30.0}
 ALONE = {
@@ -73,6 +74,104 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print one JSON object and nothing else")
 
 
+@dataclass(frozen=True)
+class Wish:
+    """The model that a command line asks for: built for sizes, or read from a file."""
+
+    model: str | None
+    T: int | None
+    L: int | None
+    d: int | None
+    p: int | None
+    construction: str | None
+    basis: str
+    dtype: str | None
+    weights: str | None
+    as_printed: bool
+    seed: int
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, *, L: int | None = None, precision: str | None = None) -> Wish:
+        """Parses what chooses the weights; `L` and `precision` stand in for a length and a dtype that are not given.
+
+        Raises: BadInput for what is missing, and for what has no effect.
+        """
+        is_built, dtype = args.weights is None, args.dtype
+        if is_built and dtype is None and precision is not None:
+            dtype = storage(precision)
+        sizes = args.model, args.T, L if is_built and args.L is None else args.L, args.d, args.p
+        wish = cls(*sizes, args.construction, args.basis, dtype, args.weights, args.as_printed, args.seed)
+        wish._check()
+        return wish
+
+    def _check(self) -> None:
+        if self.weights is not None:
+            for name in ("T", "d", "p", "construction", "dtype"):
+                if getattr(self, name) is not None:
+                    value = getattr(self, name)
+                    raise BadInput(f"{name}={value}: read from the file. Leave --{name} out with --weights.")
+            if self.as_printed or self.basis != "standard":
+                raise BadInput("as-printed and basis choose how weights are built. Leave them out with --weights.")
+            return
+        for name in ("model", "T", "L"):
+            if getattr(self, name) is None:
+                raise BadInput(f"{name}: missing. Add --{name}, or judge a file with --weights.")
+
+    def sizes(self) -> Sizes:
+        """The sizes of weights that are built.
+
+        Raises: BadInput for sizes that no model has.
+        """
+        from constructions.histogram_sizes import check_sizes
+
+        assert self.model is not None and self.T is not None and self.L is not None
+        d, p = (1 if size is None else size for size in (self.d, self.p))
+        check_sizes(self.model, T=self.T, L=self.L, d=d, p=p)
+        return Sizes(self.model, self.T, self.L, self.d, self.p)
+
+    def chosen(self, *, quiet: bool) -> Chosen:
+        """The model, read or built."""
+        with progress_bar("searching a code", quiet=quiet) as progress:
+            return self._read() if self.weights is not None else self._built(progress)
+
+    def _read(self) -> Chosen:
+        from constructions.checkpoint import load
+
+        assert self.weights is not None
+        return Chosen(load(self.weights, model=self.model, L=self.L), None, self.construction)
+
+    def _built(self, progress: Progress) -> Chosen:
+        from importlib import import_module
+        from inspect import signature
+
+        from constructions.histogram import DTYPES as TORCH_DTYPES
+
+        sizes = self.sizes()
+        construction = chosen(sizes, self.construction)
+        check_known(sizes, construction)
+        builder, claim = CONSTRUCTIONS[sizes.model, construction]
+        module_name, function = builder.split(".")
+        build = getattr(import_module(f"constructions.{module_name}"), function)
+        asked = {"basis": self.basis, "seed": self.seed, "as_printed": self.as_printed}
+        fixed = {"model": sizes.model, "progress": progress}
+        dtype = TORCH_DTYPES[self.dtype or "float32"]
+        takes = signature(build).parameters
+        for name, plain in (("basis", "standard"), ("as_printed", False)):
+            if name not in takes and asked[name] != plain:
+                raise BadInput(f"{flag(name)}: construction {construction} has no such choice. Leave {flag(name)} out.")
+        options = {name: value for name, value in (asked | fixed).items() if name in takes}
+        return Chosen(build(T=sizes.T, L=sizes.L, d=sizes.d, p=sizes.p, dtype=dtype, **options), claim, construction)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A model, the claim that it is built by, and the name of its construction."""
+
+    module: HistogramTransformer
+    claim: str | None
+    construction: str | None
+
+
 def run(args: argparse.Namespace) -> int:
     check_alone(args, ALONE, DEFAULTS)
     if args.impossible is not None:
@@ -80,213 +179,107 @@ def run(args: argparse.Namespace) -> int:
         from verify.report.impossibility import print_argument
 
         return print_argument(ARGUMENTS[args.impossible](args.seed), is_json=args.json)
-    _check(args)
-    if args.precision is not None and args.dtype is None and args.weights is None:
-        args.dtype = storage(args.precision)
-    if _needs_no_torch(args):
-        return _run_arrays(args)
+    wish = Wish.of(args, precision=args.precision)
+    asked = Request.of(args)
+    _check(asked, args.law)
+    if _needs_no_torch(wish, asked, args.law):
+        return _run_arrays(wish, asked)
     try:
-        module, claim = chosen_model(args, quiet=args.json)
+        found = wish.chosen(quiet=asked.is_json)
     except NotKnown as error:
-        return _print_unknown(args, str(error))
-    with progress_bar("deciding", quiet=args.json) as progress:
-        certificate = _decide(args, module, claim, progress)
+        return _print_unknown(wish, asked, str(error))
+    with progress_bar("deciding", quiet=asked.is_json) as progress:
+        certificate = _decide(found, wish.L, asked, progress)
         if args.law is not None:
-            certificate = _with_shares(args, module, certificate, progress)
-    if args.save is not None:
-        certificate = _save(args, module, claim, certificate)
-    if args.json:
-        print(certificate.to_json())
-        if args.save is not None:
-            from verify.report.console import say_written
+            certificate = _with_shares(found.module, wish.L, args.law, certificate, asked.effort(progress))
+    from verify.report.certificate import weights_fact
+    from verify.report.histogram import print_certificate
 
-            say_written(*_files(args.save))
-    else:
-        from verify.report.certificate import weights_fact
-        from verify.report.histogram import print_certificate
-
-        written = None if args.save is None else ", ".join(_files(args.save))
-        print_certificate(certificate, weights_fact(module), written)
-    return certificate.verdict.exit_code
+    return publish(asked, certificate, _bytes(found, asked), [weights_fact(found.module)], print_certificate)
 
 
-def _needs_no_torch(args: argparse.Namespace) -> bool:
-    """Whether the weights can be built as arrays, and are to be proved in real arithmetic and not saved."""
-    if args.weights is not None or args.precision is not None or args.method != "certified" or args.save is not None:
-        return False
-    if args.law is not None:
-        return False
-    if args.model not in ("dot", "bos") or args.basis != "standard" or args.as_printed or args.seed:
-        return False
-    from constructions.histogram_sizes import check_sizes
-
-    check_sizes(args.model, T=args.T, L=args.L, d=1 if args.d is None else args.d, p=1 if args.p is None else args.p)
-    sizes = Sizes(args.model, args.T, args.L, args.d, args.p)
-    is_built = args.dtype != "bfloat16" and (args.d is None or args.d >= args.T)
-    return is_built and chosen(sizes, args.construction) == "relation"
-
-
-def _run_arrays(args: argparse.Namespace) -> int:
-    from constructions.histogram_arrays import relation
-    from verify.decide import Effort, certify
-    from verify.histogram.array_problem import ArrayHistogram
-
-    arrays = relation(model=args.model, T=args.T, L=args.L, d=args.d, p=args.p, dtype=args.dtype or "float32")
-    _, claim = CONSTRUCTIONS[args.model, "relation"]
-    with progress_bar("deciding", quiet=args.json) as progress:
-        certificate = certify(ArrayHistogram.of(arrays, claim), effort=Effort(args.budget, progress=progress))
-    if args.json:
-        print(certificate.to_json())
-    else:
-        from verify.report.certificate import shapes_fact
-        from verify.report.histogram import print_certificate
-
-        print_certificate(certificate, shapes_fact((name, w.shape) for name, w in arrays.weights.items()))
-    return certificate.verdict.exit_code
-
-
-def _is_weights_file(save: str) -> bool:
-    return save == "" or save.endswith(".safetensors")
-
-
-def _files(save: str) -> list[str]:
-    """What --save writes."""
-    return [save] if _is_weights_file(save) else [str(Path(save) / name) for name in SAVED]
-
-
-def _save(
-    args: argparse.Namespace, module: HistogramTransformer, claim: str | None, certificate: Certificate
-) -> Certificate:
-    """Writes the weights, and into a folder the certificate beside them; returns it with the weights' digest."""
-    from constructions import checkpoint, files
-
-    weights = checkpoint.as_bytes(module, claim=claim, construction=args.construction or "default")
-    certificate = certificate.about(weights)
-    if _is_weights_file(args.save):
-        files.write_whole(args.save, weights)
-    else:
-        text = certificate.to_json() + "\n"
-        files.write_whole_folder(args.save, dict(zip(SAVED, (weights, text.encode()), strict=True)))
-    return certificate
-
-
-def _check(args: argparse.Namespace) -> None:
-    if not args.budget >= 0:
-        raise BadInput(f"budget={args.budget}: must be a number of seconds, zero or more")
-    check_model_arguments(args)
-    if args.save is not None:
-        from constructions.files import check_target, check_target_folder
-
-        if _is_weights_file(args.save):
-            check_target(args.save)
-        else:
-            check_target_folder(args.save, SAVED)
-    _check_precision(args)
-    if args.law is not None and (args.precision is not None or args.method != "certified"):
-        raise BadInput(f"law={args.law}: shares are exact in real arithmetic. Leave --precision and --method out.")
-
-
-def chosen_model(args: argparse.Namespace, *, quiet: bool) -> tuple[HistogramTransformer, str | None]:
-    """The model that the arguments ask for, and its claim."""
-    with progress_bar("searching a code", quiet=quiet) as progress:
-        return _load(args) if args.weights is not None else _build(args, progress)
-
-
-def check_model_arguments(args: argparse.Namespace) -> None:
-    """Raises: BadInput for what is missing, and for what has no effect."""
-    if args.weights is not None:
-        for name in ("T", "d", "p", "construction", "dtype"):
-            if getattr(args, name) is not None:
-                raise BadInput(f"{name}={getattr(args, name)}: read from the file. Leave --{name} out with --weights.")
-        if args.as_printed or args.basis != "standard":
-            raise BadInput("as-printed and basis choose how weights are built. Leave them out with --weights.")
-        return
-    for name in ("model", "T", "L"):
-        if getattr(args, name) is None:
-            raise BadInput(f"{name}: missing. Add --{name}, or judge a file with --weights.")
-
-
-def _check_precision(args: argparse.Namespace) -> None:
+def _check(asked: Request, law: str | None) -> None:
     from verify.arithmetic.any_order import Arithmetic
-    from verify.arithmetic.readings import Rounded, reading_of
+    from verify.arithmetic.readings import Rounded
     from verify.certificate import CERTIFIED
     from verify.decide import running
 
-    reading = reading_of(args.precision, args.accumulate)
+    reading = asked.reading
     if isinstance(reading, Rounded):
         Arithmetic.of(reading.format, reading.accumulate)  # refuses an accumulation with fewer bits than the format
-    if args.method != CERTIFIED:
-        running(reading, args.method)
+    if asked.method != CERTIFIED:
+        running(reading, asked.method)
+    if law is not None and (asked.precision is not None or asked.method != CERTIFIED):
+        raise BadInput(f"law={law}: shares are exact in real arithmetic. Leave --precision and --method out.")
 
 
-def _load(args: argparse.Namespace) -> tuple[HistogramTransformer, None]:
-    from constructions.checkpoint import load
+def _needs_no_torch(wish: Wish, asked: Request, law: str | None) -> bool:
+    """Whether the weights can be built as arrays, and are to be proved in real arithmetic and not saved."""
+    is_plain = asked.precision is None and asked.method == "certified" and asked.save is None and law is None
+    if wish.weights is not None or not is_plain:
+        return False
+    if wish.model not in ("dot", "bos") or wish.basis != "standard" or wish.as_printed or wish.seed:
+        return False
+    sizes = wish.sizes()
+    is_built = wish.dtype != "bfloat16" and (sizes.d is None or sizes.d >= sizes.T)
+    return is_built and chosen(sizes, wish.construction) == "relation"
 
-    return load(args.weights, model=args.model, L=args.L), None
+
+def _run_arrays(wish: Wish, asked: Request) -> int:
+    from constructions.histogram_arrays import relation
+    from verify.decide import certify
+    from verify.histogram.array_problem import ArrayHistogram
+    from verify.report.certificate import shapes_fact
+    from verify.report.histogram import print_certificate
+
+    sizes = wish.sizes()
+    arrays = relation(model=sizes.model, T=sizes.T, L=sizes.L, d=sizes.d, p=sizes.p, dtype=wish.dtype or "float32")
+    _, claim = CONSTRUCTIONS[sizes.model, "relation"]
+    with progress_bar("deciding", quiet=asked.is_json) as progress:
+        certificate = certify(ArrayHistogram.of(arrays, claim), effort=asked.effort(progress))
+    shapes = shapes_fact((name, w.shape) for name, w in arrays.weights.items())
+    return publish(asked, certificate, b"", [shapes], print_certificate)
 
 
-def _print_unknown(args: argparse.Namespace, reason: str) -> int:
+def _bytes(found: Chosen, asked: Request) -> bytes:
+    """The weights file, where one is asked for."""
+    from constructions import checkpoint
+
+    if asked.save is None:
+        return b""
+    return checkpoint.as_bytes(found.module, claim=found.claim, construction=found.construction or "default")
+
+
+def _print_unknown(wish: Wish, asked: Request, reason: str) -> int:
     """No construction is known for these sizes, which is neither bad input nor impossible."""
     from verify.certificate import READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
 
-    parameters = {name: getattr(args, name) for name in ("model", "T", "L", "d", "p", "dtype")}
-    rounded = READING_BIT_EXACT if (args.precision or "").startswith("s") else READING_DTYPE
-    reading = READING_REAL if args.precision is None else rounded
+    parameters = {name: getattr(wish, name) for name in ("model", "T", "L", "d", "p", "dtype")}
+    rounded = READING_BIT_EXACT if (asked.precision or "").startswith("s") else READING_DTYPE
+    reading = READING_REAL if asked.precision is None else rounded
     certificate = Certificate(
-        Verdict.UNKNOWN, None, "histogram", parameters, reading, args.method, inputs_covered=0, reason=reason
+        Verdict.UNKNOWN, None, "histogram", parameters, reading, asked.method, inputs_covered=0, reason=reason
     )
-    print(certificate.to_json() if args.json else f"UNKNOWN: {reason}")
+    print(certificate.to_json() if asked.is_json else f"UNKNOWN: {reason}")
     return certificate.verdict.exit_code
 
 
-def _build(args: argparse.Namespace, progress: Progress) -> tuple[HistogramTransformer, str]:
-    from importlib import import_module
-    from inspect import signature
-
-    from constructions.histogram import DTYPES as TORCH_DTYPES
-    from constructions.histogram import check_sizes
-
-    check_sizes(args.model, T=args.T, L=args.L, d=1 if args.d is None else args.d, p=1 if args.p is None else args.p)
-    sizes = Sizes(args.model, args.T, args.L, args.d, args.p)
-    construction = chosen(sizes, args.construction)
-    check_known(sizes, construction)
-    builder, claim = CONSTRUCTIONS[args.model, construction]
-    module_name, function = builder.split(".")
-    build = getattr(import_module(f"constructions.{module_name}"), function)
-    args.construction = construction
-    asked = {"basis": args.basis, "seed": args.seed, "as_printed": args.as_printed}
-    fixed = {"model": args.model, "progress": progress}
-    dtype = TORCH_DTYPES[args.dtype or "float32"]
-    takes = signature(build).parameters
-    for name, plain in (("basis", "standard"), ("as_printed", False)):
-        if name not in takes and asked[name] != plain:
-            raise BadInput(f"{flag(name)}: construction {construction} has no such choice. Leave {flag(name)} out.")
-    options = {name: value for name, value in (asked | fixed).items() if name in takes}
-    return build(T=args.T, L=args.L, d=args.d, p=args.p, dtype=dtype, **options), claim
-
-
-def _decide(
-    args: argparse.Namespace, module: HistogramTransformer, claim: str | None, progress: Progress
-) -> Certificate:
-    from verify.arithmetic.readings import reading_of
-    from verify.decide import Effort, decide
+def _decide(found: Chosen, L: int | None, asked: Request, progress: Progress) -> Certificate:
+    from verify.decide import decide
     from verify.histogram.every_reading import problem
 
-    effort = Effort(args.budget, args.seed, progress)
-    return decide(
-        problem(module, L=args.L, claim=claim), reading_of(args.precision, args.accumulate), args.method, effort
-    )
+    posed = problem(found.module, L=L, claim=found.claim)
+    return decide(posed, asked.reading, asked.method, asked.effort(progress))
 
 
 def _with_shares(
-    args: argparse.Namespace, module: HistogramTransformer, certificate: Certificate, progress: Progress
+    module: HistogramTransformer, L: int | None, law: str, certificate: Certificate, effort: Effort
 ) -> Certificate:
     """The certificate with the exact accuracy and confusion matrix under the asked law."""
     from dataclasses import replace
 
-    from verify.decide import Effort
     from verify.histogram.confusion import confusion
     from verify.histogram.stored import StoredModel
 
-    found = confusion(StoredModel.of(module, args.L), args.law, Effort(args.budget, progress=progress))
+    found = confusion(StoredModel.of(module, L), law, effort)
     return replace(certificate, extra=certificate.extra | found.to_dict())

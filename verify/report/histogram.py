@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -13,12 +13,12 @@ from verify.report.certificate import Fact, print_report
 MOST_COUNTS, LONGEST_BAR = 12, 20
 
 
-def print_certificate(certificate: Certificate, weights: Fact, written: str | None = None) -> None:
-    """The verdict and everything it rests on, and the files that were written."""
+def print_certificate(certificate: Certificate, facts: Sequence[Fact]) -> None:
+    """The verdict and everything it rests on; the last of `facts` says which files were written, if any."""
     is_shown = certificate.margin_per_count is not None and certificate.verdict is Verdict.PROVED
     bars = margin_bars(certificate.margin_per_count) if is_shown and certificate.margin_per_count else ""
-    facts = [weights, *_facts(certificate), *([("wrote", written)] if written else [])]
-    print_report(certificate, facts, below_facts=bars)
+    weights, *wrote = facts
+    print_report(certificate, [weights, *_facts(certificate), *wrote], below_facts=bars)
 
 
 def _facts(certificate: Certificate) -> Iterator[Fact]:
