@@ -171,12 +171,12 @@ def test_sizes_as_printed_and_if_attained():
 
 
 def test_frontier_is_proved_saved_and_judged_again(tmp_path, capsys):
-    argv = ["frontier", "histogram", "--model", "all", "--T", "4", "--L", "3", "--steps", "40", "--format", "json"]
+    argv = ["frontier", "histogram", "--model", "all", "--T", "5", "--L", "3", "--steps", "100", "--format", "json"]
     assert main([*argv, "--save", str(tmp_path)]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 6 and all(row["margin"] > 0 and row["lower bound on d"] <= row["d"] <= 4 for row in rows)
+    assert len(rows) == 6 and all(row["margin"] > 0 and row["lower bound on d"] <= row["d"] <= 5 for row in rows)
     for row in rows:
-        path = tmp_path / f"{row['model']}_T4_L3_d{row['d']}.safetensors"
+        path = tmp_path / f"{row['model']}_T5_L3_d{row['d']}.safetensors"
         assert json.loads(path.with_suffix(".json").read_text())["verdict"] == "PROVED"
         assert main(["histogram", "--weights", str(path), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["verdict"] == "PROVED"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.histogram.best_first import Cells, Outcome, Queue
+from verify.histogram.best_first import OpenCounts, Outcome, Queue
 from verify.histogram.branch_and_bound import Search
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.merging import alike, close_slots, merged_row, normalised
@@ -38,7 +38,7 @@ class Plan:
     numbers: int
 
     @classmethod
-    def of(cls, reduction: Reduction, cells: Cells) -> Plan:
+    def of(cls, reduction: Reduction, cells: OpenCounts) -> Plan:
         """Groups the slots of every row as finely as is worth it, the cheapest rows first."""
         stored = reduction.stored
         units, most = [], 0
@@ -87,7 +87,7 @@ class Plan:
 
 
 def decide_open(
-    reduction: Reduction, exact: ExactForward, cells: Cells, deadline: float, progress: Progress
+    reduction: Reduction, exact: ExactForward, cells: OpenCounts, deadline: float, progress: Progress
 ) -> Outcome:
     """Decides the open cells until the time is up."""
     plan, now = Plan.of(reduction, cells), time.perf_counter()
@@ -100,7 +100,7 @@ def decide_open(
     return plan.run(exact, deadline, progress).run()
 
 
-def _rows(reduction: Reduction, cells: Cells) -> Iterator[tuple[Row, dict[int, list[int]]]]:
+def _rows(reduction: Reduction, cells: OpenCounts) -> Iterator[tuple[Row, dict[int, list[int]]]]:
     """Rows with slots grouped as finely as is worth it, and the open counts of each query token."""
     of_row: dict[int, dict[int, list[int]]] = {}
     for (index, t), counts in cells.items():
