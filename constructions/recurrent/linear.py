@@ -25,22 +25,17 @@ class LinearCell(nn.Module):
         return torch.stack(states, dim=1), h
 
 
-class LinearModel(nn.Module):
-    """A linear recurrence with a linear readout: what one layer of an SSM does with one repeated token.
-
-    Left out of the real models: the discretisation that A and B come from, gates, convolutions and normalisation.
-    Shapes: A (d, d), B (d,), readout (classes, d); tokens (batch, n) -> logits (batch, n, classes).
-    """
+class OneTokenModel(nn.Module):
+    """A recurrence that counts one repeated token, with a linear readout: abstract, but for what both models share."""
 
     inputs, layers, types = 1, 1, None
     vocabulary = 1
     activation = "none"
 
-    def __init__(self, kind: str, A: Tensor, B: Tensor, V: Tensor, b: Tensor) -> None:
+    def __init__(self, cell: nn.Module, V: Tensor, b: Tensor) -> None:
         super().__init__()
-        self.kind, self.hidden, self.classes = kind, len(B), len(b)
-        self.cell = LinearCell(A, B)
-        self.readout = nn.Linear(self.hidden, self.classes, dtype=A.dtype)
+        self.cell, self.classes = cell, len(b)
+        self.readout = nn.Linear(V.shape[1], len(b), dtype=V.dtype)
         self.readout.weight, self.readout.bias = nn.Parameter(V), nn.Parameter(b)
         self.requires_grad_(False)
 
@@ -55,6 +50,20 @@ class LinearModel(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.readout(self.cell(self.embed(tokens))[0])
         return logits
+
+
+class LinearModel(OneTokenModel):
+    """A linear recurrence with a linear readout: what one layer of an SSM does with one repeated token.
+
+    Left out of the real models: the discretisation that A and B come from, gates, convolutions and normalisation.
+    Shapes: A (d, d), B (d,), readout (classes, d); tokens (batch, n) -> logits (batch, n, classes).
+    """
+
+    cell: LinearCell
+
+    def __init__(self, kind: str, A: Tensor, B: Tensor, V: Tensor, b: Tensor) -> None:
+        super().__init__(LinearCell(A, B), V, b)
+        self.kind, self.hidden = kind, len(B)
 
 
 class RotationCell(nn.Module):
@@ -73,37 +82,19 @@ class RotationCell(nn.Module):
         return torch.stack(states, dim=1), h
 
 
-class RotationModel(nn.Module):
+class RotationModel(OneTokenModel):
     """S4's diagonal state space with one angle omega a state, and a linear readout of real and imaginary parts.
 
     Left out of the real model: the discretisation that omega comes from, moduli below 1, D x, GLU and normalisation.
     Shapes: omega (1,), readout (classes, 2); tokens (batch, n) -> logits (batch, n, classes).
     """
 
-    inputs, layers, types = 1, 1, None
-    vocabulary = 1
-    activation = "none"
+    cell: RotationCell
     kind = "s4"
 
     def __init__(self, omega: Tensor, V: Tensor, b: Tensor) -> None:
-        super().__init__()
-        self.hidden, self.classes = len(omega), len(b)
-        self.cell = RotationCell(omega)
-        self.readout = nn.Linear(2 * self.hidden, self.classes, dtype=omega.dtype)
-        self.readout.weight, self.readout.bias = nn.Parameter(V), nn.Parameter(b)
-        self.requires_grad_(False)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.readout.weight.dtype
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """A constant for each token: (..., n) -> (..., n, 1)."""
-        return torch.ones(*tokens.shape, 1, dtype=self.dtype)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        logits: Tensor = self.readout(self.cell(self.embed(tokens))[0])
-        return logits
+        super().__init__(RotationCell(omega), V, b)
+        self.hidden = len(omega)
 
 
 def as_bytes(model: LinearModel | RotationModel) -> bytes:
