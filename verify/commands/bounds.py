@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import sympy
 
 
+MOST_TOKENS = 128  # of --regime and --gaussian: seconds per row
 EVALUATED_DIGITS = 300  # of an irrational number; more than any that is printed has before its point
 FORMULA_COLUMNS = ("model", "claim", "coherence below", "d printed", "d if attained")
 NOISE_COLUMNS = ("claim", "N", "n2 below", "largest n2")
@@ -84,6 +85,10 @@ def check(args: argparse.Namespace) -> None:
         if values is None and not args.formulas:
             raise BadInput(f"{name}: missing. Give --T and --L, or --N for count01.")
         for value in values or ():
+            if name == "T" and value > MOST_TOKENS and (args.regime or args.gaussian is not None):
+                raise BadInput(
+                    f"T={value}: --regime and --gaussian take at most {MOST_TOKENS} tokens. Use a smaller T."
+                )
             if value < (2 if name == "T" else 3):
                 raise BadInput(f"{name}={value}: the propositions ask for T >= 2 and L >= 3. Use larger ones.")
 

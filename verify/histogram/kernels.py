@@ -144,20 +144,24 @@ def decide_regime(T: int, L: int, d: int) -> Cell:
         return Cell(T, L, d, "exists", "U = 0: a simplex of tokens")
     if is_excluded(T, L, m):
         return Cell(T, L, d, "impossible", _exclusion(T, L, m))
-    spaces: list[tuple[str, Matrix]] = []
-    if T // (m + 1):
-        spaces.append((f"{m + 1} blocks of {T // (m + 1)} tokens", block_space(T, m)))
+    if T // (m + 1) >= L:
+        found, basis = block_certificate(T, m), block_space(T, m)
+        return _shown(T, L, d, f"{m + 1} blocks of {T // (m + 1)} tokens", basis, found)
     if library.smallest_kept("lin", T, L) == d:
-        spaces.append((f"the kept code of d = {d}", kernel_of_code(T, L, d)))
-    for name, basis in spaces:
-        found = decide_kernel(basis, L)
-        if not is_certificate(basis, L, found):
-            raise AssertionError(f"T={T}, L={L}, d={d}, {name}: the certificate does not check")
-        if isinstance(found, Even):
-            largest = found.largest
-            most = str(largest) if largest.denominator < 1000 else above(float(largest), digits=4)
-            return Cell(T, L, d, "exists", f"{name}, |N_ts| <= {most} < 1/{2 * L - 3}")
+        kernel = kernel_of_code(T, L, d)
+        decided = decide_kernel(kernel, L)
+        if isinstance(decided, Even):
+            return _shown(T, L, d, f"the kept code of d = {d}", kernel, decided)
     return Cell(T, L, d, "open", "no space known, and none excluded")
+
+
+def _shown(T: int, L: int, d: int, name: str, basis: Matrix, found: Even) -> Cell:
+    """The cell of a space whose dual certificate checks."""
+    if not is_certificate(basis, L, found):
+        raise AssertionError(f"T={T}, L={L}, d={d}, {name}: the certificate does not check")
+    largest = found.largest
+    most = str(largest) if largest.denominator < 1000 else above(float(largest), digits=4)
+    return Cell(T, L, d, "exists", f"{name}, |N_ts| <= {most} < 1/{2 * L - 3}")
 
 
 def _exclusion(T: int, L: int, m: int) -> str:
@@ -179,6 +183,24 @@ def block_space(T: int, m: int) -> list[list[int]]:
     q = T // (m + 1)
     blocks = [min(t // q, m + 1) for t in range(T)]
     return [[int(b == i) - int(b == m) for i in range(m)] for b in blocks]
+
+
+def block_certificate(T: int, m: int) -> Even:
+    """N of m + 1 equal blocks of q tokens: -1/(2q-1) inside a block, 1/(2q-1) between blocks, 0 elsewhere.
+
+    >>> is_certificate(block_space(7, 2), 2, block_certificate(7, 2))
+    True
+    """
+    q = T // (m + 1)
+    blocks = [t // q if t < q * (m + 1) else None for t in range(T)]
+    step = Fraction(1, 2 * q - 1)
+
+    def entry(t: int, s: int) -> Fraction:
+        if t == s or blocks[t] is None or blocks[s] is None:
+            return Fraction(0)
+        return -step if blocks[t] == blocks[s] else step
+
+    return Even(tuple(tuple(entry(t, s) for s in range(T)) for t in range(T)))
 
 
 def kernel_of_code(T: int, L: int, d: int) -> list[list[Fraction]]:
