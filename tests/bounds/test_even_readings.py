@@ -68,6 +68,10 @@ def test_no_projection_has_a_larger_sum(T, L, m):
 def test_the_law_at_32_and_10():
     assert widest_kernel(32, 10) == 2 and quartic(32, 10, 3).largest_sum(32, 3) < 54
     assert [fewest_in_the_regime(model, 32, 10) for model in ("lin", "lin+sftm", "dot", "bos")] == [29, 29, 8, 8]
+
+
+@pytest.mark.deep
+def test_the_argument_holds():
     assert ARGUMENTS["W-18"](0).holds
 
 
