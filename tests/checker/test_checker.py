@@ -137,7 +137,7 @@ def test_proofs_that_split_cases_are_not_checkable():
 
 def test_without_a_tightest_input_there_is_no_exact_margin(dot):
     split = {"tightest": None, "error_share": [0.0, 0.0], "wrong_pairs": "0"}
-    split |= {"argument": "vertices, then branch and bound"}
+    split |= {"argument": "vertices, then multisets one by one or in regions"}
     assert outcome(dot[0], dot[1] | split | {"margin_exact": None}) == (0, "PROVED")
     assert outcome(dot[0], dot[1] | split | {"margin_exact": "1/2"})[0] == FAILS
 

@@ -19,7 +19,10 @@ CLAIMS = [
 EXAMINED = 16  # open cells of which inputs are run: where the weights are wrong, one of the first mostly shows it
 ULPS = 4  # within which a float stands for an exact number
 ASSUMED = ["the weights are the stored numbers, exactly", "right means: the right class has strictly the largest logit"]
-ARGUMENTS = ("vertices", "vertices, then branch and bound")  # the second where wrong pairs were counted
+ARGUMENTS = (
+    "vertices",
+    "vertices, then multisets one by one or in regions",
+)  # the second where wrong pairs were counted
 TRUSTED = ["is_smallest", "module_predicts", "wrong_pairs", "error_share"]  # of a refutation
 
 

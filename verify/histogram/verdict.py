@@ -24,7 +24,7 @@ from verify.histogram.vertices import Cells, decide_cells
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
 
-VERTICES, SPLIT = "vertices", "vertices, then branch and bound"
+VERTICES, SPLIT = "vertices", "vertices, then multisets one by one or in regions"
 
 # Largest d (d + T) for which the tightest input of a proof is also evaluated exactly, a matter of milliseconds.
 EXACT_TIGHTEST_UP_TO = 1 << 15
