@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from constructions.errors import BadInput
 from verify.commands.options import check_least
-from verify.decide import readable_time
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
@@ -77,6 +76,8 @@ def pool(number: int, asked: int) -> Iterator[ProcessPoolExecutor]:
 def _say_left(done: int, of: int, started: float) -> None:
     passed = time.perf_counter() - started
     if done < of and passed > LONG:
+        from verify.decide import readable_time  # loads numpy
+
         left = readable_time(passed / done * (of - done))
         print(f"{done} of {of} done, about {left} left", file=sys.stderr, flush=True)
 
