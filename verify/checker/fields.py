@@ -14,7 +14,7 @@ from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, Weights, as_te
 # The propositions about these models; tests/checker/test_checker.py compares with the registry.
 CLAIMS = [
     *["A-4.1", "A-4.1alt", "A-4.2", "A-4.3", "A-4.4", "A-4.5", "A-B.1", "A-rem"],
-    *[f"W-{i}" for i in (1, 2, 3, 4, 8, 13, 14, 15)],
+    *[f"W-{i}" for i in (1, 2, 3, 4, 8, 13, 14, 15, 23)],
 ]
 EXAMINED = 16  # open cells of which inputs are run: where the weights are wrong, one of the first mostly shows it
 ULPS = 4  # within which a float stands for an exact number
