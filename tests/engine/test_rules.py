@@ -17,7 +17,7 @@ from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length
 from verify.engine.rules import RULES, linear, normalisation, pointwise, statement
-from verify.engine.rules.linear import spectral_norm
+from verify.engine.rules.linear import spectral_norm, times
 
 FLOAT32, BFLOAT16 = FORMATS["float32"], FORMATS["bfloat16"]
 FIELDS = {"real": (Arithmetic(), None), "float32": (Arithmetic(FLOAT32), 24), "bfloat16": (Arithmetic(BFLOAT16), 8)}
@@ -373,3 +373,16 @@ def test_a_number_beyond_the_dtype_decides_nothing():
     big = at.tensor(torch.tensor([300.0]))
     assert torch.isinf(RULES["aten.mul.Tensor"](at, big, big).rad).all()
     assert torch.isinf(at.tensor(torch.tensor([1e6])).radius).all()
+
+
+def test_a_column_times_a_row_moves_by_more_than_the_column():
+    """(n, 1) times (m,): the l2 norm of the column's spread is not that of the product's rows, sqrt(m) larger."""
+    column = Ball(
+        torch.ones(3, 1, dtype=torch.float64),
+        torch.full((3, 1), 0.5, dtype=torch.float64),
+        Norm(torch.full((3, 1), 0.5, dtype=torch.float64)),
+    )
+    row = Ball(torch.ones(4, dtype=torch.float64), None, None)
+    product = times(Arithmetic(has_norms=True), column, row)
+    spread = length(torch.full((3, 4), 0.5, dtype=torch.float64))
+    assert product.norm is None or bool((product.norm.radius >= spread).all())
