@@ -5,7 +5,7 @@ import re
 from docutils import nodes
 from sphinx.transforms import SphinxTransform
 
-TYPESET = ("claims/", "errata", "histogram", "exact-laws", "inductive-ceilings", "fewer-dimensions")
+TYPESET = ("claims/", "all-claims", "errata", "histogram", "exact-laws", "inductive-ceilings", "fewer-dimensions")
 OPERATORS = {
     ">=": r"\ge", "<=": r"\le", "!=": r"\ne", "<": "<", ">": ">", "=": "=", "+": "+", "-": "-", "/": "/", "*": r"\cdot",
 }  # fmt: skip
