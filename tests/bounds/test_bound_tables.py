@@ -18,7 +18,7 @@ def printed(command):
 
 @pytest.mark.parametrize(("command", "shown"), KEPT.findall(PAGE.read_text()))
 def test_the_table_is_what_the_command_prints(command, shown):
-    assert shown == printed(command), "python tests/bounds/test_bound_tables.py mends it"
+    assert shown == printed(command), "PYTHONPATH=docs/_ext python tests/bounds/test_bound_tables.py mends it"
 
 
 def test_both_formats_are_kept():

@@ -82,7 +82,7 @@ def proved_dimensions(model: str, T: int, L: int, *, is_one_neuron: bool = False
     Claim: W-3 (bos+sftm), W-13 (dot+sftm), W-14 (dot, bos), W-15 (lin, lin+sftm), W-2 (kept).
 
     >>> proved_dimensions("dot", 31, 10, is_one_neuron=True), proved_dimensions("lin", 31, 10)
-    (30, 29)
+    (30, 28)
     """
     if model == "bos+sftm":
         return min(3, T)

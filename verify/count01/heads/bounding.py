@@ -54,4 +54,5 @@ class Margins:
                 least, most = least + found.min(axis=1), most + found.max(axis=1)
             is_right = (least + self.constant > self.radius).all(axis=1)
             is_wrong = (most + self.constant < -self.radius).any(axis=1)
-        return is_right.astype(np.int64) - is_wrong
+        sides: Integers = is_right.astype(np.int64) - is_wrong
+        return sides

@@ -120,7 +120,8 @@ def sorted_out(model: ModelNumbers, region: Region, labels: str, last: int) -> S
         small.append((lo[is_small], hi[is_small]))
         halves = halved(lo[~is_small], hi[~is_small])
         low, high = np.concatenate([low, halves[0]]), np.concatenate([high, halves[1]])
-    for triples in listed(*(np.concatenate(ends) for ends in zip(*small, strict=True)), region):
+    low, high = (np.concatenate(ends) for ends in zip(*small, strict=True))
+    for triples in listed(low, high, region):
         yield triples, ~rights(model, Listed(triples), labels, last)
 
 
