@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from math import pi
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from constructions.recurrent.linear import LinearModel, RotationModel
 
 STORED = Path(__file__).with_name("decays.json")
 PARTS = 256  # rates are multiples of 1/256
+PI = Fraction(pi) + Fraction(1.2246467991473532e-16)  # within 1e-32, as a float64 next to 2 pi/m asks for
 EARLY = 0.9375  # how much of its sector a state starts before the middle, of half of it
 
 
@@ -77,7 +79,7 @@ def rotation(*, m: int, dtype: torch.dtype = torch.float64) -> RotationModel:
     omega = torch.tensor(2 * pi / m, dtype=dtype)
     exact = float(omega)
     centre = 1 / (1 - np.exp(1j * exact))
-    drift = np.sign(exact - 2 * pi / m) or 1.0
+    drift = 1 if m * Fraction(exact) > 2 * PI else -1
     turned = np.exp(1j * (2 * pi / m * np.arange(1, m + 1) + drift * EARLY * pi / m))
     p = -centre * turned  # the middle of each class's arc, from the centre
     V = np.stack([p.real, p.imag], axis=1)

@@ -85,6 +85,14 @@ def rotations():
     return found
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_a_rotation_reaches_nine_tenths_of_its_bound(dtype):
+    for m in range(2, 11):
+        model = diagonal.rotation(m=m, dtype=dtype)
+        limit = rotation_limit(m, float(model.cell.omega[0]))
+        assert 0.9 * limit < rotation.count(model, m).right_to <= limit
+
+
 def mistakes():
     """How often the closed form and a run name another first wrong length, or the bound is exceeded."""
     found = 0

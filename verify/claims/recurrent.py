@@ -118,7 +118,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     _beside(
         "C-R14",
-        "one rotation by the stored angle nearest to 2 pi/m counts modulo m to about 0.97 times the bound of C-R15",
+        "one rotation by the stored angle nearest to 2 pi/m counts modulo m to at least 0.9 times the bound of C-R15, "
+        "for m = 2..10",
         "diagonal:rotation",
         "verify inductive --task modular --model s4 --dtype float32 --length 1000000",
     ),
