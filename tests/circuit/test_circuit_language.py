@@ -88,13 +88,14 @@ def test_length_24():
     assert certificate.verdict is Verdict.PROVED and certificate.inputs_covered == 2**24
 
 
-def test_majority_runs():
-    decomposition = decompose(unroll(majority(8), 8).circuit)
+@pytest.mark.parametrize("n", first(1, [8, 12]))
+def test_majority_runs(n):
+    decomposition = decompose(unroll(majority(n), n).circuit)
     model, certificate = smallest_bits(decomposition)
     assert certificate.verdict is Verdict.PROVED
-    prompts = np.array(list(itertools.product((0, 1), repeat=8)))
+    prompts = np.array(list(itertools.product((0, 1), repeat=n)))
     tokens = ConstantBitMachine(model).generate(prompts)
-    assert (tokens[:, decomposition.circuit.outputs[0][1]] == (prompts.sum(axis=1) > 4)).all()
+    assert (tokens[:, decomposition.circuit.outputs[0][1]] == (prompts.sum(axis=1) > n // 2)).all()
 
 
 def test_a_wrong_unrolling_is_noticed():

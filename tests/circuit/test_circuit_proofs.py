@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from models.circuits import EPFL, ISCAS, inputs, mutate, path_of, random_circuit
-from models.selection import first
+from models.selection import every, first
 from oracles.circuit import NaiveTransformer, gate_values
 
 from constructions.circuit_simulation import CircuitTransformer, build
@@ -53,9 +53,10 @@ def check_refutation(certificate, model, circuit):
 
 
 @pytest.mark.parametrize("part", first(2, range(6)))
-def test_verdicts_equal_enumeration_by_a_naive_transformer(part):
+@pytest.mark.parametrize("seeds", first(1, [range(15), range(15, 25)]))
+def test_verdicts_equal_enumeration_by_a_naive_transformer(part, seeds):
     seen = {verdict: 0 for verdict in Verdict}
-    for seed in range(15):
+    for seed in seeds:
         rng = random.Random(f"{part} {seed}")
         decomposition = decompose(random_circuit(rng, rng.randrange(1, 4), rng.randrange(1, 5)))
         model = build(decomposition.circuit, s=rng.choice([1, 2, 2, 2, 3]))
@@ -67,7 +68,7 @@ def test_verdicts_equal_enumeration_by_a_naive_transformer(part):
         if certificate.verdict is Verdict.REFUTED:
             check_refutation(certificate, model, decomposition.circuit)
     assert seen[Verdict.UNKNOWN] == 0
-    assert seen[Verdict.PROVED] > 3 and seen[Verdict.REFUTED] > 2
+    assert seen[Verdict.PROVED] and seen[Verdict.REFUTED]
 
 
 @pytest.mark.deep
@@ -104,9 +105,10 @@ def test_random_weights_run_as_in_the_naive_transformer():
     assert seen == {-1, 0, 1}
 
 
-def test_random_weights_are_judged_right():
+@pytest.mark.parametrize("seeds", first(1, [range(20), range(20, 60)]))
+def test_random_weights_are_judged_right(seeds):
     decided = 0
-    for seed in range(20):
+    for seed in seeds:
         rng = random.Random(seed)
         torch.manual_seed(seed)
         circuit = and_not_circuit(rng, 2, 2)
@@ -117,7 +119,7 @@ def test_random_weights_are_judged_right():
         certificate = certify(model, decomposition)
         decided += certificate.verdict is not Verdict.UNKNOWN
         assert (certificate.verdict is Verdict.PROVED) == is_right(model, circuit)
-    assert decided == 20
+    assert decided == len(seeds)
 
 
 @pytest.mark.parametrize(
@@ -154,13 +156,14 @@ def run_numbers(name, runs):
 
 @pytest.mark.deep
 def test_c6288_multiplies():
-    results = run_numbers("c6288", 300)
-    assert len(results) == 300 and all(product == x * y for x, y, product in results)
+    results = run_numbers("c6288", 2000)
+    assert len(results) == 2000 and all(product == x * y for x, y, product in results)
 
 
-def test_adder_adds():
-    results = run_numbers("adder", 40)
-    assert len(results) == 40 and all(total == x + y for x, y, total in results)
+@pytest.mark.parametrize("runs", first(1, [40, 2000]))
+def test_adder_adds(runs):
+    results = run_numbers("adder", runs)
+    assert len(results) == runs and all(total == x + y for x, y, total in results)
 
 
 def planted(model, rng):
@@ -297,17 +300,19 @@ def test_the_printed_proof_fails_at_every_precision():
         assert certificate.verdict is Verdict.REFUTED and "0/0" in certificate.counterexample["why"]
 
 
-def test_layer_scale_would_break_it():
+@pytest.mark.parametrize("name", first(1, ["ctrl", "c432"]))
+def test_layer_scale_would_break_it(name):
     """Keys divided by sqrt(2k), for the scaled scores of Sec. 2.3, leave wrong positions alive."""
-    decomposition = decompose(read_circuit(path_of("ctrl")))
+    decomposition = decompose(read_circuit(path_of(name)))
     model = build(decomposition.circuit)
     for layer in model.layers:
         layer.W_K.data /= (2 * model.lanes.k) ** 0.5
     assert certify(model, decomposition).verdict is Verdict.REFUTED
 
 
-def test_stored_weights_are_what_is_judged(tmp_path):
-    decomposition = decompose(read_circuit(path_of("c17")))
+@pytest.mark.parametrize("name", first(1, ["c17", "c432"]))
+def test_stored_weights_are_what_is_judged(tmp_path, name):
+    decomposition = decompose(read_circuit(path_of(name)))
     model = build(decomposition.circuit)
     save_weights(model, tmp_path / "m.safetensors")
     loaded = load_weights(tmp_path / "m.safetensors")
@@ -334,18 +339,18 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-def test_float32_is_exact_where_the_bound_says(one_thread):
+@pytest.mark.parametrize("bits", every(3, range(6, 10)))
+def test_float32_is_exact_where_the_bound_says(one_thread, bits):
     from bounds.circuit_simulation import exact_in_float32, k, s
 
     decomposition = decompose(read_circuit(path_of("ctrl")))
     prompts = np.random.default_rng(1).integers(0, 2, (32, 7))
-    for bits in (6, 9):
-        model = build(decomposition.circuit, s=bits)
-        assert exact_in_float32().subs({s: bits, k: model.lanes.k})
-        tokens = torch.from_numpy(ConstantBitMachine(model).generate(prompts)).long()
-        assert torch.equal(model.generate(torch.from_numpy(prompts)), tokens)
-        values = model(tokens[:, :-1])
-        assert torch.equal(values[:, model.n - 1 :], tokens[:, model.n :].float())  # equal, not close
+    model = build(decomposition.circuit, s=bits)
+    assert exact_in_float32().subs({s: bits, k: model.lanes.k})
+    tokens = torch.from_numpy(ConstantBitMachine(model).generate(prompts)).long()
+    assert torch.equal(model.generate(torch.from_numpy(prompts)), tokens)
+    values = model(tokens[:, :-1])
+    assert torch.equal(values[:, model.n - 1 :], tokens[:, model.n :].float())  # equal, not close
 
 
 def test_hashed_pairs_equal_the_table_of_pairs():

@@ -45,8 +45,9 @@ def test_as_printed_is_refuted(capsys):
     assert result["error_share"][0] == result["error_share"][1]
 
 
-def test_sampling_never_proves(capsys):
-    code, result = as_json(capsys, "histogram", "--model", "dot", "--T", "3", "--L", "3", "--method", "sampled")
+@pytest.mark.parametrize(("T", "L"), first(1, [(3, 3), (5, 4)]))
+def test_sampling_never_proves(capsys, T, L):
+    code, result = as_json(capsys, "histogram", "--model", "dot", "--T", str(T), "--L", str(L), "--method", "sampled")
     assert code == 3 and result["verdict"] == "UNKNOWN" and "never proves" in result["reason"]
     printed = ("histogram", "--model", "bos", "--T", "4", "--L", "3", "--as-printed", "--method", "sampled")
     code, first = as_json(capsys, *printed, "--seed", "3")

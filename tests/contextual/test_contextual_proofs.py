@@ -96,16 +96,17 @@ def test_every_string_through_the_module(bias, keys):
     assert run.inputs_covered == 2 * len(texts)
 
 
+@pytest.mark.parametrize("N", first(1, [7, 8]))
 @pytest.mark.parametrize("bias", ["BOS", "]"])
-def test_the_set_of_lengths_is_the_true_one(bias):
-    model = build(7, 3, bias=bias, dtype=torch.float64)
-    certificate = certify(model, domain_of(model, 7))
+def test_the_set_of_lengths_is_the_true_one(bias, N):
+    model = build(N, 3, bias=bias, dtype=torch.float64)
+    certificate = certify(model, domain_of(model, N))
     true = {}
-    for text in valid_strings(7, 3, 0 if model.has_bos else 1):
+    for text in valid_strings(N, 3, 0 if model.has_bos else 1):
         is_wrong = bool((float_margins(model, [text]) <= 0).any())
         true.setdefault((text.count("["), len(text)), []).append(is_wrong)
     for M, (right, wrong) in certificate.extra["right_lengths"].items():
-        assert (right or 0) + 1 == (wrong or 8) or right is None, M
+        assert (right or 0) + 1 == (wrong or N + 1) or right is None, M
         for (regions, length), wrongs in true.items():
             if regions == int(M):
                 assert any(wrongs) == (wrong is not None and length >= wrong), (M, length)

@@ -214,6 +214,15 @@ def test_the_ball_holds_the_result(case, reading, seed, has_norms):
                 assert mpmath.sqrt(mpmath.fsum(x * x for x in row)) <= mpmath.mpf(float(radius))
 
 
+@pytest.mark.deep
+@pytest.mark.parametrize("reading", FIELDS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_ball_holds_many_results(case, reading):
+    for seed in range(40):
+        held, out, exact = trial(case, reading, seed, has_norms=bool(seed % 2))
+        assert held, (seed, out, exact)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_ball_is_small_where_its_arguments_are(case):
     """No rule hides behind an infinite radius: exact arguments give radii near the rounding."""

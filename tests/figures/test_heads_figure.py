@@ -4,7 +4,9 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pytest
 from command import run
+from models.selection import first
 
 from bounds.count01_heads import least_w02
 from constructions.count01 import load
@@ -46,9 +48,10 @@ def test_the_phase_diagram_is_the_closed_form_and_its_curves_the_best_thresholds
     assert all((share == 1) is (w02 > limit) for w02, share in zip(at, shares, strict=True))
 
 
-def test_the_command_writes_the_same_bytes_and_refuses(capsys, tmp_path):
+@pytest.mark.parametrize("drawn", first(1, ["box:3:4:1", "box:3:6:3"]))
+def test_the_command_writes_the_same_bytes_and_refuses(capsys, tmp_path, drawn):
     for name in ("a.svg", "b.svg"):
-        argv = ("figure", "heads", MODEL, "--law", "box:3:4:1", "--output", str(tmp_path / name))
+        argv = ("figure", "heads", MODEL, "--law", drawn, "--output", str(tmp_path / name))
         assert run(capsys, *argv)[0] == 0
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     for extra in (("--head", "4"), ("--law", "unbounded")):

@@ -120,11 +120,11 @@ def test_an_uneven_code_is_refused():
         on_code("lin", code, L=8, dtype=torch.float64)
 
 
-def test_the_gap_is_the_reading_of_the_module():
+@pytest.mark.parametrize(("T", "L", "d_lin", "d_dot"), first(1, [(5, 3, 4, 3), (7, 4, 6, 4)]))
+def test_the_gap_is_the_reading_of_the_module(T, L, d_lin, d_dot):
     """log R of the search against the neuron of the built module, input by input."""
-    T, L = 5, 3
-    for model, d in (("lin", 4), ("dot", 3), ("dot+sftm", 3)):
-        code = search(model, T, L, d, steps=200)
+    for model, d in (("lin", d_lin), ("dot", d_dot), ("dot+sftm", d_dot)):
+        code = search(model, T, L, d, steps=200 * (T - 3) // 2)
         module = on_code(model, code, L=L, dtype=torch.float64)
         scale = module.W_2[:, 1] - module.W_2[:, 0]
         for t in range(T):
@@ -143,10 +143,11 @@ def test_the_gap_is_the_reading_of_the_module():
             assert ratio.max() / ratio.min() == pytest.approx(1, rel=1e-6)
 
 
+@pytest.mark.parametrize("seeds", first(1, [range(40), range(40, 200)]))
 @pytest.mark.parametrize("kind", ["lin", "lin+sftm", "dot+sftm"])
-def test_one_neuron_never_suffices_without_bos(kind):
+def test_one_neuron_never_suffices_without_bos(kind, seeds):
     """W-5 on random weights: no model with p = 1 is right on two tokens and two positions."""
-    for seed in range(40):
+    for seed in seeds:
         g = torch.Generator().manual_seed(seed)
         module = HistogramTransformer(kind, T=2, L=2, d=2, p=1, dtype=torch.float64)
         with torch.no_grad():
@@ -170,21 +171,24 @@ def test_sizes_as_printed_and_if_attained():
     assert sympy.limit(2 * epsilon * T**2, T, sympy.oo) == 1
 
 
-def test_frontier_is_proved_saved_and_judged_again(tmp_path, capsys):
-    argv = ["frontier", "histogram", "--model", "all", "--T", "5", "--L", "3", "--steps", "100", "--format", "json"]
+@pytest.mark.parametrize(("T", "L", "steps"), first(1, [(5, 3, 100), (6, 4, 200)]))
+def test_frontier_is_proved_saved_and_judged_again(tmp_path, capsys, T, L, steps):
+    sizes = ["--T", str(T), "--L", str(L), "--steps", str(steps)]
+    argv = ["frontier", "histogram", "--model", "all", *sizes, "--format", "json"]
     assert main([*argv, "--save", str(tmp_path)]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 6 and all(row["margin"] > 0 and row["lower bound on d"] <= row["d"] <= 5 for row in rows)
+    assert len(rows) == 6 and all(row["margin"] > 0 and row["lower bound on d"] <= row["d"] <= T for row in rows)
     for row in rows:
-        path = tmp_path / f"{row['model']}_T5_L3_d{row['d']}.safetensors"
+        path = tmp_path / f"{row['model']}_T{T}_L{L}_d{row['d']}.safetensors"
         assert json.loads(path.with_suffix(".json").read_text())["verdict"] == "PROVED"
         assert main(["histogram", "--weights", str(path), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["verdict"] == "PROVED"
 
 
-def test_frontier_respects_the_rank_bound():
-    frontier = smallest_d("lin", 6, 3, steps=100)
-    assert frontier.lower_bound <= frontier.d <= 5
+@pytest.mark.parametrize(("T", "L", "steps"), first(1, [(6, 3, 100), (8, 4, 200)]))
+def test_frontier_respects_the_rank_bound(T, L, steps):
+    frontier = smallest_d("lin", T, L, steps=steps)
+    assert frontier.lower_bound <= frontier.d <= T - 1
     assert frontier.certificate.verdict is Verdict.PROVED
 
 

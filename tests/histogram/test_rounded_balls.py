@@ -170,11 +170,12 @@ def test_an_overflow_that_no_neuron_reads_is_not_proved(build):
     assert certify(module, fmt=FORMATS["bfloat16"], budget=1).verdict is not Verdict.REFUTED
 
 
-def test_a_product_of_computed_factors_is_not_exact_because_their_midpoints_are_round():
+@pytest.mark.parametrize("products", first(1, [12, 60]))
+def test_a_product_of_computed_factors_is_not_exact_because_their_midpoints_are_round(products):
     """Factors 1.5 +- 2 units of p5 times whole numbers: every sum in every order lies in the ball."""
     fmt = format_named("p5")
     at, rng = Evaluation(fmt), np.random.default_rng(1)
-    for _ in range(12):
+    for _ in range(products):
         W = rng.choice([1.0, 3.0, 5.0, 7.0, -1.0, -3.0], size=(3, 1))
         x = Ball(np.full((1, 3), 1.5), np.full((1, 3), 2.0**-3))
         ball = stub(fmt).at.product(x, Ball(W, np.zeros_like(W)))

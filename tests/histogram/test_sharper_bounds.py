@@ -108,12 +108,12 @@ def every_sum(terms, fmt):
     return found
 
 
-def sums_beyond_the_ends(name):
+def sums_beyond_the_ends(name, cases=10):
     """Sums of up to four copies and two other terms, over all trees, that are not within the certified ends."""
     fmt, rng = format_named(name), np.random.default_rng(0)
     reduction = RoundedReduction(StoredModel.of(inventory_counting.lin(**SIZES)), Arithmetic.of(fmt))
     beyond = 0
-    for _ in range(10):
+    for _ in range(cases):
         terms = rounded(rng.choice([-1.0, 1.0], 3) * rng.uniform(0.3, 2, 3), fmt)
         copy, *extras = [(x[None], x[None]) for x in terms]
         low, high = rounded_copies._ends_of_sums(reduction, copy, extras, 4)
@@ -123,9 +123,10 @@ def sums_beyond_the_ends(name):
     return beyond
 
 
+@pytest.mark.parametrize("cases", first(1, [10, 25]))
 @pytest.mark.parametrize("name", first(2, ["p3", "bfloat16", "p5", "e4m3"]))
-def test_the_ends_of_sums_of_copies_hold_all_orders(name):
-    assert not sums_beyond_the_ends(name)
+def test_the_ends_of_sums_of_copies_hold_all_orders(name, cases):
+    assert not sums_beyond_the_ends(name, cases)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
+from models.selection import first
 
 from bounds.inductive_limits import (
     fewest_neurons,
@@ -38,9 +39,10 @@ def test_the_formula_is_the_longest_string_that_the_sign_changes_allow(modulus):
         assert longest().subs({m: modulus, s: changes}) == N == longest_by_counting(modulus, changes)
 
 
-def test_the_built_weights_reach_it_and_their_last_right_length_is_it():
-    times = [Fraction(n) for n in range(1, 60)]
-    for modulus, neurons in product(range(2, 8), range(8)):
+@pytest.mark.parametrize(("moduli", "most", "longest"), first(1, [(range(2, 8), 7, 59), (range(2, 11), 18, 109)]))
+def test_the_built_weights_reach_it_and_their_last_right_length_is_it(moduli, most, longest):
+    times = [Fraction(n) for n in range(1, longest + 1)]
+    for modulus, neurons in product(moduli, range(most + 1)):
         assert build(modulus, neurons).right_up_to(modulus, times) == longest_with_neurons(modulus, neurons)
 
 

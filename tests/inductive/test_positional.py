@@ -19,17 +19,18 @@ TRAINING = Path(__file__).parents[1] / "tools" / "train_inductive.py"
 
 @pytest.mark.parametrize("build", first(1, [spe, ape]))
 @pytest.mark.parametrize("name", first(2, ["vanilla", "modular", "first-homogeneous"]))
-def test_every_shift_and_length(build, name):
+@pytest.mark.parametrize("N", first(1, [7, 11]))
+def test_every_shift_and_length(build, name, N):
     task = Task.of(
-        name, **({"vocabulary": 7} if name == "vanilla" else {}), **({"modulus": 3} if name == "modular" else {})
+        name, **({"vocabulary": N} if name == "vanilla" else {}), **({"modulus": 3} if name == "modular" else {})
     )
-    model = build(task=name, N=7, m=task.m, positions=8)
+    model = build(task=name, N=N, m=task.m, positions=N + 1)
     for chosen in (model, with_layernorm(model))[int(name != "modular") :]:
         found = certify(Counting(chosen, task))
         assert found.verdict is Verdict.PROVED and found.margin > 0.2
         assert exhaustive(Counting(chosen, task)).inputs_covered == found.inputs_covered
-        for shift in range(8):
-            tokens = (0,) * min(8 - shift, 7)
+        for shift in range(N + 1):
+            tokens = (0,) * min(N + 1 - shift, N)
             said = chosen(torch.tensor([tokens]), shift=shift)[0].argmax(-1).tolist()
             assert tuple(said) == right(name, tokens, M=task.M, m=task.m)
 

@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import torch
+from models.selection import first
 
 from constructions.errors import BadInput
 from constructions.recurrent import selective
@@ -96,11 +97,12 @@ def test_a_planted_fault_is_never_proved(fault):
         assert found.counterexample["expected"] == right + bool(m) and found.margin <= 0
 
 
-def test_random_integer_rings_are_proved_only_where_every_short_string_is_right():
+@pytest.mark.parametrize("rings", first(1, [40, 150]))
+def test_random_integer_rings_are_proved_only_where_every_short_string_is_right(rings):
     torch.manual_seed(0)
     verdicts = Counter()
     strings = list(product(range(2), repeat=7))
-    for _ in range(40):
+    for _ in range(rings):
         decided = problem(2, 2, C=7)
         with torch.no_grad():
             for p in decided.model.parameters():

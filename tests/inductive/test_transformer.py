@@ -95,15 +95,16 @@ def test_mutated_models_are_never_proved_where_a_run_fails(seed):
         assert found.to_dict()["length"] == max(min(wrong)[0] - 1, 0) and case["predicted"] != case["expected"]
 
 
+@pytest.mark.parametrize("positions", first(1, [6, 10]))
 @pytest.mark.parametrize("pe", first(1, ["rope", "sine", "spe"]))
-def test_random_decoders_of_two_layers(pe):
+def test_random_decoders_of_two_layers(pe, positions):
     """The engine's bounds hold what torch computes, at every shift, with and without LayerNorm."""
     task = Task.of("modular", modulus=3)
     for bos, layernorm in ((pe == "rope", True),):
         model = initialised(
-            Decoder(vocabulary=1, d=8, n_heads=2, n_layers=2, classes=3, positions=6, pe=pe, bos=bos,
+            Decoder(vocabulary=1, d=8, n_heads=2, n_layers=2, classes=3, positions=positions, pe=pe, bos=bos,
                     layernorm=layernorm), seed=1, std=0.5).eval()  # fmt: skip
-        problem = Counting(model, task, None if pe != "nope" else 5)
+        problem = Counting(model, task, None if pe != "nope" else positions - 1)
         for found in problem.runs.bounds(Real()):
             for row, line in enumerate(found.lines):
                 logits = model(torch.tensor([line.tokens]), shift=found.shift)[0]

@@ -14,6 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from models.circuits import path_of
 from models.random_models import random_model
+from models.selection import first
 from oracles import histogram as oracle
 
 from constructions import inventory_counting, relation_counting
@@ -152,10 +153,11 @@ def domain_of_exactly(N):
     return domain_of(build(N, 2), N, regions=2, exactly=True)
 
 
-def test_a_circuit_prints_at_most_its_distance(capsys):
-    _, out, _ = run(capsys, "circuit", str(path_of("halfadder")), "--precision", "bfloat16", "--json")
+@pytest.mark.parametrize("name", first(1, ["halfadder", "c17"]))
+def test_a_circuit_prints_at_most_its_distance(capsys, name):
+    _, out, _ = run(capsys, "circuit", str(path_of(name)), "--precision", "bfloat16", "--json")
     certified = float(re.findall(r'"margin": ([\d.e-]+)', out)[0])
-    _, out, _ = run(capsys, "circuit", str(path_of("halfadder")), "--precision", "bfloat16")
+    _, out, _ = run(capsys, "circuit", str(path_of(name)), "--precision", "bfloat16")
     (printed,) = re.findall(rf"g stays at least {NUMBER} from 1/2", out)
     assert Fraction(printed) <= Fraction(certified)
 
