@@ -26,9 +26,14 @@ def save_weights(model: CircuitTransformer, path: str | Path) -> None:
     ...     load_weights(f"{folder}/m.safetensors").T
     3
     """
+    write_whole(path, as_bytes(model))
+
+
+def as_bytes(model: CircuitTransformer) -> bytes:
+    """The stored weights as a safetensors file, the same bytes each time."""
     sizes = json.dumps({"T": model.T, "n": model.n, "s": model.s}, sort_keys=True)
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    write_whole(path, save(tensors, metadata={KEY: sizes}))
+    return save(tensors, metadata={KEY: sizes})
 
 
 def load_weights(path: str | Path) -> CircuitTransformer:
@@ -59,5 +64,5 @@ def _sizes(path: str | Path, header: dict[str, Any]) -> tuple[int, int, int]:
         return n, T, s
     raise BadInput(
         f"{path}: the metadata {KEY} must be the JSON sizes n >= 1, T >= 0 and s; "
-        "save one with verify circuit FILE --save NAME"
+        "save one with verify circuit FILE --save DIR"
     )

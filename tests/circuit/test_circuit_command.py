@@ -41,7 +41,7 @@ def test_refuted_and_unknown(capsys):
     assert code == 1 and "REFUTED" in out and "~G10gat (AND, step 1)" in out and "10100" in out
     code, out, _ = call(capsys, "circuit", path_of("c432"), "--method", "sampled")
     assert code == 3 and "UNKNOWN" in out
-    code, out, _ = call(capsys, "circuit", path_of("c17"), "--bits", 3, "--printed")
+    code, out, _ = call(capsys, "circuit", path_of("c17"), "--bits", 3, "--as-printed")
     assert code == 1 and "0/0" in out
 
 
@@ -98,7 +98,7 @@ def test_a_language_in_floating_point(capsys, monkeypatch, prompt):
 
 def test_saved_weights_are_judged_in_a_format(capsys, tmp_path):
     assert call(capsys, "circuit", path_of("c17"), "--save", tmp_path / "w")[0] == 0  # s = 2
-    weights = ("circuit", path_of("c17"), "--weights", tmp_path / "w.safetensors", "--precision")
+    weights = ("circuit", path_of("c17"), "--weights", tmp_path / "w" / "weights.safetensors", "--precision")
     assert call(capsys, *weights, "float16")[0] == 0
     assert call(capsys, *weights, "e4m3")[0] == 3
 
@@ -119,13 +119,13 @@ BAD = [
     ("circuit", path_of("c17"), "--run", "1011x"), ("circuit", path_of("c17"), "--method", "magic"),
     ("circuit", path_of("c432"), "--method", "exhaustive"), ("circuit", path_of("c17"), "--runs", "-1"),
     ("circuit", path_of("c17"), "--weights", path_of("c17")),
-    ("circuit", path_of("c17"), "--weights", "nothing"), ("circuit", path_of("c17"), "--printed"),
+    ("circuit", path_of("c17"), "--weights", "nothing"), ("circuit", path_of("c17"), "--as-printed"),
     ("circuit", path_of("c17"), "--save", "/nonexistent/x"), ("circuit",),
     ("language", "(", "--length", "3"), ("language", "0", "--length", "-1"), ("language", "--length", "3"),
     ("language", "0", "--majority", "--length", "3"), ("language", "0", "--length", "3", "--run", "01"),
     ("language", "--dfa", "nothing", "--length", "3"), ("language", "0"),
     ("circuit", path_of("c17"), "--save", f"{path_of('c17')}/x"), ("circuit", path_of("c17"), "--save", ""),
-    ("circuit", path_of("c17"), "--save", "folder/"), ("circuit", path_of("c17"), "--weights", "."),
+    ("circuit", path_of("c17"), "--weights", "."),
     ("circuit", path_of("c17"), "--weights", ""), ("circuit", "two\nlines.bench"),
     ("circuit", path_of("c432"), "--runs", str(10**14)), ("circuit", path_of("c17"), "two\nlines"),
     ("language", "0{99999999999}", "--length", "3"),
@@ -140,10 +140,10 @@ def test_bad_input_is_one_line(capsys, arguments):
 
 def test_saved_weights_are_judged_again(capsys, tmp_path):
     assert call(capsys, "circuit", path_of("c17"), "--save", tmp_path / "w")[0] == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["w.json", "w.safetensors"]
-    assert json.loads((tmp_path / "w.json").read_text())["verdict"] == "PROVED"
-    assert call(capsys, "circuit", path_of("c17"), "--weights", tmp_path / "w.safetensors")[0] == 0
-    code, _, err = call(capsys, "circuit", path_of("ctrl"), "--weights", tmp_path / "w.safetensors")
+    assert sorted(path.name for path in (tmp_path / "w").iterdir()) == ["certificate.json", "weights.safetensors"]
+    assert json.loads((tmp_path / "w" / "certificate.json").read_text())["verdict"] == "PROVED"
+    assert call(capsys, "circuit", path_of("c17"), "--weights", tmp_path / "w" / "weights.safetensors")[0] == 0
+    code, _, err = call(capsys, "circuit", path_of("ctrl"), "--weights", tmp_path / "w" / "weights.safetensors")
     assert code == 2 and "n=5" in err
 
 

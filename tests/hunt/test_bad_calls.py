@@ -226,7 +226,7 @@ circuit {bench} --method guess
 circuit {bench} --weights {weights}
 circuit {bench} --weights {sparse}
 circuit {bench} --weights {meta}
-circuit {bench} --printed
+circuit {bench} --as-printed
 circuit {empty_file}
 circuit {objects}
 language

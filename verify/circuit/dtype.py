@@ -87,6 +87,7 @@ def run_by_torch(
     method: str,
     runs: int = 0,
     seed: int = 0,
+    budget: float = 30.0,
     progress: Progress = silent,
 ) -> Certificate:
     """Runs the module as torch does, on every input or on sampled ones.
@@ -94,7 +95,7 @@ def run_by_torch(
     Raises: BadInput where there are too many inputs.
     """
     problem = CircuitProblem.of(model, decomposition, prove, runs, progress)
-    return decide.decide(problem, Kernel(), method, Effort(seed=seed, samples=max(runs, MOST_INPUTS)))
+    return decide.decide(problem, Kernel(), method, Effort(budget, seed, samples=max(runs, MOST_INPUTS)))
 
 
 def arithmetic_of(reading: Real | Rounded) -> Arithmetic:

@@ -45,6 +45,7 @@ def certify(
     method: str = "certified",
     runs: int = 0,
     seed: int = 0,
+    budget: float = 30.0,
     progress: Progress = silent,
 ) -> Certificate:
     """The verdict on the stored weights: does each step compute its gate, on every input of the circuit?
@@ -53,7 +54,7 @@ def certify(
     gates; a step that differs from its gate for bits that no input brings there is harmless. `exhaustive`
     runs all 2^n inputs, `sampled` some. `runs` further random inputs (all of them up to n = 16) are run
     forward and compared with the circuit as it was read.
-    Raises: BadInput for an unknown method, or exhaustive beyond n = 16 or 30 seconds.
+    Raises: BadInput for an unknown method, or exhaustive beyond n = 16 or `budget` seconds.
 
     >>> from constructions.circuits.circuit import Gate, decompose
     >>> nand = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))
@@ -64,7 +65,7 @@ def certify(
     """
     problem = CircuitProblem.of(model, decomposition, prove, runs, progress)
     reading = ConstantBits(model.s if s is None else s)
-    effort = Effort(seed=seed, progress=forward_runs(progress), samples=max(runs, FEWEST_SAMPLES))
+    effort = Effort(budget, seed, progress=forward_runs(progress), samples=max(runs, FEWEST_SAMPLES))
     return decide.decide(problem, reading, method, effort)
 
 

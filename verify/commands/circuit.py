@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import argparse
 
-from verify.commands.parsing import add_map
-from verify.report.circuit import add_shared_arguments, finish, judge, reading_asked
+from constructions.errors import BadInput
+from verify.commands import circuits
+from verify.commands.request import Request
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")
-    add_shared_arguments(parser)
-    add_map(parser)
+    circuits.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from constructions.circuits.circuit import decompose
     from constructions.circuits.files import read_circuit
 
-    reading = reading_asked(args)
+    asked = Request.of(args)
+    wish = circuits.Wish.of(args, asked)
     circuit = read_circuit(args.file)
     bits = None if args.input is None else input_bits(args.input, circuit.inputs)
     decomposition = decompose(circuit)
-    model, certificate = judge(args, decomposition, reading)
-    return finish(args, model, decomposition, certificate, bits, reading)
+    judged = circuits.judge(wish, asked, decomposition)
+    return circuits.publish(wish, asked, decomposition, judged, bits)
 
 
 def input_bits(text: str, inputs: tuple[str, ...]) -> list[int]:
-    """The bits of --run, the first for the first declared input."""
-    from constructions.errors import BadInput
+    """The bits of --run, the first for the first declared input.
 
+    Raises: BadInput for anything but one digit 0 or 1 per input.
+    """
     if set(text) - {"0", "1"} or len(text) != len(inputs):
         raise BadInput(f"--run {text[:40]!r}: must be {len(inputs)} digits 0 or 1, one per input in the file's order")
     return [int(digit) for digit in text] or [0]

@@ -1,20 +1,14 @@
-"""What `verify circuit` and `verify language` share: arguments, progress, output, and saving."""
+"""How a circuit's certificate is printed, and its chain of thought, step by step."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from verify.arithmetic.outward import below
 from verify.certificate import Verdict
-from verify.report.console import say_written
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from constructions.circuit_simulation import CircuitTransformer
     from constructions.circuits.circuit import Decomposition
     from verify.arithmetic.formats import Format
@@ -22,127 +16,12 @@ if TYPE_CHECKING:
     from verify.certificate import Certificate
     from verify.report.certificate import Fact
 
-DEFAULT_RUNS = 64
-MOST_RUNS = 1_000_000
-QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
-PRODUCTS_PER_SECOND = 3e8  # of scores in constant-bit arithmetic, on one core
-LONG_RUN = 10.0  # seconds of a forward run that is announced
-
-
-def add_shared_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bits", type=int, metavar="S", help="bits before and after the point (default: the fewest)")
-    parser.add_argument(
-        "--precision",
-        metavar="D",
-        help="sN: constant-bit arithmetic, as --bits N; float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN: "
-        "every operation rounded to it, sums in any order; real: no rounding",
-    )
-    parser.add_argument("--accumulate", choices=("float32",), help="with --precision: sum matrix products in float32")
-    parser.add_argument("--method", default="certified", help="certified (default), exhaustive, sampled")
-    parser.add_argument(
-        "--runs",
-        type=int,
-        metavar="R",
-        help="inputs run forward beside the proof; 0 for none (default: 64 if quick)",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs (default 0)")
-    parser.add_argument("--run", dest="input", metavar="INPUT", help="print the chain of thought on this input")
-    parser.add_argument("--save", metavar="NAME", help="write NAME.safetensors and NAME.json")
-    parser.add_argument("--weights", metavar="FILE", help="judge these weights instead of building them")
-    parser.add_argument("--printed", action="store_true", help="build the proof as printed (NOT: b = 0)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
-
-
-def reading_asked(args: argparse.Namespace) -> Real | Rounded | None:
-    """The reading of a floating point --precision or of `real`; None for constant-bit arithmetic, which sets --bits."""
-    from constructions.errors import BadInput
-    from verify.arithmetic.any_order import Arithmetic
-    from verify.arithmetic.readings import ConstantBits, Real, Rounded, reading_of
-    from verify.certificate import CERTIFIED
-    from verify.decide import running
-
-    reading = reading_of(args.precision, args.accumulate)
-    if isinstance(reading, ConstantBits):
-        if args.bits not in (None, reading.s):
-            raise BadInput(f"--bits {args.bits}: differs from --precision {args.precision}; give only one")
-        args.bits = reading.s
-        return None
-    if isinstance(reading, Rounded):
-        Arithmetic.of(reading.format, reading.accumulate)  # refuses an accumulation with fewer bits than the format
-        if args.method != CERTIFIED:
-            running(reading, args.method)
-        return reading
-    return None if args.precision is None else Real()
-
 
 def format_of(reading: Real | Rounded) -> tuple[Format | None, Format | None]:
     """The format of a reading and that of its sums; None for real arithmetic."""
     from verify.arithmetic.readings import Rounded
 
     return (reading.format, reading.accumulate) if isinstance(reading, Rounded) else (None, None)
-
-
-def seconds_of_a_run(nodes: int) -> float:
-    """About how long one forward run of so many positions takes: every position meets all earlier ones in 2k lanes.
-
-    >>> round(seconds_of_a_run(3000), 1), round(seconds_of_a_run(40_000))
-    (0.7, 171)
-    """
-    return nodes**2 * 2 * nodes.bit_length() / PRODUCTS_PER_SECOND
-
-
-def judge(
-    args: argparse.Namespace, decomposition: Decomposition, reading: Real | Rounded | None
-) -> tuple[CircuitTransformer, Certificate]:
-    """Builds or loads the weights and decides them."""
-    from functools import partial
-
-    from constructions.circuit_simulation import build
-    from constructions.circuits.weights import load_weights
-    from constructions.errors import BadInput
-    from constructions.files import check_target
-    from verify.circuit.dtype import certify as certify_in
-    from verify.circuit.dtype import run_by_torch
-    from verify.circuit.forward import inputs_run
-    from verify.circuit.verdict import certify, smallest_bits
-    from verify.report.progress import progress_bar
-
-    if args.runs is not None and not 0 <= args.runs <= MOST_RUNS:
-        raise BadInput(f"--runs {args.runs}: must be between 0 and {MOST_RUNS}; the proof needs none")
-    if args.save is not None:
-        if args.save.endswith("/") or not args.save:
-            raise BadInput(f"--save {args.save!r}: names no file; give a NAME for NAME.safetensors and NAME.json")
-        check_target(f"{args.save}.safetensors")
-    if args.printed and (args.bits is None or args.weights is not None):
-        raise BadInput("--printed: needs --bits S and no --weights, as it fails at every S")
-    runs = args.runs
-    if runs is None:
-        runs = DEFAULT_RUNS if decomposition.circuit.nodes <= QUICK_POSITIONS else 0
-        runs = runs if reading is None else min(runs, inputs_run(decomposition.circuit.nodes))
-    decide: Callable[..., Certificate] = certify
-    if reading is not None and args.method != "certified":
-        decide = partial(run_by_torch, method=args.method)
-    elif reading is not None:
-        decide = partial(certify_in, fmt=format_of(reading)[0], accumulate=format_of(reading)[1])
-    seconds = seconds_of_a_run(decomposition.circuit.nodes)
-    if reading is None and seconds > LONG_RUN and not args.json:
-        nodes = decomposition.circuit.nodes
-        advice = "" if args.bits is not None else "; --bits 2 asks for no smaller ones, which a run refutes"
-        print(f"{nodes} positions: a forward run takes about {seconds:.0f} s{advice}", file=sys.stderr)
-    with progress_bar("deciding", quiet=args.json) as advance:
-
-        def progress(what: str, done: int, total: int) -> None:
-            advance(done / max(total, 1), what)
-
-        if args.weights is None and args.bits is None and args.method == "certified":
-            return smallest_bits(decomposition, runs=runs, seed=args.seed, progress=progress, decide=decide)
-        if args.weights is not None:
-            model = load_weights(args.weights)
-        else:
-            s = 2 if args.bits is None else args.bits
-            model = build(decomposition.circuit, s=s, as_printed=args.printed)
-        options = {"s": args.bits, "method": args.method} if reading is None else {}
-        return model, decide(model, decomposition, runs=runs, seed=args.seed, progress=progress, **options)
 
 
 def chain_of_thought(
@@ -184,49 +63,13 @@ def print_chain(steps: list[dict[str, Any]], outputs: dict[str, int | None]) -> 
     print("outputs " + " ".join(f"{name}={value}" for name, value in outputs.items()))
 
 
-def finish(
-    args: argparse.Namespace,
-    model: CircuitTransformer,
-    decomposition: Decomposition,
-    certificate: Certificate,
-    bits: list[int] | None,
-    reading: Real | Rounded | None,
-) -> int:
-    """Saves, prints, and returns the exit code."""
-    steps: list[dict[str, Any]] = []
-    outputs: dict[str, int | None] = {}
-    result = certificate.to_dict()
-    if bits is not None:
-        steps, outputs = chain_of_thought(model, decomposition, certificate.parameters["s"], bits, reading)
-        result |= {"chain": steps, "outputs": outputs}
-    if args.save is not None:
-        _save(args.save, model, certificate)
-    files = [] if args.save is None else [f"{args.save}.safetensors", f"{args.save}.json"]
-    if args.json:
-        print(json.dumps(result, allow_nan=False))
-        if files:
-            say_written(*files)
-    else:
-        if bits is not None:
-            print_chain(steps, outputs)
-        _print_certificate(certificate, files)
-    return certificate.verdict.exit_code
-
-
-def _save(name: str, model: CircuitTransformer, certificate: Certificate) -> None:
-    from constructions.circuits.weights import save_weights
-    from constructions.files import write_whole
-
-    save_weights(model, f"{name}.safetensors")
-    write_whole(f"{name}.json", (certificate.to_json() + "\n").encode())
-
-
-def _print_certificate(certificate: Certificate, files: list[str]) -> None:
+def print_certificate(certificate: Certificate, wrote: list[Fact]) -> None:
+    """Prints the chain of thought where there is one, and the certificate in a circuit's own words."""
     from verify.report.certificate import print_report
 
-    facts = [*_model_facts(certificate), *_outcome_facts(certificate), *_run_facts(certificate)]
-    if files:
-        facts.append(("wrote", ", ".join(files)))
+    if "chain" in certificate.extra:
+        print_chain(certificate.extra["chain"], certificate.extra["outputs"])
+    facts = [*_model_facts(certificate), *_outcome_facts(certificate), *_run_facts(certificate), *wrote]
     print_report(certificate, facts, covers=f"{_power(certificate.inputs_covered or 0)} inputs")
 
 

@@ -1,0 +1,181 @@
+"""What `verify circuit` and `verify language` share: the weights that are asked for, deciding them, and the result."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from constructions.errors import BadInput
+from verify.certificate import CERTIFIED
+from verify.commands import request
+from verify.commands.parsing import add_weights
+from verify.commands.request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from constructions.circuit_simulation import CircuitTransformer
+    from constructions.circuits.circuit import Decomposition
+    from verify.arithmetic.readings import Real, Rounded
+    from verify.certificate import Certificate
+    from verify.circuit.problem import Progress
+
+DEFAULT_RUNS = 64
+MOST_RUNS = 1_000_000
+QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
+PRODUCTS_PER_SECOND = 3e8  # of scores in constant-bit arithmetic, on one core
+LONG_RUN = 10.0  # seconds of a forward run that is announced
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--bits", type=int, metavar="S", help="bits before and after the point, as --precision sS (default: the "
+        "fewest that suffice, unless --precision names another arithmetic)")  # fmt: skip
+    add("--runs", type=int, metavar="R",
+        help="inputs run forward beside the proof; 0 for none (default: 64 if quick)")  # fmt: skip
+    add("--run", dest="input", metavar="INPUT", help="print the chain of thought on this input")
+    add("--as-printed", "--printed", action="store_true", help="build the proof as printed (NOT: b = 0)")
+    add_weights(parser, "judge these weights instead of building them")
+    request.add_arguments(parser)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The weights that a command line asks for, and what is run beside their proof.
+
+    `reading` None is constant-bit arithmetic of `bits`, and of the fewest bits that suffice where that is None, too.
+    """
+
+    reading: Real | Rounded | None
+    bits: int | None
+    runs: int | None
+    weights: str | None
+    as_printed: bool
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, asked: Request) -> Wish:
+        """Raises: BadInput for options that do not go together, or a number out of range."""
+        reading, bits = _reading(asked, args.bits)
+        wish = cls(reading, bits, args.runs, args.weights, args.as_printed)
+        if wish.runs is not None and not 0 <= wish.runs <= MOST_RUNS:
+            raise BadInput(f"--runs {wish.runs}: must be between 0 and {MOST_RUNS}; the proof needs none")
+        if wish.as_printed and (wish.bits is None or wish.weights is not None):
+            raise BadInput("--as-printed: needs --bits S and no --weights, as it fails at every S")
+        return wish
+
+    def runs_beside(self, nodes: int) -> int:
+        """How many inputs are run forward beside the proof of a circuit of so many positions."""
+        from verify.circuit.forward import inputs_run
+
+        if self.runs is not None:
+            return self.runs
+        runs = DEFAULT_RUNS if nodes <= QUICK_POSITIONS else 0
+        return runs if self.reading is None else min(runs, inputs_run(nodes))
+
+    def built(self, decomposition: Decomposition) -> CircuitTransformer:
+        """The stored or built weights, with 2 bits where no other number is asked for."""
+        from constructions.circuit_simulation import build
+        from constructions.circuits.weights import load_weights
+
+        if self.weights is not None:
+            return load_weights(self.weights)
+        return build(decomposition.circuit, s=2 if self.bits is None else self.bits, as_printed=self.as_printed)
+
+
+def _reading(asked: Request, bits: int | None) -> tuple[Real | Rounded | None, int | None]:
+    """The arithmetic that is asked for, None for constant bits, and how many of them."""
+    from verify.arithmetic.any_order import Arithmetic
+    from verify.arithmetic.readings import ConstantBits, Real, Rounded
+    from verify.decide import running
+
+    reading = asked.reading
+    if isinstance(reading, ConstantBits):
+        if bits not in (None, reading.s):
+            raise BadInput(f"--bits {bits}: differs from --precision {asked.precision}; give only one")
+        return None, reading.s
+    if isinstance(reading, Rounded):
+        Arithmetic.of(reading.format, reading.accumulate)  # refuses an accumulation with fewer bits than the format
+        if asked.method != CERTIFIED:
+            running(reading, asked.method)
+        return reading, bits
+    return (None if asked.precision is None else Real()), bits
+
+
+def judge(wish: Wish, asked: Request, decomposition: Decomposition) -> tuple[CircuitTransformer, Certificate]:
+    """Builds or loads the weights and decides them."""
+    from verify.report.progress import progress_bar
+
+    _announce(wish, asked, decomposition.circuit.nodes)
+    with progress_bar("deciding", quiet=asked.is_json) as advance:
+
+        def progress(what: str, done: int, total: int) -> None:
+            advance(done / max(total, 1), what)
+
+        return _decided(wish, asked, decomposition, progress)
+
+
+def _announce(wish: Wish, asked: Request, nodes: int) -> None:
+    """Says on stderr that forward runs in constant-bit arithmetic will take long."""
+    seconds = seconds_of_a_run(nodes)
+    if wish.reading is None and seconds > LONG_RUN and not asked.is_json:
+        advice = "" if wish.bits is not None else "; --bits 2 asks for no smaller ones, which a run refutes"
+        print(f"{nodes} positions: a forward run takes about {seconds:.0f} s{advice}", file=sys.stderr)
+
+
+def _decided(
+    wish: Wish, asked: Request, decomposition: Decomposition, progress: Progress
+) -> tuple[CircuitTransformer, Certificate]:
+    """The weights and their certificate, in the arithmetic that is asked for."""
+    from verify.circuit.verdict import smallest_bits
+
+    runs, decide = wish.runs_beside(decomposition.circuit.nodes), _decider(wish, asked)
+    if wish.weights is None and wish.bits is None and asked.method == CERTIFIED:
+        return smallest_bits(decomposition, runs=runs, seed=asked.seed, progress=progress, decide=decide)
+    model = wish.built(decomposition)
+    return model, decide(model, decomposition, runs=runs, seed=asked.seed, progress=progress)
+
+
+def _decider(wish: Wish, asked: Request) -> Callable[..., Certificate]:
+    """What decides a transformer and a circuit, in the arithmetic and by the method that are asked for."""
+    from functools import partial
+
+    from verify.circuit import dtype, verdict
+    from verify.report.circuit import format_of
+
+    if wish.reading is None:
+        return partial(verdict.certify, s=wish.bits, method=asked.method, budget=asked.budget)
+    if asked.method != CERTIFIED:
+        return partial(dtype.run_by_torch, method=asked.method, budget=asked.budget)
+    fmt, accumulate = format_of(wish.reading)
+    return partial(dtype.certify, fmt=fmt, accumulate=accumulate)
+
+
+def seconds_of_a_run(nodes: int) -> float:
+    """About how long one forward run of so many positions takes: every position meets all earlier ones in 2k lanes.
+
+    >>> round(seconds_of_a_run(3000), 1), round(seconds_of_a_run(40_000))
+    (0.7, 171)
+    """
+    return nodes**2 * 2 * nodes.bit_length() / PRODUCTS_PER_SECOND
+
+
+def publish(
+    wish: Wish,
+    asked: Request,
+    decomposition: Decomposition,
+    judged: tuple[CircuitTransformer, Certificate],
+    bits: list[int] | None,
+) -> int:
+    """Writes what was asked for, prints the certificate, and the chain of thought on `bits`; returns the exit code."""
+    from constructions.circuits.weights import as_bytes
+    from verify.report.circuit import chain_of_thought, print_certificate
+
+    model, certificate = judged
+    if bits is not None:
+        steps, outputs = chain_of_thought(model, decomposition, certificate.parameters["s"], bits, wish.reading)
+        chain: dict[str, Any] = {"chain": steps, "outputs": outputs}
+        certificate = replace(certificate, extra=certificate.extra | chain)
+    weights = b"" if asked.save is None else as_bytes(model)
+    return request.publish(asked, certificate, weights, report=print_certificate)
