@@ -30,6 +30,13 @@ def angles(positions: int, d: int) -> Tensor:
     return torch.arange(1, positions + 1, dtype=torch.float64)[:, None] * frequencies
 
 
+def waves(positions: int, d: int) -> Tensor:
+    """The sinusoidal table (positions, d): sines in the even columns, cosines in the odd ones."""
+    table, out = angles(positions, d), torch.zeros(positions, d, dtype=torch.float64)
+    out[:, 0 : d - d % 2 : 2], out[:, 1::2] = table.sin(), table.cos()
+    return out
+
+
 class Rotation(nn.Module):
     """Rotary position embedding: turns the pair (x_i, x_(i + d/2)) by position id times its frequency."""
 
@@ -181,7 +188,11 @@ class Decoder(nn.Module):
         d_head = d // n_heads if d_head is None else d_head
         self.pe, self.has_bos, self.positions, self.unused = pe, bos, positions, ()
         self.W_E = zeros(vocabulary + bos, d - (pe == "spe"), dtype=dtype)
-        self._add_positions(positions, d, dtype)
+        if pe == "ape":
+            self.W_pos = zeros(positions, d, dtype=dtype)
+        elif pe in ("sine", "spe"):
+            table = waves(positions, d) if pe == "sine" else torch.arange(1, positions + 1)[:, None]
+            self.register_buffer("W_pos", table.to(dtype), persistent=False)
         rotation = Rotation(positions, d_head, dtype) if pe == "rope" else None
 
         def norm() -> nn.Module:
@@ -200,17 +211,6 @@ class Decoder(nn.Module):
         self.b_U = zeros(classes, dtype=dtype) if unembedding_bias else None
 
     unused: tuple[str, ...]  # names that a loaded file had and this model has no use for
-
-    def _add_positions(self, positions: int, d: int, dtype: torch.dtype) -> None:
-        if self.pe == "ape":
-            self.W_pos = zeros(positions, d, dtype=dtype)
-        elif self.pe == "sine":
-            table = angles(positions, d)
-            waves = torch.zeros(positions, d, dtype=torch.float64)
-            waves[:, 0 : d - d % 2 : 2], waves[:, 1::2] = table.sin(), table.cos()
-            self.register_buffer("W_pos", waves.to(dtype), persistent=False)
-        elif self.pe == "spe":
-            self.register_buffer("W_pos", torch.arange(1, positions + 1).to(dtype)[:, None], persistent=False)
 
     @property
     def vocabulary(self) -> int:

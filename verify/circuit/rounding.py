@@ -50,6 +50,16 @@ class ComputedWeights:
     terms: Array
 
 
+@dataclass(frozen=True)
+class Head:
+    """One head of all positions: its weights, its values (variants, N), and their extremes up to each position (N,)."""
+
+    weights: ComputedWeights
+    values: Ball
+    least: Array
+    most: Array
+
+
 def small_sum(at: Arithmetic, size: Array, terms: Array) -> Array:
     """A bound on every computed partial sum of numbers whose absolute values sum to `size`.
 
@@ -83,10 +93,11 @@ def weights(at: Arithmetic, found: Attention) -> ComputedWeights:
     return ComputedWeights(found.clear, own, others, (low, high), N)
 
 
-def mixed(at: Arithmetic, head: ComputedWeights, p: Indices, v: Ball, least: Array, most: Array) -> Ball:
-    """The computed mixture at positions p that retrieve v (..., B), all values lying between least and most (N,)."""
+def mixed(at: Arithmetic, whole_head: Head, p: Indices, v: Ball) -> Ball:
+    """The computed mixture at positions p that retrieve v (..., B)."""
+    head, least, most = whole_head.weights, whole_head.least[p], whole_head.most[p]
     (v_low, v_high), (own_low, own_high) = ends(v), (end[p] for end in head.own)
-    others, N, least, most = head.others[p], head.terms[p], least[p], most[p]
+    others, N = head.others[p], head.terms[p]
     largest = np.maximum(np.abs(least), np.abs(most))
     own = [v_low * own_low, v_low * own_high, v_high * own_low, v_high * own_high]
     low = np.minimum.reduce(own) + others * np.minimum(least, 0)
@@ -206,8 +217,8 @@ class RoundedSteps:
         self.n, self.N, self.lanes, self.at, self.progress = n, len(W["P"]), lanes, at, progress
         self.E, self.P = stored(at, W["E"]), stored(at, W["P"])
         self.layers = [RoundedLayer(at, W, 0), RoundedLayer(at, W, 1)]
-        self._first_head()
-        self._second_head()
+        self.first = self._first_head()
+        self.second = self._second_head()
 
     def _blocks(self, start: int = 0) -> Iterator[Indices]:
         for begin in range(start, self.N, BLOCK):
@@ -221,29 +232,29 @@ class RoundedSteps:
         out = self.at.sum_of(*(Ball(x.mid.reshape(-1, d), x.rad.reshape(-1, d)) for x in (e, at_p)))
         return Ball(out.mid.reshape(e.mid.shape), out.rad.reshape(e.mid.shape))
 
-    def _first_head(self) -> None:
+    def _first_head(self) -> Head:
         layer, collected = self.layers[0], _Collector(2)
         tokens = np.arange(2)[:, None]
         for p in self._blocks():
             x = self.embed(np.broadcast_to(tokens, (2, len(p))), p)
             collected.add(p, *(layer.projected(x, name) for name in ("W_Q", "W_K", "W_V")))
-        self.first, self.values_1, self.least_1, self.most_1 = collected.head(self.at, self.N)
+        return collected.head(self.at, self.N)
 
     def stream(self, p: Indices, x_p: Bits, x_a: Bits) -> Ball:
         """The stream after the first layer, for tokens (..., B): (..., B, d)."""
-        v = self.values_1[x_a, np.maximum(self.first.clear[p], 0)]
-        mixture = mixed(self.at, self.first, p, v, self.least_1, self.most_1)
+        v = self.first.values[x_a, np.maximum(self.first.weights.clear[p], 0)]
+        mixture = mixed(self.at, self.first, p, v)
         return self.layers[0].after_attention(self.embed(x_p, p), mixture[..., None])
 
-    def _second_head(self) -> None:
+    def _second_head(self) -> Head:
         layer, collected = self.layers[1], _Collector(4)
         for p in self._blocks():
             x_p, x_a = (
                 np.repeat(np.array(bits)[:, None], len(p), 1) for bits in zip(*product((0, 1), repeat=2), strict=True)
             )
-            x = self.stream(p, x_p, np.where(self.first.clear[p] == p, x_p, x_a))
+            x = self.stream(p, x_p, np.where(self.first.weights.clear[p] == p, x_p, x_a))
             collected.add(p, *(layer.projected(x, name) for name in ("W_Q", "W_K", "W_V")))
-        self.second, self.values_2, self.least_2, self.most_2 = collected.head(self.at, self.N, self.n - 1)
+        return collected.head(self.at, self.N, self.n - 1)
 
     def cases(self, p: Indices) -> Iterator[tuple[tuple[Bits, Bits, Bits, Bits], Array, Array]]:
         """For all values of the tokens x_p, x_a, x_b, x_ab of positions p: the ends of what g can be."""
@@ -251,15 +262,15 @@ class RoundedSteps:
         layer, g = self.layers[1], slice(self.lanes.g, self.lanes.g + 1)
         for tokens in cases(p, a, b, a_of_b):
             x_p, x_a, x_b, x_ab = tokens
-            v = self.values_2[2 * x_b + x_ab, np.maximum(b, 0)]
-            mixture = mixed(self.at, self.second, p, v, self.least_2, self.most_2)
+            v = self.second.values[2 * x_b + x_ab, np.maximum(b, 0)]
+            mixture = mixed(self.at, self.second, p, v)
             low, high = ends(layer.after_attention(self.stream(p, x_p, x_a), mixture[:, None], g))
             yield tokens, low[:, 0], high[:, 0]
 
     def nodes(self, p: Indices) -> tuple[Indices, Indices, Indices]:
         """What the heads of positions p retrieve, a and b, and what head 1 retrieves at b; NONE where unknown."""
-        a, b = self.first.clear[p], self.second.clear[p]
-        return a, b, np.where(b == NONE, NONE, self.first.clear[np.maximum(b, 0)])
+        a, b = self.first.weights.clear[p], self.second.weights.clear[p]
+        return a, b, np.where(b == NONE, NONE, self.first.weights.clear[np.maximum(b, 0)])
 
     def margins(self, circuit: Circuit) -> Array:
         """For each step the least distance of g to 1/2, on the right side, over all cases; -inf if a gate reads others.
@@ -326,8 +337,8 @@ class _Collector:
         self.keys.append(_different(p, keys))
         self.values.append(values[..., 0])
 
-    def head(self, at: Arithmetic, N: int, first: int = 0) -> tuple[ComputedWeights, Ball, Array, Array]:
-        """The head of positions from `first` on, its values as factors (V, N), and their extremes up to each."""
+    def head(self, at: Arithmetic, N: int, first: int = 0) -> Head:
+        """The head of positions from `first` on, its values being factors of the mixture."""
         queries, keys = _rows(self.queries, first), _rows(self.keys, 0)
         values = at.as_operand(
             Ball(
@@ -340,7 +351,7 @@ class _Collector:
         check_finite(values)
         low, high = ends(values)
         least, most = np.minimum.accumulate(low.min(0)), np.maximum.accumulate(high.max(0))
-        return weights(at, attention(at, queries, keys, N)), values, least, most
+        return Head(weights(at, attention(at, queries, keys, N)), values, least, most)
 
 
 def _different(p: Indices, variants: Ball) -> tuple[Indices, Ball]:

@@ -94,15 +94,16 @@ class Steps:
     def __init__(self, machine: ConstantBitMachine, progress: Progress = lambda done, total: None) -> None:
         self.machine, self.progress = machine, progress
         self.N, self.n = machine.positions, machine.n
-        self.first = self._first_retrieval()
-        self.second = self._second_retrieval()
+        self.first, self.values_1 = self._first_head()
+        self.second, self.values_2 = self._second_head()
 
     def _blocks(self, start: int = 0) -> Iterator[Indices]:
         for begin in range(start, self.N, BLOCK):
             self.progress(begin, self.N)
             yield np.arange(begin, min(begin + BLOCK, self.N))
 
-    def _first_retrieval(self) -> Retrieval:
+    def _first_head(self) -> tuple[Retrieval, Ints]:
+        """What the first head retrieves, and its value of each token at each position."""
         layer = self.machine.layers[0]
         queries, keys, values = _Variants(), _Variants(), []
         for p in self._blocks():
@@ -110,15 +111,16 @@ class Steps:
             queries.add(p, layer.queries(streams))
             keys.add(p, layer.keys(streams))
             values.append(layer.values(streams)[..., 0])
-        self.values_1 = np.concatenate(values or [np.zeros((2, 0), self.machine.bits.dtype)], axis=1)
-        return retrieve(self.machine, queries.rows(), keys.rows(), self.N)
+        found = retrieve(self.machine, queries.rows(), keys.rows(), self.N)
+        return found, np.concatenate(values or [np.zeros((2, 0), self.machine.bits.dtype)], axis=1)
 
     def stream(self, p: Indices, x_p: Bits, x_a: Bits) -> Ints:
         """The stream after the first layer at clear positions: (..., B, d) for tokens (..., B)."""
         retrieved = self.values_1[x_a, np.maximum(self.first.clear[p], 0)]
         return self.machine.layers[0].after_attention(self.machine.embed(x_p, p), retrieved[..., None])
 
-    def _second_retrieval(self) -> Retrieval:
+    def _second_head(self) -> tuple[Retrieval, Ints]:
+        """What the second head retrieves, and its value of both tokens that each position may see."""
         layer = self.machine.layers[1]
         queries, keys, values = _Variants(), _Variants(), []
         x_p, x_a = (np.array(bits)[:, None] for bits in zip(*product((0, 1), repeat=2), strict=True))
@@ -134,8 +136,8 @@ class Steps:
             streams, _ = self.local_stream(one, support, assignments(support))
             queries.add(np.array([one]), np.unique(layer.queries(streams), axis=0)[:, None])
             keys.add(np.array([one]), np.unique(layer.keys(streams), axis=0)[:, None])
-        self.values_2 = np.concatenate(values or [np.zeros((4, 0), self.machine.bits.dtype)], axis=1)
-        return retrieve(self.machine, queries.rows(first=self.n - 1), keys.rows(), self.N)
+        found = retrieve(self.machine, queries.rows(first=self.n - 1), keys.rows(), self.N)
+        return found, np.concatenate(values or [np.zeros((4, 0), self.machine.bits.dtype)], axis=1)
 
     def local_stream(self, p: int, nodes: list[int], tokens: Bits) -> tuple[Ints, np.ndarray[Any, Any]]:
         """The stream after layer 1 at one position for each row of tokens of `nodes`, and where 0/0."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request as shared
-from verify.commands.options import check_alone, flag, is_given
+from verify.commands.options import check_alone, flag, is_given, stored_dtype
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, print_unknown, publish
 
@@ -58,7 +58,7 @@ class Wish:
         if kind == "one-layer":
             kind = "two-heads" if args.heads == 2 else "one-head"
         kind = "file" if args.weights is not None else kind
-        return cls(args.digits, args.base, kind, k, args.dtype or "float64", args.weights, args.say)
+        return cls(args.digits, args.base, kind, k, stored_dtype(args, DTYPES), args.weights, args.say)
 
     @property
     def sums(self) -> Digits:
@@ -101,8 +101,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.dtype is None and args.precision in DTYPES:
-        args.dtype = args.precision
     wish, request = Wish.of(args), Request.of(args)
     try:
         model, claim = wish.model()

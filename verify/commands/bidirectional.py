@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
@@ -11,6 +12,7 @@ from verify.commands.options import check_least
 from verify.commands.parsing import add_weights
 
 if TYPE_CHECKING:
+    from verify.arithmetic.readings import Reading
     from verify.contextual.bidirectional.task import Bidirectional
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -29,41 +31,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     request.add_arguments(parser)
 
 
+@dataclass(frozen=True)
+class Wish:
+    """The model that a command line asks for, built or read from a file, and the strings that it is judged on."""
+
+    length: int
+    regions: int
+    coordinates: int | None
+    dtype: str | None
+    weights: str | None
+    on_length: int | None
+    on_regions: int | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Wish:
+        """Raises: BadInput for sizes out of range, and for those that a file has of its own."""
+        from verify.contextual.bidirectional.task import LONGEST
+
+        check_least(args, 1, "length", "regions", "coordinates", "on_length")
+        check_least(args, 0, "on_regions")
+        if args.weights is not None:
+            for name in ("length", "regions", "coordinates", "dtype"):
+                value = getattr(args, name)
+                if value is not None:
+                    raise BadInput(f"--{name} {value}: is read from the file. Leave it out with --weights.")
+        N, R = args.length or LENGTH, args.regions or REGIONS
+        if N > LONGEST:
+            raise BadInput(f"--length {N}: at most {LONGEST} are judged. Use a smaller one.")
+        return cls(N, R, args.coordinates, args.dtype, args.weights, args.on_length, args.on_regions)
+
+    def problem(self, reading: Reading) -> Bidirectional:
+        """The module with its strings; one that is built has weights that suit the format of the reading."""
+        from constructions import contextual_positions
+        from constructions.contextual import bidirectional
+        from constructions.contextual.transformer import DTYPES as TORCH_DTYPES
+        from verify.arithmetic.readings import Rounded
+        from verify.contextual.bidirectional.task import Bidirectional
+
+        if self.weights is not None:
+            return Bidirectional.of(bidirectional.load(self.weights), length=self.on_length, regions=self.on_regions)
+        fmt = reading.format if isinstance(reading, Rounded) else None
+        stored = self.dtype or (fmt.name if fmt is not None and fmt.name in TORCH_DTYPES else "float64")
+        coordinates = self.coordinates
+        if coordinates is None and fmt is not None and fmt.smallest_exponent > -1000:  # pN and others: fewer exponents
+            narrow = TORCH_DTYPES["float16" if fmt.smallest_exponent > -100 else "float32"]
+            coordinates = -(-(self.length + 1) // contextual_positions.block_length(narrow))
+        module = contextual_positions.build(
+            self.length,
+            self.regions,
+            coordinates=coordinates,
+            dtype=TORCH_DTYPES[stored],
+            u=None if fmt is None else fmt.u,
+        )
+        return Bidirectional.of(module, length=self.on_length, regions=self.on_regions, claim="W-19")
+
+
 def run(args: argparse.Namespace) -> int:
-    asked = request.Request.of(args)
-    check_least(args, 1, "length", "regions", "coordinates", "on_length")
-    check_least(args, 0, "on_regions")
-    if args.weights is not None:
-        for name in ("length", "regions", "coordinates", "dtype"):
-            if getattr(args, name) is not None:
-                raise BadInput(f"--{name} {getattr(args, name)}: is read from the file. Leave it out with --weights.")
+    asked, wish = request.Request.of(args), Wish.of(args)
     from constructions.contextual.bidirectional import as_bytes
     from verify.decide import decide
 
-    problem = _problem(args, asked)
+    problem = wish.problem(asked.reading)
     certificate = decide(problem, asked.reading, asked.method, asked.effort())
     return request.publish(asked, certificate, as_bytes(problem.module))
-
-
-def _problem(args: argparse.Namespace, asked: request.Request) -> Bidirectional:
-    from constructions import contextual_positions
-    from constructions.contextual import bidirectional
-    from constructions.contextual.transformer import DTYPES as TORCH_DTYPES
-    from verify.arithmetic.readings import Rounded
-    from verify.contextual.bidirectional.task import LONGEST, Bidirectional
-
-    if args.weights is not None:
-        return Bidirectional.of(bidirectional.load(args.weights), length=args.on_length, regions=args.on_regions)
-    N, R = args.length or LENGTH, args.regions or REGIONS
-    if N > LONGEST:
-        raise BadInput(f"--length {N}: at most {LONGEST} are judged. Use a smaller one.")
-    fmt = asked.reading.format if isinstance(asked.reading, Rounded) else None
-    stored = args.dtype or (fmt.name if fmt is not None and fmt.name in TORCH_DTYPES else "float64")
-    coordinates = args.coordinates
-    if coordinates is None and fmt is not None and fmt.smallest_exponent > -1000:  # pN and others: fewer exponents
-        narrow = TORCH_DTYPES["float16" if fmt.smallest_exponent > -100 else "float32"]
-        coordinates = -(-(N + 1) // contextual_positions.block_length(narrow))
-    module = contextual_positions.build(
-        N, R, coordinates=coordinates, dtype=TORCH_DTYPES[stored], u=None if fmt is None else fmt.u
-    )
-    return Bidirectional.of(module, length=args.on_length, regions=args.on_regions, claim="W-19")

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     check_size(args.T, args.L)
     folder = Path(args.folder)
     onnx_library()
-    rows, answers, ran = written(folder, args)
+    rows, answers, ran = written(folder, args.T, args.L, is_checked=not args.no_check)
     if args.json:
         print(json.dumps({"instances": rows, "onnxruntime_runs": ran}))
     else:
@@ -47,7 +47,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def written(folder: Path, args: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, Any], int | None]:
+def written(
+    folder: Path, T: int, L: int, *, is_checked: bool
+) -> tuple[list[dict[str, Any]], dict[str, Any], int | None]:
     """Writes the set into a folder beside, which then takes the place; its rows, the answers, and how many runs."""
     import tempfile
 
@@ -56,12 +58,12 @@ def written(folder: Path, args: argparse.Namespace) -> tuple[list[dict[str, Any]
     from verify.export.running import check, sizes
 
     target, rows, answers = folder.resolve(), [], {}
-    ran = None if args.no_check else 0
+    ran = 0 if is_checked else None
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as beside:
         made = Path(beside) / "set"
         for name in ("onnx", "vnnlib", "vnnlib2"):
             (made / name).mkdir(parents=True)
-        for instance in instances(args.T, args.L):
+        for instance in instances(T, L):
             comment = f"{instance.name}: {instance.answer}\n{instance.why}"
             network = made / "onnx" / f"{instance.name}.onnx"
             network.write_bytes(instance.network)

@@ -6,14 +6,12 @@ import argparse
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify.commands.histogram import LAWS, add_model_arguments
+from verify.commands.histogram import LAWS, Wish, add_model_arguments
 from verify.commands.parsing import add_map
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from constructions.histogram import HistogramTransformer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +88,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 def draw(args: argparse.Namespace) -> Figure:
-    """The figure that the arguments ask for."""
+    """The figure that the arguments ask for: each kind's own options are read here, and handed on as values."""
+    if args.kind == "attention":
+        tokens = _tokens(args.sequence)
+        return _attention(Wish.of(args, L=len(tokens)), tokens)
+    if args.kind == "activation":
+        return _activation(Wish.of(args), args.neuron)
+    if args.kind == "margin":
+        return _margins(Wish.of(args), args.budget)
+    if args.kind == "confusion":
+        return _confusion(Wish.of(args), args.law, args.budget)
+    if args.kind in ("cosines", "classes", "logits"):
+        pair = _tokens(args.neurons, "neurons", 2) if args.kind == "classes" else []
+        return _readout(Wish.of(args), pair, args.token if args.kind == "logits" else None)
+    if args.kind == "contextual":
+        return _contextual(args.string, args.regions, args.bias, args.keys)
+    if args.kind == "heads":
+        return _heads(args.file, args.law, args.labels, args.head, svc=args.svc)
+    if args.kind == "tape":
+        return _tape(args.file, args.input)
     if args.kind == "phase":
         from verify.figures.phase import phase
 
@@ -99,99 +115,96 @@ def draw(args: argparse.Namespace) -> Figure:
         from verify.figures.parameters import parameters
 
         return parameters(args.T, args.L)
-    if args.kind == "contextual":
-        from constructions.contextual_counting import build
-        from verify.contextual.task import parse
-        from verify.figures.contextual import contextual
-
-        tokens = parse(args.string)
-        regions = max(1, args.string.count("[")) if args.regions is None else args.regions
-        zeros = max(1, args.string.count("0")) if args.bias == "0" else None
-        model = build(max(1, len(tokens)), regions, bias=args.bias, keys=args.keys, zeros=zeros)
-        return contextual(model, tokens)
     if args.kind == "inductive":
         from verify.figures.inductive import inductive
 
         return inductive(args.d_head, args.d)
-    if args.kind == "heads":
-        return _of_heads(args)
     if args.kind == "ratios":
         from verify.commands.options import fractions
         from verify.count01.heads.laws import law_named
         from verify.figures.ratios import ratios
 
         return ratios(fractions("--values", args.values, 3), law_named(args.law))
-    if args.kind == "modular":
-        from verify.figures.modular import modular
+    from verify.figures.modular import modular
 
-        pair = _tokens(args.pair, "pair", 2)
-        return modular(args.P, (pair[0], pair[1]), args.K)
-    if args.kind == "tape":
-        from constructions.circuits.files import read_circuit
-        from verify.commands.circuit import input_bits
-        from verify.figures.tape import tape
-
-        circuit = read_circuit(args.file)
-        return tape(circuit, input_bits(args.input, circuit.inputs))
-    return _of_histogram(args)
+    a, b = _tokens(args.pair, "pair", 2)
+    return modular(args.P, (a, b), args.K)
 
 
-def _of_heads(args: argparse.Namespace) -> Figure:
-    from constructions.count01 import load
-    from verify.count01.heads.dissect import check_subset
-    from verify.count01.heads.laws import law_named
-    from verify.figures.heads import heads
+def _attention(wish: Wish, tokens: list[int]) -> Figure:
+    from verify.figures.histogram import attention
 
-    model, law = load(args.file), law_named(args.law)
-    check_subset("--head", [args.head], model.heads)
-    if law.is_unbounded:
-        raise BadInput("--law unbounded: has no shares to draw; take a box, such as box:0:200:200")
-    return heads(model, law, args.labels, args.head, svc=args.svc)
+    return attention(wish.chosen(quiet=False).module, tokens)
 
 
-def _of_histogram(args: argparse.Namespace) -> Figure:
-    from verify.commands.histogram import Wish
-    from verify.figures import histogram
+def _activation(wish: Wish, neuron: int) -> Figure:
+    from verify.figures.histogram import activation
 
-    tokens = _tokens(args.sequence) if args.kind == "attention" else None
-    wish = Wish.of(args, L=None if tokens is None else len(tokens))
-    found = wish.chosen(quiet=False)
-    module = found.module
-    if tokens is not None:
-        return histogram.attention(module, tokens)
-    if args.kind == "activation":
-        return histogram.activation(module, args.neuron)
-    if args.kind in ("cosines", "classes", "logits"):
-        return _readout(args, module)
-    if args.kind == "confusion":
-        return _confusion(args, module)
+    return activation(wish.chosen(quiet=False).module, neuron)
+
+
+def _margins(wish: Wish, budget: float) -> Figure:
+    from verify.figures.histogram import margins
     from verify.histogram.verdict import certify
 
-    return histogram.margins(certify(module, L=wish.L, claim=found.claim, budget=args.budget))
+    found = wish.chosen(quiet=False)
+    return margins(certify(found.module, L=wish.L, claim=found.claim, budget=budget))
 
 
-def _readout(args: argparse.Namespace, module: HistogramTransformer) -> Figure:
+def _readout(wish: Wish, neurons: list[int], token: int | None) -> Figure:
+    """The classes over two neurons, one token's logits, or where neither is named every token's cosines."""
     from verify.figures.readouts import class_map, cosines, logits_over_counts
 
-    if args.kind == "cosines":
-        return cosines(module)
-    if args.kind == "logits":
-        return logits_over_counts(module, args.token)
-    first, second = _tokens(args.neurons, "neurons", 2)
-    return class_map(module, (first, second))
+    module = wish.chosen(quiet=False).module
+    if token is not None:
+        return logits_over_counts(module, token)
+    return class_map(module, (neurons[0], neurons[1])) if neurons else cosines(module)
 
 
-def _confusion(args: argparse.Namespace, module: HistogramTransformer) -> Figure:
+def _confusion(wish: Wish, law: str, budget: float) -> Figure:
     from verify.decide import Effort
     from verify.figures.confusion import confusion_matrix
     from verify.histogram.confusion import confusion
     from verify.histogram.stored import StoredModel
     from verify.judged import check_judged
 
+    module = wish.chosen(quiet=False).module
     check_judged(module, type(module))
-    found = confusion(StoredModel.of(module, args.L), args.law, Effort(args.budget))
-    title = f"{module.model}, T={module.T}, d={module.d}, p={module.p}; law {args.law}"
-    return confusion_matrix(found, title)
+    found = confusion(StoredModel.of(module, wish.L), law, Effort(budget))
+    return confusion_matrix(found, f"{module.model}, T={module.T}, d={module.d}, p={module.p}; law {law}")
+
+
+def _contextual(string: str, regions: int | None, bias: str, keys: str) -> Figure:
+    from constructions.contextual_counting import build
+    from verify.contextual.task import parse
+    from verify.figures.contextual import contextual
+
+    tokens = parse(string)
+    regions = max(1, string.count("[")) if regions is None else regions
+    zeros = max(1, string.count("0")) if bias == "0" else None
+    return contextual(build(max(1, len(tokens)), regions, bias=bias, keys=keys, zeros=zeros), tokens)
+
+
+def _heads(file: str, named: str, labels: str, head: int, *, svc: bool) -> Figure:
+    from constructions.count01 import load
+    from verify.count01.heads.dissect import check_subset
+    from verify.count01.heads.laws import law_named
+    from verify.figures.heads import heads
+
+    model, law = load(file), law_named(named)
+    check_subset("--head", [head], model.heads)
+    if law.is_unbounded:
+        raise BadInput("--law unbounded: has no shares to draw; take a box, such as box:0:200:200")
+    return heads(model, law, labels, head, svc=svc)
+
+
+def _tape(file: str, bits: str) -> Figure:
+    from constructions.circuits.files import read_circuit
+    from verify.commands.circuit import input_bits
+    from verify.figures.tape import tape
+
+    circuit = read_circuit(file)
+    return tape(circuit, input_bits(bits, circuit.inputs))
 
 
 def _tokens(text: str, name: str = "sequence", count: int | None = None) -> list[int]:

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     rows = {} if folder is None else _kept(folder, args.seed, args.steps, set(wanted))
     written: set[str] = set()
     try:
-        searches = _searches([key for key in wanted if key not in rows], args)
+        searches = _searches([key for key in wanted if key not in rows], args.seed, args.steps, args.workers)
         for _, found in workers.results(Search.run, searches, args.workers):
             for row, contents in found:
                 rows[row["T"], row["L"], row["model"]] = row
@@ -102,15 +102,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _searches(wanted: list[tuple[int, int, str]], args: argparse.Namespace) -> list[Search]:
+def _searches(wanted: list[tuple[int, int, str]], seed: int, steps: int, processes: int) -> list[Search]:
     """The searches that are to be made: by one process model by model, by several those of one code together."""
     from constructions.coded_inventory import CARRIER
 
     together: dict[tuple[int, int, str], list[str]] = {}
     for T, L, model in wanted:
-        code = model if args.workers == 1 else CARRIER.get(model, model)
+        code = model if processes == 1 else CARRIER.get(model, model)
         together.setdefault((T, L, code), []).append(model)
-    return [Search(T, L, tuple(models), args.seed, args.steps) for (T, L, _), models in together.items()]
+    return [Search(T, L, tuple(models), seed, steps) for (T, L, _), models in together.items()]
 
 
 def _name(row: Row) -> str:

@@ -7,10 +7,12 @@ import json
 import sys
 import time
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
+from verify.commands import request as shared
 from verify.commands.options import fractions, parsed_heads
 from verify.commands.parsing import add_map
 from verify.report.console import say_written
@@ -18,6 +20,7 @@ from verify.report.console import say_written
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
     from verify.count01.heads.dissect import Question
+    from verify.count01.heads.laws import Law
 
 CONSTRUCTIONS = ("documents", "uniform", "counting-pair")
 LAWS = "d-test, d-val, d-train, e-lengths, box:LO:HI:M or unbounded"
@@ -50,12 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HEADS",
         help="build a smaller model from these heads with a readout that separates, and prove it",
     )
-    add(
-        "--save",
-        metavar="DIR",
-        help="write weights.safetensors and certificate.json; with --extract the smaller model's",
-    )
-    add("--json", action="store_true", help="print one JSON object and nothing else")
+    shared.add_arguments(parser, without=("precision", "accumulate", "method", "budget", "seed"))
     parser.epilog = "Exit codes: 0 complete, 2 bad usage or input, 3 something stayed open; with --extract the proof's."
 
 
@@ -71,12 +69,11 @@ class HeadsRequest:
     @classmethod
     def of(cls, args: argparse.Namespace) -> HeadsRequest:
         from constructions.files import check_target_folder
-        from verify.commands.request import SAVED
         from verify.count01.heads.dissect import Question
         from verify.count01.heads.laws import law_named
 
         if args.save is not None:
-            check_target_folder(args.save, SAVED)
+            check_target_folder(args.save, shared.SAVED)
         law = law_named(args.law)
         if law.is_unbounded:
             for option, is_given in (("--svc", args.svc), ("--all-subsets", args.all_subsets)):
@@ -94,70 +91,99 @@ class HeadsRequest:
         return cls(question, extracted, args.save, args.json)
 
 
+@dataclass(frozen=True)
+class Source:
+    """Which model: the one in FILE, or a built one."""
+
+    file: str | None
+    construction: str | None
+    labels: str
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Source:
+        """Raises: BadInput for both, or neither."""
+        if (args.file is None) == (args.construction is None):
+            raise BadInput("FILE: name a weights file, or choose a model with --construction, one of the two")
+        return cls(args.file, args.construction, args.labels)
+
+    def model(self) -> Count01Transformer:
+        """The model, read or built."""
+        from constructions import count01, count01_heads
+
+        if self.file is not None:
+            return count01.load(self.file)
+        if self.construction == "counting-pair":
+            return count01_heads.counting_pair()
+        if self.construction == "uniform":
+            return count01.uniform(labels=self.labels)
+        return count01.documents(10, labels=self.labels)
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """A one-dimensional head by its attention ratios (w02 None: infinite) and its values, and a box of inputs."""
+
+    w01: Fraction
+    w02: Fraction | None
+    values: list[Fraction]
+    law: Law
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Ratios:
+        """Raises: BadInput for options that do not go together, no box, and ratios that are not positive."""
+        from verify.count01.heads.laws import law_named
+
+        if args.ratios is None or args.values is None or args.file or args.construction:
+            raise BadInput("--ratios W01,W02 and --values V0,V1,V2: go together, and without FILE and --construction")
+        law = law_named(args.law)
+        if not law.is_uniform or law.low == law.high:
+            raise BadInput(f"--law {args.law}: --ratios takes a box with LO < HI, such as box:0:200:200")
+        is_infinite = args.ratios.endswith(",inf")
+        w01, *rest = fractions("--ratios", args.ratios.removesuffix(",inf"), 1 if is_infinite else 2)
+        if w01 <= 0 or any(w <= 0 for w in rest):
+            raise BadInput(f"--ratios {args.ratios}: attention ratios are positive")
+        return cls(w01, rest[0] if rest else None, fractions("--values", args.values, 3), law)
+
+    def by_formula(self) -> bool:
+        """Whether a threshold separates, by the closed form."""
+        from bounds.count01_heads import separates
+
+        v0, v1, v2 = self.values
+        if self.w02 is None:
+            return v0 != v1
+        return separates((self.w01, self.w02), (v0, v1, v2), (self.law.low, self.law.high, self.law.noise))
+
+
 def run(args: argparse.Namespace) -> int:
     if args.ratios is not None or args.values is not None:
-        return decide_ratios(args)
-    request = HeadsRequest.of(args)
-    model = model_of(args)
+        return decide_ratios(Ratios.of(args), is_json=args.json)
+    request, source = HeadsRequest.of(args), Source.of(args)
+    model = source.model()
     if request.extracted is not None:
         return extract(request, model, request.extracted)
     return show(request, model)
 
 
-def model_of(args: argparse.Namespace) -> Count01Transformer:
-    """The model in FILE, or a built one.
-
-    Raises: BadInput for both, or neither.
-    """
-    from constructions import count01, count01_heads
-
-    if (args.file is None) == (args.construction is None):
-        raise BadInput("FILE: name a weights file, or choose a model with --construction, one of the two")
-    if args.file is not None:
-        return count01.load(args.file)
-    if args.construction == "counting-pair":
-        return count01_heads.counting_pair()
-    if args.construction == "uniform":
-        return count01.uniform(labels=args.labels)
-    return count01.documents(10, labels=args.labels)
-
-
-def decide_ratios(args: argparse.Namespace) -> int:
+def decide_ratios(asked: Ratios, *, is_json: bool) -> int:
     """Whether a one-dimensional head with given ratios separates: by the closed form, and by the linear programme."""
-    from bounds.count01_heads import separates
-    from verify.count01.heads.laws import law_named
     from verify.count01.heads.phase import decided
 
-    if args.ratios is None or args.values is None or args.file or args.construction:
-        raise BadInput("--ratios W01,W02 and --values V0,V1,V2: go together, and without FILE and --construction")
-    law = law_named(args.law)
-    if not law.is_uniform or law.low == law.high:
-        raise BadInput(f"--law {args.law}: --ratios takes a box with LO < HI, such as box:0:200:200")
-    w01, *rest = fractions("--ratios", args.ratios.removesuffix(",inf"), 1 if args.ratios.endswith(",inf") else 2)
-    w02 = rest[0] if rest else None
-    values = fractions("--values", args.values, 3)
-    if w01 <= 0 or (w02 is not None and w02 <= 0):
-        raise BadInput(f"--ratios {args.ratios}: attention ratios are positive")
-    found = decided(w01, w02, values, law)
-    formula = (
-        values[0] != values[1] if w02 is None else separates((w01, w02), (values[0], values[1], values[2]), _box(law))
-    )
-    if found != formula:
-        raise AssertionError(f"ratios {args.ratios}, values {args.values}: the closed form and the programme differ")
+    law, w02 = asked.law, "inf" if asked.w02 is None else str(asked.w02)
+    found = decided(asked.w01, asked.w02, asked.values, law)
+    if found != asked.by_formula():
+        raise AssertionError(f"{asked}: the closed form and the programme differ")
     said = "a threshold separates n1 > n0 from the rest" if found else "no threshold separates n1 > n0 from the rest"
     data: dict[str, Any] = {
         "task": "heads, ratios",
         "verdict": "PROVED" if found else "REFUTED",
         "law": law.name,
         "law_text": str(law),
+        "w01": str(asked.w01),
+        "w02": w02,
+        "values": [str(v) for v in asked.values],
     }
-    data |= {"w01": str(w01), "w02": "inf" if w02 is None else str(w02), "values": [str(v) for v in values]}
-    print(json.dumps(data) if args.json else f"law       {law.name}: {law}\n{data['verdict']}  {said}")
+    print(json.dumps(data) if is_json else f"law       {law.name}: {law}\n{data['verdict']}  {said}")
     return 0 if found else 1
-
-
-def _box(law: Any) -> tuple[int, int, int]:
-    return law.low, law.high, law.noise
 
 
 def show(request: HeadsRequest, model: Count01Transformer) -> int:
@@ -204,11 +230,10 @@ def save(request: HeadsRequest, model: Count01Transformer, data: dict[str, Any])
         return
     from constructions.count01 import as_bytes
     from constructions.files import write_whole_folder
-    from verify.commands.request import SAVED
 
     contents = (as_bytes(model), (json.dumps(data) + "\n").encode())
-    write_whole_folder(request.save, dict(zip(SAVED, contents, strict=True)))
-    say_written(*(Path(request.save) / name for name in SAVED))
+    write_whole_folder(request.save, dict(zip(shared.SAVED, contents, strict=True)))
+    say_written(*(Path(request.save) / name for name in shared.SAVED))
 
 
 def progress_line() -> Any:

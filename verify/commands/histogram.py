@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown
+from verify.commands import request
 from verify.commands.options import check_alone, flag
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish
@@ -53,25 +54,9 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
     add = parser.add_argument
-    add(
-        "--precision",
-        metavar="D",
-        help="round every operation to float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN (N bits), in any "
-        "order, or to sN: constant-bit arithmetic of N bits either side of the point, left to right; "
-        "builds and judges weights in that format (default: real arithmetic on the stored numbers)",
-    )
-    add("--accumulate", choices=("float32",), help="with --precision: sum matrix products in float32")
-    add(
-        "--method",
-        choices=("certified", "exhaustive", "sampled"),
-        default="certified",
-        help="proof, or running the torch module on every or on sampled sequences",
-    )
     add("--law", choices=LAWS, help="also the exact accuracy and confusion matrix when sequences are drawn by this law")
-    add("--save", metavar="DIR", help="also write weights and certificate; a FILE.safetensors gets the weights alone")
-    add("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit of a search (default: 30)")
     add("--impossible", choices=IMPOSSIBLE, metavar="ID", help=f"the argument and its checks: {', '.join(IMPOSSIBLE)}")
-    add("--json", action="store_true", help="print one JSON object and nothing else")
+    request.add_arguments(parser, without=("seed",))
 
 
 @dataclass(frozen=True)

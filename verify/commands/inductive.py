@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
 from verify.commands import request as shared
-from verify.commands.options import check_least, flag
+from verify.commands.options import check_least, flag, stored_dtype
 from verify.commands.parsing import add_weights
 
 if TYPE_CHECKING:
@@ -55,9 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.impossible is not None:
-        return _impossible(args)
+        if args.task is not None:
+            raise BadInput("--task: has no effect with --impossible; drop one of the two")
+        from verify.report.impossibility import print_argument
+
+        return print_argument(_argument(args.impossible, args.seed, StoredDecoder.of(args)), is_json=args.json)
     if args.table:
-        return _table(args)
+        if args.task is not None:
+            raise BadInput("--task: has no effect with --table; drop one of the two")
+        return _print_table(args.seed, "json" if args.json else args.format or "rich")
     if args.format is not None:
         raise BadInput("--format: is that of a table; add --table, or drop it")
     request, asked = shared.Request.of(args), parsed(args)
@@ -107,7 +114,7 @@ def parsed(args: argparse.Namespace) -> Asked:
         d=args.d,
         positions=args.positions,
         length=length_of(args.length),
-        dtype=args.dtype or (args.precision if args.precision in DTYPES else "float64"),
+        dtype=stored_dtype(args, DTYPES),
         as_printed=args.as_printed,
         weights=args.weights,
         seed=args.seed,
@@ -128,39 +135,47 @@ def length_of(text: str | None) -> int | None:
     return int(text)
 
 
-def _impossible(args: argparse.Namespace) -> int:
-    """Prints an argument with its checks."""
-    if args.task is not None:
-        raise BadInput("--task: has no effect with --impossible; drop one of the two")
-    from verify.report.impossibility import print_argument
+@dataclass(frozen=True)
+class StoredDecoder:
+    """A saved decoder that C-I4 is to be shown of, and what its file may not say."""
 
-    if args.weights is not None:
-        return print_argument(_stored(args), is_json=args.json)
-    place = "recurrent.narrow" if args.impossible.startswith("C-R") else "ceilings"
-    arguments = import_module(f"verify.inductive.{place}").ARGUMENTS
-    return print_argument(arguments[args.impossible](args.seed), is_json=args.json)
+    weights: str
+    given: dict[str, Any]
+    modulus: int
 
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> StoredDecoder | None:
+        """None where no file is named.
 
-def _stored(args: argparse.Namespace) -> Impossibility:
-    """C-I4 of a saved decoder."""
-    if args.impossible != "C-I4":
-        raise BadInput(f"--weights: only --impossible C-I4 speaks of a stored model; drop it for {args.impossible}")
-    modulus = 10 if args.modulus is None else args.modulus
-    if modulus < 2:
-        raise BadInput(f"--modulus {modulus}: must be at least 2")
-    from constructions.inductive import load
-    from verify.inductive.ceilings import stored_bos_fades
-
-    given = {"pe": args.pe, "bos": args.bos or None, "n_heads": args.n_heads, "activation": args.activation}
-    return stored_bos_fades(load(args.weights, given), modulus)
+        Raises: BadInput for an argument that speaks of no stored model.
+        """
+        if args.weights is None:
+            return None
+        if args.impossible != "C-I4":
+            raise BadInput(f"--weights: only --impossible C-I4 speaks of a stored model; drop it for {args.impossible}")
+        modulus = 10 if args.modulus is None else args.modulus
+        if modulus < 2:
+            raise BadInput(f"--modulus {modulus}: must be at least 2")
+        given = {"pe": args.pe, "bos": args.bos or None, "n_heads": args.n_heads, "activation": args.activation}
+        return cls(args.weights, given, modulus)
 
 
-def _table(args: argparse.Namespace) -> int:
+def _argument(claim: str, seed: int, decoder: StoredDecoder | None) -> Impossibility:
+    """An argument with its checks, about all models or about one that is stored."""
+    if decoder is not None:
+        from constructions.inductive import load
+        from verify.inductive.ceilings import stored_bos_fades
+
+        return stored_bos_fades(load(decoder.weights, decoder.given), decoder.modulus)
+    place = "recurrent.narrow" if claim.startswith("C-R") else "ceilings"
+    found: Impossibility = import_module(f"verify.inductive.{place}").ARGUMENTS[claim](seed)
+    return found
+
+
+def _print_table(seed: int, form: str) -> int:
     """Prints the table; exit code 3 where a cell is open."""
-    if args.task is not None:
-        raise BadInput("--task: has no effect with --table; drop one of the two")
     from verify.report.tables import render
 
-    table = import_module("verify.inductive.table").table(args.seed)
-    print(render(table.columns, table.rows, "json" if args.json else args.format or "rich"), end="")
+    table = import_module("verify.inductive.table").table(seed)
+    print(render(table.columns, table.rows, form), end="")
     return 0 if table.is_complete else 3

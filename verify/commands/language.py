@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
@@ -10,7 +11,7 @@ from verify.commands import circuits
 from verify.commands.request import Request
 
 if TYPE_CHECKING:
-    from constructions.regular_language import Automaton
+    from constructions.regular_language import Unrolling
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,33 +24,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     circuits.add_arguments(parser)
 
 
+@dataclass(frozen=True)
+class Strings:
+    """The strings of one length, and the language that is asked for: by an expression, a file, or by name."""
+
+    length: int
+    regex: str | None
+    alphabet: str
+    dfa: str | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Strings:
+        """Raises: BadInput for no or several languages, and for a length below zero."""
+        if (args.regex is not None) + (args.dfa is not None) + args.majority != 1:
+            raise BadInput("give exactly one of REGEX, --dfa FILE and --majority")
+        if args.alphabet is not None and args.regex is None:
+            raise BadInput("--alphabet: belongs to REGEX; --dfa and --majority have their own")
+        if args.length < 0:
+            raise BadInput(f"--length {args.length}: must be at least 0")
+        return cls(args.length, args.regex, "01" if args.alphabet is None else args.alphabet, args.dfa)
+
+    def unrolled(self) -> Unrolling:
+        """The circuit that reads them."""
+        from constructions.regular_language import from_dfa_file, from_regex, majority, unroll
+
+        if self.regex is not None:
+            return unroll(from_regex(self.regex, self.alphabet), self.length)
+        return unroll(majority(self.length) if self.dfa is None else from_dfa_file(self.dfa), self.length)
+
+
 def run(args: argparse.Namespace) -> int:
     from constructions.circuits.circuit import decompose
-    from constructions.regular_language import unroll
     from verify.circuit.language import for_strings
 
     asked = Request.of(args)
-    wish = circuits.Wish.of(args, asked)
-    unrolling = unroll(automaton_of(args), args.length)
+    wish, unrolling = circuits.Wish.of(args, asked), Strings.of(args).unrolled()
     bits = None if args.input is None else unrolling.encode(args.input) or [0]
     decomposition = decompose(unrolling.circuit)
     model, certificate = circuits.judge(wish, asked, decomposition)
     return circuits.publish(wish, asked, decomposition, (model, for_strings(certificate, unrolling)), bits)
-
-
-def automaton_of(args: argparse.Namespace) -> Automaton:
-    """The language that is asked for: by an expression, a file, or by name.
-
-    Raises: BadInput for none or several of them.
-    """
-    from constructions.regular_language import from_dfa_file, from_regex, majority
-
-    if (args.regex is not None) + (args.dfa is not None) + args.majority != 1:
-        raise BadInput("give exactly one of REGEX, --dfa FILE and --majority")
-    if args.alphabet is not None and args.regex is None:
-        raise BadInput("--alphabet: belongs to REGEX; --dfa and --majority have their own")
-    if args.length < 0:
-        raise BadInput(f"--length {args.length}: must be at least 0")
-    if args.regex is not None:
-        return from_regex(args.regex, "01" if args.alphabet is None else args.alphabet)
-    return majority(args.length) if args.majority else from_dfa_file(args.dfa)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from verify.commands import modular_checkpoint
 from verify.commands import request as shared
-from verify.commands.options import flag, is_given
+from verify.commands.options import flag, is_given, stored_dtype
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, print_impossible, print_unknown, publish
 
@@ -60,7 +60,7 @@ class Wish:
             )
         return cls(
             args.P, kind, None if args.frequencies is None else parse(args.frequencies), args.K,
-            args.neurons_per_frequency, args.dtype or "float64", args.weights,
+            args.neurons_per_frequency, stored_dtype(args, DTYPES), args.weights,
         )  # fmt: skip
 
     def model(self) -> tuple[AdderTransformer, str | None, dict[str, object]]:
@@ -112,8 +112,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.dtype is None and args.precision in DTYPES:
-        args.dtype = args.precision
     request = Request.of(args)
     if args.impossible is not None:
         from verify.modular.impossible import ARGUMENTS

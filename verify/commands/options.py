@@ -41,6 +41,12 @@ def check_least(args: argparse.Namespace, least: int, *names: str) -> None:
             raise BadInput(f"{flag(name)} {value}: must be at least {least}")
 
 
+def stored_dtype(args: argparse.Namespace, dtypes: Sequence[str]) -> str:
+    """The dtype of the stored weights: --dtype, else that of --precision where it is one, else float64."""
+    named = args.dtype or (args.precision if args.precision in dtypes else "float64")
+    return str(named)
+
+
 def parsed_heads(option: str, text: str) -> tuple[int, ...]:
     """The head numbers in "2,4".
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, NotKnown
 from verify.certificate import rounded_margin
 from verify.commands.ranges import integers
-from verify.histogram.catalogue import CONSTRUCTIONS, MODELS, Sizes, chosen
+from verify.histogram import catalogue
+from verify.histogram.catalogue import CONSTRUCTIONS, MODELS
 from verify.report.console import say_written
 from verify.report.tables import FORMS, render
 
@@ -44,79 +46,134 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_const", dest="format", const="json", help="the same as --format json")
 
 
+@dataclass(frozen=True)
+class Wish:
+    """The models that a command line asks about, one of them or with `model` None all, and how each is judged."""
+
+    model: str | None
+    T: int
+    L: int
+    d: int | None
+    p: int | None
+    construction: str | None
+    accumulate: Format | None
+    budget: float
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Wish:
+        """Raises: BadInput for a missing model, for what --table has no use for, and for sizes that no model has."""
+        from constructions.histogram import check_memory, check_sizes
+        from verify.arithmetic.formats import FORMATS
+
+        if not args.budget >= 0:
+            raise BadInput(f"budget={args.budget}: must be a number of seconds, zero or more")
+        if args.table:
+            for name in ("model", "d", "p", "construction", "sweep", "figure"):
+                value = getattr(args, name)
+                if value is not None:
+                    raise BadInput(f"{name}={value}: --table shows every construction. Leave --{name} out.")
+            check_sizes("lin", T=args.T, L=args.L, d=1, p=1)
+            check_memory(args.T**2 + args.L**2)
+        elif args.model is None:
+            raise BadInput("model: missing. Add --model, or ask for --table.")
+        else:
+            d, p = (1 if size is None else size for size in (args.d, args.p))
+            check_sizes(args.model, T=args.T, L=args.L, d=d, p=p)
+        accumulate = None if args.accumulate is None else FORMATS[args.accumulate]
+        return cls(args.model, args.T, args.L, args.d, args.p, args.construction, accumulate, args.budget)
+
+    def chosen(self, d: int | None) -> Construction:
+        """The construction of the one model that is asked about, with embeddings of size d."""
+        from verify.histogram.precision import Construction
+
+        assert self.model is not None
+        sizes = catalogue.Sizes(self.model, self.T, self.L, d, self.p)
+        return Construction(self.model, catalogue.chosen(sizes, self.construction), self.T, self.L, d, self.p)
+
+    def judge(self, construction: Construction, fmt: Format) -> Certificate:
+        """Builds a construction and decides it in a format."""
+        from verify.histogram.precision import judge
+
+        return judge(construction, fmt, self.accumulate, self.budget)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Embedding sizes and significand bits to try, and the file that the phase diagram is drawn to."""
+
+    dimensions: list[int]
+    bits: list[int]
+    figure: str | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Sweep | None:
+        """None where --sweep is not given.
+
+        Raises: BadInput for options that go with --sweep alone, and for what --sweep does not read.
+        """
+        if args.sweep is None:
+            if args.figure is not None:
+                raise BadInput(f"figure={args.figure!r}: draws --sweep. Add --sweep d=FIRST:LAST.")
+            if args.bits is not None:
+                raise BadInput("bits: are those of --sweep. Add --sweep d=FIRST:LAST, or leave --bits out.")
+            return None
+        if args.figure is not None:
+            _check_figure(args.figure)
+        if args.d is not None:
+            raise BadInput(f"d={args.d}: --sweep gives d. Leave --d out.")
+        for bits in args.bits or ():
+            if not 2 <= bits <= 53:
+                raise BadInput(f"bits={bits}: must be between 2 and 53, the hidden bit counted")
+        return cls(_dimensions(args.sweep), sorted(set(args.bits or range(2, 25))), args.figure)
+
+
+def _check_figure(path: str) -> None:
+    """Raises: BadInput for a file that cannot be drawn to."""
+    from constructions.files import check_target
+    from verify.figures.style import format_of, style
+
+    check_target(path, "figure")
+    format_of(path, "figure")
+    style()
+
+
+def _dimensions(text: str) -> list[int]:
+    """The embedding sizes that d=FIRST:LAST names."""
+    name, _, values = text.partition("=")
+    if name != "d" or not values:
+        raise BadInput(f"sweep={text!r}: must be d=FIRST:LAST, d=4,8 or d=3:33:2")
+    try:
+        return sorted(set(integers(values)))
+    except argparse.ArgumentTypeError as error:
+        raise BadInput(f"sweep={text!r}: {error}") from None
+
+
 def run(args: argparse.Namespace) -> int:
-    _check(args)
+    wish, sweep, form = Wish.of(args), Sweep.of(args), args.format
     from verify.report.progress import progress_bar
 
-    with progress_bar("deciding", quiet=args.format == "json") as progress:
-        if args.table:
-            columns, rows = _table(args, progress)
-        elif args.sweep is not None:
-            columns, rows = _sweep(args, progress)
+    with progress_bar("deciding", quiet=form == "json") as progress:
+        if wish.model is None:
+            columns, rows = _table(wish, progress, in_letters=form == "rich")
+        elif sweep is not None:
+            columns, rows = _swept(wish, sweep, progress, in_letters=form == "rich")
         else:
-            columns, rows = _frontier(args, progress)
-    sys.stdout.write(render(columns, rows, args.format))
+            columns, rows = _frontier(wish, progress)
+    sys.stdout.write(render(columns, rows, form))
     return 0
 
 
-def _check(args: argparse.Namespace) -> None:
-    if not args.budget >= 0:
-        raise BadInput(f"budget={args.budget}: must be a number of seconds, zero or more")
-    from constructions.histogram import check_memory, check_sizes
-
-    if args.table:
-        for name in ("model", "d", "p", "construction", "sweep", "figure"):
-            if getattr(args, name) is not None:
-                raise BadInput(f"{name}={getattr(args, name)}: --table shows every construction. Leave --{name} out.")
-        check_sizes("lin", T=args.T, L=args.L, d=1, p=1)
-        check_memory(args.T**2 + args.L**2)
-    elif args.model is None:
-        raise BadInput("model: missing. Add --model, or ask for --table.")
-    else:
-        d, p = (1 if size is None else size for size in (args.d, args.p))
-        check_sizes(args.model, T=args.T, L=args.L, d=d, p=p)
-    if args.figure is not None:
-        if args.sweep is None:
-            raise BadInput(f"figure={args.figure!r}: draws --sweep. Add --sweep d=FIRST:LAST.")
-        from constructions.files import check_target
-        from verify.figures.style import format_of, style
-
-        check_target(args.figure, "figure")
-        format_of(args.figure, "figure")
-        style()
-    if args.sweep is not None and args.d is not None:
-        raise BadInput(f"d={args.d}: --sweep gives d. Leave --d out.")
-    if args.bits is not None and args.sweep is None:
-        raise BadInput("bits: are those of --sweep. Add --sweep d=FIRST:LAST, or leave --bits out.")
-    for bits in args.bits or ():
-        if not 2 <= bits <= 53:
-            raise BadInput(f"bits={bits}: must be between 2 and 53, the hidden bit counted")
-
-
-def _accumulate(args: argparse.Namespace) -> Format | None:
-    from verify.arithmetic.formats import FORMATS
-
-    return None if args.accumulate is None else FORMATS[args.accumulate]
-
-
-def _construction(args: argparse.Namespace, d: int | None) -> Construction:
-    from verify.histogram.precision import Construction
-
-    name = chosen(Sizes(args.model, args.T, args.L, d, args.p), args.construction)
-    return Construction(args.model, name, args.T, args.L, d, args.p)
-
-
-def _frontier(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
+def _frontier(wish: Wish, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
     """The named formats, then every number of bits that was tried, most first."""
     from verify.arithmetic.formats import FORMATS
-    from verify.histogram.precision import frontier, judge
+    from verify.histogram.precision import frontier
 
-    construction, accumulate = _construction(args, args.d), _accumulate(args)
+    construction = wish.chosen(wish.d)
     rows = []
     for i, (name, fmt) in enumerate(FORMATS.items()):
         progress(i / (len(FORMATS) + 5))
-        rows.append([name, *_outcome(judge(construction, fmt, accumulate, args.budget))])
-    found = frontier(construction, accumulate, args.budget)
+        rows.append([name, *_outcome(wish.judge(construction, fmt))])
+    found = frontier(construction, wish.accumulate, wish.budget)
     note = {found.enough: ", the smallest from which on all are enough", found.too_small: ", the largest too small"}
     for bits in sorted(found.by_bits, reverse=True):
         rows.append([f"p{bits}{note.get(bits, '')}", *_outcome(found.by_bits[bits])])
@@ -135,22 +192,23 @@ def _outcome(certificate: Certificate) -> list[Any]:
     return [certificate.verdict.value, margin, at, how]
 
 
-def _table(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
+def _table(wish: Wish, progress: Advance, *, in_letters: bool) -> tuple[tuple[str, ...], list[list[Any]]]:
+    """A line for every construction, with its verdict in every named format."""
     from verify.arithmetic.formats import FORMATS
-    from verify.histogram.precision import constructions, judge
+    from verify.histogram.precision import constructions
 
-    todo, rows = list(constructions(args.T, args.L)), []
+    todo, rows = list(constructions(wish.T, wish.L)), []
     for i, construction in enumerate(todo):
         cells: list[Any] = []
         for j, fmt in enumerate(FORMATS.values()):
             progress((i + j / len(FORMATS)) / len(todo))
             try:
-                cells.append(judge(construction, fmt, _accumulate(args), args.budget).verdict.value)
+                cells.append(wish.judge(construction, fmt).verdict.value)
             except (NotKnown, BadInput):  # the construction does not exist at these T and L
                 cells.append(None)
         rows.append([construction.model, construction.construction, construction.d, *cells])
     columns = ("model", "construction", "d", *FORMATS)
-    return _in_letters(columns, rows, 3, " ".join(FORMATS)) if args.format == "rich" else (columns, rows)
+    return _in_letters(columns, rows, 3, " ".join(FORMATS)) if in_letters else (columns, rows)
 
 
 def _in_letters(
@@ -162,42 +220,33 @@ def _in_letters(
     return (*columns[:first], title), [[*row[:first], line] for row, line in zip(rows, letters, strict=True)]
 
 
-def _sweep(args: argparse.Namespace, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
+def _swept(wish: Wish, sweep: Sweep, progress: Advance, *, in_letters: bool) -> tuple[tuple[str, ...], list[list[Any]]]:
+    """A line for every d, with the verdict at every number of bits; also drawn where a file is named."""
     from verify.arithmetic.formats import format_of_bits
-    from verify.histogram.precision import judge
 
-    name, _, values = args.sweep.partition("=")
-    if name != "d" or not values:
-        raise BadInput(f"sweep={args.sweep!r}: must be d=FIRST:LAST, d=4,8 or d=3:33:2")
-    try:
-        dimensions, all_bits = sorted(set(integers(values))), sorted(set(args.bits or range(2, 25)))
-    except argparse.ArgumentTypeError as error:
-        raise BadInput(f"sweep={args.sweep!r}: {error}") from None
-    rows = []
-    for i, d in enumerate(dimensions):
+    bits, rows = sweep.bits, []
+    for i, d in enumerate(sweep.dimensions):
         cells: list[str | None] = []
-        for j, bits in enumerate(all_bits):
-            progress((i + j / len(all_bits)) / len(dimensions))
+        for j, p in enumerate(bits):
+            progress((i + j / len(bits)) / len(sweep.dimensions))
             try:
-                cells.append(
-                    judge(_construction(args, d), format_of_bits(bits), _accumulate(args), args.budget).verdict.value
-                )
+                cells.append(wish.judge(wish.chosen(d), format_of_bits(p)).verdict.value)
             except NotKnown:
                 cells.append(None)
         rows.append([d, *cells])
-    if args.figure is not None:
-        _draw(args, all_bits, rows)
-        say_written(args.figure)
-    columns = ("d", *(f"p{bits}" for bits in all_bits))
-    is_range = len(all_bits) == all_bits[-1] - all_bits[0] + 1 > 2
-    what = f"{all_bits[0]} to {all_bits[-1]}" if is_range else ", ".join(map(str, all_bits))
-    return _in_letters(columns, rows, 1, f"bits {what}") if args.format == "rich" else (columns, rows)
+    if sweep.figure is not None:
+        _draw(f"{wish.model}, T = {wish.T}, L = {wish.L}: every operation rounded, any order", sweep, rows)
+        say_written(sweep.figure)
+    columns = ("d", *(f"p{p}" for p in bits))
+    is_range = len(bits) == bits[-1] - bits[0] + 1 > 2
+    what = f"{bits[0]} to {bits[-1]}" if is_range else ", ".join(map(str, bits))
+    return _in_letters(columns, rows, 1, f"bits {what}") if in_letters else (columns, rows)
 
 
-def _draw(args: argparse.Namespace, bits: list[int], rows: list[list[Any]]) -> None:
+def _draw(title: str, sweep: Sweep, rows: list[list[Any]]) -> None:
     """The phase diagram: d across, bits upwards."""
     from verify.figures.precision import precision
     from verify.figures.style import save
 
-    title = f"{args.model}, T = {args.T}, L = {args.L}: every operation rounded, any order"
-    save(precision(title, [row[0] for row in rows], bits, [row[1:] for row in rows]), args.figure, "figure")
+    assert sweep.figure is not None
+    save(precision(title, [row[0] for row in rows], sweep.bits, [row[1:] for row in rows]), sweep.figure, "figure")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
 from verify.report.console import say_written
@@ -20,6 +20,25 @@ if TYPE_CHECKING:
 METHODS = ("certified", "exhaustive", "sampled")
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = "IMPOSSIBLE"
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "precision": {
+        "metavar": "D",
+        "help": "round every operation to float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN (N bits), in any "
+        "order, or to sN: constant-bit arithmetic of N bits either side of the point (default: real)",
+    },
+    "accumulate": {"choices": ("float32",), "help": "with --precision: sum matrix products in float32"},
+    "method": {
+        "choices": METHODS,
+        "default": METHODS[0],
+        "help": "proof, or running the module on every or sampled inputs",
+    },
+    "budget": {"type": float, "default": 30.0, "metavar": "SECONDS", "help": "time limit of a search (default: 30)"},
+    "seed": {"type": int, "default": 0, "help": "for what is drawn at random (default: 0)"},
+    "save": {"metavar": "DIR", "help": "also write weights and certificate; a FILE.safetensors gets the weights alone"},
+    "json": {"action": "store_true", "help": "print one JSON object and nothing else"},
+}
 
 
 @dataclass(frozen=True)
@@ -65,21 +84,15 @@ class Request:
         return self.save is not None and (self.save == "" or self.save.endswith(".safetensors"))
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, methods: tuple[str, ...] = METHODS) -> None:
-    """--precision, --accumulate, --method, --budget, --seed, --save and --json."""
-    add = parser.add_argument
-    add(
-        "--precision",
-        metavar="D",
-        help="round every operation to float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN (N bits), in any "
-        "order, or to sN: constant-bit arithmetic of N bits either side of the point (default: real)",
-    )
-    add("--accumulate", choices=("float32",), help="with --precision: sum matrix products in float32")
-    add("--method", choices=methods, default=methods[0], help="proof, or running the module on every or sampled inputs")
-    add("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit of a search (default: 30)")
-    add("--seed", type=int, default=0, help="for what is drawn at random (default: 0)")
-    add("--save", metavar="DIR", help="also write weights and certificate; a FILE.safetensors gets the weights alone")
-    add("--json", action="store_true", help="print one JSON object and nothing else")
+def add_arguments(
+    parser: argparse.ArgumentParser, *, methods: tuple[str, ...] = METHODS, without: tuple[str, ...] = ()
+) -> None:
+    """--precision, --accumulate, --method, --budget, --seed, --save and --json, but for those in `without`."""
+    for name, facts in OPTIONS.items():
+        if name == "method":
+            facts = facts | {"choices": methods, "default": methods[0]}
+        if name not in without:
+            parser.add_argument(f"--{name}", **facts)
 
 
 def save_weights(request: Request, option: str, weights: bytes) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from constructions.contextual.transformer import BOS, ONE, ZERO
 from verify.arithmetic.balls import TINY, Array, Ball, U, exponential
-from verify.contextual.readout import Readout
+from verify.contextual.readout import MOST_PAIRS, Readout
 from verify.contextual.stream import Kinds, StoredContextual, encode, hull, see
 from verify.contextual.task import Domain
 
@@ -59,18 +59,23 @@ class Proof(ABC):
         self.is_digit = (self.kinds.tokens == ZERO) | (self.kinds.tokens == ONE)
 
     def decide(self) -> Iterator[Cells]:
-        """All cells, several numbers of regions together where that suffices."""
+        """All cells, several numbers of regions together where that suffices, until too many lines are compared."""
+        pairs = MOST_PAIRS
         for r in range(1, self.stored.R + 1):
             weighed = self.weigh(r - 1)
             for low, high in ((self.domain.fewest, r - 1), (max(r, self.domain.fewest), self.domain.most)):
                 high = min(high, self.domain.most)
                 if low > high:
                     continue
-                together = self.cells(weighed, r, low, high)
+                together = self.cells(weighed, r, low, high, pairs)
+                pairs -= self.readout.pairs(len(together.margin))
                 if low == high or (together.margin > 0).all():
                     yield together
-                else:
-                    yield from (self.cells(weighed, r, M, M) for M in range(low, high + 1))
+                    continue
+                for M in range(low, high + 1):
+                    alone = self.cells(weighed, r, M, M, pairs)
+                    pairs -= self.readout.pairs(len(alone.margin))
+                    yield alone
 
     @abstractmethod
     def weigh(self, prompt: int) -> Weighed:
@@ -80,13 +85,16 @@ class Proof(ABC):
     def outputs(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """Bounds (counts, g) on the decoder's output in each cell."""
 
-    def cells(self, weighed: Weighed, r: int, fewest: int, most: int) -> Cells:
-        """The cells of prompt r in strings with fewest..most regions, either all below r or none."""
+    def cells(self, weighed: Weighed, r: int, fewest: int, most: int, pairs: int = MOST_PAIRS) -> Cells:
+        """The cells of prompt r in strings with fewest..most regions, either all below r or none.
+
+        At most so many pairs of the readout's lines are compared.
+        """
         digits = self.domain.N - 2 * fewest
         fixed_zeros = self.domain.zeros or 0
         k = np.arange(digits - fixed_zeros + 1 if r <= fewest else 1)
         low, high = self.outputs(weighed, r, fewest, most, k)
-        compared = self.readout.compare(low, high, k)
+        compared = self.readout.compare(low, high, k, pairs)
         return Cells(r, fewest, most, compared.margin, compared.wrong)
 
     def mean(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:

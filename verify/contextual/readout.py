@@ -42,14 +42,17 @@ class Readout:
             self.W, self.b, self.rival_W, self.rival_b = W - slack_W, b - slack_b, W + slack_W, b + slack_b
             self.largest = fmt.largest / 2 - np.abs(b_out).max()
             self.size = np.abs(W_out).max(axis=1)
-        self.pairs_left = MOST_PAIRS
         self.is_staircase = len(W_out) == 1 and is_staircase(self.rival_W[0], self.rival_b)
 
-    def compare(self, low: Array, high: Array, k: np.ndarray) -> Comparison:
+    def pairs(self, cells: int) -> int:
+        """How many pairs of lines are compared for so many cells, none where neighbours decide."""
+        return 0 if self.is_staircase else cells * len(self.b.mid)
+
+    def compare(self, low: Array, high: Array, k: np.ndarray, most_pairs: int = MOST_PAIRS) -> Comparison:
         """Margins over boxes low..high (cells, g) of the output with right classes k (cells,).
 
-        On a staircase line k is above all others wherever it is above its neighbours: the steps beyond them
-        only come later.
+        Nothing is said where more than `most_pairs` pairs of lines would have to be compared. On a staircase line k is
+        above all others wherever it is above its neighbours: the steps beyond them only come later.
         """
         if self.is_staircase:
             classes = len(self.b.mid)
@@ -58,8 +61,7 @@ class Readout:
         classes = len(self.b.mid)
         if classes == 1:
             return alone(k)
-        self.pairs_left -= len(k) * classes
-        if self.pairs_left < 0:
+        if self.pairs(len(k)) > most_pairs:
             return undecided(k)
         step = max(1, CHUNK // classes)
         parts = []

@@ -71,8 +71,7 @@ def _decide_chunk(stored: StoredModel, row: Row, tables: Tables, cells: Cells) -
         low = low / upper[..., p] * (1 - 4 * U)
         high = high / lower[..., p] * (1 + 4 * U)
     is_scalar &= lower[..., p] > 0
-    decided = np.zeros(is_scalar.shape, dtype=bool)
-    _decide_by_hull(stored, row, tables, cells, readout, is_scalar, low, high, decided)
+    decided = _decided_by_hull(stored, row, tables, cells, readout, is_scalar, low, high)
     t, k = np.nonzero(is_scalar & ~decided)
     if t.size:
         low, high = low[t, k], high[t, k]
@@ -100,7 +99,7 @@ def _common_readout(stored: StoredModel, maybe_on: np.ndarray) -> tuple[np.ndarr
     return first[np.where(none_on, 0, highest)], none_on | (highest == lowest)
 
 
-def _decide_by_hull(
+def _decided_by_hull(
     stored: StoredModel,
     row: Row,
     tables: Tables,
@@ -109,9 +108,9 @@ def _decide_by_hull(
     is_scalar: np.ndarray,
     low: Array,
     high: Array,
-    decided: np.ndarray,
-) -> None:
+) -> np.ndarray:
     """One test for all tokens of a count at once, where their ranges of gamma do not touch another count's."""
+    decided = np.zeros(is_scalar.shape, dtype=bool)
     for neuron in np.unique(readout[is_scalar]):
         member = is_scalar & (readout == neuron)
         if member.sum() < 2 * stored.L and len(np.unique(readout[is_scalar])) > 8:
@@ -128,6 +127,7 @@ def _decide_by_hull(
         at_low = line_margins(stored, rows, counts, hull_low, hull_low) <= margin
         tokens = tables.start + np.where(at_low, where_low, where_high)
         cells.record(margin[proved], row, tokens[proved], counts[proved] + 1)
+    return decided
 
 
 def line_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, high: Array) -> Array:
