@@ -16,7 +16,7 @@ from constructions.contextual_counting import KEYS, build
 from constructions.errors import BadInput
 from verify.arithmetic.formats import FORMATS, format_of_bits
 from verify.certificate import READING_DTYPE, Verdict
-from verify.contextual import readout as contextual_readout
+from verify.contextual import cells as contextual_cells
 from verify.contextual.dtype import RoundedCells, round_weights
 from verify.contextual.rounding import total_error
 from verify.contextual.stream import StoredContextual
@@ -275,5 +275,5 @@ def test_too_many_pairs_of_classes_stay_undecided(monkeypatch):
     with torch.no_grad():
         model.W_out[0, 40], model.b_out[40] = model.W_out[0, 38], model.b_out[38] - 1.0  # a class that is never due
     assert certify(model, domain_of(model, 40)).verdict is Verdict.PROVED
-    monkeypatch.setattr(contextual_readout, "MOST_PAIRS", 100)
+    monkeypatch.setattr(contextual_cells, "MOST_PAIRS", 100)
     assert certify(model, domain_of(model, 40)).verdict is Verdict.UNKNOWN
