@@ -124,6 +124,70 @@ def test_nan_and_infinity_prove_nothing():
         decided(module)
 
 
+class Spoilt(nn.Module):
+    """A second logit that is no number where the first token is 2, after a function whose range is bounded."""
+
+    def __init__(self, spoil, squash):
+        super().__init__()
+        self.spoil, self.squash = spoil, squash
+
+    def forward(self, t):
+        x = t[:, :1].float()
+        return torch.cat([9 + 3 * x, self.squash(self.spoil(x) * torch.tensor([[1.0, 0.5]]))], 1)
+
+
+def overflowing(x):
+    return (x * 150) ** 2 * 4 - (x * 150) ** 2 * 4  # 90000 * 4 is beyond float16: inf - inf
+
+
+def normal(y):
+    return nn.functional.layer_norm(y, (2,))
+
+
+def weights(y):
+    return y.softmax(-1)
+
+
+SPOILT = {
+    "real": [
+        (lambda x: (1.5 - x).sqrt(), normal),
+        (lambda x: 1 / (2 - x), torch.tanh),
+        (lambda x: (1.9 - x).log(), weights),
+    ],
+    "float16": [
+        (overflowing, torch.tanh),
+        (overflowing, torch.sin),
+        (overflowing, weights),
+        (lambda x: x * 1e5 - x * 1e5, torch.sigmoid),
+    ],
+}
+
+
+@pytest.mark.parametrize("reading", SPOILT)
+def test_what_may_be_no_number_is_never_proved(reading):
+    """A root of what is negative, 1/0, inf - inf: whatever follows has no ball, though its range is bounded."""
+    for spoil, squash in SPOILT[reading]:
+        found = certify(
+            Spoilt(spoil, squash).eval(), inputs=tokens([3]), expected=lambda t: 0 * t[:, 0], reading=reading
+        )
+        assert found.verdict is Verdict.UNKNOWN and int(found.extra["counts"]["undecided"]) >= 1
+
+
+@pytest.mark.parametrize("fill", [-1e9, torch.finfo(torch.float32).min])
+def test_masks_by_large_numbers_cost_nothing(fill):
+    class Masked(Body):
+        def through(self, x):
+            future = torch.ones(3, 3).triu(1).bool()
+            return (x @ x.transpose(1, 2)).masked_fill(future, fill).softmax(-1) @ x
+
+    torch.manual_seed(0)
+    model = Masked().eval()
+    right = {tuple(t): int(model(torch.tensor([t]))[0, -1].argmax()) for t in itertools.product(range(5), repeat=3)}
+    task = {"inputs": tokens([5] * 3), "expected": lambda t: torch.tensor([right[tuple(r)] for r in t.tolist()])}
+    found = certify(model, reading="float32", **task)
+    assert found.verdict is Verdict.PROVED and found.extra["decided_by"]["balls"] == 125
+
+
 def test_positions_and_classes():
     class Copy(nn.Module):
         def forward(self, t):

@@ -52,6 +52,8 @@ def parts(x: Tensor, h: int) -> Tensor:
 class Ball:
     """Midpoints and radii of one shape; `rad` None means exact. `infinite` says that a midpoint may be exactly +-inf.
 
+    The radius inf says that the number may be any, NaN that it may be none at all: 1/0, or beyond a dtype's largest.
+
     `l1` bounds the sum of the distances along the last axis where that is less than the sum of the radii.
 
     >>> Ball(torch.tensor([3.0]), torch.tensor([0.5])).size.item() >= 3.5
@@ -181,10 +183,10 @@ class Arithmetic:
         return 2 * (k + 2) * self.tiny * (1 + min(self.sums(k), 1e300))
 
     def checked(self, size: Tensor, rad: Tensor) -> Tensor:
-        """The radius, infinite where a number of that size may overflow in the dtype."""
+        """The radius, NaN where a number of that size may overflow in the dtype: inf - inf is no number."""
         if self.stored is None:
             return rad
-        return torch.where(size <= self.stored.largest, rad, torch.full_like(rad, math.inf))
+        return torch.where(size <= self.stored.largest, rad, torch.full_like(rad, math.nan))
 
     def result(
         self,
@@ -213,7 +215,7 @@ class Arithmetic:
         value = torch.full((), float(x), dtype=torch.float64, device=like.device)
         if self.stored is None or not math.isfinite(float(x)) or float(x).is_integer() and abs(x) <= 2**self.stored.p:
             return Ball(value, None, infinite=math.isinf(float(x)))
-        return Ball(value, value.abs() * self.u + self.stored.tiny)
+        return Ball(value, self.checked(value.abs(), value.abs() * self.u + self.stored.tiny))
 
     def tensor(self, x: Tensor) -> Ball:
         """A stored tensor of floats: rounded to the dtype once; what is subnormal there may be flushed."""
@@ -230,7 +232,7 @@ class Arithmetic:
         # a number beyond the largest becomes infinite, which no mask means
         overflow = torch.isinf(near) & torch.isfinite(exact)
         rad = torch.where(flushed, near.abs(), torch.zeros_like(near))
-        rad = torch.where(overflow, torch.full_like(rad, math.inf), rad)
+        rad = torch.where(overflow, torch.full_like(rad, math.nan), rad)
         is_exact = not bool((flushed | overflow).any())
         return Ball(near, None if is_exact else rad, infinite=infinite)
 

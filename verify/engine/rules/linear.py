@@ -212,9 +212,18 @@ def dot(at: Arithmetic, x: Ball, y: Ball) -> Ball:
     return Ball(out.mid.squeeze(0), out.radius.squeeze(0))
 
 
+def reshaped(x: Ball, shape: tuple[int, ...]) -> Ball:
+    """The same numbers, without their norm."""
+    return Ball(x.mid.reshape(shape), None if x.rad is None else x.rad.reshape(shape))
+
+
 @rule("aten.linear.default")
 def linear(at: Arithmetic, x: Ball, weight: Ball, bias: Ball | None = None) -> Ball:
     """x W^T + b, the bias added afterwards or as one more term of the sum."""
+    if x.mid.ndim == 1:
+        row = at.record(reshaped(x, (1, -1)), (x,), torch.zeros(()), lambda g: (reshaped(g, (-1,)),))
+        out = linear(at, row, weight, bias)
+        return at.record(reshaped(out, (-1,)), (out,), torch.zeros(()), lambda g: (reshaped(g, (1, -1)),))
     out = product(at, x, turned(weight), more=2)
     return out if bias is None else plus(at, out, bias)
 

@@ -113,7 +113,9 @@ def part_of(x: Ball, out: Ball, dim: int, take: Any) -> Norm | None:
     """The norm of what is left after taking a part along an axis; a part of a vector is no longer than it."""
     if x.norm is None or out.mid.ndim != x.mid.ndim:
         return None
-    return x.norm if dim % x.mid.ndim == x.norm.axis % x.mid.ndim else Norm(take(x.norm.radius), x.norm.axis)
+    if dim % x.mid.ndim == x.norm.axis % x.mid.ndim:
+        return Norm(x.norm.radius, x.norm.axis)  # its blocks are not those of the part
+    return Norm(take(x.norm.radius), x.norm.axis)
 
 
 @rule("aten.select.int")
@@ -263,7 +265,7 @@ def where(at: Arithmetic, condition: Any, a: Any, b: Any) -> Ball:
         other = torch.where(known, y.mid, x.mid)
         apart = (other - mid).abs() * (1 + 2.0**-40) + torch.maximum(x.radius, y.radius)
         sure = rad if rad is not None else torch.zeros_like(mid)
-        rad = torch.where(condition.known, sure, torch.nan_to_num(apart, nan=torch.inf))
+        rad = torch.where(condition.known, sure, apart)
     return Ball(mid, rad, None, x.infinite or y.infinite)
 
 

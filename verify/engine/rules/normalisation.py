@@ -14,6 +14,8 @@ from verify.engine.rules.linear import SLOPES, mean, negated, plus, product, tim
 from verify.engine.rules.pointwise import ULPS, rsqrt, widened
 from verify.engine.rules.registry import as_ball, rule
 
+FAR = 1500.0  # e^-1500 < 2^-2000, and float64 has no such number
+
 
 def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     """Softmax along an axis; exact -inf scores have the weight 0, a row of nothing else has `empty` everywhere.
@@ -26,18 +28,24 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
 
     In a dtype the exponent's argument is rounded, once for the maximum that is subtracted and, in kernels that rescale
     by a later maximum, once more for each: the arguments' sizes add up to at most twice the range of the scores. Each
-    of at most n rescalings multiplies and takes an exponential, ULPS u.
+    of at most n rescalings multiplies and takes an exponential, ULPS u. A weight and the sum of all are made of the
+    same exponentials, so that none is above 1 by more than the sum's error and the exponentials'.
+
+    Scores that lie FAR below another, as masks by large numbers do, have weights below 2^-2000, whatever the rest is.
     """
     n = x.mid.shape[dim]
-    out = torch.isneginf(x.mid) & (x.radius == 0)
-    infinite = torch.full_like(x.mid, -math.inf)
-    top = torch.where(out, infinite, x.mid).amax(dim, keepdim=True)
+    is_masked = torch.isneginf(x.mid) & (x.radius == 0)
+    infinite, spoilt = torch.full_like(x.mid, -math.inf), torch.isnan(x.radius).any(dim, keepdim=True)
+    top = torch.where(is_masked, infinite, x.mid).amax(dim, keepdim=True)
+    sure = torch.where(is_masked, infinite, x.mid - x.radius * ENLARGE).amax(dim, keepdim=True)
+    out = is_masked | (x.mid + x.radius * ENLARGE < sure - FAR * (1 + 16 * at.u))
     below = x.mid - top
     e = torch.where(out, torch.zeros_like(x.mid), elementary.exp(torch.where(out, torch.zeros_like(below), below)))
     p = e / e.sum(dim, keepdim=True)
     r = torch.where(out, torch.zeros_like(x.mid), x.radius)
     far = torch.where(out, torch.zeros_like(below), below.abs())
     own = elementary.exp_error() + U * far * (1 + 2.0**-20) + gamma(n + 4)
+    beyond = 2.0**-30 + 8 * ULPS * at.u + 4 * at.sums((ULPS + 2) * n + 16)  # how far above 1 a weight may be
     if not at.is_real:
         spread = far.amax(dim, keepdim=True) + 2 * r.amax(dim, keepdim=True)
         own = own + torch.expm1(4 * at.u * spread) + at.sums((ULPS + 2) * n + 16)
@@ -50,19 +58,20 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     lost = 4 * (n + 2) * at.tiny
     rad = p * (a * (1 - 2 * p).abs() + 2 * own * p + s) / (1 - s) * ENLARGE + lost
     l1 = ((p * a.square()).sum(dim, keepdim=True) * (1 + gamma(n + 16))).sqrt() / (1 - s) * ENLARGE
-    l1 = torch.where(is_small, l1 + 2 * own.amax(dim, keepdim=True) + n * lost, torch.full_like(l1, math.inf))
-    rad = torch.where(is_small, rad, torch.ones_like(rad) * 1.0625)
-    rad = torch.where(torch.isnan(p), torch.full_like(rad, math.nan), torch.minimum(rad, torch.full_like(rad, 1.0625)))
-    rad, p = torch.where(out, torch.zeros_like(rad), rad), torch.where(out, torch.zeros_like(p), p)
-    nothing = out.all(dim, keepdim=True)
+    of_own = torch.where(out, torch.zeros_like(own), own).amax(dim, keepdim=True)
+    l1 = torch.where(is_small, l1 + 2 * of_own + n * lost, torch.full_like(l1, math.inf))
+    most = torch.full_like(rad, 1 + beyond if beyond < 1 else math.inf)
+    rad = torch.where(is_small, torch.minimum(rad, most), most)
+    rad, p = torch.where(out, torch.where(is_masked, 0.0, lost), rad), torch.where(out, torch.zeros_like(p), p)
+    rad = torch.where(torch.isnan(p) | spoilt, torch.full_like(rad, math.nan), rad)
+    nothing = is_masked.all(dim, keepdim=True)
     if at.stored is not None:  # partial sums of up to n weights must stay in range
         rad = at.checked(torch.full_like(rad, 2.0 * n), rad)
     is_last = dim % x.mid.ndim == x.mid.ndim - 1
     found = Ball(torch.where(nothing, torch.full_like(p, empty), p), rad, None, l1=l1 if is_last else None)
     # off by a factor in [(1 - own)/(1 + own), (1 + own)/(1 - own)], of weights anywhere in the ball
-    worst = torch.where(out, torch.zeros_like(own), own).amax(dim, keepdim=True)
-    share = torch.where(worst < 0.25, 2 * worst / (1 - worst), torch.full_like(worst, math.inf)) * ENLARGE
-    local = torch.where(out, torch.zeros_like(p), (p + rad) * share + lost)
+    share = torch.where(of_own < 0.25, 2 * of_own / (1 - of_own), torch.full_like(of_own, math.inf)) * ENLARGE
+    local = torch.where(is_masked, torch.zeros_like(p), (p + rad) * share + lost)
     local = at.checked(torch.full_like(local, 2.0 * n), local)
     return at.record(found, (x,), local, lambda g: (spread_of(g, found, dim),))
 
@@ -152,8 +161,11 @@ def layer_norm(
     that of dx, and Z_i = (|N_i(m)| + (r_i + t) / s0) / (1 - tau / s0) bounds |z_i| on the way. No second-order term
     is left out: both are bounds along the whole segment.
 
-    In a dtype the mean is within gamma_(d+2) of the mean of |x|, the variance within gamma_(2d+8) of the mean of x^2
-    (one pass, two passes, or Welford's update), and the rest is rounded operation by operation, fused or not.
+    In a dtype the mean is within gamma_(d+2) of the mean of |x|, the variance within gamma_(4d+16) of the mean of x^2,
+    Q, and the rest is rounded operation by operation, fused or not. With g = gamma_d and A the mean of |x|, A^2 <= Q:
+    one pass is off by g Q for the squares, 2 g A^2 for the mean's square, and their rounding; two passes by g var and
+    g^2 A^2; Welford's update by g var and, as each running mean is off by at most u sum |x_i| <= u d A and the
+    distances from running means have the root mean square sqrt(2 var), by 2 u d A sqrt(2 var) <= 2.9 u d Q.
     """
     d = x.mid.shape[-1]
     m, r, root = x.mid, x.radius, math.sqrt(d)
@@ -181,7 +193,9 @@ def layer_norm(
     if not at.is_real:
         local = own + layer_norm_rounding(at, x.size, z, s0, d)
     anything = y.abs() + root + 1.0  # |N_i| < sqrt(d), whatever x is
-    rad = torch.where(is_safe, moved + local, anything * (1.0 if at.is_real else math.inf))
+    is_number = at.is_real and eps > 0  # wherever x is: s > 0
+    rad = torch.where(is_safe, moved + local, anything * (1.0 if is_number else math.nan))
+    rad = torch.where(torch.isnan(rho), torch.full_like(rad, math.nan), rad)
     norm = None
     if at.has_norms:
         whole = torch.where(is_safe, rho / s0 + length(local), torch.full_like(rho, math.inf))
@@ -239,7 +253,7 @@ def layer_norm_rounding(at: Arithmetic, size: Tensor, z: Tensor, s0: Tensor, d: 
     mean_size = size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
     square = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
     mean_error = at.sums(d + 2) * mean_size + at.lost_in_sums(d)
-    var_error = at.sums(2 * d + 8) * square + at.lost_in_sums(2 * d)
+    var_error = at.sums(4 * d + 16) * square + at.lost_in_sums(4 * d)
     floor = s0.square()
     share = var_error / floor
     # 1/sqrt(V'): off by less than delta/V relatively where delta <= V/4, then a root and a quotient

@@ -56,12 +56,12 @@ def mul(at: Arithmetic, a: Any, b: Any) -> Ball:
 
 @rule("aten.div.Tensor", "aten.div.Scalar")
 def div(at: Arithmetic, a: Any, b: Any) -> Ball:
-    """a / b, rounded once, or a times the rounded 1/b; unbounded where b may be zero."""
+    """a / b, rounded once, or a times the rounded 1/b; no number where b may be zero."""
     x, y = pair(at, a, b)
     if y.rad is None and y.mid.ndim == 0 and x.norm is not None:  # keeps the vectors' norms
         inverse = 1 / y.mid
-        out = times(at, x, Ball(inverse))
-        return widened(at, out, 3 * U * out.mid.abs() + 2 * at.u * out.size)
+        out = times(at, x, Ball(inverse, 2 * U * inverse.abs()))
+        return widened(at, out, 2 * at.u * out.size)
     low = (y.mid.abs() - y.radius) * (1 - 4 * U)
     is_safe = low > 2.0**-500
     low = torch.where(is_safe, low, torch.ones_like(low))
@@ -69,7 +69,7 @@ def div(at: Arithmetic, a: Any, b: Any) -> Ball:
     # |x/y - m/n| <= (|x - m| + |m/n| |y - n|) / |y|
     spread = (x.radius + mid.abs() * ENLARGE * y.radius) / low * ENLARGE
     rad = at.result(mid, spread, 3).radius
-    out = Ball(mid, torch.where(is_safe, rad, torch.full_like(rad, math.inf)))
+    out = Ball(mid, torch.where(is_safe, rad, torch.full_like(rad, math.nan)))
 
     def pull(slope: Ball) -> tuple[Ball | None, Ball | None]:
         by_x = None if x.rad is None else unbroadcast(div(SLOPES, slope, y), x.mid.shape)
@@ -105,14 +105,14 @@ def absolute(at: Arithmetic, x: Ball) -> Ball:
 
 @rule("aten.reciprocal.default")
 def reciprocal(at: Arithmetic, x: Ball) -> Ball:
-    """1 / x; unbounded where x may be zero."""
+    """1 / x; no number where x may be zero."""
     result: Ball = div(at, 1.0, x)
     return result
 
 
 @rule("aten.sqrt.default")
 def sqrt(at: Arithmetic, x: Ball) -> Ball:
-    """The square root; unbounded where x may be negative."""
+    """The square root; no number where x may be negative."""
     low = x.mid - x.radius * ENLARGE
     mid = x.mid.clamp(min=0).sqrt()
     # |sqrt(x) - sqrt(m)| = |x - m| / (sqrt(x) + sqrt(m)), and at most sqrt(|x - m|)
@@ -120,14 +120,14 @@ def sqrt(at: Arithmetic, x: Ball) -> Ball:
     spread = torch.minimum(x.radius / (mid + below).clamp(min=1e-300), x.radius.sqrt()) * ENLARGE
     rad = at.result(mid, spread, 2).radius
     rad = (rad + (0.0 if at.is_real else ULPS * at.u * (mid + rad))) * ENLARGE
-    out = Ball(mid, torch.where(low >= 0, rad, torch.full_like(rad, math.inf)))
+    out = Ball(mid, torch.where(low >= 0, rad, torch.full_like(rad, math.nan)))
     half = Ball(torch.full_like(mid, 0.5))
     return at.record(out, (x,), beyond(out, spread), lambda g: (div(SLOPES, times(SLOPES, g, half), out),))
 
 
 @rule("aten.rsqrt.default")
 def rsqrt(at: Arithmetic, x: Ball) -> Ball:
-    """1 / sqrt(x), the root and the quotient rounded; unbounded where x may be zero."""
+    """1 / sqrt(x), the root and the quotient rounded; no number where x may be zero."""
     result: Ball = div(at, 1.0, sqrt(at, x))
     return result
 
@@ -246,7 +246,7 @@ def exponential(at: Arithmetic, base: float, x: Any) -> Ball:
 
 @rule("aten.log.default")
 def log(at: Arithmetic, x: Ball) -> Ball:
-    """The logarithm; unbounded where x may be zero or negative.
+    """The logarithm; no number where x may be zero or negative.
 
     A candidate y is checked by our own exp: ln x = y + ln(x e^-y), and |ln(1 + t)| <= |t| / (1 - |t|).
     """
@@ -256,7 +256,7 @@ def log(at: Arithmetic, x: Ball) -> Ball:
     y = m.log()
     t = (m / elementary.exp(y) - 1).abs() + 2 * elementary.exp_error() + 8 * U
     spread = (t / (1 - t).clamp(min=0.5) + x.radius / torch.where(is_safe, low, torch.ones_like(low))) * ENLARGE
-    rad = torch.where(is_safe & (t < 0.5), spread, torch.full_like(spread, math.inf))
+    rad = torch.where(is_safe & (t < 0.5), spread, torch.full_like(spread, math.nan))
     return Ball(y, (rad + U * y.abs() + ULPS * at.u * (y.abs() + rad) + at.tiny) * ENLARGE)
 
 
@@ -292,9 +292,9 @@ def tanh(at: Arithmetic, x: Ball) -> Ball:
 
 
 def within(at: Arithmetic, x: Ball, least: float, most: float) -> Ball:
-    """The ball, its radius no larger than reaches the ends of the function's range and 2^-4 beyond."""
+    """The ball, its radius no larger than reaches the ends of the function's range, and its dtype's error beyond."""
     assert x.rad is not None
-    reach = torch.maximum(x.mid - least, most - x.mid) + 0.0625
+    reach = torch.maximum(x.mid - least, most - x.mid) + 2.0**-30 + 2 * ULPS * at.u
     out = Ball(x.mid, torch.minimum(x.rad, reach), x.norm)
     return at.record(out, (x,), torch.zeros_like(x.mid), lambda slope: (slope,))
 
