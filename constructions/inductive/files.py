@@ -16,12 +16,19 @@ from constructions.decoder.loaders import FLOATS
 from constructions.errors import BadInput, shown
 
 KEY = "decoder"
-SHAPE = ("pe", "bos", "n_heads", "activation", "layernorm", "positions")
+SHAPE = ("pe", "bos", "n_heads", "activation", "layernorm", "positions", "eps")
+EPS = 1e-5  # of a LayerNorm whose file does not say
 
 
 def as_bytes(model: Decoder, about: Mapping[str, Any]) -> bytes:
-    """The weights as a .safetensors file, with the shape that they do not show and what else is said about them."""
+    """The weights as a .safetensors file, with the shape that they do not show and what else is said about them.
+
+    Raises: BadInput for LayerNorms of several eps.
+    """
     block: Any = model.blocks[0]
+    eps = {part.eps for part in model.modules() if isinstance(part, torch.nn.LayerNorm)}
+    if len(eps) > 1:
+        raise BadInput(f"eps={sorted(eps)}: a file has one eps for all LayerNorms")
     shape = {
         "pe": model.pe,
         "bos": model.has_bos,
@@ -29,6 +36,7 @@ def as_bytes(model: Decoder, about: Mapping[str, Any]) -> bytes:
         "activation": "relu" if block.mlp is None else block.mlp.activation,
         "layernorm": isinstance(model.norm, torch.nn.LayerNorm),
         "positions": model.positions,
+        **({"eps": eps.pop()} if eps else {}),
     }
     return files.state_bytes(model, KEY, shape | dict(about))
 
@@ -71,40 +79,51 @@ def from_state(weights: Mapping[str, Tensor], shape: Mapping[str, Any]) -> Decod
         raise BadInput(f"n_heads={n_heads}: must divide the {inner} columns of W_Q")
     if width != d - (pe == "spe"):
         raise BadInput(f"weights: W_E has {width} columns and W_U {d} rows, which is not pe={pe}")
-    model = Decoder(
-        vocabulary=max(tokens - bos, 1),
-        d=d,
-        n_heads=n_heads,
-        n_layers=max(n_layers, 1),
-        d_head=inner // n_heads,
-        d_mlp=sizes("blocks.0.mlp.W_in")[1] if "blocks.0.mlp.W_in" in weights else 0,
-        classes=classes,
-        positions=len(weights["W_pos"]) if pe == "ape" and "W_pos" in weights else shape.get("positions") or 128,
-        pe=pe,
-        activation=shape.get("activation") or "gelu",
-        layernorm="norm.weight" in weights,
-        bos=bos,
-        attention_bias="blocks.0.attention.b_Q" in weights,
-        unembedding_bias="b_U" in weights,
-        dtype=weights["W_E"].dtype if weights["W_E"].dtype in FLOATS else torch.float64,
-    )
-    own = model.state_dict()
+    sizes_and_kinds: dict[str, Any] = {
+        "vocabulary": max(tokens - bos, 1),
+        "d": d,
+        "n_heads": n_heads,
+        "n_layers": max(n_layers, 1),
+        "d_head": inner // n_heads,
+        "d_mlp": sizes("blocks.0.mlp.W_in")[1] if "blocks.0.mlp.W_in" in weights else 0,
+        "classes": classes,
+        "positions": sizes("W_pos")[0] if pe == "ape" and "W_pos" in weights else shape.get("positions") or 128,
+        "pe": pe,
+        "activation": shape.get("activation") or "gelu",
+        "layernorm": "norm.weight" in weights,
+        "eps": EPS if shape.get("eps") is None else shape["eps"],
+        "bos": bos,
+        "attention_bias": "blocks.0.attention.b_Q" in weights,
+        "unembedding_bias": "b_U" in weights,
+        "dtype": weights["W_E"].dtype if weights["W_E"].dtype in FLOATS else torch.float64,
+    }
+    with torch.device("meta"):  # shapes alone, as those of a file that lies may need any amount of memory
+        _check_tensors(weights, Decoder(**sizes_and_kinds).state_dict())
+    model = Decoder(**sizes_and_kinds)
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            value.copy_(weights[name])
+    return model.eval()
+
+
+def _check_tensors(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> None:
+    """Refuses tensors that are not those of the decoder with these names, shapes and dtypes, or not finite."""
     if odd := sorted(set(own) ^ set(weights)):
         raise BadInput(f"weights: {shown(odd[0])} is {'missing' if odd[0] in own else 'not part of this decoder'}")
-    with torch.no_grad():
-        for name, value in own.items():
-            found = weights[name]
-            if found.shape != value.shape or found.dtype != value.dtype:
-                kind = f"{tuple(value.shape)} of {value.dtype}"
-                raise BadInput(f"weights: {name} is {tuple(found.shape)} of {found.dtype}, must be {kind}")
-            if not bool(torch.isfinite(found).all()):
-                raise BadInput(f"weights: {name} has an infinite or NaN entry; nothing can be proved about it")
-            value.copy_(found)
-    return model.eval()
+    for name, value in own.items():
+        found = weights[name]
+        if found.shape != value.shape or found.dtype != value.dtype:
+            kind = f"{tuple(value.shape)} of {value.dtype}"
+            raise BadInput(f"weights: {name} is {tuple(found.shape)} of {found.dtype}, must be {kind}")
+        if not bool(torch.isfinite(found).all()):
+            raise BadInput(f"weights: {name} has an infinite or NaN entry; nothing can be proved about it")
 
 
 def _check_kinds(shape: Mapping[str, Any]) -> None:
     """Refuses metadata of another type than the decoder's."""
+    eps = shape.get("eps")
+    if eps is not None and not (isinstance(eps, float) and 0 < eps < 1):
+        raise BadInput(f"weights: the metadata has eps={shown(eps)}; save the file again")
     kinds = {"pe": str, "bos": bool, "n_heads": int, "activation": str, "layernorm": bool, "positions": int}
     for name, kind in kinds.items():
         value = shape.get(name)

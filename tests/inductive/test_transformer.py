@@ -221,11 +221,60 @@ def test_command(capsys, tmp_path):
         ("--task", "shifted", "--positions", "1", "--pe", "ape", "--bos"),
         ("--task", "shifted", "--precision", "s6"),
         ("--task", "shifted", "--model", "rnn", "--pe", "rope"),
+        ("--task", "shifted", "--vocabulary", "9", "--length", "9"),
+        ("--task", "modular", "--pe", "spe", "--length", "30", "--positions", "29"),
     ],
 )
 def test_bad_input_is_one_line(capsys, argv):
     code, out, err = run(capsys, "inductive", *argv)
     assert code == 2 and out == "" and err.count("\n") == 1 and "Traceback" not in err
+
+
+def test_impossible_is_not_said_where_one_answer_is_right(capsys):
+    """At length 1, or where counts above 1 are not judged, there is one answer, and it is right."""
+    for argv in (("modular", "--length", "1"), ("vanilla", "--vocabulary", "1"), ("selective", "--max-count", "1"),
+                 ("modular", "--pe", "rope", "--positions", "1")):  # fmt: skip
+        code, out, _ = run(capsys, "inductive", "--task", *argv)
+        assert code == 3 and out.startswith("UNKNOWN: ")
+    for argv in (("modular", "--length", "2"), ("selective", "--max-count", "2", "--length", "2")):
+        assert run(capsys, "inductive", "--task", *argv)[2].startswith("impossible (C-I")
+
+
+def test_options_that_say_otherwise_than_the_file(capsys, tmp_path):
+    path = str(tmp_path / "m.safetensors")
+    sizes = ("--task", "shifted", "--vocabulary", "7", "--pe", "rope", "--positions", "9")
+    assert run(capsys, "inductive", *sizes, "--save", path)[0] == 0
+    asked = ("inductive", *sizes[:4], "--weights", path)
+    assert run(capsys, *asked)[0] == run(capsys, *asked, "--layers", "1", "--positions", "9")[0] == 0
+    for option in (
+        ("--pe", "ape"), ("--bos",), ("--layers", "2"), ("--d", "3"), ("--no-layernorm",), ("--n-heads", "2"),
+        ("--activation", "gelu"), ("--positions", "8"), ("--dtype", "float32"), ("--as-printed",),
+    ):  # fmt: skip
+        code, out, err = run(capsys, *asked, *option)
+        assert code == 2 and out == "" and err.count("\n") == 1
+
+
+def test_files_that_lie_about_their_sizes(tmp_path):
+    """Shapes are compared before memory is taken, and every LayerNorm's eps is kept."""
+    model = Decoder(vocabulary=1, d=8, n_heads=2, classes=3, pe="nope", bos=True, eps=0.25)
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(as_bytes(model, {}))
+    again = load(str(path))
+    assert again.norm.eps == again.blocks[0].norm_1.eps == 0.25
+    state = model.state_dict()
+    for name, value in (
+        ("blocks.0.attention.W_Q", torch.zeros(1, 1 << 22, dtype=torch.float64)),
+        ("blocks.0.mlp.W_in", torch.zeros(1, 1 << 22, dtype=torch.float64)),
+        ("W_pos", torch.zeros((), dtype=torch.float64)),
+        ("blocks.7.mlp.b_in", torch.zeros(2, dtype=torch.float64)),
+        ("W_E", torch.full_like(model.W_E, torch.nan)),
+    ):
+        torch.save(state | {name: value}, tmp_path / "m.pt")
+        with pytest.raises(BadInput, match="weights: "):
+            load(str(tmp_path / "m.pt"), {"pe": "ape" if name == "W_pos" else None, "bos": True})
+    model.norm.eps = 0.5
+    with pytest.raises(BadInput, match="one eps"):
+        as_bytes(model, {})
 
 
 def test_scores_of_zero_times_an_overflow_are_not_zero():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from constructions.errors import BadInput
+from constructions.errors import BadInput, NotKnown
 from verify.commands import request as shared
 from verify.commands.options import check_least, flag, stored_dtype
 from verify.commands.parsing import add_weights
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--activation", choices=ACTIVATIONS, help="of the MLP or the recurrent unit (default: the construction's)")
     add("--n-heads", type=int, metavar="a", help="attention heads")
     add("--d", type=int, metavar="d", help="size of the stream, or number of units (default: the construction's)")
-    add("--positions", type=int, default=128, metavar="P", help="shift + length is at most P (default: 128)")
+    add("--positions", type=int, metavar="P", help="shift + length, BOS counted, is at most P (default: 128)")
     add("--length", metavar="N", help="the largest length to decide, or all (default: all)")
     add("--vocabulary", type=int, metavar="M", help="number words are 0..M (default: 100)")
     add("--modulus", type=int, metavar="m", help="of modular tasks (default: 10; 4 in selective-modular)")
@@ -72,7 +72,10 @@ def run(args: argparse.Namespace) -> int:
     from verify.report.progress import progress_bar
 
     family = "transformer" if asked.model == "transformer" else "recurrent"
-    judged = import_module(f"verify.inductive.{family}.command").judged(asked)
+    try:
+        judged = import_module(f"verify.inductive.{family}.command").judged(asked)
+    except NotKnown as error:
+        return shared.print_unknown(str(error), request.is_json)
     with progress_bar("deciding", quiet=request.is_json) as progress:
         certificate = decide(judged.problem, request.reading, request.method, request.effort(progress))
     return shared.publish(request, certificate, judged.weights, judged.facts)
@@ -90,8 +93,10 @@ def parsed(args: argparse.Namespace) -> Asked:
         for name in OF_TRANSFORMERS:
             if getattr(args, name) not in (None, False):
                 raise BadInput(f"{flag(name)}: belongs to transformers; drop it, or --model {args.model}")
-    if args.positions > LONGEST:
+    if args.positions is not None and args.positions > LONGEST:
         raise BadInput(f"--positions {args.positions}: must be at most {LONGEST}")
+    if args.weights is not None:
+        _check_stored(args)
     from verify.inductive.asked import Asked
     from verify.inductive.tasks import Task
 
@@ -102,10 +107,17 @@ def parsed(args: argparse.Namespace) -> Asked:
         types=args.types,
         max_count=args.max_count,
     )
+    length = length_of(args.length)
+    longest = task.longest(length)
+    if length is not None and longest is not None and longest < length:
+        raise BadInput(
+            f"--length {length}: number words end at M={task.M}, so that n is at most {longest} in {task.name}; "
+            "leave it out, or give a larger --vocabulary"
+        )
     return Asked(
         task=task,
         model=args.model,
-        pe=(args.pe or "nope") if args.model == "transformer" else None,
+        pe=_embedding(args),
         has_bos=args.bos,
         layers=args.layers,
         has_layernorm=not args.no_layernorm,
@@ -113,12 +125,28 @@ def parsed(args: argparse.Namespace) -> Asked:
         n_heads=args.n_heads,
         d=args.d,
         positions=args.positions,
-        length=length_of(args.length),
+        length=length,
         dtype=stored_dtype(args, DTYPES),
         as_printed=args.as_printed,
         weights=args.weights,
         seed=args.seed,
     )
+
+
+def _embedding(args: argparse.Namespace) -> str | None:
+    """The positional embedding; None for a file that says which it has, and for recurrent models."""
+    if args.model != "transformer" or args.weights is not None:
+        return args.pe  # type: ignore[no-any-return]
+    return args.pe or "nope"
+
+
+def _check_stored(args: argparse.Namespace) -> None:
+    """Refuses options of what is built where a file is decided."""
+    for name in ("as_printed", "dtype"):
+        if getattr(args, name) not in (None, False):
+            raise BadInput(
+                f"{flag(name)}: is of weights that are built, and --weights names a file; drop one of the two"
+            )
 
 
 def length_of(text: str | None) -> int | None:

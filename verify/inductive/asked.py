@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay")
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
+POSITIONS = 128  # of a construction's table
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 
@@ -22,7 +23,8 @@ class Asked:
     """A task and a model for it; None where the option was not given and the model chooses.
 
     `length` counts tokens after BOS and after a leading number word, None stands for all lengths. `positions` is P:
-    shift + n <= P. `dtype` is that of the stored numbers.
+    shift + n <= P, POSITIONS where a construction is not told. `pe` is None for a file that says it. `dtype` is that of
+    the stored numbers.
     """
 
     task: Task
@@ -34,12 +36,17 @@ class Asked:
     activation: str | None = None
     n_heads: int | None = None
     d: int | None = None
-    positions: int = 128
+    positions: int | None = None
     length: int | None = None
     dtype: str = "float64"
     as_printed: bool = False
     weights: str | None = None
     seed: int = 0
+
+    @property
+    def room(self) -> int:
+        """The size of a construction's table of positions."""
+        return POSITIONS if self.positions is None else self.positions
 
 
 class Judged(NamedTuple):

@@ -27,30 +27,51 @@ def judged(asked: Asked) -> Judged:
         check_possible(asked)
         model, claim = built(asked)
     problem = Counting(model, asked.task, asked.length, claim)
+    if asked.length is not None and problem.longest is not None and problem.longest < asked.length:
+        raise BadInput(
+            f"--length {asked.length}: P={problem.room} positions leave room for n={problem.longest} at most; leave it "
+            "out, or give more --positions"
+        )
     return Judged(problem, as_bytes(model, {"task": asked.task.name, **asked.task.parameters()}))
 
 
 def loaded(asked: Asked) -> Decoder:
-    """The decoder in the file; options say what a file of another program does not."""
+    """The decoder in the file; options say what a file of another program does not.
+
+    Raises: BadInput for an option that says otherwise than the file.
+    """
     assert asked.weights is not None
-    given = {"pe": asked.pe, "bos": asked.has_bos or None, "n_heads": asked.n_heads, "activation": asked.activation}
-    return load(asked.weights, given)
+    given = {
+        "pe": asked.pe,
+        "bos": asked.has_bos or None,
+        "n_heads": asked.n_heads,
+        "activation": asked.activation,
+        "positions": asked.positions,
+    }
+    model = load(asked.weights, given)
+    for name, said, own in (("layers", asked.layers, len(model.blocks)), ("d", asked.d, model.W_U.shape[0])):
+        if said not in (None, own):
+            raise BadInput(f"--{name} {said}: the file has {own}; leave the option out")
+    if not asked.has_layernorm and isinstance(model.norm, torch.nn.LayerNorm):
+        raise BadInput("--no-layernorm: the file has LayerNorm weights; leave the option out")
+    return model
 
 
 def check_possible(asked: Asked) -> None:
     """Refuses what no weights can do, with the claim that proves it.
 
+    At length 1 there is one answer to give, and where counts above 1 are not judged, one answer is always right.
     Raises: ProvedImpossible.
     """
-    name, pe = asked.task.name, asked.pe
-    if asked.has_bos or pe not in ("nope", "rope"):
+    name, pe, longest = asked.task.name, asked.pe, asked.task.longest(asked.length)
+    if asked.has_bos or pe not in ("nope", "rope") or longest == 1 or (pe == "rope" and asked.room == 1):
         return
     if name in ("vanilla", "succession", "modular", "first-homogeneous"):
         raise ProvedImpossible(
             "C-I1",
             f"{name} with pe={pe} and no BOS: on a^n all streams are equal, so that all answers are. Add --bos.",
         )
-    if name in SELECTIVE and (asked.length is None or asked.length >= 2):
+    if name in SELECTIVE and asked.task.C != 1:
         raise ProvedImpossible(
             "C-I2",
             f"{name} with pe={pe} and no BOS: the first two of a string a a are told the same, and are due 1 and 2. "
@@ -67,7 +88,7 @@ def built(asked: Asked) -> tuple[Decoder, str]:
     shape: dict[str, Any] = {
         "pe": asked.pe,
         "layernorm": asked.has_layernorm,
-        "positions": asked.positions,
+        "positions": asked.room,
         "dtype": getattr(torch, asked.dtype),
     }
     check_options(asked)
@@ -77,13 +98,13 @@ def built(asked: Asked) -> tuple[Decoder, str]:
     if name in BY_POSITION and not asked.has_bos and asked.pe in ("spe", "ape"):
         if asked.n_heads not in (None, 1):
             raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
-        limits = (asked.length, task.M, asked.positions)
+        limits = (asked.length, task.M, asked.room)
         sizes: dict[str, Any] = {"task": name, "N": min(n for n in limits if n is not None), "m": task.m}
         del shape["pe"], shape["layernorm"]
         model = spe(**sizes, **shape) if asked.pe == "spe" else ape(**sizes, **shape)
         return with_layernorm(model) if asked.has_layernorm else model, "C-T4" if asked.pe == "spe" else "C-T5"
     if name == "modular" and asked.has_bos:  # selective counting of one type, of counts up to the length
-        room = None if asked.pe == "nope" else asked.positions - 1
+        room = None if asked.pe == "nope" else asked.room - 1
         ends = tuple(n for n in (asked.length, room) if n is not None)
         if not ends:
             raise NotKnown("modular with BOS: constructions are known up to a length only (C-I4). Give --length N.")

@@ -23,6 +23,7 @@ from verify.inductive.tasks import Line, Task
 
 TABLES = ("W_pos", "rotation.cos", "rotation.sin")
 MODELS = ("balls", "l2")
+WORTH_A_GRAPH = 48  # so many runs of half the length save the time that it takes to trace their graph
 
 
 class Bounds(NamedTuple):
@@ -69,18 +70,36 @@ class Runs:
 
     def bounds(self, reading: Real | Rounded) -> Iterator[Bounds]:
         """Bounds at every shift; by balls as long as they leave nothing open, from then on in the l2 norm."""
-        longest = max(len(line.tokens) for line in self.lines(0))
-        graph = capture(self.model, longest, is_real=isinstance(reading, Real))
-        models = {name: _arithmetic(reading, name == "l2") for name in MODELS}
-        stored = {name: enclosed_weights(graph, at) for name, at in models.items()}
         name = MODELS[0]
-        for shift in self.shifts:
-            lines = self.lines(shift)
-            low, high = self._run(graph, shifted(graph, stored[name], shift), models[name], lines)
-            if name == MODELS[0] and bool((~((low > 0) | (high <= 0))).any()):
-                name = MODELS[1]
-                low, high = self._run(graph, shifted(graph, stored[name], shift), models[name], lines)
-            yield Bounds(shift, lines, low, high, name)
+        for length, shifts in self._by_length():
+            graph = capture(self.model, length, is_real=isinstance(reading, Real))
+            for some in _groups(shifts, max(1, at_once(graph) // len(self.lines(shifts[0])))):
+                found = self._at(graph, some, name, reading)
+                if name == MODELS[0] and any(bool((~((b.low > 0) | (b.high <= 0))).any()) for b in found):
+                    name = MODELS[1]
+                    found = self._at(graph, some, name, reading)
+                yield from found
+
+    def _by_length(self) -> Iterator[tuple[int, list[int]]]:
+        """The shifts in order, in runs of one length that their longest lines need: it is halved where that pays."""
+        needed = [max(len(line.tokens) for line in self.lines(shift)) for shift in self.shifts]
+        first = 0
+        while first < len(needed):
+            length = needed[first]
+            later = next((i for i, n in enumerate(needed) if i >= first and 2 * n <= length), len(needed))
+            last = later if len(needed) - later >= WORTH_A_GRAPH else len(needed)
+            yield length, list(self.shifts[first:last])
+            first = last
+
+    def _at(self, graph: Graph, shifts: list[int], name: str, reading: Real | Rounded) -> list[Bounds]:
+        """Bounds at some shifts, run together."""
+        at = _arithmetic(reading, name == "l2")
+        stored = enclosed_weights(graph, at)
+        lines = [self.lines(shift) for shift in shifts]
+        low, high = self._run(graph, stored, at, lines, shifts)
+        sizes = [len(part) for part in lines]
+        parts = zip(shifts, lines, torch.split(low, sizes), torch.split(high, sizes), strict=True)
+        return [Bounds(*part, name) for part in parts]
 
     def of_strings(self, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded) -> tuple[Tensor, Tensor]:
         """Bounds on the margins of strings of one length at one shift."""
@@ -89,28 +108,52 @@ class Runs:
         low = high = torch.zeros(1)
         for name in MODELS:
             at = _arithmetic(reading, name == "l2")
-            stored = shifted(graph, enclosed_weights(graph, at), shift)
-            low, high = self._run(graph, stored, at, lines)
+            low, high = self._run(graph, enclosed_weights(graph, at), at, [lines], [shift])
             if bool(((low > 0) | (high <= 0)).all()):
                 break
         return low, high
 
-    def _run(self, graph: Graph, stored: dict[str, Any], at: Arithmetic, lines: list[Line]) -> tuple[Tensor, Tensor]:
-        tokens, answers = padded(self.task, (line.tokens for line in lines), graph.length)
+    def _run(
+        self, graph: Graph, stored: dict[str, Any], at: Arithmetic, lines: list[list[Line]], shifts: list[int]
+    ) -> tuple[Tensor, Tensor]:
+        """Bounds on the margins of the lines of each shift, one after the other."""
+        tokens, answers = padded(self.task, (line.tokens for part in lines for line in part), graph.length)
+        moved = torch.tensor([shift for shift, part in zip(shifts, lines, strict=True) for _ in part])
+        tables = [name for name, target in graph.names.items() if target.endswith(TABLES)] if any(shifts) else []
 
-        def one(row: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-            output = evaluate(graph, stored, row, at)
+        def one(row: Tensor, right: Tensor, *parts: Tensor) -> tuple[Tensor, Tensor]:
+            of = {name: (parts[2 * i], parts[2 * i + 1]) for i, name in enumerate(tables)}
+            here = {
+                name: type(stored[name])(mid, None if stored[name].rad is None else rad)
+                for name, (mid, rad) in of.items()
+            }
+            output = evaluate(graph, stored | here, row, at)
             logits = type(output)(output.mid[0], output.radius[0])
             low, high = margins(logits, right.clamp(min=0))
             nothing = torch.full_like(low, torch.inf)
             return torch.where(right >= 0, low, nothing), torch.where(right >= 0, high, nothing)
 
         many = torch.vmap(one)
-        at_once = max(1, ENTRIES_AT_ONCE // max(graph.widest, graph.output.numel()))
+        found = []
         with torch.no_grad():
-            parts = [many(*p) for p in zip(*(torch.split(x, at_once) for x in (tokens, answers)), strict=True)]
-        low, high = (torch.cat(column) for column in zip(*parts, strict=True))
+            for rows in torch.split(torch.arange(len(tokens)), at_once(graph)):
+                parts = [
+                    shifted(part, moved[rows]) for name in tables for part in (stored[name].mid, stored[name].radius)
+                ]
+                found.append(many(tokens[rows], answers[rows], *parts))
+        low, high = (torch.cat(column) for column in zip(*found, strict=True))
         return low, high
+
+
+def at_once(graph: Graph) -> int:
+    """How many rows are run at a time."""
+    return max(1, ENTRIES_AT_ONCE // max(graph.widest, graph.output.numel()))
+
+
+def _groups(shifts: list[int], size: int) -> Iterator[list[int]]:
+    """The shifts in order, the first alone, then `size` at a time: what it shows of the bounds is used by the rest."""
+    yield shifts[:1]
+    yield from (shifts[i : i + size] for i in range(1, len(shifts), size))
 
 
 def _arithmetic(reading: Real | Rounded, has_norms: bool) -> Arithmetic:
@@ -129,20 +172,14 @@ def padded(task: Task, strings: Iterable[tuple[int, ...]], length: int) -> tuple
     return torch.tensor(tokens), torch.tensor(answers)
 
 
-def shifted(graph: Graph, stored: dict[str, Any], shift: int) -> dict[str, Any]:
-    """The stored tensors of the run at a shift: tables of positions from row `shift` on, zero after their end.
+def shifted(table: Tensor, shifts: Tensor) -> Tensor:
+    """A table of positions for the run at each shift: from row `shift` on, and zero after its end.
 
     Rows past the end belong to positions that no input has; attention is causal, so that they touch no other.
+
+    >>> shifted(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, 2])).squeeze(-1).tolist()
+    [[1.0, 2.0, 3.0], [3.0, 0.0, 0.0]]
     """
-    if not shift:
-        return stored
-    out = dict(stored)
-    for name, target in graph.names.items():
-        if target.endswith(TABLES):
-            table = stored[name]
-            out[name] = type(table)(_moved(table.mid, shift), None if table.rad is None else _moved(table.rad, shift))
-    return out
-
-
-def _moved(table: Tensor, shift: int) -> Tensor:
-    return torch.cat([table[shift:], torch.zeros_like(table[:shift])])
+    rows = shifts[:, None] + torch.arange(len(table))
+    kept = rows < len(table)
+    return torch.where(kept[..., None], table[rows.clamp(max=len(table) - 1)], torch.zeros((), dtype=table.dtype))
