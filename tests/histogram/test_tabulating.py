@@ -2,14 +2,17 @@
 
 from fractions import Fraction
 from functools import cache
+from itertools import product
+from math import factorial, prod
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from models.random_models import trained_like
-from oracles.histogram import all_wrong_pairs, smallest
+from oracles.histogram import CLOSE, all_wrong_pairs, forward, smallest, weights_of
 
+from constructions import relation_counting
 from constructions.checkpoint import load
 from constructions.histogram import HistogramTransformer
 from verify.certificate import Verdict
@@ -90,7 +93,7 @@ def test_many_shares(kind, start, merged):
 
 
 def test_multisets():
-    multisets = Multisets(3, 4)
+    multisets = Multisets(3, 4, 4)
     for m in range(5):
         tokens = multisets.tokens(m, np.arange(multisets.number(m)))
         assert len({tuple(row) for row in tokens.tolist()}) == multisets.number(m)
@@ -100,6 +103,27 @@ def test_multisets():
         sums = [np.empty((1, multisets.number(size))) for size in range(m + 1)]
         multisets.sums(steps, sums)
         assert sums[m][0].tolist() == [float(sum(10**u for u in row)) for row in tokens.tolist()]
+
+
+@pytest.mark.parametrize(("T", "L"), [(2, 80), (3, 55)])
+def test_more_sequences_than_64_bits_count(T, L):
+    module = relation_counting.dot(T=T, L=L, d=T, dtype=torch.float64)
+    with torch.no_grad():
+        module.b_2[5] += 3
+        module.E += 0.01 * torch.randn(module.E.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    wrong, weights = 0, weights_of(module)
+    for counts in product(range(L + 1), repeat=T):
+        if sum(counts) == L:
+            sequence = np.repeat(np.arange(T), counts)
+            logits = forward(module, weights, sequence[None])[0]
+            every, right = np.arange(L), np.array(counts)[sequence] - 1
+            at_right = logits[every, right]
+            logits[every, right] = -np.inf
+            margin = at_right - logits.max(-1)
+            assert (np.abs(margin) > CLOSE).all()
+            wrong += factorial(L) // prod(map(factorial, counts)) * int((margin < 0).sum())
+    share = Fraction(wrong, L * T**L)
+    assert 0 < share < 1 and certify(module, budget=600).error_share == (share, share)
 
 
 def equal_weights(method):

@@ -109,7 +109,8 @@ class Arrangements:
 
     def _push(self, parts: Filled) -> None:
         parts.ways = self._ways(parts)
-        sizes = np.frexp(parts.ways.astype(float))[1]
+        is_whole = parts.ways.dtype == object  # beyond what float64 holds, too
+        sizes = np.array([int(n).bit_length() for n in parts.ways]) if is_whole else np.frexp(parts.ways.astype(float))[1]
         for size in np.unique(sizes):
             self.pending.setdefault(int(size), []).append(parts[sizes == size])
 

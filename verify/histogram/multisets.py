@@ -20,15 +20,21 @@ KEPT = 1 << 20  # tokens in a table of all multisets of one size
 
 @dataclass(frozen=True)
 class Multisets:
-    """All multisets of at most `size` of the tokens 0..S-1.
+    """All multisets of at most `size` of the tokens 0..S-1, of a sequence's `slots` other positions.
 
-    >>> multisets = Multisets(3, 2)
+    >>> multisets = Multisets(3, 2, 2)
     >>> multisets.tokens(2, np.arange(multisets.number(2))).tolist()
     [[0, 0], [0, 1], [1, 1], [0, 2], [1, 2], [2, 2]]
     """
 
     S: int
     size: int
+    slots: int
+
+    @property
+    def whole(self) -> type:
+        """A type of numbers that holds how many sequences all multisets of all slots are, times their positions."""
+        return np.int64 if (self.slots + 1) ** 2 * (self.S + 1) ** self.slots < 1 << 62 else object
 
     def number(self, m: int) -> int:
         """How many multisets of size m there are."""
@@ -86,8 +92,7 @@ class Multisets:
         return found
 
     def _arrangements(self, m: int) -> np.ndarray:
-        whole = np.int64 if (self.size + 1) * max(self.S, 1) ** self.size < 1 << 62 else object
-        ways = np.ones(1, dtype=whole)
+        ways = np.ones(1, dtype=self.whole)
         for size in range(1, m + 1):
             parts = [ways[: self.parents(size, u)] for u in range(self.S)]
             ways = (np.concatenate(parts) if parts else ways[:0]) * size // self._repeats[size]
@@ -116,6 +121,6 @@ class Multisets:
 
 
 @lru_cache(maxsize=16)
-def multisets_of(S: int, size: int) -> Multisets:
+def multisets_of(S: int, size: int, slots: int) -> Multisets:
     """The multisets, with the tables that have been made of them."""
-    return Multisets(S, size)
+    return Multisets(S, size, slots)

@@ -117,7 +117,7 @@ class Table:
         sizes, a = np.array(self.slots.sizes, dtype=float), self.slots.a
         self.start = base.mid + (sizes * a).sum() * own.mid
         self.order = sorted(range(len(sizes)), key=lambda g: self.slots.sizes[g])  # the largest group last
-        self.multisets = [multisets_of(len(self.tokens), size) for size in self.slots.sizes]
+        self.multisets = [multisets_of(len(self.tokens), size, self.stored.L - 1) for size in self.slots.sizes]
         largest, loosest = np.maximum(H.magnitude.max(0, initial=0), own.magnitude), own.rad
         loosest = np.maximum(H.rad.max(0, initial=0), loosest)
         per_slot = (sizes * (np.abs(a) + self.slots.slack)).sum() * ENLARGE + sum(x.sum() for x in self.slots.apart)
