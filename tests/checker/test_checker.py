@@ -142,6 +142,12 @@ def test_without_a_tightest_input_there_is_no_exact_margin(dot):
     assert outcome(dot[0], dot[1] | split | {"margin_exact": "1/2"})[0] == FAILS
 
 
+@pytest.mark.parametrize(("argument", "expected"), [("vertices, then branch and bound", 0), ("vertices", FAILS)])
+def test_how_an_earlier_release_called_the_same_argument(dot, argument, expected):
+    split = {"tightest": None, "error_share": [0.0, 0.0], "wrong_pairs": "0", "margin_exact": None}
+    assert outcome(dot[0], dot[1] | split | {"argument": argument})[0] == expected
+
+
 def test_the_order_of_keys_does_not_matter(dot):
     assert outcome(dot[0], json.dumps(dot[1], sort_keys=True).encode()) == (0, "PROVED")
 

@@ -109,8 +109,10 @@ class Arrangements:
 
     def _push(self, parts: Filled) -> None:
         parts.ways = self._ways(parts)
-        is_whole = parts.ways.dtype == object  # beyond what float64 holds, too
-        sizes = np.array([int(n).bit_length() for n in parts.ways]) if is_whole else np.frexp(parts.ways.astype(float))[1]
+        if parts.ways.dtype == object:  # perhaps beyond what float64 holds
+            sizes = np.array([int(ways).bit_length() for ways in parts.ways])
+        else:
+            sizes = np.frexp(parts.ways.astype(float))[1]
         for size in np.unique(sizes):
             self.pending.setdefault(int(size), []).append(parts[sizes == size])
 
