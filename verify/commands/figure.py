@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands.histogram import LAWS, Wish, add_model_arguments
-from verify.commands.parsing import add_map
+from verify.commands.parsing import add_map, add_weights
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     inductive = add_kind("inductive", "modular counting beyond document C's lengths, and sinusoidal readouts")
     inductive.add_argument("--d-head", type=int, default=128, help="RoPE's head size (default: 128, as C's)")
     inductive.add_argument("--d", type=int, default=64, help="size of the sinusoidal table (default: 64)")
+    cycle = add_kind("cycle", "the cycle of a recurrent network's state, with the ellipsoids of its proof")
+    cycle.add_argument("--modulus", type=int, default=10, metavar="m", help="what is counted modulo (default: 10)")
+    add_weights(cycle, "an RNN, GRU or LSTM (.safetensors or .pt) instead of the built cycle of two tanh units")
     ratios = add_kind("ratios", "which attention ratios (w01, w02) separate, and the best threshold's accuracy")
     ratios.add_argument("--values", required=True, metavar="V0,V1,V2", help="the head's values of 0, 1 and 2")
     ratios.add_argument("--law", default="d-test", help="a box, see verify heads (default: d-test)")
@@ -119,6 +122,8 @@ def draw(args: argparse.Namespace) -> Figure:
         from verify.figures.inductive import inductive
 
         return inductive(args.d_head, args.d)
+    if args.kind == "cycle":
+        return _cycle(args.modulus, args.weights)
     if args.kind == "ratios":
         from verify.commands.options import fractions
         from verify.count01.heads.laws import law_named
@@ -129,6 +134,15 @@ def draw(args: argparse.Namespace) -> Figure:
 
     a, b = _tokens(args.pair, "pair", 2)
     return modular(args.P, (a, b), args.K)
+
+
+def _cycle(modulus: int, weights: str | None) -> Figure:
+    from constructions.recurrent import counters
+    from constructions.recurrent.model import load
+    from verify.figures.cycle import cycle
+
+    counters.check(modulus)
+    return cycle(counters.chinese(m=modulus) if weights is None else load(weights), modulus)
 
 
 def _attention(wish: Wish, tokens: list[int]) -> Figure:
