@@ -15,8 +15,8 @@ from constructions.recurrent import counters
 from constructions.recurrent.model import RecurrentModel, as_bytes, load
 from tests.command import as_json, run
 from tests.planted import planted
+from verify.checker.inductive import check
 from verify.checker.reading import FAILS, Refusal
-from verify.checker.recurrent import check
 from verify.decide import Effort, certify
 from verify.inductive.recurrent import proof
 from verify.inductive.recurrent.task import Homogeneous

@@ -1,26 +1,16 @@
-"""Certificates about recurrent networks, re-checked from the stored numbers in interval arithmetic (docs/checker.md).
+"""Recurrent networks on one line of tokens in real arithmetic, re-checked from the stored numbers (docs/checker.md).
 
 The prover's floats are not used: the state is followed from 0 in balls of hundreds of bits until it is within the
 saved ellipsoids, and one step is then shown to lead from each of them into the next.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker.reading import (
-    NOT_CHECKABLE,
-    UNREADABLE,
-    WORDS,
-    Refusal,
-    read_json,
-    read_tensors,
-    require,
-    rows_of,
-)
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, rows_of
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 PARTS = {"rnn": 1, "gru": 1, "lstm": 2}
@@ -30,10 +20,6 @@ RING_BITS = 128
 MOST_STEPS = 20_000
 MOST_WORK = 40_000_000  # steps times hidden units squared
 MOST_STATE = 256
-TRUSTED = ["seconds", "tightest", "float64_predicts", "assumptions", "argument"]
-KEYS = {"claim", "task", "parameters", "reading", "method", "argument", "inputs_covered", "margin", "margin_exact",
-        "margin_per_count", "tightest", "counterexample", "assumptions", "error_share", "reason", "seconds", "verdict",
-        "weights_sha256", "length"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,56 +71,33 @@ class Dual:
     centre: Vector
 
 
-def _point(x: Vector) -> Dual:
+def point(x: Vector) -> Dual:
     return Dual(x, None, x)
 
 
-def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
-    """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = read_json(certificate, "the certificate")
-    require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
-    is_ours = c.get("reading") == "real" and c.get("method") == "certified"
-    require(is_ours, "only proofs in the reading 'real' are checked", NOT_CHECKABLE)
-    verdict = c.get("verdict")
-    require(verdict != "UNKNOWN", "the certificate itself says UNKNOWN, which claims nothing", NOT_CHECKABLE)
-    require(verdict in ("PROVED", "REFUTED"), f"verdict: {verdict!r} is none")
-    said = c.get("parameters")
-    require(isinstance(said, dict), "parameters: must be an object")
-    require(said.get("model") in GATES, f"parameters: no recurrent model, but {said.get('model')!r}", NOT_CHECKABLE)
-    net = _network(weights, said)
-    due = _due(net, said)
-    length = c.get("length")
-    require(length == "all" or type(length) is int and length > 0, f"length: {length!r} is none")
-    require(said.get("length") == length, "parameters: another length")
-    try:
-        if verdict == "REFUTED":
-            own = _refuted(net, c, due)
-        elif length == "all":
-            own = _for_ever(net, c, due)
-        else:
-            own = _finite(net, c, due)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError, OverflowError) as error:
-        raise Refusal(f"the certificate is malformed ({type(error).__name__}: {error})") from None
-    for name, value in (("margin_exact", None), ("margin_per_count", None), ("error_share", None), ("reason", None)):
-        require(c.get(name) is value, f"{name}: must be null")
-    require({*c} == KEYS | own, f"the fields must be {', '.join(sorted(KEYS | own))}")
-    return verdict, TRUSTED
+def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
+    """Checks the verdict about an orbit, and returns the certificate's further fields."""
+    net = network(weights, said)
+    due = due_of(len(net.b), said)
+    if c["verdict"] == "REFUTED":
+        return refuted(net, c, due)
+    return for_ever(net, c, due) if c["length"] == "all" else finite(net, c, due)
 
 
-def _network(data: bytes, said: dict[str, Any]) -> Network:
+def network(data: bytes, said: dict[str, Any]) -> Network:
     tensors, about = read_tensors(data)
     kind, activation = about.get("model"), about.get("activation")
     require(kind in GATES and activation in ("tanh", "relu"), f"the metadata name no network: {about}", UNREADABLE)
-    rows = {name: _as_rows(*tensor) for name, tensor in tensors.items()}
+    rows = {name: as_rows(*tensor) for name, tensor in tensors.items()}
     layers, k = [], 0
     while f"cell.weight_hh_l{k}" in rows:
         names = [f"cell.{name}_l{k}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
         require(all(name in rows for name in names), f"layer {k} is not whole", UNREADABLE)
         W_x, W_h, b_x, b_h = (rows[name] for name in names)
-        layers.append(Layer(_matrix(W_x), _matrix(W_h), _vector(b_x), _vector(b_h)))
+        layers.append(Layer(matrix(W_x), matrix(W_h), vector(b_x), vector(b_h)))
         k += 1
     require(k > 0 and {"readout.weight", "readout.bias"} <= {*rows}, "the file holds no network", UNREADABLE)
-    V, embedding = _matrix(rows["readout.weight"]), rows.get("embedding.weight")
+    V, embedding = matrix(rows["readout.weight"]), rows.get("embedding.weight")
     H, inputs = V.ncols(), layers[0].W_x.ncols()
     require(len(rows) == 4 * k + 2 + (embedding is not None), "the file holds other tensors", UNREADABLE)
     for i, layer in enumerate(layers):
@@ -142,9 +105,9 @@ def _network(data: bytes, said: dict[str, Any]) -> Network:
         is_right = all((W.nrows(), W.ncols()) == (GATES[kind] * H, n) for W, n in shapes)
         is_right = is_right and len(layer.b_x) == len(layer.b_h) == GATES[kind] * H
         require(is_right, f"layer {i} has other shapes than a {kind} of {H} units", UNREADABLE)
-    x = [arb(int(i == 0)) for i in range(inputs)] if embedding is None else _vector(embedding[:1])
+    x = [arb(int(i == 0)) for i in range(inputs)] if embedding is None else vector(embedding[:1])
     require(len(x) == inputs and V.nrows() == len(rows["readout.bias"][0]), "shapes do not fit", UNREADABLE)
-    net = Network(kind, activation, layers, x, V, _vector(rows["readout.bias"]))
+    net = Network(kind, activation, layers, x, V, vector(rows["readout.bias"]))
     require(net.size <= MOST_STATE, f"{net.size} numbers of state are too many to check", NOT_CHECKABLE)
     dtype = WORDS[tensors["readout.weight"][0]][0]
     shape: dict[str, Any] = {"model": kind, "units": H, "layers": k, "dtype": dtype}
@@ -154,22 +117,22 @@ def _network(data: bytes, said: dict[str, Any]) -> Network:
     return net
 
 
-def _as_rows(dtype: str, shape: list[int], raw: bytes) -> list[list[float]]:
+def as_rows(dtype: str, shape: list[int], raw: bytes) -> list[list[float]]:
     require(len(shape) in (1, 2) and min(shape) > 0, "a tensor is no matrix", UNREADABLE)
     return rows_of("a tensor", dtype, shape, raw)
 
 
-def _matrix(rows: list[list[float]]) -> arb_mat:
+def matrix(rows: list[list[float]]) -> arb_mat:
     return arb_mat(len(rows), len(rows[0]), [arb(x) for row in rows for x in row])
 
 
-def _vector(rows: list[list[float]]) -> Vector:
+def vector(rows: list[list[float]]) -> Vector:
     return [arb(x) for x in rows[0]]
 
 
-def _due(net: Network, said: dict[str, Any]) -> Callable[[int], int | None]:
+def due_of(classes: int, said: dict[str, Any]) -> Callable[[int], int | None]:
     """The right class after t tokens."""
-    task, classes = said.get("task"), len(net.b)
+    task = said.get("task")
     if task == "modular":
         m = said.get("modulus")
         require(type(m) is int and 2 <= m <= classes, f"modulus: {m!r} with {classes} classes")
@@ -204,7 +167,7 @@ def _narrowed(x: Dual) -> Dual:
     assert x.slope is not None
     value = []
     for v, row, c in zip(x.value, x.slope, x.centre, strict=True):
-        reach = _length(row)
+        reach = length_of(row)
         value.append(v.intersection((c - reach).union(c + reach)))
     return Dual(value, x.slope, x.centre)
 
@@ -237,10 +200,10 @@ def _times(x: Dual, y: Dual) -> Dual:
 
 
 def _sigmoid(x: Dual) -> Dual:
-    return _map(x, _logistic, lambda v, y: y * (1 - y))
+    return _map(x, logistic, lambda v, y: y * (1 - y))
 
 
-def _logistic(x: arb) -> arb:
+def logistic(x: arb) -> arb:
     """Increasing, so its ends are the values at the ends: e^x / (1 + e^x) without overflow."""
 
     def at(v: arb) -> arb:
@@ -252,7 +215,7 @@ def _logistic(x: arb) -> arb:
 
 def _tanh(x: Dual) -> Dual:
     """Increasing; tanh(v) = 2 sigmoid(2 v) - 1."""
-    return _map(x, lambda v: 2 * _logistic(2 * v) - 1, lambda v, y: 1 - y * y)
+    return _map(x, lambda v: 2 * logistic(2 * v) - 1, lambda v, y: 1 - y * y)
 
 
 def _relu(x: Dual) -> Dual:
@@ -302,7 +265,7 @@ def step(net: Network, state: Dual) -> Dual:
     return _join(after)
 
 
-def _margins(net: Network, h: Vector, right: int) -> list[arb]:
+def margins(net: Network, h: Vector, right: int) -> list[arb]:
     """(right logit) - (each other)."""
     column = net.V * arb_mat(len(h), 1, h)
     logits = [column[i, 0] + net.b[i] for i in range(len(net.b))]
@@ -312,14 +275,14 @@ def _margins(net: Network, h: Vector, right: int) -> list[arb]:
 # ---- the orbit
 
 
-def _follow(net: Network, steps: int, due: Callable[[int], int | None], margin: arb, last: int | None = None) -> Vector:
+def follow(net: Network, steps: int, due: Callable[[int], int | None], margin: arb, last: int | None = None) -> Vector:
     """The state after so many tokens; the right class wins by `margin` after each, but for the `last` one."""
     work = steps * net.hidden**2 * len(net.layers)
     require(steps <= MOST_STEPS and work <= MOST_WORK, f"{steps} steps are too many to follow", NOT_CHECKABLE)
     reason = ""
     for bits in BITS:
         with ctx.workprec(bits):
-            state, reason = _point([arb(0)] * net.size), ""
+            state, reason = point([arb(0)] * net.size), ""
             for t in range(1, steps + 1):
                 state = step(net, state)
                 if max(v.rad() for v in state.value) > 2.0**-30:
@@ -328,7 +291,7 @@ def _follow(net: Network, steps: int, due: Callable[[int], int | None], margin: 
                 if t != last:
                     right = due(t)
                     require(right is not None, f"length {t}: has no right class")
-                    found = _margins(net, state.value[net.read : net.read + net.hidden], right or 0)
+                    found = margins(net, state.value[net.read : net.read + net.hidden], right or 0)
                     if any(y < margin for y in found):
                         raise Refusal(f"length {t}: the right class does not win by {margin}")
                     if not all(y >= margin for y in found):
@@ -339,21 +302,21 @@ def _follow(net: Network, steps: int, due: Callable[[int], int | None], margin: 
     raise Refusal(reason, NOT_CHECKABLE)
 
 
-def _positive_margin(c: dict[str, Any]) -> arb:
+def positive_margin(c: dict[str, Any]) -> arb:
     margin = c["margin"]
     require(type(margin) is float and margin > 0, f"margin: {margin!r} must be a number above zero")
     require(c.get("counterexample") is None, "counterexample: must be null")
     return arb(margin)
 
 
-def _finite(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
+def finite(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
     length = c["length"]
     require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
-    _follow(net, length, due, _positive_margin(c))
+    follow(net, length, due, positive_margin(c))
     return set()
 
 
-def _refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
+def refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
     """Right before, and wrong at the counterexample's length; a tie is wrong."""
     case, margin = c["counterexample"], c["margin"]
     n = case["length"]
@@ -367,12 +330,12 @@ def _refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) 
     require(right is not None, "counterexample: has no right class")
     said = 1 if c["parameters"].get("modulus") else 0
     require(case.get("expected") == (right or 0) + said, "counterexample: another answer is expected")
-    h = _follow(net, n, due, arb(2.0**-1000), n)[net.read : net.read + net.hidden]
+    h = follow(net, n, due, arb(2.0**-1000), n)[net.read : net.read + net.hidden]
     predicted = case.get("predicted")
     require(type(predicted) is int and 0 <= predicted - said < len(net.b), "counterexample: predicts no class")
     require(predicted - said != right, "counterexample: predicts the right class")
     place = predicted - said - int(predicted - said > (right or 0))
-    worst = _margins(net, h, right or 0)[place]
+    worst = margins(net, h, right or 0)[place]
     require(bool(worst <= arb(margin)), f"counterexample: the margin at length {n} is {worst}, not at most {margin}")
     return {"right_to"}
 
@@ -380,13 +343,13 @@ def _refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) 
 # ---- the ring of ellipsoids
 
 
-def _for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
+def for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
     """Follows the state into the ring, and checks that the ring is mapped into itself and right.
 
     E_i = {P_i + L_i e : |e| <= 1}. With J the derivatives over E_i, r = |L_next^-1 (f(P_i) - P_next)|
     and |L_next^-1 J L_i| <= 1 - r, one step leads from E_i into the next.
     """
-    margin, period = _positive_margin(c), c["parameters"].get("modulus", 1)
+    margin, period = positive_margin(c), c["parameters"].get("modulus", 1)
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
     require(c["parameters"]["task"] in PERIODS, "parameters: the task does not go on for ever")
     ring = c["invariant"]
@@ -399,11 +362,11 @@ def _for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None])
     require(type(rate) is float and 0 <= rate <= 1, f"invariant: a rate of {rate!r}")
     require(type(own) is float and own >= c["margin"], "invariant: its margin is less than that of the certificate")
     with ctx.workprec(RING_BITS):
-        centres, shapes = _ellipsoids(ring, net.size)
-    entered = _follow(net, entry, due, margin)
+        centres, shapes = ellipsoids(ring, net.size)
+    entered = follow(net, entry, due, margin)
     with ctx.workprec(RING_BITS):
         off = arb_mat(net.size, 1, [x - p for x, p in zip(entered, centres[place], strict=True)])
-        length = _length([y for row in shapes[place].solve(off).tolist() for y in row])
+        length = length_of([y for row in shapes[place].solve(off).tolist() for y in row])
         require(bool(length <= 1), f"invariant: the state after {entry} tokens is not in ellipsoid {place}")
         for i in range(k):
             _leads(net, centres[i], shapes[i], centres[(i + 1) % k], shapes[(i + 1) % k], i)
@@ -412,7 +375,7 @@ def _for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None])
     return {"invariant"}
 
 
-def _ellipsoids(ring: dict[str, Any], size: int) -> tuple[list[Vector], list[arb_mat]]:
+def ellipsoids(ring: dict[str, Any], size: int) -> tuple[list[Vector], list[arb_mat]]:
     k = len(ring["centres"])
     require(len(ring["shapes"]) == len(ring["exponents"]) == k, "invariant: lists of different lengths")
     centres, shapes = [], []
@@ -427,7 +390,7 @@ def _ellipsoids(ring: dict[str, Any], size: int) -> tuple[list[Vector], list[arb
     return centres, shapes
 
 
-def _length(x: Vector) -> arb:
+def length_of(x: Vector) -> arb:
     """An upper bound on the l2 norm."""
     total = arb(0)
     for v in x:
@@ -438,23 +401,23 @@ def _length(x: Vector) -> arb:
 def _leads(net: Network, P: Vector, L: arb_mat, Q: Vector, M: arb_mat, i: int) -> None:
     """One step leads from {P + L e} into {Q + M e}."""
     n = net.size
-    widths = [_length([L[j, m] for m in range(n)]) for j in range(n)]
+    widths = [length_of([L[j, m] for m in range(n)]) for j in range(n)]
     box = [(p - w).union(p + w) for p, w in zip(P, widths, strict=True)]
-    image = step(net, _point(P)).value
+    image = step(net, point(P)).value
     off = arb_mat(n, 1, [a - b for a, b in zip(image, Q, strict=True)])
-    r = _length([y for row in M.solve(off).tolist() for y in row])
+    r = length_of([y for row in M.solve(off).tolist() for y in row])
     slope = step(net, Dual(box, [[L[a, b] for b in range(n)] for a in range(n)], P)).slope
     assert slope is not None
     JL = arb_mat(n, n, [s for row in slope for s in row])
     G = [y for row in (M.inv() * JL).tolist() for y in row]
     middle = arb_mat(n, n, [y.mid() for y in G])
-    room = 1 - r - _length([y.rad() for y in G])  # |G| is at most |middle| and the Frobenius norm of the radii
+    room = 1 - r - length_of([y.rad() for y in G])  # |G| is at most |middle| and the Frobenius norm of the radii
     require(bool(room > 0), f"invariant: the image of centre {i} is not in the next ellipsoid")
     A = arb_mat(n, n, [room * room * int(a == b) for a in range(n) for b in range(n)]) - middle.transpose() * middle
-    require(_is_positive_definite(A.tolist()), f"invariant: one step does not lead from ellipsoid {i} into the next")
+    require(is_positive_definite(A.tolist()), f"invariant: one step does not lead from ellipsoid {i} into the next")
 
 
-def _is_positive_definite(A: list[list[arb]]) -> bool:
+def is_positive_definite(A: list[list[arb]]) -> bool:
     """Gaussian elimination in balls with pivots above zero."""
     n = len(A)
     for j in range(n):
@@ -470,11 +433,11 @@ def _is_positive_definite(A: list[list[arb]]) -> bool:
 def _is_right(net: Network, P: Vector, L: arb_mat, right: int | None, margin: arb, i: int) -> None:
     """The right class wins by the margin on all of {P + L e}."""
     require(right is not None, "invariant: a state without a right class")
-    values = iter(_margins(net, P[net.read : net.read + net.hidden], right or 0))
+    values = iter(margins(net, P[net.read : net.read + net.hidden], right or 0))
     for j in range(len(net.b)):
         if j == right:
             continue
         v = [net.V[right or 0, m] - net.V[j, m] for m in range(net.hidden)]
         reach = [sum((v[m] * L[net.read + m, q] for m in range(net.hidden)), arb(0)) for q in range(net.size)]
-        is_right = bool(next(values) - _length(reach) >= margin)
+        is_right = bool(next(values) - length_of(reach) >= margin)
         require(is_right, f"invariant: class {right} does not win by {margin} on all of ellipsoid {i}")

@@ -33,7 +33,7 @@ def cycle(model: RecurrentModel, modulus: int, *, seed: int = 0, budget: float =
     certificate = certify(Homogeneous(model, Task.of("modular", modulus=modulus), None), effort=Effort(budget, seed))
     invariant = certificate.extra.get("invariant")
     if invariant is None:
-        raise NotKnown(f"modulus={modulus}: {certificate.verdict.value}, so there is no proved cycle. Take other weights")
+        raise NotKnown(f"modulus={modulus}: {certificate.verdict.value}, so no cycle is proved. Take other weights")
     net, (centres, shapes) = Network.of(model), ellipsoids(invariant)
     with style():
         figure, (left, right) = new_figure(8.2, 3.9, ncols=2)
@@ -56,7 +56,7 @@ def ellipsoids(invariant: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def plane(centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two orthonormal directions (2, N) in which points (k, N) are widest, and their mean; two numbers stay as they are.
+    """Two orthonormal directions (2, N) in which points (k, N) are widest, and their mean; (k, 2) stay as they are.
 
     >>> plane(np.zeros((3, 2)))[0].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -75,8 +75,9 @@ def outline(shape: np.ndarray, directions: np.ndarray) -> np.ndarray:
     shadow = directions @ shape
     values, vectors = np.linalg.eigh(shadow @ shadow.T)
     angles = np.linspace(0, 2 * np.pi, CORNERS)
-    circle: np.ndarray = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    return circle @ (vectors * np.sqrt(np.maximum(values, 0))).T
+    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    border: np.ndarray = circle @ (vectors * np.sqrt(np.maximum(values, 0))).T
+    return border
 
 
 def images(net: Network, centre: np.ndarray, shape: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -147,6 +148,7 @@ def _hull(points: np.ndarray) -> np.ndarray:
     from scipy.spatial import ConvexHull, QhullError
 
     try:
-        return points[ConvexHull(points).vertices]
+        corners: np.ndarray = points[ConvexHull(points).vertices]
+        return corners
     except QhullError:  # all on a line
         return points

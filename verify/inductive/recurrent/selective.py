@@ -18,7 +18,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, check_not_accumulated, first_in_order
 from verify.inductive.recurrent import held
-from verify.inductive.recurrent.assumed import assumptions
+from verify.inductive.recurrent.assumed import assumptions, rounded_in
 from verify.inductive.recurrent.blocks import Proof, Rings, Thermometer
 from verify.inductive.recurrent.network import Network
 from verify.inductive.tasks import Task
@@ -70,6 +70,7 @@ class Selective:
             **({"activation": self.model.activation} if self.model.kind == "rnn" else {}),
             "length": "all" if self.length is None else self.length,
             "dtype": str(self.model.dtype).removeprefix("torch."),
+            **rounded_in(reading),
         }
 
     def size(self) -> int | None:

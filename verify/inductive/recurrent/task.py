@@ -20,7 +20,7 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.certificate import Verdict
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run
 from verify.inductive.recurrent import exact, rotation
-from verify.inductive.recurrent.assumed import assumptions
+from verify.inductive.recurrent.assumed import assumptions, rounded_in
 from verify.inductive.recurrent.chain import Rules
 from verify.inductive.recurrent.invariant import as_json
 from verify.inductive.recurrent.network import Network
@@ -95,6 +95,7 @@ class Homogeneous:
             **activation,
             "length": "all" if self.longest is None else self.longest,
             "dtype": str(model.dtype).removeprefix("torch."),
+            **rounded_in(reading),
         }
 
     def size(self) -> int | None:
@@ -279,7 +280,8 @@ class Homogeneous:
         if ran.repeats is None:
             reason = f"right up to length {ran.steps}, and no state has come again"
             return Finding.open(ARGUMENT_REPEATED, reason, extra={"right_to": ran.steps})
-        extra = {"repeats": {"state_after": ran.repeats[0], "comes_again_after": ran.repeats[1]}}
+        extra: dict[str, Any] = {"repeats": {"state_after": ran.repeats[0], "comes_again_after": ran.repeats[1]}}
+        extra |= {} if ran.states is None else {"states": ran.states}
         return Finding.proved(ARGUMENT_REPEATED, ran.margin, extra=extra)
 
     def batches(self) -> Iterator[Batch]:

@@ -1,0 +1,190 @@
+"""The checker on recurrent certificates of every kind: honest ones hold, and whatever is changed in them is refused."""
+
+import copy
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from models.selection import every
+
+from constructions.recurrent import counters, diagonal, holding, linear, selective
+from constructions.recurrent.model import RecurrentModel, as_bytes, load
+from verify.arithmetic.readings import Real, reading_of
+from verify.checker.inductive import check
+from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
+from verify.decide import Effort, certify, exhaustive
+from verify.inductive.recurrent.selective import Selective
+from verify.inductive.recurrent.task import Homogeneous
+from verify.inductive.tasks import Task
+
+ROOT = Path(__file__).parents[2]
+TRAINED = ROOT / "tests" / "data" / "recurrent" / "gru_seed13_stop0.25.safetensors"
+
+
+def modular(model, m=10, length=None):
+    return Homogeneous(model, Task.of("modular", modulus=m), length)
+
+
+def counted(model, C=2, length=None):
+    return Selective(model, Task.of("selective", types=2, max_count=C), length)
+
+
+CASES = {
+    "ssm": lambda: (modular(counters.cyclotomic(m=10)), "real"),
+    "relu": lambda: (modular(counters.ring(m=4), 4), "real"),
+    "decay": lambda: (modular(diagonal.decays(m=3, s=2, N=4), 3, 4), "real"),
+    "decay, wrong": lambda: (modular(diagonal.decays(m=3, s=2, N=4), 3), "real"),
+    "rotation": lambda: (modular(diagonal.rotation(m=10, dtype=torch.float32), 10, 10**6), "real"),
+    "rotation, wrong": lambda: (modular(diagonal.rotation(m=10, dtype=torch.float32)), "real"),
+    "thermometer": lambda: (counted(selective.thermometer(types=2, max_count=2)), "real"),
+    "thermometer, p8": lambda: (counted(selective.thermometer(types=2, max_count=2)), "p8"),
+    "rings": lambda: (
+        Selective(selective.rings(types=2, m=2), Task.of("selective-modular", types=2, modulus=2), None),
+        "bfloat16",
+    ),
+    "held": lambda: (counted(holding.counters(types=2, max_count=2, dtype=torch.float32), 2, 100), "real"),
+    "held, wrong": lambda: (counted(holding.counters(types=2, max_count=10, dtype=torch.float32), 10), "real"),
+    "cycle, float32": lambda: (modular(counters.cycle(m=3), 3), "float32"),
+    "cycle, p14": lambda: (modular(counters.cycle(m=10)), "p14"),
+    "trained, float32": lambda: (modular(load(TRAINED)), "float32"),
+    "cycle, bits": lambda: (modular(counters.cycle(m=3, dtype=torch.bfloat16), 3), None),
+}
+
+
+@cache
+def saved(name):
+    problem, precision = CASES[name]()
+    if precision is None:
+        certificate = exhaustive(problem, effort=Effort(budget=5))
+    else:
+        certificate = certify(problem, Real() if precision == "real" else reading_of(precision), Effort(budget=5))
+    model = problem.model
+    weights = as_bytes(model) if isinstance(model, RecurrentModel) else linear.as_bytes(model)
+    return weights, json.loads(certificate.about(weights).to_json())
+
+
+def outcome(weights, certificate):
+    try:
+        return check(weights, json.dumps(certificate).encode())[0]
+    except Refusal as refusal:
+        return refusal.exit_code
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_honest_certificates_hold(name):
+    weights, certificate = saved(name)
+    assert certificate["verdict"] == ("REFUTED" if "wrong" in name else "PROVED")
+    assert outcome(weights, certificate) == certificate["verdict"]
+
+
+def at(*places, value):
+    """Sets what stands at a place of a certificate, or changes it by a function."""
+
+    def change(c):
+        for place in places[:-1]:
+            c = c[place]
+        c[places[-1]] = value(c[places[-1]]) if callable(value) else value
+
+    return change
+
+
+def more(x):
+    return x * 1.5 + 1
+
+
+TAMPERED = [
+    *[(name, at("margin", value=more)) for name in CASES],
+    *[(name, at("inputs_covered", value="7")) for name in CASES],
+    ("ssm", at("repeats", 1, value=lambda t: t - 1)),
+    ("ssm", at("repeats", 0, value=0)),
+    ("ssm", at("parameters", "modulus", value=5)),
+    ("relu", at("repeats", value=[1, 3])),
+    ("relu", lambda c: c.pop("repeats")),
+    ("decay", lambda c: (c.update(length=5, inputs_covered="5"), c["parameters"].update(length=5))),
+    ("decay, wrong", at("right_to", value=3)),
+    ("decay, wrong", at("counterexample", "length", value=6)),
+    ("decay, wrong", at("counterexample", "predicted", value=lambda x: x % 3 + 1)),
+    ("rotation", lambda c: (c.update(length=10**8, inputs_covered=str(10**8)), c["parameters"].update(length=10**8))),
+    ("rotation, wrong", at("counterexample", "length", value=lambda n: n + 10)),
+    ("rotation, wrong", lambda c: (at("right_to", value=lambda n: n + 10)(c), _later(c, 10))),
+    ("rotation, wrong", lambda c: (at("right_to", value=lambda n: n - 10)(c), _later(c, -10))),
+    ("thermometer", at("invariant_found", "least_sign", value=1 - 2.0**-30)),
+    ("thermometer", at("invariant_found", "least_sign", value=0.1)),
+    ("thermometer", at("invariant_found", "cases", value=11)),
+    ("thermometer, p8", at("parameters", "precision", value="p4")),
+    ("thermometer, p8", lambda c: (c.update(reading="real"), c["parameters"].pop("precision"), _lower(c, 1.9999))),
+    ("rings", at("invariant_found", "states", value=lambda n: n - 1)),
+    ("rings", at("parameters", "modulus", value=3)),
+    ("held", lambda c: (c.update(length=10**12, inputs_covered=str(2**10**4)), c["parameters"].update(length=10**12))),
+    ("held, wrong", at("right_to", value=lambda n: n + 3)),
+    ("held, wrong", at("counterexample", "length", value=lambda n: n - 1)),
+    ("held, wrong", at("counterexample", "input", value="token 0 9 times, token 1 2000 times, token 0 1 times")),
+    *[
+        (name, change)
+        for name in ("cycle, float32", "cycle, p14", "trained, float32")
+        for change in (
+            at("invariant", "entry", value=1),
+            at("invariant", "entry", value=lambda n: n - 1),
+            at("invariant", "place", value=lambda n: 1 - min(n, 1)),
+            at("invariant", "exponents", value=lambda x: [e + 9 for e in x]),
+            at("invariant", "exponents", value=lambda x: [e - 12 for e in x]),
+            at("invariant", "centres", value=lambda x: x[1:] + x[:1]),
+            at("invariant", "centres", 1, 0, value=lambda x: x + 0.3),
+            at("invariant", "shapes", 0, 0, 0, value=lambda x: x * 40),
+            at("invariant", "rate", value=1.01),
+            at("invariant", "margin", value=0.0),
+            at("parameters", "precision", value="p4"),
+        )
+    ],
+    ("cycle, bits", at("repeats", "state_after", value=lambda n: n - 1)),
+    ("cycle, bits", at("repeats", "comes_again_after", value=lambda n: n - 3)),
+    ("cycle, bits", at("states", 2, 0, value=lambda x: x * 1.0625)),
+    ("cycle, bits", at("states", 2, 0, value=lambda x: x * (1 + 2.0**-12))),  # none of the format's numbers
+    ("cycle, bits", at("states", value=lambda x: x[1:])),
+    ("cycle, bits", at("parameters", "modulus", value=2)),
+]
+
+
+def _later(c, n):
+    c["counterexample"].update(length=c["counterexample"]["length"] + n)
+    c["counterexample"].update(input=f"token 0, {c['counterexample']['length']} times")
+
+
+def _lower(c, margin):
+    c.update(margin=margin)
+
+
+@pytest.mark.parametrize("number", every(4, range(len(TAMPERED))))
+def test_tampered_certificates_are_refused(number):
+    name, change = TAMPERED[number]
+    weights, certificate = saved(name)
+    changed = copy.deepcopy(certificate)
+    change(changed)
+    if "wrong" in name and changed["margin"] != certificate["margin"]:
+        changed["margin"] = -1e9  # worse than it is
+    assert changed != certificate and outcome(weights, changed) in (FAILS, UNREADABLE, NOT_CHECKABLE)
+
+
+@pytest.mark.parametrize("name", ["ssm", "thermometer", "rings", "held", "cycle, float32", "cycle, bits", "rotation"])
+def test_other_weights_are_refused_even_when_the_digest_was_made_to_fit(name):
+    import hashlib
+
+    weights, certificate = saved(name)
+    changed = bytearray(weights)
+    changed[-1] ^= 0x40  # the exponent of the readout's last number
+    fitted = certificate | {"weights_sha256": hashlib.sha256(bytes(changed)).hexdigest()}
+    assert outcome(bytes(changed), certificate) == outcome(bytes(changed), fitted) == FAILS
+
+
+def test_it_imports_nothing_of_the_prover():
+    program = (
+        "import sys, verify.checker.inductive\n"
+        "print(sorted(m for m in sys.modules if m.split('.')[0] in {'torch', 'numpy', 'constructions', 'bounds'}\n"
+        "    or m.startswith('verify.') and not m.startswith('verify.checker')))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert found.strip() == "[]"

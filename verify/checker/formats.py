@@ -1,0 +1,89 @@
+"""Floating point formats for the checker: numbers rounded once, and how far sums in any order can be off."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from flint import arb
+
+from verify.checker.reading import NOT_CHECKABLE, require
+
+NAMED = {"float64": (53, -1022, 1023), "float32": (24, -126, 127), "bfloat16": (8, -126, 127), "float16": (11, -14, 15)}
+ULPS = 4  # unit round-offs of a computed tanh or sigmoid: two units in the last place
+
+
+@dataclass(frozen=True)
+class Format:
+    """p significand bits, exponents from `least` to `most`."""
+
+    p: int
+    least: int
+    most: int
+
+    @property
+    def u(self) -> arb:
+        return arb(2) ** -self.p
+
+    @property
+    def tiny(self) -> arb:
+        """The smallest normal number, below which results may be flushed to zero."""
+        return arb(2) ** self.least
+
+    @property
+    def largest(self) -> arb:
+        return arb(2) ** (self.most + 1) * (1 - self.u)
+
+    def nearest(self, x: float) -> float:
+        """Rounds to nearest, ties to even."""
+        if x == 0:
+            return x
+        n, d = abs(x).as_integer_ratio()
+        exponent = max(n.bit_length() - d.bit_length(), self.least)
+        if Fraction(n, d) < Fraction(2) ** exponent:
+            exponent = max(exponent - 1, self.least)
+        unit = Fraction(2) ** (exponent - self.p + 1)
+        rounded = round(Fraction(n, d) / unit) * unit  # round() of a fraction takes the even one of two
+        require(rounded < Fraction(2) ** (self.most + 1), f"a weight of {x} overflows")
+        return float(rounded) if x > 0 else -float(rounded)
+
+    def of_weights(self, rows: list[list[float]]) -> list[list[float]]:
+        """Weights as they are rounded once; none of them subnormal, as those may be flushed or kept."""
+        found = [[self.nearest(x) for x in row] for row in rows]
+        is_normal = all(x == 0 or abs(x) >= 2.0**self.least for row in found for x in row)
+        require(is_normal, "a weight is below the smallest normal number", NOT_CHECKABLE)
+        return found
+
+    def growth(self, n: int) -> arb:
+        """(1 + u)^n - 1: what n roundings do to a term."""
+        return (1 + self.u) ** n - 1
+
+    def of_sum(self, size: arb, terms: int, columns: int) -> arb:
+        """How far a sum in any order is off whose terms add up to `size` in absolute values.
+
+        Each of n > 1 terms is rounded at most n times, as a product and in n - 1 sums; every result may be flushed.
+        """
+        growth = self.growth(max(terms, 2))
+        return (growth * size + (2 * columns + 2) * self.tiny * (1 + growth)).upper()
+
+    def of_function(self, size: arb) -> arb:
+        """How far a computed tanh or sigmoid of at most `size` is off: two units in the last place, and stored."""
+        return ((ULPS + 1) * self.u * (1 + ULPS * self.u) * size + self.tiny).upper()
+
+    def of_result(self, size: arb) -> arb:
+        """How far one operation is off."""
+        return (self.growth(2) * size + self.tiny).upper()
+
+    def holds(self, size: arb) -> bool:
+        """Whether results of at most this size never overflow."""
+        return bool(size <= self.largest)
+
+
+def named(said: dict[str, Any]) -> Format:
+    """The format of a certificate in the reading "dtype, any order". Raises: Refusal for one that is not checked."""
+    name = said.get("precision")
+    require(said.get("accumulate") is None, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
+    if name in NAMED:
+        return Format(*NAMED[name])
+    is_bits = isinstance(name, str) and name[:1] == "p" and name[1:].isdecimal() and 2 <= int(name[1:]) <= 53
+    require(is_bits, f"parameters: the precision {name!r} is not checked", NOT_CHECKABLE)
+    return Format(int(str(name)[1:]), -126, 127)

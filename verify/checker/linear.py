@@ -1,0 +1,207 @@
+"""Linear state spaces, ReLU networks with a repeating state, and rotations, re-checked (docs/checker.md).
+
+The first two are run in exact fractions. A rotation h' = e^(i omega) h + 1 has h_t = c - c e^(i omega t) with
+c = 1/(1 - e^(i omega)), so a difference of two logits is E + |w| cos(arg w + omega t).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from flint import acb, arb, ctx, fmpq, fmpq_mat
+
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require
+from verify.checker.recurrent import as_rows, due_of, network, positive_margin
+
+KINDS = ("ssm", "decay")
+MOST_STEPS, MOST_BITS = 100_000, 1 << 14
+ROTATION_BITS = 400
+
+Step = Callable[[fmpq_mat], fmpq_mat]
+
+
+def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
+    """Runs the network in fractions: to the length, to the first wrong one, or until a state comes again."""
+    start, step, V, b = _stepped(weights, said)
+    due, verdict, length = due_of(V.nrows(), said), c["verdict"], c["length"]
+    if verdict == "REFUTED":
+        n, margin, wrong = _wrong(c, due, said)
+        h = _run(start, step, V, b, n - 1, due, fmpq(0))
+        worst = _gaps(V, b, step(h), due(n))[wrong]
+        require(worst <= _fraction(margin), f"counterexample: the margin at length {n} is {worst}")
+        return {"right_to"}
+    positive_margin(c)
+    least = _fraction(c["margin"])
+    if length != "all":
+        require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
+        _run(start, step, V, b, length, due, least)
+        return set()
+    require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
+    first, again = c["repeats"]
+    period = said.get("modulus", 1)
+    is_right = type(first) is type(again) is int and (0 if period > 1 else 1) < first < again
+    require(is_right and (again - first) % period == 0, f"repeats: {first!r} and {again!r} are no turns of {period}")
+    before = _run(start, step, V, b, first, due, least)
+    after = _run(before, step, V, b, again - first, lambda t: due(t + first), least)
+    require(before == after, f"repeats: the states after {first} and {again} tokens differ")
+    return {"repeats"}
+
+
+def _stepped(weights: bytes, said: dict[str, Any]) -> tuple[fmpq_mat, Step, fmpq_mat, fmpq_mat]:
+    """The first state, a step, and the readout."""
+    if said.get("model") in KINDS:
+        rows = _read(weights, said, {"cell.A", "cell.B", "readout.weight", "readout.bias"})
+        A, B = _rational(rows["cell.A"]), _rational([[x] for x in rows["cell.B"][0]])
+        V, b = _rational(rows["readout.weight"]), _rational([[x] for x in rows["readout.bias"][0]])
+        d = B.nrows()
+        require(A.nrows() == A.ncols() == V.ncols() == d and V.nrows() == b.nrows(), "shapes do not fit", UNREADABLE)
+        require(said.get("units") == d, f"parameters: units is {said.get('units')!r}, and the file has {d}")
+        return fmpq_mat(d, 1), lambda h: A * h + B, V, b
+    net = network(weights, said)
+    require(net.activation == "relu" and len(net.layers) == 1, "repeats: the states of this network are no fractions")
+    layer = net.layers[0]
+    W = _of_balls(layer.W_h)
+    given = _of_balls(layer.W_x) * _column(net.x) + _column(layer.b_x) + _column(layer.b_h)
+
+    def step(h: fmpq_mat) -> fmpq_mat:
+        return fmpq_mat(h.nrows(), 1, [max(fmpq(0), x) for row in (W * h + given).tolist() for x in row])
+
+    return fmpq_mat(net.hidden, 1), step, _of_balls(net.V), _column(net.b)
+
+
+def _read(weights: bytes, said: dict[str, Any], names: set[str]) -> dict[str, list[list[float]]]:
+    tensors, about = read_tensors(weights)
+    require(about == {"model": said.get("model")}, f"the metadata name another network: {about}")
+    require({*tensors} == names, f"the file must hold {', '.join(sorted(names))}", UNREADABLE)
+    dtype = WORDS[tensors["readout.weight"][0]][0]
+    require(said.get("dtype") == dtype and said.get("layers") == 1, f"parameters: the file has one layer in {dtype}")
+    return {name: as_rows(*tensor) for name, tensor in tensors.items()}
+
+
+def _fraction(x: float) -> fmpq:
+    return fmpq(*x.as_integer_ratio())
+
+
+def _rational(rows: list[list[float]]) -> fmpq_mat:
+    return fmpq_mat(len(rows), len(rows[0]), [_fraction(x) for row in rows for x in row])
+
+
+def _of_balls(x: Any) -> fmpq_mat:
+    """A matrix of numbers that are exact."""
+    return fmpq_mat(x.nrows(), x.ncols(), [_of_ball(v) for row in x.tolist() for v in row])
+
+
+def _column(x: list[arb]) -> fmpq_mat:
+    return fmpq_mat(len(x), 1, [_of_ball(v) for v in x])
+
+
+def _of_ball(x: arb) -> fmpq:
+    mantissa, exponent = x.mid().man_exp()
+    return fmpq(int(mantissa)) * fmpq(2) ** int(exponent)
+
+
+def _gaps(V: fmpq_mat, b: fmpq_mat, h: fmpq_mat, right: int | None) -> dict[int, fmpq]:
+    """(right logit) - (logit j) for each other class j."""
+    require(right is not None, "a length has no right class")
+    logits = [x for row in (V * h + b).tolist() for x in row]
+    return {j: logits[right or 0] - x for j, x in enumerate(logits) if j != right}
+
+
+def _run(
+    h: fmpq_mat, step: Step, V: fmpq_mat, b: fmpq_mat, steps: int, due: Callable[[int], int | None], least: fmpq
+) -> fmpq_mat:
+    """The state after so many tokens; the right class wins by `least` after each, and by more than 0."""
+    require(steps <= MOST_STEPS, f"{steps} steps are too many to run", NOT_CHECKABLE)
+    for t in range(1, steps + 1):
+        h = step(h)
+        is_short = all(int(x.q).bit_length() < MOST_BITS for row in h.tolist() for x in row)
+        require(is_short, f"the fractions after {t} tokens are too long", NOT_CHECKABLE)
+        gaps = _gaps(V, b, h, due(t)).values()
+        require(all(x >= least and x > 0 for x in gaps), f"length {t}: the right class does not win by {least}")
+    return h
+
+
+def _wrong(c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any]) -> tuple[int, float, int]:
+    """The length of a counterexample that is the first, its margin, and the class that wins there."""
+    case, margin = c["counterexample"], c["margin"]
+    n = case["length"]
+    require(type(n) is int and n > 0 and c.get("inputs_covered") == "1", "counterexample: has no length")
+    require(c["length"] == "all" or n <= c["length"], "counterexample: is longer than the lengths that are judged")
+    require(case.get("is_first") is True and c.get("right_to") == n - 1, "counterexample: must be the first")
+    shown = case["input"]
+    is_line = shown == [0] * n if isinstance(shown, list) else shown == f"token 0, {n} times"
+    require(is_line, "counterexample: its input is not so many tokens 0")
+    require(type(margin) is float and margin <= 0, f"margin: {margin!r} must be zero or negative")
+    right, first = due(n), int("modulus" in said)
+    require(right is not None and case.get("expected") == right + first, "counterexample: another answer is expected")
+    predicted = case.get("predicted")
+    require(type(predicted) is int and predicted - first != right, "counterexample: predicts no other class")
+    return n, margin, predicted - first
+
+
+def rotation(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
+    """Right up to a length of any size, or first wrong at one, in closed form."""
+    with ctx.workprec(ROTATION_BITS):
+        rows = _read(weights, said, {"cell.omega", "readout.weight", "readout.bias"})
+        omega, V, b = arb(rows["cell.omega"][0][0]), rows["readout.weight"], rows["readout.bias"][0]
+        m = said.get("modulus")
+        is_whole = len(rows["cell.omega"][0]) == said.get("units") == 1 and {len(row) for row in V} == {2}
+        require(is_whole and len(V) == len(b), "the file holds no rotation", UNREADABLE)
+        require(said.get("task") == "modular" and type(m) is int and 2 <= m <= len(b), "parameters: no modular task")
+        found = _Circle(omega, [acb(*row) for row in V], [arb(x) for x in b], int(str(m)))
+        if c["verdict"] == "REFUTED":
+            n, margin, wrong = _wrong(c, due_of(len(b), said), said)
+            found.check(n - 1, arb(0))
+            require(0 <= wrong < len(b), "counterexample: predicts no class")
+            worst = found.gap(n, wrong)
+            require(bool(worst <= arb(margin)), f"counterexample: the margin at length {n} is {worst}")
+            return {"right_to"}
+        margin_of_all, length = positive_margin(c), c["length"]
+        require(length != "all", "length: no rotation by a stored angle counts at every length")
+        require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
+        found.check(length, margin_of_all)
+        return set()
+
+
+class _Circle:
+    """Where a rotation's states stand, and how the logits' differences move with them."""
+
+    def __init__(self, omega: arb, V: list[acb], b: list[arb], m: int) -> None:
+        self.omega, self.V, self.b, self.m = omega, V, b, m
+        self.centre = 1 / (1 - acb(0, omega).exp())
+
+    def gap(self, t: int, j: int) -> arb:
+        """(right logit) - (logit j) after t tokens."""
+        right = (t - 1) % self.m
+        h = self.centre - self.centre * acb(0, self.omega * t).exp()
+        d = self.V[right] - self.V[j]
+        return d.real * h.real + d.imag * h.imag + self.b[right] - self.b[j]
+
+    def check(self, length: int, margin: arb) -> None:
+        """The right class wins by the margin, and by more than 0, at 1..length.
+
+        Along t = r, r + m, ... the angle moves evenly; on an arc without pi, E + |w| cos is least at one of its ends.
+        """
+        for r in range(1, min(self.m, length) + 1):
+            last = r + (length - r) // self.m * self.m
+            for j in range(len(self.b)):
+                if j != r - 1:
+                    is_right = all(bool(g >= margin and g > 0) for g in (self.gap(r, j), self.gap(last, j)))
+                    require(is_right, f"class {r - 1} does not win over {j} by {margin} at lengths {r} and {last}")
+                    self._check_arc(r, (last - r) // self.m, j, margin)
+
+    def _check_arc(self, r: int, turns: int, j: int, margin: arb) -> None:
+        d = self.V[r - 1] - self.V[j]
+        w = -(acb(d.real, -d.imag) * self.centre)
+        E = (acb(d.real, -d.imag) * self.centre).real + self.b[r - 1] - self.b[j]
+        least = E - abs(w)
+        if turns == 0 or bool(least >= margin and least > 0):
+            return
+        two_pi = 2 * arb.pi()
+        step = self.m * self.omega
+        step -= two_pi * arb(round(float(step / two_pi)))
+        start = ((-w).arg() + arb.pi() if w.real < 0 else w.arg()) + self.omega * r
+        start -= two_pi * arb(round(float(start / two_pi)))
+        stop = start + turns * step
+        is_clear = all(bool(abs(x) < arb.pi()) for x in (start, stop))
+        if not is_clear:
+            raise Refusal(f"lengths {r}, {r + self.m}, ...: the state turns too far for class {r - 1} over {j}")

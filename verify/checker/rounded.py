@@ -1,0 +1,404 @@
+"""Recurrent networks whose every operation rounds, in any order, re-checked at every length (docs/checker.md).
+
+A computed state is c_t + d_t, c_t the state in real arithmetic. As long as it is within the box of c_t and |d_t|, one
+more computed step has d_(t+1) = J d_t + e with J the derivatives in the middle of the box, |e| <= delta + (how much
+the derivatives vary in the box) |d_t|, and delta what rounding adds. So d_t is a sum of vectors G_s x, |x_j| <= 1, one
+G_s for each step before, until it is in the saved ellipsoids; there, the same holds of each step from one to the next.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flint import arb, arb_mat, ctx
+
+from verify.checker import formats
+from verify.checker.formats import Format
+from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.recurrent import (
+    GATES,
+    PARTS,
+    PERIODS,
+    Dual,
+    Layer,
+    Network,
+    Vector,
+    due_of,
+    ellipsoids,
+    is_positive_definite,
+    length_of,
+    logistic,
+    margins,
+    network,
+    point,
+    positive_margin,
+    step,
+)
+
+BITS = 160
+MOST_ENTRY = 2000
+SMALL = arb(2) ** -10  # of the newest errors: older ones that are less are no longer followed on their own
+FACTORS = [arb(2) ** (k / 4) for k in range(-12, 13)]
+
+Due = Callable[[int], int | None]
+
+
+@dataclass(frozen=True)
+class Off:
+    """Exact numbers lie in the balls, and computed ones within `error` of them."""
+
+    value: Vector
+    error: Vector
+
+    def sizes(self) -> Vector:
+        return [(abs(v) + e).upper() for v, e in zip(self.value, self.error, strict=True)]
+
+
+class Rounding:
+    """How far computed vectors may be off."""
+
+    def __init__(self, fmt: Format) -> None:
+        self.fmt = fmt
+
+    def linear(self, W: arb_mat, x: Off, b: Vector, terms: list[int]) -> Off:
+        sizes, value, error = x.sizes(), [], []
+        for i in range(W.nrows()):
+            row = [(W[i, j], j) for j in range(W.ncols()) if W[i, j] != 0]
+            value.append(sum((w * x.value[j] for w, j in row), b[i]))
+            size = sum((abs(w) * sizes[j] for w, j in row), abs(b[i])).upper()
+            own = sum((abs(w) * x.error[j] for w, j in row), arb(0))
+            error.append((own + self.fmt.of_sum(size, terms[i], W.ncols())).upper())
+        return self.checked(value, error)
+
+    def checked(self, value: Vector, error: Vector) -> Off:
+        sizes = ((abs(v) + e).upper() for v, e in zip(value, error, strict=True))
+        require(all(map(self.fmt.holds, sizes)), "a computed number may overflow")
+        return Off(value, error)
+
+    def whole(self, x: Off, y: Off) -> Off:
+        """Two parts of one sum, whose rounding both parts count already."""
+        return self.checked(_sum(x.value, y.value), [v.upper() for v in _sum(x.error, y.error)])
+
+    def add(self, x: Off, y: Off) -> Off:
+        error = [
+            (e + f + self.fmt.of_result(a + b)).upper()
+            for e, f, a, b in zip(x.error, y.error, x.sizes(), y.sizes(), strict=True)
+        ]
+        return self.checked(_sum(x.value, y.value), error)
+
+    def times(self, x: Off, y: Off) -> Off:
+        error = [
+            (e * b + f * a + self.fmt.of_result(a * b)).upper()
+            for e, f, a, b in zip(x.error, y.error, x.sizes(), y.sizes(), strict=True)
+        ]
+        return self.checked([a * b for a, b in zip(x.value, y.value, strict=True)], error)
+
+    def blend(self, z: Off, n: Off, h: Off) -> Off:
+        """(1 - z) n + z h, or n + z (h - n)."""
+        rest = [(e + self.fmt.of_result(1 + size)).upper() for e, size in zip(z.error, z.sizes(), strict=True)]
+        one = self.add(self.times(Off([1 - v for v in z.value], rest), n), self.times(z, h))
+        other = self.add(n, self.times(z, self.add(h, Off([-v for v in n.value], n.error))))
+        return Off(one.value, [a.max(b) for a, b in zip(one.error, other.error, strict=True)])
+
+    def function(self, x: Off, f: Callable[[arb], arb], slope: Callable[[arb], arb]) -> Off:
+        """tanh or sigmoid; slope(y) bounds the derivative where the values of f are in y."""
+        value, error = list[arb](), list[arb]()
+        for v, e in zip(x.value, x.error, strict=True):
+            y, around = f(v), f((v - e).union(v + e))
+            moved = (slope(around).upper() * e + self.fmt.of_function(abs(around).upper())).upper()
+            value, error = [*value, y], [*error, moved]
+        return self.checked(value, error)
+
+    def sigmoid(self, x: Off) -> Off:
+        return self.function(x, logistic, lambda y: (y * (1 - y)).upper().min(arb(0.25)))
+
+    def tanh(self, x: Off) -> Off:
+        return self.function(x, lambda v: 2 * logistic(2 * v) - 1, lambda y: (1 - y * y).upper().min(arb(1)))
+
+    def relu(self, x: Off) -> Off:
+        value = [v.lower().max(arb(0)).union(v.upper().max(arb(0))) for v in x.value]
+        return Off(value, x.error)
+
+
+def _sum(x: Vector, y: Vector) -> Vector:
+    return [a + b for a, b in zip(x, y, strict=True)]
+
+
+def _cut(x: Off, start: int, stop: int) -> Off:
+    return Off(x.value[start:stop], x.error[start:stop])
+
+
+def rounding_of_step(net: Network, box: Vector, fmt: Format) -> Vector:
+    """How far each number of a computed step is from the exact one, from computed numbers in the box."""
+    on, H, parts, after = Rounding(fmt), net.hidden, PARTS[net.kind], list[Off]()
+    x = Off(net.x, [arb(0)] * len(net.x))
+    for k, layer in enumerate(net.layers):
+        own = [Off(box[i * H : i * H + H], [arb(0)] * H) for i in range(parts * k, parts * (k + 1))]
+        terms = _terms(layer)
+        a, u = on.linear(layer.W_x, x, layer.b_x, terms), on.linear(layer.W_h, own[0], layer.b_h, terms)
+        if net.kind == "gru":
+            r, z = (on.sigmoid(on.whole(_cut(a, i * H, i * H + H), _cut(u, i * H, i * H + H))) for i in (0, 1))
+            n = on.tanh(on.add(_cut(a, 2 * H, 3 * H), on.times(r, _cut(u, 2 * H, 3 * H))))
+            new = [on.blend(z, n, own[0])]
+        else:
+            gates = on.whole(a, u)
+            if net.kind == "lstm":
+                i, f, o = (on.sigmoid(_cut(gates, j * H, j * H + H)) for j in (0, 1, 3))
+                c = on.add(on.times(f, own[1]), on.times(i, on.tanh(_cut(gates, 2 * H, 3 * H))))
+                new = [on.times(o, on.tanh(c)), c]
+            else:
+                new = [on.relu(gates) if net.activation == "relu" else on.tanh(gates)]
+        after, x = after + new, new[0]
+    return [e for part in after for e in part.error]
+
+
+def _terms(layer: Layer) -> list[int]:
+    """How many terms the sum W_x x + b_x + W_h h + b_h has in each row."""
+    count = []
+    for i in range(layer.W_x.nrows()):
+        weights = [W[i, j] for W in (layer.W_x, layer.W_h) for j in range(W.ncols())]
+        count.append(sum(w != 0 for w in (*weights, layer.b_x[i], layer.b_h[i])))
+    return count
+
+
+def _rounded(net: Network, fmt: Format) -> Network:
+    """The network with every stored number rounded once."""
+
+    def matrix(W: arb_mat) -> arb_mat:
+        rows = fmt.of_weights([[float(x) for x in row] for row in W.tolist()])
+        return arb_mat([[arb(x) for x in row] for row in rows])
+
+    def vector(b: Vector) -> Vector:
+        return [arb(x) for x in fmt.of_weights([[float(x) for x in b]])[0]]
+
+    layers = [Layer(matrix(y.W_x), matrix(y.W_h), vector(y.b_x), vector(y.b_h)) for y in net.layers]
+    return Network(net.kind, net.activation, layers, vector(net.x), matrix(net.V), vector(net.b))
+
+
+def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
+    """Checks a proof of all lengths in a format, and returns the certificate's further fields."""
+    require(said.get("model") in GATES, f"parameters: no recurrent model, but {said.get('model')!r}", NOT_CHECKABLE)
+    require(c["verdict"] == "PROVED" and c["length"] == "all", "only proofs of all lengths are checked", NOT_CHECKABLE)
+    fmt, net = formats.named(said), network(weights, said)
+    due, period, margin = due_of(len(net.b), said), said.get("modulus", 1), positive_margin(c)
+    require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
+    require(said["task"] in PERIODS, "parameters: the task does not go on for ever")
+    ring = c["invariant"]
+    names = {"entry", "place", "rate", "margin", "centres", "exponents", "shapes"}
+    require({*ring} == names, f"invariant: its fields must be {', '.join(sorted(names))}")
+    entry, place, k, rate, own = ring["entry"], ring["place"], len(ring["centres"]), ring["rate"], ring["margin"]
+    is_entry = type(entry) is int and (0 if period > 1 else 1) < entry
+    require(is_entry and entry <= MOST_ENTRY, f"invariant: enters after {entry!r} tokens")
+    require(type(place) is int and 0 <= place < k and k % period == 0, f"invariant: {k} states and a period {period}")
+    require(type(rate) is float and 0 <= rate <= 1, f"invariant: a rate of {rate!r}")
+    require(type(own) is float and own >= c["margin"], "invariant: its margin is less than that of the certificate")
+    with ctx.workprec(BITS):
+        net = _rounded(net, fmt)
+        centres, shapes = ellipsoids(ring, net.size)
+        _enter(net, fmt, due, margin, entry, centres[place], shapes[place])
+        for i in range(k):
+            _leads(net, fmt, (centres[i], shapes[i]), (centres[(i + 1) % k], shapes[(i + 1) % k]), i)
+            generator = [shapes[i]]
+            box = _box(centres[i], [[length_of(row) for row in shapes[i].tolist()]])
+            right = due(entry + (i - place) % k)
+            _wins(net, fmt, centres[i], box, generator, right, arb(own), f"on ellipsoid {i}", is_ball=True)
+    return {"invariant"}
+
+
+def _box(centre: Vector, reaches: list[Vector]) -> Vector:
+    """Balls round the centre that reach as far as all the reaches together."""
+    none = [arb(0)] * len(centre)
+    total = [sum(column, arb(0)).upper() for column in zip(none, *reaches, strict=True)]
+    return [(v - r).union(v + r) for v, r in zip(centre, total, strict=True)]
+
+
+def _reach(G: arb_mat) -> Vector:
+    """How far G x reaches in each entry, |x_j| <= 1."""
+    return [sum(map(abs, row), arb(0)).upper() for row in G.tolist()]
+
+
+def _diagonal(x: Vector) -> arb_mat:
+    return arb_mat([[x[i] if i == j else arb(0) for j in range(len(x))] for i in range(len(x))])
+
+
+def _enter(net: Network, fmt: Format, due: Due, margin: arb, entry: int, P: Vector, L: arb_mat) -> None:
+    """The computed state after `entry` tokens is in {P + L e}, and the right class wins by the margin until then."""
+    state, generators = [arb(0)] * net.size, list[arb_mat]()
+    for t in range(1, entry + 1):
+        reaches = [_reach(G) for G in generators]
+        box = _box(state, reaches)
+        identity = [[arb(int(i == j)) for j in range(net.size)] for i in range(net.size)]
+        slope = step(net, Dual(box, identity, state)).slope
+        assert slope is not None
+        middle = arb_mat([[v.mid() for v in row] for row in slope])
+        varied = [[v.rad() for v in row] for row in slope]
+        apart = [(b.rad() + abs(b.mid() - s)).upper() for b, s in zip(box, state, strict=True)]
+        delta = rounding_of_step(net, box, fmt)
+        new = [
+            (e + sum((v * a for v, a in zip(row, apart, strict=True)), arb(0))).upper()
+            for e, row in zip(delta, varied, strict=True)
+        ]
+        state = step(net, point(state)).value
+        generators, new = _joined([middle * G for G in generators], new)
+        generators.append(_diagonal(new))
+        box = _box(state, [_reach(G) for G in generators])
+        _wins(net, fmt, state, box, generators, due(t), margin, f"after {t} tokens", is_ball=False)
+    inverse = L.inv()
+    off = inverse * arb_mat(net.size, 1, [a - b for a, b in zip(state, P, strict=True)])
+    room = 1 - length_of([x for row in off.tolist() for x in row])
+    columns = [[row[j] for row in (inverse * G).tolist()] for G in generators for j in range(net.size)]
+    is_in = bool(room > 0) and _within(columns, room)
+    require(is_in, f"invariant: a computed state after {entry} tokens may be outside its ellipsoid")
+
+
+def _joined(generators: list[arb_mat], new: Vector) -> tuple[list[arb_mat], Vector]:
+    """Adds generators that are small beside the new errors to these."""
+    kept = []
+    for G in generators:
+        reach = _reach(G)
+        if all(bool(r <= SMALL * e) for r, e in zip(reach, new, strict=True)):
+            new = [(r + e).upper() for r, e in zip(reach, new, strict=True)]
+        else:
+            kept.append(G)
+    return kept, new
+
+
+def _within(columns: list[Vector], room: arb) -> bool:
+    """Whether all sums of x_j times the columns, |x_j| <= 1, are at most `room` long.
+
+    (sum of |v g_j|)^2 <= (sum of |g_j|) (sum of (v g_j)^2 / |g_j|) for every unit vector v.
+    """
+    n = len(columns[0])
+    lengths = [length_of(g) for g in columns]
+    total = sum(lengths, arb(0)).upper()
+    if bool(total <= room):
+        return True
+    square = [[arb(0)] * n for _ in range(n)]
+    for g, size in zip(columns, lengths, strict=True):
+        if size > 0:
+            for a in range(n):
+                for b in range(n):
+                    square[a][b] += g[a] * g[b] / size
+    limit = room * room / total
+    return is_positive_definite([[limit * int(a == b) - square[a][b] for b in range(n)] for a in range(n)])
+
+
+def _leads(net: Network, fmt: Format, before: tuple[Vector, arb_mat], after: tuple[Vector, arb_mat], i: int) -> None:
+    """One computed step leads from {P + L e} into {Q + M e}."""
+    (P, L), (Q, M), n = before, after, net.size
+    widths = [length_of(row) for row in L.tolist()]
+    box = _box(P, [widths])
+    image, inverse = step(net, point(P)).value, M.inv()
+    off = inverse * arb_mat(n, 1, [a - b for a, b in zip(image, Q, strict=True)])
+    room = 1 - length_of([y for row in off.tolist() for y in row])
+    require(bool(room > 0), f"invariant: the image of centre {i} is not in the next ellipsoid")
+    slope = step(net, Dual(box, L.tolist(), P)).slope
+    assert slope is not None
+    A = inverse * arb_mat([[v.mid() for v in row] for row in slope])
+    D = [
+        (delta + length_of([v.rad() for v in row])).upper()
+        for delta, row in zip(rounding_of_step(net, box, fmt), slope, strict=True)
+    ]
+    columns = [[row[j] * D[j] for row in inverse.tolist()] for j in range(n)]
+    by_length = [length_of(g) for g in columns]
+    is_covered = any(_is_covered(A, columns, weights, room) for weights in (D, by_length))
+    require(is_covered, f"invariant: one step does not lead from ellipsoid {i} into the next")
+
+
+def _is_covered(A: arb_mat, columns: list[Vector], weights: Vector, room: arb) -> bool:
+    """Whether |A e + sum of x_j times the columns| <= room for all |e| <= 1 and |x_j| <= 1.
+
+    v (A e + K d) is at most |A^T v| + |K^T v| <= sqrt((1 + q) |A^T v|^2 + (1 + 1/q) |K^T v|^2), where K has the columns
+    over sqrt(w_j), and the w_j > 0, in proportion to the weights, add up to 1.
+    """
+    n = len(columns)
+    total = sum(weights, arb(0)).upper()
+    G = A * A.transpose()
+    square = arb_mat(n, n)
+    for g, weight in zip(columns, weights, strict=True):
+        if weight > 0:
+            square += arb_mat([[a * b * (total / weight) for b in g] for a in g])
+        elif not all(x == 0 for x in g):
+            return False
+    traces = [sum((x[i, i] for i in range(n)), arb(0)).mid() for x in (G, square)]
+    best = (traces[1] / traces[0]).sqrt() if traces[0] > 0 and traces[1] > 0 else arb(1)
+    for factor in FACTORS:
+        q = best * factor
+        whole = G * (1 + q) + square * (1 + 1 / q)
+        gap = [[room * room * int(a == b) - whole[a, b] for b in range(n)] for a in range(n)]
+        if is_positive_definite(gap):
+            return True
+    return False
+
+
+def _wins(
+    net: Network, fmt: Format, centre: Vector, box: Vector, generators: list[arb_mat], right: int | None,
+    margin: arb, where: str, *, is_ball: bool,
+) -> None:  # fmt: skip
+    """The computed logit of the right class is above the others by the margin, on centre + G x.
+
+    The x of each G have |x| <= 1 where `is_ball`, and |x_j| <= 1 otherwise.
+    """
+    require(right is not None, f"{where}: no class is right")
+    first = net.read
+    h = box[first : first + net.hidden]
+    off = []
+    for i, b in enumerate(net.b):
+        row = [(net.V[i, m], abs(h[m]).upper()) for m in range(net.hidden) if net.V[i, m] != 0]
+        size = sum((abs(w) * x for w, x in row), abs(b)).upper()
+        off.append(fmt.of_sum(size, len(row) + int(b != 0), net.hidden))
+        require(fmt.holds((size + off[-1]).upper()), f"{where}: logit {i} may overflow")
+    values = iter(margins(net, centre[first : first + net.hidden], right or 0))
+    for j in range(len(net.b)):
+        if j == right:
+            continue
+        reach = off[right or 0] + off[j]
+        v = arb_mat(1, net.size, [arb(0)] * net.size)
+        for m in range(net.hidden):
+            v[0, first + m] = net.V[right or 0, m] - net.V[j, m]
+        for G in generators:
+            along = [x for row in (v * G).tolist() for x in row]
+            reach += length_of(along) if is_ball else sum(map(abs, along), arb(0))
+        gap = next(values) - reach
+        require(bool(gap >= margin and gap > 0), f"{where}: class {right} does not win over {j} by {margin}")
+
+
+def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
+    """Checks the saved states of a run in one format until one of them comes again.
+
+    That torch computes just these is taken on trust; that each is one of the states that a kernel may compute from the
+    one before, in some order, is not. Where the right class wins, it does so in every order of the readout's sums.
+    """
+    require(said.get("model") in GATES, f"parameters: no recurrent model, but {said.get('model')!r}", NOT_CHECKABLE)
+    require("states" in c and c["verdict"] == "PROVED", "a run without its states is not repeated", NOT_CHECKABLE)
+    net = network(weights, said)
+    due, period, fmt = due_of(len(net.b), said), said.get("modulus", 1), Format(*formats.NAMED[said["dtype"]])
+    require(c["length"] == "all" and said["task"] in PERIODS, "parameters: the task does not go on for ever")
+    require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
+    margin, states = positive_margin(c), c["states"]
+    first, again = c["repeats"]["state_after"], c["repeats"]["comes_again_after"]
+    is_right = type(first) is type(again) is int and (0 if period > 1 else 1) < first < again == len(states)
+    is_right = is_right and {*c["repeats"]} == {"state_after", "comes_again_after"}
+    require(is_right and (again - first) % period == 0, f"repeats: {first!r} and {again!r} are no turns of {period}")
+    require(states[first - 1] == states[again - 1], f"repeats: the states after {first} and {again} tokens differ")
+    with ctx.workprec(BITS):
+        before = [arb(0)] * net.size
+        for t, numbers in enumerate(states, 1):
+            is_state = len(numbers) == net.size and all(type(x) is float and fmt.nearest(x) == x for x in numbers)
+            require(is_state, f"states: that after {t} tokens is none of the format's")
+            image, delta = step(net, point(before)).value, rounding_of_step(net, before, fmt)
+            before = [arb(x) for x in numbers]
+            is_near = all(bool(abs(x - y) <= e) for x, y, e in zip(before, image, delta, strict=True))
+            require(is_near, f"states: no order of a step leads to that after {t} tokens")
+            _is_won(net, fmt, before, due(t), margin, f"after {t} tokens")
+    return {"repeats", "states"}
+
+
+def _is_won(net: Network, fmt: Format, state: Vector, right: int | None, margin: arb, where: str) -> None:
+    """The right class wins in every order, and in one of them by the margin."""
+    h = state[net.read : net.read + net.hidden]
+    _wins(net, fmt, state, state, [], right, arb(0), where, is_ball=False)
+    off = Rounding(fmt).linear(net.V, Off(h, [arb(0)] * len(h)), net.b, [net.hidden + 1] * len(net.b)).error
+    others = [j for j in range(len(net.b)) if j != right]
+    for j, gap in zip(others, margins(net, h, right or 0), strict=True):
+        require(bool(gap + off[right or 0] + off[j] >= margin), f"{where}: no order gives a margin of {margin}")
