@@ -180,7 +180,7 @@ PLANTED["a mean is that of the extremes"] = (
 PLANTED_IN_SOFTMAX = {
     "scores are exact": (ScoreError, "of", without("absolute")),
     "scores are stored exactly": (ScoreError, "of", without("relative")),
-    "exponentials are exact": (circuit_attention, "exponentials", lambda at, total, others: total),
+    "exponentials are exact": (circuit_attention, "computed_exponentials", lambda at, total, others: total),
     "differences are exact": (ScoreError, "of_difference", lambda self, at, top: (0 * np.asarray(top), 1.0)),
     "tables leak nothing": (circuit_attention, "table", lambda *a, old=circuit_attention.table: (old(*a)[0], 0.0)),
     "lanes leak a tenth": (

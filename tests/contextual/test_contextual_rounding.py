@@ -15,10 +15,10 @@ from constructions.contextual.transformer import CLOSE, ONE, OPEN, from_state_di
 from constructions.contextual_counting import KEYS, build
 from constructions.errors import BadInput
 from verify.arithmetic.formats import FORMATS, format_of_bits
+from verify.arithmetic.softmax import total_error
 from verify.certificate import READING_DTYPE, Verdict
 from verify.contextual import cells as contextual_cells
 from verify.contextual.dtype import RoundedCells, round_weights
-from verify.contextual.rounding import total_error
 from verify.contextual.stream import StoredContextual
 from verify.contextual.verdict import certify, domain_of, exhaustive
 

@@ -16,13 +16,13 @@ from models.selection import first
 from bounds import count01 as bounds
 from constructions import count01 as build
 from constructions.errors import BadInput
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.exact_reals import exponentials, first_nonpositive
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.readings import Rounded
 from verify.certificate import READING_REAL, Verdict
 from verify.count01.boxes import Query, decide_boxes
 from verify.count01.real import decide, exact_model, largest_digits, largest_noise, margin_at
-from verify.count01.rounding import TwoFormats
 from verify.count01.symbolic import symbolic_model
 from verify.count01.task import Region, cells, triples
 from verify.count01.verdict import certify
@@ -233,8 +233,8 @@ def test_eps_trades_unbounded_digits_for_precision():
     assert largest_digits(exact_model(build.documents(10, eps=1e-3)), ONES, 0) == 392
     assert largest_digits(exact_model(build.documents(10, eps=-1e-3)), ONES, 0) == 0
     fmt, region = format_of(torch.float32), Region(20, 20)
-    assert not decide_boxes(build.documents(10, dtype=torch.float32), ONES, region, TwoFormats(fmt)).is_proved
-    assert decide_boxes(build.documents(10, eps=2**-7, dtype=torch.float32), ONES, region, TwoFormats(fmt)).is_proved
+    assert not decide_boxes(build.documents(10, dtype=torch.float32), ONES, region, Arithmetic.of(fmt)).is_proved
+    assert decide_boxes(build.documents(10, eps=2**-7, dtype=torch.float32), ONES, region, Arithmetic.of(fmt)).is_proved
 
 
 @pytest.mark.parametrize("labels", build.LABELS)

@@ -9,8 +9,9 @@ import torch
 
 from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.evaluation import Evaluation, Tokens
-from verify.arithmetic.formats import FORMATS, Array, Format
+from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import add, rounded
+from verify.arithmetic.slack import Array
 
 ORDERS = ("left to right", "right to left", "pairwise", "large first", "small first", "upwards", "downwards")
 

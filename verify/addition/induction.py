@@ -22,7 +22,8 @@ from verify.addition.proof import Cell
 from verify.addition.readout import Box, Readout
 from verify.addition.shares import Unfit, exactly, numbers
 from verify.arithmetic.any_order import between
-from verify.arithmetic.balls import Array, Ball, exponential
+from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.slack import OF_FEW, Array, U
 
 Interval = tuple[float, float]
 FAR = 40.5  # a difference of scores that floats subtract, off by less than a half
@@ -71,7 +72,7 @@ def _share(log_weight: float, score: float, side: int) -> float:
 
 def _moved(output: float, value: float, p: float) -> Interval:
     moved = output + p * (value - output)  # three roundings, of numbers of at most |output| + |value|
-    error = 2.0**-50 * (abs(output) + abs(value)) + 2.0**-1000
+    error = OF_FEW * (abs(output) + abs(value)) + 2.0**-1000
     return moved - error, moved + error
 
 
@@ -152,7 +153,7 @@ def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
             *((s.mid, s.rad) for s in (each + Ball(of_token.mid.T, of_token.rad.T), each)), strict=True)))  # fmt: skip
         terms = Ball(shares.mid[:, :, None], shares.rad[:, :, None]) * Ball(each.mid[None], each.rad[None])
         low, high = low + terms.lower, high + terms.upper
-    slack = 4 * L * 2.0**-53 * np.maximum(np.abs(low), np.abs(high)).max(2).sum(1)  # of the float64 sums below
+    slack = 4 * L * U * np.maximum(np.abs(low), np.abs(high)).max(2).sum(1)  # of the float64 sums below
     base_low, base_high = low.min(2), high.max(2)
 
     def alone(q: int) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from flint import fmpq
 from constructions.adder.transformer import AdderTransformer, Layer
 from verify.addition.shares import exactly, numbers
 from verify.arithmetic.any_order import Arithmetic, is_power_of_two
-from verify.arithmetic.formats import INFLATION, Array
+from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, Array
 
 Box = list[tuple[fmpq, fmpq]]  # the range of each lane
 DEEPEST = 10
@@ -168,7 +168,7 @@ def slack(
     e_3 = sum_error(stream, W_out, (b_out,), None, arithmetic)
     jump = np.abs(W_out - W_out[:, [right]])  # what an error of the stream does to a difference of logits
     gains = np.array([[float(g) for g in row] for row in readout.gains]).reshape(len(e_1), len(b_out))
-    through = np.abs(gains - gains[:, [right]]) * (1 + 2.0**-40)
+    through = np.abs(gains - gains[:, [right]]) * ENLARGE_LONG
     total = (e_1 @ through + e_2 @ jump + e_3 + e_3[right]) * INFLATION
     if not np.isfinite(total).all():
         raise Overflows("a sum may overflow")

@@ -14,8 +14,8 @@ from constructions.adder.transformer import AdderTransformer, Layer
 from verify.addition.columns import Query, Range, Terms
 from verify.arithmetic.any_order import Arithmetic, between, ends, is_power_of_two
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.formats import INFLATION, Array
 from verify.arithmetic.rounding import rounded
+from verify.arithmetic.slack import INFLATION, Array
 
 Ratio = tuple[int, int]  # numerator and denominator
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from constructions.errors import BadInput
-from verify.arithmetic.balls import ENLARGE, Ball
-from verify.arithmetic.formats import FORMATS, INFLATION, Array, Format
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import rounded
+from verify.arithmetic.slack import ENLARGE, INFLATION, Array
 
 REAL = Format("real", 1024, -1022, float(np.finfo(float).max))  # rounds less than any number that is computed here
 NO_UNIT = 1 << 20  # log2 of the unit of zero, which is a multiple of everything
@@ -62,6 +63,27 @@ class Arithmetic:
         with np.errstate(over="ignore"):
             result: Array = np.expm1(log) * INFLATION
             return result
+
+    @property
+    def rounds_factors(self) -> bool:
+        """Whether factors of matrix products are rounded to fewer bits than what is stored: tf32."""
+        return self.operand is not self.stored
+
+    @property
+    def once(self) -> float:
+        """The relative error of one operation whose result is stored: rounded once, or in the wider format before."""
+        return self.stored.u if self.inner is self.stored else float(self.growth(1, 1))
+
+    def growth_of_products(self, inner: Any, stored: Any = 1) -> Array:
+        """The same as `growth` for sums of products, both factors of which are rounded first where the reading says so.
+
+        (1 + delta) (1 + delta') of two factors is off by at most 2 v + v^2, v their unit round-off.
+        """
+        growth = self.growth(inner, stored)
+        if not self.rounds_factors:
+            return growth
+        v = self.operand.u
+        return growth + (2 * v + v * v) * (1 + growth) * INFLATION
 
     def underflow(self, operations: Any) -> Array:
         """What flushing to zero can take away: each result once, and twice what is stored (a product and a sum).
@@ -228,19 +250,6 @@ def times(a: Array, b: Array) -> Array:
     """a b of non-negative numbers, where infinity times zero is zero: an exact zero has no error."""
     with np.errstate(invalid="ignore"):
         return np.where((a == 0) | (b == 0), 0.0, a * b)
-
-
-def partial_sums(least: Array, N: int) -> Array:
-    """The largest sum of partial sums, over the sum, of N numbers between `least` and 1 in any order (shape of least).
-
-    It is largest when the largest come first, and linear-fractional in the numbers, so some are 1 and the rest `least`.
-    """
-    place = np.arange(1, N + 1)
-    largest = np.zeros_like(least)
-    for ones in range(1, N + 1):
-        sums = np.minimum(place, ones) + np.maximum(place - ones, 0) * least[..., None]
-        largest = np.maximum(largest, sums[..., 1:].sum(-1) / sums[..., -1])
-    return largest * INFLATION
 
 
 def absolute_product(x: Array, W: Array) -> Array:

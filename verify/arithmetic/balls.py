@@ -18,19 +18,11 @@ from typing import Any
 
 import numpy as np
 from flint import arb, ctx
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from verify.arithmetic.slack import ENLARGE, Array, U, gamma
 
-U = 2.0**-53
 TINY = 2.0**-60
 HUGE = 2.0**100
-ENLARGE = 1 + 2.0**-48  # covers the rounding of up to 30 operations on a radius
-
-
-def gamma(n: int) -> float:
-    """Bounds the relative error of n roundings: n U / (1 - n U), enlarged."""
-    return n * U / (1 - n * U) * ENLARGE
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from verify.arithmetic.formats import FORMATS, Array, Format
+from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import add, divide, exponential, flushed, multiply, multiply_add, rounded, two_product
+from verify.arithmetic.slack import Array
 
 ORDERS = (
     "left to right",

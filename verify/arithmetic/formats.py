@@ -13,10 +13,6 @@ from constructions.errors import BadInput, shown
 if TYPE_CHECKING:
     import torch
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
-
-INFLATION = 1 + 2.0**-30  # covers the float64 rounding of the error terms themselves: positive, < 10^3 steps
-
 
 @dataclass(frozen=True)
 class Format:
@@ -121,18 +117,6 @@ def format_named(name: str) -> Format:
         f"precision={shown(name)}: must be one of {', '.join(FORMATS)}, or pN for a significand of N bits, "
         "the hidden one counted, N = 2..53"
     )
-
-
-def gamma(k: int, fmt: Format) -> float:
-    """k u / (1 - k u), a bound on (1 + u)^k - 1, a little enlarged; infinite once k u > 1/4."""
-    ku = k * fmt.u
-    return float("inf") if ku > 0.25 else ku / (1 - ku) * INFLATION
-
-
-def gammas(k: Array, fmt: Format) -> Array:
-    """The same for many k."""
-    ku = np.minimum(k * fmt.u, 0.25)
-    return np.where(k * fmt.u > 0.25, np.inf, ku / (1 - ku) * INFLATION)
 
 
 def precision_named(name: str) -> Format | FixedPoint:

@@ -11,7 +11,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from verify.arithmetic.formats import FORMATS, Array, Format
+from verify.arithmetic.formats import FORMATS, Format
+from verify.arithmetic.slack import Array
 
 FLOAT64 = FORMATS["float64"]
 SPLITTER = 2.0**27 + 1  # Veltkamp: cuts a significand into halves of 26 bits

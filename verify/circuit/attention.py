@@ -15,7 +15,8 @@ import numpy as np
 
 from verify.arithmetic.any_order import Arithmetic, is_power_of_two, unit_exponent
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.formats import INFLATION, Array
+from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, Array
+from verify.arithmetic.softmax import computed_exponentials
 from verify.circuit.retrieval import MAX_LANE_PAIRS, Indices, TooManyPairs, classes_of, pairs_of_equal_codes
 from verify.circuit.steps import NONE, reach_of
 
@@ -63,7 +64,7 @@ def attention(at: Arithmetic, queries: BallRows, keys: BallRows, positions: int)
         found, by_table = table(at, queries, keys, unclear, error)
         clear[unclear], total[unclear] = found, by_table
     total = np.where(np.arange(positions) > 0, np.maximum(total, LEAST_LEAK), 0.0)
-    return Attention(clear, exponentials(at, total, np.arange(positions, dtype=float)))
+    return Attention(clear, computed_exponentials(at, total, np.arange(positions, dtype=float)))
 
 
 @dataclass(frozen=True)
@@ -104,17 +105,6 @@ class ScoreError:
         return shift, (1 - float(at.growth(1, 1))) * (1 - self.relative)
 
 
-def exponentials(at: Arithmetic, total: Array, others: Array) -> Array:
-    """A bound on the sum of computed exponentials from that of the exact ones.
-
-    They are within 2 units in the last place, or below the smallest normal number between 0 and twice the exact value.
-    """
-    tiny = at.stored.tiny
-    doubled = np.minimum(total, others * tiny)
-    result: Array = (total * (1 + 4 * at.stored.u) * np.exp(tiny) + 2 * doubled) * INFLATION
-    return result
-
-
 def by_addresses(
     at: Arithmetic, queries: BallRows, keys: BallRows, positions: int, error: ScoreError
 ) -> tuple[Indices, Array]:
@@ -139,7 +129,7 @@ def by_addresses(
         code_q, code_k = np.split(np.unique(np.concatenate([code_q, code_k]), return_inverse=True)[1], [len(code_q)])
         gaps.append(float(behind[behind > 0].min(initial=np.inf)))
         choices.append(len(np.unique(classes[1])))
-    shift, left = error.of_difference(at, np.abs(top).max(initial=0.0) * (1 + 2.0**-40))
+    shift, left = error.of_difference(at, np.abs(top).max(initial=0.0) * ENLARGE_LONG)
     if not min(gaps, default=0.0) * left > shift:
         return nothing
     try:

@@ -16,8 +16,9 @@ from constructions.circuit_simulation import CircuitTransformer
 from constructions.errors import BadInput
 from verify.arithmetic.balls import Ball, exponential
 from verify.arithmetic.evaluation import ELEMENTS, ORDERS, Evaluation, Tokens
-from verify.arithmetic.formats import FORMATS, KERNELS, Array, Format
+from verify.arithmetic.formats import FORMATS, KERNELS, Format
 from verify.arithmetic.rounding import add, rounded
+from verify.arithmetic.slack import Array
 
 MOST_SIMULATED = 128  # positions; every product of every pair of them is a number held
 MOST_DRIVEN = 12  # positions in all orders; beyond only in those that take no search for the worst term

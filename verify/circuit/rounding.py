@@ -3,13 +3,7 @@
 As in `verify.circuit.steps` each step is a function of the tokens that it retrieves, here with balls that hold every
 computed number: what leaks from the other positions, whatever their tokens, and what rounding does to it.
 
-A sum of one large term z and small ones. Its partial results are in at most three formats, each holding the numbers
-of the one before. Follow the partial sum that contains z, and let b be the last one that was a number of the coarsest
-format. Rounding y to nearest moves it by at most |y - b|, as b could have been chosen; so the sum of the small
-terms since b is at most doubled. The same holds within the other two formats: after all, the sum is off by at most
-8 times the small terms, whatever their number and order. It is off by more only if z itself is no number of the format,
-or where the partial sum may be flushed to zero: then by the smallest normal number, once. What follows starts at
-zero, and from one zero to the next a sum is off by its small terms.
+A sum of one large term and small ones is off by few times the small ones: `verify.arithmetic.softmax.small_sum`.
 """
 
 from __future__ import annotations
@@ -24,13 +18,13 @@ from constructions.circuit_simulation import Lanes
 from constructions.circuits.circuit import Circuit
 from verify.arithmetic.any_order import Arithmetic, between, ends
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.formats import INFLATION, Array
 from verify.arithmetic.outward import above, below
+from verify.arithmetic.slack import INFLATION, OF_FEW, Array
+from verify.arithmetic.softmax import FORMATS_OF_A_SUM, small_sum
 from verify.circuit.attention import Attention, BallRows, Undecided, attention
 from verify.circuit.retrieval import Indices
 from verify.circuit.steps import BLOCK, NONE, Bits, Fault, assignments, cases, due, gate_arrays
 
-FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
 Progress = Callable[[int, int], None]
 Mask = np.ndarray
 
@@ -58,18 +52,6 @@ class Head:
     values: Ball
     least: Array
     most: Array
-
-
-def small_sum(at: Arithmetic, size: Array, terms: Array) -> Array:
-    """A bound on every computed partial sum of numbers whose absolute values sum to `size`.
-
-    Either all partial sums are below half the smallest number of the format, so that rounding to it makes them zero
-    and only roundings that keep 2p + 2 bits are left, or each rounding lets them grow.
-    """
-    wider = np.expm1(terms * np.log1p(2.0 ** -(2 * at.inner.p + 2)))
-    kept = size * (1 + wider) * INFLATION
-    grown = (size + terms * at.inner.eta) * (1 + at.growth(terms, 0)) * INFLATION
-    return np.where(kept < at.inner.eta / 2, kept, grown)
 
 
 def weights(at: Arithmetic, found: Attention) -> ComputedWeights:
@@ -108,14 +90,14 @@ def mixed(at: Arithmetic, whole_head: Head, p: Indices, v: Ball) -> Ball:
     high = np.fmin(high, np.maximum.reduce(whole) + others * np.maximum(most - v_low, 0))
     small = small_sum(at, 2 * others * largest, N)
     is_itself = (own_low == 1) | ((v_low == 0) & (v_high == 0))  # then it is a number of the format
-    rounding = at.stored.u + at.inner.u + 2.0**-50
+    rounding = at.stored.u + at.inner.u + OF_FEW
     off = np.where(is_itself, 0.0, rounding * v.magnitude * own_high + at.stored.tiny)
     by_size = 2.0**FORMATS_OF_A_SUM * (small + off) + small
     least_own = np.where((v_low > 0) | (v_high < 0), np.minimum(np.abs(v_low), np.abs(v_high)) * own_low, 0.0)
     may_flush = ((v_low != 0) | (v_high != 0)) & ~(least_own > at.inner.tiny + 2 * by_size)
     by_size = by_size + np.where(may_flush, at.inner.tiny, 0.0)
     size = own_high * v.magnitude + others * largest
-    any_order = at.growth(N, 1) * size + at.underflow(2 * N) * (1 + at.growth(N, 1)) + 2.0**-50 * size
+    any_order = at.growth(N, 1) * size + at.underflow(2 * N) * (1 + at.growth(N, 1)) + OF_FEW * size
     error = np.where(N > 1, np.fmin(by_size, any_order), np.where(is_itself, 0.0, off)) * INFLATION
     is_clear = head.clear[p] != NONE
     if not is_clear.all():  # a mean of all values, whichever has the largest weight
@@ -138,7 +120,7 @@ def mean(at: Arithmetic, N: Array, least: Array, most: Array, low: Array, high: 
     low, high = np.where(is_known, low, 0.0), np.where(is_known, high, 4 * N)
     size = high * np.maximum(np.abs(least), np.abs(most))
     below, above = np.minimum(least * low, least * high), np.maximum(most * low, most * high)
-    error = (at.growth(N, 1) * size + at.underflow(2 * N) * (1 + at.growth(N, 1)) + 2.0**-50 * size) * INFLATION
+    error = (at.growth(N, 1) * size + at.underflow(2 * N) * (1 + at.growth(N, 1)) + OF_FEW * size) * INFLATION
     return below - error, above + error, size + error
 
 

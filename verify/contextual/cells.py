@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from constructions.contextual.transformer import BOS, ONE, ZERO
-from verify.arithmetic.balls import TINY, Array, Ball, U, exponential
+from verify.arithmetic.balls import TINY, Ball, exponential
+from verify.arithmetic.slack import Array, U
 from verify.contextual.readout import MOST_PAIRS, Readout
 from verify.contextual.stream import Kinds, StoredContextual, encode, hull, see
 from verify.contextual.task import Domain

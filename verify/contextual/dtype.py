@@ -12,20 +12,15 @@ import torch
 
 from constructions.contextual.transformer import BOS, ONE, ZERO, ContextualCountingTransformer
 from constructions.errors import BadInput
-from verify.arithmetic.balls import ENLARGE, Array, Ball
-from verify.arithmetic.formats import INFLATION, Format, format_of, gammas
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.formats import Format, format_of
 from verify.arithmetic.readings import Kernel
+from verify.arithmetic.slack import ENLARGE, INFLATION, Array, gamma
+from verify.arithmetic.softmax import argument_error, exponential_error, quotient_error, total_error
 from verify.contextual.cells import Cells, Proof, Weighed, weighed
 from verify.contextual.readout import Readout
 from verify.contextual.real import where
-from verify.contextual.rounding import (
-    argument_error,
-    exponential_error,
-    lowest_bit,
-    position_errors,
-    quotient_error,
-    total_error,
-)
+from verify.contextual.rounding import lowest_bit, position_errors
 from verify.contextual.runs import candidates, margins
 from verify.contextual.stream import Positions, StoredContextual, hull, see
 from verify.contextual.task import Domain
@@ -103,7 +98,7 @@ class RoundedCells(Proof):
         heaviest = weighed.weights.upper[others].max() if others.any() else 0.0
         terms = self.domain.N + 1
         total = total_error(terms, ones, terms * heaviest * INFLATION, least >= 1, fmt)
-        return quotient_error(total, gammas(np.maximum(valued - 1, 0) + 3, fmt))
+        return quotient_error(total, gamma(np.maximum(valued - 1, 0) + 3, fmt.u))
 
     def count(self, chosen: np.ndarray, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """At least and at most how many positions of a cell are of the chosen kinds."""

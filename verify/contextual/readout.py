@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.arithmetic.balls import Array, Ball
-from verify.arithmetic.formats import INFLATION, Format, gamma
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.formats import Format
+from verify.arithmetic.slack import INFLATION, Array, gamma
 
 CHUNK = 1 << 22  # pairs compared at once
 MOST_PAIRS = 1 << 28  # pairs compared in all, about 20 s; cells beyond stay undecided
@@ -37,8 +38,8 @@ class Readout:
         self.W, self.b, self.rival_W, self.rival_b = W, b, W, b
         if fmt is not None:
             g = len(W_out)
-            slack_W = Ball.exact((fmt.u + gamma(g, fmt) * (1 + fmt.u)) * np.abs(W_out) * INFLATION)
-            slack_b = Ball.exact((gamma(g, fmt) * np.abs(b_out) + 2 * (g + 1) * fmt.tiny) * INFLATION)
+            slack_W = Ball.exact((fmt.u + gamma(g, fmt.u) * (1 + fmt.u)) * np.abs(W_out) * INFLATION)
+            slack_b = Ball.exact((gamma(g, fmt.u) * np.abs(b_out) + 2 * (g + 1) * fmt.tiny) * INFLATION)
             self.W, self.b, self.rival_W, self.rival_b = W - slack_W, b - slack_b, W + slack_W, b + slack_b
             self.largest = fmt.largest / 2 - np.abs(b_out).max()
             self.size = np.abs(W_out).max(axis=1)

@@ -3,14 +3,7 @@
 An operation returns its exact result with a relative error of at most u, or less where it keeps more bits, and an
 error below the smallest normal number where it underflows. A sum of k terms is then off by at most gamma(k - 1)
 times the sum of absolute values, in any order. Two sums are exact: those of integer multiples of one power of two
-that stay below 2^p of it, and, up to a tiny excess, the softmax's total.
-
-The total. Of its terms J are exactly 1 and the rest sum up to tau. Follow a summation tree in a format of at least p
-bits. A partial sum j + x, j >= 1 an integer, stays at least j, since rounding is monotone and j is representable.
-Where it is the larger summand and its binade is kept, x is kept as well; where it is the smaller summand, or the
-binade changes, the excess at most doubles, since j is representable and rounding goes to the nearest. Each happens at
-most log2(J + 1) + 1 times on the way up, and once when a small term meets its first 1; before that small terms sum
-up with a relative error below 1. So the computed total lies between J and J + 16 (J + 1)^2 tau.
+that stay below 2^p of it, and, up to a tiny excess, the softmax's total (verify.arithmetic.softmax).
 """
 
 from __future__ import annotations
@@ -19,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.arithmetic.balls import Array, Ball
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.contract import Contract
-from verify.arithmetic.formats import INFLATION, Format, gammas
+from verify.arithmetic.formats import Format
+from verify.arithmetic.slack import INFLATION, Array, gamma
+from verify.arithmetic.softmax import argument_error, exponential_error, quotient_error, total_error
 from verify.contextual.stream import Encoded, Kinds, StoredContextual, attend
 
 CONTRACT = Contract(
@@ -91,7 +86,7 @@ def dot_error(size: Array, error: Array, W: Array, fmt: Format, extra: Array | f
     inexact = full @ np.where(is_exact_factor, 0.0, np.abs(W))
     total = dot_size(full, W, extra) + fmt.u * inexact
     terms = (full > 0).astype(float) @ (W != 0) + (np.asarray(extra) != 0)
-    rounding = fmt.u * inexact + gammas(np.maximum(terms - 1, 0), fmt) * total
+    rounding = fmt.u * inexact + gamma(np.maximum(terms - 1, 0), fmt.u) * total
     flushed = np.where((terms > 1) | (inexact > 0), 2 * terms * fmt.tiny, 0.0)
     out = known((error @ np.abs(W) + rounding + flushed) * INFLATION)
     return np.where(total < fmt.largest / 2, out, np.inf)
@@ -122,34 +117,6 @@ def lowest_bit(x: Array) -> Array:
     whole = np.abs(fraction * 2.0**53).astype(np.int64)
     place = np.log2(np.where(whole == 0, 1, whole & -whole).astype(np.float64))
     return np.where(whole == 0, np.inf, exponent - 53 + place)
-
-
-def argument_error(distance: Array, error: Array, fmt: Format) -> Array:
-    """How far the computed s - m is off, where it is about `distance` and s by `error`; m's error is common to all."""
-    return (error + fmt.u * (np.abs(distance) + error)) * INFLATION
-
-
-def exponential_error(distance: Array, fmt: Format) -> Array:
-    """The relative error of exp at arguments down to -distance: 2 units in the last place, or 1 below the normal
-    numbers, where the result is between 0 and twice the exact value."""
-    return np.where(distance + 1 > -np.log(fmt.tiny), 1.0, 4 * fmt.u)
-
-
-def total_error(terms: Array | float, J: Array, tau: Array | float, has_ones: np.ndarray | bool, fmt: Format) -> Array:
-    """The relative rounding error of the softmax's total, by the argument at the top or as any sum.
-
-    `terms` in all, of which J are exactly 1 where has_ones, and the others sum up to at most tau.
-    """
-    J = np.maximum(np.asarray(J, dtype=float), 1.0)
-    excess = np.where(has_ones & (2.0**fmt.p > 2 * J), 16 * (J + 1) ** 2 * tau / J, np.inf)
-    small_first = np.where(np.asarray(terms) * fmt.u < 0.5, excess, np.inf)
-    any_sum = gammas(np.maximum(np.asarray(terms, dtype=float) - 1, 0), fmt)
-    return np.minimum(small_first, any_sum) * INFLATION
-
-
-def quotient_error(total: Array, rest: Array) -> Array:
-    """The relative error of a quotient whose divisor is off by `total` and everything else by `rest`."""
-    return np.where(total < 0.25, (rest + total) / (1 - np.minimum(total, 0.25)) * INFLATION, np.inf)
 
 
 def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Array:
@@ -189,7 +156,7 @@ def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Arra
     size = magnitude(attend(stored, kinds.tokens, kinds.counts, Ball.exact(V)))
     valued = np.einsum("kt,th->kh", most.astype(float), (V + V_error > 0).astype(float))
     # three roundings: the reciprocal of the total, its product with the weight, and that with the value; then the sum
-    rounding = quotient_error(total[:, None], gammas(np.maximum(valued - 1, 0) + 3, fmt))
+    rounding = quotient_error(total[:, None], gamma(np.maximum(valued - 1, 0) + 3, fmt.u))
     shaken = np.where(moved[:, None] > 0, moved[:, None] * spread, 0.0)
     flushed = 2 * valued * fmt.tiny * (1 + (V + V_error).max(axis=0))
     error = shaken + rounding * (size + shaken) + V_error.max(axis=0) * (1 + rounding) + flushed

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO, ContextualCountingTransformer
-from verify.arithmetic.balls import Array, Ball, exponential
+from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.slack import Array
 from verify.contextual.cells import Cells
 from verify.contextual.readout import Comparison, Readout
 from verify.contextual.stream import StoredContextual, encode, see

@@ -16,8 +16,9 @@ import torch
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, WEIGHTS, ZERO, ContextualCountingTransformer
 from constructions.errors import BadInput
-from verify.arithmetic.balls import ENLARGE, TINY, Array, Ball, exponential, stack_last
+from verify.arithmetic.balls import TINY, Ball, exponential, stack_last
 from verify.arithmetic.formats import EXACT_IN_FLOAT64
+from verify.arithmetic.slack import ENLARGE, Array
 from verify.judged import check_judged
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from constructions.count01 import TOKENS, Count01Transformer
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import KERNELS, format_of
 from verify.arithmetic.torch_settings import lowered
 from verify.count01.boxes import decide_boxes
-from verify.count01.rounding import TwoFormats
 from verify.count01.runs import describe, replay
 from verify.count01.task import EOS, EQUALS, Region, answer
 
@@ -31,7 +31,7 @@ def contradiction(
     for n, last in prompts(region, tightest):
         due = answer(n[0], n[1], labels) if last == EQUALS else EOS
         found = replay(model, n, last, due)
-        if found["fails"] and decide_boxes(model, labels, around(n), TwoFormats(fmt)).is_proved:
+        if found["fails"] and decide_boxes(model, labels, around(n), Arithmetic.of(fmt)).is_proved:
             return f"the module answers {found['predicted']} at {describe(n, last, due)}"
     return None
 

@@ -16,15 +16,16 @@ import numpy as np
 from flint import arb, ctx, fmpq
 
 from constructions.count01 import Count01Transformer
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.exact_reals import ONE, Combination, float_below, rational
-from verify.arithmetic.formats import Array
+from verify.arithmetic.slack import ENLARGE_LONG, Array, U
 from verify.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
-from verify.count01.rounding import QueryErrors, TwoFormats
+from verify.count01.rounding import QueryErrors
 from verify.count01.task import Cell, Region, Triple, cells, kinds
 
 CHUNK = 2048
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
-FLOAT_ERROR = 64 * 2.0**-53  # a quotient of two five- or six-term sums, relative to the largest value
+FLOAT_ERROR = 64 * U  # a quotient of two five- or six-term sums, relative to the largest value
 SMALLEST_NORMALISER = 1e-200  # below it, weights lost to underflow could matter
 CORNERS = np.array(list(cartesian((0, 1), repeat=3)))
 
@@ -49,7 +50,7 @@ class Query:
         model: Count01Transformer,
         exact: ExactModel,
         cell: Cell,
-        at: TwoFormats | None,
+        at: Arithmetic | None,
         origin: Triple = (0, 0, 0),
     ) -> None:
         self.origin = origin
@@ -95,7 +96,7 @@ class Query:
         low = logits.min(axis=1).sum(axis=1) + self.constant
         slack = FLOAT_ERROR * (np.abs(self.values).max(axis=(0, 1)) * len(self.weights) + np.abs(self.constant))
         largest = np.maximum(np.abs(high), np.abs(low)) + slack
-        widen = 1 + 1e-10
+        widen = ENLARGE_LONG  # far more than the rounding of these normalisers and means
         errors = self.errors.logit_errors(
             counts.min(axis=1),
             counts.max(axis=1),
@@ -139,7 +140,7 @@ def _normalised(scores: list[Fraction]) -> list[float]:
 
 
 def decide_boxes(
-    model: Count01Transformer, labels: str, region: Region, at: TwoFormats | None, budget: int = 200_000
+    model: Count01Transformer, labels: str, region: Region, at: Arithmetic | None, budget: int = 200_000
 ) -> BoxResult:
     """Decides any number of heads on a bounded region: at None is real arithmetic, else any order in its formats.
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from constructions.count01 import Count01Transformer
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.readings import Rounded
 from verify.count01.boxes import decide_boxes
-from verify.count01.rounding import TwoFormats
 from verify.count01.runs import find_failure, kernels_of, margin_of, name
 from verify.count01.task import Region
 from verify.decide import Failure, Finding
@@ -26,7 +26,7 @@ def prove(problem: Count01, reading: Rounded) -> Finding:
 
     The model's numbers are to be in the format already; matrix products and softmax may keep a wider one.
     """
-    model, labels, at = problem.module, problem.labels, TwoFormats(reading.format, reading.accumulate)
+    model, labels, at = problem.module, problem.labels, Arithmetic.of(reading.format, reading.accumulate)
     region = problem.region if problem.region.is_bounded else dtype_limit(model, labels, problem.region, at)
     about, result = replace(problem, region=region), decide_boxes(model, labels, region, at)
     kernels = kernels_of(model, reading.format, reading.accumulate)
@@ -58,7 +58,7 @@ def shortest_beyond(region: Region) -> int:
     return min(x for x in (region.max_digits, region.max_noise) if x is not None) + 1
 
 
-def dtype_limit(model: Count01Transformer, labels: str, region: Region, at: TwoFormats) -> Region:
+def dtype_limit(model: Count01Transformer, labels: str, region: Region, at: Arithmetic) -> Region:
     """The largest region for which the proof closes, along the one free bound: digits, noise, or length.
 
     Digits and length are at least 1: the empty prompt alone is no result.
@@ -72,7 +72,7 @@ def dtype_limit(model: Count01Transformer, labels: str, region: Region, at: TwoF
     return replace(region, max_length=max(1, found.max_length or 0))
 
 
-def largest_region(family: Callable[[int], Region], model: Count01Transformer, labels: str, at: TwoFormats) -> Region:
+def largest_region(family: Callable[[int], Region], model: Count01Transformer, labels: str, at: Arithmetic) -> Region:
     """The largest member (at least member 0) whose proof closes, by doubling and bisection."""
 
     def holds(k: int) -> bool:

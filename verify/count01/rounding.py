@@ -3,25 +3,26 @@
 Every elementary operation is taken to return its exact result with a relative error of at most u (rounded to
 nearest, or kept in a wider format) and an absolute error of at most the smallest normal number where it
 underflows: subnormals are kept, or flushed to zero. A sum of k terms then has a relative error of at most
-gamma(k - 1) with respect to the sum of absolute values, whatever the association order; sums whose partial sums
-are all representable have none. With a wider accumulation the k - 1 roundings are its own, and one more stores
-the result.
+(1 + u)^(k - 1) - 1 with respect to the sum of absolute values, whatever the association order; sums whose partial
+sums are all representable have none. With a wider accumulation the k - 1 roundings are its own, and one more stores
+the result: `Arithmetic.growth`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from flint import arb, ctx
 
 from constructions.count01 import Count01Transformer
-from constructions.errors import BadInput
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.contract import Contract
-from verify.arithmetic.exact_reals import float_above, rational
-from verify.arithmetic.formats import FORMATS, INFLATION, Array, Format, gamma, gammas
+from verify.arithmetic.formats import Format
+from verify.arithmetic.slack import INFLATION, Array
+from verify.arithmetic.softmax import exponential_errors
 from verify.count01.real import Matrix, exact
 from verify.count01.task import kinds
 
@@ -32,32 +33,6 @@ ALIKE = "the same product of two numbers is computed alike at every position"
 def assumptions(fmt: Format, accumulate: Format | None) -> tuple[str, ...]:
     """What the reading "dtype, any order" takes for granted."""
     return (*CONTRACT.text(fmt, accumulate), ALIKE)
-
-
-class TwoFormats:
-    """The format of what is stored, and the one of partial sums, as error bounds need them.
-
-    Histogram models have an arithmetic of their own (verify.histogram.rounded.reduction), which keeps the factors of
-    products apart as well, knows results and factors by their ends, and bounds (1 + u)^n - 1 more sharply. Here, in
-    tf32, both factors of a product are rounded to 11 bits, within 2^-9 together, and its sums to float32.
-
-    >>> bool(TwoFormats(FORMATS["bfloat16"], FORMATS["float32"]).growth(4) < TwoFormats(FORMATS["bfloat16"]).growth(2))
-    True
-    """
-
-    def __init__(self, fmt: Format, accumulate: Format | None = None) -> None:
-        self.name, self.rounds_factors = fmt.name, fmt.name == "tf32"
-        self.stored = replace(fmt, p=fmt.p - 2) if self.rounds_factors else fmt
-        self.inner = accumulate or (FORMATS["float32"] if self.rounds_factors else self.stored)
-        if self.inner.p < self.stored.p or self.inner.largest < fmt.largest or self.inner.tiny > fmt.tiny:
-            raise BadInput(f"accumulate={self.inner.name}: holds less than {fmt.name}. Leave --accumulate out.")
-
-    def growth(self, k: Array | int, stored: int = 1) -> Array:
-        """A bound on the relative error of k roundings in one tensor operation whose result is stored (once)."""
-        inner = gammas(np.asarray(k, dtype=float), self.inner)
-        if self.inner is self.stored:
-            return inner
-        return (inner + gamma(stored, self.stored) * (1 + inner)) * INFLATION
 
 
 INFINITE = Fraction(2) ** 1000  # a bound near the end of float64, which decides nothing
@@ -71,7 +46,7 @@ class Computed:
     radius: Fraction
 
 
-def rounded_dot(x: list[Computed], w: list[Fraction], at: TwoFormats) -> Computed:
+def rounded_dot(x: list[Computed], w: list[Fraction], at: Arithmetic) -> Computed:
     """A computed sum of products x_i w_i with exact w_i, in any order; exact where it provably is."""
     terms = [(a, b) for a, b in zip(x, w, strict=True) if b and (a.value or a.radius)]
     value = sum((a.value * b for a, b in terms), Fraction(0))
@@ -80,11 +55,11 @@ def rounded_dot(x: list[Computed], w: list[Fraction], at: TwoFormats) -> Compute
     return Computed(value, inherited + rounding_error([a.value * b for a, b in terms], inherited, size, at))
 
 
-def rounding_error(terms: list[Fraction], inherited: Fraction, size: Fraction, at: TwoFormats) -> Fraction:
+def rounding_error(terms: list[Fraction], inherited: Fraction, size: Fraction, at: Arithmetic) -> Fraction:
     """What rounding adds to a sum of products: nothing where all is exact."""
-    if not inherited and is_exact(terms, at.stored):
+    if not inherited and is_exact(terms, at.operand):  # the factors are then numbers of that format, too
         return Fraction(0)
-    grown = float(at.growth(len(terms)))
+    grown = float(at.growth_of_products(len(terms)))
     return Fraction(grown) * size + 2 * (len(terms) + 1) * Fraction(at.stored.tiny) if grown < np.inf else INFINITE
 
 
@@ -103,7 +78,7 @@ class QueryErrors:
     Shapes: scores (heads, kinds) as Computed; values (heads, kinds, d_h) as float arrays.
     """
 
-    def __init__(self, model: Count01Transformer, last: int, at: TwoFormats) -> None:
+    def __init__(self, model: Count01Transformer, last: int, at: Arithmetic) -> None:
         self.model, self.last, self.at = model, last, at
         self.tokens = kinds(last)
         E = exact(model.E)
@@ -140,7 +115,7 @@ class QueryErrors:
         )
         size = sum((abs(a.value * b.value) for a, b in zip(q, k, strict=True)), Fraction(0)) + inherited
         if size >= Fraction(self.at.stored.largest) / 2:
-            self.obstacle = f"an intermediate can overflow {self.at.name}"
+            self.obstacle = f"an intermediate can overflow {self.at.operand.name}"
         terms = [
             a.value * b.value for a, b in zip(q, k, strict=True) if (a.value or a.radius) and (b.value or b.radius)
         ]
@@ -151,13 +126,13 @@ class QueryErrors:
         half = self.at.stored.largest / 2
         weights = [W.double().abs() for W in self.model.parameters()]
         if any(bool(((W > 0) & (self.at.stored.tiny > W)).any()) for W in weights):
-            self.obstacle = f"a weight is subnormal in {self.at.name}, and may be flushed to zero"
+            self.obstacle = f"a weight is subnormal in {self.at.operand.name}, and may be flushed to zero"
         V = np.abs(self.V).max(axis=1) + self.V_radius.max(axis=1)
         attended = np.einsum("he,hed->d", V, self.W_O)
         stream = self.E_last + attended
         largest = max(float(V.max()), float(stream.max()), float((stream @ self.W_out + self.b_out).max()) * 2)
         if not largest < half:
-            self.obstacle = f"an intermediate can overflow {self.at.name}"
+            self.obstacle = f"an intermediate can overflow {self.at.operand.name}"
 
     def weight_errors(self, h: int) -> tuple[Array, Array]:
         """For each kind m as the maximum: relative and absolute errors of each kind's exponential (m, t).
@@ -178,7 +153,7 @@ class QueryErrors:
                     radius += Fraction(fmt.u) * (abs(distance) + radius) + Fraction(fmt.tiny)
                 if distance == 0 and not radius:
                     continue
-                relative[m, t], absolute[m, t] = exponential_error(distance, radius, row[m].value - top, fmt)
+                relative[m, t], absolute[m, t] = exponential_errors(distance, radius, row[m].value - top, fmt)
         return relative, absolute
 
     def is_one_number(self, t: int) -> bool:
@@ -190,8 +165,8 @@ class QueryErrors:
         relative, absolute = self.tables[h]
         row = self.scores[h]
         possible, sure = high > 0, low > 0
-        upper = np.array([float(s.value + s.radius) * (1 + 1e-12) + 1e-12 * abs(float(s.value)) for s in row])
-        lower = np.array([float(s.value - s.radius) * (1 - 1e-12) - 1e-12 * abs(float(s.value)) for s in row])
+        upper = np.array([float_above_of(s.value + s.radius) for s in row])
+        lower = np.array([-float_above_of(s.radius - s.value) for s in row])
         floor = np.where(sure, lower, -np.inf).max(axis=1, keepdims=True)
         candidate = possible & (upper >= floor)
         worst = np.zeros(len(low))
@@ -219,7 +194,7 @@ class QueryErrors:
             V, radius = self.V[h], self.V_radius[h]
             ratio = self.weight_error(h, low, high, D[:, :, h].min(axis=1))
             ratio = np.where(ratio > 0.25, np.inf, ratio / (1 - np.minimum(ratio, 0.25)))[:, None]
-            kappa = gammas(n - 1, at.inner)[:, None]
+            kappa = at.growth(n - 1, 0)[:, None]
             if self.is_uniform[h]:
                 kappa = np.where(n[:, None] <= 2.0**at.inner.p, 0.0, kappa)
             kappa = np.where(kappa > 0.25, np.inf, kappa / (1 - np.minimum(kappa, 0.25)))
@@ -230,7 +205,7 @@ class QueryErrors:
             mixed[:, h] = (
                 moved
                 + times(kappa, mean[:, h] + moved)
-                + times(at.growth(terms + 1, 2) * (1 + kappa), size)
+                + times(at.growth_of_products(terms + 1, 2) * (1 + kappa), size)
                 + self.lost(h, n[:, None], terms) * (1 + largest)
             )
         mixed = np.where(n[:, None, None] < at.stored.largest / 2, mixed, np.inf)
@@ -254,7 +229,7 @@ class QueryErrors:
         stream, stream_size = attended, product(size.reshape(flat.shape), W_O) + attended
         if self.model.has_skip:
             stream_size = stream_size + self.E_last
-            stream = stream + np.where(self.E_last != 0, at.stored.u * stream_size + 2 * at.stored.tiny, 0)
+            stream = stream + np.where(self.E_last != 0, at.once * stream_size + 2 * at.stored.tiny, 0)
         weighted = product(stream_size, self.W_out) + self.b_out
         inherited = product(stream, self.W_out)
         return inherited + sum_error(weighted, largest_logit + inherited, self.W_out, self.b_out != 0, at)
@@ -271,7 +246,7 @@ def product(x: Array, W: Array) -> Array:
     return np.stack([times(x, column).sum(axis=-1) for column in W.T], axis=-1)
 
 
-def sum_error(size: Array, result: Array | None, W: Array, extra: Any, at: TwoFormats) -> Array:
+def sum_error(size: Array, result: Array | None, W: Array, extra: Any, at: Arithmetic) -> Array:
     """The rounding error of x W (+ one more term where `extra`): size is the sum of absolute terms.
 
     Products with 0 and powers of two >= 1 are exact, unless factors are rounded; one term needs no addition; two
@@ -280,21 +255,16 @@ def sum_error(size: Array, result: Array | None, W: Array, extra: Any, at: TwoFo
     is_hard = (W != 0) & ((np.frexp(W)[0] != 0.5) | (W < 1) | at.rounds_factors)
     inexact, tiny = is_hard.sum(axis=0), at.stored.tiny
     k = (W != 0).sum(axis=0) + np.asarray(extra, dtype=int)
-    products = np.where(inexact > 0, at.growth(1) * size + 2 * inexact * tiny, 0)
-    single = at.stored.u * ((size if result is None else result) + 2.0**-10 * size + products)
+    products = np.where(inexact > 0, at.growth_of_products(1) * size + 2 * inexact * tiny, 0)
+    single = at.once * ((size if result is None else result) + 2.0**-10 * size + products)
     many = times(at.growth(np.maximum(k - 1.0, 0), 2), size + products)
     return products + np.where(k <= 1, 0, np.where(k == 2, single, many) + 2 * k * tiny)
 
 
+def float_above_of(x: Fraction) -> float:
+    """A float above a fraction: the next one after the nearest, which is off by half a step."""
+    return math.nextafter(float(x), math.inf)
+
+
 def columns(W: Matrix) -> list[list[Fraction]]:
     return [list(column) for column in zip(*W, strict=True)]
-
-
-def exponential_error(distance: Fraction, radius: Fraction, offset: Fraction, fmt: Format) -> tuple[float, float]:
-    """Relative error of the computed exp(distance), and absolute error times exp(offset)."""
-    with ctx.workprec(96):
-        grow = arb(rational(radius)).exp()
-        relative = (grow - 1) + 4 * arb(fmt.u) * grow
-        value = arb(rational(distance)).exp()
-        absolute = value * relative + 2 * arb(fmt.tiny)  # 2 subnormal units, or flushed
-        return float_above(absolute / value), float_above(absolute * arb(rational(offset)).exp())

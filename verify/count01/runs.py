@@ -13,8 +13,9 @@ from torch import Tensor
 
 from constructions.count01 import DTYPES, TOKENS, Count01Transformer
 from verify.arithmetic.evaluation import Evaluation
-from verify.arithmetic.formats import FORMATS, Array, Format
+from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import add, rounded
+from verify.arithmetic.slack import Array
 from verify.count01.task import EQUALS, Cell, Region, Triple, cells, string
 
 LONGEST_STRING = 1 << 25

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from constructions.count01 import DTYPES, Count01Transformer, documents, uniform
 from constructions.errors import BadInput
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import Format, format_of, format_of_bits
 from verify.count01.boxes import decide_boxes
 from verify.count01.dtype import largest_region
-from verify.count01.rounding import TwoFormats
 from verify.count01.runs import rounded_model
 from verify.count01.task import Region
 
@@ -37,9 +37,9 @@ def table(sizes: tuple[int, ...] = (5, 8, 10, 12, 15)) -> list[TableRow]:
 
 def longest(model: Count01Transformer, fmt: Format) -> int:
     """The largest length for which the proof closes; -1 where it closes for none."""
-    region = largest_region(lambda k: Region(max_length=k), model, LABELS, TwoFormats(fmt))
+    region = largest_region(lambda k: Region(max_length=k), model, LABELS, Arithmetic.of(fmt))
     assert region.max_length is not None
-    closes = region.max_length > 0 or decide_boxes(model, LABELS, region, TwoFormats(fmt)).is_proved
+    closes = region.max_length > 0 or decide_boxes(model, LABELS, region, Arithmetic.of(fmt)).is_proved
     return region.max_length if closes else -1
 
 
@@ -70,7 +70,7 @@ def smallest_bits(model_at: Count01Transformer, region: Region = DOCUMENTS_RANGE
 
     def holds(p: int) -> bool:
         fmt = format_of_bits(p)
-        return decide_boxes(rounded_model(model_at, fmt), LABELS, region, TwoFormats(fmt)).is_proved
+        return decide_boxes(rounded_model(model_at, fmt), LABELS, region, Arithmetic.of(fmt)).is_proved
 
     if not holds(53):
         return None

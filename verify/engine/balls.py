@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic.formats import Format
-from verify.arithmetic.formats import gamma as format_gamma
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import U, gamma
 
-U = 2.0**-53
-ENLARGE = 1 + 2.0**-40  # covers the rounding of up to 4000 operations on numbers that are positive
 LOST = 2.0**-1000  # what underflow in float64 can take away from any result here
 
 
@@ -126,11 +125,6 @@ def length(x: Tensor, axis: int = -1) -> Tensor:
     return torch.where(torch.isfinite(top), total + LOST, top)
 
 
-def gamma(k: int) -> float:
-    """Bounds the relative error of k roundings in float64."""
-    return k * U / (1 - k * U) * (1 + 2.0**-40)
-
-
 @dataclass(frozen=True)
 class Arithmetic:
     """What one operation may be off by: float64's own rounding, and in a dtype the rounding that the reading allows.
@@ -172,7 +166,7 @@ class Arithmetic:
             return 0.0
         inner = self.accumulate or self.stored
         kept = (k + 2) * 2.0 ** -(2 * inner.p + 2)  # results kept wider and rounded later
-        return format_gamma(k + 2, inner) * (1 + kept) + kept + (0.0 if self.accumulate is None else 2 * self.u)
+        return gamma(k + 2, inner.u) * (1 + kept) + kept + (0.0 if self.accumulate is None else 2 * self.u)
 
     def own_sums(self, k: int) -> float:
         """Float64's error and the dtype's together."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from verify.engine.balls import Ball, U
+from verify.arithmetic.slack import U
+from verify.engine.balls import Ball
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from verify.engine.balls import ENLARGE, LOST, Arithmetic, Ball, Step, U, gamma, length
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import U, gamma
+from verify.engine.balls import LOST, Arithmetic, Ball, Step, length
 from verify.engine.capture import Graph
 from verify.engine.rules.linear import SLOPES, plus
 from verify.engine.run import ENTRIES_AT_ONCE, enclosed_weights, evaluate

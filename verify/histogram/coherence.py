@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from constructions.errors import BadInput
-from verify.arithmetic.balls import HUGE, TINY, Array, Ball
+from verify.arithmetic.balls import HUGE, TINY, Ball
 from verify.arithmetic.formats import EXACT_IN_FLOAT64
+from verify.arithmetic.slack import Array
 from verify.histogram.exact_forward import DyadicMatrix
 
 

@@ -7,7 +7,7 @@ from math import ceil, comb, factorial, prod
 
 import numpy as np
 
-from verify.arithmetic.balls import gamma
+from verify.arithmetic.slack import gamma
 from verify.histogram.reduction import Row
 from verify.histogram.regions import Regions, Tree
 from verify.histogram.stored import Array

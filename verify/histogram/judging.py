@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.arithmetic.balls import ENLARGE, U, gamma
+from verify.arithmetic.slack import ENLARGE, U, gamma
 from verify.histogram.relaxation import Differences, Relaxation
 from verify.histogram.stored import Array, StoredModel
 

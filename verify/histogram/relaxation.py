@@ -14,7 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from verify.arithmetic.balls import ENLARGE, TINY, Ball, U, gamma
+from verify.arithmetic.balls import TINY, Ball
+from verify.arithmetic.slack import ENLARGE, U, gamma
 from verify.histogram.reduction import Reduces, Row
 from verify.histogram.regions import Regions, Tree
 from verify.histogram.stored import Array, StoredModel
@@ -84,7 +85,8 @@ class Relaxation:
         self.G = len(row.groups)
         self.a = row.weight.mid  # (G,)
         spread = row.spread
-        self.low, self.high = (self.a, self.a) if spread is None else (spread.low, spread.high)
+        self.low: Array = self.a if spread is None else spread.low
+        self.high: Array = self.a if spread is None else spread.high
         self.apart = np.zeros(self.G) if spread is None else np.maximum(self.a - self.low, self.high - self.a) * ENLARGE
         self.sums = np.zeros((1, self.G)) if spread is None else spread.sums
         self.form_error, self.difference_error = self._errors(bases, own, H, counts)

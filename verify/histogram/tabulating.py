@@ -15,7 +15,8 @@ from math import comb, prod
 
 import numpy as np
 
-from verify.arithmetic.balls import ENLARGE, Ball, U, gamma
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.slack import ENLARGE, U, gamma
 from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.multisets import Multisets, multisets_of
 from verify.histogram.reduction import Reduces, Row

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from verify.arithmetic.balls import Ball, U, gamma
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.slack import U, gamma
 from verify.histogram.reduction import Reduces, Row, Tables
 from verify.histogram.stored import Array, StoredModel
 

@@ -14,7 +14,8 @@ from flint import fmpq
 
 from constructions.adder.transformer import AdderTransformer
 from verify.adder import exact
-from verify.arithmetic.balls import Array, Ball, exponential
+from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.slack import Array
 
 MOST_LISTED = 1000  # wrong pairs
 Pair = tuple[int, int]

@@ -14,8 +14,8 @@ import numpy as np
 from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.formats import INFLATION, Array
 from verify.arithmetic.rounding import rounded
+from verify.arithmetic.slack import INFLATION, Array
 from verify.modular.proof import numbers
 
 

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic.readings import Real, Rounded
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import U
 from verify.engine import exact
-from verify.engine.balls import ENLARGE, Arithmetic, Ball, U
+from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
 from verify.engine.margins import Question
 from verify.engine.mean_value import gaps

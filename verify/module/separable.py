@@ -18,7 +18,9 @@ from torch import Tensor, nn
 
 from constructions.decoder import Decoder
 from constructions.decoder.model import Block
-from verify.engine.balls import ENLARGE, Arithmetic, Ball, U, gamma
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import U, gamma
+from verify.engine.balls import Arithmetic, Ball
 from verify.engine.rules.linear import plus, product, times
 from verify.engine.rules.normalisation import layer_norm
 from verify.engine.rules.pointwise import bounded_exp, div

@@ -6,7 +6,7 @@ import numpy as np
 from flint import arb, arb_mat, ctx
 
 from constructions.contextual.transformer import BOS
-from verify.arithmetic.balls import Array
+from verify.arithmetic.slack import Array
 
 PRECISION = 400
 

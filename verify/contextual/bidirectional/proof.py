@@ -16,8 +16,9 @@ import numpy as np
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO
 from verify.arithmetic.any_order import between, ends
-from verify.arithmetic.balls import Array, Ball, gamma
-from verify.arithmetic.formats import INFLATION, Format, gammas
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.formats import Format
+from verify.arithmetic.slack import ENLARGE, INFLATION, OF_FEW, Array, gamma
 from verify.contextual.bidirectional.spans import product, relu, stored, total, weights
 from verify.contextual.readout import Readout
 
@@ -71,13 +72,13 @@ class Proof:
         slack = 0.0
         size = float(values.magnitude.max())
         if fmt is not None:  # the softmax's total and quotient, the products and their sum
-            slack = float(gammas(np.array(2.0 * places + 8), fmt)) * size + 8 * places * fmt.tiny * (1 + size)
+            slack = gamma(2 * places + 8, fmt.u) * size + 8 * places * fmt.tiny * (1 + size)
         columns = []
         with np.errstate(invalid="ignore", divide="ignore"):
             for least, most in sums[1:]:
                 quotients = np.array([least / D_low, least / D_high, most / D_low, most / D_high])
                 down, up = quotients.min(0), quotients.max(0)
-                slacks = slack + 2.0**-50 * np.maximum(np.abs(down), np.abs(up))
+                slacks = slack + OF_FEW * np.maximum(np.abs(down), np.abs(up))
                 is_known = (D_low > 0) & np.isfinite(D_high)
                 columns.append(
                     between(np.where(is_known, down - slacks, -np.inf), np.where(is_known, up + slacks, np.inf))
@@ -157,7 +158,7 @@ class Proof:
         bos = int(np.nonzero(is_bos)[0][0])
         ones = (low[target].min(), high[target].max()) if target.any() else (0.0, 0.0)
         share = np.stack([low[bos] / (low[bos] + k * ones[1]), high[bos] / (high[bos] + k * ones[0])])
-        share = share + np.array([[-1.0], [1.0]]) * 2.0**-50
+        share = share + np.array([[-1.0], [1.0]]) * OF_FEW
         chosen = target if target.any() else is_bos
         one_low, one_high = v_low[chosen].min(0), v_high[chosen].max(0)
         mean_low = np.min([a[:, None] * v_low[bos] + (1 - a)[:, None] * one_low for a in share], axis=0)
@@ -170,9 +171,9 @@ class Proof:
             mean_low = mean_low - moved * np.maximum(mean_low - v_low[others].min(0), 0) * INFLATION
             mean_high = mean_high + moved * np.maximum(v_high[others].max(0) - mean_high, 0) * INFLATION
         size = float(values.magnitude.max())
-        slack = 2.0**-48 * size
+        slack = (ENLARGE - 1) * size
         if self.fmt is not None:
-            slack += float(gammas(np.array(2.0 * self.places + 8), self.fmt)) * size
+            slack += gamma(2 * self.places + 8, self.fmt.u) * size
             slack += 8 * self.places * self.fmt.tiny * (1 + size)
         # a mean of values of one sign has it, however it is rounded
         down = np.where((v_low >= 0).all(0), np.maximum(mean_low - slack, 0.0), mean_low - slack)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from verify.arithmetic.any_order import between, ends, is_power_of_two
-from verify.arithmetic.balls import Array, Ball, exponential
-from verify.arithmetic.formats import FORMATS, INFLATION, Format, gammas
+from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import rounded
+from verify.arithmetic.slack import INFLATION, Array, U, gamma
 
 FLOAT64 = FORMATS["float64"]  # in which this is computed
 
@@ -55,7 +56,7 @@ def rounding(size: Array, terms: Array, is_hard: np.ndarray, fmt: Format | None)
     for each in (FLOAT64,) if fmt is None else (FLOAT64, fmt):
         steps = np.maximum(terms - 1, 0) + is_hard
         is_lossy = (steps > 0) | ((size > 0) & (size < each.tiny))
-        lost = gammas(steps, each) * size + np.where(is_lossy, 2 * (terms + 1) * each.tiny, 0.0)
+        lost = gamma(steps, each.u) * size + np.where(is_lossy, 2 * (terms + 1) * each.tiny, 0.0)
         error = error + np.where(size < each.largest / 4, lost, np.inf)
     return np.where(np.isnan(error), np.inf, error * INFLATION)
 
@@ -75,7 +76,7 @@ def weights(scores: Ball, always: Ball, fmt: Format | None) -> tuple[Array, Arra
     low, high = ends(scores)
     reference = always.mid
     down, up = low - reference, high - reference
-    slack = 4 * 2.0**-53 * np.maximum(np.abs(down), np.abs(up))
+    slack = 4 * U * np.maximum(np.abs(down), np.abs(up))
     least, most, lost = 1.0, 1.0, np.zeros(1)
     if fmt is not None:
         top = np.maximum(high.max(-1, keepdims=True) - reference, 0) + always.rad

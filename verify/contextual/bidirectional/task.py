@@ -14,11 +14,11 @@ import torch
 from constructions.contextual.bidirectional import SHAPES, BidirectionalContextualTransformer
 from constructions.contextual.transformer import CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
-from verify.arithmetic.balls import Array
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.outward import below
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.slack import Array
 from verify.contextual.bidirectional import exact
 from verify.contextual.bidirectional.proof import Proof
 from verify.contextual.rounding import CONTRACT

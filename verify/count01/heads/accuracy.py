@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.slack import Array
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
 from verify.count01.heads.tables import Differences, corners

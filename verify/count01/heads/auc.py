@@ -9,8 +9,8 @@ import numpy as np
 from flint import ctx
 from numpy.typing import NDArray
 
-from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.slack import Array
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
 from verify.count01.heads.tables import MOST_BITS, Differences

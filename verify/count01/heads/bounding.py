@@ -8,9 +8,9 @@ import numpy as np
 from flint import ctx
 from numpy.typing import NDArray
 
-from verify.arithmetic.balls import Array
+from verify.arithmetic.slack import ENLARGE_LONG, Array, U
 from verify.count01.heads.numbers import ModelNumbers
-from verify.count01.heads.tables import QUOTIENT_ERROR, SMALLEST_NORMALISER, U
+from verify.count01.heads.tables import QUOTIENT_ERROR, SMALLEST_NORMALISER
 from verify.count01.task import kinds
 
 Integers = NDArray[np.int64]
@@ -37,7 +37,7 @@ class Margins:
             self.added.append(np.array(added).reshape(len(tokens), len(rivals)))
             radius += QUOTIENT_ERROR * np.abs(self.added[-1]).max(axis=0)
         size = np.abs(self.constant) + sum(np.abs(x).max(axis=0) for x in self.added)
-        self.radius = (radius + (len(model.heads) + 3) * 2 * U * size) * (1 + 2.0**-40)
+        self.radius = (radius + (len(model.heads) + 3) * 2 * U * size) * ENLARGE_LONG
         self.kinds = len(tokens)
 
     def decided(self, low: Integers, high: Integers) -> Integers:

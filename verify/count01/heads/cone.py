@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.slack import Array
 
 Row = tuple[int, int, int, int]
 BITS = (128, 512, 2048)

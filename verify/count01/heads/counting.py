@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.arithmetic.balls import Array
+from verify.arithmetic.slack import Array
 from verify.count01.heads.accuracy import whole_model
 from verify.count01.heads.bounding import Integers, Margins
 from verify.count01.heads.laws import Law

@@ -17,8 +17,8 @@ import numpy as np
 from flint import ctx
 from numpy.typing import NDArray
 
-from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.slack import Array
 from verify.count01.heads.cone import Constraint, Rows, rays_of, whitened
 from verify.count01.heads.numbers import HeadNumbers
 from verify.count01.heads.separability import LINES, Separability, confirmed

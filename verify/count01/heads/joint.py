@@ -16,7 +16,7 @@ import numpy as np
 from flint import arb, arb_mat, ctx, fmpq
 from numpy.typing import NDArray
 
-from verify.arithmetic.balls import Array
+from verify.arithmetic.slack import Array
 from verify.count01.heads.accuracy import Judged, positive
 from verify.count01.heads.everywhere import Spread, positive_polynomial
 from verify.count01.heads.laws import Law

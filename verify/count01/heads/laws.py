@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constructions.errors import BadInput, shown
-from verify.arithmetic.balls import Array
+from verify.arithmetic.slack import Array
 from verify.count01.heads.cone import Constraint
 from verify.count01.task import Region
 

@@ -10,8 +10,8 @@ import numpy as np
 from flint import arb, ctx
 from numpy.typing import NDArray
 
-from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Undecided, float_below
+from verify.arithmetic.slack import Array
 from verify.count01.heads.accuracy import lowest
 from verify.count01.heads.counting import Listed, blocks
 from verify.count01.heads.numbers import ModelNumbers

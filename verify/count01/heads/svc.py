@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from flint import ctx
 
-from verify.arithmetic.balls import Array
+from verify.arithmetic.slack import Array
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import SEEN, HeadNumbers
 from verify.count01.heads.tables import column

@@ -10,12 +10,12 @@ import numpy as np
 from flint import arb, ctx
 from numpy.typing import NDArray
 
-from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.slack import ENLARGE_LONG, Array, U
 from verify.count01.heads.accuracy import Judged
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
-from verify.count01.heads.tables import MOST_BITS, QUOTIENT_ERROR, Kept, U, corners, largest, shares
+from verify.count01.heads.tables import MOST_BITS, QUOTIENT_ERROR, Kept, corners, largest, shares
 from verify.count01.task import EOS, FIVE, FOUR, Triple, answer, kinds, multiplicities
 
 
@@ -114,7 +114,7 @@ class AfterAnswer:
         """A bound on the error of a sum of shares, each at most its part of `size`, and the constant part."""
         of_quotients = sum(QUOTIENT_ERROR * float(np.abs(self._stored(h, rival)[1]).max()) for h in heads)
         size += abs(self._constant(rival))
-        return (of_quotients + (len(heads) + 3) * 2 * U * size) * (1 + 2.0**-40)
+        return (of_quotients + (len(heads) + 3) * 2 * U * size) * ENLARGE_LONG
 
     def _numbers(self, h: int, rival: int) -> tuple[Array, Array]:
         """Each kind's weight, the largest being 1, and what it adds to the difference: the nearest floats."""

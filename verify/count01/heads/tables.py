@@ -15,13 +15,12 @@ from typing import Generic, TypeVar
 import numpy as np
 from flint import arb, ctx
 
-from verify.arithmetic.balls import Array
 from verify.arithmetic.exact_reals import Combination, Undecided, exponentials, total
+from verify.arithmetic.slack import ENLARGE_LONG, Array, U
 from verify.count01.heads.numbers import SEEN, HeadNumbers, ModelNumbers
 from verify.count01.heads.surds import Surd
 from verify.count01.task import EQUALS, ONE, TWO, ZERO, Triple
 
-U = 2.0**-53
 # A quotient of two sums of five products: each weight, count product and difference within 3 U, each sum within 4 U,
 # the quotient within U, so 20 U at most, of the sum of the terms' sizes.
 QUOTIENT_ERROR = 32 * U
@@ -91,7 +90,7 @@ def column(head: HeadNumbers, deltas: Sequence[Surd], counts: Array, around: Arr
     if np.isnan(sizes).any():
         sizes = shares(weights, np.abs(off), counts)
     values = shares(weights, off, counts)
-    return Column(centre, values, QUOTIENT_ERROR * largest(sizes) * (1 + 2.0**-40), largest(values))
+    return Column(centre, values, QUOTIENT_ERROR * largest(sizes) * ENLARGE_LONG, largest(values))
 
 
 def shares(weights: Array, terms: Array, counts: Array) -> Array:
@@ -146,7 +145,7 @@ class Differences:
             shift = self.shift(heads)
             out += shift
             size += abs(shift)
-        return out, (radius + (len(heads) + 3) * 2 * U * size) * (1 + 2.0**-40)
+        return out, (radius + (len(heads) + 3) * 2 * U * size) * ENLARGE_LONG
 
     def shift(self, heads: Sequence[int]) -> float:
         """The constant and the heads' centres: the nearest float, from exact numbers."""

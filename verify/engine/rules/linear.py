@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verify.engine.balls import ENLARGE, Arithmetic, Ball, Norm, U, gamma, length, parts
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import U, gamma
+from verify.engine.balls import Arithmetic, Ball, Norm, length, parts
 from verify.engine.elementary import power_of_two
 from verify.engine.rules.registry import as_ball, midpoint, rule
 

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verify.engine.balls import ENLARGE, Arithmetic, Ball, Norm, Pull, Unsure, gamma, length, norm_after
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import gamma
+from verify.engine.balls import Arithmetic, Ball, Norm, Pull, Unsure, length, norm_after
 from verify.engine.rules.registry import RULES, as_ball, midpoint, rule
 
 aten = torch.ops.aten

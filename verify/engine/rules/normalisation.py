@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import U, gamma
 from verify.engine import elementary
-from verify.engine.balls import ENLARGE, Arithmetic, Ball, Norm, U, gamma, length
+from verify.engine.balls import Arithmetic, Ball, Norm, length
 from verify.engine.rules.linear import SLOPES, mean, negated, plus, product, times, total, turned
 from verify.engine.rules.pointwise import ULPS, rsqrt, widened
 from verify.engine.rules.registry import as_ball, rule

@@ -9,8 +9,10 @@ import torch
 from flint import arb, ctx
 from torch import Tensor
 
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import U
 from verify.engine import elementary
-from verify.engine.balls import ENLARGE, LOST, Arithmetic, Ball, Norm, U, Unsure
+from verify.engine.balls import LOST, Arithmetic, Ball, Norm, Unsure
 from verify.engine.rules.linear import SLOPES, negated, plus, times, unbroadcast
 from verify.engine.rules.registry import as_ball, midpoint, rule
 

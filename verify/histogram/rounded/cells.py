@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from verify.arithmetic.any_order import NO_UNIT, between, ends, is_power_of_two, times, unit_exponent
-from verify.arithmetic.balls import Ball, U, gamma
-from verify.arithmetic.formats import INFLATION, Array
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.rounding import rounded
+from verify.arithmetic.slack import INFLATION, Array, U, gamma
 from verify.histogram.reduction import Row, Tables, slot_groups
 from verify.histogram.rounded.coordinate import sharper_ends
 from verify.histogram.rounded.reduction import RoundedReduction

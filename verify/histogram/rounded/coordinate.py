@@ -11,7 +11,7 @@ import numpy as np
 
 from verify.arithmetic.any_order import is_power_of_two
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.formats import INFLATION, Array
+from verify.arithmetic.slack import INFLATION, Array
 from verify.histogram.reduction import Row, Tables
 from verify.histogram.rounded.copies import ends_of_copies
 from verify.histogram.rounded.reduction import RoundedReduction

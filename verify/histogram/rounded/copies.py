@@ -11,8 +11,8 @@ from itertools import product
 import numpy as np
 
 from verify.arithmetic.any_order import between, ends
-from verify.arithmetic.balls import Ball, U
-from verify.arithmetic.formats import Array
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.slack import Array, U
 from verify.histogram.reduction import Row, Tables
 from verify.histogram.rounded.reduction import RoundedReduction
 

@@ -13,8 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from verify.arithmetic.evaluation import Evaluation, Tokens, square_root
-from verify.arithmetic.formats import Array
 from verify.arithmetic.rounding import add, divide, exponential, multiply, rounded
+from verify.arithmetic.slack import Array
 from verify.histogram.stored import StoredModel
 
 DIRECTED_ORDERS = ("left to right", "pairwise", "ascending", "descending", "small first", "upwards", "downwards")

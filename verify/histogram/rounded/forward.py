@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from verify.arithmetic.evaluation import ELEMENTS, Evaluation, Tokens, square_root
-from verify.arithmetic.formats import Array
 from verify.arithmetic.rounding import add, divide, multiply
+from verify.arithmetic.slack import Array
 from verify.histogram.stored import StoredModel
 
 

@@ -23,13 +23,13 @@ from verify.arithmetic.any_order import (
     between,
     ends,
     is_power_of_two,
-    partial_sums,
     times,
     unit_exponent,
 )
 from verify.arithmetic.balls import Ball, reciprocal_sqrt, stack_last
-from verify.arithmetic.formats import INFLATION, Array
 from verify.arithmetic.rounding import rounded
+from verify.arithmetic.slack import INFLATION, Array
+from verify.arithmetic.softmax import ULPS, partial_sums, sum_with_ones
 from verify.histogram.reduction import (
     Row,
     Tables,
@@ -129,7 +129,7 @@ class RoundedReduction:
         is_top |= is_own_largest & (scores.rad == 0) & (scores.mid == own_score)
         with np.errstate(over="ignore"):
             shift = scores.rad + subtracted
-            units = 4 * u * self._exponential_unit(scores, exponentials, own, shift)  # 2 units in the last place
+            units = ULPS * u * self._exponential_unit(scores, exponentials, own, shift)
             relative = np.where(is_top, 0.0, np.expm1(units + shift) * INFLATION)
         size = exponentials.magnitude
         wrong = times(relative, size)
@@ -158,16 +158,10 @@ class RoundedReduction:
         return Ball(exponentials.mid, (exponentials.rad + error + lost) * INFLATION)
 
     def _sum_of_ones(self, is_own_largest: np.ndarray, rest: Array, N: int) -> Array:
-        """The relative error of a sum of N exponentials that are 1, at least one of them, or at most `rest` (n, keys).
-
-        A partial sum of m ones and of others that sum to s is between m and m + s, plus its errors. If m is a number
-        of the format, rounding to nearest leaves it at m or more and at most doubles what it is above m. A sum has at
-        most N - 1 additions and is then stored; flushing loses nothing of m, and no more than s.
-        """
+        """The relative error of a sum of N exponentials that are 1, one of them surely, or at most `rest` (n, keys)."""
         largest = rest.max(1, keepdims=True)
         is_held = is_own_largest & (2**self.at.stored.p >= N)
-        with np.errstate(over="ignore"):  # 2^N of a long sequence: infinite, and of no use
-            return np.where(is_held, np.ldexp(largest, N) * (N - 1) * INFLATION, np.inf)
+        return np.where(is_held, sum_with_ones(largest, N), np.inf)
 
     def _uniform_error(self, N: int) -> float:
         """The relative error of the quotient 1 / N, none for a power of two."""

@@ -10,7 +10,8 @@ from itertools import product
 import numpy as np
 
 from verify.arithmetic.evaluation import ORDERS, Evaluation, Tokens
-from verify.arithmetic.formats import Array, Format
+from verify.arithmetic.formats import Format
+from verify.arithmetic.slack import Array
 from verify.histogram.rounded.directed import Directed
 from verify.histogram.rounded.forward import logits
 from verify.histogram.rounded.forward import margins as computed_margins

@@ -14,7 +14,7 @@ import numpy as np
 
 from verify.arithmetic.any_order import Arithmetic, between
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.formats import Array
+from verify.arithmetic.slack import Array
 from verify.inductive.recurrent.enclosures import Balls, Off, Roundings, tanh
 from verify.inductive.recurrent.network import Network, Numbers, nonzeros
 

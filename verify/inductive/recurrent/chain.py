@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from verify.arithmetic.any_order import Arithmetic
-from verify.arithmetic.balls import ENLARGE, Ball, gamma
-from verify.arithmetic.formats import Array
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.slack import ENLARGE, Array, gamma
 from verify.inductive.recurrent.enclosures import Balls, Dual, Duals, Off, Roundings
 from verify.inductive.recurrent.network import Network, nonzeros, step
 

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from verify.arithmetic.any_order import Arithmetic, between
-from verify.arithmetic.balls import ENLARGE, Ball, U, gamma
-from verify.arithmetic.formats import INFLATION, Array
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.slack import ENLARGE, INFLATION, Array, U, gamma
 from verify.engine import elementary
 
 LEAST = 2.0**-100  # every radius of a sigmoid or tanh is at least this, so that no product of them underflows

@@ -10,8 +10,9 @@ import numpy as np
 
 from constructions.errors import BadInput
 from constructions.recurrent.model import RecurrentModel
-from verify.arithmetic.formats import EXACT_IN_FLOAT64, Array, Format
+from verify.arithmetic.formats import EXACT_IN_FLOAT64, Format
 from verify.arithmetic.rounding import rounded
+from verify.arithmetic.slack import Array
 
 
 @dataclass(frozen=True)

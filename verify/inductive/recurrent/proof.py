@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from verify.arithmetic.formats import Array
+from verify.arithmetic.slack import Array
 from verify.inductive.recurrent.chain import Ellipsoids, Margins, Rules, excess, margins
 from verify.inductive.recurrent.network import Network, orbit
 from verify.inductive.recurrent.search import (

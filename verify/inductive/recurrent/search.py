@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.formats import Array
+from verify.arithmetic.slack import Array
 from verify.inductive.recurrent.chain import Ellipsoids, Rules, derivative
 from verify.inductive.recurrent.enclosures import Off, Roundings
 from verify.inductive.recurrent.network import Network, float_step, orbit, step, vectors

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 
 from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
-from verify.engine.balls import ENLARGE, Arithmetic, Ball, U, gamma
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import U, gamma
+from verify.engine.balls import Arithmetic, Ball
 from verify.engine.margins import margins
 from verify.engine.rules.linear import cumsum, plus, product
 from verify.engine.rules.normalisation import layer_norm

@@ -1,0 +1,146 @@
+"""Lemmas on a softmax whose every operation is rounded, each with its statement and its proof.
+
+A kernel subtracts the row's maximum, takes exponentials, sums them, and divides. What each step can be off by is here;
+which scores there are, and what the weights multiply, is the tasks' own. The maximum is one number for the whole row,
+so that whatever it is cancels in the quotient. u is the unit round-off of a format, tiny its smallest normal number.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from flint import arb, ctx
+
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.exact_reals import float_above, rational
+from verify.arithmetic.formats import Format
+from verify.arithmetic.slack import INFLATION, Array, gamma
+
+ULPS = 4  # times u: exp is within 2 units in the last place, each at most 2 u of the result
+FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
+
+
+def argument_error(distance: Array, error: Array, fmt: Format) -> Array:
+    """How far the computed s - m is off, where it is about `distance` and s is off by `error`.
+
+    Proof. m is common to all, and cancels. The exact difference of the computed numbers is within `error` of the
+    distance, and rounding it is off by at most u of its size.
+    """
+    return (error + fmt.u * (np.abs(distance) + error)) * INFLATION
+
+
+def exponential_error(distance: Array, fmt: Format) -> Array:
+    """The relative error of exp at arguments down to -distance: 4 u, or 1 where the result may be subnormal.
+
+    Proof. A unit in the last place of a normal number x is at most 2 u x, and exp is within 2 of them. Below the normal
+    numbers the contract puts the result between 0 and twice the exact value. exp(-distance - 1) >= tiny leaves a factor
+    of e for the error of the argument.
+    """
+    return np.where(distance + 1 > -np.log(fmt.tiny), 1.0, ULPS * fmt.u)
+
+
+def exponential_errors(distance: Fraction, radius: Fraction, offset: Fraction, fmt: Format) -> tuple[float, float]:
+    """The relative error of the computed exp(distance + r), |r| <= radius, and its absolute error times exp(offset).
+
+    Proof. exp(distance + r) is off exp(distance) by a factor in [1/g, g], g = e^radius, hence by at most g - 1
+    relatively; the computed one by 4 u of that, at most 4 u g, or where it is subnormal by at most 2 tiny: two units
+    there, or flushed to zero. In balls of 96 bits, whose upper ends are returned.
+    """
+    with ctx.workprec(96):
+        grow = arb(rational(radius)).exp()
+        relative = (grow - 1) + ULPS * arb(fmt.u) * grow
+        value = arb(rational(distance)).exp()
+        absolute = value * relative + 2 * arb(fmt.tiny)
+        return float_above(absolute / value), float_above(absolute * arb(rational(offset)).exp())
+
+
+def computed_exponentials(at: Arithmetic, total: Array, others: Array) -> Array:
+    """A bound on the sum of so many computed exponentials from `total`, that of the exact ones.
+
+    Proof. Each is within 4 u of its value, or below the smallest normal number between 0 and twice it: then its value
+    is at most tiny, up to the rounding of its argument, so that what is added is at most twice the smaller of `total`
+    and `others` tiny.
+    """
+    tiny = at.stored.tiny
+    doubled = np.minimum(total, others * tiny)
+    result: Array = (total * (1 + ULPS * at.stored.u) * np.exp(tiny) + 2 * doubled) * INFLATION
+    return result
+
+
+def partial_sums(least: Array, N: int) -> Array:
+    """The largest sum of partial sums, over the sum, of N numbers between `least` and 1 in any order (shape of least).
+
+    Each addition is off by at most u of its result, which is a partial sum; so u times this bounds the relative error
+    of the total, to first order. Proof of the formula. Each number counts once for each partial sum that it is in, so
+    that the largest come first. The quotient is linear-fractional in each number, hence extreme at its ends: some are
+    1, the rest `least`.
+    """
+    place = np.arange(1, N + 1)
+    largest = np.zeros_like(least)
+    for ones in range(1, N + 1):
+        sums = np.minimum(place, ones) + np.maximum(place - ones, 0) * least[..., None]
+        largest = np.maximum(largest, sums[..., 1:].sum(-1) / sums[..., -1])
+    return largest * INFLATION
+
+
+def sum_with_ones(largest: Array, N: int) -> Array:
+    """The relative error of a sum of N numbers, at least one of which is 1 and the others 1 or at most `largest`.
+
+    Its partial sums are rounded to the nearest of a format that holds the whole numbers up to N, or kept wider.
+    Proof. A partial sum of m ones and of others that sum to s is between m and m + s, plus its errors. As m is a number
+    of the format, rounding to nearest leaves it at m or more and at most doubles what it is above m. A sum has at most
+    N - 1 additions and is then stored, and s <= (N - 1) `largest`; the exact sum is at least 1. Flushing loses nothing
+    of m, and no more than s.
+    """
+    with np.errstate(over="ignore"):  # 2^N of a long sequence: infinite, and of no use
+        result: Array = np.ldexp(largest, N) * (N - 1) * INFLATION
+        return result
+
+
+def total_error(terms: Array | float, J: Array, tau: Array | float, has_ones: np.ndarray | bool, fmt: Format) -> Array:
+    """The relative error of a total of `terms` numbers in one format, J of which are exactly 1 where has_ones is.
+
+    The others sum up to at most tau. Proof. As any sum it is off by at most gamma(terms - 1). With ones, follow a
+    summation tree in a format of at least p bits, 2^p > 2 J. A partial sum j + x, j >= 1 an integer, stays at least j,
+    since rounding is monotone and j is representable. Where it is the larger summand and its binade is kept, x is kept
+    as well; where it is the smaller summand, or the binade changes, the excess at most doubles, since j is
+    representable and rounding goes to the nearest. Each happens at most log2(J + 1) + 1 times on the way up, and once
+    when a small term meets its first 1; before that small terms sum up with a relative error below 1 (terms u < 1/2).
+    So the computed total lies between J and J + 16 (J + 1)^2 tau.
+    """
+    J = np.maximum(np.asarray(J, dtype=float), 1.0)
+    excess = np.where(has_ones & (2.0**fmt.p > 2 * J), 16 * (J + 1) ** 2 * tau / J, np.inf)
+    small_first = np.where(np.asarray(terms) * fmt.u < 0.5, excess, np.inf)
+    any_sum = gamma(np.maximum(np.asarray(terms, dtype=float) - 1, 0), fmt.u)
+    result: Array = np.minimum(small_first, any_sum) * INFLATION
+    return result
+
+
+def small_sum(at: Arithmetic, size: Array, terms: Array) -> Array:
+    """A bound on every computed partial sum of numbers whose absolute values sum to `size`.
+
+    Proof. Either all partial sums are below half the smallest number of the format, so that rounding to it makes them
+    zero and only roundings that keep 2p + 2 bits are left, or each rounding lets them grow.
+
+    With it, the sum of one large term z that is a number of the format and of small ones is off by at most
+    2^FORMATS_OF_A_SUM times the small ones, whatever their number and order. Its partial results are in at most three
+    formats, each holding the numbers of the one before. Follow the partial sum that contains z, and let b be the last
+    one that was a number of the coarsest format. Rounding y to nearest moves it by at most |y - b|, as b could have
+    been chosen; so the sum of the small terms since b is at most doubled, and the same within the other two formats. It
+    is off by more only if z itself is no number of the format, or where the partial sum may be flushed to zero: then by
+    the smallest normal number, once. What follows starts at zero, and from one zero to the next a sum is off by its
+    small terms.
+    """
+    wider = np.expm1(terms * np.log1p(2.0 ** -(2 * at.inner.p + 2)))
+    kept = size * (1 + wider) * INFLATION
+    grown = (size + terms * at.inner.eta) * (1 + at.growth(terms, 0)) * INFLATION
+    return np.where(kept < at.inner.eta / 2, kept, grown)
+
+
+def quotient_error(total: Array, rest: Array) -> Array:
+    """The relative error of a quotient whose divisor is off by `total` and everything else by `rest`.
+
+    Proof. (1 + r) / (1 + t) - 1 = (r - t) / (1 + t), and |t| <= total < 1/4; no bound is given beyond.
+    """
+    return np.where(total < 0.25, (rest + total) / (1 - np.minimum(total, 0.25)) * INFLATION, np.inf)
