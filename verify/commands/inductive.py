@@ -95,7 +95,8 @@ def parsed(args: argparse.Namespace) -> Asked:
                 raise BadInput(f"{flag(name)}: belongs to transformers; drop it, or --model {args.model}")
     if args.positions is not None and args.positions > LONGEST:
         raise BadInput(f"--positions {args.positions}: must be at most {LONGEST}")
-    if args.weights is not None:
+    is_built = args.weights is None
+    if not is_built:
         _check_stored(args)
     from verify.inductive.asked import Asked
     from verify.inductive.tasks import Task
@@ -117,7 +118,7 @@ def parsed(args: argparse.Namespace) -> Asked:
     return Asked(
         task=task,
         model=args.model,
-        pe=_embedding(args),
+        pe=args.pe or ("nope" if is_built and args.model == "transformer" else None),  # a file says its own
         has_bos=args.bos,
         layers=args.layers,
         has_layernorm=not args.no_layernorm,
@@ -131,13 +132,6 @@ def parsed(args: argparse.Namespace) -> Asked:
         weights=args.weights,
         seed=args.seed,
     )
-
-
-def _embedding(args: argparse.Namespace) -> str | None:
-    """The positional embedding; None for a file that says which it has, and for recurrent models."""
-    if args.model != "transformer" or args.weights is not None:
-        return args.pe  # type: ignore[no-any-return]
-    return args.pe or "nope"
 
 
 def _check_stored(args: argparse.Namespace) -> None:
