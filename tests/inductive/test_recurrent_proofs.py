@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from models.recurrent import random_network
 from models.selection import first
+from oracles.noisy import Noisy
 from oracles.recurrent_cells import margins as true_margins
 
 from tests.planted import planted
@@ -18,7 +19,7 @@ from verify.decide import Effort, certify
 from verify.inductive.recurrent import chain
 from verify.inductive.recurrent.chain import Ellipsoids, Rules
 from verify.inductive.recurrent.enclosures import Duals, Roundings
-from verify.inductive.recurrent.network import Floats, Network, float_step, orbit, step, vectors
+from verify.inductive.recurrent.network import Network, float_step, orbit, step, vectors
 from verify.inductive.recurrent.task import Homogeneous
 from verify.inductive.tasks import Task
 
@@ -57,42 +58,6 @@ def test_a_dtype_and_a_kernel_agree_with_the_run():
         certificate, true = decided(seed, Kernel())
         if certificate.verdict.value == "PROVED":
             assert min(true) >= certificate.margin - 1e-9
-
-
-class Noisy(Floats):
-    """float64, and every result then rounded to a format, up or down as a coin says."""
-
-    def __init__(self, fmt, rng):
-        self.fmt, self.rng = fmt, rng
-
-    def near(self, x):
-        return rounded(x, self.fmt)
-
-    def linear(self, W, x, b, terms):
-        terms = self.near(x[..., None, :] * W)
-        total = self.near(b)
-        for k in self.rng.permutation(W.shape[1]):
-            total = self.near(total + terms[..., k])
-        return total
-
-    def add(self, x, y):
-        return self.near(x + y)
-
-    whole = add
-
-    def multiply(self, x, y):
-        return self.near(x * y)
-
-    def blend(self, z, n, h):
-        if self.rng.random() < 0.5:
-            return self.near(n + self.near(z * self.near(h - n)))
-        return self.near(self.near(self.near(1 - z) * n) + self.near(z * h))
-
-    def tanh(self, x):
-        return self.near(np.tanh(x) * (1 + self.rng.choice([-1, 0, 1]) * 2 * self.fmt.u))
-
-    def sigmoid(self, x):
-        return self.near(super().sigmoid(x) * (1 + self.rng.choice([-1, 0, 1]) * 2 * self.fmt.u))
 
 
 def violations(fmt_name=None, seeds=range(24)):
