@@ -11,12 +11,13 @@ import pytest
 import torch
 from models.selection import every
 
-from constructions.recurrent import counters, diagonal, holding, linear, selective
-from constructions.recurrent.model import RecurrentModel, as_bytes, load
+from constructions.recurrent import counters, diagonal, gated, holding, selective
+from constructions.recurrent.model import load
 from verify.arithmetic.readings import Real, reading_of
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
 from verify.decide import Effort, certify, exhaustive
+from verify.inductive.recurrent.command import bytes_of
 from verify.inductive.recurrent.selective import Selective
 from verify.inductive.recurrent.task import Homogeneous
 from verify.inductive.tasks import Task
@@ -48,6 +49,12 @@ CASES = {
     ),
     "held": lambda: (counted(holding.counters(types=2, max_count=2, dtype=torch.float32), 2, 100), "real"),
     "held, wrong": lambda: (counted(holding.counters(types=2, max_count=10, dtype=torch.float32), 10), "real"),
+    "mamba": lambda: (modular(gated.decays(kind="mamba", m=3, s=2, N=4), 3, 4), "real"),
+    "rwkv, held": lambda: (counted(gated.counters(kind="rwkv", types=2, max_count=2), 2, 100), "real"),
+    "rwkv, wrong": lambda: (
+        counted(gated.counters(kind="rwkv", types=2, max_count=10, dtype=torch.float32), 10),
+        "real",
+    ),
     "cycle, float32": lambda: (modular(counters.cycle(m=3), 3), "float32"),
     "cycle, p14": lambda: (modular(counters.cycle(m=10)), "p14"),
     "trained, float32": lambda: (modular(load(TRAINED)), "float32"),
@@ -63,7 +70,7 @@ def saved(name):
     else:
         certificate = certify(problem, Real() if precision == "real" else reading_of(precision), Effort(budget=5))
     model = problem.model
-    weights = as_bytes(model) if isinstance(model, RecurrentModel) else linear.as_bytes(model)
+    weights = bytes_of(model)
     return weights, json.loads(certificate.about(weights).to_json())
 
 
@@ -120,6 +127,7 @@ TAMPERED = [
     ("rings", at("invariant_found", "states", value=lambda n: n - 1)),
     ("rings", at("parameters", "modulus", value=3)),
     ("held", lambda c: (c.update(length=10**12, inputs_covered=str(2**10**4)), c["parameters"].update(length=10**12))),
+    ("rwkv, wrong", at("right_to", value=lambda n: n + 3)),
     ("held, wrong", at("right_to", value=lambda n: n + 3)),
     ("held, wrong", at("counterexample", "length", value=lambda n: n - 1)),
     ("held, wrong", at("counterexample", "input", value="token 0 9 times, token 1 2000 times, token 0 1 times")),

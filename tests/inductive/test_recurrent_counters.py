@@ -17,7 +17,7 @@ from tests.command import as_json, run
 from tests.planted import planted
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, Refusal
-from verify.decide import Effort, certify
+from verify.decide import Effort, certify, exhaustive
 from verify.inductive.recurrent import proof
 from verify.inductive.recurrent.task import Homogeneous
 from verify.inductive.tasks import Task
@@ -119,6 +119,19 @@ def test_prefixes_layers_embeddings_and_what_is_no_network(tmp_path, capsys):
         command = ("inductive", "--task", "modular", "--weights", str(tmp_path / "a.pt"), *options.split())
         code, out, err = run(capsys, *command)
         assert code == 2 and out == "" and err.count("\n") == 1, options
+
+
+def test_a_run_that_ends_in_infinity_is_refuted_without_a_margin():
+    model = counters.cycle(m=3, dtype=torch.float16)
+    model.readout.weight.data[:2] = 6e4
+    model.readout.bias.data[:2] = 6e4
+    model.readout.weight.data[2] = float("-inf")
+    found = exhaustive(Homogeneous(model, Task.of("modular", modulus=3), None))
+    assert (
+        found.verdict.value == "REFUTED"
+        and found.margin is None
+        and json.loads(found.to_json(), parse_constant=pytest.fail)
+    )
 
 
 def test_impossible_widths(capsys):

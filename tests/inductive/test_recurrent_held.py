@@ -11,7 +11,6 @@ from constructions.recurrent import holding
 from tests.command import as_json
 from tests.planted import planted
 from verify.inductive.recurrent import held
-from verify.inductive.recurrent.network import Network
 
 LENGTH = 11
 
@@ -39,7 +38,7 @@ def disagreements():
     found = 0
     for B in (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0):
         model = forgetful(B)
-        margin, right_to, wrong = held.decide_real(Network.of(model), 3, None)
+        margin, right_to, wrong = held.decide_real(model, 3, None)
         first = first_wrong(model, 3)
         if margin is not None or wrong is None or wrong.others > 10**6:
             found += 1
@@ -52,7 +51,7 @@ def disagreements():
 
 def test_lengths_agree_with_every_string():
     assert disagreements() == 0
-    lengths = [held.decide_real(Network.of(forgetful(B)), 3, None)[1] for B in (1.5, 2.5, 3.5)]
+    lengths = [held.decide_real(forgetful(B), 3, None)[1] for B in (1.5, 2.5, 3.5)]
     assert lengths == sorted(lengths) and lengths[0] < LENGTH
 
 

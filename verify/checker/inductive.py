@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from verify.checker import linear, recurrent, rounded, selective
+from verify.checker import gated, linear, recurrent, rounded, selective
 from verify.checker.reading import NOT_CHECKABLE, Refusal, read_json, require
 
 SELECTIVE = ("selective", "selective-modular")
@@ -43,6 +43,9 @@ def _decided(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str
         return rounded.repeated(weights, c, said)
     require(method == "certified", f"a run by method {method!r} is not repeated", NOT_CHECKABLE)
     require(reading in ("real", "dtype, any order"), f"the reading {reading!r} is not checked", NOT_CHECKABLE)
+    if model in gated.KINDS:
+        require(reading == "real", f"the reading {reading!r} is not checked", NOT_CHECKABLE)
+        return gated.decide(weights, c, said)
     if said.get("task") in SELECTIVE:
         return selective.decide(weights, c, said)
     if reading != "real":

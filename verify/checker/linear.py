@@ -24,7 +24,7 @@ def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
     start, step, V, b = _stepped(weights, said)
     due, verdict, length = due_of(V.nrows(), said), c["verdict"], c["length"]
     if verdict == "REFUTED":
-        n, margin, wrong = _wrong(c, due, said)
+        n, margin, wrong = wrong_one(c, due, said)
         h = _run(start, step, V, b, n - 1, due, fmpq(0))
         worst = _gaps(V, b, step(h), due(n))[wrong]
         require(worst <= _fraction(margin), f"counterexample: the margin at length {n} is {worst}")
@@ -120,7 +120,7 @@ def _run(
     return h
 
 
-def _wrong(c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any]) -> tuple[int, float, int]:
+def wrong_one(c: dict[str, Any], due: Callable[[int], int | None], said: dict[str, Any]) -> tuple[int, float, int]:
     """The length of a counterexample that is the first, its margin, and the class that wins there."""
     case, margin = c["counterexample"], c["margin"]
     n = case["length"]
@@ -149,7 +149,7 @@ def rotation(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str
         require(said.get("task") == "modular" and type(m) is int and 2 <= m <= len(b), "parameters: no modular task")
         found = _Circle(omega, [acb(*row) for row in V], [arb(x) for x in b], int(str(m)))
         if c["verdict"] == "REFUTED":
-            n, margin, wrong = _wrong(c, due_of(len(b), said), said)
+            n, margin, wrong = wrong_one(c, due_of(len(b), said), said)
             found.check(n - 1, arb(0))
             require(0 <= wrong < len(b), "counterexample: predicts no class")
             worst = found.gap(n, wrong)

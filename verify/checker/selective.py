@@ -9,14 +9,13 @@ from typing import Any
 
 from flint import arb, ctx
 
-from verify.checker import formats
+from verify.checker import formats, held
 from verify.checker.formats import Format
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require
 from verify.checker.recurrent import GATES, as_rows, positive_margin
 
-BITS, HELD_BITS = 128, 400
-MOST_UNITS, MOST_STATES, MOST_LENGTH = 1024, 10_000, 1 << 64
-MOST_BINARY_DIGITS = 12_000  # of how many strings there are
+BITS = 128
+MOST_UNITS, MOST_STATES = 1024, 10_000
 TENSORS = ("cell.weight_ih_l0", "cell.weight_hh_l0", "cell.bias_ih_l0", "cell.bias_hh_l0", "readout.weight",
            "readout.bias")  # fmt: skip
 
@@ -46,13 +45,13 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
     net = _stored(weights, c, said)
     if net.kind == "lstm":
         require(net.fmt is None and net.m is None, "an LSTM is checked in real arithmetic", NOT_CHECKABLE)
-        with ctx.workprec(HELD_BITS):
-            return _Held(net).decide(c)
+        with ctx.workprec(held.BITS):
+            return _held(net).decide(c)
     require(c["verdict"] == "PROVED", "only proofs about this network are checked", NOT_CHECKABLE)
     with ctx.workprec(BITS):
         margin = positive_margin(c)
         length = c["length"]
-        covered = "infinite" if length == "all" else _strings(net.K, length)
+        covered = "infinite" if length == "all" else held.strings(net.K, length)
         require(c.get("inputs_covered") == covered, f"inputs_covered: must be {covered}")
         found = c["invariant_found"]
         if net.m is not None:
@@ -62,14 +61,6 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
             require(net.activation == "tanh", "no proof is known for this network", NOT_CHECKABLE)
             _Thermometer(net, found).check(margin)
     return {"invariant_found"}
-
-
-def _strings(K: int, length: int) -> str:
-    """How many strings over K types there are."""
-    require(
-        length * K.bit_length() < MOST_BINARY_DIGITS, f"length: {length} is too long to count strings", NOT_CHECKABLE
-    )
-    return str(K**length)
 
 
 def _stored(data: bytes, c: dict[str, Any], said: dict[str, Any]) -> Stored:
@@ -274,103 +265,17 @@ def _least_gap(net: Stored, blocks: list[Reached], i: int, a: int, j: int, size:
     return total
 
 
-class _Held:
-    """LSTM units without recurrent weights, one for each type, in real arithmetic: c' = f(x) c + i(x) g(x).
+def _held(net: Stored) -> held.Held:
+    """LSTM units without recurrent weights, one for each type: c' = f(x) c + i(x) g(x), shown as o(x) tanh c."""
+    K = net.K
+    require(len(net.W_h[0]) == K, "the LSTM has not one unit for each type", NOT_CHECKABLE)
+    require(not any(w for row in net.W_h for w in row), "the LSTM has recurrent weights", NOT_CHECKABLE)
 
-    A unit adds at the tokens of its own type alone, and keeps a share f < 1 at each token. After n own tokens, the last
-    of them last, and T others it is at least what it is where all T others stand before that last token and each takes
-    as much as any does; and at most what it is without others.
-    """
+    def gate(k: int) -> list[list[arb]]:
+        rows = range(k * K, (k + 1) * K)
+        return [[arb(net.b[r][0]) + arb(net.b[r][1]) + arb(net.W_x[r][x]) for x in range(K)] for r in rows]
 
-    def __init__(self, net: Stored) -> None:
-        K = net.K
-        self.net = net
-        require(len(net.W_h[0]) == K, "the LSTM has not one unit for each type", NOT_CHECKABLE)
-        require(not any(w for row in net.W_h for w in row), "the LSTM has recurrent weights", NOT_CHECKABLE)
-
-        def gate(k: int) -> list[list[arb]]:
-            rows = range(k * K, (k + 1) * K)
-            return [[arb(net.b[r][0]) + arb(net.b[r][1]) + arb(net.W_x[r][x]) for x in range(K)] for r in rows]
-
-        i, self.keep, self.show = ([[1 / (1 + (-x).exp()) for x in row] for row in gate(k)] for k in (0, 1, 3))
-        g = [[x.tanh() for x in row] for row in gate(2)]
-        adds = all((g[k][x] > 0) if k == x else (g[k][x] == 0) for k in range(K) for x in range(K))
-        require(adds, "a unit does not add at the tokens of its type alone", NOT_CHECKABLE)
-        self.add = [i[k][k] * g[k][k] for k in range(K)]
-
-    def decide(self, c: dict[str, Any]) -> set[str]:
-        if c["verdict"] == "PROVED":
-            length = c["length"]
-            require(length != "all", "length: in real arithmetic a unit forgets", NOT_CHECKABLE)
-            require(c.get("inputs_covered") == _strings(self.net.K, length), "inputs_covered: another number")
-            self._holds(length, positive_margin(c))
-            return set()
-        return self._refuted(c)
-
-    def _holds(self, length: int, margin: arb) -> None:
-        """Every judged answer of every string up to the length has the margin."""
-        net, K = self.net, self.net.K
-        for i in range(K):
-            fade = min((self.keep[i][x].lower() for x in range(K) if x != i), key=float)
-            for n in range(1, min(net.C, length) + 1):
-                before = arb(0)
-                for _ in range(n - 1):
-                    before = self.keep[i][i] * before + self.add[i]
-                high = self.keep[i][i] * before + self.add[i]
-                low = self.keep[i][i] * fade ** (length - n) * before + self.add[i]
-                shown = [self.show[i][i] * x.tanh() for x in (low, high)]
-                for j in range(len(net.c)):
-                    if j == n:
-                        continue
-                    d = [arb(a) - arb(b) for a, b in zip(net.V[n], net.V[j], strict=True)]
-                    gap = d[i] * (shown[0] if d[i] > 0 else shown[1]) + arb(net.c[n]) - arb(net.c[j])
-                    for k in range(K):  # what other units show lies between 0 and their gate
-                        if k != i and d[k] < 0:
-                            gap += d[k] * self.show[k][i]
-                    is_right = bool(gap >= margin and gap > 0)
-                    require(is_right, f"length {length}, count {n} of type {i}: class {n} does not win over {j}")
-
-    def _refuted(self, c: dict[str, Any]) -> set[str]:
-        """A string n - 1 times a, T times b, once a is read wrong; all strings up to `right_to` are right."""
-        net, case, right_to, margin = self.net, c["counterexample"], c["right_to"], c["margin"]
-        parts = _parts(case["input"])
-        require(len(parts) == 3, "counterexample: is no string of three parts", NOT_CHECKABLE)
-        (a, before), (b, others), (again, once) = parts
-        n = before + 1
-        is_string = a == again and a != b and once == 1 and max(a, b) < net.K and n <= net.C
-        require(is_string and 0 < others < MOST_LENGTH, "counterexample: another string", NOT_CHECKABLE)
-        length = n + others
-        is_within = case.get("length") == length and (c["length"] == "all" or length <= c["length"])
-        require(is_within and c.get("inputs_covered") == "1", "counterexample: another length")
-        require(case.get("expected") == n, "counterexample: another answer is expected")
-        state = {a: self._added(a, before) * self.keep[a][b] ** others * self.keep[a][a] + self.add[a]}
-        state[b] = self._added(b, others) * self.keep[b][a]
-        shown = {k: self.show[k][a] * x.tanh() for k, x in state.items()}
-        j = case.get("predicted")
-        require(type(j) is int and 0 <= j < len(net.c) and j != n, "counterexample: predicts no other class")
-        gap = sum(((arb(net.V[n][k]) - arb(net.V[j][k])) * h for k, h in shown.items()), arb(net.c[n]) - arb(net.c[j]))
-        require(type(margin) is float and margin <= 0 and bool(gap <= arb(margin)), f"counterexample: margin {gap}")
-        require(type(right_to) is int and 0 <= right_to < length, f"right_to: {right_to!r}")
-        if right_to:
-            self._holds(right_to, arb(0))
-        return {"right_to"}
-
-    def _added(self, k: int, times: int) -> arb:
-        """The unit after so many tokens of its type, from 0."""
-        keep = self.keep[k][k]
-        return self.add[k] * (1 - keep**times) / (1 - keep) if times else arb(0)
-
-
-def _parts(shown: Any) -> list[tuple[int, int]]:
-    """Runs of equal tokens: (token, times)."""
-    if isinstance(shown, str):
-        words = [part.split() for part in shown.split(", ")]
-        is_right = all(len(w) == 4 and w[0] == "token" and w[3] == "times" for w in words)
-        if not is_right:
-            raise Refusal("counterexample: its input cannot be read")
-        return [(int(w[1]), int(w[2])) for w in words if int(w[2])]
-    runs: list[tuple[int, int]] = []
-    for token in shown:
-        require(type(token) is int and token >= 0, "counterexample: its input holds no token")
-        runs = [*runs[:-1], (token, runs[-1][1] + 1)] if runs and runs[-1][0] == token else [*runs, (token, 1)]
-    return runs
+    i, keep, show = ([[1 / (1 + (-x).exp()) for x in row] for row in gate(k)] for k in (0, 1, 3))
+    g = [[x.tanh() for x in row] for row in gate(2)]
+    add = [[i[k][x] * g[k][x] for x in range(K)] for k in range(K)]
+    return held.Held(net.V, net.c, net.C, add, keep, show, arb.tanh)

@@ -129,4 +129,21 @@ CLAIMS: tuple[Claim, ...] = (
         "rotation_limit",
         "stored_rotation",
     ),
+    _beside(
+        "C-R16",
+        "Mamba-like and RWKV-like cells with s states reach the bound of C-R2 on one repeated token, for m = 2..10 and "
+        "s = 1..4",
+        "gated:decays",
+        "verify inductive --task modular --model mamba --length 20",
+        "verify inductive --task modular --model rwkv --d 4 --length 21",
+    ),
+    _beside(
+        "C-R17",
+        "one state a type of a Mamba-like or RWKV-like cell counts K types up to C in every string of every length bit "
+        "by bit, where the decay rounds to 1; in real arithmetic the same weights forget",
+        "gated:counters",
+        "verify inductive --task selective --model mamba --dtype float32 --method exhaustive",
+        "verify inductive --task selective --model rwkv --dtype float32 --method exhaustive",
+        "verify inductive --task selective --model rwkv --length 1000",
+    ),
 )

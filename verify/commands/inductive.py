@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TASKS = ("vanilla", "succession", "shifted", "helper", "helper-shifted", "modular", "selective", "selective-modular",
          "first-homogeneous", "first-heterogeneous")  # fmt: skip
-MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay")
+MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay", "mamba", "rwkv")
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 DTYPES = ("float64", "float32", "bfloat16", "float16")

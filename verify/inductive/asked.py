@@ -11,7 +11,7 @@ from verify.inductive.tasks import Task
 if TYPE_CHECKING:
     from verify.decide import Decidable
 
-MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay")
+MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay", "mamba", "rwkv")
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 POSITIONS = 128  # of a construction's table

@@ -21,8 +21,9 @@ from verify.inductive.tasks import SELECTIVE, Task
 COLUMNS = ("task", "model", "BOS", "layers", "C, out of distribution", "proved up to", "with", "impossible")
 POSITIONS = {"selective": 128, "selective-modular": 160}  # C's longest strings and BOS; 128 elsewhere
 LENGTHS = {"modular": 100}  # of C's tests, for transformers; all lengths elsewhere
-FINITE = {("modular", "s4"): 100, ("selective", "lstm"): 100}  # recurrent networks that have a last right length
-FAMILIES = {"mamba": "decay", "rwkv": "decay"}  # what stands here for them: diagonal states with positive decays
+FINITE = {  # recurrent networks that have a last right length
+    ("modular", "s4"): 100, **{("selective", model): 100 for model in ("lstm", "mamba", "rwkv")},
+}  # fmt: skip
 NOTHING = "-"
 
 
@@ -79,7 +80,7 @@ def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Cell:
     for has_layernorm in (True, False):
         asked = Asked(
             Task.of(task),
-            "transformer" if is_transformer else FAMILIES.get(model, model),
+            "transformer" if is_transformer else model,
             pe=model if is_transformer else None,
             has_bos=has_bos,
             has_layernorm=has_layernorm,

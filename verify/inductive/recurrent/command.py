@@ -6,14 +6,15 @@ import torch
 
 from bounds.recurrent import decays, one_unit
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.recurrent import counters, diagonal, holding, linear, selective
+from constructions.recurrent import counters, diagonal, gated, holding, linear, selective
 from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
 from verify.inductive.asked import Asked, Judged
 from verify.inductive.recurrent.selective import Selective
 from verify.inductive.recurrent.task import Homogeneous
 from verify.inductive.tasks import SELECTIVE
 
-Counter = RecurrentModel | linear.LinearModel | linear.RotationModel
+Counter = RecurrentModel | linear.LinearModel | linear.RotationModel | gated.GatedModel
+GATED = ("mamba", "rwkv")
 
 
 def judged(asked: Asked) -> Judged:
@@ -23,12 +24,11 @@ def judged(asked: Asked) -> Judged:
     """
     if asked.activation is not None and (asked.model != "rnn" or asked.activation not in ACTIVATIONS):
         raise BadInput(f"--activation {asked.activation}: --model rnn has tanh or relu, others have none; drop it")
-    if asked.weights is None and asked.model in ("rnn", "lstm") and asked.task.name in SELECTIVE:
+    if asked.weights is None and asked.model in ("rnn", "lstm", *GATED) and asked.task.name in SELECTIVE:
         return selective_counter(asked)
     if asked.weights is None:
         model, claim = built(asked)
-        weights = as_bytes(model) if isinstance(model, RecurrentModel) else linear.as_bytes(model)
-        return Judged(Homogeneous(model, asked.task, asked.length, claim), weights)
+        return Judged(Homogeneous(model, asked.task, asked.length, claim), bytes_of(model))
     if asked.model not in KINDS:
         raise BadInput(f"--weights: reads {', '.join(KINDS)}; --model {asked.model} is built only")
     if asked.d is not None or asked.layers is not None:
@@ -39,6 +39,13 @@ def judged(asked: Asked) -> Judged:
     return Judged(Homogeneous(loaded, asked.task, asked.length), as_bytes(loaded))
 
 
+def bytes_of(model: Counter) -> bytes:
+    """The safetensors file of a network."""
+    if isinstance(model, RecurrentModel):
+        return as_bytes(model)
+    return gated.as_bytes(model) if isinstance(model, gated.GatedModel) else linear.as_bytes(model)
+
+
 def built(asked: Asked) -> tuple[Counter, str]:
     """A construction and the claim that it comes from."""
     m, d, dtype = asked.task.m, asked.d, getattr(torch, asked.dtype)
@@ -46,6 +53,8 @@ def built(asked: Asked) -> tuple[Counter, str]:
         return holding.counter(N=asked.task.M, dtype=dtype), "C-R11"
     if asked.model == "rnn" and asked.activation in ("relu", None) and asked.task.name in counters.ADDED:
         return counters.adder(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R12"
+    if asked.model in GATED and asked.task.name == "vanilla" and asked.task.M is not None:
+        return gated.counters(kind=asked.model, types=1, max_count=asked.task.M, dtype=dtype), "C-R17"
     if asked.task.name != "modular" or m is None:
         raise NotKnown(f"task={asked.task.name}: no construction is known for --model {asked.model}; give --weights")
     counters.check(m)
@@ -57,7 +66,11 @@ def built(asked: Asked) -> tuple[Counter, str]:
     elif asked.model == "rnn":
         found, claim = tanh_counter(m, d, asked.length, dtype)
     elif asked.model == "decay":
-        return decaying(m, d, asked.length, dtype), "C-R13"
+        s = states(m, d, asked.length)
+        return diagonal.decays(m=m, s=s, N=decays(m, s), dtype=dtype), "C-R13"
+    elif asked.model in GATED:
+        s = states(m, d, asked.length)
+        return gated.decays(kind=asked.model, m=m, s=s, N=decays(m, s), dtype=dtype), "C-R16"
     elif asked.model == "s4":
         found, claim = diagonal.rotation(m=m, dtype=dtype), "C-R14"
     else:
@@ -67,7 +80,7 @@ def built(asked: Asked) -> tuple[Counter, str]:
     return found, claim
 
 
-def decaying(m: int, d: int | None, length: int | None, dtype: torch.dtype) -> linear.LinearModel:
+def states(m: int, d: int | None, length: int | None) -> int:
     """As few positive decays as reach the length, or so many as are asked for."""
     if length is None:
         raise ProvedImpossible(
@@ -78,20 +91,24 @@ def decaying(m: int, d: int | None, length: int | None, dtype: torch.dtype) -> l
         raise ProvedImpossible(
             "C-R2", f"{s} positive decays count modulo {m} to {decays(m, s)} at most. Give --length {decays(m, s)}."
         )
-    return diagonal.decays(m=m, s=s, N=decays(m, s), dtype=dtype)
+    return s
 
 
 def selective_counter(asked: Asked) -> Judged:
-    """Thermometers of tanh units, rings of ReLUs for counts modulo m, or LSTM units that add and hold."""
+    """Thermometers of tanh units, rings of ReLUs for counts modulo m, or units that add and hold."""
     task, dtype = asked.task, getattr(torch, asked.dtype)
     assert task.K is not None
-    wanted: str | None
-    if asked.model == "lstm":
+    wanted: str | None = None
+    model: RecurrentModel | gated.GatedModel
+    if asked.model != "rnn":
         if task.m is not None:
-            raise NotKnown(f"task={task.name}: no construction is known for --model lstm; use --model rnn")
+            raise NotKnown(f"task={task.name}: no construction is known for --model {asked.model}; use --model rnn")
         assert task.C is not None
-        wanted, claim = None, "C-R10"
-        model = holding.counters(types=task.K, max_count=task.C, dtype=dtype)
+        if asked.model == "lstm":
+            claim, model = "C-R10", holding.counters(types=task.K, max_count=task.C, dtype=dtype)
+        else:
+            model = gated.counters(kind=asked.model, types=task.K, max_count=task.C, dtype=dtype)
+            claim = "C-R17"
     elif task.m is not None:
         wanted, model, claim = "relu", selective.rings(types=task.K, m=task.m, dtype=dtype), "C-R9"
     else:
@@ -104,7 +121,7 @@ def selective_counter(asked: Asked) -> Judged:
         raise NotKnown(
             f"task={task.name}: the construction has one layer of {model.hidden} units; drop --d and --layers"
         )
-    return Judged(Selective(model, task, asked.length, claim), as_bytes(model))
+    return Judged(Selective(model, task, asked.length, claim), bytes_of(model))
 
 
 def tanh_counter(m: int, d: int | None, length: int | None, dtype: torch.dtype) -> tuple[RecurrentModel, str]:

@@ -6,12 +6,14 @@ import math
 import time
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TypeGuard
 
 import torch
 from flint import fmpq, fmpq_mat
 from torch import Tensor
 
-from constructions.recurrent.linear import LinearModel
+from constructions.recurrent.gated import GatedModel
+from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
 from verify.inductive.recurrent.proof import Line, Outcome
 
@@ -52,8 +54,12 @@ class Exact:
         return [x for row in (self.V * h + self.b).tolist() for x in row]
 
 
-def is_rational(model: RecurrentModel | LinearModel) -> bool:
+def is_rational(
+    model: RecurrentModel | LinearModel | RotationModel | GatedModel,
+) -> TypeGuard[RecurrentModel | LinearModel]:
     """Whether its steps are rational, so that this file can run it."""
+    if isinstance(model, RotationModel | GatedModel):
+        return False
     return isinstance(model, LinearModel) or (model.kind == "rnn" and model.activation == "relu" and model.layers == 1)
 
 

@@ -1,12 +1,13 @@
-"""LSTMs without recurrent weights on all strings: each unit adds at its type's tokens, and holds at the others.
+"""Units that add at their type's tokens and hold at others, on all strings: LSTMs that see no state, gated decays.
 
-The gates depend on the token alone, so a unit is c' = f(x) c + i(x) g(x), and what it is after n own tokens and T
-others lies between two numbers that are known. In real arithmetic f < 1, so that every length has its own answer;
+What is kept and added depends on the token alone, so a unit is c' = f(x) c + a(x), and what it is after n own tokens
+and T others lies between two numbers that are known. In real arithmetic f < 1, so that every length has its own answer;
 where a kernel computes f = 1, holding is exact, and the answer is one for all lengths.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,10 +15,12 @@ import numpy as np
 import torch
 from flint import arb, ctx
 
+from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic, between
 from verify.arithmetic.formats import FORMATS
 from verify.inductive.recurrent.enclosures import Off, Roundings
+from verify.inductive.recurrent.gated import in_balls
 from verify.inductive.recurrent.network import Network, nonzeros
 
 BITS = 400
@@ -41,8 +44,10 @@ class Wrong(NamedTuple):
         return self.n + self.others
 
 
-def fits(model: RecurrentModel) -> bool:
-    """Whether it is an LSTM of this shape: one unit for each one-hot token, no recurrent weights."""
+def fits(model: RecurrentModel | GatedModel) -> bool:
+    """Whether it is of this shape: one unit for each one-hot token, and in an LSTM no recurrent weights."""
+    if isinstance(model, GatedModel):
+        return model.hidden == model.inputs > 1
     if model.kind != "lstm" or model.layers != 1 or model.embedding is not None:
         return False
     return model.hidden == model.inputs > 1 and not bool(dict(model.cell.named_parameters())["weight_hh_l0"].any())
@@ -55,6 +60,19 @@ class Gates:
     add: list[arb]
     keep: list[list[arb]]
     show: list[list[arb]]
+    squash: Callable[[arb], arb] = arb.tanh
+
+    @classmethod
+    def of_gated(cls, model: GatedModel) -> Gates | None:
+        """None where a unit adds or is read at another type's token, or may lose its sign."""
+        keep, add, read = in_balls(model)
+        K, d = len(keep), len(keep[0])
+        if d != K or any(not (add[k][k] > 0 and read[k][k] > 0) for k in range(K)):
+            return None
+        if any(add[x][k] != 0 or read[x][k] != 0 for x in range(K) for k in range(K) if x != k):
+            return None
+        kept, shown = ([[table[x][k] for x in range(K)] for k in range(K)] for table in (keep, read))
+        return cls([add[k][k] for k in range(K)], kept, shown, lambda x: x)
 
     @classmethod
     def of(cls, net: Network) -> Gates | None:
@@ -75,12 +93,12 @@ def _logistic(x: arb) -> arb:
 class Real:
     """What can be said in real arithmetic, in balls."""
 
-    def __init__(self, net: Network, C: int) -> None:
+    def __init__(self, model: RecurrentModel | GatedModel, C: int) -> None:
         """Raises: ValueError where the network is not of the shape that is decided."""
-        self.K, self.C = net.hidden, C
-        self.V = [[arb(float(x)) for x in row] for row in net.V]
-        self.b = [arb(float(x)) for x in net.b]
-        gates = Gates.of(net)
+        self.K, self.C = model.hidden, C
+        self.V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
+        self.b = [arb(x) for x in model.readout.bias.double().tolist()]
+        gates = Gates.of_gated(model) if isinstance(model, GatedModel) else Gates.of(Network.of(model))
         if gates is None:
             raise ValueError("a unit does not add at the tokens of its type alone")
         self.gates = gates
@@ -114,7 +132,8 @@ class Real:
             leak = [show[k][i] for k in range(self.K)]
             for n in range(1, min(self.C, length) + 1):
                 low, high = self.state(i, n, other, length - n), self.state(i, n, other, 0)
-                shown = show[i][i] * low.tanh().union(high.tanh())
+                squash = self.gates.squash
+                shown = show[i][i] * squash(low).union(squash(high))
                 value = float(self.margin(i, n, shown, leak)[0].lower())
                 least = min(least, float(np.nextafter(value, -np.inf)))
                 if not least > 0:
@@ -156,8 +175,8 @@ class Real:
         if others:
             keep = self.gates.keep[other][other]
             c = self.gates.add[other] * ((1 - keep**others) / (1 - keep) if keep < 1 else arb(others))
-        hidden = self.gates.show[other][i] * (c * self.gates.keep[other][i]).tanh()
-        shown = self.gates.show[i][i] * self.state(i, n, other, others).tanh()
+        hidden = self.gates.show[other][i] * self.gates.squash(c * self.gates.keep[other][i])
+        shown = self.gates.show[i][i] * self.gates.squash(self.state(i, n, other, others))
         worst: tuple[arb, int] | None = None
         for j in range(len(self.b)):
             if j != n:
@@ -170,10 +189,12 @@ class Real:
         return Wrong(i, n, other, others, worst[1], top) if worst[0] < 0 else None
 
 
-def decide_real(net: Network, C: int, length: int | None) -> tuple[float | None, int, Wrong | None]:
+def decide_real(
+    model: RecurrentModel | GatedModel, C: int, length: int | None
+) -> tuple[float | None, int, Wrong | None]:
     """A margin up to the length, or the largest length that is proved and a wrong string not shorter than it."""
     with ctx.workprec(BITS):
-        real = Real(net, C)
+        real = Real(model, C)
         if length is not None:
             margin = real.holds(length)
             if margin is not None:
@@ -187,7 +208,7 @@ def decide_real(net: Network, C: int, length: int | None) -> tuple[float | None,
 class BitByBit:
     """torch's own cell, one token at a time: each unit's numbers after 0..C own tokens, as they are computed."""
 
-    model: RecurrentModel
+    model: RecurrentModel | GatedModel
     C: int
 
     def prove(self) -> tuple[float | None, str | None]:
@@ -197,6 +218,11 @@ class BitByBit:
         each does at that count, whatever the others are. Beyond C a unit shows no more than tanh = 1 does.
         """
         K, C, dtype = self.model.hidden, self.C, self.model.dtype
+        if isinstance(self.model, GatedModel):  # adding to a state ends where the sum rounds to the state
+            fmt = FORMATS[KEPT_BITS[dtype]]
+            most = max(float(table.abs().max()) for table in self.model.cell.tables())
+            if not most * 2.0 ** (fmt.p + 4) * most < fmt.largest:
+                return None, "a unit may overflow"
         counts = [torch.zeros(K, dtype=dtype)]
         for _ in range(C):
             now = counts[-1]
@@ -215,25 +241,29 @@ class BitByBit:
 
     def _step(self, c: torch.Tensor, x: int) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.no_grad():
+            if isinstance(self.model, GatedModel):
+                after, h = self.model.step(c[None], torch.tensor([x]))
+                return after[0], h[0]
             state = (torch.zeros(1, 1, len(c), dtype=c.dtype), c[None, None].clone())
             _, (h, after) = self.model.cell(self.model.embed(torch.tensor([[x]])), state)
         return after[0, 0], h[0, 0]
 
     def _margin(self, x: int, shown: np.ndarray) -> float:
         """The least margin after 1..C tokens of type x, all other h being at most what they show of tanh = 1."""
-        K, C, net = self.model.hidden, self.C, Network.of(self.model)
+        K, C = self.model.hidden, self.C
+        V, b = (p.double().numpy() for p in (self.model.readout.weight, self.model.readout.bias))
         h = self._step(torch.full((K,), LARGE, dtype=self.model.dtype), x)[1].double().abs().numpy()
         low, high = np.tile(-h, (C, 1)), np.tile(h, (C, 1))
         low[:, x] = high[:, x] = shown[1:]
         box = between(low, high)
         at = Arithmetic.of(FORMATS[KEPT_BITS[self.model.dtype]])
         on = Roundings(at)
-        d = net.V[1 : C + 1, None, :] - net.V[None]  # (C, classes, K)
-        value = (d * box.mid[:, None, :]).sum(-1) + net.b[1 : C + 1, None] - net.b[None]
+        d = V[1 : C + 1, None, :] - V[None]  # (C, classes, K)
+        value = (d * box.mid[:, None, :]).sum(-1) + b[1 : C + 1, None] - b[None]
         reach = (np.abs(d) * box.rad[:, None, :]).sum(-1)
-        off = on.linear(net.V, Off(box, np.zeros_like(low)), net.b, nonzeros(net.V, net.b)).error
+        off = on.linear(V, Off(box, np.zeros_like(low)), b, nonzeros(V, b)).error
         rows = np.arange(C)
-        size = (np.abs(d) * (np.abs(box.mid) + box.rad)[:, None, :]).sum(-1) + np.abs(net.b).max() * 2
+        size = (np.abs(d) * (np.abs(box.mid) + box.rad)[:, None, :]).sum(-1) + np.abs(b).max() * 2
         own = (K + 8) * 2.0**-52 * size  # of these float64 sums
         gap = value - (reach + off + off[rows, rows + 1][:, None]) * (1 + 2.0**-40) - own
         gap[rows, rows + 1] = np.inf

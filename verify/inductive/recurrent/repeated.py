@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
 from verify.inductive.recurrent.proof import Line
@@ -32,7 +33,9 @@ class Repeated:
     states: list[list[float]] | None = None
 
 
-def run_for_ever(model: RecurrentModel | LinearModel | RotationModel, line: Line, budget: float) -> Repeated:
+def run_for_ever(
+    model: RecurrentModel | LinearModel | RotationModel | GatedModel, line: Line, budget: float
+) -> Repeated:
     """Runs until the state, bit by bit, and what is due are as they were before, or time is up."""
     until, least = time.perf_counter() + budget, float("inf")
     seen: dict[tuple[bytes, int], int] = {}
@@ -40,8 +43,14 @@ def run_for_ever(model: RecurrentModel | LinearModel | RotationModel, line: Line
     state: Tensor | tuple[Tensor, Tensor] | None = None
     with torch.no_grad():
         for t in range(1, MOST_STEPS + 1):
-            x = model.embed(torch.tensor([[line.at(t - 1)]]))
-            output, state = model.cell(x, state)
+            token = torch.tensor([[line.at(t - 1)]])
+            if isinstance(model, GatedModel):
+                before = torch.zeros(1, model.hidden, dtype=model.dtype) if state is None else state
+                assert isinstance(before, Tensor)
+                state, output = model.step(before, token[0])
+                output = output[None]
+            else:
+                output, state = model.cell(model.embed(token), state)
             logits = model.readout(output)[0, -1].double()
             right = line.expected(t)
             others = torch.cat([logits[:right], logits[right + 1 :]])

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from constructions.errors import BadInput
+from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -38,7 +39,7 @@ class Selective:
     An input is a string of that length; it is right where every judged position is.
     """
 
-    model: RecurrentModel
+    model: RecurrentModel | GatedModel
     which: Task
     length: int | None
     claim: str | None = None
@@ -47,7 +48,7 @@ class Selective:
     runs_for_ever: bool = True
 
     def __post_init__(self) -> None:
-        check_judged(self.model, RecurrentModel)
+        check_judged(self.model, GatedModel if isinstance(self.model, GatedModel) else RecurrentModel)
         if self.model.vocabulary != self.which.K or self.model.classes != self.which.classes:
             raise BadInput(
                 f"model: has {self.model.vocabulary} tokens and {self.model.classes} classes, and {self.which.name} "
@@ -80,6 +81,8 @@ class Selective:
         check_not_accumulated(reading, "selective counting by recurrent networks")
         kind = self.model.kind.upper()
         network = f"torch's {kind} from the state 0, tokens are one-hot; logits = W h + b of the last layer"
+        if isinstance(self.model, GatedModel):
+            network = f"h' = f(x) h + a(x) from the state 0, a {kind}-like cell; logits = W (r(x) h) + b"
         for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
         more = for_ever if self.length is None else ()
         return assumptions(reading, network, run="CPU", more=more, functions="tanh is", right=RIGHT)
@@ -111,7 +114,7 @@ class Selective:
         """In real arithmetic, where holding loses a little at each token."""
         assert self.which.C is not None
         try:
-            margin, right_to, wrong = held.decide_real(Network.of(self.model), self.which.C, self.length)
+            margin, right_to, wrong = held.decide_real(self.model, self.which.C, self.length)
         except ValueError as error:
             return Finding.open(ARGUMENT_HELD, str(error))
         if margin is not None:
@@ -131,6 +134,8 @@ class Selective:
 
     def _proof(self, reading: Reading) -> tuple[str, Proof]:
         """The proof that goes with the network's shape; it is of all lengths, whatever length is asked for."""
+        if isinstance(self.model, GatedModel):
+            return ARGUMENT, Proof(None, "no proof is known for a network of this shape")
         net, at, p = Network.of(self.model), None, 53
         if isinstance(reading, Rounded):
             net, at, p = net.rounded(reading.format), Arithmetic.of(reading.format), reading.format.p
@@ -205,4 +210,4 @@ class Selective:
         case = {
             "input": list(tokens), "length": len(tokens), "expected": self.which.said(right), "predicted": predicted,
         }  # fmt: skip
-        return Failure(case, None if np.isnan(margin) else margin)
+        return Failure(case, margin if np.isfinite(margin) else None)

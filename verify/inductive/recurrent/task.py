@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from constructions.errors import BadInput
+from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.certificate import Verdict
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run
-from verify.inductive.recurrent import exact, rotation
+from verify.inductive.recurrent import exact, gated, rotation
 from verify.inductive.recurrent.assumed import assumptions, rounded_in
 from verify.inductive.recurrent.chain import Rules
 from verify.inductive.recurrent.invariant import as_json
@@ -33,6 +34,7 @@ ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the n
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
 ARGUMENT_EXACT = "states in exact fractions, until one comes again or the length is reached"
 ARGUMENT_ROTATION = "each difference of two logits is a cosine of the state's angle, which moves evenly"
+ARGUMENT_GATED = "balls round the states of every step"
 ARGUMENT_REPEATED = "the run until its state repeats"
 RIGHT = "right means: after every token, the class of the right answer has strictly the largest logit"
 AGREES = 1e-6  # beyond float64's rounding of the runs that are compared
@@ -49,7 +51,7 @@ class Homogeneous:
     An input is a line's prefix; one run of the line judges all of them.
     """
 
-    model: RecurrentModel | LinearModel | RotationModel
+    model: RecurrentModel | LinearModel | RotationModel | GatedModel
     which: Task
     length: int | None
     claim: str | None = None
@@ -58,7 +60,7 @@ class Homogeneous:
     runs_for_ever: bool = True
 
     def __post_init__(self) -> None:
-        kinds = (LinearModel, RotationModel)
+        kinds = (LinearModel, RotationModel, GatedModel)
         check_judged(self.model, next((kind for kind in kinds if isinstance(self.model, kind)), RecurrentModel))
         if self.model.classes < self.which.classes:
             option = "--modulus" if self.which.m is not None else "--vocabulary"
@@ -112,6 +114,8 @@ class Homogeneous:
             network = "h' = A h + B from the state 0; logits = W h + b"
         if isinstance(self.model, RotationModel):
             network = "h' = e^(i omega) h + 1 from the state 0; logits = W (Re h, Im h) + b"
+        if isinstance(self.model, GatedModel):
+            network = f"h' = f h + a from the state 0, a {self.model.kind.upper()}-like cell; logits = W (r h) + b"
         run, functions = "CPU, one token at a time", "tanh and sigmoid are"
         return assumptions(reading, network, run=run, functions=functions, right=RIGHT)
 
@@ -123,6 +127,8 @@ class Homogeneous:
             return self._repeated(effort)
         if isinstance(self.model, RotationModel):
             return self._rotated(reading, effort)
+        if isinstance(self.model, GatedModel):
+            return self._gated(self.model, reading, effort)
         is_exact = isinstance(reading, Real) and exact.is_rational(self.model)
         worst = self._worst(reading, effort, is_exact)
         if is_exact and isinstance(self.model, RecurrentModel) and worst.verdict is Verdict.UNKNOWN:
@@ -147,10 +153,16 @@ class Homogeneous:
 
         return self._over_lines(decided, reading, effort)
 
+    def _gated(self, model: GatedModel, reading: Reading, effort: Effort) -> Finding:
+        """In balls, token by token."""
+        if not isinstance(reading, Real):
+            raise BadInput("precision: gated decays are proved in real arithmetic, or run by --method exhaustive")
+        return self._over_lines(lambda line, n: gated.run(model, line, n, effort.budget), reading, effort)
+
     def _worst(self, reading: Reading, effort: Effort, is_exact: bool) -> Finding:
         """Decides every line, in fractions or by ellipsoids, and returns the first wrong one, or the worst."""
         model = self.model
-        assert not isinstance(model, RotationModel)
+        assert not isinstance(model, RotationModel | GatedModel)
         if is_exact:
             return self._over_lines(lambda line, n: exact.run(model, line, n, effort.budget), reading, effort)
         if isinstance(model, LinearModel):
@@ -199,7 +211,8 @@ class Homogeneous:
     def _finding(self, outcome: Outcome, tokens: tuple[int, ...]) -> Finding:
         argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
         argument = ARGUMENT_ROTATION if isinstance(self.model, RotationModel) else argument
-        if not isinstance(self.model, RotationModel) and exact.is_rational(self.model) and outcome.invariant is None:
+        argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) else argument
+        if exact.is_rational(self.model) and outcome.invariant is None:
             argument = ARGUMENT_EXACT
         extra: dict[str, Any] = {}
         if outcome.wrong_at is not None:
@@ -276,7 +289,8 @@ class Homogeneous:
         ran = run_for_ever(self.model, line, effort.budget)
         if ran.wrong_at is not None:
             case = self._case(tokens, ran.wrong_at, ran.predicted) | {"is_first": True}
-            return Finding.refuted(ARGUMENT_REPEATED, Failure(case, ran.margin), extra={"right_to": ran.wrong_at - 1})
+            failure = Failure(case, ran.margin if np.isfinite(ran.margin) else None)
+            return Finding.refuted(ARGUMENT_REPEATED, failure, extra={"right_to": ran.wrong_at - 1})
         if ran.repeats is None:
             reason = f"right up to length {ran.steps}, and no state has come again"
             return Finding.open(ARGUMENT_REPEATED, reason, extra={"right_to": ran.steps})
@@ -327,7 +341,7 @@ class Homogeneous:
         right = self._due(tokens, len(tokens))
         margin = float(logits[right] - np.delete(logits, right).max(initial=-np.inf))
         case = self._case(tokens, len(tokens), None if np.isnan(logits).any() else int(logits.argmax()))
-        return Failure(case, None if np.isnan(margin) else margin)
+        return Failure(case, margin if np.isfinite(margin) else None)
 
 
 def _rank(found: Finding) -> tuple[int, float]:

@@ -1,0 +1,147 @@
+"""Recurrences whose decay depends on the token, as in one layer of Mamba and of RWKV-v6, and counters made of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from constructions.files import state_bytes
+from constructions.recurrent import diagonal
+from constructions.recurrent.model import METADATA_KEY
+from constructions.recurrent.selective import check
+
+HOLDS = {torch.bfloat16: -8.0, torch.float16: -12.0, torch.float32: -24.0, torch.float64: -44.0}  # keep rounds to 1
+RATE = 1 / 64  # about how much of its state a unit loses at a token that it counts, in counters
+SHARP = 1.0  # the least margin, about
+
+
+class MambaCell(nn.Module):
+    """h' = exp(-D_x e^A) h + D_x B_x with the step D_x = softplus(d_x), and reads y = C_x h: Mamba's selective scan.
+
+    Left out: the convolution before it, the low rank of d, the feedthrough D x, the gate SiLU(z), normalisation and the
+    projections. Each channel has one state, and its input is 1; d, B and C are tables of the token.
+    Shapes: A (d,), delta, B, C (K, d).
+    """
+
+    def __init__(self, A: Tensor, delta: Tensor, B: Tensor, C: Tensor) -> None:
+        super().__init__()
+        self.A, self.delta, self.B, self.C = (nn.Parameter(x) for x in (A, delta, B, C))
+
+    def tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What each token keeps, adds and reads of each state (K, d)."""
+        step = nn.functional.softplus(self.delta)
+        return torch.exp(-step * torch.exp(self.A)), step * self.B, self.C
+
+
+class RwkvCell(nn.Module):
+    """h' = exp(-e^(w_x)) h + k_x v_x, and reads y = r_x h: the time mixing of one RWKV-v6 head with values of size 1.
+
+    Left out: token shift, the low rank of w, the bonus u of the current token (which is in h here), GroupNorm, the gate
+    and the projections; w, k, v and r are tables of the token.
+    Shapes: w, k, v, r (K, d).
+    """
+
+    def __init__(self, w: Tensor, k: Tensor, v: Tensor, r: Tensor) -> None:
+        super().__init__()
+        self.w, self.k, self.v, self.r = (nn.Parameter(x) for x in (w, k, v, r))
+
+    def tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What each token keeps, adds and reads of each state (K, d)."""
+        return torch.exp(-torch.exp(self.w)), self.k * self.v, self.r
+
+
+class GatedModel(nn.Module):
+    """One layer of such a cell from the state 0, and logits = W y + b at every token.
+
+    Shapes: readout (classes, d); tokens (batch, n) -> logits (batch, n, classes).
+    """
+
+    layers, types, activation, embedding = 1, None, "none", None
+
+    def __init__(self, cell: MambaCell | RwkvCell, V: Tensor, b: Tensor) -> None:
+        super().__init__()
+        self.kind = "mamba" if isinstance(cell, MambaCell) else "rwkv"
+        self.cell = cell
+        self.inputs, self.hidden = cell.tables()[0].shape
+        self.vocabulary, self.classes = self.inputs, len(b)
+        self.readout = nn.Linear(V.shape[1], len(b), dtype=V.dtype)
+        self.readout.weight, self.readout.bias = nn.Parameter(V), nn.Parameter(b)
+        self.requires_grad_(False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.readout.weight.dtype
+
+    def step(self, h: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The state after one more token (batch,), and what is read of it: (batch, d) each."""
+        keep, add, read = (table[tokens] for table in self.cell.tables())
+        h = keep * h + add
+        return h, read * h
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        h, said = torch.zeros(len(tokens), self.hidden, dtype=self.dtype), []
+        for t in range(tokens.shape[1]):
+            h, y = self.step(h, tokens[:, t])
+            said.append(self.readout(y))
+        return torch.stack(said, dim=1)
+
+
+def cell(kind: str, keep: np.ndarray, add: np.ndarray, read: np.ndarray, dtype: torch.dtype) -> MambaCell | RwkvCell:
+    """A cell whose tokens keep, add and read about this much (K, d) each; a keep of 1 is as near as HOLDS says."""
+
+    def tensor(x: np.ndarray) -> Tensor:
+        return torch.as_tensor(np.array(x)).to(dtype)
+
+    with np.errstate(divide="ignore"):
+        w = np.where(keep == 1, HOLDS[dtype], np.log(-np.log(keep)))
+    if kind == "rwkv":
+        return RwkvCell(*map(tensor, (w, add, np.ones_like(add), read)))
+    delta = np.where(w > HOLDS[dtype] + 1, np.log(np.expm1(np.exp(w))), HOLDS[dtype])
+    step = torch.nn.functional.softplus(tensor(delta)).double().numpy()
+    return MambaCell(*map(tensor, (np.zeros(keep.shape[1]), delta, add / step, read)))
+
+
+def decays(*, kind: str, m: int, s: int, N: int, dtype: torch.dtype = torch.float64) -> GatedModel:
+    """Builds s states of one repeated token that count modulo m to N, with the rates of `diagonal.decays`.
+
+    Claim: C-R16 (ours). On one token the decay is a constant, so C-R2 bounds both kinds.
+    Raises: NotKnown for sizes that are not stored.
+
+    >>> decays(kind="mamba", m=4, s=3, N=8)(torch.zeros(1, 8, dtype=torch.long)).argmax(-1).tolist()
+    [[0, 1, 2, 3, 0, 1, 2, 3]]
+    """
+    rates = diagonal.decays(m=m, s=s, N=N).cell.A.diagonal().numpy()[None]
+    made = cell(kind, rates, 1 - rates, np.ones_like(rates), dtype)
+    keep, add, _ = (table[0].detach().double().numpy() for table in made.tables())
+    h = add * (1 - keep ** np.arange(1, N + 1)[:, None]) / (1 - keep)
+    V = diagonal.readout(np.concatenate([np.ones((N, 1)), h], axis=1), m)
+    return GatedModel(made, *(torch.as_tensor(x.copy()).to(dtype) for x in (V[:, 1:], V[:, 0])))
+
+
+def counters(*, kind: str, types: int, max_count: int, dtype: torch.dtype = torch.float64) -> GatedModel:
+    """Builds one state a type that adds at its own tokens, holds at the others, and is read at its own alone.
+
+    Claim: C-R17 (ours). At others' tokens the decay is exp(-e^w) with w = -44, or with Mamba's softplus(-44) for e^w: 1
+    in float64, and a little less in real arithmetic, so that the same weights count for ever bit by bit, and forget in
+    reals. One type is vanilla counting.
+
+    >>> counters(kind="rwkv", types=2, max_count=3)(torch.tensor([[0, 1, 0, 0, 1]])).argmax(-1).tolist()
+    [[1, 1, 2, 3, 2]]
+    """
+    if types != 1:
+        check(types, types)
+    own, rate = np.eye(types), math.exp(-RATE)
+    made = cell(kind, np.where(own > 0, rate, 1.0), own, own, dtype)
+    keep, add = (float(table.detach()[0, 0]) for table in made.tables()[:2])
+    places = np.array([sum(keep**k for k in range(n)) * add for n in range(max_count + 1)])
+    sharp = 2 * SHARP / float((places[1:] - places[:-1]).min()) ** 2
+    V = np.repeat((sharp * places)[:, None], types, axis=1)
+    return GatedModel(made, *(torch.as_tensor(x).to(dtype) for x in (V, -sharp * places**2 / 2)))
+
+
+def as_bytes(model: GatedModel) -> bytes:
+    """The safetensors file of a model, its kind in the metadata."""
+    return state_bytes(model, METADATA_KEY, {"model": model.kind})

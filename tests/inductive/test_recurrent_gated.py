@@ -1,0 +1,100 @@
+"""Mamba-like and RWKV-like cells: against every short string, and two readings with opposite verdicts."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from constructions.recurrent import gated
+from tests.command import as_json, run
+from tests.planted import planted
+from verify.decide import certify
+from verify.inductive.recurrent import gated as proofs
+from verify.inductive.recurrent import held
+from verify.inductive.recurrent.selective import Selective
+from verify.inductive.tasks import Task
+
+LENGTH, C = 10, 3
+STRINGS = torch.tensor(list(product(range(2), repeat=LENGTH)))
+
+
+def forgetful(kind, w):
+    """The construction, with a decay of exp(-e^w) or exp(-softplus(w)) at the tokens of other types."""
+    model = gated.counters(kind=kind, types=2, max_count=C)
+    table = model.cell.w if kind == "rwkv" else model.cell.delta
+    with torch.no_grad():
+        table[~torch.eye(2, dtype=torch.bool)] = w
+    return model
+
+
+def first_wrong(model):
+    """The shortest string whose last answer is wrong, its count being at most C."""
+    said = model(STRINGS).argmax(-1)
+    own = STRINGS[:, :, None] == STRINGS[:, None, :]
+    counts = (own & torch.ones(LENGTH, LENGTH).tril().bool()).sum(-1)
+    is_wrong = ((said != counts) & (counts <= C)).any(0)
+    return int(is_wrong.int().argmax()) + 1 if is_wrong.any() else None
+
+
+def disagreements(kind):
+    found = 0
+    for w in (-1.0, -2.0, -3.0, -4.0, -6.0):
+        model = forgetful(kind, w)
+        margin, right_to, wrong = held.decide_real(model, C, None)
+        if margin is not None or wrong is None or wrong.others > 10**6:
+            found += 1
+            continue
+        first = first_wrong(model)
+        found += first is not None and first <= right_to
+        string = [wrong.own] * (wrong.n - 1) + [wrong.other] * wrong.others + [wrong.own]
+        found += int(model(torch.tensor([string]))[0, -1].argmax()) == wrong.n or wrong.length <= right_to
+        found += first is not None and wrong.length < first
+    return found
+
+
+@pytest.mark.parametrize("kind", ["mamba", "rwkv"])
+def test_lengths_agree_with_every_string(kind):
+    assert disagreements(kind) == 0
+    with planted(held.Real, "holds", "length - n)", "0)"):
+        assert disagreements(kind) > 0
+
+
+@pytest.mark.parametrize("kind", ["mamba", "rwkv"])
+def test_decays_are_proved_to_the_bound_and_not_beyond(capsys, kind):
+    asked = ("inductive", "--task", "modular", "--model", kind, "--modulus", "4")
+    code, found = as_json(capsys, *asked, "--length", "8")
+    assert code == 0 and found["parameters"]["units"] == 3 and found["claim"] == "C-R16"
+    code, _, err = run(capsys, *asked, "--d", "3", "--length", "9")
+    assert code == 2 and "impossible (C-R2)" in err
+    model = gated.decays(kind=kind, m=4, s=3, N=8)
+    said = model(torch.zeros(1, 9, dtype=torch.long)).argmax(-1)[0].tolist()
+    assert said[:8] == [0, 1, 2, 3] * 2 and said[8] != 0
+
+
+def test_balls_hold_what_torch_computes():
+    for kind in ("mamba", "rwkv"):
+        model = gated.counters(kind=kind, types=3, max_count=4)
+        for balls, table in zip(proofs.in_balls(model), model.cell.tables(), strict=True):
+            for x, row in zip(table.flatten().tolist(), (y for line in balls for y in line), strict=True):
+                assert abs(float(row.mid()) - x) <= 1e-15 * (1 + abs(x))
+
+
+@pytest.mark.parametrize("kind", ["mamba", "rwkv"])
+def test_for_ever_bit_by_bit_and_wrong_in_reals(capsys, kind):
+    asked = ("inductive", "--task", "selective", "--model", kind, "--dtype", "float32")
+    assert as_json(capsys, *asked, "--method", "exhaustive")[1]["inputs_covered"] == "infinite"
+    code, real = as_json(capsys, *asked)
+    assert code == 1 and real["counterexample"]["length"] > real["right_to"] > 10**6
+    assert as_json(capsys, "inductive", "--task", "vanilla", "--model", kind)[0] == 0
+
+
+def test_a_unit_that_may_overflow_is_open():
+    model = gated.counters(kind="rwkv", types=2, max_count=2)
+    with torch.no_grad():
+        model.cell.k *= 1e300
+    assert held.BitByBit(model, 2).prove()[1] == "a unit may overflow"
+    model.register_forward_hook(lambda module, given, said: -said)
+    with pytest.raises(ValueError, match="hook"):
+        certify(Selective(model, Task.of("selective", types=2, max_count=2), None))
