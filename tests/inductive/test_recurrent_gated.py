@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 import torch
 
+from bounds.recurrent import decays
 from constructions.recurrent import gated
 from tests.command import as_json, run
 from tests.planted import planted
@@ -14,6 +15,7 @@ from verify.decide import certify
 from verify.inductive.recurrent import gated as proofs
 from verify.inductive.recurrent import held
 from verify.inductive.recurrent.selective import Selective
+from verify.inductive.recurrent.task import Homogeneous
 from verify.inductive.tasks import Task
 
 LENGTH, C = 10, 3
@@ -71,6 +73,14 @@ def test_decays_are_proved_to_the_bound_and_not_beyond(capsys, kind):
     model = gated.decays(kind=kind, m=4, s=3, N=8)
     said = model(torch.zeros(1, 9, dtype=torch.long)).argmax(-1)[0].tolist()
     assert said[:8] == [0, 1, 2, 3] * 2 and said[8] != 0
+
+
+@pytest.mark.deep
+def test_every_stored_size_reaches_the_bound():
+    for kind, m, s in product(("mamba", "rwkv"), range(2, 11), range(1, 5)):
+        N = decays(m, s)
+        model = gated.decays(kind=kind, m=m, s=s, N=N)
+        assert certify(Homogeneous(model, Task.of("modular", modulus=m), N)).verdict.value == "PROVED", (kind, m, s)
 
 
 def test_balls_hold_what_torch_computes():
