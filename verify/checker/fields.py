@@ -3,11 +3,11 @@
 import math
 import re
 from fractions import Fraction
-from itertools import islice
 from typing import Any
 
 from flint import fmpz
 
+from verify.checker import splits
 from verify.checker.mathematics import Model
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, Weights, as_text, read_json, read_weights, require
 
@@ -16,7 +16,6 @@ CLAIMS = [
     *["A-4.1", "A-4.1alt", "A-4.2", "A-4.3", "A-4.4", "A-4.5", "A-B.1", "A-rem"],
     *[f"W-{i}" for i in (1, 2, 3, 4, 8, 13, 14, 15, 23)],
 ]
-EXAMINED = 16  # open cells of which inputs are run: where the weights are wrong, one of the first mostly shows it
 ULPS = 4  # within which a float stands for an exact number
 ASSUMED = ["the weights are the stored numbers, exactly", "right means: the right class has strictly the largest logit"]
 ARGUMENTS = {  # by whether wrong pairs were counted; the first is written today, the same check holds for all
@@ -49,7 +48,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     of_verdict = _proved(w, c) if verdict == "PROVED" else _refuted(w, c)
     _compare(c, of_verdict)
     require({*c} == {*expected, *of_verdict}, f"the fields must be {', '.join(sorted({*expected, *of_verdict}))}")
-    return verdict, ["seconds", *TRUSTED[: None if verdict == "REFUTED" else 0]]
+    return verdict, ["seconds", *TRUSTED[: 0 if verdict == "PROVED" else 2 if _has_tree(c) else None]]
 
 
 def _read(weights: bytes, certificate: bytes) -> tuple[Weights, Any]:
@@ -61,6 +60,10 @@ def _read(weights: bytes, certificate: bytes) -> tuple[Weights, Any]:
         if refusal.exit_code != FAILS or c.get("task") == "histogram":
             raise
         raise Refusal(f"only certificates of the task histogram are checked; {refusal}", NOT_CHECKABLE) from None
+
+
+def _has_tree(c: Any) -> bool:
+    return "tree" in c and as_text(c["tree"]) != as_text(splits.TOO_LARGE)
 
 
 def _compare(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -77,22 +80,16 @@ def _proved(w: Weights, c: Any) -> dict[str, Any]:
     model, is_split, margin_exact, tightest = Model(w, margins), "wrong_pairs" in c, None, None
     if not is_split or c.get("tightest") is not None:  # only where cases were split there may be none
         tightest, margin_exact, _ = _replay(model, c, "tightest")
-    cells = list(islice(model.open_cells(), EXAMINED))
-    for position, t, k in cells:
-        for s in {*range(model.T)} - {t}:
-            tokens = [t] * (k - 1) + [s] * (L - k)
-            tokens.insert(position, t)
-            is_right = model.compare(*model.judge(tokens, position)[1:], margins[k - 1]) >= 0
-            require(is_right, f"margin_per_count: position {position} of {tokens} is not right by {margins[k - 1]}")
-    require(not cells, f"position, token, count {cells[:1]}: split cases are not repeated", NOT_CHECKABLE)
+    held = splits.decide(model, c.get("tree"))
+    require(held == (0, 0), f"tree: {held[0]} pairs are wrong, and {held[1]} open")
     expected = {"margin_per_count": [m or None for m in margins], "margin": min(margins) or None}
     expected |= {"tightest": tightest, "margin_exact": margin_exact, "counterexample": None}
     expected |= {"inputs_covered": str(model.inputs), "error_share": [0.0, 0.0] if is_split else None}
-    return expected | ({"wrong_pairs": "0"} if is_split else {})
+    return expected | ({"wrong_pairs": "0"} if is_split else {}) | ({"tree": c["tree"]} if "tree" in c else {})
 
 
 def _refuted(w: Weights, c: Any) -> dict[str, Any]:
-    model, share, wrong = Model(w, [0.0]), c.get("error_share"), c.get("wrong_pairs")
+    model, share, wrong = Model(w, [0.0] * w.repeated["parameters"]["L"]), c.get("error_share"), c.get("wrong_pairs")
     case, exact, winners = _replay(model, c, "counterexample")
     margin, predicted = case.pop("margin"), [count for count in winners if count != case["expected"]]
     require(bool(predicted), f"counterexample: {case['tokens']} is classified rightly")
@@ -106,10 +103,17 @@ def _refuted(w: Weights, c: Any) -> dict[str, Any]:
         require(bool(re.fullmatch("0|[1-9][0-9]*", str(wrong))), f"wrong_pairs: {as_text(wrong)} is no number")
         true_share = Fraction(int(fmpz(str(wrong))), int(model.inputs) * model.L)
         require(all(abs(Fraction(x) - true_share) <= ULPS * math.ulp(x) for x in share), "error_share: is another")
+    if _has_tree(c):
+        held, pairs = splits.decide(model, c["tree"]), int(model.inputs) * model.L
+        ends = [Fraction(held.wrong, pairs), Fraction(held.wrong + held.open, pairs)]
+        is_near = all(abs(Fraction(x) - end) <= ULPS * math.ulp(x) for x, end in zip(share, ends, strict=True))
+        require(is_near, f"error_share: the tree shows {float(ends[0])} to {float(ends[1])}")
+        require(wrong == (None if held.open else str(held.wrong)), f"wrong_pairs: the tree shows {held}")
     case |= {"input": case["tokens"]} if "input" in c["counterexample"] else {}
     expected = {"counterexample": {**case, "predicted": predicted[0], "is_tie": len(winners) > 1}, "error_share": share}
     expected |= {"margin": margin, "margin_exact": exact, "margin_per_count": None, "tightest": None}
     expected["inputs_covered"] = "1"
+    expected |= {"tree": c["tree"]} if "tree" in c else {}
     return expected | ({"wrong_pairs": wrong and str(wrong)} if "wrong_pairs" in c else {})
 
 

@@ -37,6 +37,7 @@ class Model:
         self.columns = [[*column] for column in zip(*self.V, strict=True)]
         self.biases = [b * one for b in m["b_1"][0]] + [one**2]
         self.W_2, self.margins = m["W_2"] + m["b_2"], m["margins"][0]
+        self.need = int(not any(self.margins))  # without a margin a difference must be above zero
         self.classes, self.inputs = range(len(m["b_2"][0])), fmpz(self.T) ** self.L
         if self.is_linear:
             self.scores, self.unit, self.scale = m["A"], one, 1
@@ -158,9 +159,10 @@ class Model:
         slope = {i: self.W_2[i][k - self.first_count] - self.W_2[i][c] for i in on + undecided}
         slope[len(ranges) - 1] -= self.margins[k - 1]  # of D
         for chosen in [on] + [on + undecided] * any(slope[i] < 0 for i in undecided):
-            if sum(slope[i] * ranges[i][slope[i] < 0] for i in chosen) < 0:  # one neuron at a time does not show it
+            alone = sum(slope[i] * ranges[i][slope[i] < 0] for i in chosen)
+            if alone < self.need:  # one neuron at a time does not show it
                 u = [sum(slope[i] * self.columns[i][s] for i in chosen) for s in range(len(self.V))]
-                if self.least(q, u, sum(slope[i] * self.biases[i] for i in chosen))[k - 1] < 0:
+                if self.least(q, u, sum(slope[i] * self.biases[i] for i in chosen))[k - 1] < self.need:
                     return False
         return True
 

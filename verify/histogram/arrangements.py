@@ -15,6 +15,7 @@ import numpy as np
 from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.judging import judge
+from verify.histogram.record import FIRST, PLACES, RIGHT, WRONG, Record
 from verify.histogram.regions import Regions
 from verify.histogram.relaxation import Differences, Lines, Relaxation
 from verify.histogram.stored import Array
@@ -28,7 +29,8 @@ class Filled:
     """Sequences of one position: the first `depth` slots of its order are filled, the others in any order.
 
     Shapes: k (B,), symbols (B, L - 1) nodes of the tree, or Q for the query token; ways (B,) how many sequences they
-    are; rivals (B, C). The symbols of the slots not filled yet increase within each group.
+    are; rivals (B, C); part (B,) numbers in the record of splits. The symbols of the slots not filled yet increase
+    within each group.
     """
 
     place: int
@@ -37,6 +39,7 @@ class Filled:
     symbols: np.ndarray
     ways: np.ndarray
     rivals: np.ndarray
+    part: np.ndarray
 
     def __len__(self) -> int:
         return len(self.k)
@@ -78,8 +81,8 @@ class Place:
 class Arrangements:
     """The open multisets of one query token in one merged row."""
 
-    def __init__(self, relaxation: Relaxation, exact: ExactForward, t: int) -> None:
-        self.relaxation, self.exact, self.t = relaxation, exact, t
+    def __init__(self, relaxation: Relaxation, exact: ExactForward, t: int, record: Record) -> None:
+        self.relaxation, self.exact, self.t, self.record = relaxation, exact, t, record
         self.tree, self.stored = relaxation.tree, relaxation.stored
         members = [nodes[0] for nodes in self.tree.members]
         self.values = np.vstack([relaxation.H[members], relaxation.own_form])  # (Q + 1, r)
@@ -95,11 +98,13 @@ class Arrangements:
         if not len(points):
             return
         held = [self._held(points, g, int(size)) for g, size in enumerate(self.relaxation.row.sizes)]
+        parts = self.record.split(points.part, PLACES, np.full(len(points), len(self.places)))
+        parts = parts.reshape(len(points), len(self.places))
         for index, place in enumerate(self.places):
             symbols = np.zeros((len(points), len(place.order)), dtype=np.int32)
             for g, nodes in enumerate(held):
                 symbols[:, place.group == g] = nodes
-            self._push(Filled(index, 0, points.k, symbols, np.zeros(len(points)), points.rivals))
+            self._push(Filled(index, 0, points.k, symbols, np.zeros(len(points)), points.rivals, parts[:, index]))
 
     def _held(self, points: Regions, g: int, size: int) -> np.ndarray:
         """The symbols that the slots of a group hold, in increasing order (B, size)."""
@@ -170,6 +175,7 @@ class Arrangements:
         judged = judge(self.relaxation, parts.k, parts.rivals, least)
         D_upper = np.ones(len(parts))
         judged.record(margins, D_upper)
+        self.record.close(parts.part[judged.right], RIGHT)
         self._add_wrong(parts[judged.wrong], place, smallest)
         left = np.flatnonzero(judged.is_open)
         if len(left):
@@ -199,15 +205,22 @@ class Arrangements:
             return
         group = place.group[parts.depth]
         slots = next(slots for slots in groups if place.group[slots[0]] == group)
+        choices = parts.symbols[:, slots]
+        is_first = np.hstack([np.ones((len(parts), 1), dtype=bool), choices[:, 1:] != choices[:, :-1]])
+        groups_of_all = len(self.relaxation.row.sizes)
+        code = FIRST + groups_of_all * (1 + self.tree.Q) + place.order[parts.depth]
+        numbers = np.full(is_first.shape, -1)
+        numbers[is_first] = self.record.split(parts.part, code, is_first.sum(1))
         for u in range(len(slots)):
-            chosen = parts.symbols[:, slots[u]]
-            is_new = np.ones(len(parts), dtype=bool) if u == 0 else chosen != parts.symbols[:, slots[u - 1]]
+            is_new = is_first[:, u]
             if not is_new.any():
                 continue
             child = parts[is_new]
+            child.part = numbers[is_new, u]
             symbols = child.symbols.copy()
             symbols[:, slots] = np.hstack([child.symbols[:, slots[[u]]], np.delete(child.symbols[:, slots], u, axis=1)])
-            self._push(Filled(parts.place, parts.depth + 1, child.k, symbols, child.ways, child.rivals))
+            filled = Filled(parts.place, parts.depth + 1, child.k, symbols, child.ways, child.rivals, child.part)
+            self._push(filled)
 
     def _judge_exactly(self, part: Filled, place: Place, smallest: Smallest, margins: dict[int, float]) -> None:
         candidate = self._first_input(part, place)
@@ -215,12 +228,14 @@ class Arrangements:
         if judgement.is_right:
             k = int(part.k[0])
             margins[k] = min(judgement.margin[0], margins.get(k, np.inf))
+            self.record.close(part.part, RIGHT)
         else:
             self._add_wrong(part, place, smallest)
 
     def _add_wrong(self, parts: Filled, place: Place, smallest: Smallest) -> None:
         if len(parts):
             self.wrong_pairs += int(parts.ways.sum(dtype=object))
+            self.record.close(parts.part, WRONG)
             smallest.add(self._first_input(parts, place))
 
     def _first_input(self, parts: Filled, place: Place) -> Candidate:

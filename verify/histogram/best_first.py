@@ -17,6 +17,7 @@ from verify.histogram.branch_and_bound import Search
 from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.merging import merged_rows
+from verify.histogram.record import Record
 from verify.histogram.reduction import Reduction, Row
 from verify.histogram.stored import StoredModel
 from verify.histogram.task import Progress
@@ -36,6 +37,7 @@ class Outcome:
     wrong_pairs: int
     open_pairs: int
     error_share: tuple[Fraction, Fraction]
+    record: Record
     right_margin: dict[int, float]
     counterexample: Candidate | None
     is_smallest: bool
@@ -63,6 +65,7 @@ class Queue:
     wrong_pairs: int = 0
     margins: dict[int, float] = field(default_factory=dict)
     reported: float = 0.0
+    record: Record = field(default_factory=Record)
 
     @classmethod
     def of(
@@ -101,7 +104,8 @@ class Queue:
         end = (time.perf_counter() + self.deadline) / 2
         while self.waiting:
             row, t, counts = self.waiting.pop(0)
-            self.searches.append(Search(self.reduction, self.exact, row, t, counts, self.smallest))
+            search = Search(self.reduction, self.exact, row, t, counts, self.smallest, record=self.record)
+            self.searches.append(search)
             if time.perf_counter() > end:
                 break
 
@@ -158,7 +162,9 @@ class Queue:
             for k, margin in search.right_margin.items():
                 margins[k] = min(margin, margins.get(k, float("inf")))
         share = Fraction(wrong, total), Fraction(min(total, wrong + open_pairs), total)
-        return Outcome(wrong, open_pairs, share, margins, self.smallest.candidate, is_smallest)
+        for row, t, counts in self.waiting:
+            self.record.roots(row, t, None, counts)
+        return Outcome(wrong, open_pairs, share, self.record, margins, self.smallest.candidate, is_smallest)
 
 
 def _pairs(stored: StoredModel, row: Row, counts: Iterable[int]) -> int:

@@ -22,6 +22,7 @@ from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.counting import Counting
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.judging import judge, of_ranges
+from verify.histogram.record import RIGHT, WRONG, Record, without
 from verify.histogram.reduction import Reduces, Row
 from verify.histogram.regions import Regions, halves, roots, share_out_group
 from verify.histogram.relaxation import Lines, Relaxation
@@ -48,6 +49,7 @@ class Search:
         counts: list[int],
         smallest: Smallest | None = None,
         start: Regions | None = None,
+        record: Record | None = None,
     ) -> None:
         self.stored, self.exact, self.row, self.t = reduction.stored, exact, row, t
         self.relaxation = Relaxation(reduction, row, t, counts)
@@ -57,13 +59,17 @@ class Search:
         self.is_lost = False
         self.wrong_pairs = 0
         self.smallest = smallest or Smallest()
+        self.record = record or without()
         self.right_margin: dict[int, float] = {}
         self.pending: dict[int, list[Regions]] = {}  # by log2 of the pairs that a region holds
         self.unresolved: list[Regions] = []  # counted as wrong, and their smallest input is still to be found
         self.arrangements = None
         if row.spread is not None and exact is not None:
-            self.arrangements = Arrangements(self.relaxation, exact, t)
-        self._push(roots(self.stored, counts, self.tree, self.G) if start is None else start)
+            self.arrangements = Arrangements(self.relaxation, exact, t, self.record)
+        if start is None:
+            start = roots(self.stored, counts, self.tree, self.G)
+            start.part = self.record.roots(row, t, self.tree, counts)
+        self._push(start)
 
     def run(self, regions: Regions) -> None:
         """Decides a batch of regions or replaces them by their parts."""
@@ -82,6 +88,7 @@ class Search:
             lambda i, of: self.relaxation.least_differences(regions, i, of, lines),
         )
         judged.record(self.right_margin, upper[:, -1])
+        self.record.close(regions.part[judged.right], RIGHT)
         self._add_wrong(regions[judged.wrong])
         left = np.flatnonzero(judged.is_open)
         if not len(left):
@@ -102,7 +109,7 @@ class Search:
         has_free = np.asarray(regions.free.any(1))
         if has_free.any():
             free = regions[has_free]
-            self._push(share_out_group(free, self.tree, self.row.sizes, self.relaxation.a))
+            self._push(share_out_group(free, self.tree, self.row.sizes, self.relaxation.a, self.record))
             regions = regions[~has_free]
             score = None if score is None else score[~has_free]
         if not len(regions):
@@ -117,7 +124,7 @@ class Search:
         if score is not None:
             effect = effect * np.where(np.isfinite(score), score, 0.0)[~is_point, None, :]
         choice = np.where(can_split, effect, -1.0).reshape(len(regions), -1).argmax(1)
-        self._push(halves(regions, self.tree, choice // self.tree.Q, choice % self.tree.Q))
+        self._push(halves(regions, self.tree, choice // self.tree.Q, choice % self.tree.Q, self.record))
 
     def _decide_each(self, regions: Regions) -> None:
         """Decides every multiset of these regions by itself, from the ranges of its pre-activations."""
@@ -128,7 +135,7 @@ class Search:
             points.append(regions[is_point])
             regions, can_split = regions[~is_point], can_split[~is_point]
             choice = can_split.reshape(len(regions), self.G * self.tree.Q).argmax(1)
-            regions = halves(regions, self.tree, choice // self.tree.Q, choice % self.tree.Q)
+            regions = halves(regions, self.tree, choice // self.tree.Q, choice % self.tree.Q, self.record)
         whole = Regions.join(points)
         for start in range(0, len(whole), self.batch_size):
             part = whole[start : start + self.batch_size]
@@ -137,6 +144,7 @@ class Search:
             for count in np.unique(part.k[right]):
                 smallest = float(margin[right & (part.k == count)].min())
                 self.right_margin[int(count)] = min(smallest, self.right_margin.get(int(count), np.inf))
+            self.record.close(part.part[right], RIGHT)
             self._add_wrong(part[wrong])
             left = part[~(right | wrong)]
             if self.arrangements is None:
@@ -190,6 +198,7 @@ class Search:
         if judgement.is_right:
             k = int(point.k[0])
             self.right_margin[k] = min(judgement.margin[0], self.right_margin.get(k, np.inf))
+            self.record.close(point.part, RIGHT)
         else:
             self._add_wrong(point)
 
@@ -212,11 +221,13 @@ class Search:
             self.is_lost = True
             return
         self.wrong_pairs += self.counting.exactly(regions)
+        self.record.close(regions.part, WRONG)
         if self.G <= 1:
             self._add_candidates(regions)
             return
         self._add_candidates(regions[:1])
-        self._push(replace(regions, wrong=np.ones(len(regions), dtype=bool)))
+        is_wrong, part = np.ones(len(regions), dtype=bool), np.full(len(regions), -1, dtype=np.int64)
+        self._push(replace(regions, wrong=is_wrong, part=part))
 
     def _add_candidates(self, regions: Regions) -> None:
         """Keeps the smallest input of these wrong regions."""

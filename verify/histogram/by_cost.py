@@ -12,6 +12,7 @@ from verify.histogram.best_first import OpenCounts, Outcome, Queue
 from verify.histogram.branch_and_bound import Search
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.merging import alike, close_slots, merged_row, normalised
+from verify.histogram.record import Record
 from verify.histogram.reduction import Reduction, Row
 from verify.histogram.regions import Regions
 from verify.histogram.tabulating import Points, Space, Table, Tabulated, kept_numbers, number_of_points
@@ -66,13 +67,28 @@ class Plan:
             queue.wrong_pairs += found.wrong_pairs
             for k, margin in found.margins.items():
                 queue.margins[k] = min(margin, queue.margins.get(k, np.inf))
+            decided = [k for k in counts if k not in rest]
+            parts = self._recorded(row, t, decided, found.left, queue.record)
             if left:
                 start = regions_of(found.left, row, self.reduction)
+                start.part = np.concatenate(parts)
                 ks = sorted({points.k for points in found.left})
-                queue.searches.append(Search(self.reduction, exact, row, t, ks, queue.smallest, start))
+                search = Search(self.reduction, exact, row, t, ks, queue.smallest, start, queue.record)
+                queue.searches.append(search)
             done += number
             progress(done / total)
         return queue
+
+    def _recorded(self, row: Row, t: int, counts: list[int], left: list[Points], record: Record) -> list[np.ndarray]:
+        """The numbers of what is left (n,) in the record of what was decided for these own counts."""
+        stored, found = self.reduction.stored, []
+        for k, root in zip(counts, record.roots(row, t, None, counts), strict=True):
+            own = [points for points in left if points.k == k]
+            listed = [multiset for points in own for multiset in points.listed()]
+            multisets = number_of_points(row, stored.T, [k], stored.L) * len(row.positions)
+            found.append((k, record.decide_each(int(root), multisets, listed)))
+        ends = {k: iter(parts) for k, parts in found}
+        return [np.array([next(ends[points.k]) for _ in range(len(points))], dtype=np.int64) for points in left]
 
     def _decide(self, row: Row, t: int, counts: list[int], queue: Queue, space: Space) -> tuple[Tabulated, list[int]]:
         """The multisets of one query token, those of few other tokens first, and the counts that time did not allow."""
@@ -158,4 +174,4 @@ def regions_of(parts: list[Points], row: Row, reduction: Reduction) -> Regions:
         start += len(points)
     no = np.zeros((len(k), groups), dtype=bool)
     rivals = np.arange(stored.classes) != (k - stored.first_count)[:, None]
-    return Regions(k, own, counts, no, np.zeros(len(k), dtype=bool), rivals)
+    return Regions(k, own, counts, no, np.zeros(len(k), dtype=bool), rivals, np.full(len(k), -1, dtype=np.int64))

@@ -162,7 +162,9 @@ class Answers:
     def _split(self, regions: Regions, score: Array) -> None:
         has_free = np.asarray(regions.free.any(1))
         if has_free.any():
-            shared = share_out_group(regions[has_free], self.search.tree, self.row.sizes, self.relaxation.a)
+            shared = share_out_group(
+                regions[has_free], self.search.tree, self.row.sizes, self.relaxation.a, self.search.record
+            )
             self.pending.append(shared)
             regions, score = regions[~has_free], score[~has_free]
         can_split = (regions.counts > 0) & self.can_split
@@ -175,7 +177,13 @@ class Answers:
         effect = regions.counts * np.abs(self.relaxation.a)[None, :, None] * score[:, None, :]
         choice = np.where(can_split, effect, -1.0).reshape(len(regions), -1).argmax(1)
         self.pending.append(
-            halves(regions, self.search.tree, choice // self.search.tree.Q, choice % self.search.tree.Q)
+            halves(
+                regions,
+                self.search.tree,
+                choice // self.search.tree.Q,
+                choice % self.search.tree.Q,
+                self.search.record,
+            )
         )
 
     def _answer_exactly(self, point: Regions) -> None:

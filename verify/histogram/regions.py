@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from verify.histogram.record import FIRST, Record
 from verify.histogram.stored import Array, StoredModel
 
 
@@ -20,7 +21,7 @@ class Regions:
 
     Shapes: k (B,), own (B, G), counts (B, G, Q). `free` (B, G) marks groups that are not shared out yet
     between t and the others; `wrong` (B,) marks regions known to be wrong throughout; `rivals` (B, C) the classes
-    that are not known to lose by far.
+    that are not known to lose by far; `part` (B,) is each region's number in the record of splits.
     """
 
     k: np.ndarray
@@ -29,6 +30,7 @@ class Regions:
     free: np.ndarray
     wrong: np.ndarray
     rivals: np.ndarray
+    part: np.ndarray
 
     def __len__(self) -> int:
         return len(self.k)
@@ -95,6 +97,7 @@ def roots(stored: StoredModel, counts: list[int], tree: Tree, G: int) -> Regions
         np.full((B, G), G > 1),
         np.zeros(B, dtype=bool),
         np.arange(stored.classes) != (k - stored.first_count)[:, None],
+        np.full(B, -1, dtype=np.int64),
     )
     if G == 1:
         roots.own[:, 0] = k - 1
@@ -102,13 +105,15 @@ def roots(stored: StoredModel, counts: list[int], tree: Tree, G: int) -> Regions
     return roots
 
 
-def halves(regions: Regions, tree: Tree, g: np.ndarray, node: np.ndarray) -> Regions:
+def halves(regions: Regions, tree: Tree, g: np.ndarray, node: np.ndarray, record: Record) -> Regions:
     """Every way to share out cluster `node`'s slots in group g between its two halves."""
     i = np.arange(len(regions))
     n = regions.counts[i, g, node].astype(int)
     parent = np.repeat(i, n + 1)
     first = np.arange(len(parent)) - np.repeat(np.cumsum(n + 1) - (n + 1), n + 1)
     parts = regions[parent]
+    groups = regions.own.shape[1]
+    parts.part = record.split(regions.part, FIRST + groups + g * tree.Q + node, n + 1)
     left, right = tree.children[node[parent]].T
     j, group = np.arange(len(parent)), g[parent]
     parts.counts[j, group, node[parent]] = 0
@@ -117,7 +122,7 @@ def halves(regions: Regions, tree: Tree, g: np.ndarray, node: np.ndarray) -> Reg
     return parts
 
 
-def share_out_group(regions: Regions, tree: Tree, sizes: np.ndarray, a: Array) -> Regions:
+def share_out_group(regions: Regions, tree: Tree, sizes: np.ndarray, a: Array, record: Record) -> Regions:
     """Every way to give the heaviest free group its number of slots that hold t."""
     impact = np.where(regions.free, (np.abs(a) * sizes)[None] + 1e-300, -1.0)
     g = impact.argmax(1)
@@ -130,6 +135,7 @@ def share_out_group(regions: Regions, tree: Tree, sizes: np.ndarray, a: Array) -
     parent = np.repeat(i, n)
     own = np.arange(len(parent)) - np.repeat(np.cumsum(n) - n, n) + fewest[parent]
     parts = regions[parent]
+    parts.part = record.split(regions.part, FIRST + g, n)
     j, group = np.arange(len(parent)), g[parent]
     parts.own[j, group] = own
     parts.counts[j, group, tree.Q - 1] = sizes[group] - own

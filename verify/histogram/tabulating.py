@@ -42,6 +42,11 @@ class Points:
     def __getitem__(self, index: np.ndarray) -> Points:
         return Points(self.k, tuple(tokens[index] for tokens in self.held))
 
+    def listed(self) -> Iterator[list[int]]:
+        """Each multiset as whole numbers: for each group how many other tokens, and their indices."""
+        for i in range(len(self)):
+            yield [number for tokens in self.held for number in (tokens.shape[1], *tokens[i].tolist())]
+
 
 @dataclass
 class Tabulated:

@@ -80,7 +80,10 @@ def prove(problem: Counts, effort: Effort) -> Finding:
     outcome = decide_open(reduction, exact, cells.open, started + effort.budget, effort.progress)
     found: dict[str, Any] = {
         "error_share": outcome.error_share,
-        "extra": {"wrong_pairs": None if outcome.open_pairs else decimal(outcome.wrong_pairs)},
+        "extra": {
+            "wrong_pairs": None if outcome.open_pairs else decimal(outcome.wrong_pairs),
+            "tree": outcome.record.to_json(),
+        },
     }
     if outcome.counterexample is not None:
         found_at = outcome.counterexample
