@@ -27,7 +27,7 @@ from verify.arithmetic.rounding import rounded
 from verify.certificate import READING_DTYPE, READING_REAL, Verdict
 from verify.circuit import attention as circuit_attention
 from verify.circuit import rounding as circuit_rounding
-from verify.circuit.attention import Attention, BallRows, ScoreError, Undecided, attention
+from verify.circuit.attention import Attention, BallVectors, ScoreError, Undecided, attention
 from verify.circuit.dtype import arithmetic_of, certify
 from verify.circuit.forward import next_tokens, runs_of, stored_weights
 from verify.circuit.rounding import RoundedSteps
@@ -111,7 +111,7 @@ def rough_addresses(rng, fmt):
         signs = 2.0 * (np.array(numbers)[position, None] >> np.arange(k) & 1) - 1
         vectors = np.stack([signs * scale, np.full_like(signs, -scale if scale > 1 else 1)], 2).reshape(-1, 2 * k)
         vectors = rounded(vectors * (1 + off * normal(size=vectors.shape)), fmt)
-        return BallRows(Ball(vectors, np.zeros_like(vectors)), position)
+        return BallVectors(Ball(vectors, np.zeros_like(vectors)), position)
 
     queries = rows([rng.randrange(p + 1) for p in range(N)], 1.0)
     return queries, rows(range(N), B), N

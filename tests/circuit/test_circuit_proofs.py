@@ -19,7 +19,7 @@ from constructions.circuits.machine import ConstantBitMachine
 from constructions.circuits.weights import load_weights, save_weights
 from constructions.errors import BadInput
 from verify.certificate import READING_BIT_EXACT, Verdict
-from verify.circuit.retrieval import Rows, addresses, surviving_pairs
+from verify.circuit.retrieval import Vectors, addresses, surviving_pairs
 from verify.circuit.verdict import certify, smallest_bits
 
 
@@ -367,7 +367,7 @@ def test_hashed_pairs_equal_the_table_of_pairs():
         stream = machine.embed(np.zeros(machine.positions, int), np.arange(machine.positions))
         layer = machine.layers[seed % 2]
         position = np.arange(machine.positions)
-        queries, keys = Rows(layer.queries(stream), position), Rows(layer.keys(stream), position)
+        queries, keys = Vectors(layer.queries(stream), position), Vectors(layer.keys(stream), position)
         hashed += addresses(machine.bits, queries.vectors, keys.vectors) is not None
         fast = set(zip(*map(np.ndarray.tolist, surviving_pairs(machine.bits, queries, keys)), strict=True))
         assert fast == set(zip(*map(np.ndarray.tolist, _table(machine.bits, queries, keys)), strict=True))

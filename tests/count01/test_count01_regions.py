@@ -1,4 +1,4 @@
-"""`verify count01` on regions with least counts, after = alone, with some heads, with layer norm."""
+"""`verify count01` on domains with least counts, after = alone, with some heads, with layer norm."""
 
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ from verify.count01.heads import bounding
 from verify.count01.heads.counting import wrong_inputs
 from verify.count01.heads.numbers import model_numbers
 from verify.count01.real import exact_model, margin_at
-from verify.count01.task import Region, triples
+from verify.count01.task import Domain, triples
 from verify.count01.verdict import certify
 
 MODELS = Path(__file__).parents[1] / "data" / "count01"
@@ -38,29 +38,29 @@ def wrong_by_enumeration(path, listed, lasts):
     return wrong
 
 
-def test_a_region_is_its_triples():
-    for region in (Region(5, 4, None, 2, 1), Region(6, 3, 9, 2, 1), Region(3, 3, None, 3, 3), Region(4, 4, 3, 2, 0)):
-        listed = list(triples(region))
-        assert len(listed) == region.size() == len(set(listed))
-        assert all(n in region and min(n[:2]) >= region.min_digits and n[2] >= region.min_noise for n in listed)
-    assert str(Region(200, 200, None, 151, 0)) == "151 <= n0, n1 <= 200, n2 <= 200"
+def test_a_domain_is_its_triples():
+    for domain in (Domain(5, 4, None, 2, 1), Domain(6, 3, 9, 2, 1), Domain(3, 3, None, 3, 3), Domain(4, 4, 3, 2, 0)):
+        listed = list(triples(domain))
+        assert len(listed) == domain.size() == len(set(listed))
+        assert all(n in domain and min(n[:2]) >= domain.min_digits and n[2] >= domain.min_noise for n in listed)
+    assert str(Domain(200, 200, None, 151, 0)) == "151 <= n0, n1 <= 200, n2 <= 200"
 
 
 @pytest.mark.parametrize("name", ["a4_s0", "a4_s2", "wide_s1"])
 @pytest.mark.parametrize("is_semantic", [True, False])
 def test_the_number_of_wrong_inputs_is_exact(name, is_semantic):
     path = MODELS / f"{name}.safetensors"
-    region = Region(26, 14, None, 17, 3, is_semantic=is_semantic)
-    listed = np.array(list(triples(region)))
-    certificate = certify(load(str(path)), ONES, region)
-    wrong = wrong_by_enumeration(path, listed, region.lasts)
+    domain = Domain(26, 14, None, 17, 3, is_semantic=is_semantic)
+    listed = np.array(list(triples(domain)))
+    certificate = certify(load(str(path)), ONES, domain)
+    wrong = wrong_by_enumeration(path, listed, domain.lasts)
     assert (certificate.verdict.value == "PROVED") == (wrong == 0)
     if wrong:
         assert certificate.extra["counts"]["wrong"] == str(wrong)
         assert certificate.counterexample["n0"] >= 17 and certificate.counterexample["n2"] >= 3
 
 
-LARGER = Region(30, 26, 60)
+LARGER = Domain(30, 26, 60)
 
 
 def wrong_here(name):
@@ -80,17 +80,17 @@ def test_wrong_inputs_are_counted_by_boxes(name, monkeypatch):
 def test_one_head_with_least_counts_agrees_with_single_triples():
     for model in (documents(3), documents(5), uniform()):
         exact = exact_model(model)
-        for region in (
-            Region(7, 5, None, 4, 2),
-            Region(7, 5, None, 4, 2, is_semantic=True),
-            Region(2, 22, None, 0, 20),
+        for domain in (
+            Domain(7, 5, None, 4, 2),
+            Domain(7, 5, None, 4, 2, is_semantic=True),
+            Domain(2, 22, None, 0, 20),
         ):
             right = all(
                 margin_at(exact, n, last, EOS if last != EQUALS else FOUR if n[1] > n[0] else FIVE)[0] > 0
-                for n in triples(region)
-                for last in region.lasts
+                for n in triples(domain)
+                for last in domain.lasts
             )
-            assert (certify(model, ONES, region).verdict.value == "PROVED") == right
+            assert (certify(model, ONES, domain).verdict.value == "PROVED") == right
 
 
 @pytest.mark.deep
@@ -122,10 +122,10 @@ def test_layer_norm_and_scaled_scores(tmp_path, capsys):
     with torch.no_grad():
         for W in model.parameters():
             W.copy_(torch.randn(W.shape, generator=g))
-    region = Region(6, 5, None, 1, 0)
-    found = wrong_inputs(model_numbers(model), region, ONES)
+    domain = Domain(6, 5, None, 1, 0)
+    found = wrong_inputs(model_numbers(model), domain, ONES)
     wrong = 0
-    for n, last in product(triples(region), region.lasts):
+    for n, last in product(triples(domain), domain.lasts):
         counts = torch.tensor([1, *n, 1, 0, 0, 0], dtype=torch.float64)
         counts[last] = 1
         due = EOS if last != EQUALS else FOUR if n[1] > n[0] else FIVE
@@ -153,18 +153,18 @@ def scaled(keys, size):
 
 def test_the_margin_of_listed_triples_is_the_least_one():
     """Against every triple; where ties are e^-600 away, floats see none of it, and digits do."""
-    region = Region(3, 2)
+    domain = Domain(3, 2)
     model, least = scaled([0.3, 0.02, 0.0, 0.5, -0.2, 0.0, 0.0, 0.0], 1.0), float("inf")
-    for n, last in product(triples(region), region.lasts):
+    for n, last in product(triples(domain), domain.lasts):
         counts = torch.tensor([1, *n, 1, 0, 0, 0], dtype=torch.float64)
         counts[last] = 1
         logits = model.logits_at_counts(counts, last).tolist()
         due = EOS if last != EQUALS else FOUR if n[1] > n[0] else FIVE
         least = min(least, logits[due] - max(x for j, x in enumerate(logits) if j != due))
-    certificate = certify(model, ONES, region)
+    certificate = certify(model, ONES, domain)
     assert certificate.verdict.value == "PROVED" and certificate.tightest["last"] == "="
     assert least - 1e-12 < certificate.margin <= least + 1e-15
-    certificate = certify(scaled([0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0], 1200.0), ONES, region)
+    certificate = certify(scaled([0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0], 1200.0), ONES, domain)
     assert certificate.verdict.value == "PROVED" and certificate.tightest["at"] == [3, 3, 2]
     assert abs(certificate.margin / (np.exp(-600) / 16) - 1) < 1e-12  # 5 over the tokens whose logit is 0
 

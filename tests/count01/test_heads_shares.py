@@ -61,7 +61,7 @@ def test_sixteen_heads_agree_on_every_triple(name):
 def test_all_subsets_auc_and_syntax_agree_on_a_small_box():
     model, oracle, law = numbers("a4_s0"), Oracle(MODELS / "a4_s0.safetensors"), law_named("box:3:9:12")
     triples = box(3, 9, 12)
-    missed = sum(len(wrong_where_due(model, law.region, ONES, last)) for last in (FOUR, FIVE))
+    missed = sum(len(wrong_where_due(model, law.domain, ONES, last)) for last in (FOUR, FIVE))
     assert missed == len(triples) - oracle.eos_right(triples, range(4))
     table, auc, syntax = all_subsets(model, law, ONES), Auc(model, law, ONES), Syntax(model, law, ONES)
     for k in range(5):

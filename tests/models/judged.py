@@ -11,7 +11,7 @@ from verify.circuit import dtype as circuit_dtype
 from verify.circuit import verdict as circuit
 from verify.contextual import verdict as contextual
 from verify.count01 import verdict as counting
-from verify.count01.task import Region
+from verify.count01.task import Domain
 from verify.decide import certify
 from verify.histogram import constant_bits, every_reading
 from verify.histogram import verdict as histogram
@@ -21,7 +21,7 @@ from verify.parity.task import Parity
 
 FLOAT32 = FORMATS["float32"]
 NAND = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))
-REGION = Region(max_length=3)
+REGION = Domain(max_length=3)
 ONES = "majority-ones"
 
 MODELS = {

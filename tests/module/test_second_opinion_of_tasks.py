@@ -9,7 +9,7 @@ from models.selection import first
 from constructions import count01, modular, parity
 from verify import certify
 from verify.certificate import Verdict
-from verify.count01.task import Region
+from verify.count01.task import Domain
 from verify.count01.verdict import certify as certify_count01
 from verify.decide import certify as decided
 from verify.modular.task import ModularAddition
@@ -63,7 +63,7 @@ def test_count01(name):
     found = certify(model.eval(), inputs=digits(3), expected=answer)
     wrong = {tuple(row.count(t) for t in (1, 2, 3)) for row in found.extra["wrong_inputs"]}
     assert found.verdict is not Verdict.UNKNOWN and (found.verdict is Verdict.PROVED) is (not wrong)
-    special = certify_count01(model, "majority-ones", Region(max_length=3, is_semantic=True))
+    special = certify_count01(model, "majority-ones", Domain(max_length=3, is_semantic=True))
     assert special.verdict is Verdict.REFUTED or not wrong
     assert (name in ("uniform", "documents")) <= (special.verdict is Verdict.PROVED)
 

@@ -18,11 +18,11 @@ from verify.circuit.problem import CircuitProblem
 from verify.contextual import verdict as contextual
 from verify.contextual.agreement import contradiction as contextual_contradiction
 from verify.count01 import agreement
-from verify.count01.task import Region
+from verify.count01.task import Domain
 from verify.count01.verdict import certify
 from verify.decide import BUG, Ran
 
-REGION = Region(4, 4)
+REGION = Domain(4, 4)
 
 
 def wrong_at(n, last):
@@ -51,7 +51,7 @@ def test_a_run_that_cannot_tell_contradicts_nothing():
         agreement, "format_of", lambda dtype: low
     ), mock.patch.object(agreement, "decide_boxes", return_value=mock.Mock(is_proved=False)):  # fmt: skip
         assert (
-            agreement.contradiction(count01.uniform(), "majority-ones", Region(9, 9), {"at": [9, 9, 0], "last": "="})
+            agreement.contradiction(count01.uniform(), "majority-ones", Domain(9, 9), {"at": [9, 9, 0], "last": "="})
             is None
         )
 

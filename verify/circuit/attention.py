@@ -29,7 +29,7 @@ class Undecided(Exception):
 
 
 @dataclass(frozen=True)
-class BallRows:
+class BallVectors:
     """Query or key vectors, each of one position; a position has several where they depend on tokens.
 
     Shapes: vectors (R, 2k), position (R,), ascending.
@@ -50,12 +50,12 @@ class Attention:
     leak: Array
 
 
-def attention(at: Arithmetic, queries: BallRows, keys: BallRows, positions: int) -> Attention:
+def attention(at: Arithmetic, queries: BallVectors, keys: BallVectors, positions: int) -> Attention:
     """What every position with a query retrieves.
 
     Raises: Undecided where scores may overflow.
     """
-    queries, keys = (BallRows(at.as_operand(rows.vectors), rows.position) for rows in (queries, keys))
+    queries, keys = (BallVectors(at.as_operand(rows.vectors), rows.position) for rows in (queries, keys))
     error = ScoreError.of(at, queries.vectors, keys.vectors)
     clear, total = by_addresses(at, queries, keys, positions, error)
     asked = np.unique(queries.position)
@@ -106,7 +106,7 @@ class ScoreError:
 
 
 def by_addresses(
-    at: Arithmetic, queries: BallRows, keys: BallRows, positions: int, error: ScoreError
+    at: Arithmetic, queries: BallVectors, keys: BallVectors, positions: int, error: ScoreError
 ) -> tuple[Indices, Array]:
     """What is retrieved and the leak of exact exponentials, if each lane of q and k says equal or different."""
     nothing = np.full(positions, NONE), np.full(positions, np.inf)
@@ -145,7 +145,7 @@ def by_addresses(
 
 
 def table(
-    at: Arithmetic, queries: BallRows, keys: BallRows, wanted: Indices, error: ScoreError
+    at: Arithmetic, queries: BallVectors, keys: BallVectors, wanted: Indices, error: ScoreError
 ) -> tuple[Indices, Array]:
     """The same for some positions by all their scores, a block of positions at a time: quadratic."""
     k, starts = keys.vectors.mid.T, np.flatnonzero(np.diff(keys.position, prepend=-1))

@@ -21,7 +21,7 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.outward import above, below
 from verify.arithmetic.slack import INFLATION, OF_FEW, Array
 from verify.arithmetic.softmax import FORMATS_OF_A_SUM, small_sum
-from verify.circuit.attention import Attention, BallRows, Undecided, attention
+from verify.circuit.attention import Attention, BallVectors, Undecided, attention
 from verify.circuit.retrieval import Indices
 from verify.circuit.steps import BLOCK, NONE, Bits, Fault, assignments, cases, due, gate_arrays
 
@@ -345,10 +345,10 @@ def _different(p: Indices, variants: Ball) -> tuple[Indices, Ball]:
     return p[position], variants[variant, position]
 
 
-def _rows(parts: list[tuple[Indices, Ball]], first: int) -> BallRows:
+def _rows(parts: list[tuple[Indices, Ball]], first: int) -> BallVectors:
     """All rows of positions from `first` on."""
     position = np.concatenate([p for p, _ in parts] or [np.zeros(0, np.int64)])
     mid, rad = (
         np.concatenate([getattr(ball, end) for _, ball in parts] or [np.zeros((0, 2))]) for end in ("mid", "rad")
     )
-    return BallRows(Ball(mid[position >= first], rad[position >= first]), position[position >= first])
+    return BallVectors(Ball(mid[position >= first], rad[position >= first]), position[position >= first])

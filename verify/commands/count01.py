@@ -16,7 +16,7 @@ from verify.commands.request import Request, publish, save_weights
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
     from verify.arithmetic.readings import Reading
-    from verify.count01.task import Region
+    from verify.count01.task import Domain
 
 LARGEST_N = 500
 BOUNDS = ("max_digits", "max_noise", "max_length", "min_digits", "min_noise")
@@ -164,17 +164,17 @@ def run(args: argparse.Namespace) -> int:
 
         save_weights(asked, "--say", as_bytes(model))
         return say(model, args.say, args.labels, is_json=args.json)
-    from verify.count01.task import Region
+    from verify.count01.task import Domain
 
     least = (args.min_digits or 0, args.min_noise or 0)
-    region = Region(args.max_digits, args.max_noise, args.max_length, *least, is_semantic=args.semantic_only)
-    return decided(model, claim, wish, region, args.strings, asked)
+    domain = Domain(args.max_digits, args.max_noise, args.max_length, *least, is_semantic=args.semantic_only)
+    return decided(model, claim, wish, domain, args.strings, asked)
 
 
 def decided(
-    model: Count01Transformer, claim: str | None, wish: Wish, region: Region, strings: int | None, asked: Request
+    model: Count01Transformer, claim: str | None, wish: Wish, domain: Domain, strings: int | None, asked: Request
 ) -> int:
-    """Prints the verdict on a region in the reading and by the method that are asked for."""
+    """Prints the verdict on a domain in the reading and by the method that are asked for."""
     from constructions.count01 import as_bytes
     from verify.arithmetic.readings import Real, Rounded
     from verify.count01.runs import rounded_model
@@ -187,7 +187,7 @@ def decided(
     if isinstance(reading, Rounded) and asked.precision not in DTYPES:
         judged = rounded_model(model, reading.format)
     problem = Count01.of(
-        judged, wish.labels, region, method=method, reading=reading, strings=strings, claim=claim, named=named
+        judged, wish.labels, domain, method=method, reading=reading, strings=strings, claim=claim, named=named
     )
     certificate = decide(problem, reading, method, asked.effort())
     if wish.is_formula and isinstance(reading, Real) and method == "certified":

@@ -22,7 +22,8 @@ from verify.report.tables import FORMS, render
 COLUMNS = ("model", "T", "L", "p", "d", "margin", "lower bound on d", "of what", "tried")
 ROWS = "frontier.json"  # in the folder of --save: what was searched, so that the next run goes on from there
 
-Row = dict[str, Any]
+TableRow = dict[str, Any]
+Key = tuple[int, int, str]  # T, L, model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +49,7 @@ class Search:
     seed: int
     steps: int
 
-    def run(self) -> list[tuple[Row, dict[str, bytes]]]:
+    def run(self) -> list[tuple[TableRow, dict[str, bytes]]]:
         """A line of the table for each model, and its files by name."""
         from constructions import checkpoint
         from verify.histogram.frontier import smallest_d
@@ -113,11 +114,11 @@ def _searches(wanted: list[tuple[int, int, str]], seed: int, steps: int, process
     return [Search(T, L, tuple(models), seed, steps) for (T, L, _), models in together.items()]
 
 
-def _name(row: Row) -> str:
+def _name(row: TableRow) -> str:
     return f"{row['model']}_T{row['T']}_L{row['L']}_d{row['d']}"
 
 
-def _kept(folder: Path, seed: int, steps: int, wanted: set[tuple[int, int, str]]) -> dict[tuple[int, int, str], Row]:
+def _kept(folder: Path, seed: int, steps: int, wanted: set[Key]) -> dict[Key, TableRow]:
     """The lines of an earlier run of the same search; those that are wanted are proved again from their weights."""
     searched: Any = None
     with suppress(OSError, ValueError):
@@ -134,7 +135,7 @@ def _kept(folder: Path, seed: int, steps: int, wanted: set[tuple[int, int, str]]
     return found
 
 
-def _is_proved(folder: Path, row: Row) -> bool:
+def _is_proved(folder: Path, row: TableRow) -> bool:
     """Whether the weights of a line are there, have its sizes, and are PROVED once more."""
     from constructions import checkpoint
     from verify.histogram.verdict import certify

@@ -1,4 +1,4 @@
-"""The Count01 task, decided on all counts of a region."""
+"""The Count01 task, decided on all counts of a domain."""
 
 from importlib import import_module
 from typing import Any

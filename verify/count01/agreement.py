@@ -15,20 +15,20 @@ from verify.arithmetic.formats import KERNELS, format_of
 from verify.arithmetic.torch_settings import lowered
 from verify.count01.boxes import decide_boxes
 from verify.count01.runs import describe, replay
-from verify.count01.task import EOS, EQUALS, Region, answer
+from verify.count01.task import EOS, EQUALS, Domain, answer
 
 LONGEST_RUN = 2048  # digits
 Prompt = tuple[tuple[int, int, int], int]
 
 
 def contradiction(
-    model: Count01Transformer, labels: str, region: Region, tightest: dict[str, Any] | None
+    model: Count01Transformer, labels: str, domain: Domain, tightest: dict[str, Any] | None
 ) -> str | None:
     """What a run shows that the proof excludes; None where all agree, or none can tell."""
     fmt = format_of(model.dtype)
     if fmt.name not in KERNELS or lowered(fmt) or model.has_norm or model.scale != 1:
         return None
-    for n, last in prompts(region, tightest):
+    for n, last in prompts(domain, tightest):
         due = answer(n[0], n[1], labels) if last == EQUALS else EOS
         found = replay(model, n, last, due)
         if found["fails"] and decide_boxes(model, labels, around(n), Arithmetic.of(fmt)).is_proved:
@@ -36,17 +36,17 @@ def contradiction(
     return None
 
 
-def prompts(region: Region, tightest: dict[str, Any] | None) -> list[Prompt]:
+def prompts(domain: Domain, tightest: dict[str, Any] | None) -> list[Prompt]:
     """The tightest prompt where it is one, and the shortest ones with a tie and with one more 1."""
-    low, _, noise = region.origin
+    low, _, noise = domain.origin
     found: list[Prompt] = [((low, low, noise), EQUALS), ((low, low + 1, noise), EQUALS)]
     at = (tightest or {}).get("at")
     if isinstance(at, list | tuple) and all(isinstance(x, int) for x in at) and tightest is not None:
         n0, n1, n2 = at
         found.insert(0, ((n0, n1, n2), TOKENS.index(str(tightest["last"]))))
-    return [(n, last) for n, last in found if n in region and sum(n) <= LONGEST_RUN and last in region.lasts]
+    return [(n, last) for n, last in found if n in domain and sum(n) <= LONGEST_RUN and last in domain.lasts]
 
 
-def around(n: tuple[int, int, int]) -> Region:
-    """The smallest region that holds these counts."""
-    return Region(max(n[0], n[1]), n[2], min_digits=min(n[0], n[1]), min_noise=n[2])
+def around(n: tuple[int, int, int]) -> Domain:
+    """The smallest domain that holds these counts."""
+    return Domain(max(n[0], n[1]), n[2], min_digits=min(n[0], n[1]), min_noise=n[2])

@@ -1,4 +1,4 @@
-"""Count01 in constant-bit arithmetic, reading bit-exact: every string of a region, or a search for a wrong one.
+"""Count01 in constant-bit arithmetic, reading bit-exact: every string of a domain, or a search for a wrong one.
 
 Sums are rounded from left to right, so that the order of the digits matters.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from verify.arithmetic.readings import ConstantBits
 from verify.count01.runs import chunks, near_ties, orders
-from verify.count01.task import EQUALS, Region, cells, triples
+from verify.count01.task import EQUALS, Domain, cells, triples
 from verify.decide import EVERY_INPUT, Finding
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ SEARCH = "a search among telling strings, run"
 
 
 def prove(problem: Count01, reading: ConstantBits) -> Finding:
-    """Runs all strings of the region where they are no more than 100,000; else telling ones, which never prove."""
-    region, is_all = problem.region, strings_of(problem.region) <= MOST_STRINGS
+    """Runs all strings of the domain where they are no more than 100,000; else telling ones, which never prove."""
+    domain, is_all = problem.domain, strings_of(problem.domain) <= MOST_STRINGS
     argument, run = EVERY_INPUT if is_all else SEARCH, problem.runner(reading)
     strings, least = 0, float("inf")
-    for batch in all_strings(region, None) if is_all else searched(region, problem.labels):
+    for batch in all_strings(domain, None) if is_all else searched(domain, problem.labels):
         ran = run(batch)
         if ran.is_wrong.any():
             _, item, answer = problem.first(batch, ran.is_wrong)
@@ -37,39 +37,39 @@ def prove(problem: Count01, reading: ConstantBits) -> Finding:
         strings, least = strings + len(batch), min(least, float(ran.margins.min()))
     if is_all:
         return Finding.proved(argument, least)
-    return Finding.open(argument, f"{strings} strings run without a failure; the region has more than {MOST_STRINGS}")
+    return Finding.open(argument, f"{strings} strings run without a failure; the domain has more than {MOST_STRINGS}")
 
 
-def strings_of(region: Region) -> float:
-    """How many strings a region has; more than 100,000 are not counted to the end.
+def strings_of(domain: Domain) -> float:
+    """How many strings a domain has; more than 100,000 are not counted to the end.
 
-    >>> strings_of(Region(max_length=2)), strings_of(Region())
+    >>> strings_of(Domain(max_length=2)), strings_of(Domain())
     (13, inf)
     """
-    if not region.is_bounded or region.size() > MOST_STRINGS:
+    if not domain.is_bounded or domain.size() > MOST_STRINGS:
         return float("inf")
     total = 0
-    for n in triples(region):
+    for n in triples(domain):
         if sum(n) > 2 * MOST_STRINGS.bit_length() and sum(n) > max(n):
             return float("inf")
         total += factorial(sum(n)) // (factorial(n[0]) * factorial(n[1]) * factorial(n[2]))
     return total
 
 
-def all_strings(region: Region, longest: int | None) -> Iterator[list[tuple[int, ...]]]:
-    """Batches of all strings of digits of a region, the shortest first."""
-    lengths = sorted({sum(n) for n in triples(region)}) if longest is None else range(longest + 1)
+def all_strings(domain: Domain, longest: int | None) -> Iterator[list[tuple[int, ...]]]:
+    """Batches of all strings of digits of a domain, the shortest first."""
+    lengths = sorted({sum(n) for n in triples(domain)}) if longest is None else range(longest + 1)
     for length in lengths:
-        inside = (w for w in product((1, 2, 3), repeat=length) if (w.count(1), w.count(2), w.count(3)) in region)
+        inside = (w for w in product((1, 2, 3), repeat=length) if (w.count(1), w.count(2), w.count(3)) in domain)
         yield from chunks(list(inside), length)
 
 
-def searched(region: Region, labels: str) -> Iterator[list[tuple[int, ...]]]:
-    """All short strings of a region, then near-ties of growing length in four orders."""
-    yield from all_strings(region, SEARCHED_DIGITS)
+def searched(domain: Domain, labels: str) -> Iterator[list[tuple[int, ...]]]:
+    """All short strings of a domain, then near-ties of growing length in four orders."""
+    yield from all_strings(domain, SEARCHED_DIGITS)
     for length in range(SEARCHED_DIGITS + 1, LONGEST_SEARCHED + 1):
         for cell in cells(labels):
             if cell.last == EQUALS:
-                candidates = [n for n in near_ties(length, cell) if n in region]
+                candidates = [n for n in near_ties(length, cell) if n in domain]
                 for _, tokens in orders(candidates, EQUALS):
                     yield [tuple(row[1:-1]) for row in tokens.tolist()]

@@ -21,7 +21,7 @@ from verify.arithmetic.exact_reals import ONE, Combination, float_below, rationa
 from verify.arithmetic.slack import ENLARGE_LONG, Array, U
 from verify.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
 from verify.count01.rounding import QueryErrors
-from verify.count01.task import Cell, Region, Triple, cells, kinds
+from verify.count01.task import Cell, Domain, Triple, cells, kinds
 
 CHUNK = 2048
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
@@ -140,21 +140,21 @@ def _normalised(scores: list[Fraction]) -> list[float]:
 
 
 def decide_boxes(
-    model: Count01Transformer, labels: str, region: Region, at: Arithmetic | None, budget: int = 200_000
+    model: Count01Transformer, labels: str, domain: Domain, at: Arithmetic | None, budget: int = 200_000
 ) -> BoxResult:
-    """Decides any number of heads on a bounded region: at None is real arithmetic, else any order in its formats.
+    """Decides any number of heads on a bounded domain: at None is real arithmetic, else any order in its formats.
 
     In real arithmetic single triples that the floats leave undecided are settled exactly; in a dtype the
     first one ends the search undecided. `budget` is the number of boxes.
     """
     exact = exact_model(model)
     margin, boxes = math.inf, 0
-    origin, whole, region = region.origin, region, region.moved
+    origin, whole, domain = domain.origin, domain, domain.moved
     for cell in cells(labels, whole.lasts):
         query = Query(model, exact, cell, at, origin)
         if query.errors is not None and query.errors.obstacle:
             return BoxResult(False, None, boxes, reason=query.errors.obstacle)
-        low, high = root(cell, region)
+        low, high = root(cell, domain)
         while len(low):
             boxes += len(low[-CHUNK:])
             if boxes > budget:
@@ -177,7 +177,7 @@ def decide_boxes(
                 margin = min(margin, max(float_below(ball), 0.0))
             order = np.argsort(-np.nan_to_num(bound, nan=-np.inf), kind="stable")
             open_boxes = order[(~decided & ~is_leaf)[order]]
-            children = split(lo[open_boxes], hi[open_boxes], cell, region)
+            children = split(lo[open_boxes], hi[open_boxes], cell, domain)
             low, high = np.concatenate([low, children[0]]), np.concatenate([high, children[1]])
     return BoxResult(True, None if math.isinf(margin) else margin, boxes)
 
@@ -185,23 +185,23 @@ def decide_boxes(
 IntArray = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 
-def root(cell: Cell, region: Region) -> tuple[IntArray, IntArray]:
-    """The box of a whole side of a region, or none where the side is empty."""
-    L = region.max_length
-    A = region.max_digits if region.max_digits is not None else L
-    B = region.max_noise if region.max_noise is not None else L
+def root(cell: Cell, domain: Domain) -> tuple[IntArray, IntArray]:
+    """The box of a whole side of a domain, or none where the side is empty."""
+    L = domain.max_length
+    A = domain.max_digits if domain.max_digits is not None else L
+    B = domain.max_noise if domain.max_noise is not None else L
     assert A is not None and B is not None and max(A, B) <= LARGEST_COUNT
-    return clip(np.zeros((1, 3), dtype=np.int64), np.array([[A, A, B]], dtype=np.int64), cell, region)
+    return clip(np.zeros((1, 3), dtype=np.int64), np.array([[A, A, B]], dtype=np.int64), cell, domain)
 
 
-def clip(low: IntArray, high: IntArray, cell: Cell, region: Region) -> tuple[IntArray, IntArray]:
-    """Shrinks boxes to the region; drops those outside it."""
+def clip(low: IntArray, high: IntArray, cell: Cell, domain: Domain) -> tuple[IntArray, IntArray]:
+    """Shrinks boxes to the domain; drops those outside it."""
     step, high = sum(cell.side.base), high.copy()
-    if region.max_digits is not None:
-        high[:, 0] = np.minimum(high[:, 0], region.max_digits - step - low[:, 1])
-        high[:, 1] = np.minimum(high[:, 1], region.max_digits - step - low[:, 0])
-    if region.max_length is not None:
-        spare = region.max_length - step - (2 * low[:, 0] + low[:, 1] + low[:, 2])
+    if domain.max_digits is not None:
+        high[:, 0] = np.minimum(high[:, 0], domain.max_digits - step - low[:, 1])
+        high[:, 1] = np.minimum(high[:, 1], domain.max_digits - step - low[:, 0])
+    if domain.max_length is not None:
+        spare = domain.max_length - step - (2 * low[:, 0] + low[:, 1] + low[:, 2])
         high[:, 0] = np.minimum(high[:, 0], low[:, 0] + spare // 2)
         high[:, 1] = np.minimum(high[:, 1], low[:, 1] + spare)
         high[:, 2] = np.minimum(high[:, 2], low[:, 2] + spare)
@@ -209,7 +209,7 @@ def clip(low: IntArray, high: IntArray, cell: Cell, region: Region) -> tuple[Int
     return low[inside], high[inside]
 
 
-def split(low: IntArray, high: IntArray, cell: Cell, region: Region) -> tuple[IntArray, IntArray]:
+def split(low: IntArray, high: IntArray, cell: Cell, domain: Domain) -> tuple[IntArray, IntArray]:
     """Halves each box along the coordinate with the largest quotient of ends, at their geometric mean."""
     if not len(low):
         return low, high
@@ -223,4 +223,4 @@ def split(low: IntArray, high: IntArray, cell: Cell, region: Region) -> tuple[In
     left_high[row, axis], right_low[row, axis] = middle, middle + 1
     lows = np.stack([low, right_low], axis=1).reshape(-1, 3)
     highs = np.stack([left_high, high], axis=1).reshape(-1, 3)
-    return clip(lows, highs, cell, region)
+    return clip(lows, highs, cell, domain)

@@ -7,7 +7,7 @@ from typing import Any
 from constructions.count01 import Count01Transformer, save
 from verify.arithmetic.readings import options_of
 from verify.certificate import Certificate
-from verify.count01.task import Region
+from verify.count01.task import Domain
 from verify.count01.verdict import Count01
 from verify.decide import How
 from verify.judged import check_whole_number
@@ -25,12 +25,12 @@ def posed(
     max_length: int | None = None,
     claim: str | None = None,
 ) -> tuple[Count01, How]:
-    """The model on every prompt of a region, or on the region on which it turns out right."""
+    """The model on every prompt of a domain, or on the domain on which it turns out right."""
     for name, bound in zip(BOUNDS, (max_digits, max_noise, max_length), strict=True):
         if bound is not None:
             check_whole_number(name, bound)
-    region = Region(max_digits, max_noise, max_length)
-    return Count01.of(module, labels, region, method=how.method, reading=how.reading, claim=claim), how
+    domain = Domain(max_digits, max_noise, max_length)
+    return Count01.of(module, labels, domain, method=how.method, reading=how.reading, claim=claim), how
 
 
 def command(module: Count01Transformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:

@@ -11,7 +11,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.readings import Rounded
 from verify.count01.boxes import decide_boxes
 from verify.count01.runs import find_failure, kernels_of, margin_of, name
-from verify.count01.task import Region
+from verify.count01.task import Domain
 from verify.decide import Failure, Finding
 
 if TYPE_CHECKING:
@@ -22,23 +22,23 @@ ARGUMENT, BY_A_RUN = "margin above error bound, branch and bound over counts", "
 
 
 def prove(problem: Count01, reading: Rounded) -> Finding:
-    """Decides the region, or the largest one for which the proof closes where it has no bounds.
+    """Decides the domain, or the largest one for which the proof closes where it has no bounds.
 
     The model's numbers are to be in the format already; matrix products and softmax may keep a wider one.
     """
     model, labels, at = problem.module, problem.labels, Arithmetic.of(reading.format, reading.accumulate)
-    region = problem.region if problem.region.is_bounded else dtype_limit(model, labels, problem.region, at)
-    about, result = replace(problem, region=region), decide_boxes(model, labels, region, at)
+    domain = problem.domain if problem.domain.is_bounded else dtype_limit(model, labels, problem.domain, at)
+    about, result = replace(problem, domain=domain), decide_boxes(model, labels, domain, at)
     kernels = kernels_of(model, reading.format, reading.accumulate)
     if result.is_proved:
         extra: dict[str, Any] = {"boxes": result.boxes}
-        if LONGEST_SEARCHED - 1 in (region.max_digits, region.max_noise, region.max_length):
+        if LONGEST_SEARCHED - 1 in (domain.max_digits, domain.max_noise, domain.max_length):
             extra["search_ended_at"] = LONGEST_SEARCHED - 1
-        elif region != problem.region:
-            beyond = find_failure(model, kernels, labels, problem.region, shortest_beyond(region))
+        elif domain != problem.domain:
+            beyond = find_failure(model, kernels, labels, problem.domain, shortest_beyond(domain))
             extra["beyond"] = [] if beyond is None else [beyond]
         return Finding.proved(ARGUMENT, result.margin, about=about, extra=extra)
-    found = find_failure(model, kernels, labels, region, 0)
+    found = find_failure(model, kernels, labels, domain, 0)
     if found is not None:
         return Finding.refuted(BY_A_RUN, Failure(found, margin_of(found)), about=about)
     return Finding.open(ARGUMENT, result.reason or undecided_reason(result.undecided), about=about)
@@ -51,28 +51,28 @@ def undecided_reason(undecided: Any) -> str:
     return f"the error bound exceeds the margin at {where}; no failing run found"
 
 
-def shortest_beyond(region: Region) -> int:
-    """A length from which on a region's outside is searched."""
-    if region.max_length is not None:
-        return region.max_length + 1
-    return min(x for x in (region.max_digits, region.max_noise) if x is not None) + 1
+def shortest_beyond(domain: Domain) -> int:
+    """A length from which on a domain's outside is searched."""
+    if domain.max_length is not None:
+        return domain.max_length + 1
+    return min(x for x in (domain.max_digits, domain.max_noise) if x is not None) + 1
 
 
-def dtype_limit(model: Count01Transformer, labels: str, region: Region, at: Arithmetic) -> Region:
-    """The largest region for which the proof closes, along the one free bound: digits, noise, or length.
+def dtype_limit(model: Count01Transformer, labels: str, domain: Domain, at: Arithmetic) -> Domain:
+    """The largest domain for which the proof closes, along the one free bound: digits, noise, or length.
 
     Digits and length are at least 1: the empty prompt alone is no result.
     """
-    if region.max_digits is not None:
-        return largest_region(lambda k: replace(region, max_noise=k), model, labels, at)
-    if region.max_noise is not None:
-        found = largest_region(lambda k: replace(region, max_digits=k), model, labels, at)
+    if domain.max_digits is not None:
+        return largest_domain(lambda k: replace(domain, max_noise=k), model, labels, at)
+    if domain.max_noise is not None:
+        found = largest_domain(lambda k: replace(domain, max_digits=k), model, labels, at)
         return replace(found, max_digits=max(1, found.max_digits or 0))
-    found = largest_region(lambda k: replace(region, max_length=k), model, labels, at)
-    return replace(region, max_length=max(1, found.max_length or 0))
+    found = largest_domain(lambda k: replace(domain, max_length=k), model, labels, at)
+    return replace(domain, max_length=max(1, found.max_length or 0))
 
 
-def largest_region(family: Callable[[int], Region], model: Count01Transformer, labels: str, at: Arithmetic) -> Region:
+def largest_domain(family: Callable[[int], Domain], model: Count01Transformer, labels: str, at: Arithmetic) -> Domain:
     """The largest member (at least member 0) whose proof closes, by doubling and bisection."""
 
     def holds(k: int) -> bool:

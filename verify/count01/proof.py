@@ -27,7 +27,7 @@ from verify.count01.real import (
     margin_at,
 )
 from verify.count01.runs import margin_of, name, replay
-from verify.count01.task import EQUALS, Region, answer
+from verify.count01.task import EQUALS, Domain, answer
 from verify.decide import Failure, Finding
 
 if TYPE_CHECKING:
@@ -39,15 +39,15 @@ BY_INEQUALITIES, BY_BOXES = "exact linear inequalities", "branch and bound over 
 
 
 def prove(problem: Count01) -> Finding:
-    """Decides the region, or finds the largest one where it has no bounds.
+    """Decides the domain, or finds the largest one where it has no bounds.
 
     Raises: BadInput for several heads, layer norm or scaled scores without bounds on the counts.
     """
-    model, region = problem.module, problem.region
+    model, domain = problem.module, problem.domain
     try:
         if model.has_norm or model.scale != 1:
             return listed(problem)
-        if model.heads == 1 and region.max_length is None:
+        if model.heads == 1 and domain.max_length is None:
             return one_head(problem)
         return several_heads(problem)
     except Undecided as error:
@@ -55,29 +55,29 @@ def prove(problem: Count01) -> Finding:
 
 
 def listed(problem: Count01) -> Finding:
-    """Layer norm or scaled scores: every triple of a bounded region, digits near ties."""
-    region = problem.region
-    if not region.is_bounded or region.size() > LARGEST:
+    """Layer norm or scaled scores: every triple of a bounded domain, digits near ties."""
+    domain = problem.domain
+    if not domain.is_bounded or domain.size() > LARGEST:
         raise BadInput(
             f"weights: layer norm and scaled scores are decided on at most {LARGEST} triples; "
             "give --max-digits and --max-noise"
         )
     numbers = model_numbers(problem.module)
-    found = wrong_inputs(numbers, region, problem.labels)
+    found = wrong_inputs(numbers, domain, problem.labels)
     assert found is not None
     if found.first is None:
-        least = least_margin(numbers, region, problem.labels)
+        least = least_margin(numbers, domain, problem.labels)
         return Finding.proved(BY_LISTING, least.margin, tightest=least.described())
     n, last, due = found.first
     run = replay(problem.module, n, last, due)
-    extra = wrong_share(problem.module, region, problem.labels)
+    extra = wrong_share(problem.module, domain, problem.labels)
     return Finding.refuted(BY_LISTING, Failure(run, margin_of(run)), extra=extra)
 
 
-def wrong_share(model: Count01Transformer, region: Region, labels: str) -> dict[str, Any]:
+def wrong_share(model: Count01Transformer, domain: Domain, labels: str) -> dict[str, Any]:
     """The exact number and share of wrong inputs; nothing where they are too many to list or one stays open."""
     try:
-        found = wrong_inputs(model_numbers(model), region, labels)
+        found = wrong_inputs(model_numbers(model), domain, labels)
     except Undecided:
         return {}
     if found is None:
@@ -89,56 +89,56 @@ def wrong_share(model: Count01Transformer, region: Region, labels: str) -> dict[
 def one_head(problem: Count01) -> Finding:
     """One head: exact, bounded or not."""
     exact, labels = exact_model(problem.module), problem.labels
-    region, beyond = limits_of(exact, labels, problem.region)
-    problem, decision = replace(problem, region=region), decide(exact, labels, region)
+    domain, beyond = limits_of(exact, labels, problem.domain)
+    problem, decision = replace(problem, domain=domain), decide(exact, labels, domain)
     if decision.failures:
         return refuted(problem, decision.failures, BY_INEQUALITIES)
     extra = {"beyond": [replayed(problem.module, failure) for failure in beyond]} if beyond else {}
     return proved(problem, decision, extra)
 
 
-def limits_of(exact: ExactModel, labels: str, region: Region) -> tuple[Region, list[ExactFailure]]:
-    """The region itself where it holds or is bounded; else the largest noise, then the largest digits.
+def limits_of(exact: ExactModel, labels: str, domain: Domain) -> tuple[Domain, list[ExactFailure]]:
+    """The domain itself where it holds or is bounded; else the largest noise, then the largest digits.
 
     The noise is the largest for max_digits (1000 where none is given), the digits the largest for that
     noise; with them come the failures one step further.
     """
-    if region.is_bounded or holds(exact, labels, region):
-        return region, []
-    noise = region.max_noise
+    if domain.is_bounded or holds(exact, labels, domain):
+        return domain, []
+    noise = domain.max_noise
     if noise is None:
-        digits = DEFAULT_DIGITS if region.max_digits is None else region.max_digits
-        noise = largest_noise(exact, labels, digits, is_semantic=region.is_semantic)
-    if noise == -1 and region.max_digits is None:
-        shorter = largest_digits(exact, labels, 0, is_semantic=region.is_semantic)
+        digits = DEFAULT_DIGITS if domain.max_digits is None else domain.max_digits
+        noise = largest_noise(exact, labels, digits, is_semantic=domain.is_semantic)
+    if noise == -1 and domain.max_digits is None:
+        shorter = largest_digits(exact, labels, 0, is_semantic=domain.is_semantic)
         noise = -1
         if shorter is not None and shorter > 0:
-            noise = largest_noise(exact, labels, shorter, is_semantic=region.is_semantic)
+            noise = largest_noise(exact, labels, shorter, is_semantic=domain.is_semantic)
     if noise == -1:
-        return replace(region, max_digits=1 if region.max_digits is None else region.max_digits, max_noise=0), []
-    digits_limit = region.max_digits
+        return replace(domain, max_digits=1 if domain.max_digits is None else domain.max_digits, max_noise=0), []
+    digits_limit = domain.max_digits
     if digits_limit is None:
-        digits_limit = largest_digits(exact, labels, noise, is_semantic=region.is_semantic)
-    if digits_limit is not None and digits_limit < 1 and region.max_digits is None:
-        return replace(region, max_digits=1, max_noise=noise), []
-    resolved = replace(region, max_digits=digits_limit, max_noise=noise)
+        digits_limit = largest_digits(exact, labels, noise, is_semantic=domain.is_semantic)
+    if digits_limit is not None and digits_limit < 1 and domain.max_digits is None:
+        return replace(domain, max_digits=1, max_noise=noise), []
+    resolved = replace(domain, max_digits=digits_limit, max_noise=noise)
     steps = []
-    if region.max_noise is None and noise is not None:
-        steps.append(replace(region, max_digits=min(digits_limit or 1, DEFAULT_DIGITS), max_noise=noise + 1))
-    if region.max_digits is None and digits_limit is not None:
-        steps.append(replace(region, max_digits=digits_limit + 1, max_noise=noise))
+    if domain.max_noise is None and noise is not None:
+        steps.append(replace(domain, max_digits=min(digits_limit or 1, DEFAULT_DIGITS), max_noise=noise + 1))
+    if domain.max_digits is None and digits_limit is not None:
+        steps.append(replace(domain, max_digits=digits_limit + 1, max_noise=noise))
     found = [decide(exact, labels, step).failures for step in steps]
     return resolved, [failures[0] for failures in found if failures]
 
 
 def several_heads(problem: Count01) -> Finding:
-    """Any number of heads: branch and bound on a bounded region."""
-    if not problem.region.is_bounded:
+    """Any number of heads: branch and bound on a bounded domain."""
+    if not problem.domain.is_bounded:
         raise BadInput(
             f"heads={problem.module.heads}: the proof for several heads needs bounds; "
             "give --max-digits and --max-noise, or --max-length"
         )
-    result = decide_boxes(problem.module, problem.labels, problem.region, None)
+    result = decide_boxes(problem.module, problem.labels, problem.domain, None)
     extra = {"boxes": result.boxes}
     if result.failure is not None:
         return refuted(problem, (result.failure,), BY_BOXES)
@@ -163,25 +163,25 @@ def refuted(problem: Count01, failures: tuple[ExactFailure, ...], argument: str)
 
     Rounding can hide a tie; then one digit more may show it.
     """
-    model, region, labels = problem.module, problem.region, problem.labels
+    model, domain, labels = problem.module, problem.domain, problem.labels
     by_input = {(failure.n, failure.last): failure for failure in reversed(failures)}
     runs = ((failure, replayed(model, failure)) for failure in reversed(by_input.values()))
     failure, run = first = next(runs)
     if not run["fails"]:
         exact = exact_model(model)
-        wider = (f for seed in by_input.values() for f in one_more(exact, seed, region, labels))
+        wider = (f for seed in by_input.values() for f in one_more(exact, seed, domain, labels))
         candidates = itertools.chain(runs, ((f, replayed(model, f)) for f in wider))
         failure, run = next((pair for pair in candidates if pair[1]["fails"]), first)
     found = Failure(run, failure.margin, failure.margin_exact)
-    return Finding.refuted(argument, found, about=problem, extra=wrong_share(model, region, labels))
+    return Finding.refuted(argument, found, about=problem, extra=wrong_share(model, domain, labels))
 
 
-def one_more(exact: ExactModel, seed: ExactFailure, region: Region, labels: str) -> Iterator[ExactFailure]:
+def one_more(exact: ExactModel, seed: ExactFailure, domain: Domain, labels: str) -> Iterator[ExactFailure]:
     """The failures among the inputs with one digit, or one 0 and one 1, more than a failure."""
     for step in ((0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 0)):
         n = (seed.n[0] + step[0], seed.n[1] + step[1], seed.n[2] + step[2])
         expected = answer(n[0], n[1], labels) if seed.last == EQUALS else seed.expected
-        if n in region:
+        if n in domain:
             sign, rival, ball = margin_at(exact, n, seed.last, expected)
             if sign <= 0:
                 yield ExactFailure(n, seed.last, expected, rival, float(ball.mid()), None if sign else "0")

@@ -31,7 +31,7 @@ from verify.count01.task import (
     FIVE,
     FOUR,
     Cell,
-    Region,
+    Domain,
     Side,
     Triple,
     cells,
@@ -147,11 +147,11 @@ class Form:
             return F.ball(bits) / D.ball(bits)
 
 
-def forms(model: ExactModel, labels: str, region: Region) -> list[Form]:
-    """One linear form per cell of the region and rival, in counts from its origin; only for one head."""
+def forms(model: ExactModel, labels: str, domain: Domain) -> list[Form]:
+    """One linear form per cell of the domain and rival, in counts from its origin; only for one head."""
     assert model.heads == 1
     out = []
-    for cell in cells(labels, region.lasts):
+    for cell in cells(labels, domain.lasts):
         weights = {t: exponentials({model.scores[0][cell.last][t]: 1}) for t in kinds(cell.last)}
         values, constant = model.values[0], model.constant[cell.last]
         for rival in range(model.classes):
@@ -159,7 +159,7 @@ def forms(model: ExactModel, labels: str, region: Region) -> list[Form]:
                 continue
             offset = constant[cell.expected] - constant[rival]
             term = {t: w * (values[t][cell.expected] - values[t][rival] + offset) for t, w in weights.items()}
-            out.append(Form(cell, rival, by_count(term), by_count(weights)).moved(region.origin))
+            out.append(Form(cell, rival, by_count(term), by_count(weights)).moved(domain.origin))
     return out
 
 
@@ -169,22 +169,22 @@ def by_count(term: dict[int, Combination]) -> tuple[Combination, Combination, Co
     return total([*term.values()]) - zero - one - two, zero, one, two
 
 
-def vertices(side: Side, region: Region) -> Iterator[Triple]:
-    """The vertices of one side of a region without max_length: all integer."""
-    A, step = region.max_digits, sum(side.base)  # step: 1 on the side n1 >= n0 + 1, else 0
+def vertices(side: Side, domain: Domain) -> Iterator[Triple]:
+    """The vertices of one side of a domain without max_length: all integer."""
+    A, step = domain.max_digits, sum(side.base)  # step: 1 on the side n1 >= n0 + 1, else 0
     if A is not None and step > A:
         return
     ends = [(0, 0)] if A is None else [(0, 0), (0, A - step), (A - step, 0)]
     for a, b in dict.fromkeys(ends):
-        for c in dict.fromkeys((0, region.max_noise or 0)):
+        for c in dict.fromkeys((0, domain.max_noise or 0)):
             yield side.at(a, b, c)
 
 
-def rays(side: Side, region: Region) -> Iterator[Triple]:
-    """The directions in which one side of a region is unbounded."""
-    if region.max_digits is None:
+def rays(side: Side, domain: Domain) -> Iterator[Triple]:
+    """The directions in which one side of a domain is unbounded."""
+    if domain.max_digits is None:
         yield from ((1, 1, 0), side.away)
-    if region.max_noise is None:
+    if domain.max_noise is None:
         yield (0, 0, 1)
 
 
@@ -202,7 +202,7 @@ class ExactFailure:
 
 @dataclass(frozen=True)
 class Decision:
-    """What one head does on a region: a failure per failing form, and a margin's lower bound."""
+    """What one head does on a domain: a failure per failing form, and a margin's lower bound."""
 
     failures: tuple[ExactFailure, ...]
     margin: float | None
@@ -211,21 +211,21 @@ class Decision:
     margin_scaled: float | None = None  # a lower bound on margin times normaliser, which no ray lessens
 
 
-def decide(model: ExactModel, labels: str, region: Region) -> Decision:
-    """Decides one head on a region without max_length, bounded or not; exact and complete.
+def decide(model: ExactModel, labels: str, domain: Domain) -> Decision:
+    """Decides one head on a domain without max_length, bounded or not; exact and complete.
 
     Raises: Undecided when a failing count has more than 2^22 bits.
     """
     failures, low, tightest = [], None, None
     has_zero, scaled = False, None
-    listed, origin, region = forms(model, labels, region), region.origin, region.moved
+    listed, origin, domain = forms(model, labels, domain), domain.origin, domain.moved
     for form in listed:
-        corners = list(vertices(form.cell.side, region))
+        corners = list(vertices(form.cell.side, domain))
         if not corners:
             continue
-        directions = list(rays(form.cell.side, region))
+        directions = list(rays(form.cell.side, domain))
         if any(form.at(v).sign() <= 0 for v in corners) or any(form.along(r).sign() < 0 for r in directions):
-            found = smallest_failure(form, region, model.scale)
+            found = smallest_failure(form, domain, model.scale)
             failures.append(replace(found, n=plus(found.n, origin)))
             continue
         least = min(float_below(form.at(v).ball(256) / model.scale.ball(256)) for v in corners)
@@ -247,13 +247,13 @@ def decide(model: ExactModel, labels: str, region: Region) -> Decision:
     return Decision(tuple(sorted(failures, key=simplicity)), low, tightest, has_zero, scaled)
 
 
-def holds(model: ExactModel, labels: str, region: Region) -> bool:
-    """Whether one head is right on a region without max_length; exact and complete, as `decide`."""
-    moved = region.moved
+def holds(model: ExactModel, labels: str, domain: Domain) -> bool:
+    """Whether one head is right on a domain without max_length; exact and complete, as `decide`."""
+    moved = domain.moved
     return all(
         all(form.at(v).sign() > 0 for v in vertices(form.cell.side, moved))
         and all(form.along(r).sign() >= 0 for r in rays(form.cell.side, moved))
-        for form in forms(model, labels, region)
+        for form in forms(model, labels, domain)
         if any(True for _ in vertices(form.cell.side, moved))
     )
 
@@ -267,7 +267,7 @@ def simplicity(failure: ExactFailure) -> tuple[int, Triple, int]:
     return sum(failure.n), failure.n, failure.last
 
 
-def smallest_failure(form: Form, region: Region, scale: Combination) -> ExactFailure:
+def smallest_failure(form: Form, domain: Domain, scale: Combination) -> ExactFailure:
     """A failing triple of a failing form that no single coordinate can shrink further."""
     side, step = form.cell.side, sum(form.cell.side.base)
 
@@ -275,7 +275,7 @@ def smallest_failure(form: Form, region: Region, scale: Combination) -> ExactFai
         return form.at(side.at(a, b, c)).sign() <= 0
 
     generators = ((1, 1, 0), side.away, (0, 0, 1))
-    A, B = region.max_digits, region.max_noise
+    A, B = domain.max_digits, domain.max_noise
     largest = (None if A is None else A - step, None if A is None else A - step, B)
     candidates = []
     for i, (generator, most) in enumerate(zip(generators, largest, strict=True)):
@@ -305,12 +305,12 @@ def largest_noise(model: ExactModel, labels: str, max_digits: int | None, *, is_
     Raises: Undecided when the limit has more than 2^22 bits.
     """
     limit: int | None = None
-    for form in forms(model, labels, Region(is_semantic=is_semantic)):
-        region = Region(max_digits=max_digits, max_noise=0)
-        if any(form.along(r).sign() < 0 for r in rays(form.cell.side, region)):
+    for form in forms(model, labels, Domain(is_semantic=is_semantic)):
+        domain = Domain(max_digits=max_digits, max_noise=0)
+        if any(form.along(r).sign() < 0 for r in rays(form.cell.side, domain)):
             return -1
         slope = form.along((0, 0, 1))
-        for v in vertices(form.cell.side, region):
+        for v in vertices(form.cell.side, domain):
             k = first_nonpositive(form.at(v), slope)
             limit = _tighter(limit, None if k is None else k - 1)
     return limit
@@ -322,7 +322,7 @@ def largest_digits(model: ExactModel, labels: str, max_noise: int | None, *, is_
     Raises: Undecided when the limit has more than 2^22 bits.
     """
     limit: int | None = None
-    for form in forms(model, labels, Region(is_semantic=is_semantic)):
+    for form in forms(model, labels, Domain(is_semantic=is_semantic)):
         side, step = form.cell.side, sum(form.cell.side.base)
         if max_noise is None and form.along((0, 0, 1)).sign() < 0:
             return -1

@@ -16,7 +16,7 @@ from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import add, rounded
 from verify.arithmetic.slack import Array
-from verify.count01.task import EQUALS, Cell, Region, Triple, cells, string
+from verify.count01.task import EQUALS, Cell, Domain, Triple, cells, string
 
 LONGEST_STRING = 1 << 25
 BATCH_TOKENS = 1 << 16
@@ -187,18 +187,18 @@ def find_failure(
     model: Count01Transformer,
     kernels: dict[str, Kernel],
     labels: str,
-    region: Region,
+    domain: Domain,
     start: int,
     longest: int = 2000,
 ) -> dict[str, Any] | None:
-    """A failing input of at least `start` digits in the region, under one of the kernels.
+    """A failing input of at least `start` digits in the domain, under one of the kernels.
 
     Tries near-ties with no noise, some and much, in four orders, at growing lengths: it can miss failures.
     """
     length = start
     while length <= longest:
-        for cell in cells(labels, region.lasts):
-            candidates = [n for n in near_ties(length, cell) if n in region]
+        for cell in cells(labels, domain.lasts):
+            candidates = [n for n in near_ties(length, cell) if n in domain]
             for order, tokens in orders(candidates, cell.last):
                 for kernel, run in kernels.items():
                     if "simulated" in kernel and length > LONGEST_SIMULATED:

@@ -9,11 +9,11 @@ from constructions.errors import BadInput
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import Format, format_of, format_of_bits
 from verify.count01.boxes import decide_boxes
-from verify.count01.dtype import largest_region
+from verify.count01.dtype import largest_domain
 from verify.count01.runs import rounded_model
-from verify.count01.task import Region
+from verify.count01.task import Domain
 
-DOCUMENTS_RANGE = Region(max_digits=200, max_noise=200)
+DOCUMENTS_RANGE = Domain(max_digits=200, max_noise=200)
 LABELS = "majority-ones"
 
 
@@ -37,10 +37,10 @@ def table(sizes: tuple[int, ...] = (5, 8, 10, 12, 15)) -> list[TableRow]:
 
 def longest(model: Count01Transformer, fmt: Format) -> int:
     """The largest length for which the proof closes; -1 where it closes for none."""
-    region = largest_region(lambda k: Region(max_length=k), model, LABELS, Arithmetic.of(fmt))
-    assert region.max_length is not None
-    closes = region.max_length > 0 or decide_boxes(model, LABELS, region, Arithmetic.of(fmt)).is_proved
-    return region.max_length if closes else -1
+    domain = largest_domain(lambda k: Domain(max_length=k), model, LABELS, Arithmetic.of(fmt))
+    assert domain.max_length is not None
+    closes = domain.max_length > 0 or decide_boxes(model, LABELS, domain, Arithmetic.of(fmt)).is_proved
+    return domain.max_length if closes else -1
 
 
 def proven_length(N: int, eps: float, name: str) -> int:
@@ -62,15 +62,15 @@ def best_eps(N: int, name: str) -> int:
     return best
 
 
-def smallest_bits(model_at: Count01Transformer, region: Region = DOCUMENTS_RANGE) -> int | None:
-    """The smallest significand for which the proof closes on a region; None where 53 bits do not suffice.
+def smallest_bits(model_at: Count01Transformer, domain: Domain = DOCUMENTS_RANGE) -> int | None:
+    """The smallest significand for which the proof closes on a domain; None where 53 bits do not suffice.
 
     The exponent range is float32's; weights are rounded to the same number of bits.
     """
 
     def holds(p: int) -> bool:
         fmt = format_of_bits(p)
-        return decide_boxes(rounded_model(model_at, fmt), LABELS, region, Arithmetic.of(fmt)).is_proved
+        return decide_boxes(rounded_model(model_at, fmt), LABELS, domain, Arithmetic.of(fmt)).is_proved
 
     if not holds(53):
         return None

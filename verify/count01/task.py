@@ -24,7 +24,7 @@ def answer(n0: int, n1: int, labels: str) -> int:
 
 
 @dataclass(frozen=True)
-class Region:
+class Domain:
     """The prompts spoken of: n0 and n1 up to max_digits each, n2 up to max_noise, at most max_length digits.
 
     None is no bound. n0 and n1 are at least min_digits each, n2 at least min_noise. They are read after "=", and,
@@ -44,10 +44,10 @@ class Region:
         return self.min_digits, self.min_digits, self.min_noise
 
     @property
-    def moved(self) -> Region:
+    def moved(self) -> Domain:
         """The same prompts counted from the origin: n1 > n0 holds for the same ones."""
         digits, noise, length = self.max_digits, self.max_noise, self.max_length
-        return Region(
+        return Domain(
             None if digits is None else digits - self.min_digits,
             None if noise is None else noise - self.min_noise,
             None if length is None else length - sum(self.origin),
@@ -74,9 +74,9 @@ class Region:
         return self.max_length is not None or None not in (self.max_digits, self.max_noise)
 
     def size(self) -> int:
-        """How many triples it has; only for a bounded region.
+        """How many triples it has; only for a bounded domain.
 
-        >>> Region(max_length=2).size(), Region(1, 1).size(), Region(3, 5, 6).size()
+        >>> Domain(max_length=2).size(), Domain(1, 1).size(), Domain(3, 5, 6).size()
         (10, 8, 63)
         """
         if any(self.origin):
@@ -157,32 +157,32 @@ def string(n: Triple, last: int) -> list[int]:
     return [BOS, *digits, EQUALS, *([] if last == EQUALS else [last])]
 
 
-def triples(region: Region) -> Iterator[Triple]:
-    """Every triple of a bounded region."""
-    L = region.max_length
-    A = region.max_digits if region.max_digits is not None else L
-    B = region.max_noise if region.max_noise is not None else L
+def triples(domain: Domain) -> Iterator[Triple]:
+    """Every triple of a bounded domain."""
+    L = domain.max_length
+    A = domain.max_digits if domain.max_digits is not None else L
+    B = domain.max_noise if domain.max_noise is not None else L
     assert A is not None and B is not None
-    digits = range(region.min_digits, A + 1)
-    for n in product(digits, digits, range(region.min_noise, B + 1)):
-        if n in region:
+    digits = range(domain.min_digits, A + 1)
+    for n in product(digits, digits, range(domain.min_noise, B + 1)):
+        if n in domain:
             yield n
 
 
-def by_length(region: Region) -> Iterator[Triple]:
-    """Every triple of a bounded region, those with the fewest digits first.
+def by_length(domain: Domain) -> Iterator[Triple]:
+    """Every triple of a bounded domain, those with the fewest digits first.
 
-    >>> list(by_length(Region(1, 1)))[:4]
+    >>> list(by_length(Domain(1, 1)))[:4]
     [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
     """
-    least = sum(region.origin)
-    most = region.max_length
+    least = sum(domain.origin)
+    most = domain.max_length
     if most is None:
-        assert region.max_digits is not None and region.max_noise is not None
-        most = 2 * region.max_digits + region.max_noise
+        assert domain.max_digits is not None and domain.max_noise is not None
+        most = 2 * domain.max_digits + domain.max_noise
     for length in range(least, most + 1):
-        digits = length if region.max_digits is None else min(length, region.max_digits)
-        for n0 in range(region.min_digits, digits + 1):
-            for n1 in range(region.min_digits, min(digits, length - n0) + 1):
-                if (n0, n1, length - n0 - n1) in region:
+        digits = length if domain.max_digits is None else min(length, domain.max_digits)
+        for n0 in range(domain.min_digits, digits + 1):
+            for n1 in range(domain.min_digits, min(digits, length - n0) + 1):
+                if (n0, n1, length - n0 - n1) in domain:
                     yield n0, n1, length - n0 - n1

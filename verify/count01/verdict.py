@@ -1,4 +1,4 @@
-"""Count01: one model on the prompts of a region, as verify.decide asks for it."""
+"""Count01: one model on the prompts of a domain, as verify.decide asks for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from verify.count01.judged import judged
 from verify.count01.real import check_plain
 from verify.count01.rounding import assumptions
 from verify.count01.runs import chunks, failed, margin_of
-from verify.count01.task import BOS, DIGITS, EOS, EQUALS, Region, Triple, answer, by_length, string
+from verify.count01.task import BOS, DIGITS, EOS, EQUALS, Domain, Triple, answer, by_length, string
 from verify.decide import Effort, Failure, Finding, Item, Ran, Run
 
 LONGEST_STRINGS = 40  # far beyond what can be run; 3^strings is still a short number
@@ -51,7 +51,7 @@ EVERY_ORDER = (Inputs.STRINGS, Inputs.SEMANTIC_STRINGS)  # where the order of th
 
 @dataclass(frozen=True)
 class Count01:
-    """One model on the prompts of a region: a `Decidable`. An item is a string of digits, read after each last token.
+    """One model on the prompts of a domain: a `Decidable`. An item is a string of digits, read after each last token.
 
     `inputs` says what is counted; with RUNS they are one string per triple, and every string of up to `strings` digits.
     `named` are further parameters for the certificate.
@@ -59,7 +59,7 @@ class Count01:
 
     module: Count01Transformer
     labels: str
-    region: Region
+    domain: Domain
     inputs: Inputs
     strings: int | None = None
     claim: str | None = None
@@ -71,7 +71,7 @@ class Count01:
         cls,
         module: Count01Transformer,
         labels: str,
-        region: Region,
+        domain: Domain,
         *,
         method: str = CERTIFIED,
         reading: Reading | None = None,
@@ -84,15 +84,15 @@ class Count01:
         Raises: BadInput for unknown labels, a module that is not judged, or bounds that go with no prompt.
         """
         check_labels(labels)
-        check_least_digits(region)
+        check_least_digits(domain)
         if strings is not None and not 0 <= strings <= LONGEST_STRINGS:
             raise BadInput(f"strings={strings}: must be from 0 to {LONGEST_STRINGS}, as there are 3^strings to run")
-        inputs = Inputs.SEMANTIC if region.is_semantic else Inputs.COUNTS
+        inputs = Inputs.SEMANTIC if domain.is_semantic else Inputs.COUNTS
         if isinstance(reading, ConstantBits):
-            inputs = Inputs.SEMANTIC_STRINGS if region.is_semantic else Inputs.STRINGS
+            inputs = Inputs.SEMANTIC_STRINGS if domain.is_semantic else Inputs.STRINGS
         elif method != CERTIFIED:
             inputs = Inputs.RUNS
-        problem = cls(judged(module), labels, region, inputs, strings, claim, named or {})
+        problem = cls(judged(module), labels, domain, inputs, strings, claim, named or {})
         if method == EXHAUSTIVE and problem.size() is None:
             raise BadInput("method=exhaustive: give --max-digits and --max-noise, or --strings")
         return problem
@@ -102,17 +102,17 @@ class Count01:
         return self.inputs not in EVERY_ORDER
 
     def parameters(self, reading: Reading) -> dict[str, Any]:
-        region = self.region
-        least = {"min_digits": region.min_digits, "min_noise": region.min_noise} if any(region.origin) else {}
-        semantic = {"semantic_only": True} if region.is_semantic else {}
+        domain = self.domain
+        least = {"min_digits": domain.min_digits, "min_noise": domain.min_noise} if any(domain.origin) else {}
+        semantic = {"semantic_only": True} if domain.is_semantic else {}
         found = {
             **self.named,
             "labels": self.labels,
             **least,
             **semantic,
-            "max_digits": region.max_digits,
-            "max_noise": region.max_noise,
-            "max_length": region.max_length,
+            "max_digits": domain.max_digits,
+            "max_noise": domain.max_noise,
+            "max_length": domain.max_length,
         }
         if isinstance(reading, Rounded):
             wider = None if reading.accumulate is None else reading.accumulate.name
@@ -121,14 +121,14 @@ class Count01:
 
     def size(self) -> int | None:
         """Triples times last tokens; for runs also all strings; for constant-bit arithmetic the strings alone."""
-        region, every = self.region, len(self.region.lasts)
+        domain, every = self.domain, len(self.domain.lasts)
         if self.inputs in EVERY_ORDER:
-            found = bits.strings_of(region)
+            found = bits.strings_of(domain)
             return None if found == float("inf") else int(found)
         if self.strings is not None:
             strings: int = (3 ** (self.strings + 1) - 1) // 2
-            return every * ((region.size() if region.is_bounded else 0) + strings)
-        return every * region.size() if region.is_bounded else None
+            return every * ((domain.size() if domain.is_bounded else 0) + strings)
+        return every * domain.size() if domain.is_bounded else None
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, ConstantBits):
@@ -138,16 +138,16 @@ class Count01:
         return assumptions(reading.format, reading.accumulate) if isinstance(reading, Rounded) else ()
 
     def facts(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"region": str(self.region), "inputs_are": self.inputs.value}
+        found: dict[str, Any] = {"region": str(self.domain), "inputs_are": self.inputs.value}
         return found if self.strings is None else found | {"strings": self.strings}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         """Raises: BadInput for a bound beyond what the proof takes."""
         if isinstance(reading, ConstantBits):
             return bits.prove(self, reading)
-        region = self.region
-        for bound in (region.max_digits, region.max_noise, region.max_length):
-            is_exact = isinstance(reading, Real) and self.module.heads == 1 and region.max_length is None
+        domain = self.domain
+        for bound in (domain.max_digits, domain.max_noise, domain.max_length):
+            is_exact = isinstance(reading, Real) and self.module.heads == 1 and domain.max_length is None
             if bound is not None and (bound < 0 or (bound > LARGEST_COUNT and not is_exact)):
                 raise BadInput(f"bound={bound}: must be between 0 and {LARGEST_COUNT} (more: one head, reading real)")
         return dtype.prove(self, reading) if isinstance(reading, Rounded) else proof.prove(self)
@@ -155,29 +155,29 @@ class Count01:
     def contradiction(self, finding: Finding, reading: Reading) -> str | None:
         if isinstance(reading, ConstantBits):  # all strings were run
             return None
-        return contradiction(self.module, self.labels, self.region, finding.tightest)
+        return contradiction(self.module, self.labels, self.domain, finding.tightest)
 
     def batches(self) -> Iterator[list[Item]]:
-        """The strings of digits, the shortest first: one per triple and all short ones, or all of the region."""
+        """The strings of digits, the shortest first: one per triple and all short ones, or all of the domain."""
         if self.inputs in EVERY_ORDER:
-            yield from bits.all_strings(self.region, None)
+            yield from bits.all_strings(self.domain, None)
             return
-        if self.region.is_bounded:
-            for length, group in itertools.groupby(by_length(self.region), key=sum):
+        if self.domain.is_bounded:
+            for length, group in itertools.groupby(by_length(self.domain), key=sum):
                 yield from chunks([digits_of(n) for n in group], length)
         for length in range(-1 if self.strings is None else self.strings + 1):
             yield from chunks(list(itertools.product(DIGITS, repeat=length)), length)
 
     def draw(self, rng: random.Random) -> Item:
         """Up to 200 digits beyond the fewest, half of the time nearly as many 0 as 1, in random order."""
-        digits, _, noise = self.region.origin
+        digits, _, noise = self.domain.origin
         shortest = 2 * digits + noise
         for _ in range(100):
             spare = int((LONGEST_DRAWN + 1) ** rng.random()) - 1
             n2 = rng.randint(0, spare)
             n1 = (spare - n2 + rng.randint(-1, 1)) // 2 if rng.random() < 0.5 else rng.randint(0, spare - n2)
             n = (digits + spare - n2 - n1, digits + n1, noise + n2)
-            if min(n) >= 0 and n in self.region:
+            if min(n) >= 0 and n in self.domain:
                 break
         else:
             n = (digits, digits, noise)
@@ -194,7 +194,7 @@ class Count01:
             shorter += [without(item, digit)] if digit in item else []
         if DIGITS[0] in item and DIGITS[1] in item:
             shorter.append(without(without(item, DIGITS[0]), DIGITS[1]))
-        yield from (found for found in shorter if counts_of(found) in self.region)
+        yield from (found for found in shorter if counts_of(found) in self.domain)
 
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         forward = self._forward(reading)
@@ -213,7 +213,7 @@ class Count01:
         return (len(item), answer), item, answer
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
-        last = self.region.lasts[answer]
+        last = self.domain.lasts[answer]
         assert isinstance(reading, Kernel | ConstantBits)
         row = self._logits([item], self._forward(reading))[last][0].tolist()
         found = failed(self.module, prompt(item, last), self._due(item, last), row)
@@ -236,16 +236,16 @@ class Count01:
 
     def _logits(self, batch: Sequence[Item], forward: Forward) -> dict[int, Tensor]:
         """For each last token the logits (batch, classes) after it."""
-        lasts = self.region.lasts
+        lasts = self.domain.lasts
         return {last: forward(torch.tensor([prompt(item, last) for item in batch])).double() for last in lasts}
 
 
-def check_least_digits(region: Region) -> None:
+def check_least_digits(domain: Domain) -> None:
     """Raises BadInput for least counts without largest ones, or above them."""
-    if any(region.origin) and not region.is_bounded:
+    if any(domain.origin) and not domain.is_bounded:
         raise BadInput("--min-digits, --min-noise: go with --max-digits and --max-noise; give both")
-    if min(region.origin) < 0 or not region.is_possible:
-        raise BadInput(f"{region}: no counts are so; raise the upper bounds or lower the lower ones")
+    if min(domain.origin) < 0 or not domain.is_possible:
+        raise BadInput(f"{domain}: no counts are so; raise the upper bounds or lower the lower ones")
 
 
 def digits_of(n: Triple) -> Item:
@@ -282,29 +282,29 @@ def _margins(logits: Tensor, due: list[int]) -> np.ndarray:
 def certify(
     model: Count01Transformer,
     labels: str,
-    region: Region,
+    domain: Domain,
     *,
     reading: Reading | None = None,
     claim: str | None = None,
 ) -> Certificate:
-    """Decides a model on every prompt of a region, and on 4 and 5 after it; without limits it finds them.
+    """Decides a model on every prompt of a domain, and on 4 and 5 after it; without limits it finds them.
 
     Claim: D, E-5, W-10. In a dtype the model's numbers are to be in the format already. Constant-bit arithmetic runs
-        all strings of the region, where they are no more than 100,000; larger regions are searched.
+        all strings of the domain, where they are no more than 100,000; larger domains are searched.
     Raises: BadInput for unknown labels, too narrow an accumulation, or several heads in the reading real without
         bounds on the counts.
 
     >>> from constructions.count01 import uniform
-    >>> certify(uniform(), "majority-ones", Region()).verdict.value
+    >>> certify(uniform(), "majority-ones", Domain()).verdict.value
     'PROVED'
     """
-    problem = Count01.of(model, labels, region, reading=reading, claim=claim)
+    problem = Count01.of(model, labels, domain, reading=reading, claim=claim)
     return decide.certify(problem, reading)
 
 
-def exhaustive(model: Count01Transformer, labels: str, region: Region, *, strings: int | None = None) -> Certificate:
-    """Runs the module: one string per triple of a bounded region, and every string of up to `strings` digits.
+def exhaustive(model: Count01Transformer, labels: str, domain: Domain, *, strings: int | None = None) -> Certificate:
+    """Runs the module: one string per triple of a bounded domain, and every string of up to `strings` digits.
 
-    Raises: BadInput for an unbounded region, or a run that outlasts 30 seconds.
+    Raises: BadInput for an unbounded domain, or a run that outlasts 30 seconds.
     """
-    return decide.exhaustive(Count01.of(model, labels, region, method="exhaustive", strings=strings))
+    return decide.exhaustive(Count01.of(model, labels, domain, method="exhaustive", strings=strings))

@@ -117,7 +117,7 @@ def rank_of(rows: Matrix) -> int:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Regime:
     """What is known of even readings in lin at one d: "exists", "impossible" or "open", and what shows it."""
 
     T: int
@@ -127,7 +127,7 @@ class Cell:
     shown_by: str
 
 
-def decide_regime(T: int, L: int, d: int) -> Cell:
+def decide_regime(T: int, L: int, d: int) -> Regime:
     """Whether lin and lin+sftm with even readings count at (T, L, d), with an exact certificate either way.
 
     Claim: W-18 and its converse; blocks of W-15 and kept codes are the spaces that are tried.
@@ -141,9 +141,9 @@ def decide_regime(T: int, L: int, d: int) -> Cell:
         raise BadInput(f"L={L}: with one position every count is 1. Use L >= 2.")
     m = T - 1 - d
     if m <= 0:
-        return Cell(T, L, d, "exists", "U = 0: a simplex of tokens")
+        return Regime(T, L, d, "exists", "U = 0: a simplex of tokens")
     if is_excluded(T, L, m):
-        return Cell(T, L, d, "impossible", _exclusion(T, L, m))
+        return Regime(T, L, d, "impossible", _exclusion(T, L, m))
     if T // (m + 1) >= L:
         found, basis = block_certificate(T, m), block_space(T, m)
         return _shown(T, L, d, f"{m + 1} blocks of {T // (m + 1)} tokens", basis, found)
@@ -152,16 +152,16 @@ def decide_regime(T: int, L: int, d: int) -> Cell:
         decided = decide_kernel(kernel, L)
         if isinstance(decided, Even):
             return _shown(T, L, d, f"the kept code of d = {d}", kernel, decided)
-    return Cell(T, L, d, "open", "no space known, and none excluded")
+    return Regime(T, L, d, "open", "no space known, and none excluded")
 
 
-def _shown(T: int, L: int, d: int, name: str, basis: Matrix, found: Even) -> Cell:
+def _shown(T: int, L: int, d: int, name: str, basis: Matrix, found: Even) -> Regime:
     """The cell of a space whose dual certificate checks."""
     if not is_certificate(basis, L, found):
         raise AssertionError(f"T={T}, L={L}, d={d}, {name}: the certificate does not check")
     largest = found.largest
     most = str(largest) if largest.denominator < 1000 else above(float(largest), digits=4)
-    return Cell(T, L, d, "exists", f"{name}, |N_ts| <= {most} < 1/{2 * L - 3}")
+    return Regime(T, L, d, "exists", f"{name}, |N_ts| <= {most} < 1/{2 * L - 3}")
 
 
 def _exclusion(T: int, L: int, m: int) -> str:
@@ -210,7 +210,7 @@ def kernel_of_code(T: int, L: int, d: int) -> list[list[Fraction]]:
     return [list(row) for row in zip(*free_vectors(code("lin", T=T, L=L, d=d)), strict=True)]
 
 
-def cells(T: int, L: int) -> list[Cell]:
+def cells(T: int, L: int) -> list[Regime]:
     """Every d from the first that is not plainly too small to T - 1; smaller ones are impossible as well.
 
     >>> [cell.d for cell in cells(12, 4)]

@@ -92,7 +92,7 @@ class Multisets:
         return found
 
     def _arrangements(self, m: int) -> np.ndarray:
-        ways = np.ones(1, dtype=self.whole)
+        ways: np.ndarray = np.ones(1, dtype=self.whole)
         for size in range(1, m + 1):
             parts = [ways[: self.parents(size, u)] for u in range(self.S)]
             ways = (np.concatenate(parts) if parts else ways[:0]) * size // self._repeats[size]

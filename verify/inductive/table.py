@@ -41,7 +41,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Cell:
+class Entry:
     """What weights are proved to do: up to a length, with so many layers; or nothing, and why.
 
     `claim` is of the weights, or of the argument that there are none.
@@ -74,7 +74,7 @@ def table(seed: int = 0) -> Table:
 
 
 @cache
-def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Cell:
+def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Entry:
     """The longest length that the house's own weights are proved for, by running the proof."""
     is_transformer = model in EMBEDDINGS
     for has_layernorm in (True, False):
@@ -94,19 +94,19 @@ def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Cell:
     return found
 
 
-def _decided(asked: Asked) -> Cell:
+def _decided(asked: Asked) -> Entry:
     family = "transformer" if asked.model == "transformer" else "recurrent"
     try:
         problem = import_module(f"verify.inductive.{family}.command").judged(asked).problem
         found: Certificate = decide(problem, Real(), "certified", Effort(seed=asked.seed))
     except ProvedImpossible as error:
-        return Cell(None, 0, error.claim, is_impossible=True)
+        return Entry(None, 0, error.claim, is_impossible=True)
     except (NotKnown, BadInput):
-        return Cell(None, 0, NOTHING)
+        return Entry(None, 0, NOTHING)
     if not found:
-        return Cell(None, 0, NOTHING)
+        return Entry(None, 0, NOTHING)
     name = (found.claim or "weights") + ("" if asked.has_layernorm or family == "recurrent" else ", no LayerNorm")
-    return Cell(str(found.extra["length"]), int(found.parameters.get("layers", 1)), name)
+    return Entry(str(found.extra["length"]), int(found.parameters.get("layers", 1)), name)
 
 
 @cache

@@ -58,7 +58,7 @@ def crossed(rows: Sequence[Sequence[Any]], size: int) -> list[Any]:
     ]
 
 
-class Rows:
+class Constraints:
     """The constraints' rows in r coordinates of (w, b), each sign already turned so that all ask for "positive".
 
     `at` gives them as balls of so many bits, `exact` as sums of exponentials, None where the numbers are no such.
@@ -115,10 +115,10 @@ class Rows:
         return len(self.balls(BITS[0])[0])
 
 
-def whitened(rows: Rows) -> tuple[Array, Any]:
+def whitened(rows: Constraints) -> tuple[Array, Any]:
     """The rows in coordinates in which r of them are the unit vectors, as floats, and those coordinates' matrix.
 
-    Only a guide: what it suggests is shown by `Rows.sign`.
+    Only a guide: what it suggests is shown by `Constraints.sign`.
     """
     from flint import arb_mat, ctx
 

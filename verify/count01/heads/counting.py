@@ -1,4 +1,4 @@
-"""The exact number of wrong inputs of a model on a bounded region, whatever its heads.
+"""The exact number of wrong inputs of a model on a bounded domain, whatever its heads.
 
 Boxes of counts that are right or wrong throughout are counted whole; what is left is split, and the small boxes at
 the end are decided triple by triple.
@@ -20,7 +20,7 @@ from verify.count01.heads.bounding import Integers, Margins
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
 from verify.count01.heads.syntax import AfterAnswer
-from verify.count01.task import EOS, EQUALS, Region, Triple, answer
+from verify.count01.task import EOS, EQUALS, Domain, Triple, answer
 
 LARGEST = 10_000_000  # triples: seconds for one head, a minute for sixteen where boxes do not help
 BLOCK = 400_000
@@ -55,34 +55,34 @@ class Wrong:
     first: tuple[Triple, int, int] | None = None
 
 
-def wrong_inputs(model: ModelNumbers, region: Region, labels: str) -> Wrong | None:
-    """Counts the wrong inputs of a bounded region exactly; None where it has more than 10,000,000 triples.
+def wrong_inputs(model: ModelNumbers, domain: Domain, labels: str) -> Wrong | None:
+    """Counts the wrong inputs of a bounded domain exactly; None where it has more than 10,000,000 triples.
 
     Raises: Undecided where a triple is too close to a tie.
     """
-    if not region.is_bounded or region.size() > LARGEST:
+    if not domain.is_bounded or domain.size() > LARGEST:
         return None
     wrong, found = 0, list[tuple[Triple, int]]()
-    for last in region.lasts:
-        for triples, is_wrong in sorted_out(model, region, labels, last):
+    for last in domain.lasts:
+        for triples, is_wrong in sorted_out(model, domain, labels, last):
             wrong += int(np.count_nonzero(is_wrong))
             if is_wrong.any():
                 a, b, c = min(triples[is_wrong].tolist())
                 found.append(((a, b, c), last))
-    inputs = len(region.lasts) * region.size()
+    inputs = len(domain.lasts) * domain.size()
     if not found:
         return Wrong(inputs, wrong)
     n, last = min(found)
     return Wrong(inputs, wrong, (n, last, answer(n[0], n[1], labels) if last == EQUALS else EOS))
 
 
-def wrong_where_due(model: ModelNumbers, region: Region, labels: str, last: int) -> NDArray[np.int64]:
-    """The wrong triples of a region after "=", or after one of 4 and 5 where it is the due answer, in their order.
+def wrong_where_due(model: ModelNumbers, domain: Domain, labels: str, last: int) -> NDArray[np.int64]:
+    """The wrong triples of a domain after "=", or after one of 4 and 5 where it is the due answer, in their order.
 
     Raises: Undecided where a triple is too close to a tie.
     """
     found = [np.empty((0, 3), dtype=np.int64)]
-    for triples, is_wrong in sorted_out(model, region, labels, last):
+    for triples, is_wrong in sorted_out(model, domain, labels, last):
         more = triples[:, 1] > triples[:, 0]
         due = np.where(more, answer(0, 1, labels), answer(0, 0, labels))
         found.append(triples[is_wrong & ((last == EQUALS) | (due == last))])
@@ -96,7 +96,7 @@ def wrong_after_equals(model: ModelNumbers, law: Law, labels: str) -> tuple[NDAr
     Raises: Undecided where a triple is too close to a tie; BadInput for a law with too many triples.
     """
     if law.is_uniform:
-        wrong = wrong_where_due(model, law.region, labels, EQUALS)
+        wrong = wrong_where_due(model, law.domain, labels, EQUALS)
         return wrong, Fraction(law.size - len(wrong), law.size)
     right = whole_model(model, law, labels).certain()
     return law.triples[~right], Fraction(law.weight_of(right), law.total)
@@ -105,15 +105,15 @@ def wrong_after_equals(model: ModelNumbers, law: Law, labels: str) -> tuple[NDAr
 Sorted = Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]
 
 
-def sorted_out(model: ModelNumbers, region: Region, labels: str, last: int) -> Sorted:
-    """The triples of a region after `last`, but for those in boxes that are right throughout; which are wrong."""
+def sorted_out(model: ModelNumbers, domain: Domain, labels: str, last: int) -> Sorted:
+    """The triples of a domain after `last`, but for those in boxes that are right throughout; which are wrong."""
     decided = boxes_after(model, labels, last)
-    low, high = whole_box(region)
+    low, high = whole_box(domain)
     small: list[tuple[Integers, Integers]] = []
     while len(low):
         lo, hi, low, high = low[-AT_ONCE:], high[-AT_ONCE:], low[:-AT_ONCE], high[:-AT_ONCE]
         side = decided(lo, hi)
-        for triples in listed(lo[side < 0], hi[side < 0], region):
+        for triples in listed(lo[side < 0], hi[side < 0], domain):
             yield triples, np.ones(len(triples), dtype=bool)
         lo, hi = lo[side == 0], hi[side == 0]
         is_small = np.prod(hi - lo + 1, axis=1) <= SMALL
@@ -121,7 +121,7 @@ def sorted_out(model: ModelNumbers, region: Region, labels: str, last: int) -> S
         halves = halved(lo[~is_small], hi[~is_small])
         low, high = np.concatenate([low, halves[0]]), np.concatenate([high, halves[1]])
     low, high = (np.concatenate(ends) for ends in zip(*small, strict=True))
-    for triples in listed(low, high, region):
+    for triples in listed(low, high, domain):
         yield triples, ~rights(model, Listed(triples), labels, last)
 
 
@@ -142,13 +142,13 @@ def boxes_after(model: ModelNumbers, labels: str, last: int) -> Callable[[Intege
     return decided
 
 
-def whole_box(region: Region) -> tuple[Integers, Integers]:
-    """The smallest box around a bounded region."""
-    L = region.max_length
-    A = region.max_digits if region.max_digits is not None else L
-    B = region.max_noise if region.max_noise is not None else L
+def whole_box(domain: Domain) -> tuple[Integers, Integers]:
+    """The smallest box around a bounded domain."""
+    L = domain.max_length
+    A = domain.max_digits if domain.max_digits is not None else L
+    B = domain.max_noise if domain.max_noise is not None else L
     assert A is not None and B is not None
-    return np.array([region.origin]), np.array([[A, A, B]])
+    return np.array([domain.origin]), np.array([[A, A, B]])
 
 
 def halved(low: Integers, high: Integers) -> tuple[Integers, Integers]:
@@ -160,14 +160,14 @@ def halved(low: Integers, high: Integers) -> tuple[Integers, Integers]:
     return np.concatenate([low, start]), np.concatenate([end, high])
 
 
-def listed(low: Integers, high: Integers, region: Region) -> Iterator[NDArray[np.int64]]:
-    """The triples of a region in some boxes, so many at a time."""
+def listed(low: Integers, high: Integers, domain: Domain) -> Iterator[NDArray[np.int64]]:
+    """The triples of a domain in some boxes, so many at a time."""
     waiting, size = list[NDArray[np.int64]](), 0
     for lo, hi in zip(low.tolist(), high.tolist(), strict=True):
         grid = np.meshgrid(*(np.arange(a, b + 1) for a, b in zip(lo, hi, strict=True)), indexing="ij")
         triples = np.stack(grid, axis=-1).reshape(-1, 3).astype(np.int64)
-        if region.max_length is not None:
-            triples = triples[triples.sum(axis=1) <= region.max_length]
+        if domain.max_length is not None:
+            triples = triples[triples.sum(axis=1) <= domain.max_length]
         waiting.append(triples)
         size += len(triples)
         if size >= BLOCK:
@@ -184,13 +184,13 @@ def rights(model: ModelNumbers, listed: Listed, labels: str, last: int) -> NDArr
     return AfterAnswer(model, last, listed.triples).right(range(len(model.heads)))
 
 
-def blocks(region: Region) -> Iterator[NDArray[np.int64]]:
-    """The triples of a region in lexicographic order, so many at a time."""
-    L = region.max_length
-    A = region.max_digits if region.max_digits is not None else L
-    B = region.max_noise if region.max_noise is not None else L
+def blocks(domain: Domain) -> Iterator[NDArray[np.int64]]:
+    """The triples of a domain in lexicographic order, so many at a time."""
+    L = domain.max_length
+    A = domain.max_digits if domain.max_digits is not None else L
+    B = domain.max_noise if domain.max_noise is not None else L
     assert A is not None and B is not None
-    digits, noise = np.arange(region.min_digits, A + 1), np.arange(region.min_noise, B + 1)
+    digits, noise = np.arange(domain.min_digits, A + 1), np.arange(domain.min_noise, B + 1)
     rows = max(1, BLOCK // max(1, len(digits) * len(noise)))
     for start in range(0, len(digits), rows):
         grid = np.meshgrid(digits[start : start + rows], digits, noise, indexing="ij")

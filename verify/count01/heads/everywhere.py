@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import Array
-from verify.count01.heads.cone import Constraint, Rows, rays_of, whitened
+from verify.count01.heads.cone import Constraint, Constraints, rays_of, whitened
 from verify.count01.heads.numbers import HeadNumbers
 from verify.count01.heads.separability import LINES, Separability, confirmed
 from verify.count01.heads.surds import Surd
@@ -75,7 +75,7 @@ def positive_polynomial(heads: Sequence[HeadNumbers], named: Sequence[int]) -> S
     return Separability(True, {"kind": JOINT_TIGHT, "heads": list(named), "rays": rays})
 
 
-def coefficient_rows(heads: Sequence[HeadNumbers]) -> Rows:
+def coefficient_rows(heads: Sequence[HeadNumbers]) -> Constraints:
     """The coefficients of both sides, in the lexicographic order of their powers; n1 > n0 comes first.
 
     In the coordinates (w of the first head, ..., b), each one is asked to be at least 0 on n1 > n0, at most 0 on the
@@ -96,7 +96,7 @@ def coefficient_rows(heads: Sequence[HeadNumbers]) -> Rows:
         Constraint(tuple(int(i == k) for i in range(size)), k < len(order), is_strict=k == 0)  # type: ignore[arg-type]
         for k in range(size)
     ]
-    return Rows(constraints, balls, (lambda: lines(_exact)) if is_rational else None)
+    return Constraints(constraints, balls, (lambda: lines(_exact)) if is_rational else None)
 
 
 def powers(degree: int) -> list[Powers]:

@@ -63,7 +63,7 @@ def decided(small: Count01Transformer, law: Law, labels: str) -> Extracted:
     numbers = model_numbers(small)
     wrong = len(wrong_after_equals(numbers, law, labels)[0])
     if law.is_uniform:
-        missed = sum(len(wrong_where_due(numbers, law.region, labels, last)) for last in (FOUR, FIVE))
+        missed = sum(len(wrong_where_due(numbers, law.domain, labels, last)) for last in (FOUR, FIVE))
     else:
         missed = int(Syntax(numbers, law, labels).accuracy(range(small.heads), law) != 1)
     return Extracted(small, law.size, wrong, missed)

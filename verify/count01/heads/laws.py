@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from constructions.errors import BadInput, shown
 from verify.arithmetic.slack import Array
 from verify.count01.heads.cone import Constraint
-from verify.count01.task import Region
+from verify.count01.task import Domain
 
 LARGEST_LAW = 20_000_000
 CHOICES = "d-test, d-val, d-train, e-lengths, box:LO:HI:M or unbounded"
@@ -42,13 +42,13 @@ class Law:
         return not self.is_unbounded and self.name != "e-lengths"
 
     @property
-    def region(self) -> Region:
-        """The triples of a box as a region of prompts.
+    def domain(self) -> Domain:
+        """The triples of a box as a domain of prompts.
 
         Raises: BadInput for more than 20,000,000.
         """
         self._check_size()
-        return Region(self.high, self.noise, min_digits=self.low)
+        return Domain(self.high, self.noise, min_digits=self.low)
 
     def __str__(self) -> str:
         if self.is_unbounded:

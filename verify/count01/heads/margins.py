@@ -1,4 +1,4 @@
-"""The least margin over a bounded region on which a model is right: floats with a radius, digits where they decide."""
+"""The least margin over a bounded domain on which a model is right: floats with a radius, digits where they decide."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verify.count01.heads.numbers import ModelNumbers
 from verify.count01.heads.syntax import AfterAnswer
 from verify.count01.heads.tables import MOST_BITS, Differences, corners
 from verify.count01.runs import name
-from verify.count01.task import EOS, EQUALS, FIVE, FOUR, Region, Triple, answer
+from verify.count01.task import EOS, EQUALS, FIVE, FOUR, Domain, Triple, answer
 
 Triples = NDArray[np.int64]
 
@@ -56,18 +56,18 @@ class Difference:
     ball: Callable[[Triple, int], arb]
 
 
-def least_margin(model: ModelNumbers, region: Region, labels: str) -> Least:
-    """The least margin over a region that has no wrong input.
+def least_margin(model: ModelNumbers, domain: Domain, labels: str) -> Least:
+    """The least margin over a domain that has no wrong input.
 
     Raises: Undecided where 2^13 bits do not show that a margin is positive.
     """
     best: Least | None = None
-    for triples in blocks(region):
-        for difference in sorted(differences(model, triples, region, labels), key=lambda d: _rank(d.bound)):
+    for triples in blocks(domain):
+        for difference in sorted(differences(model, triples, domain, labels), key=lambda d: _rank(d.bound)):
             if best is None or not difference.bound >= best.margin:
                 found = _least_of(difference, np.inf if best is None else best.margin)
                 best = found if best is None or found.margin < best.margin else best
-    assert best is not None  # a region has at least one prompt, and a model at least two classes
+    assert best is not None  # a domain has at least one prompt, and a model at least two classes
     return best
 
 
@@ -99,9 +99,9 @@ def _positive(difference: Difference, n: Triple) -> float:
     raise Undecided(f"(n0, n1, n2) = {n} after {name(difference.last)}: too close to a tie to bound the margin")
 
 
-def differences(model: ModelNumbers, triples: Triples, region: Region, labels: str) -> Iterator[Difference]:
+def differences(model: ModelNumbers, triples: Triples, domain: Domain, labels: str) -> Iterator[Difference]:
     """Each last token with each rival of what is due, on the triples where it is due."""
-    for last in region.lasts:
+    for last in domain.lasts:
         if last != EQUALS:
             after = AfterAnswer(model, last, triples)
             for rival in after.rivals:

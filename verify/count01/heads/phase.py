@@ -9,7 +9,7 @@ from typing import Any
 from flint import arb, ctx
 
 from verify.arithmetic.exact_reals import exponentials
-from verify.count01.heads.cone import Rows, dependencies, rays_of, whitened
+from verify.count01.heads.cone import Constraints, dependencies, rays_of, whitened
 from verify.count01.heads.laws import Law
 from verify.count01.heads.separability import confirmed, ruled_out
 
@@ -40,7 +40,7 @@ def decided(w01: Fraction, w02: Fraction | None, values: Sequence[Fraction], law
     """
     weights = [w01, Fraction(1), Fraction(0) if w02 is None else w01 / w02]
     head, constraints = Intervened(weights, values), law.constraints()
-    rows = Rows(constraints, head.balls, head.sums)
+    rows = Constraints(constraints, head.balls, head.sums)
     if not any(c.asks_strictly for c in constraints):
         return True
     if values[0] == values[1] and (weights[2] == 0 or law.noise == 0 or values[2] == values[0]):

@@ -15,7 +15,17 @@ from typing import Any
 from flint import arb, ctx, fmpq, fmpq_mat
 
 from verify.arithmetic.exact_reals import Combination, Undecided, exponentials, total
-from verify.count01.heads.cone import BITS, Constraint, Row, Rows, crossed, dependencies, determinant, rays_of, whitened
+from verify.count01.heads.cone import (
+    BITS,
+    Constraint,
+    Constraints,
+    Row,
+    crossed,
+    dependencies,
+    determinant,
+    rays_of,
+    whitened,
+)
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import HeadNumbers
 from verify.count01.task import BOS, EQUALS, ONE, TWO, ZERO
@@ -76,8 +86,8 @@ class Form:
         self.lines = [k for k in range(4) if any(c.row[k] for c in constraints)]
         self.columns = self._independent()
 
-    def rows(self, constraints: Sequence[Constraint]) -> Rows:
-        return Rows(constraints, self.balls, self.sums if self.head.is_rational else None)
+    def rows(self, constraints: Sequence[Constraint]) -> Constraints:
+        return Constraints(constraints, self.balls, self.sums if self.head.is_rational else None)
 
     def balls(self, bits: int) -> list[list[Any]]:
         """The matrix (4, r), line by line."""
@@ -148,7 +158,7 @@ def independent_rows(P: fmpq_mat) -> list[int]:
     return [next(k for k in range(P.nrows()) if reduced[i, k] != 0) for i in range(rank)]
 
 
-def _rounded(form: Form, rows: Rows, rays: list[Any], T: Any) -> Separability | None:
+def _rounded(form: Form, rows: Constraints, rays: list[Any], T: Any) -> Separability | None:
     """A separator of few bits from the middle of the cone; None where none is confirmed."""
     middle = sum((ray[2] for ray in rays), start=rays[0][2] * 0) if rays else None
     if middle is None or not float(abs(middle).max()) > 0:
@@ -171,7 +181,7 @@ def _rounded(form: Form, rows: Rows, rays: list[Any], T: Any) -> Separability | 
     return None
 
 
-def _holds(rows: Rows, X: Sequence[int]) -> bool:
+def _holds(rows: Constraints, X: Sequence[int]) -> bool:
     """Whether the separator X meets every constraint: positive, or at least zero where nothing strict is asked."""
 
     def score(i: int) -> Callable[[list[list[Any]]], Any]:
@@ -188,7 +198,7 @@ def _separator(X: list[int], bits: int) -> Separability:
     return Separability(True, certificate, tuple(float(x) for x in w), float(b))
 
 
-def _tight(form: Form, rows: Rows, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
+def _tight(form: Form, rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
     """A separator as a sum of extreme rays, each the form that is zero at r - 1 constraints; exact without numbers."""
     chosen = confirmed(rows, candidates)
     if chosen is None:
@@ -217,7 +227,7 @@ def _tight(form: Form, rows: Rows, candidates: Sequence[tuple[int, ...]]) -> Sep
     return Separability(True, certificate, tuple(full[:-1]), full[-1])
 
 
-def confirmed(rows: Rows, candidates: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], int]] | None:
+def confirmed(rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], int]] | None:
     """Extreme rays, each with its sign, whose sum meets every constraint; None where the candidates do not suffice."""
     chosen: list[tuple[tuple[int, ...], int]] = []
     missing = {i for i, c in enumerate(rows.constraints) if c.asks_strictly}
@@ -231,7 +241,7 @@ def confirmed(rows: Rows, candidates: Sequence[tuple[int, ...]]) -> list[tuple[t
     return None
 
 
-def _ray(rows: Rows, tight: tuple[int, ...]) -> tuple[int, set[int]] | None:
+def _ray(rows: Constraints, tight: tuple[int, ...]) -> tuple[int, set[int]] | None:
     """The sign that makes the form zero at `tight` meet all weak constraints, and the strict ones it meets."""
     orientation, met = 0, set[int]()
     zero = {_direction(rows.constraints[i].row) for i in tight}
@@ -252,13 +262,13 @@ def _direction(row: Row) -> Row:
     return max(row, (-row[0], -row[1], -row[2], -row[3]))
 
 
-def _gordan(form: Form, rows: Rows, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
+def _gordan(form: Form, rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
     """The answer no, with the constraints that rule every separator out."""
     support = ruled_out(rows, candidates)
     return None if support is None else Separability(False, _combination(form, rows, support))
 
 
-def ruled_out(rows: Rows, candidates: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+def ruled_out(rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
     """Constraints of which a nonnegative combination is zero, with a positive part at one that asks strictly."""
 
     def minor(others: list[int]) -> Callable[[list[list[Any]]], Any]:
@@ -278,7 +288,7 @@ def ruled_out(rows: Rows, candidates: Sequence[tuple[int, ...]]) -> tuple[int, .
     return None
 
 
-def _combination(form: Form, rows: Rows, support: tuple[int, ...]) -> dict[str, Any]:
+def _combination(form: Form, rows: Constraints, support: tuple[int, ...]) -> dict[str, Any]:
     """The certificate, with the combination's shares as floats for readers."""
     with ctx.workprec(BITS[1]):
         Z = rows.balls(BITS[1])
