@@ -1,6 +1,7 @@
 """One attention layer by tables: against the generic engine input by input, and against enumeration."""
 
 import itertools
+import time
 from unittest import mock
 
 import pytest
@@ -8,12 +9,13 @@ import torch
 from models.selection import first
 
 from constructions.decoder import Decoder, initialised
+from tests.planted import planted
 from verify.certificate import Verdict
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import capture
 from verify.engine.margins import Question
 from verify.engine.run import enclose
-from verify.module import Task, certify, largest, separable, smallest, tokens
+from verify.module import Task, certify, heads, largest, separable, smallest, tokens
 
 V, N = 6, 4
 
@@ -47,34 +49,51 @@ def test_enumeration_by_tables_agrees_with_the_engine(n_heads, options):
     assert (low <= other_high).all() and (other_low <= high).all() and (high - low).max() < 1e-9
 
 
-def margins_of(model, sets, task):
-    rows = torch.tensor(list(itertools.product(*sets)))
-    with torch.no_grad():
-        logits = model(rows, position=-1)
-    right = task.answers(rows, V)
-    own = logits.gather(1, right).squeeze(1)
-    return rows, own - logits.scatter(1, right, -torch.inf).amax(1)
+def pairs(expected, token):
+    """Each product of free token sets with its answer and one rival."""
+    for answer, cell in expected.cells([range(V)] * (N - 1) + [(token,)]):
+        yield from ((answer, rival, cell) for rival in range(V) if rival != answer)
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("expected", [largest, smallest])
-def test_the_least_margin_over_a_product_is_exact(seed, expected):
-    model = layer(seed, pe=["nope", "ape"][seed % 2])
-    task = Task(tokens([V] * N), expected)
+def disagreements(model, expected, last_tokens, shifts=(1e-6, -1e-6), seconds=60.0):
+    """Products that are proved though their least margin, shifted to a small number, is not positive; or not proved."""
     built = separable.Layer(model, N, None)
-    for token in range(V):
-        tables = separable.Scaled.of(built.tables(token), built)
-        seen = 0
-        for answer, cell in expected.cells([range(V)] * (N - 1) + [(token,)]):
-            rows, margins = margins_of(model, cell, task)
-            seen += len(rows)
-            assert (expected(rows) == answer).all()
-            low, worst = separable.least_margin(tables, answer, cell[:-1])
-            assert (low > 0) == bool((margins > 1e-12).all())
-            if low <= 0:
-                _, margin = margins_of(model, [(t,) for t in (*worst, token)], task)
-                assert margin[0] <= 1e-12
-        assert seen == V ** (N - 1)
+    for token in last_tokens:
+        tables = built.tables(token)
+        gaps = heads.Gaps(tables, built)
+        for answer, rival, cell in pairs(expected, token):
+            with torch.no_grad():
+                logits = model(torch.tensor(list(itertools.product(*cell))), position=-1)
+            least = float((logits[:, answer] - logits[:, rival]).min())
+            products = heads.Products.of([(answer, cell[:-1])], V, built.tokens)
+            products = products[products.rival == rival]
+            for shift in shifts:
+                gaps.base = tables.base.mid.clone()
+                gaps.base[answer] += shift - least
+                search = heads.Search(gaps, float("inf"))
+                is_proved = search.run(products, time.perf_counter() + seconds)
+                if is_proved != (shift > 0) or (is_proved and not shift / 2 - 1e-9 < search.goal < shift + 1e-9):
+                    yield answer, rival, cell, shift, search.goal
+
+
+@pytest.mark.parametrize("seed, n_heads", first(3, [(0, 2), (1, 1), (2, 4), (3, 2), (4, 4), (5, 1)]))
+def test_products_are_proved_as_far_as_their_least_margin_is_positive(seed, n_heads):
+    model = layer(seed, n_heads, pe=["nope", "ape"][seed % 2], bos=seed == 2)
+    for expected in (largest, smallest):
+        assert not list(disagreements(model, expected, (seed,)))
+
+
+@pytest.mark.parametrize(
+    "name, right, wrong",
+    [
+        ("least", "least.sum(-1)", "0.5 * least.sum(-1)"),
+        ("least", "- l[..., None, None] * self.weights", "- 0.9 * l[..., None, None] * self.weights"),
+        ("quotients", "weights.sum((-2, -1))", "2 * weights.sum((-2, -1))"),
+    ],
+)
+def test_wrong_bounds_of_heads_are_caught(name, right, wrong):
+    with planted(heads.Bounds, name, right, wrong):
+        assert any(disagreements(layer(2, 2), largest, (3,), seconds=0.5))
 
 
 def trained(n, seed=0, steps=300):
@@ -125,23 +144,59 @@ def test_inputs_beyond_enumeration():
         assert found.inputs_covered == V**20
 
 
-def test_a_wrong_end_of_the_products_is_caught():
-    from tests.planted import planted
+def counting(n, n_heads, steepness=2.6):
+    """A layer that is right about the largest of n: every head weighs tokens by e^steepness, each has its classes."""
+    d_head = 2 * V // n_heads
+    model = Decoder(
+        vocabulary=V, d=2 * V, n_heads=n_heads, d_mlp=0, positions=n, pe="nope", layernorm=False, attention_bias=False
+    )
+    attention, generator = model.blocks[0].attention, torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(1e-3 * torch.randn(parameter.shape, dtype=parameter.dtype, generator=generator))
+        model.W_E[:, :V] += torch.eye(V)
+        model.W_U[V:] += torch.eye(V)
+        for h in range(n_heads):
+            attention.W_Q[:V, h * d_head] += 1
+            attention.W_K[:V, h * d_head] += (steepness + 0.3 * h) * d_head**0.5 * torch.arange(V)
+            for k, token in enumerate(range(h, V, n_heads)):
+                attention.W_V[token, h * d_head + k] += 1
+                attention.W_O[h * d_head + k, V + token] += 1
+    return model.eval()
 
-    model, task = trained(N, steps=15), Task(tokens([V] * N), largest)
-    built = separable.Layer(model, N, None)
 
-    def disagreements():
-        for token in range(V):
-            tables = separable.Scaled.of(built.tables(token), built)
-            for answer, cell in largest.cells([range(V)] * (N - 1) + [(token,)]):
-                _, margins = margins_of(model, cell, task)
-                low, _ = separable.least_margin(tables, answer, cell[:-1])
-                yield (low > 0) != bool((margins > 1e-12).all())
+@pytest.mark.parametrize("n_heads", [1, 2, 3])
+def test_several_heads_beyond_enumeration(n_heads):
+    """6^12 inputs are proved; a head that is not steep enough is refuted, and the module itself says so."""
+    inputs = tokens([V] * 12)
+    found = certify(counting(12, n_heads), inputs=inputs, expected=largest)
+    assert found.verdict is Verdict.PROVED and found.inputs_covered == V**12
+    with torch.no_grad():
+        logits = counting(12, n_heads)(torch.tensor([found.tightest["input"]]), position=-1)[0]
+    top = logits.topk(2).values
+    assert found.margin <= float(top[0] - top[1]) <= 2.1 * found.margin
+    wrong = certify(counting(12, n_heads, 2.0), inputs=inputs, expected=largest)
+    assert wrong.verdict is Verdict.REFUTED and wrong.counterexample["predicted"] != wrong.counterexample["expected"]
+    row = torch.tensor([wrong.counterexample["input"]])
+    with torch.no_grad():
+        assert int(counting(12, n_heads, 2.0)(row, position=-1).argmax()) == wrong.counterexample["predicted"]
 
-    assert not any(disagreements())
-    with planted(separable, "least_margin", ".min(0)", ".max(0)"):
-        assert any(disagreements())
+
+def test_no_time_is_no_proof():
+    found = certify(counting(12, 2), inputs=tokens([V] * 12), expected=largest, budget=0.0)
+    assert found.verdict is Verdict.UNKNOWN and "budget" in found.reason and found.extra["counts"]["wrong"] == "0"
+
+
+def test_cells_that_lie_in_others_are_left_out_where_positions_are_alike():
+    cells = list(largest.cells([range(V)] * N))
+    for options, is_alike in (({"pe": "nope"}, True), ({"pe": "ape"}, False)):
+        model = layer(0, 2, **options)
+        tables = separable.Layer(model, N, None).tables(1)
+        kept = heads.essential([(answer, cell[:-1]) for answer, cell in cells], tables)
+        for answer, cell in cells:
+            orders = [order for a, other in kept if a == answer for order in itertools.permutations(other)]
+            assert any(all(set(x) <= set(y) for x, y in zip(cell[:-1], order, strict=True)) for order in orders)
+        assert (len(kept) < len(cells)) == is_alike
 
 
 def test_where_it_does_not_apply():

@@ -22,7 +22,7 @@ from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
 from verify.engine.run import enclose
-from verify.module import separable
+from verify.module import heads, separable
 from verify.module.decision import MODELS, Judge, Tally, climb, undecided
 from verify.module.inputs import Listed, Product
 from verify.module.task import Task
@@ -165,22 +165,30 @@ class ModuleProblem:
         return part.candidates > 1 << 16 or not hasattr(self.given.expected, "cells")
 
     def _by_cells(self, layer: separable.Layer, judge: Judge, deadline: float, effort: Effort) -> Finding:
-        part, tally = self.given.inputs.parts[0], Tally()
-        columns = self.columns(part.length)
-        for low, weight, worst in separable.by_cells(layer, self.given, columns):
-            if low > 0:
-                if low / weight * (1 - 2.0**-40) < tally.margin:
-                    tally.margin, tally.tightest = low / weight * (1 - 2.0**-40), worst
-                continue
-            self.decide_batch(judge, torch.tensor([worst]), tally, deadline)
-            if tally.wrong or tally.undecided:
-                return self.finding(tally, Real(), None, True, effort.budget)
-            # the worst input is right, by less than the tables' error: no product of sets says more
-            reason = f"the inputs near {worst} have margins within the error of float64 tables"
-            return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size - tally.seen))
-        tally.right = part.size
-        tally.by["balls"] = part.size
-        return self.finding(tally, Real(), None, False, effort.budget)
+        """Decides products of token sets, one last token after another; the input of the least margin met is judged."""
+        part, tally, columns = self.given.inputs.parts[0], Tally(), self.columns(layer.length)
+        assert isinstance(part, Product)
+        found = heads.by_tokens(layer, part.sets, self.cells(columns), columns, deadline)
+        for done, (are_proved, margin, worst) in enumerate(found, 1):
+            if not are_proved:
+                break
+            tally.margin, tally.tightest = margin, worst
+            effort.progress(done / len(part.sets[-1]))
+        else:
+            tally.right = tally.by["balls"] = part.size
+            return self.finding(tally, Real(), None, False, effort.budget)
+        tally.margin, tally.tightest = math.inf, None
+        self.decide_batch(judge, torch.tensor([worst]), tally, math.inf)
+        if tally.wrong or tally.undecided or time.perf_counter() > deadline:
+            return self.finding(tally, Real(), None, True, effort.budget)
+        # the worst input is right, by less than the tables' error: no product of sets says more
+        reason = f"the inputs near {worst} have margins within the error of float64 tables"
+        return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size - tally.seen))
+
+    def cells(self, columns: int) -> heads.Cells:
+        """The products of token sets with one answer each, its column first."""
+        classes = list(self.given.classes or range(columns))
+        return lambda sets: [(classes.index(answer), cell) for answer, cell in self.given.expected.cells(sets)]  # type: ignore[attr-defined]
 
     def judge(self, length: int, reading: Real | Rounded) -> Judge:
         return Judge(self.graphs[length], self.given.question(length), reading, self.device)

@@ -1,9 +1,8 @@
 """The separable reduction: one attention layer without MLP and final LayerNorm, in real arithmetic.
 
 For a fixed last token the logits are D + sum_h N_h / Z_h, where N_h and Z_h are sums over the positions of tables that
-depend on one token each. With one head, Z times a margin is such a sum too, so its exact least value over a product of
-token sets is the sum of the least values, position by position. With several heads, or answers that do not split into
-products, every input is still only a sum of table rows: enumeration costs an addition per logit and head.
+depend on one token each. So every input is only a sum of table rows: enumeration costs an addition per logit and head,
+and `verify.module.heads` decides whole products of token sets.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from verify.engine.rules.linear import plus, product, times
 from verify.engine.rules.normalisation import layer_norm
 from verify.engine.rules.pointwise import bounded_exp, div
 from verify.module.inputs import Product
-from verify.module.largest import Sets
 from verify.module.task import Task
 
 AT_ONCE = 1 << 21  # logits
@@ -51,7 +49,7 @@ def applies(module: nn.Module, task: Task) -> bool:
     if not isinstance(part, Product) or part.where is not None or part.length < 2:
         return False
     is_last = task.positions(part.length) == (part.length - 1,)
-    splits = block.attention.n_heads == 1 and hasattr(task.expected, "cells")
+    splits = hasattr(task.expected, "cells") and (block.attention.n_heads == 1 or part.candidates > MOST)
     return is_last and (splits or 1 << 16 < part.candidates <= MOST)
 
 
@@ -93,7 +91,7 @@ class Layer:
         keys = Ball(k.mid.reshape(flat).transpose(1, 2), k.radius.reshape(flat).transpose(1, 2))
         self.scores = div(AT, product(AT, q, keys), math.sqrt(d_head))
         out = product(AT, product(AT, Ball(v.mid.reshape(flat), v.radius.reshape(flat)), Ball(W_O)), W_U)
-        self.places, self.tokens = normal.mid.shape[:2]
+        self.length, (self.places, self.tokens) = length, normal.mid.shape[:2]
         shape = (self.n_heads, self.places, self.tokens, -1)
         self.contributions = Ball(out.mid.reshape(shape), out.radius.reshape(shape))
         stream = Ball(embedded.mid[-1], None if embedded.rad is None else embedded.rad[-1])
@@ -165,64 +163,6 @@ def relative_error(weights: Ball) -> float:
     """The largest error of a weight relative to itself; infinite where one may be zero."""
     share = weights.radius / weights.mid
     return float(torch.where(weights.mid > 0, share, torch.full_like(share, math.inf)).amax()) * ENLARGE
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """One head: Z times the logits is `fixed` plus, at each position, one row of `rows`.
-
-    Each difference of two entries is off by at most `share` times the row's weight: the weight by its relative error,
-    the logit by its radius, and the sums by their rounding, which is relative to the same weights.
-    """
-
-    fixed: Tensor
-    rows: Tensor
-    weights: Tensor
-    fixed_weight: float
-    share: float
-
-    @classmethod
-    def of(cls, tables: Tables, layer: Layer) -> Scaled:
-        rows = tables.values.mid[0] + tables.weights.mid[0].unsqueeze(-1) * tables.base.mid
-        fixed = tables.fixed_values.mid[0] + tables.fixed_weights.mid[0] * tables.base.mid
-        relative = max(relative_error(tables.weights), relative_error(tables.fixed_weights))
-        size = float(layer.contributions.size.amax()) + float(tables.base.size.amax())
-        off = float(layer.contributions.radius.amax()) + float(tables.base.radius.amax())
-        share = 4 * (off + size * (relative + gamma(4 * rows.shape[0] + 32))) * (1 + relative) * ENLARGE
-        return cls(fixed, rows, tables.weights.mid[0], float(tables.fixed_weights.mid[0]), share)
-
-
-def least_margin(scaled: Scaled, column: int, sets: Sets) -> tuple[float, list[int]]:
-    """A lower bound on (Z times the margin of `column`) over a product of token sets, and an input near it."""
-    total = scaled.fixed[column] - scaled.fixed - scaled.share * scaled.fixed_weight
-    places = []
-    for i, allowed in enumerate(sets):
-        rows, weights = scaled.rows[i, list(allowed)], scaled.weights[i, list(allowed)]
-        least, place = (rows[:, column : column + 1] - rows - scaled.share * weights.unsqueeze(1)).min(0)
-        total = total + least
-        places.append(place)
-    total[column] = torch.inf
-    rival = int(total.argmin())
-    worst = [allowed[int(place[rival])] for allowed, place in zip(sets, places, strict=True)]
-    return float(total[rival]), worst
-
-
-def most_weight(scaled: Scaled) -> float:
-    """An upper bound on Z over all inputs."""
-    return (float(scaled.weights.amax(1).sum()) + scaled.fixed_weight) * (1 + scaled.share) * ENLARGE
-
-
-def by_cells(layer: Layer, task: Task, columns: int) -> Iterator[tuple[float, float, list[int]]]:
-    """For each last token and product of token sets: bounds on its least margin (scaled), Z's bound, and an input."""
-    part = task.inputs.parts[0]
-    assert isinstance(part, Product)
-    for token in part.sets[-1]:
-        scaled = Scaled.of(layer.tables(token), layer)
-        weight = most_weight(scaled)
-        for answer, cell in task.expected.cells((*part.sets[:-1], (token,))):  # type: ignore[attr-defined]
-            column = list(task.classes or range(columns)).index(answer)
-            low, worst = least_margin(scaled, column, cell[:-1])
-            yield low, weight, [*worst, token]
 
 
 Answers = Callable[[Tensor], Tensor]
