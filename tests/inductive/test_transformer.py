@@ -92,11 +92,15 @@ def test_mutated_models_are_never_proved_where_a_run_fails(seed):
     if wrong:
         case = found.counterexample
         assert (case["length"], case["shift"]) == min(wrong) and case["is_smallest"]
-        assert found.to_dict()["length"] == max(min(wrong)[0] - 1, 0) and case["predicted"] != case["expected"]
+        assert (
+            found.to_dict()["length"] == (min(wrong)[0] - 1 if min(wrong)[0] else None)
+            and case["predicted"] != case["expected"]
+        )
 
 
 @pytest.mark.parametrize("positions", first(1, [6, 10]))
-@pytest.mark.parametrize("pe", first(1, ["rope", "sine", "spe"]))
+@pytest.mark.deep
+@pytest.mark.parametrize("pe", ["rope", "sine", "spe"])
 def test_random_decoders_of_two_layers(pe, positions):
     """The engine's bounds hold what torch computes, at every shift, with and without LayerNorm."""
     task = Task.of("modular", modulus=3)

@@ -182,12 +182,12 @@ class Counting:
             failure = self.replay((wrong[1], *line.tokens[: place_ + 1]), place_, reading)
             failure.counterexample["is_smallest"] = opened is None or opened > wrong[:3]
             firm = min(wrong[0], opened[0] if opened else wrong[0])
-            return Finding.refuted(argument, failure, extra=extra | {"length": max(firm - 1, 0)})
+            return Finding.refuted(argument, failure, extra=extra | {"length": _before(firm)})
         if opened is not None:
             reason = (
                 f"the margin may be within the error at length {opened[0]}, shift {opened[1]}; shorter inputs are right"
             )
-            return Finding.open(argument, reason, extra=extra | {"length": max(opened[0] - 1, 0)})
+            return Finding.open(argument, reason, extra=extra | {"length": _before(opened[0])})
         assert tightest is not None
         tightest["margin"] = least
         return Finding.proved(argument, least, tightest=tightest, extra=extra | {"length": self.proved_length})
@@ -343,6 +343,11 @@ class Counting:
         others = row.copy()
         others[due] = -np.inf
         return int(others.argmax()) if is_proved else int(row.argmax())
+
+
+def _before(length: int) -> int | None:
+    """The largest length below; None where a number word alone, of length 0, is not right already."""
+    return length - 1 if length else None
 
 
 def _margin(row: np.ndarray, right: int | None) -> float:

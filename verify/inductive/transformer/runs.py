@@ -18,11 +18,12 @@ from verify.arithmetic.readings import Real, Rounded
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import Graph, capture
 from verify.engine.margins import margins
-from verify.engine.run import ENTRIES_AT_ONCE, enclosed_weights, evaluate
+from verify.engine.run import enclosed_weights, evaluate
 from verify.inductive.tasks import Line, Task
 
 TABLES = ("W_pos", "rotation.cos", "rotation.sin")
 MODELS = ("balls", "l2")
+ENTRIES_AT_ONCE = 2**20  # of one tensor: what a processor's cache holds
 WORTH_A_GRAPH = 48  # so many runs of half the length save the time that it takes to trace their graph
 
 

@@ -1,0 +1,183 @@
+"""Random, fitted, built, changed and tied decoders: every verdict against an independent run of every input."""
+
+import dataclasses
+import itertools
+import math
+import random
+
+import pytest
+from models import inductive as models
+from models.selection import first
+from oracles import decoder as oracle
+from oracles.inductive import right
+from oracles.operations import Rounded
+
+from verify.arithmetic.readings import reading_of
+from verify.certificate import Verdict
+from verify.decide import Effort, certify
+from verify.inductive.transformer import runs
+from verify.inductive.transformer.problem import Counting
+
+NEAR = 1e-6  # margins below this, relative to the logits, are run again to 200 bits
+BITS = {"float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traced_once():
+    """Models of one shape share their trace: a graph has no number of the model in it."""
+    found, trace = {}, runs.capture
+
+    def capture(module, length, *, is_real):
+        mlp = module.blocks[0].mlp
+        shape = tuple(
+            (name, tuple(value.shape)) for name, value in (*module.named_parameters(), *module.named_buffers())
+        )
+        key = (shape, repr(module), module.blocks[0].attention.n_heads, mlp and mlp.activation, length, is_real)
+        if key not in found:
+            found[key] = trace(module, length, is_real=is_real)
+        own = dict(module.named_parameters()) | dict(module.named_buffers(remove_duplicate=False))
+        return dataclasses.replace(found[key], stored={n: own[t].detach() for n, t in found[key].names.items()})
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "capture", capture)
+        yield
+
+
+def least_margin(m, string, shift, answers):
+    """The margins of a string, to 200 bits where float64 cannot tell."""
+    logits = oracle.fast(m, [string], shift)[0]
+    found = oracle.margins(logits, answers)
+    scale = 1 + abs(logits).max()
+    if any(abs(x) < NEAR * scale for x in found):
+        found = oracle.margins(oracle.slow(m, string, shift), answers)
+    return [0.0 if abs(x) < 1e-50 else x for x in found]
+
+
+def check_lines(seed, task, model, problem, found):
+    """A verdict on a homogeneous task against all shifts, starts and lengths."""
+    m, wrong, least = oracle.stored(model), set(), math.inf
+    for shift in range(1 if model.pe == "nope" else model.positions - model.has_bos):
+        room = None if model.pe == "nope" else model.positions - model.has_bos - shift
+        for line in task.lines(problem.length, room=room):
+            due = right(task.name, line.tokens, M=task.M, m=task.m)
+            for i, margin in enumerate(least_margin(m, line.tokens, shift, due)):
+                least = min(least, margin)
+                if not margin > 0:
+                    wrong.add((i + 1 - line.leading, shift, line.start))
+    said = found.to_dict()
+    assert found.verdict is not Verdict.PROVED or not wrong, f"WRONG PROVED: {seed}"
+    assert found.verdict is not Verdict.PROVED or found.margin <= least + 1e-9 * (1 + abs(least)), seed
+    if found.verdict is Verdict.REFUTED:
+        case = found.counterexample
+        at = (case["length"], case["shift"], case["start"])
+        assert at in wrong, seed
+        assert not case["is_smallest"] or at[:2] == min(wrong, key=lambda c: c[:2])[:2], seed
+    if found.verdict is not Verdict.PROVED and wrong:
+        assert (-1 if said["length"] is None else said["length"]) < min(wrong)[0], seed
+    return bool(wrong)
+
+
+def check_strings(seed, task, model, problem, found, n):
+    """A verdict on strings against all of them up to length n, at every shift that a table of positions has."""
+    m = oracle.stored(model)
+    strings = list(itertools.product(range(task.K), repeat=n))
+    answers = [right(task.name, string, m=task.m, C=task.C) for string in strings]
+    wrong, least = set(), math.inf
+    for shift in range(1 if model.pe == "nope" else model.positions - model.has_bos - n + 1):
+        logits = oracle.fast(m, strings, shift)
+        scale = 1 + abs(logits).max()
+        for string, row, due in zip(strings, logits, answers, strict=True):
+            margins = oracle.margins(row, due)
+            if any(abs(x) < NEAR * scale for x in margins):
+                margins = least_margin(m, string, shift, due)
+            least = min(least, *margins)
+            wrong |= {(i + 1, shift, string[: i + 1]) for i, x in enumerate(margins) if not x > 0}
+    assert found.verdict is not Verdict.PROVED or not wrong, f"WRONG PROVED: {seed}"
+    if found.verdict is Verdict.PROVED and found.margin is not None and problem.longest == n:
+        assert found.margin <= least + 1e-9 * (1 + abs(least)), seed
+    if found.verdict is Verdict.REFUTED:
+        case = found.counterexample
+        tokens = tuple(case["input"])
+        due = right(task.name, tokens, m=task.m, C=task.C)
+        assert not least_margin(m, tokens, case["shift"], due)[-1] > 0, seed
+    if wrong:
+        assert found.to_dict()["length"] == "all" or found.to_dict()["length"] < min(wrong)[0], seed
+    return bool(wrong)
+
+
+def lines_of(seed, most=10, style=None):
+    rng = random.Random(f"lines {seed}")
+    task = models.task_of(rng, is_homogeneous=True)
+    positions = rng.randint(3, most)
+    model = models.decoder(seed, task, positions=positions, style=style)
+    return task, model, Counting(model, task, rng.randint(3, most) if model.pe == "nope" else None)
+
+
+def strings_of(seed, largest):
+    """A task on strings with its model and the length up to which all strings are run."""
+    rng = random.Random(f"strings {seed}")
+    task = models.task_of(rng, is_homogeneous=False)
+    is_long = rng.random() < 0.2
+    n = largest if is_long else rng.randint(2, 4)
+    model = models.decoder(seed, task, positions=n + 1 + rng.randint(0, 1), style="changed" if is_long else None)
+    room = None if model.pe == "nope" else model.positions - model.has_bos
+    longest = None if rng.random() < 0.3 else n
+    return task, model, Counting(model, task, longest), n if room is None else min(n, room)
+
+
+def decide_lines(seed):
+    task, model, problem = lines_of(seed)
+    found = certify(problem)
+    return found.verdict, check_lines(seed, task, model, problem, found)
+
+
+def decide_strings(seed, largest=6):
+    task, model, problem, n = strings_of(seed, largest)
+    found = certify(problem, effort=Effort(budget=2.0))
+    return found.verdict, check_strings(seed, task, model, problem, found, n)
+
+
+def decide_rounded(seed):
+    """A proof or a refutation in a dtype against evaluations in random orders, fused or not, flushed or not."""
+    name = list(BITS)[seed % 3]
+    task, model, problem = lines_of(seed, most=6, style="built" if seed % 2 == 0 else None)
+    found = certify(problem, reading_of(name))
+    m, rng = oracle.stored(model), random.Random(seed)
+    lines = [(shift, line) for shift in problem.runs.shifts for line in problem.runs.lines(shift)]
+    if found.verdict is Verdict.PROVED and (tight := found.tightest) is not None:
+        lines = [(s, line) for s, line in lines if s == tight["shift"] and line.start == tight["start"]] + lines
+    for shift, line in lines[:4]:
+        due = right(task.name, line.tokens, M=task.M, m=task.m)
+        field = Rounded(BITS[name][0], rng, BITS[name][1])
+        margins = oracle.margins(oracle.slow(m, line.tokens, shift, field, passes=rng.choice([1, 2])), due)
+        if found.verdict is Verdict.PROVED:
+            assert min(margins) >= found.margin > 0, f"WRONG PROVED in {name}: {seed}"
+    if found.verdict is Verdict.REFUTED:
+        case = found.counterexample
+        due = right(task.name, tuple(case["input"]), M=task.M, m=task.m)
+        field = Rounded(BITS[name][0], rng, BITS[name][1])
+        assert not oracle.margins(oracle.slow(m, case["input"], case["shift"], field), due)[case["position"]] > 0, seed
+    return found.verdict
+
+
+def parts(few, many, step):
+    """Ranges of seeds, of which the first, a short one, runs by default."""
+    return first(1, [few, *(range(i, i + step) for i in range(0, many, step))])
+
+
+@pytest.mark.parametrize("seeds", parts(range(3), 400, 40))
+def test_lines(seeds):
+    found = [decide_lines(seed) for seed in seeds]
+    assert {verdict for verdict, _ in found} >= {Verdict.PROVED, Verdict.REFUTED}
+    assert {is_wrong for _, is_wrong in found} == {True, False}
+
+
+@pytest.mark.parametrize("seeds", parts(range(8, 12), 200, 40))
+def test_strings(seeds):
+    found = [decide_strings(seed) for seed in seeds]
+    assert {verdict for verdict, _ in found} >= {Verdict.PROVED, Verdict.REFUTED}
+
+
+@pytest.mark.parametrize("seeds", parts(range(2), 300, 60))
+def test_dtypes_are_attacked(seeds):
+    assert Verdict.PROVED in {decide_rounded(seed) for seed in seeds}
