@@ -107,7 +107,7 @@ class Certificate:
         return f"<Certificate {self.verdict.value} {self.task}, {self.reading}>"
 
     def _says(self) -> str:
-        """What follows verdict and task on the one line."""
+        """Returns the rest of the one line, after verdict and task."""
         if self.verdict is Verdict.PROVED:
             inputs = "infinitely many" if self.inputs_covered is None else decimal(self.inputs_covered)
             margin = "" if _finite(self.margin) is None else f", margin at least {below(self.margin or 0.0)}"
@@ -285,7 +285,8 @@ def _float_above(x: Fraction) -> float:
 
 
 def rounded_margin(certificate: Certificate, digits: int = 4) -> float | None:
-    """A margin for tables: a lower bound rounded down, the value at a counterexample to nearest; None where infinite.
+    """Returns a margin for tables: a bound is rounded down, the value at a counterexample to nearest. None where
+    infinite.
 
     >>> rounded_margin(Certificate(Verdict.PROVED, None, "t", {}, "real", "certified", 9, margin=0.4999998288))
     0.4999

@@ -172,7 +172,7 @@ def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
 
 
 def done_by(out: Guarded) -> str:
-    """What a command that was interrupted has done, for people."""
+    """Says for people what an interrupted command has done already."""
     return "its output is not complete" if out.has_text else "nothing was decided or written"
 
 

@@ -14,7 +14,7 @@ PRECISIONS = (128, 512, 2048, 8192)
 
 @dataclass(frozen=True)
 class Answer:
-    """What one output says: its class, None where balls do not tell, and a bound on its margin for the right one.
+    """The class that one output names, and a bound on its margin for the right one. `None` says that balls do not tell.
 
     `margin` is at most (logit of the right answer) - (largest other logit), and within 1e-9 of it, relatively.
     """

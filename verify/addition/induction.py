@@ -37,7 +37,7 @@ class Mix:
     log_weight: Interval
 
     def plus(self, score: Interval, value: Interval) -> Mix:
-        """With one more key, of a score and a value in intervals."""
+        """Adds one more key, whose score and value are known as intervals."""
         least = _share(self.log_weight[1], score[0], 0)
         most = _share(self.log_weight[0], score[1], 1)
         low = min(_moved(self.output[0], value[0], p)[0] for p in (least, most))

@@ -81,7 +81,7 @@ class Cells:
         return cell.carry if cell.column == self.sums.n else (cell.s + cell.carry) % self.sums.B
 
     def box(self, cell: Cell, window: str = "") -> Box | None:
-        """What the written directions hold in a cell; None where the cell is empty."""
+        """Returns the ranges of the written directions in a cell, or None where the cell is empty."""
         box: Box = []
         embedded = self.stream.embedded[cell.column][cell.token]
         for lane, direction in zip(self.stream.lanes, self.stream.directions[cell.column], strict=True):

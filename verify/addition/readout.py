@@ -61,7 +61,7 @@ class Readout:
         return cls([s for s, _ in read], [o for _, o in read], gains, [d for d, _ in out], [c for _, c in out])
 
     def ranges(self, box: Box) -> list[tuple[fmpq, fmpq]]:
-        """What each neuron reads on the box, before ReLU."""
+        """Returns the range of each neuron's input on the box, before ReLU."""
         return [linear_range(slopes, offset, box) for slopes, offset in zip(self.slopes, self.offsets, strict=True)]
 
     def least_margin(self, box: Box, right: int, slack: list[fmpq] | None = None) -> fmpq:
@@ -176,7 +176,7 @@ def slack(
 
 
 def written_sizes(readout: Readout, W_2: Array, lanes: tuple[int, ...], embedded: list[fmpq], box: Box) -> Array:
-    """Bounds on the absolute values of the stream after the neurons, by direction; exact where all signs are known."""
+    """Bounds the absolute values of the stream after the neurons, by direction. Exact where all signs are known."""
     sizes = []
     read = readout.ranges(box)
     for direction in range(W_2.shape[1]):
@@ -198,7 +198,7 @@ def written_sizes(readout: Readout, W_2: Array, lanes: tuple[int, ...], embedded
 
 
 def sum_error(x: Array, W: Array, added: tuple[Array, ...], results: Array | None, arithmetic: Arithmetic) -> Array:
-    """The rounding error of x W + added in any order, by column; two terms round once, relative to their result.
+    """Bounds the rounding error of x W + added in any order, by column. Two terms round once, relative to their result.
 
     `x` and `results` bound absolute values. Infinite where the sum of absolute values leaves the format.
     """

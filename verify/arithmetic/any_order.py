@@ -75,7 +75,8 @@ class Arithmetic:
         return self.stored.u if self.inner is self.stored else float(self.growth(1, 1))
 
     def growth_of_products(self, inner: Any, stored: Any = 1) -> Array:
-        """The same as `growth` for sums of products, both factors of which are rounded first where the reading says so.
+        """Bounds the relative error of a sum of products, whose factors may be rounded first. As `growth` where they
+        are not.
 
         (1 + delta) (1 + delta') of two factors is off by at most 2 v + v^2, v their unit round-off.
         """
@@ -86,7 +87,8 @@ class Arithmetic:
         return growth + (2 * v + v * v) * (1 + growth) * INFLATION
 
     def underflow(self, operations: Any) -> Array:
-        """What flushing to zero can take away: each result once, and twice what is stored (a product and a sum).
+        """Bounds the error from flush-to-zero in a sum with so many `operations`. Each inner result is flushed at most
+        once, and what is stored at most twice: a product and a sum.
 
         A result that is written as zero has nothing left to lose where it is read, so it is lost once. A sum of n
         products has at most 2 n results, a bias or the residual included: n products and n sums. Later
@@ -97,7 +99,7 @@ class Arithmetic:
         return np.where(n > 0, (n * self.inner.tiny + wider) * INFLATION, 0.0)
 
     def result(self, x: Ball) -> Ball:
-        """What becomes of a result in x: rounded to nearest as it is stored, or kept with 2p + 2 bits or more.
+        """Encloses a result as it is stored: x rounded to nearest, or kept with 2p + 2 bits or more.
 
         Rounding is monotone, so its values at the ends bound it.
         """
@@ -188,7 +190,7 @@ class Arithmetic:
         return result
 
     def flush_loss(self, W: Array) -> Array:
-        """What reading stored numbers can lose: a subnormal one may be flushed to zero."""
+        """Bounds the error of reading stored numbers: a subnormal one may be read as zero."""
         size = np.abs(W)
         return np.where(size < self.stored.tiny, size, 0.0)
 

@@ -13,7 +13,7 @@ STORED = "the weights are the stored numbers, exactly"
 
 @dataclass(frozen=True)
 class Contract:
-    """What a proof in the reading "dtype, any order" needs to be told of a kernel, beyond the rounding of operations.
+    """The assumptions on a kernel in the reading "dtype, any order", beyond the rounding of each operation.
 
     `scores` says how scores are scaled, `normalised` when softmax divides, `sums` what one sum keeps to, `products`
     in which order a chain of matrix products is taken; empty where the proof covers every way. `is_exp_small` says

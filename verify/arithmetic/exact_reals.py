@@ -52,7 +52,7 @@ def precisions() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Basis:
-    """What the keys mean: d under the square root, and whether exponents are multiples of 1 / sqrt(d)."""
+    """The numbers that keys stand for: d under the square root, and whether exponents are multiples of 1 / sqrt(d)."""
 
     d: int
     exponents_over_root: bool

@@ -120,7 +120,7 @@ def format_named(name: str) -> Format:
 
 
 def precision_named(name: str) -> Format | FixedPoint:
-    """What --precision names: a floating point format, or "s6" for constant-bit arithmetic of 6 bits either side.
+    """Parses --precision: a floating point format, or "s6" for constant-bit arithmetic of 6 bits either side.
 
     Raises: BadInput for any other name.
 

@@ -100,7 +100,7 @@ def _solved_on_support(A: Sequence[Row], b: Row, y: np.ndarray) -> tuple[Fractio
 
 
 def _projected(rows: Sequence[Row], right: Row, near: Sequence[Fraction]) -> tuple[Fraction, ...] | None:
-    """The exact solution of rows x = right that keeps the free unknowns as they are in `near`; None where none is."""
+    """Solves rows x = right exactly, with the free unknowns as they are in `near`. None where there is no solution."""
     n = len(near)
     entries = [rational(x) for row, c in zip(rows, right, strict=True) for x in (*row, c)]
     reduced, rank = fmpq_mat(len(rows), n + 1, entries).rref()
@@ -115,6 +115,6 @@ def _projected(rows: Sequence[Row], right: Row, near: Sequence[Fraction]) -> tup
 
 
 def rational(x: Fraction | int) -> fmpq:
-    """The same number for flint."""
+    """Converts a fraction into flint's type."""
     value = Fraction(x)
     return fmpq(value.numerator, value.denominator)

@@ -29,7 +29,7 @@ class LoweredPrecision(UserWarning):
 
 
 def assumed(fmt: Format) -> tuple[str, ...]:
-    """What a proof in this format assumes of torch's settings.
+    """Lists what a proof in this format assumes of torch's settings.
 
     >>> from verify.arithmetic.formats import FORMATS
     >>> assumed(FORMATS["float64"]), len(assumed(FORMATS["float32"]))

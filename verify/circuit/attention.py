@@ -41,7 +41,7 @@ class BallVectors:
 
 @dataclass(frozen=True)
 class Attention:
-    """Of each position: the one it retrieves whatever the tokens are (else NONE), and a bound on its leak.
+    """What each position retrieves, whatever the tokens are (NONE where that is unknown), and a bound on its leak.
 
     The leak is the sum of the computed exponentials of all other positions, its own being exactly 1.
     """
@@ -51,7 +51,7 @@ class Attention:
 
 
 def attention(at: Arithmetic, queries: BallVectors, keys: BallVectors, positions: int) -> Attention:
-    """What every position with a query retrieves.
+    """Finds what every position with a query retrieves, and bounds its leak.
 
     Raises: Undecided where scores may overflow.
     """
@@ -99,8 +99,9 @@ class ScoreError:
         return cls(absolute, relative)
 
     def of_difference(self, at: Arithmetic, top: Array) -> tuple[Array, float]:
-        """How far the largest score, `top`, and another are behind the difference of their midpoints; and the part
-        of that difference that is left when the rounding of both and of the subtraction is proportional to it."""
+        """Bounds the error of (largest score - another score). Returns an absolute part, and the share of the
+        difference that is left after errors that are proportional to it: of both scores, and of the subtraction.
+        """
         shift = 2 * (self.absolute + self.relative * np.abs(top)) * INFLATION
         return shift, (1 - float(at.growth(1, 1))) * (1 - self.relative)
 
@@ -108,7 +109,7 @@ class ScoreError:
 def by_addresses(
     at: Arithmetic, queries: BallVectors, keys: BallVectors, positions: int, error: ScoreError
 ) -> tuple[Indices, Array]:
-    """What is retrieved and the leak of exact exponentials, if each lane of q and k says equal or different."""
+    """Finds what is retrieved and the leak of exact exponentials, if each lane of q and k says equal or different."""
     nothing = np.full(positions, NONE), np.full(positions, np.inf)
     q, k = queries.vectors.mid, keys.vectors.mid
     code_q, code_k = np.zeros(len(q), np.int64), np.zeros(len(k), np.int64)
@@ -147,7 +148,7 @@ def by_addresses(
 def table(
     at: Arithmetic, queries: BallVectors, keys: BallVectors, wanted: Indices, error: ScoreError
 ) -> tuple[Indices, Array]:
-    """The same for some positions by all their scores, a block of positions at a time: quadratic."""
+    """Finds the same for some positions from all their scores. Takes quadratic time, a block of positions at a time."""
     k, starts = keys.vectors.mid.T, np.flatnonzero(np.diff(keys.position, prepend=-1))
     place = keys.position[starts]
     clear, total = np.full(len(wanted), NONE), np.full(len(wanted), np.inf)

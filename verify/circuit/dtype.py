@@ -167,7 +167,7 @@ class _Proof:
         return first, inputs
 
     def _open(self, reason: str, inputs: list[list[int]]) -> Finding:
-        """What is not proved: inputs that reach open steps, and random ones, are run; a wrong token refutes."""
+        """Runs inputs that reach open steps, and random ones, where nothing is proved. A wrong token refutes."""
         n = self.model.n
         words, mask = exhaustive_words(n) if n <= 6 else random_words(n, MOST_INPUTS, self.seed)
         first = [sum(bits[node] << j for j, bits in enumerate(inputs)) for node in range(n)]

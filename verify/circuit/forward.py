@@ -71,7 +71,8 @@ def stored_weights(model: CircuitTransformer, fmt: Format | None) -> dict[str, A
 
 
 def next_tokens(model: CircuitTransformer, fmt: Format | None, run: RoundedRun | RealRun, tokens: Tokens) -> Tokens:
-    """The token that each position computes after the right ones before it: (n, N) -> (n, N); NaN exceeds nothing.
+    """Computes the token of each position after the right ones before it: (n, N) -> (n, N). NaN gives the token 0, as
+    it exceeds nothing.
 
     In real arithmetic a token may be UNDECIDED.
 

@@ -46,7 +46,7 @@ class ComputedWeights:
 
 @dataclass(frozen=True)
 class Head:
-    """One head of all positions: its weights, its values (variants, N), and their extremes up to each position (N,)."""
+    """One head at all positions: its weights, its values (variants, N), and their least and largest so far (N,)."""
 
     weights: ComputedWeights
     values: Ball
@@ -250,12 +250,13 @@ class RoundedSteps:
             yield tokens, low[:, 0], high[:, 0]
 
     def nodes(self, p: Indices) -> tuple[Indices, Indices, Indices]:
-        """What the heads of positions p retrieve, a and b, and what head 1 retrieves at b; NONE where unknown."""
+        """Returns what both heads of positions p retrieve, a and b, and what head 1 does at b. NONE where unknown."""
         a, b = self.first.weights.clear[p], self.second.weights.clear[p]
         return a, b, np.where(b == NONE, NONE, self.first.weights.clear[np.maximum(b, 0)])
 
     def margins(self, circuit: Circuit) -> Array:
-        """For each step the least distance of g to 1/2, on the right side, over all cases; -inf if a gate reads others.
+        """Bounds the distance of g from 1/2 for each step, on the right side, over all cases. -inf if a gate reads
+        others.
 
         The token 0 allows a distance of zero, which is then the smallest number instead.
         """
@@ -270,7 +271,9 @@ class RoundedSteps:
     def _compared(
         self, p: Indices, is_and: Indices, first: Indices, second: Indices
     ) -> Iterator[tuple[tuple[Bits, Bits, Bits, Bits], Bits, Array, Array]]:
-        """For each case its tokens, the token that is due, NONE where the gate reads other nodes, and the ends of g."""
+        """Yields for each case its tokens, the token that is due (NONE where the gate reads other nodes), and the ends
+        of g.
+        """
         known = (p, *self.nodes(p))
         for tokens, low, high in self.cases(p):
             yield tokens, due(tokens, known, is_and, first, second), low, high
@@ -306,7 +309,7 @@ def distance(wanted: Bits, low: Array, high: Array) -> Array:
 
 
 class _Collector:
-    """What one head computes at each position from streams (V, B, ...): rows of queries and keys, and values."""
+    """Gathers what one head computes from streams (V, B, ...), position by position: queries, keys, and values."""
 
     def __init__(self, variants: int) -> None:
         self.variants = variants
@@ -337,7 +340,7 @@ class _Collector:
 
 
 def _different(p: Indices, variants: Ball) -> tuple[Indices, Ball]:
-    """The rows of positions p (B,): the first of the variants (V, B, m), and those that differ from it, by position."""
+    """Returns the different rows among the variants (V, B, m) of each position p (B,), ordered by position."""
     check_finite(variants)
     is_kept = ((variants.mid != variants.mid[0]) | (variants.rad != variants.rad[0])).any(-1)
     is_kept[0] = True

@@ -103,7 +103,7 @@ class Steps:
             yield np.arange(begin, min(begin + BLOCK, self.N))
 
     def _first_head(self) -> tuple[Retrieval, Ints]:
-        """What the first head retrieves, and its value of each token at each position."""
+        """Tabulates the first head: what it retrieves, and its value of each token at each position."""
         layer = self.machine.layers[0]
         queries, keys, values = _Variants(), _Variants(), []
         for p in self._blocks():
@@ -120,7 +120,7 @@ class Steps:
         return self.machine.layers[0].after_attention(self.machine.embed(x_p, p), retrieved[..., None])
 
     def _second_head(self) -> tuple[Retrieval, Ints]:
-        """What the second head retrieves, and its value of both tokens that each position may see."""
+        """Tabulates the second head: what it retrieves, and its value of both tokens that each position may see."""
         layer = self.machine.layers[1]
         queries, keys, values = _Variants(), _Variants(), []
         x_p, x_a = (np.array(bits)[:, None] for bits in zip(*product((0, 1), repeat=2), strict=True))

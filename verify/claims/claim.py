@@ -15,7 +15,7 @@ FRAKNOI = "Fraknoi: Solving Mathematical Problems with Transformers"
 
 
 class Kind(StrEnum):
-    """What the claim's command shows, and so the outcome that it promises."""
+    """The kind of evidence that a claim's command gives, and so the outcome that it promises."""
 
     BUILT = "built and proved"
     IMPOSSIBLE = "impossible"
@@ -77,7 +77,7 @@ class Claim:
 
     @property
     def set_up(self) -> tuple[str, ...]:
-        """What to type first: one line for each file that the commands read.
+        """Lists the shell lines to type first: one for each file that the commands read.
 
         >>> xor = (("xor.bench", "INPUT(x)" + chr(10)),)
         >>> print(*Claim("E", "s", "b", "-", "-", "-", "verify circuit xor.bench", reads=xor).set_up)

@@ -26,7 +26,7 @@ LARGEST = 2000  # digits: beyond it the module alone has millions of weights
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be built or loaded, parsed: the sums, and which construction."""
+    """The sums that a command line names, and the construction or file that is to add them."""
 
     digits: int
     base: int

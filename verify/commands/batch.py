@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """What is asked of every file: the task's command, and its options."""
+    """The task's command and its options, which are asked of every file."""
 
     task: str
     options: tuple[str, ...]

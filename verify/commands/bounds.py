@@ -120,7 +120,7 @@ def noise_row(N: int) -> list[object]:
 
 
 def noise_formula() -> list[object]:
-    """The same limit as LaTeX."""
+    """Returns the limit on n2 as a row with its LaTeX."""
     import sympy
 
     from bounds.count01 import N, noise_threshold
@@ -170,7 +170,7 @@ def ends(x: sympy.Expr) -> tuple[Fraction, Fraction]:
 
 
 def formulas() -> list[list[object]]:
-    """The same propositions as LaTeX."""
+    """Returns the propositions as rows with their LaTeX."""
     import sympy
 
     from bounds import coherent_counting

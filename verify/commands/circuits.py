@@ -138,7 +138,7 @@ def _decided(
 
 
 def _decider(wish: Wish, asked: Request) -> Callable[..., Certificate]:
-    """What decides a transformer and a circuit, in the arithmetic and by the method that are asked for."""
+    """Returns the function that decides a transformer and a circuit, in the arithmetic and by the method asked for."""
     from functools import partial
 
     from verify.circuit import dtype, verdict
@@ -168,7 +168,7 @@ def publish(
     judged: tuple[CircuitTransformer, Certificate],
     bits: list[int] | None,
 ) -> int:
-    """Writes what was asked for, prints the certificate, and the chain of thought on `bits`; returns the exit code."""
+    """Writes what was asked for, prints the certificate and the chain of thought on `bits`. Returns the exit code."""
     from constructions.circuits.weights import as_bytes
     from verify.report.circuit import chain_of_thought, print_certificate
 

@@ -67,7 +67,7 @@ def row(claim: Claim) -> list[str]:
 
 
 def ending(claim: Claim) -> str:
-    """What the claim's commands promise, in words."""
+    """Says in words what the claim's commands promise."""
     return f"{claim.promise.verdict}, exit code {claim.promise.exit_code}"
 
 

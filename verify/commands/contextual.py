@@ -99,7 +99,7 @@ class Wish:
         return module, "B-2.1+2.2" if self.bias == "BOS" else "B-3.4"
 
     def named(self) -> dict[str, Any]:
-        """What a certificate says of the construction."""
+        """Returns the fields with which a certificate names the construction."""
         if self.weights is not None:
             return {"construction": "file"}
         return {"construction": self.keys, "bias": self.bias}

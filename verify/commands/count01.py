@@ -123,7 +123,7 @@ class Wish:
         return built, claim
 
     def named(self, model: Count01Transformer) -> dict[str, Any]:
-        """What a certificate says of the construction."""
+        """Returns the fields with which a certificate names the construction."""
         found: dict[str, Any] = {
             "construction": "file" if self.weights is not None else self.construction,
             "dtype": str(model.dtype).removeprefix("torch."),
@@ -204,7 +204,7 @@ def check_said(reading: Reading) -> None:
 
 
 def exact_weights(N: int, labels: str, skip: bool) -> dict[str, Any]:
-    """What holds for the weights as formulas, with e not rounded."""
+    """Returns the largest counts that hold for the weights as formulas, in which e is not rounded."""
     from verify.count01.real import largest_noise
     from verify.count01.symbolic import symbolic_model
 
@@ -257,7 +257,7 @@ def finite(logits: list[float]) -> list[float | None]:
 
 
 def parse_prompt(text: str) -> list[int]:
-    """A prompt of digits 0, 1, 2 with "=" at the end, spaces or not; BOS is put in front."""
+    """Parses digits 0, 1, 2 with "=" at the end, with or without spaces. BOS is put in front."""
     from constructions.count01 import BOS, TOKENS
 
     symbols = text.replace("BOS", "").replace(" ", "")

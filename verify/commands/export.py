@@ -50,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
 def written(
     folder: Path, T: int, L: int, *, is_checked: bool
 ) -> tuple[list[dict[str, Any]], dict[str, Any], int | None]:
-    """Writes the set into a folder beside, which then takes the place; its rows, the answers, and how many runs."""
+    """Writes the set into a folder beside `folder`, which then takes its place. Returns its rows, the answers, and how
+    many runs were made.
+    """
     import tempfile
 
     from verify.export.instances import instances

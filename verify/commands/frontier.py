@@ -119,7 +119,7 @@ def _name(row: TableRow) -> str:
 
 
 def _kept(folder: Path, seed: int, steps: int, wanted: set[Key]) -> dict[Key, TableRow]:
-    """The lines of an earlier run of the same search; those that are wanted are proved again from their weights."""
+    """Reads the lines of an earlier run of the same search. Wanted ones are proved again from their weights."""
     searched: Any = None
     with suppress(OSError, ValueError):
         searched = json.loads((folder / ROWS).read_text(encoding="utf-8"))

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class HeadsRequest:
-    """What the command line asks for."""
+    """The question that a command line asks about heads, and where the answer goes."""
 
     question: Question
     extracted: tuple[int, ...] | None
@@ -204,7 +204,7 @@ def show(request: HeadsRequest, model: Count01Transformer) -> int:
 
 
 def identity(request: HeadsRequest, model: Count01Transformer) -> dict[str, Any]:
-    """What says which model this is about."""
+    """Returns the fields that identify the model."""
     import hashlib
 
     from constructions.count01 import as_bytes
@@ -249,7 +249,7 @@ def progress_line() -> Any:
 
 
 def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, ...]) -> int:
-    """Builds the smaller model, decides it on the law, saves and prints; exit code 0 when proved, 1 when refuted."""
+    """Builds the smaller model, decides it on the law, saves and prints it. Returns 0 when proved, 1 when refuted."""
     from verify.count01.heads.dissect import check_subset
     from verify.count01.heads.extract import extract as extracted
 

@@ -31,7 +31,7 @@ ALONE = {
 
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """What chooses the weights: built for a size, or read from a file."""
+    """Adds the options that choose the weights: built for a size, or read from a file."""
     add = parser.add_argument
     add("--model", choices=MODELS, metavar="M", help=f"one of {', '.join(MODELS)}")
     add("--T", type=int, help="alphabet size")

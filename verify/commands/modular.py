@@ -29,7 +29,7 @@ IMPOSSIBLE = ("W-E4.7", "W-E4.8")
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be built or loaded, parsed."""
+    """The modulus that a command line names, and the construction or file that is to add."""
 
     P: int
     construction: str

@@ -62,7 +62,7 @@ def parsed_heads(option: str, text: str) -> tuple[int, ...]:
 
 
 def fractions(option: str, text: str, count: int) -> list[Fraction]:
-    """So many fractions with commas between.
+    """Parses `count` fractions with commas between.
 
     Raises: BadInput for anything else, or exponents of more than two digits.
 

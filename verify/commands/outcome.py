@@ -13,7 +13,7 @@ MOST_OF_AN_ERROR = 200
 
 
 class Outcome(NamedTuple):
-    """What an error says to people, and the command's exit code."""
+    """The message of an error for people, and the command's exit code."""
 
     message: str
     code: int

@@ -43,7 +43,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a command line asks of a proof, whichever task it is about."""
+    """The reading, method, effort and output that a command line asks for, whatever its task."""
 
     precision: str | None
     accumulate: str | None

@@ -83,7 +83,7 @@ def _say_left(done: int, of: int, started: float) -> None:
 
 
 def _start() -> None:
-    """One thread each, since workers share the cores among themselves; none outlives the process that started it."""
+    """Gives a worker one thread, as workers share the cores, and ends it with the process that started it."""
     import threading
     from multiprocessing import parent_process
 

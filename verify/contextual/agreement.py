@@ -25,7 +25,9 @@ LONGEST_RUN = 2048  # tokens: attention holds the square of it
 def contradiction(
     module: ContextualCountingTransformer, stored: StoredContextual, domain: Domain, tightest: dict[str, Any] | None
 ) -> str | None:
-    """What a run of the tightest cell's plainest string shows that the proof excludes; None where it cannot tell."""
+    """Runs the tightest cell's plainest string, and says what contradicts the proof. None where nothing does, or the
+    run cannot tell.
+    """
     fmt = format_of(module.dtype)
     if not tightest or fmt.name not in KERNELS or lowered(fmt):
         return None

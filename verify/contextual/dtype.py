@@ -74,7 +74,7 @@ class RoundedCells(Proof):
         return np.nextafter(low - error, -np.inf), np.nextafter(high + error, np.inf)
 
     def flushed(self, weighed: Weighed, most: int) -> float:
-        """What underflow can cost: nothing where each share that counts stays normal and all values have one sign."""
+        """Bounds the cost of underflow: zero where each share that counts stays normal and all values have one sign."""
         is_there = (self.kinds.m <= 2 * most) | (self.kinds.tokens == BOS)
         valued = is_there & (weighed.values.magnitude > 0).any(axis=1)
         if not valued.any():
@@ -119,7 +119,7 @@ class RoundedCells(Proof):
 
 
 def prove(problem: ContextualCounting, fmt: Format) -> Finding:
-    """Every cell with its errors; where one stays open, a search for a string that the module itself gets wrong.
+    """Decides every cell with its errors. Where one stays open, looks for a string that the module itself gets wrong.
 
     Raises: BadInput for weights that the format does not hold.
     """

@@ -143,7 +143,8 @@ def causal_scores(rows: list[int], below: list[list[int]]) -> fmpz_mat:
 
 
 def no_direction(seed: int = 0) -> Impossibility:
-    """B-2.5: ALiBi without a mask cannot tell before from after; RoPE can, and emulates a mask with enough numbers.
+    """Shows B-2.5: ALiBi without a mask cannot tell before from after; RoPE can, and emulates a mask with enough
+    numbers.
 
     Claim: B-2.5 (Remark 2.5). Departure: the remark holds for ALiBi, whose scores depend on |i - j|, and fails for
         RoPE, whose scores depend on the signed i - j; its conclusion holds for RoPE below d = L - 1 only.

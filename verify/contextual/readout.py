@@ -75,7 +75,7 @@ class Readout:
         return Comparison(margin, np.concatenate([part.wrong for part in parts]))
 
     def against(self, low: Array, high: Array, k: np.ndarray, rivals: np.ndarray) -> Comparison:
-        """The same against given rivals (cells, n): each difference of lines is extreme at the box's corners."""
+        """Compares with given rivals (cells, n) only. Each difference of lines is extreme at the box's corners."""
         least = most = self.b[k][:, None] - self.rival_b[rivals]
         for i in range(len(self.W.mid)):
             slope = self.W[i][k][:, None] - self.rival_W[i][rivals]

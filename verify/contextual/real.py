@@ -25,7 +25,7 @@ BY_CELLS, BY_STRINGS = "cells of strings", "string by string"
 
 
 def prove(problem: ContextualCounting) -> Finding:
-    """Decides every cell; a cell that stays open is settled by a wrong string, or by all strings where they are few."""
+    """Decides every cell. A cell that stays open is settled by a wrong string, or by all strings where they are few."""
     stored, domain = problem.stored, problem.domain
     proof = CellProof(stored, domain)
     cells = list(proof.decide())

@@ -42,7 +42,7 @@ def domain_of(
     exactly: bool = False,
     zeros: int | None = None,
 ) -> Domain:
-    """The strings to judge a model on; without BOS the empty string is left out, as there is nothing to attend to.
+    """Returns the strings to judge a model on. Without BOS the empty string is left out: there is nothing to attend to.
 
     Raises: BadInput for impossible sizes, or counts that the model has no class for.
     """

@@ -24,7 +24,7 @@ Prompt = tuple[tuple[int, int, int], int]
 def contradiction(
     model: Count01Transformer, labels: str, domain: Domain, tightest: dict[str, Any] | None
 ) -> str | None:
-    """What a run shows that the proof excludes; None where all agree, or none can tell."""
+    """Runs prompts of the domain, and says what contradicts the proof. None where all agree, or none can tell."""
     fmt = format_of(model.dtype)
     if fmt.name not in KERNELS or lowered(fmt) or model.has_norm or model.scale != 1:
         return None

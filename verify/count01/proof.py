@@ -188,7 +188,7 @@ def one_more(exact: ExactModel, seed: ExactFailure, domain: Domain, labels: str)
 
 
 def proved(problem: Count01, decision: Decision, extra: dict[str, Any]) -> Finding:
-    """PROVED by one head's linear inequalities; where the infimum is 0, with the bound on margin times normaliser."""
+    """Proves by one head's linear inequalities. Where the infimum is 0, the bound is on margin times normaliser."""
     tightest = decision.tightest
     if tightest is not None:
         names = {k: name(v) for k, v in tightest.items() if isinstance(v, int)}

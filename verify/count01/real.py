@@ -124,7 +124,7 @@ class Form:
     normaliser: tuple[Combination, Combination, Combination, Combination]
 
     def moved(self, origin: Triple) -> Form:
-        """The same form in counts from an origin."""
+        """Rewrites the form in counts from an origin."""
         if not any(origin):
             return self
         difference, normaliser = (
@@ -202,7 +202,7 @@ class ExactFailure:
 
 @dataclass(frozen=True)
 class Decision:
-    """What one head does on a domain: a failure per failing form, and a margin's lower bound."""
+    """The outcome for one head on a domain: a failure per failing form, and a lower bound on the margin."""
 
     failures: tuple[ExactFailure, ...]
     margin: float | None

@@ -31,7 +31,7 @@ ALIKE = "the same product of two numbers is computed alike at every position"
 
 
 def assumptions(fmt: Format, accumulate: Format | None) -> tuple[str, ...]:
-    """What the reading "dtype, any order" takes for granted."""
+    """Lists the assumptions of the reading "dtype, any order"."""
     return (*CONTRACT.text(fmt, accumulate), ALIKE)
 
 
@@ -56,7 +56,7 @@ def rounded_dot(x: list[Computed], w: list[Fraction], at: Arithmetic) -> Compute
 
 
 def rounding_error(terms: list[Fraction], inherited: Fraction, size: Fraction, at: Arithmetic) -> Fraction:
-    """What rounding adds to a sum of products: nothing where all is exact."""
+    """Bounds the error that rounding adds to a sum of products. Zero where all is exact."""
     if not inherited and is_exact(terms, at.operand):  # the factors are then numbers of that format, too
         return Fraction(0)
     grown = float(at.growth_of_products(len(terms)))

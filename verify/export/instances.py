@@ -58,7 +58,8 @@ def check_size(T: int, L: int) -> None:
 
 
 def instances(T: int, L: int) -> Iterator[Instance]:
-    """All of them: every histogram model, right and spoilt, at each count; broken lines; and what float32 gets wrong.
+    """Yields all instances: every histogram model, right and spoilt, at each count; broken lines; and what float32 gets
+    wrong.
 
     Raises: BadInput where the sequences are too many to be written down.
     """

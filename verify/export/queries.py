@@ -84,7 +84,7 @@ def _bounds(box: str) -> list[str]:
 
 
 def version_2(query: Query, comment: str) -> str:
-    """The same query in VNN-LIB 2.0."""
+    """Writes the query in VNN-LIB 2.0."""
     columns, answers = query.shape_in[1], query.shape_out[1]
 
     def X(i: int) -> str:

@@ -12,7 +12,7 @@ from verify.export.queries import Query
 
 
 def outputs(path: Path, points: np.ndarray) -> np.ndarray:
-    """What onnxruntime computes, flat, one row for each point; the networks take one input at a time.
+    """Runs onnxruntime, one input at a time, and returns its outputs flat, one row for each point.
 
     Raises: BadInput where it is not installed.
     """

@@ -83,7 +83,9 @@ def _separable(axes: Axes, data: dict[str, Any]) -> None:
 
 
 def _ratios(figure: Figure, axes: Axes, data: dict[str, Any], *, svc: bool) -> None:
-    """Each head at its (w01, w02), coloured by its accuracy: a disc where it separates, a cross where it does not."""
+    """Draws each head at its (w01, w02), coloured by its accuracy: a disc where it separates, a cross where it does
+    not.
+    """
     for is_separable, marker, label in ((True, "o", "separates"), (False, "X", "does not")):
         chosen = [h for h in data["heads"] if h["separable"] is is_separable and h["w01"] and h["w02"]]
         at = [h["w01"] for h in chosen], [h["w02"] for h in chosen]
@@ -134,7 +136,7 @@ def _values(axes: Axes, found: dict[str, Any]) -> None:
 
 
 def _line(axes: Axes, w: list[float], b: float, x: Any, d_h: int) -> None:
-    """Where w . r + b = 0, in the first two coordinates; with more there is no line to draw."""
+    """Draws the line w . r + b = 0 in the first two coordinates. With more coordinates there is no line."""
     limits = axes.get_ylim()
     if d_h == 1 and w[0]:
         axes.axvline(-b / w[0], color=GREEN, label="separator")

@@ -19,7 +19,8 @@ PROVED, OPEN, IMPOSSIBLE, REGIME = "#56B4E9", "#EEEEEE", ORANGE, "#F5D9A8"
 
 
 def phase(T: int, L: int) -> Figure:
-    """Six panels, softmax above: proved (with its corners), proved impossible for all weights or in a regime, and open.
+    """Draws six panels, softmax above: proved (with its corners), proved impossible (for all weights, in a regime),
+    open.
 
     Claim: A, Fig. 1 shows where training found accurate weights; this shows where weights are proved right.
     Raises: BadInput for sizes that make no sense.

@@ -117,7 +117,7 @@ def rendered(figure: Figure, kind: str, look: Look | None = None) -> bytes:
 
 
 def _resize(figure: Figure, size: tuple[float, float]) -> None:
-    """Gives a figure its size on paper; text shrinks where the figure does, by the root and to 6 points at least."""
+    """Gives a figure its size on paper. Text shrinks with the root of the figure's scale, down to 6 points."""
     from matplotlib.text import Text
 
     before = figure.get_size_inches()

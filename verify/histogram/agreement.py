@@ -29,7 +29,7 @@ EXP_ERROR = 4  # units u: 2 units in the last place
 
 
 def contradiction(module: HistogramTransformer, stored: StoredModel, finding: Finding, reading: Reading) -> str | None:
-    """What a run of the tightest input shows that the proof excludes; None where it agrees, or cannot tell."""
+    """Runs the tightest input, and says what contradicts the proof. None where it agrees, or cannot tell."""
     tightest = finding.tightest
     if tightest is None or stored.L > LONGEST_RUN:
         return None
@@ -45,7 +45,7 @@ def contradiction(module: HistogramTransformer, stored: StoredModel, finding: Fi
 
 
 def disagreement(stored: StoredModel, finding: Finding, fmt: Format, margin_of: MarginOf) -> str | None:
-    """What a run in a format shows that a proof in real arithmetic excludes; `margin_of` runs the model."""
+    """Says what a run in a format shows that a proof in real arithmetic excludes; `margin_of` runs the model."""
     tightest = finding.tightest
     if tightest is None or stored.L > LONGEST_RUN:
         return None

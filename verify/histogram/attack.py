@@ -109,7 +109,7 @@ def _stairs(weights: dict[str, Tensor], L: int) -> None:
 
 
 def _logits(model: str, weights: dict[str, Tensor], tokens: Tensor) -> Tensor:
-    """Logits (starts, inputs, L, L) of a batch of models; X stands for W_Q W_K^T / sqrt(d)."""
+    """Computes the logits (starts, inputs, L, L) of a batch of models. X stands for W_Q W_K^T / sqrt(d)."""
     x = weights["E"][:, tokens]  # (starts, inputs, L, d)
     keys = x
     if "e_BOS" in weights:

@@ -54,7 +54,7 @@ CONSTRUCTIONS = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a model is asked to have; None leaves d or p to the construction."""
+    """The sizes that are asked for. None leaves d or p to the construction."""
 
     model: str
     T: int

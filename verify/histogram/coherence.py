@@ -18,7 +18,7 @@ from verify.histogram.exact_forward import DyadicMatrix
 
 @dataclass(frozen=True)
 class CertifiedCoherence:
-    """What is true of the stored numbers, as exact rationals.
+    """The coherence of the stored numbers and what follows from it, as exact rationals.
 
     `overlap` is max |<v_i, v_j>| over i != j, attained by `pair`; stored vectors are not exactly unit, so
     `norm_squared` gives the least and the largest <v_i, v_i>. `coherence_squared` is the coherence of the lines:

@@ -48,7 +48,8 @@ def smallest_d(
     dtype: torch.dtype = torch.float64,
     report: Report | None = None,
 ) -> Frontier:
-    """Bisects for the smallest d at which a code is found and its weights are PROVED; never returns an unproved d.
+    """Finds by bisection the smallest d at which a code is found and its weights are PROVED. Never returns an unproved
+    d.
 
     Claim: W-2 and W-6 for inventory counting (p = T), W-3 for bos+sftm (p = 1, d = 3).
     Raises: BadInput for sizes that make no sense.

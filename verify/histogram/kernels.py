@@ -118,7 +118,7 @@ def rank_of(rows: Matrix) -> int:
 
 @dataclass(frozen=True)
 class Regime:
-    """What is known of even readings in lin at one d: "exists", "impossible" or "open", and what shows it."""
+    """The state of knowledge on even readings in lin at one d: "exists", "impossible" or "open", and what shows it."""
 
     T: int
     L: int

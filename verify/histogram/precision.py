@@ -54,7 +54,7 @@ class Construction:
 
 
 def judge(construction: Construction, fmt: Format, accumulate: Format | None, budget: float) -> Certificate:
-    """The certificate of a construction's weights in a format; the accumulation where it is wider than the format."""
+    """Certifies a construction's weights in a format. The accumulation counts where it is wider than the format."""
     if accumulate is not None and (fmt.name == "tf32" or fmt.p >= accumulate.p):
         accumulate = None
     module = construction.weights(fmt)

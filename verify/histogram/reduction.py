@@ -82,7 +82,7 @@ class Tables:
 
 
 class Reduces(Protocol):
-    """What the proofs need of a reduction, be its numbers exact ones or all that can be computed for them."""
+    """The interface that the proofs ask of a reduction, whether its numbers are exact or all that can be computed."""
 
     @property
     def stored(self) -> StoredModel:
@@ -213,7 +213,7 @@ def attending_tables(
 
 
 def with_bos(stored: StoredModel, base: Ball, terms: Ball) -> Ball:
-    """What does not depend on the slots: `base` (n, r), and the term of BOS where there is one."""
+    """Adds the term of BOS, where there is one, to `base` (n, r): what does not depend on the slots."""
     return base if stored.e_BOS is None else base + terms[:, stored.T]
 
 

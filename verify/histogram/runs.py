@@ -69,7 +69,7 @@ def smallest_wrong(tokens: Tensor, is_wrong: np.ndarray) -> tuple[tuple[int, lis
 def counterexample(
     run: Forward, stored: StoredModel, tokens: list[int], position: int, is_smallest: bool
 ) -> dict[str, Any]:
-    """What the run answers at a wrong position."""
+    """Describes a wrong position: the input, the due answer, and the one that the run gives."""
     with torch.no_grad():
         logits = run(torch.tensor([tokens]))[0, position].double()
     expected = histogram(tokens)[position]

@@ -20,7 +20,8 @@ from verify.histogram.kept import kept_table
 
 @dataclass(frozen=True)
 class Smallest:
-    """The least d or p of a model; smaller ones than `needed` are impossible for all weights, None where none is known.
+    """The least d or p of a model. Smaller ones than `needed` are impossible for all weights; None where no bound is
+    known.
 
     The regime is that of W-18: neurons keep their sides on counts 1 and 2 of a token, or only one changes.
     """

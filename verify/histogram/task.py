@@ -24,7 +24,7 @@ def histogram(tokens: Sequence[int]) -> list[int]:
 
 
 def parameters(stored: StoredModel, dtype: torch.dtype | str) -> dict[str, Any]:
-    """What identifies a model's shape in a certificate."""
+    """Returns the fields that identify a model's shape in a certificate."""
     return {
         "model": stored.model,
         "T": stored.T,

@@ -24,7 +24,7 @@ CHUNK = 1 << 21  # numbers per working array
 
 @dataclass
 class Cells:
-    """What the vertices decided: a margin for each count, the tightest cell, and the cells left open."""
+    """The cells that vertices decided: a margin for each count, the tightest cell, and the cells left open."""
 
     margin_per_count: Array
     tightest: tuple[float, Row, int, int] | None = None  # margin, row, t, k
@@ -180,7 +180,7 @@ def ratio_at_vertices(
 
 
 def is_sum(stored: StoredModel, maybe_on: np.ndarray, lower: Array) -> np.ndarray:
-    """Where `sum_at_vertices` applies: attention, and several neurons that can be on and then always are."""
+    """Tells where `sum_at_vertices` applies: attention, and several neurons that can be on and then always are."""
     always: np.ndarray = (~maybe_on | (lower > 0)).all(-1) & (maybe_on.sum(-1) > 1)
     return np.zeros_like(always) if stored.is_linear else always
 
@@ -210,7 +210,7 @@ def sum_at_vertices(
 def _ends_of_ratio(
     stored: StoredModel, tables: Tables, token: np.ndarray, count: np.ndarray, coordinate: np.ndarray
 ) -> tuple[Array, Array]:
-    """Bounds on (positive part of one coordinate) / (the last one, D), over cells (token, own count); else infinite."""
+    """Bounds (positive part of one coordinate) / (the last one, D) over cells (token, own count), or is infinite."""
 
     def ends(coordinate: np.ndarray) -> tuple[Array, Array]:
         parts = []

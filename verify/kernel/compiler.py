@@ -34,7 +34,7 @@ INSTALL = "Install it with `apt-get install coq libcoq-interval libcoq-flocq` (C
 
 @dataclass(frozen=True)
 class Outcome:
-    """What coqc said of a file: the axioms of its theorem if it accepted it, else the reason; its CPU seconds."""
+    """The outcome of coqc on a file: the axioms of its theorem if accepted, else the reason, and its CPU seconds."""
 
     axioms: tuple[str, ...] | None
     reason: str | None

@@ -97,7 +97,7 @@ def check_inputs(stored: StoredModel) -> CheckInputs:
 
 
 def clusters(stored: StoredModel) -> list[range]:
-    """The sets of tokens that the check may split by, in the order in which it tries them: halves, quarters, ...
+    """Lists the sets of tokens that the check may split by, in the order in which it tries them: halves, quarters, ...
 
     There are none for lin, whose slots differ, and none for models with so many multisets of tokens that splitting down
     to single ones would not end in time.

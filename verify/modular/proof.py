@@ -89,7 +89,7 @@ def by_sums(model: AdderTransformer, P: int) -> Decided | None:
 
 
 def _line(model: AdderTransformer, P: int) -> tuple[fmpq, fmpq] | None:
-    """What attention leaves in the stream as start + slope (a + b), if it is a line."""
+    """Writes what attention leaves in the stream as start + slope (a + b), if it is such a line."""
     layer = model.blocks[0]
     E, X = numbers(model.E)[:, 0], numbers(model.positions)[:, 0]
     gain = sum(

@@ -25,7 +25,7 @@ class Unfit(Exception):
 
 @dataclass(frozen=True)
 class Margins:
-    """Lower bounds on the computed margins of all pairs, by right answer: (P answers, P pairs), NaN proves nothing."""
+    """Lower bounds on the computed margins of all pairs, by right answer: (P answers, P pairs). NaN proves nothing."""
 
     least: Array
     pairs: np.ndarray

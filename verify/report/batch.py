@@ -35,7 +35,7 @@ class BatchLine:
 
     @property
     def text(self) -> str:
-        """What is to be said beside the verdict."""
+        """Returns what is said beside the verdict."""
         if self.said is None:
             return self.message or ""
         try:

@@ -51,7 +51,7 @@ def print_report(
 
 
 def summary(certificate: Certificate, covers: str) -> str:
-    """What follows the verdict on the last line."""
+    """Returns the rest of the last line, after the verdict."""
     if certificate.verdict is Verdict.PROVED:
         is_bounded = certificate.margin is not None and certificate.margin > 0
         return f" on all {covers}{f', margin at least {below(certificate.margin or 0)}' if is_bounded else ''}"

@@ -75,7 +75,9 @@ def encodable(text: str, encoding: str) -> str:
 
 
 def columns(stream: Any) -> int | None:
-    """How many columns fit: COLUMNS where it is a positive number, else the terminal's; None for a pipe or a file."""
+    """Returns how many columns fit: COLUMNS where it is a positive number, else the terminal's. None for a pipe or a
+    file.
+    """
     asked = os.environ.get("COLUMNS", "")
     if asked.isascii() and asked.isdigit() and int(asked) > 0:
         return int(asked)

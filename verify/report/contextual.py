@@ -22,7 +22,7 @@ def report(certificate: Certificate, facts: list[Fact]) -> None:
 
 
 def facts(certificate: Certificate, module: ContextualCountingTransformer) -> Iterator[Fact]:
-    """What stands in the report beyond the facts of every certificate."""
+    """Yields the lines of the report beyond those of every certificate."""
     yield "task", f"{certificate.task}, {certificate.extra['domain']}"
     yield "model", ", ".join(f"{k}={v}" for k, v in certificate.parameters.items() if v is not None)
     yield weights_fact(module)

@@ -20,7 +20,7 @@ def report(certificate: Certificate, facts: list[Fact]) -> None:
 
 
 def facts(certificate: Certificate, model: Count01Transformer, labels: str) -> Iterator[Fact]:
-    """What stands in the report beyond the facts of every certificate."""
+    """Yields the lines of the report beyond those of every certificate."""
     yield from _model_facts(certificate, model, labels)
     yield from _outcome_facts(certificate)
 

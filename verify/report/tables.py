@@ -69,7 +69,7 @@ def _markdown(text: str) -> str:
 
 
 def _for_people(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """One line a row where it fits, as always in a pipe; else cells that fold, or lists where the screen is narrow."""
+    """Prints a row on one line where it fits, and always in a pipe. Else cells fold, or rows become lists."""
     cells = [[cell.replace("\n", "\\n") for cell in row] for row in cells]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     width = width_of(sys.stdout)

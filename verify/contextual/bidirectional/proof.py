@@ -59,7 +59,7 @@ class Proof:
 
     @cached_property
     def attended(self) -> Ball:
-        """What the encoder's head returns to every kind (K, h)."""
+        """Bounds the encoder head's output for every kind (K, h)."""
         n, places, fmt = TOKENS * self.places, self.places, self.fmt
         queries, keys = (product(self.x, self.W[name], fmt) for name in ("W_Q", "W_K"))
         scores = product(queries, keys.T, fmt)
@@ -98,7 +98,9 @@ class Proof:
         return out[0], out[1]
 
     def _extreme(self, terms: Array) -> Array:
-        """The largest sum of terms (rows, rows), one for each place, over all strings, by kind (rows, m); else -inf."""
+        """Maximises a sum of terms (rows, rows), one for each place, over all strings. Returns (rows, m), -inf where
+        none is.
+        """
         places, states = self.places, 2 * self.R + 1
         rows = np.arange(TOKENS * places)
         token, place = rows // places, rows % places

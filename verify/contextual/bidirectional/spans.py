@@ -51,7 +51,7 @@ def total(x: Ball, y: Ball, fmt: Format | None) -> Ball:
 
 
 def rounding(size: Array, terms: Array, is_hard: np.ndarray, fmt: Format | None) -> Array:
-    """What float64 rounds away here, and the format in a run: of sums of `terms` products whose sizes sum to `size`."""
+    """Bounds the rounding of sums of `terms` products whose sizes sum to `size`: float64's own, and the format's."""
     error = np.zeros_like(size)
     for each in (FLOAT64,) if fmt is None else (FLOAT64, fmt):
         steps = np.maximum(terms - 1, 0) + is_hard

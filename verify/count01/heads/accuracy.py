@@ -57,7 +57,7 @@ class Learned:
 
 
 def positive(differences: Differences, heads: Sequence[int], law: Judged) -> Answers:
-    """Where the sign of a subset's score is that of n1 - n0 - 1/2: settled by digits where floats do not show it."""
+    """Tells where the sign of a subset's score is that of n1 - n0 - 1/2, by digits where floats do not show it."""
     score, radius = differences.score(heads)
     due = law.has_more_ones
     right = np.where(due, score > radius, score < -radius)
@@ -88,7 +88,7 @@ class Judged(Protocol):
 
 
 def whole_model(model: ModelNumbers, law: Judged, labels: str) -> Answers:
-    """Where the due answer has strictly the largest of all logits after "=", all heads together."""
+    """Tells where the due answer has strictly the largest of all logits after "=", all heads together."""
     heads, around = range(len(model.heads)), corners(law.counts)
     right = np.ones(len(law.triples), dtype=bool)
     open_triples: set[int] = set()

@@ -34,7 +34,7 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Question:
-    """What to find out: the law, the label convention, further subsets, and which longer computations."""
+    """The questions to answer: the law, the label convention, further subsets, and which longer computations."""
 
     law: Law
     labels: str = "majority-ones"
@@ -46,7 +46,7 @@ class Question:
 
 @dataclass
 class Answer:
-    """What was found, ready for JSON, and what stayed open."""
+    """The findings, ready for JSON, and whether anything stayed open."""
 
     data: dict[str, Any]
     open: list[str] = field(default_factory=list)
@@ -256,7 +256,7 @@ def subsets_report(table: Table, separating: Sequence[int | None], asked: int) -
 
 
 def halving(table: Table, game: Sequence[int] | None) -> dict[str, Any]:
-    """What E's halving keeps, by each criterion, and the best subsets of the same sizes."""
+    """Returns the heads that E's halving keeps by each criterion, and the best subsets of the same sizes."""
 
     def of_game(values: Sequence[int], scale: int) -> Callable[[tuple[int, ...]], list[Fraction]]:
         return lambda heads: shapley(restricted(values, heads), scale)

@@ -125,7 +125,7 @@ class Law:
         return np.concatenate([one, n, one], axis=1)
 
     def constraints(self) -> tuple[Constraint, ...]:
-        """What a linear form in (1, n0, n1, n2) must satisfy to be positive exactly where n1 > n0.
+        """Returns the conditions on a linear form in (1, n0, n1, n2) to be positive exactly where n1 > n0.
 
         A linear form is positive on all triples of a side if and only if it is at the corners of their convex
         hull (three times two of them for a box), and along the directions in which it is unbounded.

@@ -48,7 +48,7 @@ class HeadNumbers:
             return self.scores[last][t].ball(bits + 64).exp()
 
     def exact_weight(self, t: int, last: int) -> Combination:
-        """The same as a combination of exponentials; only for rational scores."""
+        """Returns the weight as a combination of exponentials. Only for rational scores."""
         score = self.scores[last][t].value
         return exponentials({score: 1})  # type: ignore[arg-type]
 
@@ -70,7 +70,7 @@ class ModelNumbers:
         return len(self.constant[EQUALS])
 
     def difference(self, head: int, expected: int, rival: int, t: int) -> Surd:
-        """What token t adds through a head to (expected logit) - (rival logit)."""
+        """Returns the amount that token t adds through a head to (expected logit) - (rival logit)."""
         row = self.heads[head].logits[t]
         return row[expected] - row[rival]
 
@@ -120,7 +120,7 @@ def head_numbers(
 
 
 def attention_input(model: Count01Transformer, E: fmpq_mat) -> tuple[fmpq_mat, fmpq_mat, list[fmpq]]:
-    """What token t enters the attention with, as fixed[t] + varying[t] / sqrt(radicand[t]).
+    """Returns the vector with which token t enters the attention, as fixed[t] + varying[t] / sqrt(radicand[t]).
 
     Layer norm divides by sqrt(variance + eps); without it the embedding is all there is.
     """

@@ -30,7 +30,7 @@ class Intervened:
 
 
 def decided(w01: Fraction, w02: Fraction | None, values: Sequence[Fraction], law: Law) -> bool:
-    """Whether a head with these ratios separates a law's triples, by the linear programme; w02 None is infinite.
+    """Decides by the linear programme whether a head with these ratios separates a law's triples; w02 None is infinite.
 
     Claim: H-2 and H-3 predict it in closed form.
 

@@ -104,7 +104,7 @@ class Form:
             ]
 
     def sums(self) -> list[list[Any]]:
-        """The same as sums of exponentials; only for rational numbers."""
+        """Returns the rows as sums of exponentials. Only for rational numbers."""
         weight = {t: self.head.exact_weight(t, EQUALS) for line in LINES for t in line}
         return [[total(weight[t] * self._point(t, k).value for t in line) for k in self.columns] for line in LINES]
 
@@ -322,7 +322,7 @@ def kappa(head: HeadNumbers) -> arb | None:
 
 
 def exact_form(head: HeadNumbers, w: Sequence[Fraction], b: Fraction) -> list[Combination]:
-    """The coefficients of 1, n0, n1, n2 in D(n) (w . r + b); only for rational numbers."""
+    """Returns the coefficients of 1, n0, n1, n2 in D(n) (w . r + b). Only for rational numbers."""
     out = []
     for line in LINES:
         scores = {

@@ -98,7 +98,7 @@ def fit(r: Array, y: Array, rounds: int) -> tuple[Array, float, float]:
 
 
 def lowest_point(slopes: Array, offsets: Array, reach: float) -> tuple[Array, float]:
-    """Where |w|^2 + (the largest plane) is about least over |b| <= reach, and a lower bound on that least value.
+    """Finds where |w|^2 + (the largest plane) is about least over |b| <= reach, and a lower bound on that least value.
 
     Any shares p >= 0 of the planes with sum 1 give one: p . offsets - |p W|^2 / 4 - reach |p B|.
     """

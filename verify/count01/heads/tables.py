@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """What is computed once for several subsets of heads, as long as it does not fill the memory."""
+    """Keeps what several subsets of heads need, as long as it does not fill the memory."""
 
     def __init__(self) -> None:
         self._found: dict[Hashable, T] = {}
         self._size = 0
 
     def get(self, key: Hashable, size: int, compute: Callable[[], T]) -> T:
-        """What was computed for the key, or is now; `size` is how many numbers it has."""
+        """Returns what was computed for the key, or computes it. `size` is how many numbers it has."""
         if key in self._found:
             return self._found[key]
         found = compute()

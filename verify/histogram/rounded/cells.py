@@ -163,7 +163,9 @@ class RoundedReadout:
         return result
 
     def errors(self, is_on: np.ndarray, low: Array, high: Array) -> tuple[Array, Array, Array]:
-        """How far logits of several neurons within their ranges (n, p) can be off; their sizes; their sum's largest."""
+        """Bounds the errors of the logits for several neurons within their ranges (n, p), the logits' sizes, and their
+        sum's largest.
+        """
         at, b = self.at, self.b_2
         W = np.where(is_on[..., None], self.W_2, 0.0)
         size = times(np.abs(W), high[..., None]).sum(1) * INFLATION

@@ -36,7 +36,7 @@ def sharper_ends(
     maybe_on: np.ndarray,
     ends: tuple[Array, Array],
 ) -> tuple[Array, Array]:
-    """Narrower ranges of the one neuron that can be on in cells (token, k - 1, neuron), if it reads one coordinate."""
+    """Narrows the range of the one neuron that may be on in cells (token, k - 1, neuron), if it reads one coordinate."""
     stored, at = reduction.stored, reduction.at
     t, k, neuron = cells
     if at.operand is not at.stored:
@@ -57,7 +57,7 @@ def sharper_ends(
 def _error(
     reduction: RoundedReduction, row: Row, tables: Tables, t: np.ndarray, k: np.ndarray, neuron: np.ndarray, D: Array
 ) -> Array:
-    """How far a computed pre-activation can be from that of exact sums; infinite where it reads several coordinates."""
+    """Bounds the error of a computed pre-activation. Infinite where it reads several coordinates."""
     stored, at, reader = reduction.stored, reduction.at, reduction.reader
     is_read = (reduction.mixed.largest > 0)[:, None] & (stored.W_1 != 0)
     coordinate = is_read.argmax(0)[neuron]

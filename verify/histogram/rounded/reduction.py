@@ -242,12 +242,12 @@ class RoundedReduction:
 
     @cached_property
     def mixed(self) -> Mixed:
-        """What the mixing of tokens does to each coordinate of the residual stream."""
+        """Bounds the effect of mixing tokens on each coordinate of the residual stream."""
         return Mixed.of(self)
 
     @cached_property
     def reader(self) -> Reader:
-        """What reading the mixed token does to each pre-activation."""
+        """Bounds the effect of reading the mixed token on each pre-activation."""
         return Reader.of(self)
 
     @cached_property
@@ -286,7 +286,7 @@ class RoundedReduction:
         return self.tables_of(self.features, self.residual, row, start, stop)
 
     def tables_of(self, features: Ball, residual: Ball, row: Row, start: int, stop: int) -> Tables:
-        """The same for given features and residual."""
+        """Returns the linear forms for given features and residual."""
         if self.stored.is_linear:
             return linear_tables(row, features, residual, start, stop)
         if not self.stored.is_softmax:

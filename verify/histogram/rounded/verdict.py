@@ -57,7 +57,7 @@ def certify(
 
 
 def prove(problem: Histogram, reading: Rounded, effort: Effort) -> Finding:
-    """By a lower bound on every computed margin, cell by cell; else inputs of open cells are run in many orders."""
+    """Proves by a lower bound on each computed margin, cell by cell. Else inputs of open cells run in many orders."""
     deadline, fmt, accumulate = time.perf_counter() + effort.budget, reading.format, reading.accumulate
     stored = rounded_model(problem.stored, Evaluation(fmt))
     margins, positions, reduction = np.full((1, stored.T, stored.L), -np.inf), [0], None
