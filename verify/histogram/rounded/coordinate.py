@@ -36,7 +36,7 @@ def sharper_ends(
     maybe_on: np.ndarray,
     ends: tuple[Array, Array],
 ) -> tuple[Array, Array]:
-    """Narrows the range of the one neuron that may be on in cells (token, k - 1, neuron), if it reads one coordinate."""
+    """Narrows the range of a lone neuron that may be on in cells (token, k - 1, neuron), if it reads one coordinate."""
     stored, at = reduction.stored, reduction.at
     t, k, neuron = cells
     if at.operand is not at.stored:
