@@ -18,7 +18,7 @@ from constructions.histogram import HistogramTransformer
 from verify.certificate import Verdict
 from verify.histogram import by_cost, tabulating
 from verify.histogram.multisets import Multisets
-from verify.histogram.tabulating import Block, Readout, Slots, Table
+from verify.histogram.tabulating import Part, Readout, Slots, Table
 from verify.histogram.verdict import certify
 
 DATA = Path(__file__).parents[1] / "data"
@@ -154,7 +154,7 @@ FAULTS = [
     (Table, "__init__", first_position),
     (Table, "radius", lambda method: lambda self, low, high, readout: readout.error),
     (Table, "_bends", no_bends),
-    (Block, "pairs", lambda method: lambda self, index: len(index)),
+    (Part, "pairs", lambda method: lambda self, chosen: int(chosen.sum())),
     (Readout, "of", lambda method: lambda table, k: method(table, min(k + 1, table.stored.L))),
 ]
 

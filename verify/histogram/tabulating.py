@@ -8,8 +8,9 @@ the terms of different neurons cancel before absolute values are taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from math import comb, prod
 
@@ -23,6 +24,7 @@ from verify.histogram.reduction import Reduces, Row
 from verify.histogram.stored import Array, StoredModel
 
 BLOCK = 1 << 17  # numbers in a working array, so that it stays in the cache
+TOGETHER = 1 << 11  # multisets near a tie that are looked at closer at once
 SMALL = 1 << 21  # numbers in a table that is made as a whole, rather than by the largest tokens of its multisets
 
 
@@ -134,6 +136,7 @@ class Table:
             radius = base.rad + per_slot * loosest + (sizes * self.slots.slack).sum() * largest
             self.form_error = (gamma(roundings) * self.reach + radius) * ENLARGE
             self.spread = self._spread()
+        self.is_D_fixed = not (self.values[:, -1] != self.values[0, -1]).any()
 
     def _spread(self) -> Array:
         """How far the weights can take each form from where the centres and the first position put it (r,)."""
@@ -149,9 +152,14 @@ class Table:
         """Decides every multiset with own count k."""
         readout = Readout.of(self, k)
         for levels in self._levels(k):
-            block = Block.of(self, levels)
-            for z, index, radius in self._parts(block, readout):
-                self._judge(z, index, block, replace(readout, radius=radius), found, smallest)
+            block, near = Block.of(self, levels), Near()
+            for part, z in self._parts(block, readout):
+                self._judge(part, z, readout, found, smallest, near)
+                if near.number >= TOGETHER:
+                    self._look_closer(near, block, readout, found, smallest)
+                    near = Near()
+            if near.number:
+                self._look_closer(near, block, readout, found, smallest)
 
     def _levels(self, k: int) -> Iterator[tuple[int, ...]]:
         """How many slots of each group hold other tokens, in every way."""
@@ -175,11 +183,11 @@ class Table:
         steps: Array = self.slots.a[g] * (self.values[:-1] - self.values[-1]).T
         return steps
 
-    def _parts(self, block: Block, readout: Readout) -> Iterator[tuple[Array, np.ndarray, Array]]:
-        """The forms (r, n) of a block's multisets, their indices (n,), and what each difference may be off by."""
+    def _parts(self, block: Block, readout: Readout) -> Iterator[tuple[Part, Array]]:
+        """The parts of a block, and the forms (r, n) of their multisets."""
         first, rows = block.first, self.space.forms.shape[1]
         if not self.order:
-            yield first, np.zeros(1, dtype=np.intp), self.radius(first, first, readout)
+            yield Part(block, slice(0, 1), slice(0, 1), self.radius(first, first, readout)), first
             return
         g, m, number = self.order[-1], block.levels[self.order[-1]], block.number
         tables, steps = self.sums(g), self._steps(g)
@@ -188,23 +196,20 @@ class Table:
             step = max(1, rows // number)
             radius = self.radius(first.min(1, keepdims=True) + low, first.max(1, keepdims=True) + high, readout)
             for begin in range(0, first.shape[1], step):
-                part = first[:, begin : begin + step, None] + tables[m][:, None]
-                yield part.reshape(len(first), -1), np.arange(begin * number, begin * number + part[0].size), radius
+                z = first[:, begin : begin + step, None] + tables[m][:, None]
+                end = begin + z.shape[1]
+                yield Part(block, slice(begin, end), slice(0, number), radius), z.reshape(len(first), -1)
             return
         for i in range(first.shape[1]):
             radius = self.radius(first[:, [i]] + low, first[:, [i]] + high, readout)
-            if m < len(tables):
-                for begin in range(0, number, rows):
-                    end, at = min(number, begin + rows), i * number
-                    z = np.add(tables[m][:, begin:end], first[:, [i]], out=self.space.forms[:, : end - begin])
-                    yield z, np.arange(at + begin, at + end), radius
-                continue
-            for start, n, u in self.multisets[g].parts(m):
-                change = first[:, [i]] + steps[:, [u]]
+            whole = [(0, number, first[:, [i]], tables[m])] if m < len(tables) else []
+            by_largest = self.multisets[g].parts(m)
+            pieces = ((start, n, first[:, [i]] + steps[:, [u]], tables[m - 1]) for start, n, u in by_largest)
+            for start, n, change, table in whole or pieces:
                 for begin in range(0, n, rows):
-                    end, at = min(n, begin + rows), i * number + start
-                    z = np.add(tables[m - 1][:, begin:end], change, out=self.space.forms[:, : end - begin])
-                    yield z, np.arange(at + begin, at + end), radius
+                    end = min(n, begin + rows)
+                    z = np.add(table[:, begin:end], change, out=self.space.forms[:, : end - begin])
+                    yield Part(block, slice(i, i + 1), slice(start + begin, start + end), radius), z
 
     def radius(self, low: Array, high: Array, readout: Readout) -> Array:
         """What each difference may be off by (C - 1, 1), for forms between these ends (r, 1) at the groups' centres.
@@ -227,44 +232,59 @@ class Table:
         result: Array = (found + readout.error) * ENLARGE
         return result
 
-    def _judge(
-        self, z: Array, index: np.ndarray, block: Block, readout: Readout, found: Tabulated, smallest: Smallest
-    ) -> None:
+    def _judge(self, part: Part, z: Array, readout: Readout, found: Tabulated, smallest: Smallest, near: Near) -> None:
+        """Counts what is right or wrong by far; the rest is left to be looked at closer."""
         n = z.shape[1]
         on = np.maximum(z, 0, out=self.space.on[:, :n])
         difference = np.matmul(readout.d, on, out=self.space.differences[:, :n])
-        difference -= readout.radius
+        difference -= part.radius
         least = difference.min(0, initial=np.inf)
         is_right = least > 0
         if is_right.all():
-            readout.record(least, z[-1] + self.form_error[-1], found)
+            readout.record(least, self._normaliser(z), found)
             return
-        readout.record(least[is_right], z[-1, is_right] + self.form_error[-1], found)
-        left = np.flatnonzero(~is_right)
-        difference = difference[:, left] + readout.radius
-        is_wrong = (difference + readout.radius <= 0).any(0)
-        self._add_wrong(index[left[is_wrong]], block, readout.k, found, smallest)
-        left, difference = left[~is_wrong], difference[:, ~is_wrong]
-        if not len(left):
-            return
-        points = block.points(index[left], readout.k)
+        readout.record(least[is_right], self._normaliser(z, is_right), found)
+        # an infinite radius makes nothing wrong
+        is_wrong: np.ndarray = (difference < -2 * ENLARGE * part.radius).any(0)
+        if is_wrong.any():
+            found.wrong_pairs += part.pairs(is_wrong)
+            is_low = part.lowest() <= self._most_distinct(smallest)
+            self._add_smallest(np.flatnonzero(is_wrong & is_low), part, readout.k, smallest)
+        left = np.flatnonzero(~(is_right | is_wrong))
+        if len(left):
+            near.add(part.indices(left), z[:, left], difference[:, left] + part.radius, part.radius)
+
+    def _look_closer(self, near: Near, block: Block, readout: Readout, found: Tabulated, smallest: Smallest) -> None:
+        """Bounds multisets of a block by the neurons that are on, where slots differ; what that leaves is `left`."""
+        index, z, difference, radius = near.joined()
+        points = block.points(index, readout.k)
         if self.spread.any():
-            least, most = self._closer(z[:, left].T, difference.T, points, readout)
+            least, most = self._closer(z.T, difference.T, points, radius.T, readout)
             is_right, is_wrong = (least > 0).all(1), (most <= 0).any(1)
-            D_upper = z[-1, left[is_right]] + self.form_error[-1]
-            readout.record(least[is_right].min(1, initial=np.inf), D_upper, found)
-            self._add_wrong(index[left[is_wrong]], block, readout.k, found, smallest)
+            readout.record(least[is_right].min(1, initial=np.inf), self._normaliser(z[:, is_right]), found)
+            found.wrong_pairs += block.pairs(index[is_wrong])
+            is_low = block.lowest(index) <= self._most_distinct(smallest)
+            if (is_wrong & is_low).any():
+                smallest.add(self._smallest(points[np.flatnonzero(is_wrong & is_low)]))
             points = points[np.flatnonzero(~(is_right | is_wrong))]
         if len(points):
             found.left.append(points)
 
-    def _closer(self, z: Array, difference: Array, points: Points, readout: Readout) -> tuple[Array, Array]:
+    def _normaliser(self, z: Array, chosen: np.ndarray | None = None) -> Array:
+        """Upper bounds on D for these forms (n,), or one for all where it is the same for all."""
+        D = z[-1, :1] if self.is_D_fixed else z[-1] if chosen is None else z[-1, chosen]
+        result: Array = D + self.form_error[-1]
+        return result
+
+    def _closer(
+        self, z: Array, difference: Array, points: Points, radius: Array, readout: Readout
+    ) -> tuple[Array, Array]:
         """Bounds on each difference (n, C - 1) over the orders of a group's slots, by the neurons that are on.
 
         With the weights' differences to their centre, a form is z + e, and ReLU(z + e) is ReLU(z) + [z > 0] e up to
         something between 0 and |e| - |z|. The sum of the second terms is one linear form in the tokens of the slots.
         """
-        least, most = difference - readout.radius.T, difference + readout.radius.T
+        least, most = difference - radius, difference + radius
         i, j = np.nonzero((least <= 0) & (most > 0))
         if not len(i):
             return least, most
@@ -296,17 +316,18 @@ class Table:
             found[1, near] = np.einsum("pr,pr->p", np.maximum(-d[near], 0), bend)
         return found[0], found[1]
 
-    def _add_wrong(self, index: np.ndarray, block: Block, k: int, found: Tabulated, smallest: Smallest) -> None:
-        """Counts wrong multisets, and keeps the smallest input of them."""
+    def _most_distinct(self, smallest: Smallest) -> int:
+        """How many different tokens an input that is smaller may have."""
+        return self.stored.L if smallest.candidate is None else smallest.candidate.distinct
+
+    def _add_smallest(self, index: np.ndarray, part: Part, k: int, smallest: Smallest) -> None:
+        """Keeps the smallest input of some of a part's multisets that are wrong."""
         if not len(index):
             return
-        found.wrong_pairs += block.pairs(index)
-        lowest, best = block.lowest(index), smallest.candidate
-        is_low = lowest <= (self.stored.L if best is None else best.distinct)
-        if len(block.levels) == 1:
-            is_low &= lowest == lowest.min()
-        if is_low.any():
-            smallest.add(self._smallest(block.points(index[is_low], k)))
+        if len(part.block.levels) == 1:
+            lowest = part.lowest()[index]
+            index = index[lowest == lowest.min()]
+        smallest.add(self._smallest(part.block.points(part.indices(index), k)))
 
     def _smallest(self, points: Points) -> Candidate:
         """The smallest input of these multisets."""
@@ -355,30 +376,31 @@ class Block:
         number = table.multisets[table.order[-1]].number(levels[table.order[-1]]) if table.order else 1
         return cls(table, levels, first, ways, distinct, number)
 
-    def _split(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The indices of the combination of smaller groups, and of the largest group's multiset."""
-        if len(self.ways) == 1:
-            return np.zeros(1, dtype=np.intp), index
-        return np.divmod(index, self.number)
+    @cached_property
+    def last_ways(self) -> np.ndarray:
+        """In how many orders the largest group's multisets come (number,)."""
+        return self._of_last(lambda multisets, m: multisets.arrangements[m] * comb(multisets.size, m))
+
+    @cached_property
+    def last_distinct(self) -> np.ndarray:
+        """How many tokens the largest group's multisets have (number,)."""
+        return self._of_last(lambda multisets, m: multisets.distinct[m])
+
+    def _of_last(self, of: Callable[[Multisets, int], np.ndarray]) -> np.ndarray:
+        if not self.table.order:
+            return np.ones(1, dtype=np.int64)
+        g = self.table.order[-1]
+        return of(self.table.multisets[g], self.levels[g])
 
     def pairs(self, index: np.ndarray) -> int:
         """How many (sequence, position) pairs these multisets stand for."""
-        first, last = self._split(index)
-        ways = self.ways[first]
-        if self.table.order:
-            g = self.table.order[-1]
-            multisets, m = self.table.multisets[g], self.levels[g]
-            ways = ways * multisets.arrangements[m][last] * comb(multisets.size, m)
-        return int(ways.sum()) * len(self.table.row.positions)
+        first, last = np.divmod(index, self.number)
+        return int((self.ways[first] * self.last_ways[last]).sum()) * len(self.table.row.positions)
 
     def lowest(self, index: np.ndarray) -> np.ndarray:
         """At most the number of distinct tokens of each of these (n,); exactly that for one group."""
-        first, last = self._split(index)
-        distinct = self.distinct[first]
-        if self.table.order:
-            g = self.table.order[-1]
-            distinct = np.maximum(distinct, self.table.multisets[g].distinct[self.levels[g]][last])
-        result: np.ndarray = 1 + distinct
+        first, last = np.divmod(index, self.number)
+        result: np.ndarray = 1 + np.maximum(self.distinct[first], self.last_distinct[last])
         return result
 
     def points(self, index: np.ndarray, k: int) -> Points:
@@ -393,16 +415,68 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Some multisets of a block, those of the smaller groups times those of the largest, and what each difference may
+    be off by (C - 1, 1).
+    """
+
+    block: Block
+    firsts: slice
+    lasts: slice
+    radius: Array
+
+    def pairs(self, chosen: np.ndarray) -> int:
+        """How many (sequence, position) pairs the chosen multisets (n,) stand for."""
+        ways = np.multiply.outer(self.block.ways[self.firsts], self.block.last_ways[self.lasts]).ravel()
+        return int(ways[chosen].sum()) * len(self.block.table.row.positions)
+
+    def lowest(self) -> np.ndarray:
+        """At most the number of distinct tokens of each of these (n,); exactly that for one group."""
+        found = np.maximum.outer(self.block.distinct[self.firsts], self.block.last_distinct[self.lasts]).ravel()
+        result: np.ndarray = 1 + found
+        return result
+
+    def indices(self, chosen: np.ndarray) -> np.ndarray:
+        """Where some of these multisets are among all of the block."""
+        first, last = np.divmod(chosen, self.lasts.stop - self.lasts.start)
+        result: np.ndarray = (self.firsts.start + first) * self.block.number + self.lasts.start + last
+        return result
+
+
+@dataclass
+class Near:
+    """Multisets of one block that are near a tie: their indices, and what `_closer` needs of them."""
+
+    index: list[np.ndarray] = field(default_factory=list)
+    z: list[Array] = field(default_factory=list)
+    difference: list[Array] = field(default_factory=list)
+    radius: list[Array] = field(default_factory=list)
+    number: int = 0
+
+    def add(self, index: np.ndarray, z: Array, difference: Array, radius: Array) -> None:
+        self.index.append(index)
+        self.z.append(z)
+        self.difference.append(difference)
+        self.radius.append(np.broadcast_to(radius, difference.shape))
+        self.number += len(index)
+
+    def joined(self) -> tuple[np.ndarray, Array, Array, Array]:
+        """Indices (n,), forms (r, n), differences and what they may be off by (C - 1, n)."""
+        index, *others = self.index, self.z, self.difference, self.radius
+        z, difference, radius = (np.concatenate(parts, axis=1) for parts in others)
+        return np.concatenate(index), z, difference, radius
+
+
+@dataclass(frozen=True)
 class Readout:
     """The differences of the right logit of count k and each other one, and what can be wrong with them.
 
-    Shapes: d (C - 1, r); error (C - 1, 1) by rounding, and radius (C - 1, 1) by the weights of the slots too.
+    Shapes: d (C - 1, r); error (C - 1, 1) by rounding.
     """
 
     k: int
     d: Array
     error: Array
-    radius: Array
 
     @classmethod
     def of(cls, table: Table, k: int) -> Readout:
@@ -416,7 +490,7 @@ class Readout:
             most = reach @ size
             error = (table.form_error @ size + gamma(4 * r + 40) * most) * (1 + gamma(2 * r + 20)) + underflow
         error = np.where(most < 2.0**1000, error * ENLARGE, np.inf)[:, None]
-        return cls(k, np.ascontiguousarray(d.T), error, error)
+        return cls(k, np.ascontiguousarray(d.T), error)
 
     def record(self, least: Array, D_upper: Array, found: Tabulated) -> None:
         """Keeps the smallest margin of right multisets with these least differences, times D."""
