@@ -25,7 +25,18 @@ from verify.histogram.stored import Array, StoredModel
 
 BLOCK = 1 << 17  # numbers in a working array, so that it stays in the cache
 TOGETHER = 1 << 11  # multisets near a tie that are looked at closer at once
+Kind = type[np.float32] | type[np.float64]
+U32 = 2.0**-24
+UNDERFLOW: dict[Kind, float] = {
+    np.float64: 2.0**-1060,
+    np.float32: 2.0**-110,
+}  # far more than a product loses, in units of its factors
 SMALL = 1 << 21  # numbers in a table that is made as a whole, rather than by the largest tokens of its multisets
+
+
+def gamma32(n: int) -> float:
+    """Bounds the relative error of n roundings to float32."""
+    return n * U32 / (1 - n * U32) * ENLARGE
 
 
 @dataclass(frozen=True)
@@ -91,19 +102,26 @@ class Space:
     """The memory of one table after the other."""
 
     def __init__(self, stored: StoredModel) -> None:
-        r = stored.p + 1
-        rows = max(64, BLOCK // r)
-        self.forms, self.on = np.empty((2, r, rows))
-        self.differences = np.empty((stored.classes - 1, rows))
-        self._tables: dict[tuple[int, Multisets], list[Array]] = {}
+        self.stored = stored
+        self._tables: dict[tuple[int, Multisets, Kind], list[Array]] = {}
+        self._buffers: dict[Kind, tuple[Array, ...]] = {}
 
-    def tables(self, g: int, multisets: Multisets, r: int, *, is_last: bool) -> list[Array]:
+    def buffers(self, dtype: Kind) -> tuple[Array, ...]:
+        """Two arrays (r, rows) for forms, and two (C - 1, rows) for differences."""
+        if dtype not in self._buffers:
+            r, C = self.stored.p + 1, self.stored.classes
+            rows = max(64, BLOCK // r)
+            self._buffers[dtype] = tuple(np.empty((n, rows), dtype=dtype) for n in (r, r, C - 1, C - 1))
+        return self._buffers[dtype]
+
+    def tables(self, g: int, multisets: Multisets, dtype: Kind, *, is_last: bool) -> list[Array]:
         """Arrays (r, number) for the multisets of each size of group g, without a large last size of the last group."""
-        if (g, multisets) not in self._tables:
+        key, r = (g, multisets, dtype), self.stored.p + 1
+        if key not in self._tables:
             is_large = is_last and multisets.number(multisets.size) * r > SMALL
             sizes = range(multisets.size + 1 - is_large)
-            self._tables[g, multisets] = [np.empty((r, multisets.number(m))) for m in sizes]
-        return self._tables[g, multisets]
+            self._tables[key] = [np.empty((r, multisets.number(m)), dtype=dtype) for m in sizes]
+        return self._tables[key]
 
 
 class Table:
@@ -123,7 +141,7 @@ class Table:
         self._kept: dict[int, list[Array]] = {}
         self.space = space
         sizes, a = np.array(self.slots.sizes, dtype=float), self.slots.a
-        self.start = base.mid + (sizes * a).sum() * own.mid
+        start = base.mid + (sizes * a).sum() * own.mid
         self.order = sorted(range(len(sizes)), key=lambda g: self.slots.sizes[g])  # the largest group last
         self.multisets = [multisets_of(len(self.tokens), size, self.stored.L - 1) for size in self.slots.sizes]
         largest, loosest = np.maximum(H.magnitude.max(0, initial=0), own.magnitude), own.rad
@@ -134,9 +152,18 @@ class Table:
             size = base.magnitude + np.abs(self.shifts).max(0)
             self.reach = (size + 3 * per_slot * largest) * ENLARGE  # of all terms of a form together
             radius = base.rad + per_slot * loosest + (sizes * self.slots.slack).sum() * largest
-            self.form_error = (gamma(roundings) * self.reach + radius) * ENLARGE
             self.spread = self._spread()
+            self.dtype = self._dtype()
+            rounding = gamma(roundings) if self.dtype is np.float64 else gamma32(roundings)
+            self.form_error = (rounding * self.reach + radius + UNDERFLOW[self.dtype]) * ENLARGE
+        self.start: Array = start.astype(self.dtype)
         self.is_D_fixed = not (self.values[:, -1] != self.values[0, -1]).any()
+
+    def _dtype(self) -> Kind:
+        """float32 where the weights' differences leave more open than it does, and nothing comes near its ends."""
+        readout = np.abs(np.vstack([self.stored.W_2, self.stored.b_2])).max(initial=0)
+        is_narrow = self.spread.any() and self.reach.max() < 2.0**40 and readout < 2.0**40
+        return np.float32 if is_narrow else np.float64
 
     def _spread(self) -> Array:
         """How far the weights can take each form from where the centres and the first position put it (r,)."""
@@ -174,18 +201,19 @@ class Table:
         Multisets of that one are made from those of the size before, when they are judged.
         """
         if g not in self._kept:
-            self._kept[g] = self.space.tables(g, self.multisets[g], len(self.start), is_last=g == self.order[-1])
+            self._kept[g] = self.space.tables(g, self.multisets[g], self.dtype, is_last=g == self.order[-1])
             self.multisets[g].sums(self._steps(g), self._kept[g])
         return self._kept[g]
 
     def _steps(self, g: int) -> Array:
         """What one slot of a group changes when it holds another token than the query (r, S)."""
-        steps: Array = self.slots.a[g] * (self.values[:-1] - self.values[-1]).T
+        steps: Array = (self.slots.a[g] * (self.values[:-1] - self.values[-1]).T).astype(self.dtype)
         return steps
 
     def _parts(self, block: Block, readout: Readout) -> Iterator[tuple[Part, Array]]:
         """The parts of a block, and the forms (r, n) of their multisets."""
-        first, rows = block.first, self.space.forms.shape[1]
+        first, forms = block.first, self.space.buffers(self.dtype)[0]
+        rows = forms.shape[1]
         if not self.order:
             yield Part(block, slice(0, 1), slice(0, 1), self.radius(first, first, readout)), first
             return
@@ -208,7 +236,7 @@ class Table:
             for start, n, change, table in whole or pieces:
                 for begin in range(0, n, rows):
                     end = min(n, begin + rows)
-                    z = np.add(table[:, begin:end], change, out=self.space.forms[:, : end - begin])
+                    z = np.add(table[:, begin:end], change, out=forms[:, : end - begin])
                     yield Part(block, slice(i, i + 1), slice(start + begin, start + end), radius), z
 
     def radius(self, low: Array, high: Array, readout: Readout) -> Array:
@@ -219,6 +247,7 @@ class Table:
         if not self.spread.any():
             return readout.error
         reach = self.spread[:, None] + 2 * self.form_error[:, None]
+        low, high = low.astype(np.float64), high.astype(np.float64)
         is_on = (low > reach)[:, 0]
         is_bent = ~(is_on | (high < -reach)[:, 0])
         q = (readout.d * is_on) @ self.values.T
@@ -235,24 +264,25 @@ class Table:
     def _judge(self, part: Part, z: Array, readout: Readout, found: Tabulated, smallest: Smallest, near: Near) -> None:
         """Counts what is right or wrong by far; the rest is left to be looked at closer."""
         n = z.shape[1]
-        on = np.maximum(z, 0, out=self.space.on[:, :n])
-        difference = np.matmul(readout.d, on, out=self.space.differences[:, :n])
-        difference -= part.radius
-        least = difference.min(0, initial=np.inf)
+        _, on, difference, lower = (buffer[:, :n] for buffer in self.space.buffers(self.dtype))
+        np.maximum(z, 0, out=on)
+        np.matmul(readout.rounded, on, out=difference)
+        radius = np.nextafter(part.radius.astype(self.dtype), np.inf, dtype=self.dtype)
+        np.subtract(difference, radius, out=lower)
+        least = lower.min(0, initial=np.inf)
         is_right = least > 0
         if is_right.all():
             readout.record(least, self._normaliser(z), found)
             return
         readout.record(least[is_right], self._normaliser(z, is_right), found)
-        # an infinite radius makes nothing wrong
-        is_wrong: np.ndarray = (difference < -2 * ENLARGE * part.radius).any(0)
+        is_wrong = np.asarray((difference < -radius).any(0))
         if is_wrong.any():
             found.wrong_pairs += part.pairs(is_wrong)
             is_low = part.lowest() <= self._most_distinct(smallest)
             self._add_smallest(np.flatnonzero(is_wrong & is_low), part, readout.k, smallest)
         left = np.flatnonzero(~(is_right | is_wrong))
         if len(left):
-            near.add(part.indices(left), z[:, left], difference[:, left] + part.radius, part.radius)
+            near.add(part.indices(left), z[:, left], difference[:, left], part.radius)
 
     def _look_closer(self, near: Near, block: Block, readout: Readout, found: Tabulated, smallest: Smallest) -> None:
         """Bounds multisets of a block by the neurons that are on, where slots differ; what that leaves is `left`."""
@@ -273,7 +303,7 @@ class Table:
     def _normaliser(self, z: Array, chosen: np.ndarray | None = None) -> Array:
         """Upper bounds on D for these forms (n,), or one for all where it is the same for all."""
         D = z[-1, :1] if self.is_D_fixed else z[-1] if chosen is None else z[-1, chosen]
-        result: Array = D + self.form_error[-1]
+        result: Array = D.astype(np.float64) + self.form_error[-1]
         return result
 
     def _closer(
@@ -455,8 +485,8 @@ class Near:
 
     def add(self, index: np.ndarray, z: Array, difference: Array, radius: Array) -> None:
         self.index.append(index)
-        self.z.append(z)
-        self.difference.append(difference)
+        self.z.append(z.astype(np.float64))
+        self.difference.append(difference.astype(np.float64))
         self.radius.append(np.broadcast_to(radius, difference.shape))
         self.number += len(index)
 
@@ -471,11 +501,12 @@ class Near:
 class Readout:
     """The differences of the right logit of count k and each other one, and what can be wrong with them.
 
-    Shapes: d (C - 1, r); error (C - 1, 1) by rounding.
+    Shapes: d (C - 1, r), and `rounded` as the table's forms are; error (C - 1, 1) by rounding.
     """
 
     k: int
     d: Array
+    rounded: Array
     error: Array
 
     @classmethod
@@ -485,17 +516,20 @@ class Readout:
         d = np.delete(weights[:, [right]] - weights, right, axis=1)
         size, r = np.abs(d), len(weights)
         reach = table.reach + table.spread + table.form_error
-        underflow = 2.0**-1060 * (r + reach.sum())
+        is_narrow = table.dtype is np.float32
+        underflow = UNDERFLOW[table.dtype] * (r + reach.sum())
         with np.errstate(invalid="ignore", over="ignore"):
             most = reach @ size
-            error = (table.form_error @ size + gamma(4 * r + 40) * most) * (1 + gamma(2 * r + 20)) + underflow
-        error = np.where(most < 2.0**1000, error * ENLARGE, np.inf)[:, None]
-        return cls(k, np.ascontiguousarray(d.T), error)
+            rounding = gamma32(2 * r + 20) if is_narrow else gamma(4 * r + 40)
+            error = (table.form_error @ size + rounding * most) * (1 + gamma(2 * r + 20)) + underflow
+            error = np.where(most < (2.0**100 if is_narrow else 2.0**1000), error * ENLARGE, np.inf)[:, None]
+            rounded: Array = np.ascontiguousarray(d.T.astype(table.dtype))
+        return cls(k, np.ascontiguousarray(d.T), rounded, error)
 
     def record(self, least: Array, D_upper: Array, found: Tabulated) -> None:
         """Keeps the smallest margin of right multisets with these least differences, times D."""
         if len(least):
-            smallest = float((least / D_upper).min()) * (1 - 4 * U)
+            smallest = float((least / D_upper).min()) * (1 - 4 * (U32 if least.dtype == np.float32 else U))
             found.margins[self.k] = min(smallest, found.margins.get(self.k, np.inf))
 
 
