@@ -17,8 +17,9 @@ from constructions.checkpoint import load
 from constructions.histogram import HistogramTransformer
 from verify.certificate import Verdict
 from verify.histogram import by_cost, tabulating
+from verify.histogram.blocks import Part
 from verify.histogram.multisets import Multisets
-from verify.histogram.tabulating import Part, Readout, Slots, Table
+from verify.histogram.tabulating import Readout, Slots, Table
 from verify.histogram.verdict import certify
 
 DATA = Path(__file__).parents[1] / "data"

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from verify.histogram.best_first import OpenCounts, Outcome, Queue
+from verify.histogram.blocks import Points
 from verify.histogram.branch_and_bound import Search
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.merging import alike, close_slots, merged_row, normalised
 from verify.histogram.record import Record
 from verify.histogram.reduction import Reduction, Row
 from verify.histogram.regions import Regions
-from verify.histogram.tabulating import Points, Space, Table, Tabulated, kept_numbers, number_of_points
+from verify.histogram.tabulating import Space, Table, Tabulated, kept_numbers, number_of_points
 from verify.histogram.task import Progress
 
 CLOSENESS = (0.005, 0.02, 0.05, 0.2)  # of the largest weight: gaps that groups of slots may have, finest first

@@ -8,9 +8,8 @@ the terms of different neurons cancel before absolute values are taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import product
 from math import comb, prod
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, U, gamma
+from verify.histogram.blocks import Block, Last, Near, Part, Points
 from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.multisets import Multisets, multisets_of
 from verify.histogram.reduction import Reduces, Row
@@ -37,28 +37,6 @@ SMALL = 1 << 21  # numbers in a table that is made as a whole, rather than by th
 def gamma32(n: int) -> float:
     """Bounds the relative error of n roundings to float32."""
     return n * U32 / (1 - n * U32) * ENLARGE
-
-
-@dataclass(frozen=True)
-class Points:
-    """Multisets of one cell: which group holds which other tokens.
-
-    Shapes: for each group (n, m) indices of tokens in increasing order; the group's other slots hold the query token.
-    """
-
-    k: int
-    held: tuple[np.ndarray, ...]
-
-    def __len__(self) -> int:
-        return len(self.held[0]) if self.held else 1
-
-    def __getitem__(self, index: np.ndarray) -> Points:
-        return Points(self.k, tuple(tokens[index] for tokens in self.held))
-
-    def listed(self) -> Iterator[list[int]]:
-        """Each multiset as whole numbers: for each group how many other tokens, and their indices."""
-        for i in range(len(self)):
-            yield [number for tokens in self.held for number in (tokens.shape[1], *tokens[i].tolist())]
 
 
 @dataclass
@@ -179,14 +157,53 @@ class Table:
         """Decides every multiset with own count k."""
         readout = Readout.of(self, k)
         for levels in self._levels(k):
-            block, near = Block.of(self, levels), Near()
-            for part, z in self._parts(block, readout):
-                self._judge(part, z, readout, found, smallest, near)
-                if near.number >= TOGETHER:
-                    self._look_closer(near, block, readout, found, smallest)
-                    near = Near()
-            if near.number:
+            self.decide_block(self._block(levels), self._last(levels), readout, found, smallest)
+
+    def decide_block(self, block: Block, last: Last, readout: Readout, found: Tabulated, smallest: Smallest) -> None:
+        """Decides the multisets of one block."""
+        near = Near()
+        for part, z in self._parts(block, last, readout):
+            self._judge(part, z, readout, found, smallest, near)
+            if near.number >= TOGETHER:
                 self._look_closer(near, block, readout, found, smallest)
+                near = Near()
+        if near.number:
+            self._look_closer(near, block, readout, found, smallest)
+
+    def _block(self, levels: tuple[int, ...]) -> Block:
+        """All multisets whose groups hold these numbers of other tokens: those of the smaller groups come first."""
+        first, ways, distinct = self.start[:, None], np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int16)
+        for g in self.order[:-1]:
+            multisets, m = self.multisets[g], levels[g]
+            first = (first[:, :, None] + self.sums(g)[m][:, None]).reshape(len(first), -1)
+            ways = np.outer(ways, multisets.arrangements[m] * comb(multisets.size, m)).ravel()
+            distinct = np.maximum.outer(distinct, multisets.distinct[m]).ravel()
+        numbers = [self.multisets[g].number(levels[g]) for g in self.order]
+        last_ways, last_distinct = np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int16)
+        if self.order:
+            multisets, m = self.multisets[self.order[-1]], levels[self.order[-1]]
+            last_ways, last_distinct = multisets.arrangements[m] * comb(multisets.size, m), multisets.distinct[m]
+
+        def held(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, ...]:
+            chosen = [*np.unravel_index(first, numbers[:-1]), last] if len(numbers) > 1 else [last][: len(numbers)]
+            of_group = {g: self.multisets[g].tokens(levels[g], at) for g, at in zip(self.order, chosen, strict=True)}
+            return tuple(of_group[g] for g in range(len(levels)))
+
+        number, positions, is_single = [1, *numbers][-1], len(self.row.positions), len(levels) == 1
+        return Block(first, ways, distinct, number, last_ways, last_distinct, held, positions, is_single)
+
+    def _last(self, levels: tuple[int, ...]) -> Last:
+        """What the largest group adds to each form."""
+        if not self.order:
+            zeros = np.zeros_like(self.start)[:, None]
+            return Last(zeros, zeros, [(0, 1, zeros, zeros)])
+        g, m = self.order[-1], levels[self.order[-1]]
+        tables, steps = self.sums(g), self._steps(g)
+        low, high = m * steps.min(1, initial=0, keepdims=True), m * steps.max(1, initial=0, keepdims=True)
+        if m < len(tables):
+            return Last(low, high, [(0, tables[m].shape[1], np.zeros_like(low), tables[m])])
+        pieces = [(start, n, steps[:, [u]], tables[m - 1]) for start, n, u in self.multisets[g].parts(m)]
+        return Last(low, high, pieces)
 
     def _levels(self, k: int) -> Iterator[tuple[int, ...]]:
         """How many slots of each group hold other tokens, in every way."""
@@ -210,33 +227,25 @@ class Table:
         steps: Array = (self.slots.a[g] * (self.values[:-1] - self.values[-1]).T).astype(self.dtype)
         return steps
 
-    def _parts(self, block: Block, readout: Readout) -> Iterator[tuple[Part, Array]]:
+    def _parts(self, block: Block, last: Last, readout: Readout) -> Iterator[tuple[Part, Array]]:
         """The parts of a block, and the forms (r, n) of their multisets."""
-        first, forms = block.first, self.space.buffers(self.dtype)[0]
+        first, number, forms = block.first, block.number, self.space.buffers(self.dtype)[0]
         rows = forms.shape[1]
-        if not self.order:
-            yield Part(block, slice(0, 1), slice(0, 1), self.radius(first, first, readout)), first
-            return
-        g, m, number = self.order[-1], block.levels[self.order[-1]], block.number
-        tables, steps = self.sums(g), self._steps(g)
-        low, high = m * steps.min(1, initial=0, keepdims=True), m * steps.max(1, initial=0, keepdims=True)
-        if m < len(tables) and number <= rows:
-            step = max(1, rows // number)
-            radius = self.radius(first.min(1, keepdims=True) + low, first.max(1, keepdims=True) + high, readout)
+        if len(last.pieces) == 1 and number <= rows:
+            step, table = max(1, rows // number), last.pieces[0][-1][:, None, :number]
+            low, high = first.min(1, keepdims=True) + last.low, first.max(1, keepdims=True) + last.high
+            radius = self.radius(low, high, readout)
             for begin in range(0, first.shape[1], step):
-                z = first[:, begin : begin + step, None] + tables[m][:, None]
+                z = first[:, begin : begin + step, None] + table
                 end = begin + z.shape[1]
                 yield Part(block, slice(begin, end), slice(0, number), radius), z.reshape(len(first), -1)
             return
         for i in range(first.shape[1]):
-            radius = self.radius(first[:, [i]] + low, first[:, [i]] + high, readout)
-            whole = [(0, number, first[:, [i]], tables[m])] if m < len(tables) else []
-            by_largest = self.multisets[g].parts(m)
-            pieces = ((start, n, first[:, [i]] + steps[:, [u]], tables[m - 1]) for start, n, u in by_largest)
-            for start, n, change, table in whole or pieces:
+            radius = self.radius(first[:, [i]] + last.low, first[:, [i]] + last.high, readout)
+            for start, n, change, table in last.pieces:
                 for begin in range(0, n, rows):
                     end = min(n, begin + rows)
-                    z = np.add(table[:, begin:end], change, out=forms[:, : end - begin])
+                    z = np.add(table[:, begin:end], first[:, [i]] + change, out=forms[:, : end - begin])
                     yield Part(block, slice(i, i + 1), slice(start + begin, start + end), radius), z
 
     def radius(self, low: Array, high: Array, readout: Readout) -> Array:
@@ -354,7 +363,7 @@ class Table:
         """Keeps the smallest input of some of a part's multisets that are wrong."""
         if not len(index):
             return
-        if len(part.block.levels) == 1:
+        if part.block.is_single:
             lowest = part.lowest()[index]
             index = index[lowest == lowest.min()]
         smallest.add(self._smallest(part.block.points(part.indices(index), k)))
@@ -378,123 +387,6 @@ class Table:
                 sequences[:, sorted(group)] = tokens[is_low]
             found.append(Candidate(int(distinct.min()), min(map(tuple, sequences.tolist())), position))
         return min(found)
-
-
-@dataclass(frozen=True)
-class Block:
-    """All multisets whose groups hold these numbers of other tokens: those of all groups but the largest, times its.
-
-    Shapes: first (r, n) the forms of all combinations of the smaller groups, ways (n,) and distinct (n,) in how many
-    orders they come and the most tokens that one of them has; `number` multisets of the largest group go with each.
-    """
-
-    table: Table
-    levels: tuple[int, ...]
-    first: Array
-    ways: np.ndarray
-    distinct: np.ndarray
-    number: int
-
-    @classmethod
-    def of(cls, table: Table, levels: tuple[int, ...]) -> Block:
-        first, ways, distinct = table.start[:, None], np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int16)
-        for g in table.order[:-1]:
-            multisets, m = table.multisets[g], levels[g]
-            first = (first[:, :, None] + table.sums(g)[m][:, None]).reshape(len(first), -1)
-            ways = np.outer(ways, multisets.arrangements[m] * comb(multisets.size, m)).ravel()
-            distinct = np.maximum.outer(distinct, multisets.distinct[m]).ravel()
-        number = table.multisets[table.order[-1]].number(levels[table.order[-1]]) if table.order else 1
-        return cls(table, levels, first, ways, distinct, number)
-
-    @cached_property
-    def last_ways(self) -> np.ndarray:
-        """In how many orders the largest group's multisets come (number,)."""
-        return self._of_last(lambda multisets, m: multisets.arrangements[m] * comb(multisets.size, m))
-
-    @cached_property
-    def last_distinct(self) -> np.ndarray:
-        """How many tokens the largest group's multisets have (number,)."""
-        return self._of_last(lambda multisets, m: multisets.distinct[m])
-
-    def _of_last(self, of: Callable[[Multisets, int], np.ndarray]) -> np.ndarray:
-        if not self.table.order:
-            return np.ones(1, dtype=np.int64)
-        g = self.table.order[-1]
-        return of(self.table.multisets[g], self.levels[g])
-
-    def pairs(self, index: np.ndarray) -> int:
-        """How many (sequence, position) pairs these multisets stand for."""
-        first, last = np.divmod(index, self.number)
-        return int((self.ways[first] * self.last_ways[last]).sum()) * len(self.table.row.positions)
-
-    def lowest(self, index: np.ndarray) -> np.ndarray:
-        """At most the number of distinct tokens of each of these (n,); exactly that for one group."""
-        first, last = np.divmod(index, self.number)
-        result: np.ndarray = 1 + np.maximum(self.distinct[first], self.last_distinct[last])
-        return result
-
-    def points(self, index: np.ndarray, k: int) -> Points:
-        """These multisets, token by token."""
-        order, multisets = self.table.order, self.table.multisets
-        numbers = [multisets[g].number(self.levels[g]) for g in order]
-        held: dict[int, np.ndarray] = {}
-        if numbers:
-            for g, at in zip(order, np.unravel_index(index, numbers), strict=True):
-                held[g] = multisets[g].tokens(self.levels[g], at)
-        return Points(k, tuple(held[g] for g in range(len(self.levels))))
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some multisets of a block, those of the smaller groups times those of the largest, and what each difference may
-    be off by (C - 1, 1).
-    """
-
-    block: Block
-    firsts: slice
-    lasts: slice
-    radius: Array
-
-    def pairs(self, chosen: np.ndarray) -> int:
-        """How many (sequence, position) pairs the chosen multisets (n,) stand for."""
-        ways = np.multiply.outer(self.block.ways[self.firsts], self.block.last_ways[self.lasts]).ravel()
-        return int(ways[chosen].sum()) * len(self.block.table.row.positions)
-
-    def lowest(self) -> np.ndarray:
-        """At most the number of distinct tokens of each of these (n,); exactly that for one group."""
-        found = np.maximum.outer(self.block.distinct[self.firsts], self.block.last_distinct[self.lasts]).ravel()
-        result: np.ndarray = 1 + found
-        return result
-
-    def indices(self, chosen: np.ndarray) -> np.ndarray:
-        """Where some of these multisets are among all of the block."""
-        first, last = np.divmod(chosen, self.lasts.stop - self.lasts.start)
-        result: np.ndarray = (self.firsts.start + first) * self.block.number + self.lasts.start + last
-        return result
-
-
-@dataclass
-class Near:
-    """Multisets of one block that are near a tie: their indices, and what `_closer` needs of them."""
-
-    index: list[np.ndarray] = field(default_factory=list)
-    z: list[Array] = field(default_factory=list)
-    difference: list[Array] = field(default_factory=list)
-    radius: list[Array] = field(default_factory=list)
-    number: int = 0
-
-    def add(self, index: np.ndarray, z: Array, difference: Array, radius: Array) -> None:
-        self.index.append(index)
-        self.z.append(z.astype(np.float64))
-        self.difference.append(difference.astype(np.float64))
-        self.radius.append(np.broadcast_to(radius, difference.shape))
-        self.number += len(index)
-
-    def joined(self) -> tuple[np.ndarray, Array, Array, Array]:
-        """Indices (n,), forms (r, n), differences and what they may be off by (C - 1, n)."""
-        index, *others = self.index, self.z, self.difference, self.radius
-        z, difference, radius = (np.concatenate(parts, axis=1) for parts in others)
-        return np.concatenate(index), z, difference, radius
 
 
 @dataclass(frozen=True)
