@@ -136,6 +136,8 @@ class Arithmetic:
         if not self.rounds:
             return x
         is_fit = (x.rad == 0) & (rounded(x.mid, self.operand) == x.mid) & (self.flush_loss(x.mid) == 0)
+        if is_fit.all():
+            return x
         low, high = ends(x)
         changed = between(*self.factors(low, high))
         return Ball(np.where(is_fit, x.mid, changed.mid), np.where(is_fit, 0.0, changed.rad))

@@ -23,6 +23,8 @@ from verify.arithmetic.slack import ENLARGE, Array, U, gamma
 
 TINY = 2.0**-60
 HUGE = 2.0**100
+PROBED = 64  # entries, before all of a matrix are looked at
+LEAST_UNIT = -50  # exponent: matrices of finer entries are seldom multiplied exactly
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,8 @@ class Ball:
     def __matmul__(self, other: Ball) -> Ball:
         n = self.mid.shape[-1]
         mid = self.mid @ other.mid
+        if not (self.rad.any() or other.rad.any()) and _is_exact_product(self.mid, other.mid):
+            return Ball(mid, np.zeros(mid.shape))
         size, other_size = np.abs(self.mid), np.abs(other.mid)
         rad = gamma(n + 2) * (size @ other_size)
         if other.rad.any():
@@ -106,6 +110,35 @@ class Ball:
 
     def times_power_of_two(self, factor: float) -> Ball:
         return Ball(self.mid * factor, self.rad * factor)
+
+
+def _is_exact_product(x: Array, y: Array) -> bool:
+    """Whether float64 computes a matrix product without rounding, whatever the order of its sums.
+
+    All terms and partial sums are multiples of one power of two, and below 2^53 times it: no entry has more terms that
+    are not zero than the fullest row of x or column of y.
+    """
+    if x.ndim != 2 or y.ndim != 2 or not x.size or not y.size:
+        return False
+    unit, largest, terms = 0, 1.0, x.shape[1]
+    for factor, axis in ((x, 1), (y, 0)):
+        entries = factor[factor != 0]
+        if not len(entries):
+            return True
+        most = float(np.abs(entries).max())
+        if not most < HUGE or _unit(entries[:PROBED]) < LEAST_UNIT:
+            return False
+        unit, largest = unit + _unit(entries), largest * most
+        terms = min(terms, int(np.count_nonzero(factor, axis=axis).max()))
+    return unit >= 2 * LEAST_UNIT and terms * largest <= 2.0 ** (53 + unit)
+
+
+def _unit(x: Array) -> int:
+    """The largest e such that all of these numbers, none of them zero, are multiples of 2^e."""
+    mantissa, exponent = np.frexp(x)
+    integer = (mantissa * 2.0**53).astype(np.int64)
+    lowest = np.frexp((integer & -integer).astype(np.float64))[1] - 1
+    return int((exponent - 53 + lowest).min())
 
 
 def stack_last(*balls: Ball) -> Ball:

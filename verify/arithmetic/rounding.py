@@ -15,6 +15,7 @@ from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.slack import Array
 
 FLOAT64 = FORMATS["float64"]
+CASTS = {FORMATS["float32"]: np.float32, FORMATS["float16"]: np.float16}  # as IEEE 754 rounds, once and to even
 SPLITTER = 2.0**27 + 1  # Veltkamp: cuts a significand into halves of 26 bits
 SAFE = 2.0**900  # where all numbers are below it and a product is above its inverse, float64 errors are exact
 
@@ -31,6 +32,9 @@ def rounded(x: Array, fmt: Format, rest: Array | float = 0.0) -> Array:
     x = np.asarray(x, dtype=np.float64)
     if fmt is FLOAT64:
         return x
+    if fmt in CASTS and np.ndim(rest) == 0 and not rest:
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            return x.astype(CASTS[fmt]).astype(np.float64)
     with np.errstate(invalid="ignore"):
         exponent = np.frexp(np.where(np.isfinite(x), x, 0.0))[1] - 1
         quantum = np.maximum(exponent, fmt.smallest_exponent) - (fmt.p - 1)

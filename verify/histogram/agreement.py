@@ -98,24 +98,27 @@ def margin_range(stored: StoredModel, tokens: list[int], position: int, fmt: For
 
 def computed_logits(stored: StoredModel, tokens: list[int], position: int, at: Arithmetic) -> Ball:
     """Balls (classes,) around every logit that can be computed, each operation rounded, each sum in any order."""
-    x = Ball.exact(stored.E[tokens])
-    context = x if stored.e_BOS is None else Ball.exact(np.vstack([stored.e_BOS, stored.E[tokens]]))
-    own = x[position : position + 1]
-    mixed = at.sum_of(own, at.product(_mixing(stored, own, context, position, at), context))
+    distinct, index = np.unique(tokens, return_inverse=True)
+    x = stored.E[distinct]
+    if stored.e_BOS is not None:
+        x, index = np.vstack([x, stored.e_BOS]), np.append(len(distinct), index)
+    own = Ball.exact(stored.E[[tokens[position]]])
+    mixing = _mixing(stored, own, Ball.exact(x), index, position, at)
+    mixed = at.sum_of(own, at.product(mixing, Ball.exact(x[index])))
     z = at.product_and(mixed, Ball.exact(stored.W_1), Ball.exact(stored.b_1[None]))
     low, high = np.maximum(z.lower, 0.0), np.maximum(z.upper, 0.0)
     hidden = Ball(low / 2 + high / 2, (high - low) * (1 + 2.0**-50))
     return at.product_and(hidden, Ball.exact(stored.W_2), Ball.exact(stored.b_2[None]))[0]
 
 
-def _mixing(stored: StoredModel, own: Ball, context: Ball, position: int, at: Arithmetic) -> Ball:
-    """The mixing weights (1, context) of one position."""
+def _mixing(stored: StoredModel, own: Ball, x: Ball, index: np.ndarray, position: int, at: Arithmetic) -> Ball:
+    """The mixing weights (1, context) of one position, where the context holds the rows `index` of x."""
     if stored.A is not None:
         scores = Ball.exact(stored.A[position : position + 1])
     else:
         assert stored.W_Q is not None and stored.W_K is not None
-        queries, keys = at.product(own, Ball.exact(stored.W_Q)), at.product(context, Ball.exact(stored.W_K))
-        scores = at.product(queries, keys.T) * Ball(*(np.reshape(a, (1, 1)) for a in _root(stored.d)))
+        queries, keys = at.product(own, Ball.exact(stored.W_Q)), at.product(x, Ball.exact(stored.W_K))
+        scores = at.product(queries, keys.T)[:, index] * Ball(*(np.reshape(a, (1, 1)) for a in _root(stored.d)))
         scores = _loosened(at.result(scores), 2 * at.stored.u)  # a reciprocal is rounded, and the product with it
     if not stored.is_softmax:
         return scores

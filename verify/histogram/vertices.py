@@ -294,10 +294,14 @@ def _least_sum(
     sizes = row.sizes
     if len(sizes) == 1:
         k = np.arange(1, L + 1)[:, None]
-        held, free = (k - 1) * mine[0][:, None, :], (L - k) * rest[0][:, None, :]
-        total = base[:, None, :] + held + free
-        result: Array = total - 8 * U * (np.abs(base)[:, None, :] + np.abs(held) + np.abs(free))
-        return result
+        term = (k - 1) * mine[0][:, None, :]
+        total, size = base[:, None, :] + term, np.abs(base)[:, None, :] + np.abs(term, out=term)
+        np.multiply(L - k, rest[0][:, None, :], out=term)
+        total += term
+        size += np.abs(term, out=term)
+        size *= 8 * U
+        total -= size
+        return total
     gain = np.sort(np.repeat(mine - rest, sizes, axis=0), axis=0)  # NaN sorts last and is caught by `size`
     gained = np.concatenate([np.zeros((1, *gain.shape[1:])), np.cumsum(gain, axis=0)])
     everything = np.tensordot(sizes.astype(float), rest, axes=(0, 0))
