@@ -16,6 +16,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt
 from verify.arithmetic.formats import KERNEL_NAMES, Format, format_of
 from verify.arithmetic.readings import Reading, Rounded
+from verify.arithmetic.slack import OF_FEW
 from verify.arithmetic.torch_settings import lowered
 from verify.decide import Finding
 from verify.histogram.stored import StoredModel
@@ -107,7 +108,7 @@ def computed_logits(stored: StoredModel, tokens: list[int], position: int, at: A
     mixed = at.sum_of(own, at.product(mixing, Ball.exact(x[index])))
     z = at.product_and(mixed, Ball.exact(stored.W_1), Ball.exact(stored.b_1[None]))
     low, high = np.maximum(z.lower, 0.0), np.maximum(z.upper, 0.0)
-    hidden = Ball(low / 2 + high / 2, (high - low) * (1 + 2.0**-50))
+    hidden = Ball(low / 2 + high / 2, (high - low) * (1 + OF_FEW))
     return at.product_and(hidden, Ball.exact(stored.W_2), Ball.exact(stored.b_2[None]))[0]
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from verify.engine.balls import ENLARGE, gamma
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE, gamma
+from verify.engine.balls import 
 from verify.module.largest import Sets
 from verify.module.separable import Layer, Sums, Tables
 

@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 from flint import ctx
 
-from verify.arithmetic.slack import Array
+from verify.arithmetic.slack import Array, U
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import SEEN, HeadNumbers
 from verify.count01.heads.tables import column
@@ -43,7 +43,7 @@ def outputs_of(head: HeadNumbers, law: Law) -> tuple[Array, float]:
         with ctx.workprec(128):
             centre = float(found.centre.ball(256).mid())
         parts.append(found.values + centre)
-        radius = max(radius, found.radius + 2.0**-52 * abs(centre))
+        radius = max(radius, found.radius + 2 * U * abs(centre))
     return np.stack(parts, axis=1), radius
 
 

@@ -28,7 +28,7 @@ from verify.arithmetic.any_order import (
 )
 from verify.arithmetic.balls import Ball, reciprocal_sqrt, stack_last
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import INFLATION, Array
+from verify.arithmetic.slack import INFLATION, OF_FEW, Array, U
 from verify.arithmetic.softmax import ULPS, partial_sums, sum_with_ones
 from verify.histogram.reduction import (
     Row,
@@ -91,7 +91,7 @@ class RoundedReduction:
             root = np.sqrt(np.array([float(self.stored.d)]))
             factors = [1 / root, 1 / rounded(root, self.at.inner)]
             factors += [rounded(factor, self.at.inner) for factor in factors]
-            wider = 2.0 ** -(2 * self.at.stored.p + 1) + 2.0**-50  # kept wider, or computed in float64 here
+            wider = 2.0 ** -(2 * self.at.stored.p + 1) + OF_FEW  # kept wider, or computed in float64 here
             low, high = np.min(factors) * (1 - wider), np.max(factors) * (1 + wider)
             scaled = scores * between(low, high)
             scaled = Ball(scaled.mid, np.where((scores.mid == 0) & (scores.rad == 0), 0.0, scaled.rad))
@@ -167,8 +167,8 @@ class RoundedReduction:
         """The relative error of the quotient 1 / N, none for a power of two."""
         if N & (N - 1) == 0:
             return 0.0
-        found = self.at.result(Ball(np.array(1 / N), np.array(2.0**-52 / N)))
-        return float(np.abs(np.array(ends(found)) * N - 1).max() + 2.0**-50) * INFLATION
+        found = self.at.result(Ball(np.array(1 / N), np.array(2 * U / N)))
+        return float(np.abs(np.array(ends(found)) * N - 1).max() + OF_FEW) * INFLATION
 
     def _exponential_unit(self, scores: Ball, exponentials: Ball, own: np.ndarray, shift: Array) -> Array:
         """The power of two at or below each exponential, relative to it: at most 1.
@@ -179,7 +179,7 @@ class RoundedReduction:
         is_own_top = scores.mid[np.arange(len(own)), own][:, None] == top
         moved = shift + scores.rad[np.arange(len(own)), own][:, None] + (scores.upper.max(1, keepdims=True) - top)
         low, high = exponentials.lower * np.exp(-moved), exponentials.upper * np.exp(moved)
-        high = np.minimum(high, 1 - 2.0**-53)  # exp(0) is exact, and below the maximum it is below 1
+        high = np.minimum(high, 1 - U)  # exp(0) is exact, and below the maximum it is below 1
         unit = np.ldexp(0.5, np.frexp(high)[1]) / low * INFLATION
         return np.where(is_own_top & (low > 0) & (unit < 1), unit, 1.0)
 
