@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE, gamma
-from verify.engine.balls import 
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import gamma
 from verify.module.largest import Sets
 from verify.module.separable import Layer, Sums, Tables
 
