@@ -300,8 +300,8 @@ def _least_sum(
         total += term
         size += np.abs(term, out=term)
         size *= 8 * U
-        total -= size
-        return total
+        result: Array = np.subtract(total, size, out=total)
+        return result
     gain = np.sort(np.repeat(mine - rest, sizes, axis=0), axis=0)  # NaN sorts last and is caught by `size`
     gained = np.concatenate([np.zeros((1, *gain.shape[1:])), np.cumsum(gain, axis=0)])
     everything = np.tensordot(sizes.astype(float), rest, axes=(0, 0))

@@ -32,6 +32,22 @@ class Decided:
     margin: float = float("inf")
     tightest: Pair | None = None
 
+    def add(self, pair: Pair, answer: exact.Answer | None) -> None:
+        """Counts one pair by its answer, as undecided where balls do not tell or there is no answer."""
+        if answer is None or answer.is_right is None:
+            self.undecided.append(pair)
+        elif answer.is_right:
+            self.right += 1
+            self.narrow(pair, answer.margin)
+        else:
+            self.wrong_count += 1
+            self.wrong.append(pair)
+
+    def narrow(self, pair: Pair, margin: float) -> None:
+        """Keeps the least margin of the right pairs, and where it is."""
+        if margin < self.margin:
+            self.margin, self.tightest = margin, pair
+
 
 def numbers(tensor: object) -> Array:
     """The stored numbers, exactly, as float64."""
@@ -138,31 +154,20 @@ def pair_by_pair(model: AdderTransformer, P: int, progress: object = None) -> De
         decided.wrong_count += int(is_wrong.sum())
         decided.wrong += [(a, int(b)) for b in np.nonzero(is_wrong)[0][: MOST_LISTED - len(decided.wrong)]]
         for b in np.nonzero(~is_right & ~is_wrong)[0]:
-            _decide(model, P, (a, int(b)), decided)
+            pair = (a, int(b))
+            decided.add(pair, None if len(decided.undecided) >= MOST_LISTED else _answer(model, P, pair))
         least = int(np.where(is_right, worst, np.inf).argmin())
-        if is_right[least] and worst[least] < decided.margin:
-            decided.margin, decided.tightest = float(worst[least]), (a, least)
+        if is_right[least]:
+            decided.narrow((a, least), float(worst[least]))
         if callable(progress):
             progress((a + 1) / P)
     return decided
 
 
-def _decide(model: AdderTransformer, P: int, pair: Pair, decided: Decided) -> None:
-    """One pair in balls of growing precision."""
+def _answer(model: AdderTransformer, P: int, pair: Pair) -> exact.Answer:
+    """Decides one pair in balls of growing precision."""
     a, b = pair
-    if len(decided.undecided) >= MOST_LISTED:
-        decided.undecided.append(pair)
-        return
-    answer = exact.answers(model, [a, b, P], [2], [(a + b) % P])[0]
-    if answer.is_right is None:
-        decided.undecided.append(pair)
-    elif answer.is_right:
-        decided.right += 1
-        if answer.margin < decided.margin:
-            decided.margin, decided.tightest = answer.margin, pair
-    else:
-        decided.wrong_count += 1
-        decided.wrong.append(pair)
+    return exact.answers(model, [a, b, P], [2], [(a + b) % P])[0]
 
 
 def tables(model: AdderTransformer, P: int) -> list[Tables]:
