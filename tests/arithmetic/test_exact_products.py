@@ -35,3 +35,8 @@ def test_numbers_that_are_none_are_not_exact():
         x = np.eye(100)
         x[99, 99] = value
         assert not _is_exact_product(x, np.eye(100)) and not _is_exact_product(np.eye(100), x)
+
+
+def test_a_product_with_what_is_not_finite_is_not_called_exact():
+    assert not _is_exact_product(np.zeros((2, 2)), np.array([[np.inf, 1.0], [1.0, 1.0]]))
+    assert not _is_exact_product(np.array([[np.nan, 1.0]]), np.ones((2, 1)))

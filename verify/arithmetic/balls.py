@@ -124,7 +124,7 @@ def _is_exact_product(x: Array, y: Array) -> bool:
     for factor, axis in ((x, 1), (y, 0)):
         entries = factor[factor != 0]
         if not len(entries):
-            return True
+            return False  # nothing is gained, and the other factor may hold inf
         most = float(np.abs(entries).max())
         if not most < HUGE or _unit(entries[:PROBED]) < LEAST_UNIT:
             return False
