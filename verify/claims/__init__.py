@@ -10,6 +10,7 @@ from verify.claims import (
     inductive_transformers,
     kernel,
     modular,
+    module,
     parity,
     recurrent,
 )
@@ -21,6 +22,7 @@ CLAIMS: tuple[Claim, ...] = (
     *circuit.CLAIMS,
     *contextual.CLAIMS,
     *modular.CLAIMS,
+    *module.CLAIMS,
     *addition.CLAIMS,
     *parity.CLAIMS,
     *inductive_transformers.CLAIMS,

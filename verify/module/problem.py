@@ -17,7 +17,7 @@ from constructions.decoder import Decoder
 from constructions.errors import BadInput
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.certificate import Certificate
+from verify.certificate import Certificate, Verdict
 from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
@@ -28,7 +28,7 @@ from verify.module.inputs import Listed, Product
 from verify.module.task import Task
 
 MANY = 1 << 18  # inputs from which on a hill climb comes first
-CLIMBING = 0.2  # of the budget
+CLIMBING = 0.2  # of the budget, as for products of token sets where every input can be looked at
 RUN_AT_ONCE, RUNS = 512, 4
 ARGUMENT = "every input enclosed in balls"
 Item = tuple[int, ...]
@@ -137,13 +137,20 @@ class ModuleProblem:
         return self.finding(tally, reading, found, stopped, effort.budget)
 
     def separately(self, effort: Effort) -> Finding:
-        """Decides one attention layer by tables: over products of token sets, or input by input."""
+        """Decides one attention layer by tables: over products of token sets; input by input where those do not prove.
+
+        Where there are too many inputs, the products alone decide.
+        """
         part = self.given.inputs.parts[0]
         assert isinstance(self.module, Decoder) and isinstance(part, Product)
         layer = separable.Layer(self.module, part.length, self.given.classes)
         judge, deadline = self.judge(part.length, Real()), time.perf_counter() + effort.budget
-        if part.candidates > separable.MOST or not self._enumerates(part):
-            return self._by_cells(layer, judge, deadline, effort)
+        if hasattr(self.given.expected, "cells"):
+            is_all = part.candidates > separable.MOST
+            until = deadline if is_all else time.perf_counter() + CLIMBING * effort.budget
+            found = self._by_cells(layer, judge, until, effort)
+            if is_all or found.verdict is Verdict.PROVED:
+                return found
         tally, columns = Tally(), self.columns(part.length)
         by, stopped = tally.by, False
         for tokens, low, high in separable.enumerated(layer, part, lambda t: self.given.answers(t, columns)):
@@ -159,10 +166,6 @@ class ModuleProblem:
             effort.progress(tally.seen / part.size)
         tally.wrong_inputs.sort()
         return self.finding(tally, Real(), None, stopped, effort.budget)
-
-    def _enumerates(self, part: Product) -> bool:
-        """Whether every input is looked at, which counts the wrong ones too."""
-        return part.candidates > 1 << 16 or not hasattr(self.given.expected, "cells")
 
     def _by_cells(self, layer: separable.Layer, judge: Judge, deadline: float, effort: Effort) -> Finding:
         """Decides products of token sets, one last token after another; the input of the least margin met is judged."""
