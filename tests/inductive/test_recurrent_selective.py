@@ -89,7 +89,11 @@ def test_a_planted_fault_is_never_proved(fault):
     with torch.no_grad():
         dict(decided.model.cell.named_parameters())[name][place] = value
     for reading in (Real(), reading_of("float32")):
-        assert certify(decided, reading).verdict.value == "UNKNOWN"
+        verdict = certify(decided, reading, Effort(budget=0.5))
+        assert verdict.verdict.value == ("UNKNOWN" if verdict.counterexample is None else "REFUTED")
+        if verdict.counterexample is not None:
+            right = counted(verdict.counterexample["input"], m, 3)[-1]
+            assert verdict.counterexample["expected"] == right + bool(m) != verdict.counterexample["predicted"]
     found = sampled(decided, effort=Effort(samples=300))
     if found.verdict.value == "REFUTED":
         string = found.counterexample["input"]
@@ -109,17 +113,17 @@ def test_random_integer_rings_are_proved_only_where_every_short_string_is_right(
                 where = torch.randint(p.numel(), (1,))
                 if torch.rand(()) < 0.3:
                     p.view(-1)[where] += torch.randint(-1, 2, (1,)).double()
-        verdict = certify(decided).verdict.value
+        verdict = certify(decided, effort=Effort(budget=0.05)).verdict.value
         verdicts[verdict] += 1
         if verdict == "PROVED":
             assert not decided.runner(Real())(strings).is_wrong.any()
-    assert len(verdicts) == 2
+    assert len(verdicts) >= 2
 
 
 def test_the_signs_are_checked_by_the_readout():
     decided = problem(2, C=2)
     decided.model.readout.weight[1, 2] = -2
-    assert certify(decided).verdict.value == "UNKNOWN"
+    assert certify(decided).counterexample["expected"] == 1
     refuted = exhaustive(problem_of(decided, 4))
     assert refuted.verdict.value == "REFUTED" and refuted.counterexample["expected"] == 1
 

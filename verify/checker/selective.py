@@ -47,7 +47,8 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
         require(net.fmt is None and net.m is None, "an LSTM is checked in real arithmetic", NOT_CHECKABLE)
         with ctx.workprec(held.BITS):
             return _held(net).decide(c)
-    require(c["verdict"] == "PROVED", "only proofs about this network are checked", NOT_CHECKABLE)
+    is_block = c["verdict"] == "PROVED" and "invariant_found" in c
+    require(is_block, "only proofs by block invariants are checked", NOT_CHECKABLE)
     with ctx.workprec(BITS):
         margin = positive_margin(c)
         length = c["length"]

@@ -33,9 +33,11 @@ def judged(asked: Asked) -> Judged:
         raise BadInput(f"--weights: reads {', '.join(KINDS)}; --model {asked.model} is built only")
     if asked.d is not None or asked.layers is not None:
         raise BadInput("--weights: the file holds the numbers; drop --d and --layers")
+    loaded = load(asked.weights, kind=asked.model, activation=asked.activation)
+    if asked.task.name in SELECTIVE:
+        return Judged(Selective(loaded, asked.task, asked.length), as_bytes(loaded))
     if not asked.task.is_homogeneous:
         raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
-    loaded = load(asked.weights, kind=asked.model, activation=asked.activation)
     return Judged(Homogeneous(loaded, asked.task, asked.length), as_bytes(loaded))
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -18,7 +19,7 @@ from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, check_not_accumulated, first_in_order
-from verify.inductive.recurrent import held
+from verify.inductive.recurrent import held, sets
 from verify.inductive.recurrent.assumed import assumptions, rounded_in
 from verify.inductive.recurrent.blocks import Proof, Rings, Thermometer
 from verify.inductive.recurrent.network import Network
@@ -28,6 +29,9 @@ from verify.judged import check_judged
 ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
 ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
 ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
+ARGUMENT_SETS = "sets of states, one for all counts and the last tokens, that each token maps into each other"
+ARGUMENT_STRINGS = "boxes round the states after each string"
+ARGUMENT_STRING = "one string, run in balls"
 RIGHT = "right means: after every token that is judged, the class of the right answer has strictly the largest logit"
 LONGEST_DRAWN, BATCH, LONGEST_SHOWN = 60, 1024, 10_000
 
@@ -97,8 +101,53 @@ class Selective:
             return self._held()
         argument, proof = self._proof(reading)
         if proof.reason is not None:
-            return Finding.open(argument, proof.reason)
+            return (
+                self._trained(reading, effort)
+                if isinstance(self.model, RecurrentModel)
+                else Finding.open(argument, proof.reason)
+            )
         return Finding.proved(argument, proof.margin, extra={"invariant_found": proof.facts})
+
+    def _trained(self, reading: Reading, effort: Effort) -> Finding:
+        """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""
+        assert isinstance(self.model, RecurrentModel)
+        net, at, now = Network.of(self.model), None, time.perf_counter()
+        if isinstance(reading, Rounded):
+            net, at = net.rounded(reading.format), Arithmetic.of(reading.format)
+        trained = sets.Trained(net, self.which, at)
+        refuted = self._wrong(trained, now + effort.budget / 3) if at is None else None
+        if refuted is not None:
+            return refuted
+        if self.length is not None:
+            right_to, margin = sets.up_to(trained, self.length, now + effort.budget / 2)
+            if right_to >= self.length:
+                return Finding.proved(ARGUMENT_STRINGS, margin)
+        proof = sets.closed(replace(trained, is_periodic=self.which.m is not None), now + 2 * effort.budget / 3)
+        if proof.reason is None:
+            return Finding.proved(ARGUMENT_SETS, proof.margin, extra={"sets_found": proof.facts})
+        if self.length is None:
+            right_to, _ = sets.up_to(trained, None, now + effort.budget)
+        reason = f"right up to length {right_to}; {proof.reason}"
+        return Finding.open(ARGUMENT_STRINGS, reason, extra={"right_to": right_to})
+
+    def _wrong(self, trained: sets.Trained, until: float) -> Finding | None:
+        """A string that is wrong in real arithmetic, where a search finds one."""
+        string = sets.wrong_string(trained, self.length, until)
+        if string is None:
+            return None
+        right = self.which.answers(string)[-1]
+        assert right is not None
+        margin, predicted = sets.gap(trained.net, string, right)
+        if not margin <= 0:
+            return None
+        right_to, _ = sets.up_to(trained, len(string) - 1, until)
+        case: dict[str, Any] = {
+            "input": list(string), "length": len(string), "expected": self.which.said(right),
+            "predicted": self.which.said(predicted),
+        }  # fmt: skip
+        if right_to >= len(string) - 1:
+            case["is_first"] = True
+        return Finding.refuted(ARGUMENT_STRING, Failure(case, margin), extra={"right_to": right_to})
 
     def _bit_by_bit(self) -> Finding:
         """All lengths at once, where what a unit holds is held bit by bit."""

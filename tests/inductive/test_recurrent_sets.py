@@ -1,0 +1,135 @@
+"""Trained networks on all strings: against every short string, with planted faults, and what stays open."""
+
+from __future__ import annotations
+
+import time
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+from constructions.recurrent import selective
+from constructions.recurrent.model import load
+from tests.command import as_json, run
+from tests.planted import planted
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.formats import FORMATS
+from verify.decide import Effort, certify
+from verify.inductive.recurrent import sets
+from verify.inductive.recurrent.network import Network
+from verify.inductive.recurrent.selective import Selective
+from verify.inductive.tasks import Task
+
+DATA = Path(__file__).parents[1] / "data" / "recurrent_selective"
+LENGTH = 10
+
+
+def asked(capsys, name, *options):
+    model, K, C, _ = name.split("_")
+    path = str(DATA / f"{name}.safetensors")
+    task = ("inductive", "--task", "selective", "--model", model, "--types", K[1:], "--max-count", C[1:])
+    return as_json(capsys, *task, "--weights", path, *options)
+
+
+def first_wrong(model, K, C, length=LENGTH):
+    """The length of the shortest string whose last answer is wrong, its count being at most C; torch runs them all."""
+    strings = torch.tensor(list(product(range(K), repeat=length)))
+    said = model.double()(strings).argmax(-1)
+    own = torch.nn.functional.one_hot(strings, K)
+    counts = (own.cumsum(1) * own).sum(-1)
+    is_wrong = ((said != counts) & (counts <= C)).any(0)
+    return int(is_wrong.int().argmax()) + 1 if is_wrong.any() else None
+
+
+def test_trained_networks_are_proved_at_all_lengths_refuted_or_open(capsys, tmp_path):
+    for name in ("rnn_K2_C2_seed1", "rnn_K3_C1_seed1"):
+        code, found = asked(capsys, name)
+        assert code == 0 and found["inputs_covered"] == "infinite" and found["margin"] > 4
+        sizes = found["parameters"]
+        assert first_wrong(load(DATA / f"{name}.safetensors"), sizes["types"], sizes["max_count"], 7) is None
+    code, found = asked(capsys, "lstm_K2_C2_seed14", "--save", str(tmp_path / "proof"))
+    assert run(capsys, "check", str(tmp_path / "proof"))[0] == 3  # not checkable, and not said to fail
+    case = found["counterexample"]
+    assert code == 1 and found["right_to"] == 9 and case["length"] == 10 and case["is_first"]
+    model = load(DATA / "lstm_K2_C2_seed14.safetensors")
+    assert first_wrong(model, 2, 2) == 10
+    assert model(torch.tensor([case["input"]]))[0, -1].argmax() == case["predicted"] != case["expected"]
+    code, found = asked(capsys, "lstm_K2_C2_seed0", "--length", "9")
+    assert code == 0 and found["inputs_covered"] == str(2**9)
+    code, found = asked(capsys, "lstm_K2_C2_seed0", "--budget", "0.5")
+    assert code == 3 and found["right_to"] >= 10 and "do not close" in found["reason"]
+
+
+def nearby(seed):
+    """A trained RNN with every number a little different, so that some still count and some do not."""
+    model = load(DATA / "rnn_K2_C2_seed1.safetensors").double()
+    torch.manual_seed(seed)
+    for p in model.parameters():
+        p.data += torch.randn_like(p) * (0.02, 0.06, 0.15)[seed % 3]
+    return model
+
+
+def contradictions(seeds=range(4)):
+    """How often sets that close, strings that are followed or a string that is found wrong disagree with all runs."""
+    found = 0
+    for seed in seeds:
+        model = nearby(seed)
+        trained = sets.Trained(Network.of(model), Task.of("selective", types=2, max_count=2), None)
+        until = time.perf_counter() + 5
+        wrong, first = sets.wrong_string(trained, LENGTH, until), first_wrong(model, 2, 2)
+        found += first is not None and sets.closed(trained, until).reason is None
+        right_to, _ = sets.up_to(trained, LENGTH, until)
+        found += first is not None and right_to >= first
+        found += wrong is not None and (first is None or len(wrong) < first)
+    return found
+
+
+def test_verdicts_agree_with_all_short_strings():
+    assert contradictions() == 0
+    for owner, name, right, wrong in (
+        (sets.Trained, "margins", "gap.lower -", "gap.lower + 5 -"),
+        (sets.Trained, "due", "return n if m", "return max(1, n - 1) if m"),
+        (sets.Trained, "counted", "(self.task.C or 0) + 1)", "self.task.C or 0)"),
+    ):
+        with planted(owner, name, right, wrong):
+            assert contradictions() > 0, (name, right)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("goes[known, x], ends[1]", "goes[known, x], ends[0]"),
+        ("low[0] = high[0] = 0.0\n    judged", "low[1] = high[1] = 0.0\n    judged"),
+    ],
+)
+def test_planted_faults_in_the_sets_lose_states(right, wrong):
+    """States of a run leave the sets that a fault calls closed, or no sets close."""
+    model = load(DATA / "rnn_K3_C1_seed1.safetensors").double()
+    trained = sets.Trained(Network.of(model), Task.of("selective", types=3, max_count=1), None)
+    honest = sets.closed(trained, time.perf_counter() + 5)
+    with planted(sets, "_closed", right, wrong):
+        found = sets.closed(trained, time.perf_counter() + 5)
+        assert found.reason is not None or found.margin > honest.margin  # of fewer states than there are
+
+
+@pytest.mark.deep
+def test_the_least_margin_of_runs_is_not_below_the_proof():
+    for name, K, C in (("rnn_K2_C2_seed1", 2, 2), ("rnn_K3_C1_seed1", 3, 1)):
+        model, which = load(DATA / f"{name}.safetensors"), Task.of("selective", types=K, max_count=C)
+        proved = certify(Selective(model, which, None)).margin
+        strings = list(product(range(K), repeat=7))
+        assert Selective(model, which, 7).runner(None)(strings).margins.min() >= proved - 1e-4
+
+
+def test_built_thermometers_close_as_well_and_formats_widen():
+    model = selective.thermometer(types=2, max_count=2)
+    which = Task.of("selective", types=2, max_count=2)
+    for fmt, most in ((None, 2.0), ("float32", 2.0)):
+        at = None if fmt is None else Arithmetic.of(FORMATS[fmt])
+        proof = sets.closed(sets.Trained(Network.of(model), which, at), time.perf_counter() + 5)
+        assert proof.reason is None and 0 < proof.margin <= most
+    trained = Selective(load(DATA / "rnn_K2_C2_seed1.safetensors"), which, None)
+    from verify.arithmetic.readings import reading_of
+
+    assert certify(trained, reading_of("float32"), Effort(budget=10)).verdict.value == "PROVED"
