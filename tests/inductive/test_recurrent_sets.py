@@ -48,7 +48,10 @@ def test_trained_networks_are_proved_at_all_lengths_refuted_or_open(capsys, tmp_
         assert code == 0 and found["inputs_covered"] == "infinite" and found["margin"] > 4
         sizes = found["parameters"]
         assert first_wrong(load(DATA / f"{name}.safetensors"), sizes["types"], sizes["max_count"], 7) is None
-    code, found = asked(capsys, "lstm_K2_C2_seed14", "--save", str(tmp_path / "proof"))
+    code, found = asked(capsys, "lstm_K2_C2_seed14")
+    weights = str(DATA / "lstm_K2_C2_seed14.safetensors")
+    saving = f"inductive --task selective --model lstm --types 2 --max-count 2 --save {tmp_path / 'proof'}".split()
+    run(capsys, *saving, "--weights", weights)
     assert run(capsys, "check", str(tmp_path / "proof"))[0] == 3  # not checkable, and not said to fail
     case = found["counterexample"]
     assert code == 1 and found["right_to"] == 9 and case["length"] == 10 and case["is_first"]
