@@ -31,14 +31,16 @@ LONG_RUN = 10.0  # seconds of a forward run that is announced
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--bits", type=int, metavar="S", help="bits before and after the point, as --precision sS (default: the "
-        "fewest that suffice, unless --precision names another arithmetic)")  # fmt: skip
+    add("--bits", type=int, metavar="S", help="bits before and after the point (default: the fewest that suffice)")
+    add("--precision", metavar="D", help="sN: constant-bit arithmetic, as --bits N (default); float64, float32, tf32, "
+        "bfloat16, float16, e4m3, e5m2 or pN: every operation rounded to it, sums in any order; real: no "
+        "rounding")  # fmt: skip
     add("--runs", type=int, metavar="R",
         help="inputs run forward beside the proof; 0 for none (default: 64 if quick)")  # fmt: skip
     add("--run", dest="input", metavar="INPUT", help="print the chain of thought on this input")
     add("--as-printed", "--printed", action="store_true", help="build the proof as printed (NOT: b = 0)")
     add_weights(parser, "judge these weights instead of building them")
-    request.add_arguments(parser)
+    request.add_arguments(parser, without=("precision",))
 
 
 @dataclass(frozen=True)
