@@ -79,16 +79,14 @@ def findings(problem: ModuleProblem, decoder: Decoder, P: int) -> dict[str, Any]
 
     from verify.arithmetic.readings import Real
     from verify.modular.rotation import by_difference, spectrum
-    from verify.module.decision import MODELS
 
     shares = spectrum(decoder.W_E[:P].detach().double().numpy())
     pairs = [(a, b) for a in range(P) for b in range(P)]
     judge, lows = problem.judge(3, Real()), []
-    by = dict.fromkeys(MODELS, 0)
     for start in range(0, len(pairs), 4096):
         tokens = torch.tensor([[a, b, P] for a, b in pairs[start : start + 4096]])
         answers = problem.given.answers(tokens, problem.columns(3))
-        lows.append(judge.bounds(tokens, answers, by, float("inf"))[0])
+        lows.append(judge.bounds(tokens, answers, float("inf")).low)
     least = by_difference(P, pairs, torch.cat(lows).numpy())
     return {
         "frequencies": list(shares.found),

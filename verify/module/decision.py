@@ -50,9 +50,11 @@ class Tally:
     def seen(self) -> int:
         return self.right + self.wrong + self.undecided
 
-    def add(self, tokens: Tensor, low: Tensor, high: Tensor) -> None:
+    def add(self, tokens: Tensor, found: Bounds) -> None:
         """Counts a batch by its margins' bounds."""
-        is_right, is_wrong = low > 0, high <= 0
+        low, is_right, is_wrong = found.low, found.low > 0, found.high <= 0
+        for model, decided in found.by.items():
+            self.by[model] += decided
         self.right += int(is_right.sum())
         self.wrong += int(is_wrong.sum())
         is_open = ~(is_right | is_wrong)
@@ -64,6 +66,36 @@ class Tally:
                 self.margin, self.tightest = float(least[i]), tokens[i].tolist()
         for mask, rows in ((is_wrong, self.wrong_inputs), (is_open, self.open_inputs)):
             rows.extend(tokens[mask][: LISTED - len(rows)].tolist())
+
+
+@dataclass
+class Bounds:
+    """Lower and upper bounds on the margins of a batch, and how many inputs each model decided."""
+
+    low: Tensor
+    high: Tensor
+    by: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MODELS, 0))
+
+    @classmethod
+    def unknown(cls, inputs: int) -> Bounds:
+        """No bounds as yet."""
+        low = torch.full((inputs,), -torch.inf, dtype=torch.float64)
+        return cls(low, -low)
+
+    def undecided(self) -> Tensor:
+        """The inputs that are neither right nor wrong so far."""
+        return undecided(self.low, self.high).nonzero().squeeze(1)
+
+    def narrow(self, model: str, rows: Tensor, low: Tensor, high: Tensor) -> int:
+        """Takes further bounds of some inputs, and returns how many of them that decides."""
+        return self.replace(model, rows, torch.fmax(self.low[rows], low), torch.fmin(self.high[rows], high))
+
+    def replace(self, model: str, rows: Tensor, low: Any, high: Any) -> int:
+        """Takes other bounds of some undecided inputs, and returns how many of them that decides."""
+        self.low[rows], self.high[rows] = low, high
+        decided = int((~undecided(self.low[rows], self.high[rows])).sum())
+        self.by[model] += decided
+        return decided
 
 
 class Judge:
@@ -78,50 +110,39 @@ class Judge:
             for name, has_norms in (("balls", False), ("l2", True))
         }
 
-    def bounds(self, tokens: Tensor, answers: Tensor, by: dict[str, int], deadline: float) -> tuple[Tensor, Tensor]:
-        """Lower and upper bounds on each margin; `by` counts the inputs that each model decided."""
-        low = torch.full((len(tokens),), -torch.inf, dtype=torch.float64)
-        high = -low
+    def bounds(self, tokens: Tensor, answers: Tensor, deadline: float) -> Bounds:
+        """Bounds on each margin, by each model in turn for what the ones before leave undecided."""
+        found = Bounds.unknown(len(tokens))
         for name, model in self.models.items():
-            rows = undecided(low, high).nonzero().squeeze(1)
+            rows = found.undecided()
             if not len(rows):
-                return low, high
-            new_low, new_high = (x.cpu() for x in model(tokens[rows].to(self.device), answers[rows].to(self.device)))
-            low[rows] = torch.fmax(low[rows], new_low)
-            high[rows] = torch.fmin(high[rows], new_high)
-            by[name] += len(rows) - int(undecided(low[rows], high[rows]).sum())
-        self._by_mean_values(tokens, answers, low, high, by, deadline)
+                return found
+            found.narrow(
+                name, rows, *(x.cpu() for x in model(tokens[rows].to(self.device), answers[rows].to(self.device)))
+            )
+        self._by_mean_values(tokens, answers, found, deadline)
         if isinstance(self.reading, Real):
-            self._exactly(tokens, answers, low, high, by, deadline)
-        return low, high
+            self._exactly(tokens, answers, found, deadline)
+        return found
 
-    def _by_mean_values(
-        self, tokens: Tensor, answers: Tensor, low: Tensor, high: Tensor, by: dict[str, int], deadline: float
-    ) -> None:
-        """Decides what is left by the gap to each rival in turn, the closest first; stops where it decides nothing."""
-        for rows in torch.split(undecided(low, high).nonzero().squeeze(1), AT_A_TIME):
+    def _by_mean_values(self, tokens: Tensor, answers: Tensor, found: Bounds, deadline: float) -> None:
+        """Narrows what is left by the gap to each rival in turn, the closest first; stops where it decides nothing."""
+        for rows in torch.split(found.undecided(), AT_A_TIME):
             if time.perf_counter() > deadline:
                 return
-            new_low, new_high = self.mean_values(tokens[rows], answers[rows], deadline)
-            low[rows], high[rows] = torch.fmax(low[rows], new_low), torch.fmin(high[rows], new_high)
-            decided = len(rows) - int(undecided(low[rows], high[rows]).sum())
-            by["mean_value"] += decided
-            if not decided:
+            if not found.narrow("mean_value", rows, *self.mean_values(tokens[rows], answers[rows], deadline)):
                 return
 
-    def _exactly(
-        self, tokens: Tensor, answers: Tensor, low: Tensor, high: Tensor, by: dict[str, int], deadline: float
-    ) -> None:
-        """Decides what is left input by input, with more and more bits."""
+    def _exactly(self, tokens: Tensor, answers: Tensor, found: Bounds, deadline: float) -> None:
+        """Narrows what is left input by input, with more and more bits."""
         if not exact.is_covered(self.graph):
             return
-        for row in undecided(low, high).nonzero().squeeze(1).tolist():
+        for row in found.undecided():
             for bits in EXACT_BITS:
                 if time.perf_counter() > deadline:
                     return
-                low[row], high[row] = exact.margin(self.graph, self.question, tokens[row], answers[row], bits)
-                if not bool(undecided(low[row], high[row])):
-                    by["exact"] += 1
+                low, high = exact.margin(self.graph, self.question, tokens[row], answers[row], bits)
+                if found.replace("exact", row, low, high):
                     break
 
 

@@ -23,7 +23,7 @@ from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
 from verify.engine.run import enclose
 from verify.module import heads, separable
-from verify.module.decision import MODELS, Judge, Tally, climb, undecided
+from verify.module.decision import Bounds, Judge, Tally, climb, undecided
 from verify.module.inputs import Listed, Product
 from verify.module.task import Task
 
@@ -152,17 +152,16 @@ class ModuleProblem:
             if is_all or found.verdict is Verdict.PROVED:
                 return found
         tally, columns = Tally(), self.columns(part.length)
-        by, stopped = tally.by, False
+        stopped = False
         for tokens, low, high in separable.enumerated(layer, part, lambda t: self.given.answers(t, columns)):
             if time.perf_counter() > deadline and tally.seen:
                 stopped = True
                 break
-            rows = undecided(low, high).nonzero().squeeze(1)
-            by["balls"] += len(tokens) - len(rows)
-            if len(rows):
-                answers = self.given.answers(tokens[rows], columns)
-                low[rows], high[rows] = judge.bounds(tokens[rows], answers, by, deadline)
-            tally.add(tokens, low, high)
+            is_open = undecided(low, high)
+            tally.add(tokens[~is_open], Bounds(low[~is_open], high[~is_open], {"balls": int((~is_open).sum())}))
+            if bool(is_open.any()):
+                left = tokens[is_open]
+                tally.add(left, judge.bounds(left, self.given.answers(left, columns), deadline))
             effort.progress(tally.seen / part.size)
         tally.wrong_inputs.sort()
         return self.finding(tally, Real(), None, stopped, effort.budget)
@@ -200,7 +199,7 @@ class ModuleProblem:
         if not len(tokens):
             return
         answers = self.given.answers(tokens, self.columns(tokens.shape[1]))
-        tally.add(tokens, *judge.bounds(tokens, answers, tally.by, deadline))
+        tally.add(tokens, judge.bounds(tokens, answers, deadline))
 
     def search(self, reading: Real | Rounded, effort: Effort) -> list[int] | None:
         """A wrong input found by hill climbing on the float margin and confirmed in balls, None if there is none."""
@@ -381,8 +380,7 @@ class ModuleProblem:
         length = len(tokens)
         judge = self.judge(length, reading)
         answers = self.given.answers(tokens.unsqueeze(0), self.columns(length))
-        by = dict.fromkeys(MODELS, 0)
-        _, high = judge.bounds(tokens.unsqueeze(0), answers, by, float("inf"))
+        high = judge.bounds(tokens.unsqueeze(0), answers, float("inf")).high
         question = self.given.question(length)
 
         def middle(output: Ball, _: Tensor, right: Tensor) -> tuple[Tensor]:
