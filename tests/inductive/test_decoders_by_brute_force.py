@@ -106,7 +106,7 @@ def check_strings(seed, task, model, problem, found, n):
 
 
 def lines_of(seed, most=10, style=None):
-    rng = random.Random(f"lines {seed}")
+    rng = random.Random(f"lines {seed // models.ALIKE}")
     task = models.task_of(rng, is_homogeneous=True)
     positions = rng.randint(3, most)
     model = models.decoder(seed, task, positions=positions, style=style)
@@ -115,7 +115,7 @@ def lines_of(seed, most=10, style=None):
 
 def strings_of(seed, largest):
     """A task on strings with its model and the length up to which all strings are run."""
-    rng = random.Random(f"strings {seed}")
+    rng = random.Random(f"strings {seed // models.ALIKE}")
     task = models.task_of(rng, is_homogeneous=False)
     is_long = rng.random() < 0.2
     n = largest if is_long else rng.randint(2, 4)
@@ -172,12 +172,12 @@ def test_lines(seeds):
     assert {is_wrong for _, is_wrong in found} == {True, False}
 
 
-@pytest.mark.parametrize("seeds", parts([4, 9, 11, 12], 200, 40))
+@pytest.mark.parametrize("seeds", parts([4, 32, 33, 34], 200, 40))
 def test_strings(seeds):
     found = [decide_strings(seed) for seed in seeds]
     assert {verdict for verdict, _ in found} >= {Verdict.PROVED, Verdict.REFUTED}
 
 
-@pytest.mark.parametrize("seeds", parts(range(2), 300, 60))
+@pytest.mark.parametrize("seeds", parts([18], 300, 60))
 def test_dtypes_are_attacked(seeds):
     assert Verdict.PROVED in {decide_rounded(seed) for seed in seeds}

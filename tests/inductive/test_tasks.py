@@ -3,10 +3,13 @@
 import itertools
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from oracles.inductive import right
 
 from constructions.errors import BadInput
 from verify.inductive.tasks import TASKS, Task
+from verify.strategies import counting_inputs
 
 
 @pytest.mark.parametrize("name", ["selective", "selective-modular", "first-heterogeneous"])
@@ -62,3 +65,28 @@ def test_rows_of_figure_1():
 def test_sizes_that_no_task_has(name, sizes):
     with pytest.raises(BadInput):
         Task.of(name, **sizes)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_strategies_draw_inputs_that_are_judged_everywhere(name):
+    sizes = {"M": {"vocabulary": 7}, "K": {"types": 3}}
+    task = Task.of(
+        name, **{k: v for size, given in sizes.items() if getattr(Task.of(name), size) for k, v in given.items()}
+    )
+
+    @settings(max_examples=25, deadline=None, database=None)
+    @given(st.data(), st.integers(1, 9), st.one_of(st.none(), st.integers(2, 9)))
+    def check(data, length, positions):
+        shift, tokens = data.draw(counting_inputs(task, length=length, positions=positions))
+        answers = right(name, tokens, M=task.M, m=task.m, C=task.C)
+        assert task.answers(tokens) == answers and None not in answers
+        leading = int(name in ("shifted", "helper", "helper-shifted"))
+        assert 1 <= len(tokens) <= length + leading and 0 <= shift <= (positions or len(tokens)) - len(tokens)
+
+    check()
+
+
+def test_strategies_of_no_input():
+    for sizes in ({"length": 0}, {"length": 3, "positions": 1}):
+        with pytest.raises(BadInput, match="no input of shifted fits"):
+            counting_inputs(Task.of("shifted"), **sizes)

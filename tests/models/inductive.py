@@ -13,6 +13,7 @@ from constructions.errors import BadInput, NotKnown
 from constructions.inductive import ape, selective, spe, started, with_layernorm
 from verify.inductive.tasks import NUMBER_WORDS, SELECTIVE, Task
 
+ALIKE = 8
 STYLES = ("drawn", "fitted", "near", "built", "changed", "tied")
 
 
@@ -29,7 +30,7 @@ def task_of(rng, *, is_homogeneous):
 
 
 def decoder(seed, task, *, positions, layers=None, style=None):
-    """A decoder of one or two layers for a task."""
+    """A decoder of one or two layers for a task; ALIKE seeds in a row have one shape, if they are drawn."""
     rng = random.Random(seed)
     style = style or rng.choice(STYLES)
     if style in ("built", "changed"):
@@ -38,7 +39,7 @@ def decoder(seed, task, *, positions, layers=None, style=None):
             return changed(rng, model) if style == "changed" else model
         style = "fitted"
     std = rng.choice([0.2, 0.6, 1.5])
-    model = drawn(rng, task, positions, layers or rng.randint(1, 2), std)
+    model = drawn(rng, random.Random(f"shape {seed // ALIKE}"), task, positions, layers, std)
     if style == "tied":
         with torch.no_grad():
             model.W_U[:] = model.W_U[:, :1] if rng.random() < 0.5 else 0.0
@@ -49,14 +50,13 @@ def decoder(seed, task, *, positions, layers=None, style=None):
     return model
 
 
-def drawn(rng, task, positions, layers, std):
-    heads = rng.randint(1, 2)
-    pe = rng.choice(POSITIONAL)
+def drawn(rng, shape, task, positions, layers, std):
     model = Decoder(
-        vocabulary=task.vocabulary, d=rng.choice([5, 8]), d_head=rng.choice([2, 4]), n_heads=heads, n_layers=layers,
-        d_mlp=rng.choice([0, 6, 12, 12]), classes=task.classes, positions=positions, pe=pe, bos=rng.random() < 0.5,
-        layernorm=rng.random() < 0.5, activation=rng.choice(["relu", "gelu", "gelu_tanh"]),
-        attention_bias=rng.random() < 0.5, unembedding_bias=rng.random() < 0.3,
+        vocabulary=task.vocabulary, d=shape.choice([5, 8]), d_head=shape.choice([2, 4]), n_heads=shape.randint(1, 2),
+        n_layers=layers or shape.randint(1, 2), d_mlp=shape.choice([0, 6, 12, 12]), classes=task.classes,
+        positions=positions, pe=shape.choice(POSITIONAL), bos=shape.random() < 0.5, layernorm=shape.random() < 0.5,
+        activation=shape.choice(["relu", "gelu", "gelu_tanh"]), attention_bias=shape.random() < 0.5,
+        unembedding_bias=shape.random() < 0.3,
     )  # fmt: skip
     generator = torch.Generator().manual_seed(rng.randrange(2**31))
     with torch.no_grad():
