@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from constructions.decoder import Decoder
+from constructions.errors import BadInput
 from constructions.inductive.lanes import LOUD, zeros
 from constructions.inductive.proportions import lines
 
@@ -70,18 +71,28 @@ def spe(
 
 
 def ape(
-    *, task: str, N: int, m: int | None = None, positions: int = 128, dtype: torch.dtype = torch.float64
+    *,
+    task: str,
+    N: int,
+    m: int | None = None,
+    positions: int = 128,
+    as_printed: bool = False,
+    dtype: torch.dtype = torch.float64,
 ) -> Decoder:
     """A decoder without LayerNorm whose table holds each id p, and p modulo one or two numbers.
 
     The head brings the first token's residues. A difference of residues is below 0 by at least 1/2 where it wrapped:
     two neurons add the modulus there. Modulo m that is the answer. The count itself is told by its residues modulo two
     coprime numbers whose product exceeds N, each with lines of its own, whose sum has its maximum at n alone.
+    With `as_printed` the modular answer is C's eq. 2, (first - current) mod m, where its residue 0 says m.
     Claim: C-T5 (ours; C, Sec. 5, for the residues).
+    Raises: BadInput for `as_printed` in another task.
 
     >>> ape(task="vanilla", N=11)(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
     [[1, 2, 3, 4, 5, 6, 7, 8]]
     """
+    if as_printed and task != "modular":
+        raise BadInput(f"as_printed=True: C's eq. 2 is of modular counting, not of {task}; leave it out")
     moduli = [] if task.startswith("first") else [m] if m is not None else coprime(N)
     one, ident, y = 0, 1, 2
     residues = [range(3 + 3 * i, 6 + 3 * i) for i in range(len(moduli))]  # of p, of the first id, what neurons add
@@ -97,16 +108,17 @@ def ape(
     W_Q[one, 0], W_K[ident, 0] = 1.0, -SHARPNESS * math.sqrt(d)
     W_V[ident, y], W_O[y, y] = 1.0, 1.0
     W_in, b_in, W_out, W_U = zeros(d, p), zeros(p), zeros(p, d), zeros(d, classes)
-    n_less_1 = torch.arange(classes, dtype=torch.float64) - int(task == "vanilla")
+    step = -1.0 if as_printed else 1.0  # the sign of current - first
+    said = torch.arange(classes, dtype=torch.float64) + (1 if as_printed else -1 if task == "vanilla" else 0)
     for i, (modulus, (own, first, added)) in enumerate(zip(moduli, residues, strict=True)):
         assert modulus is not None
         W_pos[:, own] = ids % modulus
         W_V[own, first], W_O[first, first] = 1.0, 1.0
         for neuron, bias, sign in ((2 * i, -0.5, 1.0), (2 * i + 1, -1.5, -1.0)):
-            W_in[own, neuron], W_in[first, neuron] = -2.0, 2.0
+            W_in[own, neuron], W_in[first, neuron] = -2.0 * step, 2.0 * step
             b_in[neuron], W_out[neuron, added] = bias, sign * modulus
-        j = n_less_1 % modulus - modulus // 2
-        W_U[own], W_U[first], W_U[added] = j, -j, j
+        j = said % modulus - modulus // 2
+        W_U[own], W_U[first], W_U[added] = step * j, -step * j, j
         W_U[one] += -j.square() / 2 - j * (modulus // 2)
     if task.startswith("first"):
         W_U[[one, ident, y], 1] = torch.tensor([0.5, -1.0, 1.0], dtype=torch.float64)

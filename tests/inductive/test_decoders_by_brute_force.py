@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import random
+from fractions import Fraction
 
 import pytest
 from models import inductive as models
@@ -11,11 +12,12 @@ from models.selection import first
 from oracles import decoder as oracle
 from oracles.inductive import right
 from oracles.operations import Rounded
+from planted import planted
 
 from verify.arithmetic.readings import reading_of
 from verify.certificate import Verdict
 from verify.decide import Effort, certify
-from verify.inductive.transformer import runs
+from verify.inductive.transformer import cells, runs, uniform
 from verify.inductive.transformer.problem import Counting
 
 NEAR = 1e-6  # margins below this, relative to the logits, are run again to 200 bits
@@ -56,15 +58,21 @@ def least_margin(m, string, shift, answers):
 def check_lines(seed, task, model, problem, found):
     """A verdict on a homogeneous task against all shifts, starts and lengths."""
     m, wrong, least = oracle.stored(model), set(), math.inf
-    for shift in range(1 if model.pe == "nope" else model.positions - model.has_bos):
+    judged = []
+    last = 0 if model.pe == "nope" else model.positions - model.has_bos - 1
+    for shift in range(last + 1):
         room = None if model.pe == "nope" else model.positions - model.has_bos - shift
         for line in task.lines(problem.length, room=room):
             due = right(task.name, line.tokens, M=task.M, m=task.m)
             for i, margin in enumerate(least_margin(m, line.tokens, shift, due)):
                 least = min(least, margin)
+                judged.append((i + 1 - line.leading, margin))
                 if not margin > 0:
                     wrong.add((i + 1 - line.leading, shift, line.start))
     said = found.to_dict()
+    inputs = {(s, line.tokens[: i + 1]) for s in problem.runs.shifts for line in problem.runs.lines(s)
+              for i in range(len(line.tokens))}  # fmt: skip
+    assert problem.size() == len(inputs) and {s for s, _ in inputs} == set(range(last + 1)), seed
     assert found.verdict is not Verdict.PROVED or not wrong, f"WRONG PROVED: {seed}"
     assert found.verdict is not Verdict.PROVED or found.margin <= least + 1e-9 * (1 + abs(least)), seed
     if found.verdict is Verdict.REFUTED:
@@ -72,6 +80,11 @@ def check_lines(seed, task, model, problem, found):
         at = (case["length"], case["shift"], case["start"])
         assert at in wrong, seed
         assert not case["is_smallest"] or at[:2] == min(wrong, key=lambda c: c[:2])[:2], seed
+    for name, (low, high) in said["accuracy"].items():
+        first_, last_ = map(int, name.split(".."))
+        lengths = [case for case in judged if first_ <= case[0] <= last_]
+        share = Fraction(sum(margin > 0 for _, margin in lengths), len(lengths))
+        assert Fraction(low) <= share <= Fraction(high), seed
     if found.verdict is not Verdict.PROVED and wrong:
         assert (-1 if said["length"] is None else said["length"]) < min(wrong)[0], seed
     return bool(wrong)
@@ -113,26 +126,26 @@ def lines_of(seed, most=10, style=None):
     return task, model, Counting(model, task, rng.randint(3, most) if model.pe == "nope" else None)
 
 
-def strings_of(seed, largest):
+def strings_of(seed, largest, style=None):
     """A task on strings with its model and the length up to which all strings are run."""
     rng = random.Random(f"strings {seed // models.ALIKE}")
     task = models.task_of(rng, is_homogeneous=False)
     is_long = rng.random() < 0.2
     n = largest if is_long else rng.randint(2, 4)
-    model = models.decoder(seed, task, positions=n + 1 + rng.randint(0, 1), style="changed" if is_long else None)
+    model = models.decoder(seed, task, positions=n + 1 + rng.randint(0, 1), style="changed" if is_long else style)
     room = None if model.pe == "nope" else model.positions - model.has_bos
     longest = None if rng.random() < 0.3 else n
     return task, model, Counting(model, task, longest), n if room is None else min(n, room)
 
 
-def decide_lines(seed):
-    task, model, problem = lines_of(seed)
+def decide_lines(seed, style=None):
+    task, model, problem = lines_of(seed, style=style)
     found = certify(problem)
     return found.verdict, check_lines(seed, task, model, problem, found)
 
 
-def decide_strings(seed, largest=6):
-    task, model, problem, n = strings_of(seed, largest)
+def decide_strings(seed, largest=6, style=None):
+    task, model, problem, n = strings_of(seed, largest, style)
     found = certify(problem, effort=Effort(budget=30.0))
     return found.verdict, check_strings(seed, task, model, problem, found, n)
 
@@ -181,3 +194,61 @@ def test_strings(seeds):
 @pytest.mark.parametrize("seeds", parts([18], 300, 60))
 def test_dtypes_are_attacked(seeds):
     assert Verdict.PROVED in {decide_rounded(seed) for seed in seeds}
+
+
+FAULTS = (  # where, what it says, what it says wrongly there, the seeds that show it, of lines or of strings
+    (cells, "least", "steepest * room", "0 * steepest", "strings"),
+    (cells.Forms, "cell", "!= t", "== t", "strings"),
+    (cells.Forms, "cell", "self.first + self.own[t]", "self.first", "strings"),
+    (cells.Forms, "cell", "float(k)", "1.0", "strings"),
+    (cells, "_switched", "return ~(high <= 0), ~(high <= 0)", "return ~(low <= 0), ~(low <= 0)", "strings"),
+    (cells, "_by_cells", "0.0, top[is_open]", "0.0, 0.0", "strings"),
+    (cells, "_by_cells", "if c != right]", "if c > right]", "strings"),
+    (cells, "_by_cells", "task.C + 1", "task.C", "strings"),
+    (cells, "_by_cells", "float(longest - k)", "0.0", "strings"),
+    (cells, "_by_cells", "moved[0] + own_part[0]", "moved[0]", "strings"),
+    (cells, "_by_cells", "gains[on]", "gains[~on]", "strings"),
+    (cells, "_weighted", "minus_low @ by_up_high", "minus_low @ by_up_low", "strings"),
+    (cells, "centred", "W - centre", "W", "strings"),
+    (cells, "decide", "_by_cells(model, task, longest)", "_by_cells(model, task, 1)", "strings"),
+    (cells, "unfit", "block.mlp.b_in, ", "", "strings"),
+    (cells, "unfit", ", model.b_U]", "]", "strings"),
+    (Counting, "_short", "range(1 if self.room is None else self.room - self.module.has_bos - n + 1)", "range(1)",
+     "strings"),
+    (Counting, "_short", "if done == self.longest", "if done + 1 == self.longest", "strings"),
+    (runs, "shifted", "shifts[:, None] + ", "0 * shifts[:, None] + ", "lines"),
+    (runs.Runs, "_run", "torch.tensor([shift for", "torch.tensor([0 * shift for", "lines"),
+    (runs.Runs, "lines", "self.model.has_bos - shift", "self.model.has_bos - shift - 1", "lines"),
+    (runs.Runs, "shifts", "self.room - self.model.has_bos", "self.room - self.model.has_bos - 1", "lines"),
+    (runs.Runs, "prefixes", "first + 1", "first + 2", "lines"),
+    (uniform, "applies", "any(not bool(W.any()) and (b is None or not bool(b.any())) for", "any(not bool(W.any()) for",
+     "lines"),
+    (uniform, "applies", "len(model.blocks) != 1", "len(model.blocks) > 2", "lines"),
+    (uniform, "stream", "model.W_E.shape[0] - 1", "0", "lines"),
+    (uniform, "stream", "model.W_pos[shift : shift + n]", "model.W_pos[:n]", "lines"),
+    (uniform, "means", "torch.arange(1, n + 1", "torch.arange(2, n + 2", "lines"),
+    (uniform, "last", "norm(at, block.norm_2, x)", "x", "lines"),
+    (uniform, "bounds", "range(1) if runs.model.pe == \"rope\" else runs.shifts", "range(1)", "lines"),
+    (Counting, "_lines", "line = found.lines[row]", "line = found.lines[0]", "lines"),
+    (Counting, "_lines", "case < wrong[:3]", "case > wrong[:3]", "lines"),
+    (Counting, "_lines", "place_ + 1 - line.leading", "place_ + 1", "lines"),
+    (Counting, "_lines", "high[row, place_] <= 0", "low[row, place_] <= 0", "lines"),
+)  # fmt: skip
+DECIDE = {"lines": decide_lines, "strings": decide_strings}
+
+
+def is_caught(seeds, kind):
+    """Whether a check fails on some seed."""
+    for seed in seeds:
+        try:
+            DECIDE[kind](seed, style="changed")
+        except (AssertionError, IndexError, ValueError, TypeError, RuntimeError):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("fault", first(1, [(fault,) for fault in FAULTS]))
+def test_planted_faults_are_caught(fault):
+    owner, name, right_, wrong, kind = fault
+    with planted(owner, name, right_, wrong):
+        assert is_caught(range(600), kind), name

@@ -1,10 +1,12 @@
 """Decoders that count by position ids: proofs, wrong slacks, and a trained decoder of four layers."""
 
 import importlib.util
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 import torch
+from command import as_json, run
 from models.selection import first
 from oracles import decoder as oracle
 from oracles.inductive import right
@@ -49,6 +51,34 @@ def test_neurons_and_slack():
     assert spe(task="modular", N=100, m=10).blocks[0].mlp.b_in.numel() == 18
     found = certify(Counting(ape(task="modular", N=30, m=10, positions=30), Task.of("modular")))
     assert 0.33 < found.margin < 0.35
+
+
+def test_eq_2_as_printed_is_never_right(capsys):
+    """The sign is reversed and the answer counts from 0: -s is never s + 1 modulo 10."""
+    sizes = ("--task", "modular", "--pe", "ape", "--no-layernorm", "--positions", "13")
+    code, found = as_json(capsys, "inductive", *sizes, "--as-printed")
+    assert code == 1 and found["verdict"] == "REFUTED" and found["claim"] is None
+    case = found["counterexample"]
+    assert (case["length"], case["shift"], case["expected"], case["predicted"]) == (1, 0, 1, 10)
+    assert found["accuracy"] == {"1..50": ["0/1", "0/1"]} and found["length"] == 0
+    model = ape(task="modular", N=13, m=10, positions=13, as_printed=True)
+    said = model(torch.zeros(1, 8, dtype=torch.long), shift=5)[0].argmax(-1).tolist()
+    assert said == [(-i - 1) % 10 for i in range(8)]
+    for other in (("modular", "--pe", "spe"), ("selective", "--bos"), ("shifted",)):
+        code, out, err = run(capsys, "inductive", "--task", *other, "--as-printed")
+        assert code == 2 and out == "" and err.count("\n") == 1
+
+
+def test_the_share_at_the_lengths_of_document_c():
+    """9 teeth of 3 at 60 positions: right up to length 9, and by chance beyond."""
+    model, task = spe(task="modular", N=9, m=3, positions=60), Task.of("modular", modulus=3)
+    found = certify(Counting(model, task)).to_dict()["accuracy"]
+    m, wins = oracle.stored(model), {"1..50": [], "51..100": []}
+    for shift in range(60):
+        logits = oracle.fast(m, [(0,) * (60 - shift)], shift)[0]
+        for i, margin in enumerate(oracle.margins(logits, [i % 3 for i in range(60 - shift)])):
+            wins["1..50" if i < 50 else "51..100"].append(margin > 0)
+    assert found == {part: [str(Fraction(sum(won), len(won)))] * 2 for part, won in wins.items()}
 
 
 def stored(name):

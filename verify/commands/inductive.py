@@ -60,7 +60,10 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput("--task: has no effect with --impossible; drop one of the two")
         from verify.report.impossibility import print_argument
 
-        return print_argument(_argument(args.impossible, args.seed, StoredDecoder.of(args)), is_json=args.json)
+        try:
+            return print_argument(_argument(args.impossible, args.seed, StoredDecoder.of(args)), is_json=args.json)
+        except NotKnown as error:
+            return shared.print_unknown(str(error), args.json)
     if args.table:
         if args.task is not None:
             raise BadInput("--task: has no effect with --table; drop one of the two")

@@ -62,6 +62,18 @@ selective 1: 100/99.5  100/98.3  100/99.4  100/68.2  100/98.3
 selective 2: 100/99.9  100/100  100/95.8  100/40.9  100/99.9
 """
 
+TRAINED = 50  # the longest homogeneous string that C trains on
+TESTED = {"first-homogeneous": 128}  # the longest that it tests; 100 elsewhere
+
+
+def lengths(task: str) -> dict[str, range]:
+    """The lengths that C trains a homogeneous task on, and those that it tests beyond them.
+
+    >>> lengths("modular")
+    {'trained': range(1, 51), 'tested': range(51, 101)}
+    """
+    return {"trained": range(1, TRAINED + 1), "tested": range(TRAINED + 1, TESTED.get(task, 100) + 1)}
+
 
 @dataclass(frozen=True)
 class Reported:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +105,22 @@ def _facts(certificate: Certificate, covers: str) -> Iterator[Fact]:
         yield "tightest", _pairs(_with_its_margin_in_words(certificate.tightest, certificate.margin_exact))
     if certificate.counterexample is not None:
         yield "counterexample", _pairs(certificate.counterexample)
+    if "accuracy" in certificate.extra and certificate.verdict is not Verdict.PROVED:
+        yield "accuracy", _accuracy(certificate.extra["accuracy"])
     if certificate.reason is not None:
         yield "reason", certificate.reason
     yield "time", f"{_duration(certificate.seconds)} to decide, start-up and building not included"
+
+
+def _accuracy(shares: Mapping[str, list[str]]) -> str:
+    """The share of right inputs for each range of lengths, every input alike.
+
+    >>> _accuracy({"1..50": ["1/1", "1/1"], "51..100": ["1/2", "3/5"]})
+    'lengths 1..50: 1/1, lengths 51..100: from 1/2 to 3/5'
+    """
+    return ", ".join(
+        f"lengths {part}: {low if low == high else f'from {low} to {high}'}" for part, (low, high) in shares.items()
+    )
 
 
 def _lines(rows: list[Fact], width: int) -> Iterator[Text]:

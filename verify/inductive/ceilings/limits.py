@@ -12,6 +12,7 @@ import torch
 from bounds.inductive_limits import first_equal_reciprocals, longest_with_changes, longest_with_neurons
 from constructions.decoder import Decoder
 from constructions.decoder.model import Block
+from constructions.errors import BadInput, NotKnown
 from verify.arithmetic.formats import FORMATS, KERNELS
 from verify.impossibility import Impossibility, seeds
 from verify.inductive.ceilings.fading import fading
@@ -74,23 +75,26 @@ def stored_bos_fades(model: Decoder, m: int) -> Impossibility:
     """C-I4 for one stored decoder: a length at which it counts modulo m wrong at the latest.
 
     Claim: C-I4 (ours).
-    Raises: BadInput for a decoder that the argument does not speak of.
+    Raises: BadInput for a decoder that the argument does not speak of, or of other classes; NotKnown where the bound
+        shows no length.
     """
+    if model.W_U.shape[1] != m:
+        raise BadInput(f"modulus={m}: the decoder has {model.W_U.shape[1]} classes; name the modulus it was made for")
     found = fading(model)
     failing = found.failing_length(m)
     room = LENGTHS if model.pe == "nope" else min(LENGTHS, model.positions - 1)
     with torch.no_grad():
         answers = model(torch.zeros(room, dtype=torch.long)).argmax(-1)
     wrong = torch.nonzero(answers != torch.arange(room) % m).flatten().tolist()
-    told = (
-        "no length up to 10^30 is shown" if failing is None else f"wrong modulo {m} at length {failing} at the latest"
-    )
+    if failing is None:
+        said = f"in a run it is wrong at length {wrong[0] + 1}" if wrong else f"a run is right up to length {room}"
+        raise NotKnown(f"C-I4 bounds no length up to 10^30 for these weights, as each layer's bound pays e^S; {said}")
     later = answers[found.settled - 1 :] if found.settled is not None else answers[room:]
     changed = int((later != found.answer).sum()) if found.answer is not None else 0
-    is_missed = failing is not None and failing <= room and not wrong
+    is_missed = failing <= room and not wrong
     return Impossibility(
         "C-I4",
-        f"the stored decoder gives a^n one answer from a length on: {told}",
+        f"the stored decoder gives a^n one answer from a length on: wrong modulo {m} at length {failing} at the latest",
         (
             "its logits on BOS a^n are within C (1 + ln n)^(L - 1) / n of those of a alone; see docs",
             "where one of these is the largest alone, the answer is the same once the bound is below the gap",
@@ -101,7 +105,7 @@ def stored_bos_fades(model: Decoder, m: int) -> Impossibility:
             f"first wrong length of a run up to {room}": wrong[0] + 1 if wrong else None,
             "answers otherwise later, in the run": changed,
         },
-        failing is not None and not changed and not is_missed,
+        not changed and not is_missed,
     )
 
 

@@ -79,8 +79,8 @@ def check_possible(asked: Asked) -> None:
         )
 
 
-def built(asked: Asked) -> tuple[Decoder, str]:
-    """The decoder and the claim that it comes from.
+def built(asked: Asked) -> tuple[Decoder, str | None]:
+    """The decoder and the claim that it comes from, None where it is as printed.
 
     Raises: NotKnown, BadInput.
     """
@@ -92,6 +92,8 @@ def built(asked: Asked) -> tuple[Decoder, str]:
         "dtype": getattr(torch, asked.dtype),
     }
     check_options(asked)
+    if asked.as_printed:
+        return as_printed(asked), None
     if name in STARTED or (name in NUMBER_WORDS and asked.has_bos):
         assert task.M is not None
         return started(task=name, M=task.M, bos=asked.has_bos, n_heads=asked.n_heads or 1, **shape), "C-T1"
@@ -116,13 +118,33 @@ def built(asked: Asked) -> tuple[Decoder, str]:
     raise NotKnown(f"task={name}: no construction is known for pe={asked.pe}{' and BOS' if asked.has_bos else ''}")
 
 
+def as_printed(asked: Asked) -> Decoder:
+    """C's own recipe: eq. 2, where positions have residues.
+
+    C's other one, (1/n, k/n) -> k "by LayerNorm and MLP" (Sec. 5), is to be learned: it prints no map.
+    Raises: BadInput where C prints no recipe.
+    """
+    if asked.task.name in SELECTIVE:
+        raise BadInput(
+            f"--as-printed: for {asked.task.name} the document prints that LayerNorm and MLP will learn the map of "
+            "(1/n, k/n) to k, and no map; leave it out, or decide a trained one with --weights"
+        )
+    if asked.task.name != "modular" or asked.pe != "ape" or asked.has_bos:
+        raise BadInput(
+            f"--as-printed: the document prints no recipe for {asked.task.name} with pe={asked.pe}; leave it out, or "
+            "use --task modular --pe ape (eq. 2)"
+        )
+    ends = [n for n in (asked.length, asked.room) if n is not None]
+    model = ape(task="modular", N=min(ends), m=asked.task.m, positions=asked.room, as_printed=True,
+                dtype=getattr(torch, asked.dtype))  # fmt: skip
+    return with_layernorm(model) if asked.has_layernorm else model
+
+
 def check_options(asked: Asked) -> None:
     """Refuses what no construction has."""
     if asked.layers not in (None, 1):
-        raise BadInput(f"--layers {asked.layers}: this construction has 1 layer; leave it out")
+        raise BadInput(f"--layers {asked.layers}: one layer is enough here, and further ones would add 0; leave it out")
     if asked.activation not in (None, "relu"):
         raise BadInput(f"--activation {asked.activation}: the constructions are of ReLU neurons; leave it out")
-    if asked.as_printed:
-        raise BadInput(f"--as-printed: the document prints no weights for {asked.task.name}; leave it out")
     if asked.d is not None:
         raise BadInput(f"--d {asked.d}: this construction chooses its size; leave it out")

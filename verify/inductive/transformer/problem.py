@@ -19,9 +19,11 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import ASSUMPTIONS
+from verify.inductive.document_c import lengths
 from verify.inductive.tasks import Line, Task
 from verify.inductive.transformer import cells, uniform
 from verify.inductive.transformer.runs import Bounds, Runs
+from verify.inductive.transformer.share import Share
 from verify.judged import check_judged
 
 BATCH = 512
@@ -157,6 +159,7 @@ class Counting:
         """The verdict from bounds on all positions: the shortest wrong input, at the least shift, refutes."""
         least, tightest = float("inf"), None
         by: dict[str, int] = {}
+        share = Share(lengths(self.wanted.name))
         wrong: tuple[int, int, int, Line, int] | None = None
         opened: tuple[int, int, int] | None = None  # length, shift, start
         for found in bounds:
@@ -164,6 +167,7 @@ class Counting:
             effort.progress(done)
             by[found.decided_by] = by.get(found.decided_by, 0) + int(torch.isfinite(found.low).sum())
             low = torch.where(torch.isnan(found.low), -torch.inf, found.low)
+            share.add(found.lines, low > 0, found.high <= 0)
             if float(low.min()) < least:
                 place = divmod(int(low.argmin()), low.shape[1])
                 least, tightest = float(low.min()), self._described(found.shift, found.lines[place[0]], place[1])
@@ -176,7 +180,7 @@ class Counting:
                         wrong = (*case, line, place_)
                 elif opened is None or case < opened:
                     opened = case
-        extra: dict[str, Any] = {"decided_by": by}
+        extra: dict[str, Any] = {"decided_by": by, "accuracy": share.found()}
         if wrong is not None:
             *_, line, place_ = wrong
             failure = self.replay((wrong[1], *line.tokens[: place_ + 1]), place_, reading)
