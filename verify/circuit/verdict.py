@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from constructions.circuit_simulation import CircuitTransformer, build
-from constructions.circuits.circuit import Circuit, Decomposition
+from constructions.circuits.circuit import Circuit, Decomposition, Gate
 from constructions.circuits.machine import ConstantBitMachine
 from constructions.constant_bits.arithmetic import MAX_BITS
 from constructions.errors import BadInput
@@ -21,8 +21,6 @@ from verify.circuit.refutation import (
     EXHAUSTIVE_INPUTS,
     InputFinder,
     Reach,
-    cone_of,
-    evaluate_cone,
     exhaustive_words,
     random_words,
 )
@@ -215,36 +213,63 @@ def wrong_decomposition(decomposition: Decomposition) -> str | None:
         return "input"
     if circuit.outputs != tuple((name, node_of[node]) for name, node in original.outputs):
         return "output"
+    known: dict[Any, bool] = {}
     for j, gate in enumerate(original.gates):
-        leaves = [node_of[node] for node in gate.fan_in]
-        known, mask = _leaf_words(circuit, leaves or [0])
-        cone = cone_of(circuit, [node_of[n + j]], known)
-        if any(node < len(circuit.inputs) and node not in known for node in cone):
+        shape = _shape(circuit, node_of[n + j], [node_of[node] for node in gate.fan_in] or [0])
+        if shape is None:
             return gate.name
-        value = evaluate_cone(circuit, cone, known, mask)[node_of[n + j]]
-        one_gate = Circuit(
-            "",
-            tuple(map(str, range(len(leaves)))),
-            (gate._replace(fan_in=tuple(range(len(leaves)))),),
-            (("", len(leaves)),),
-        )
-        if value != one_gate.evaluate([known[leaf] for leaf in leaves], mask)[-1]:
+        key = (gate.kind, len(gate.fan_in), shape)
+        if key not in known:
+            known[key] = _computes(*key)
+        if not known[key]:
             return gate.name
     return None
 
 
-def _leaf_words(circuit: Circuit, leaves: list[int]) -> tuple[dict[int, int], int]:
-    """Words that run through all values of the leaves; a NOT gate among them is tied to what it negates."""
-    n = len(circuit.inputs)
+Shape = tuple[tuple[tuple[int, bool], ...], tuple[tuple[str, tuple[int, ...]], ...]]
 
-    def negated(node: int) -> int | None:
-        return circuit.gates[node - n].fan_in[0] if node >= n and circuit.gates[node - n].kind == "not" else None
 
-    variables = list(dict.fromkeys(leaf if negated(leaf) is None else negated(leaf) for leaf in leaves))
-    words, mask = exhaustive_words(len(variables))
-    known = {node: word for node, word in zip(variables, words, strict=True) if node is not None}
+def _shape(circuit: Circuit, root: int, leaves: list[int]) -> Shape | None:
+    """How a node is computed from its gate's leaves, whatever their numbers: None where it reads anything else.
+
+    First the leaves, each by its variable (a node and its negation are one) and whether it is negated; then the gates
+    in order, each with what it reads: variables by their numbers -1, -2, ..., and gates by 0, 1, ...
+    """
+    n, gates = len(circuit.inputs), circuit.gates
+    number: dict[int, int] = {}  # of a variable or a gate that is done
+    signs = []
     for leaf in leaves:
-        other = negated(leaf)
-        if other is not None:
-            known[leaf] = known[other] ^ mask
-    return known, mask
+        is_negated = leaf >= n and gates[leaf - n].kind == "not"
+        variable = gates[leaf - n].fan_in[0] if is_negated else leaf
+        signs.append((number.setdefault(variable, -1 - len(number)), is_negated))
+    steps: list[tuple[str, tuple[int, ...]]] = []
+    todo = [root]
+    while todo:
+        node = todo[-1]
+        if node in number:
+            todo.pop()
+            continue
+        if node < n:
+            return None
+        kind, fan_in, _ = gates[node - n]
+        missing = [source for source in fan_in if source not in number]
+        if missing:
+            todo += missing
+            continue
+        number[node] = len(steps)
+        steps.append((kind, tuple([number[source] for source in fan_in])))
+    return tuple(signs), (*steps, ("is", (number[root],)))
+
+
+def _computes(kind: str, fan_in: int, shape: Shape) -> bool:
+    """Whether AND and NOT gates of this shape compute the gate, on every input of it."""
+    leaves, steps = shape
+    words, mask = exhaustive_words(-min(number for number, _ in leaves))
+    values: list[int] = []
+    for step, sources in steps:
+        read = [values[source] if source >= 0 else words[-1 - source] for source in sources]
+        values.append(read[0] if step == "is" else read[0] ^ mask if step == "not" else read[0] & read[1])
+    gate = Gate(kind, tuple(range(fan_in)), "")
+    one_gate = Circuit("", tuple(map(str, range(max(fan_in, 1)))), (gate,), (("", max(fan_in, 1)),))
+    inputs = [words[-1 - number] ^ (mask if is_negated else 0) for number, is_negated in leaves]
+    return values[-1] == one_gate.evaluate(inputs, mask)[-1]
