@@ -43,7 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--junit", metavar="FILE", help="also write the results as JUnit XML, for CI")
     add("--json", action="store_true", help="print one JSON object and nothing else")
     parser.set_defaults(**{REST: []})
-    parser.usage = "verify batch DIR_OR_GLOB [--task T] [--workers N] [--junit FILE] [--json] [options of the task]"
+    parser.usage = (
+        "verify batch DIR_OR_GLOB [--task T] [--workers N | --scheduler ADDRESS] [--junit FILE] [--json] "
+        "[options of the task]"
+    )
     parser.epilog = (
         "All other options are the task's, and come after the folder: --model dot --L 10, --precision bfloat16, "
         "--map mine=theirs. The exit code is the worst of all files: 70, 2, 1, 3, then 0. Under GitHub Actions, "
@@ -101,7 +104,7 @@ def _parser(task: str) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    workers.check(args)
+    helpers = workers.Workers.of(args)
     job = Job(args.task, tuple(getattr(args, REST)))
     job.check()
     if args.junit is not None:
@@ -110,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         check_target(args.junit, "junit")
     paths, started = files_of(args.where), time.perf_counter()
     lines: list[BatchLine] = []
-    for line in judged(job, paths, args.workers):
+    for line in judged(job, paths, helpers):
         lines.append(line)
         if not args.json:
             print_line(line)
@@ -151,10 +154,10 @@ def _files(text: str) -> list[str]:
     return sorted(path for path in glob.glob(text, recursive=True) if os.path.isfile(path))
 
 
-def judged(job: Job, paths: list[str], number: int) -> Iterator[BatchLine]:
+def judged(job: Job, paths: list[str], helpers: workers.Workers) -> Iterator[BatchLine]:
     """The lines in the order of the files, from this process or from several."""
-    if min(number, len(paths)) == 1:
+    if helpers.is_alone(len(paths)):
         yield from map(job.judge, paths)
         return
-    with workers.pool(min(number, len(paths)), number) as pool:
+    with workers.pool(helpers, len(paths)) as pool:
         yield from pool.map(job.judge, paths)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.arithmetic.outward import above, below
+from verify.commands import workers
 from verify.commands.count01 import LARGEST_N
 from verify.commands.ranges import integers
 from verify.report.tables import FORMS, render
@@ -31,6 +33,9 @@ GAUSSIAN_COLUMNS = (
     "inverse temperature",
 )  # fmt: skip
 REGIME_COLUMNS = ("T", "L", "d", "even readings", "shown by")
+COLUMNS_OF = {
+    "gaussian": GAUSSIAN_COLUMNS, "regime": REGIME_COLUMNS, "coherence": COHERENCE_COLUMNS, "sizes": COLUMNS,
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,26 +52,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--gaussian", type=int, metavar="N", help="the share of N random Gaussian codes that meet W-2 and W-3, sampled")
     add("--formulas", action="store_true", help="print the formulas themselves in LaTeX")
+    workers.add_argument(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     check(args)
+    helpers = workers.Workers.of(args)
     columns: tuple[str, ...]
     if args.N is not None:
         columns, table = NOISE_COLUMNS, [noise_formula()] if args.formulas else [noise_row(size) for size in args.N]
     elif args.formulas:
         columns, table = FORMULA_COLUMNS, formulas()
-    elif args.gaussian is not None:
-        columns = GAUSSIAN_COLUMNS
-        table = [row for T in args.T for L in args.L for row in gaussian_rows(T, L, args.gaussian)]
-    elif args.regime:
-        columns, table = REGIME_COLUMNS, [row for T in args.T for L in args.L for row in regime_rows(T, L)]
     else:
-        columns = COHERENCE_COLUMNS if args.coherence else COLUMNS
-        make = rows if args.coherence else size_rows
-        table = [row for T in args.T for L in args.L for row in make(T, L)]
+        kind = "gaussian" if args.gaussian is not None else "regime" if args.regime else "sizes"
+        kind = "coherence" if args.coherence and kind == "sizes" else kind
+        columns = COLUMNS_OF[kind]
+        jobs = [Job(kind, T, L, args.gaussian or 0) for T in args.T for L in args.L]
+        found = dict(workers.results(Job.run, jobs, helpers))
+        table = [row for job in jobs for row in found[job]]
     sys.stdout.write(render(columns, table, args.format))
     return 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """The rows of one kind at one T and L."""
+
+    kind: str
+    T: int
+    L: int
+    draws: int
+
+    def run(self) -> list[list[object]]:
+        if self.kind == "gaussian":
+            return gaussian_rows(self.T, self.L, self.draws)
+        return {"regime": regime_rows, "coherence": rows, "sizes": size_rows}[self.kind](self.T, self.L)
 
 
 def check(args: argparse.Namespace) -> None:

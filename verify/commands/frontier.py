@@ -70,7 +70,7 @@ class Search:
 def run(args: argparse.Namespace) -> int:
     if args.steps < 1:
         raise BadInput(f"steps={args.steps}: must be at least 1")
-    workers.check(args)
+    helpers = workers.Workers.of(args)
     from constructions import files
     from constructions.histogram import check_memory, check_sizes
 
@@ -83,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
     rows = {} if folder is None else _kept(folder, args.seed, args.steps, set(wanted))
     written: set[str] = set()
     try:
-        searches = _searches([key for key in wanted if key not in rows], args.seed, args.steps, args.workers)
-        for _, found in workers.results(Search.run, searches, args.workers):
+        searches = _searches([key for key in wanted if key not in rows], args.seed, args.steps, helpers)
+        for _, found in workers.results(Search.run, searches, helpers):
             for row, contents in found:
                 rows[row["T"], row["L"], row["model"]] = row
                 if folder is None:
@@ -103,13 +103,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _searches(wanted: list[tuple[int, int, str]], seed: int, steps: int, processes: int) -> list[Search]:
+def _searches(wanted: list[tuple[int, int, str]], seed: int, steps: int, helpers: workers.Workers) -> list[Search]:
     """The searches that are to be made: by one process model by model, by several those of one code together."""
     from constructions.coded_inventory import CARRIER
 
     together: dict[tuple[int, int, str], list[str]] = {}
     for T, L, model in wanted:
-        code = model if processes == 1 else CARRIER.get(model, model)
+        code = CARRIER.get(model, model) if helpers.share_codes else model
         together.setdefault((T, L, code), []).append(model)
     return [Search(T, L, tuple(models), seed, steps) for (T, L, _), models in together.items()]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, NotKnown
 from verify.certificate import rounded_margin
+from verify.commands import workers
 from verify.commands.ranges import integers
 from verify.histogram import catalogue
 from verify.histogram.catalogue import CONSTRUCTIONS, MODELS
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--budget", type=float, default=10.0, metavar="SECONDS", help="limit of each search for a failure (default: 10)"
     )
+    workers.add_argument(parser)
     add("--format", choices=FORMS, default="rich", help="default: rich")
     add("--json", action="store_const", dest="format", const="json", help="the same as --format json")
 
@@ -98,6 +100,39 @@ class Wish:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """One verdict of a table: a construction, or the one at this d, in a format."""
+
+    wish: Wish
+    construction: Construction | int
+    format: Format
+    place: tuple[int, int]
+
+    def run(self) -> str | None:
+        """The verdict, None where the construction does not exist at these sizes."""
+        made = self.construction
+        try:
+            if isinstance(made, int):
+                return self.wish.judge(self.wish.chosen(made), self.format).verdict.value
+        except NotKnown:
+            return None
+        try:
+            return self.wish.judge(made, self.format).verdict.value
+        except (NotKnown, BadInput):
+            return None
+
+
+def _verdicts(cells: list[Cell], helpers: workers.Workers, progress: Advance) -> dict[tuple[int, int], str | None]:
+    """The verdict of every cell by its place."""
+    found: dict[tuple[int, int], str | None] = {}
+    progress(0.0)
+    for cell, verdict in workers.results(Cell.run, cells, helpers, says_left=False):
+        found[cell.place] = verdict
+        progress(len(found) / len(cells))
+    return found
+
+
+@dataclass(frozen=True)
 class Sweep:
     """Embedding sizes and significand bits to try, and the file that the phase diagram is drawn to."""
 
@@ -149,14 +184,16 @@ def _dimensions(text: str) -> list[int]:
 
 
 def run(args: argparse.Namespace) -> int:
-    wish, sweep, form = Wish.of(args), Sweep.of(args), args.format
+    wish, sweep, form, helpers = Wish.of(args), Sweep.of(args), args.format, workers.Workers.of(args)
+    if wish.model is not None and sweep is None and helpers != workers.Workers():
+        raise BadInput("workers: one model is decided by one process. Add --table or --sweep, or leave it out.")
     from verify.report.progress import progress_bar
 
     with progress_bar("deciding", quiet=form == "json") as progress:
         if wish.model is None:
-            columns, rows = _table(wish, progress, in_letters=form == "rich")
+            columns, rows = _table(wish, helpers, progress, in_letters=form == "rich")
         elif sweep is not None:
-            columns, rows = _swept(wish, sweep, progress, in_letters=form == "rich")
+            columns, rows = _swept(wish, sweep, helpers, progress, in_letters=form == "rich")
         else:
             columns, rows = _frontier(wish, progress)
     sys.stdout.write(render(columns, rows, form))
@@ -192,21 +229,20 @@ def _outcome(certificate: Certificate) -> list[Any]:
     return [certificate.verdict.value, margin, at, how]
 
 
-def _table(wish: Wish, progress: Advance, *, in_letters: bool) -> tuple[tuple[str, ...], list[list[Any]]]:
+def _table(
+    wish: Wish, helpers: workers.Workers, progress: Advance, *, in_letters: bool
+) -> tuple[tuple[str, ...], list[list[Any]]]:
     """A line for every construction, with its verdict in every named format."""
     from verify.arithmetic.formats import FORMATS
     from verify.histogram.precision import constructions
 
-    todo, rows = list(constructions(wish.T, wish.L)), []
-    for i, construction in enumerate(todo):
-        cells: list[Any] = []
-        for j, fmt in enumerate(FORMATS.values()):
-            progress((i + j / len(FORMATS)) / len(todo))
-            try:
-                cells.append(wish.judge(construction, fmt).verdict.value)
-            except (NotKnown, BadInput):  # the construction does not exist at these T and L
-                cells.append(None)
-        rows.append([construction.model, construction.construction, construction.d, *cells])
+    todo, formats = list(constructions(wish.T, wish.L)), list(FORMATS.values())
+    cells = [Cell(wish, made, fmt, (i, j)) for i, made in enumerate(todo) for j, fmt in enumerate(formats)]
+    found = _verdicts(cells, helpers, progress)
+    rows: list[list[Any]] = [
+        [made.model, made.construction, made.d, *(found[i, j] for j in range(len(formats)))]
+        for i, made in enumerate(todo)
+    ]
     columns = ("model", "construction", "d", *FORMATS)
     return _in_letters(columns, rows, 3, " ".join(FORMATS)) if in_letters else (columns, rows)
 
@@ -220,20 +256,16 @@ def _in_letters(
     return (*columns[:first], title), [[*row[:first], line] for row, line in zip(rows, letters, strict=True)]
 
 
-def _swept(wish: Wish, sweep: Sweep, progress: Advance, *, in_letters: bool) -> tuple[tuple[str, ...], list[list[Any]]]:
+def _swept(
+    wish: Wish, sweep: Sweep, helpers: workers.Workers, progress: Advance, *, in_letters: bool
+) -> tuple[tuple[str, ...], list[list[Any]]]:
     """A line for every d, with the verdict at every number of bits; also drawn where a file is named."""
     from verify.arithmetic.formats import format_of_bits
 
-    bits, rows = sweep.bits, []
-    for i, d in enumerate(sweep.dimensions):
-        cells: list[str | None] = []
-        for j, p in enumerate(bits):
-            progress((i + j / len(bits)) / len(sweep.dimensions))
-            try:
-                cells.append(wish.judge(wish.chosen(d), format_of_bits(p)).verdict.value)
-            except NotKnown:
-                cells.append(None)
-        rows.append([d, *cells])
+    bits, sizes = sweep.bits, list(enumerate(sweep.dimensions))
+    cells = [Cell(wish, d, format_of_bits(p), (i, j)) for i, d in sizes for j, p in enumerate(bits)]
+    found = _verdicts(cells, helpers, progress)
+    rows: list[list[Any]] = [[d, *(found[i, j] for j in range(len(bits)))] for i, d in sizes]
     if sweep.figure is not None:
         _draw(f"{wish.model}, T = {wish.T}, L = {wish.L}: every operation rounded, any order", sweep, rows)
         say_written(sweep.figure)

@@ -4,73 +4,158 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from constructions.errors import BadInput
 from verify.commands.options import check_least
 
 if TYPE_CHECKING:
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import Executor
 
 MOST = 64
+SECONDS_TO_ANSWER = 10
 LONG = 2.0  # seconds, from which on what is left is said
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
+@dataclass(frozen=True)
+class Workers:
+    """Who runs independent jobs: this process alone, some processes here, or the workers of a dask scheduler."""
+
+    number: int = 1
+    scheduler: str | None = None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Workers:
+        """Raises: BadInput for a number of processes that makes no sense, or that is given beside a scheduler."""
+        check_least(args, 1, "workers")
+        if args.workers > MOST:
+            raise BadInput(f"--workers {args.workers}: at most {MOST}. Choose fewer.")
+        if args.scheduler is not None and args.workers > 1:
+            raise BadInput(f"--workers {args.workers}: the scheduler has workers of its own. Leave one of both out.")
+        return cls(args.workers, args.scheduler)
+
+    def is_alone(self, jobs: int) -> bool:
+        """Whether this process runs that many jobs itself."""
+        return self.scheduler is None and min(self.number, jobs) <= 1
+
+    @property
+    def share_codes(self) -> bool:
+        """Whether jobs that need the same searched code are better one job: processes keep none for each other."""
+        return self.scheduler is not None or self.number > 1
+
+
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """--workers."""
-    parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="processes; each takes seconds to start (default: 1)"
-    )
+    """--workers and --scheduler."""
+    add = parser.add_argument
+    add("--workers", type=int, default=1, metavar="N", help="processes; each takes seconds to start (default: 1)")
+    add("--scheduler", metavar="ADDRESS", help="of dask.distributed: its workers do the jobs (extra: cluster)")
 
 
-def check(args: argparse.Namespace) -> None:
-    """Raises: BadInput for a number of processes that makes no sense."""
-    check_least(args, 1, "workers")
-    if args.workers > MOST:
-        raise BadInput(f"--workers {args.workers}: at most {MOST}. Choose fewer.")
-
-
-def results(function: Callable[[Job], Result], jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Result]]:
+def results(
+    function: Callable[[Job], Result], jobs: Sequence[Job], workers: Workers, *, says_left: bool = True
+) -> Iterator[tuple[Job, Result]]:
     """Each job with what the function returns for it: in order from one process, as they end from several."""
     started = time.perf_counter()
-    if min(workers, len(jobs)) <= 1:
+    if workers.is_alone(len(jobs)):
         for number, job in enumerate(jobs, 1):
             yield job, function(job)
-            _say_left(number, len(jobs), started)
+            _say_left(number, len(jobs) if says_left else 0, started)
         return
     from concurrent.futures import as_completed
 
-    with pool(min(workers, len(jobs)), workers) as processes:
+    with pool(workers, len(jobs)) as processes:
         running = {processes.submit(function, job): job for job in jobs}
         for number, future in enumerate(as_completed(running), 1):
             yield running[future], future.result()
-            _say_left(number, len(jobs), started)
+            _say_left(number, len(jobs) if says_left else 0, started)
 
 
 @contextmanager
-def pool(number: int, asked: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes of one thread each, which end with this one.
+def pool(workers: Workers, jobs: int) -> Iterator[Executor]:
+    """Processes of one thread each, which end with this one, or the workers of a scheduler.
 
-    Raises: BadInput where one of them is ended from outside.
+    Raises: BadInput where one of them is ended from outside, or no scheduler answers.
     """
+    with (
+        _ended_as_interrupted(),
+        _cluster(workers.scheduler) if workers.scheduler else _here(workers, jobs) as executor,
+    ):
+        yield executor
+
+
+@contextmanager
+def _here(workers: Workers, jobs: int) -> Iterator[Executor]:
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
 
-    processes = ProcessPoolExecutor(number, get_context("spawn"), initializer=_start)
+    processes = ProcessPoolExecutor(min(workers.number, jobs), get_context("spawn"), initializer=_start)
     try:
         yield processes
     except BrokenProcessPool:
-        raise BadInput(f"--workers {asked}: one was ended from outside, perhaps for memory. Use fewer.") from None
+        advice = "perhaps for memory. Use fewer; what was saved is kept, and the same command goes on from there."
+        raise BadInput(f"--workers {workers.number}: one was ended from outside, {advice}") from None
+    except BaseException:
+        for child in active_children():  # which would go on with their jobs
+            child.terminate()
+        raise
     finally:
         processes.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[Executor]:
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError:
+        raise BadInput(f"--scheduler {address}: needs dask.distributed. Install weightproof[cluster].") from None
+    client: Any
+    try:
+        client = distributed.Client(address, timeout=SECONDS_TO_ANSWER, set_as_default=False)
+    except (OSError, ValueError) as error:
+        start = "Start `dask scheduler`, and name the address that it prints."
+        raise BadInput(f"--scheduler {address}: no scheduler answers ({type(error).__name__}). {start}") from None
+    with client:
+        threads = [worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+        if not threads or max(threads) > 1:
+            found = "no workers" if not threads else f"a worker of {max(threads)} threads"
+            start = f"Start them with `dask worker {address} --nthreads 1`, one for each core."
+            raise BadInput(f"--scheduler {address}: has {found}. {start}")
+        executor = client.get_executor(pure=False)
+        try:
+            yield executor
+        except distributed.KilledWorker:
+            raise BadInput(f"--scheduler {address}: a job ended several workers. Give them more memory.") from None
+        finally:
+            executor.shutdown(wait=False)
+
+
+@contextmanager
+def _ended_as_interrupted() -> Iterator[None]:
+    """Meanwhile a request to end (SIGTERM) is an interruption like Ctrl-C, so that the workers end with it."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _say_left(done: int, of: int, started: float) -> None:
@@ -84,7 +169,6 @@ def _say_left(done: int, of: int, started: float) -> None:
 
 def _start() -> None:
     """Gives a worker one thread, as workers share the cores, and ends it with the process that started it."""
-    import threading
     from multiprocessing import parent_process
 
     import torch

@@ -295,7 +295,8 @@ def _least_sum(
     if len(sizes) == 1:
         k = np.arange(1, L + 1)[:, None]
         term = (k - 1) * mine[0][:, None, :]
-        total, size = base[:, None, :] + term, np.abs(base)[:, None, :] + np.abs(term, out=term)
+        total: Array = base[:, None, :] + term
+        size: Array = np.abs(base)[:, None, :] + np.abs(term, out=term)
         np.multiply(L - k, rest[0][:, None, :], out=term)
         total += term
         size += np.abs(term, out=term)
