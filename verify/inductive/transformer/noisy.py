@@ -1,0 +1,236 @@
+"""Rows of numbers whose errors are partly one error: a weight of BOS, a LayerNorm's divisor, moves a whole row at once.
+
+A row is mid + sum_q e_q shared[q] + r with |e_q| <= 1 and |r_i| <= own_i. What is read from a row by a matrix keeps the
+shared errors apart, so that lines j (K x) - (j^2 / 2) x that are all read from one x are compared under one error of x.
+Besides, sums of whole numbers that a format holds are exact in any order, and nearly so where the numbers nearly are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+import torch
+from torch import Tensor, nn
+
+from verify.arithmetic.rounding import rounded
+from verify.engine.balls import ENLARGE, Arithmetic, Ball, U, gamma
+from verify.engine.rules.pointwise import ULPS
+from verify.engine.rules.pointwise import gelu as ball_gelu
+
+GRID = range(5)  # 2^-a, of which numbers may be multiples
+FUNCTIONS = {"gelu": "none", "gelu_tanh": "tanh"}
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """Rows (..., d) with errors of their own and shared ones, each of the shape of `mid`.
+
+    >>> x = Noisy(torch.ones(1, 2), torch.zeros(1, 2), {"q": torch.full((1, 2), 0.5)})
+    >>> x.noise.tolist()[0][0] >= 0.5
+    True
+    """
+
+    mid: Tensor
+    own: Tensor
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def exact(cls, mid: Tensor) -> Noisy:
+        return cls(mid, torch.zeros_like(mid))
+
+    @classmethod
+    def of(cls, ball: Ball) -> Noisy:
+        return cls(ball.mid, ball.radius)
+
+    @property
+    def noise(self) -> Tensor:
+        """A bound on the distance from `mid`."""
+        return reduce(torch.add, (G.abs() for G in self.shared.values()), self.own) * ENLARGE
+
+    @property
+    def size(self) -> Tensor:
+        return (self.mid.abs() + self.noise) * ENLARGE
+
+    @property
+    def ball(self) -> Ball:
+        return Ball(self.mid, self.noise)
+
+    @property
+    def is_zero(self) -> Tensor:
+        """Where the number is exactly 0."""
+        return (self.mid == 0) & (self.noise == 0)
+
+    def __getitem__(self, rows: Tensor) -> Noisy:
+        return self.each(lambda x: x[rows])
+
+    def each(self, view: Callable[[Tensor], Tensor]) -> Noisy:
+        """The same view of all parts."""
+        return Noisy(view(self.mid), view(self.own), {q: view(G) for q, G in self.shared.items()})
+
+    def boxed(self, names: Iterable[str] | None = None) -> Noisy:
+        """These shared errors, or all of them, as errors of each number's own."""
+        names = tuple(self.shared if names is None else (q for q in names if q in self.shared))
+        own = reduce(torch.add, (self.shared[q].abs() for q in names), self.own) * ENLARGE
+        return Noisy(self.mid, own, {q: G for q, G in self.shared.items() if q not in names})
+
+
+def sum_error(at: Arithmetic, most: int) -> Tensor:
+    """What a dtype's sum of 0, 1, .., `most` products, in any order, fused or not, may be off by, relatively."""
+    if at.is_real:
+        return torch.zeros(most + 1, dtype=torch.float64)
+    return torch.tensor([0.0, *(at.sums(k - 2) for k in range(1, most + 1))], dtype=torch.float64)
+
+
+def is_power(x: Tensor) -> Tensor:
+    """Where a number is 0 or a power of two up to its sign: a product with it is exact."""
+    return (x == 0) | (torch.frexp(x.abs()).mantissa == 0.5)
+
+
+def multiples(x: Tensor, axis: int) -> Tensor:
+    """The least a in GRID such that all numbers along an axis are multiples of 2^-a, else infinity."""
+    found = torch.full_like(x.amax(axis, keepdim=True), torch.inf)
+    for a in reversed(GRID):
+        scaled = x * 2.0**a
+        found = torch.where((scaled == scaled.round()).all(axis, keepdim=True), float(a), found)
+    return found
+
+
+def product(at: Arithmetic, x: Noisy, W: Ball) -> Noisy:
+    """x @ W of a stored matrix W (d, f).
+
+    A column with k entries that are not 0 makes k products, exact where all are powers of two, and k - 1 additions in
+    some order, each rounded relative to a partial sum: the last to the sum itself, the others to no more than the sum
+    of the positive or of the negative terms, that is (sum of absolute values + |sum|) / 2. Where the terms' midpoints
+    are multiples of one power of two and all their sums are held, rounding moves a sum no further than it is from its
+    midpoint: each step doubles that distance at most.
+    """
+    other = W.mid.abs()
+    counted = (other + W.radius > 0).sum(0)
+    size, noise = x.size, x.noise
+    reach = size @ (other + W.radius) * ENLARGE**2
+    moved = (noise @ other + size @ W.radius) * ENLARGE**2
+    mid = x.mid @ W.mid
+    error = sum_error(at, max(int(counted.max()), 1))
+    are_powers = is_power(W.mid).all(0) & (W.radius == 0).all(0)
+    in_products = torch.where(are_powers, 0.0, error[1])
+    result = (mid.abs() + moved + in_products * reach) * ENLARGE
+    partial = (reach * (1 + in_products) + result) / 2 * ENLARGE
+    rounding = error[(counted - 2).clamp(min=0)] * partial * (1 + error[1])
+    local = in_products * reach + rounding + torch.where(counted > 1, error[1], 0.0) * result
+    float64 = 2 * gamma(len(other) + 8) * reach
+    if not at.is_real:
+        assert at.stored is not None
+        bits = min(at.stored.p, at.accumulate.p if at.accumulate else at.stored.p)
+        grid = multiples(x.mid, -1) + multiples(W.mid, 0)
+        held = (x.mid.abs() @ other) * torch.exp2(grid.clamp(max=64)) <= 2.0**bits
+        held &= torch.isfinite(grid) & (counted <= 40)
+        local = torch.where(held, torch.minimum(local, moved * torch.exp2(counted + 1.0)), local)
+        float64 = torch.where(held, 2 * gamma(len(other) + 8) * moved, float64)
+        lost = at.lost_in_sums(1) * torch.where(counted == 0, 0, counted + 2).double()
+        local = at.checked(reach, local + lost)
+    own = (x.own @ other + size @ W.radius) * ENLARGE**2 + (local + float64) * ENLARGE
+    return Noisy(mid, own * ENLARGE, {q: G @ W.mid for q, G in x.shared.items()})
+
+
+def plus(at: Arithmetic, x: Noisy, y: Noisy) -> Noisy:
+    """x + y, exact where one of them is exactly 0."""
+    mid = x.mid + y.mid
+    noise, size = (x.noise + y.noise) * ENLARGE, (x.size + y.size) * ENLARGE
+    local = 2 * U * size
+    if not at.is_real:
+        assert at.stored is not None
+        relative = at.u * size
+        holds = torch.from_numpy(rounded(mid.numpy(), at.stored)) == mid
+        exact = (x.mid.abs() + y.mid.abs() <= 2.0**20) & (multiples(mid[..., None], -1)[..., 0] < torch.inf)
+        relative = torch.where(holds & exact, torch.minimum(relative, noise), relative)
+        local = at.checked(size, local + relative + at.tiny)
+    local = torch.where(x.is_zero | y.is_zero, torch.zeros_like(local), local)
+    names = {*x.shared, *y.shared}
+    shared = {q: x.shared.get(q, 0.0) + y.shared.get(q, 0.0) for q in names}
+    return Noisy(mid, (x.own + y.own + local) * ENLARGE, shared)  # type: ignore[arg-type]
+
+
+def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
+    """(x - mean) / s, times the weight, plus the bias; nothing where the layer is none.
+
+    One mean m and one s serve a row: they are the shared errors `name`.m and `name`.s. |s - s(mid)| is at most the root
+    mean square of the noise, as the standard deviation is a seminorm. In a dtype m is off by what sums over d numbers
+    are, s by what sums of squares are, and each number of the row by its own roundings, relative to |x_i| + |m|: of
+    x_i - m and of its quotient by s, or of the products with 1/s and their difference; more with a weight or a bias.
+    """
+    if not isinstance(layer, nn.LayerNorm):
+        return x
+    d = x.mid.shape[-1]
+    weight, bias = at.tensor(layer.weight), at.tensor(layer.bias)
+    centre = x.mid.mean(-1, keepdim=True)
+    size, noise = x.size, x.noise
+    mean_noise = noise.mean(-1, keepdim=True) * ENLARGE
+    mean_size = size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
+    square = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
+    m_error = (x.own.mean(-1, keepdim=True) + (gamma(d + 8) + at.sums(d + 2)) * mean_size) * ENLARGE
+    m_error = m_error + (0.0 if at.is_real else at.lost_in_sums(d))
+    c = x.mid - centre
+    variance, rms = c.square().mean(-1, keepdim=True), noise.square().mean(-1, keepdim=True).sqrt() * (1 + gamma(d + 8))
+    rms = rms + 4 * gamma(d + 8) * square.sqrt()
+    deviation = variance.sqrt()
+    low = ((deviation - rms).clamp(min=0).square() + layer.eps).sqrt() * (1 - gamma(d + 16))
+    high = ((deviation + rms).square() + layer.eps).sqrt() * (1 + gamma(d + 16))
+    least, most = 1 / high * (1 - 4 * U), 1 / low * (1 + 4 * U)
+    r = (least + most) / 2
+    r_error = ((most - least) / (2 * r)) * ENLARGE + 4 * U
+    each = 4 * U
+    if not at.is_real:
+        share = (at.sums(2 * d + 8) * square + at.lost_in_sums(2 * d)) / low.square() * ENLARGE
+        lost = torch.where(share <= 0.25, share + 2 * ULPS * at.u, torch.full_like(share, math.inf))
+        r_error = (r_error + lost * (1 + r_error)) * ENLARGE
+        is_plain = bool((weight.mid == 1).all() and (bias.mid == 0).all())
+        each += (2 if is_plain else 5) * at.u
+    gain = r * weight.mid
+    mid = c * gain
+    centred = {q: G - G.mean(-1, keepdim=True) for q, G in x.shared.items()}
+    spread = reduce(torch.add, (G.abs() for G in centred.values()), x.own + m_error) * ENLARGE
+    local = each * (size + centre.abs() + mean_noise + m_error) + r_error * spread + gamma(d + 8) * (noise + mean_noise)
+    own = ((x.own + local) * (1 + r_error) * gain.abs() + each * bias.mid.abs()) * ENLARGE
+    own = own + ((size + centre.abs() + mean_noise + m_error) * r * (1 + r_error) * weight.radius + bias.radius) * 2
+    own = own + (0.0 if at.is_real else 8 * at.tiny * (1 + gain.abs()))
+    if not at.is_real:
+        own = at.checked((square * d).expand_as(own), own)
+    shared = {q: G * gain for q, G in centred.items()}
+    shared[f"{name}.m"] = (m_error * gain).expand_as(mid)
+    shared[f"{name}.s"] = r_error * mid
+    return Noisy(mid + bias.mid, own * ENLARGE, shared)
+
+
+def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
+    """ReLU, or GELU by its tangent: |f''| < 0.8, so that it is within 0.4 (x - mid)^2 of that."""
+    noise = x.noise
+    if activation == "relu":
+        is_on, is_off = x.mid - noise > 0, x.mid + noise <= 0
+        top = (x.mid + noise).clamp(min=0) / 2 * ENLARGE
+        mid = torch.where(is_on, x.mid, torch.where(is_off, 0.0, top))
+        own = torch.where(is_on, x.own, torch.where(is_off, 0.0, top * ENLARGE))
+        return Noisy(mid, own, {q: torch.where(is_on, G, 0.0) for q, G in x.shared.items()})
+    found = ball_gelu(at, Ball(x.mid), approximate=FUNCTIONS[activation])
+    slope = (1 + torch.erf(x.mid * 0.5**0.5)) / 2 + x.mid * torch.exp(-x.mid.square() / 2) * 0.3989422804014327
+    # the tanh form's slope is within 0.01 of this one; torch's functions are within 2^-40 here
+    off = 0.01 if activation == "gelu_tanh" else 2.0**-40
+    rest = torch.minimum(0.4 * noise.square() + off * noise, 2.5 * noise)
+    wider = 0.0 if at.is_real else ULPS * at.u * noise  # the dtype's GELU is off relative to |x|
+    own = (found.radius + slope.abs() * x.own + rest + wider) * ENLARGE
+    return Noisy(found.mid, own, {q: G * slope for q, G in x.shared.items()})
+
+
+def margins(x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds on (logit of the right class) - (largest other) of rows of logits."""
+    rows = torch.arange(len(right))
+    gap = x.mid[rows, right][:, None] - x.mid
+    noise = x.own[rows, right][:, None] + x.own
+    for G in x.shared.values():
+        noise = noise + (G[rows, right][:, None] - G).abs()
+    noise = noise * ENLARGE + 4 * U * (x.size[rows, right][:, None] + x.size)
+    low, high = gap - noise, gap + noise
+    low[rows, right] = high[rows, right] = torch.inf
+    return low.amin(1), high.amin(1)
