@@ -101,19 +101,19 @@ def multiples(x: Tensor, axis: int) -> Tensor:
 def product(at: Arithmetic, x: Noisy, W: Ball) -> Noisy:
     """x @ W of a stored matrix W (d, f).
 
-    A column with k entries that are not 0 makes k products, exact where all are powers of two, and k - 1 additions in
+    A sum of k terms that are not exactly 0 has k products, exact where all are powers of two, and k - 1 additions in
     some order, each rounded relative to a partial sum: the last to the sum itself, the others to no more than the sum
     of the positive or of the negative terms, that is (sum of absolute values + |sum|) / 2. Where the terms' midpoints
     are multiples of one power of two and all their sums are held, rounding moves a sum no further than it is from its
     midpoint: each step doubles that distance at most.
     """
     other = W.mid.abs()
-    counted = (other + W.radius > 0).sum(0)
     size, noise = x.size, x.noise
+    counted = ((size > 0).double() @ (other + W.radius > 0).double()).long()
     reach = size @ (other + W.radius) * ENLARGE**2
     moved = (noise @ other + size @ W.radius) * ENLARGE**2
     mid = x.mid @ W.mid
-    error = sum_error(at, max(int(counted.max()), 1))
+    error = sum_error(at, max(int(counted.max()) if counted.numel() else 0, 1))
     are_powers = is_power(W.mid).all(0) & (W.radius == 0).all(0)
     in_products = torch.where(are_powers, 0.0, error[1])
     result = (mid.abs() + moved + in_products * reach) * ENLARGE
@@ -191,7 +191,7 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     gain = r * weight.mid
     mid = c * gain
     centred = {q: G - G.mean(-1, keepdim=True) for q, G in x.shared.items()}
-    spread = reduce(torch.add, (G.abs() for G in centred.values()), x.own + m_error) * ENLARGE
+    spread = reduce(torch.add, (G.abs() for G in centred.values()), x.own) * ENLARGE
     local = each * (size + centre.abs() + mean_noise + m_error) + r_error * spread + gamma(d + 8) * (noise + mean_noise)
     own = ((x.own + local) * (1 + r_error) * gain.abs() + each * bias.mid.abs()) * ENLARGE
     own = own + ((size + centre.abs() + mean_noise + m_error) * r * (1 + r_error) * weight.radius + bias.radius) * 2
@@ -199,7 +199,7 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     if not at.is_real:
         own = at.checked((square * d).expand_as(own), own)
     shared = {q: G * gain for q, G in centred.items()}
-    shared[f"{name}.m"] = (m_error * gain).expand_as(mid)
+    shared[f"{name}.m"] = (m_error * (1 + r_error) * gain).expand_as(mid) * ENLARGE
     shared[f"{name}.s"] = r_error * mid
     return Noisy(mid + bias.mid, own * ENLARGE, shared)
 
@@ -231,6 +231,7 @@ def margins(x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
     for G in x.shared.values():
         noise = noise + (G[rows, right][:, None] - G).abs()
     noise = noise * ENLARGE + 4 * U * (x.size[rows, right][:, None] + x.size)
-    low, high = gap - noise, gap + noise
+    low = torch.where(torch.isnan(gap - noise), -torch.inf, gap - noise)
+    high = torch.where(torch.isnan(gap + noise), torch.inf, gap + noise)
     low[rows, right] = high[rows, right] = torch.inf
     return low.amin(1), high.amin(1)

@@ -16,12 +16,13 @@ import torch
 from constructions.decoder import Decoder
 from constructions.errors import BadInput
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.certificate import Verdict
 from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import ASSUMPTIONS
 from verify.inductive.document_c import lengths
 from verify.inductive.tasks import Line, Task
-from verify.inductive.transformer import cells, uniform
+from verify.inductive.transformer import boxes, cells, uniform
 from verify.inductive.transformer.runs import Bounds, Runs
 from verify.inductive.transformer.share import Share
 from verify.judged import check_judged
@@ -205,11 +206,25 @@ class Counting:
     def _strings(self, reading: Real | Rounded, effort: Effort) -> Finding:
         found = cells.decide(self.module, self.wanted, self.longest, reading)
         if found.reason is not None:
-            return self._short(found.reason, reading, effort)
+            return self._boxes(found.reason, reading, effort)
         assert found.margin_scaled is not None
         extra = {"length": self.proved_length, "margin_scaled": found.margin_scaled}
         margin = None if self.longest is None else found.margin_scaled / (self.longest + 1) * (1 - 2.0**-50)
         return Finding.proved(cells.ARGUMENT, margin, extra=extra)
+
+    def _boxes(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
+        """Decides all strings up to a length where no argument over all lengths is known."""
+        if not boxes.applies(self.module, self.wanted):
+            return self._short(reason, reading, effort)
+        found = boxes.decide(self.module, self.wanted, self.longest, reading, effort.budget)
+        extra: dict[str, Any] = {"length": found.length, "margin_scaled": found.margin_scaled}
+        if found.length == self.longest:
+            return Finding.proved(boxes.ARGUMENT, found.margin, extra=extra | {"length": self.proved_length})
+        short = self._short(reason, reading, effort)
+        if short.verdict is not Verdict.UNKNOWN or short.extra["length"] >= found.length:
+            return short
+        why = f"every string up to length {found.length} is right; beyond it the error bounds exceed the margin"
+        return Finding.open(boxes.ARGUMENT, why, extra=extra)
 
     def _short(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
         """Runs all short strings where no proof over all of them closes; they are all where the domain is small."""

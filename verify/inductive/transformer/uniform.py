@@ -104,7 +104,7 @@ def means(at: Arithmetic, values: Noisy) -> Noisy:
     shared = {q: G.cumsum(-2) / N for q, G in values.shared.items()}
     off = weight(at, N)
     if not at.is_real:
-        is_small = size * (n / at.u) <= size.amax(-2, keepdim=True)
+        is_small = size <= at.u * size.amax(-2, keepdim=True)
         own = own + summed(at, size, is_small, values, n) / N * (1 + off) + at.lost_in_sums(n)
     noise = Noisy(mid, own, shared).noise
     own = at.checked(sizes * (1 + off), (own + off * noise) * ENLARGE)
