@@ -17,7 +17,9 @@ from torch import Tensor
 
 from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
-from verify.engine.balls import ENLARGE, Arithmetic, gamma
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import gamma
+from verify.engine.balls import Arithmetic
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import uniform
 from verify.inductive.transformer.noisy import Noisy, is_power, layer_norm, plus, sum_error

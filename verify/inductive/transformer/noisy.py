@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from verify.arithmetic.rounding import rounded
-from verify.engine.balls import ENLARGE, Arithmetic, Ball, U, gamma
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import U, gamma
+from verify.engine.balls import Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.engine.rules.pointwise import gelu as ball_gelu
 
