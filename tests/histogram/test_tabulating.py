@@ -1,5 +1,6 @@
 """Every multiset decided by itself: the shares and smallest counterexamples of enumeration, and planted faults."""
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
@@ -16,10 +17,13 @@ from constructions import relation_counting
 from constructions.checkpoint import load
 from constructions.histogram import HistogramTransformer
 from verify.certificate import Verdict
-from verify.histogram import by_cost, tabulating
-from verify.histogram.blocks import Part
+from verify.histogram import by_cost, merging, tabulating
+from verify.histogram.blocks import Near, Part
+from verify.histogram.candidate import Smallest
 from verify.histogram.multisets import Multisets
-from verify.histogram.tabulating import Readout, Slots, Table
+from verify.histogram.reduction import Reduction
+from verify.histogram.stored import StoredModel
+from verify.histogram.tabulating import Readout, Slots, Space, Table
 from verify.histogram.verdict import certify
 
 DATA = Path(__file__).parents[1] / "data"
@@ -168,6 +172,36 @@ def test_a_planted_fault_is_found(owner, name, fault, merged, monkeypatch):
     monkeypatch.setattr(by_cost, "NEAR", 0.2)
     monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
     assert any(is_broken(model(seed, "lin")) for seed in range(40))
+
+
+def looked_at(table, k):
+    """The forms and differences of all multisets with own count k, as the table computes them."""
+    readout, found = Readout.of(table, k), []
+    for levels in table._levels(k):
+        for part in table._parts(table._block(levels), table._last(levels), readout):
+            near = Near()
+            nothing = np.full_like(part.radius, np.inf)  # decides nothing: all multisets are near a tie
+            table._judge(replace(part, radius=nothing), readout, tabulating.Tabulated(), Smallest(), near)
+            found.append(near.joined()[1:3])
+    z, difference = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
+    return z, difference, table.form_error[:, None], readout.error
+
+
+def test_float32_is_off_by_at_most_its_bound(merged, monkeypatch):
+    seen = []
+    for seed in (0, 2, 3):
+        reduction = Reduction(StoredModel.of(model(seed, "lin")))
+        row = max(merging.merged_rows(reduction), key=lambda merged: len(merged.members)).row
+        for k in range(1, reduction.stored.L):
+            monkeypatch.setattr(Table, "_dtype", lambda table: np.float32)
+            narrow = looked_at(Table(reduction, row, 0, Space(reduction.stored)), k)
+            monkeypatch.setattr(Table, "_dtype", lambda table: np.float64)
+            wide = looked_at(Table(reduction, row, 0, Space(reduction.stored)), k)
+            for at, error in ((0, 2), (1, 3)):
+                off = np.abs(narrow[at] - wide[at])
+                assert (off <= narrow[error] + wide[error]).all()
+                seen.append((off > 100 * wide[error]).any())
+    assert all(seen)  # a bound for float64 alone would not hold
 
 
 def is_broken(module: HistogramTransformer) -> bool:

@@ -52,7 +52,8 @@ class Outcome:
 class Queue:
     """The searches of one model, and the cells for which there is no search yet.
 
-    `wrong_pairs` and `margins` (by count) are those of inputs that no search holds, since they were decided before.
+    `wrong_pairs` and `margins` (by count) are those of inputs that no search holds, since they were decided before;
+    `undecided` pairs are held by none and stay open.
     """
 
     reduction: Reduction
@@ -63,6 +64,7 @@ class Queue:
     searches: list[Search] = field(default_factory=list)
     smallest: Smallest = field(default_factory=Smallest)
     wrong_pairs: int = 0
+    undecided: int = 0
     margins: dict[int, float] = field(default_factory=dict)
     reported: float = 0.0
     record: Record = field(default_factory=Record)
@@ -126,7 +128,7 @@ class Queue:
 
     def _run_levels(self, end: float) -> bool:
         """Decides all that may hold an input with fewer distinct tokens, or as few; whether the smallest is known."""
-        if self.waiting:
+        if self.waiting or self.undecided:
             return False
         for level in range(1, self.reduction.stored.L + 1):
             for search in self.searches:
@@ -143,15 +145,15 @@ class Queue:
         if now - self.reported > REPORT_SECONDS:
             self.reported = now
             stored = self.reduction.stored
-            open_pairs = sum(_pairs(stored, row, counts) for row, _, counts in self.waiting)
+            open_pairs = sum(pairs_of(stored, row, counts) for row, _, counts in self.waiting)
             share = float(Fraction(open_pairs, stored.L * stored.T**stored.L))
             total = math.log2(stored.L) + stored.L * math.log2(stored.T)
             sizes = (size for search in self.searches for size in search.sizes.items())
             self.progress(max(0.0, 1 - share - sum(number * 2.0 ** (size - total) for size, number in sizes)))
 
     def _open_pairs(self) -> int:
-        found = sum(search.open_pairs() for search in self.searches)
-        return found + sum(_pairs(self.reduction.stored, row, counts) for row, _, counts in self.waiting)
+        found = self.undecided + sum(search.open_pairs() for search in self.searches)
+        return found + sum(pairs_of(self.reduction.stored, row, counts) for row, _, counts in self.waiting)
 
     def _outcome(self, open_pairs: int, is_smallest: bool) -> Outcome:
         stored = self.reduction.stored
@@ -167,7 +169,7 @@ class Queue:
         return Outcome(wrong, open_pairs, share, self.record, margins, self.smallest.candidate, is_smallest)
 
 
-def _pairs(stored: StoredModel, row: Row, counts: Iterable[int]) -> int:
+def pairs_of(stored: StoredModel, row: Row, counts: Iterable[int]) -> int:
     """How many (sequence, position) pairs the cells of one token with these own counts hold."""
     others = stored.T - 1
     result: int = len(row.positions) * sum(comb(stored.L - 1, k - 1) * others ** (stored.L - k) for k in counts)

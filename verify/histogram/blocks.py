@@ -82,30 +82,50 @@ class Last:
 
 @dataclass(frozen=True)
 class Part:
-    """Some multisets of a block, those of the smaller groups times those of the largest, and what each difference may
-    be off by (C - 1, 1).
+    """Some first choices of a block with some last ones, from the indices `firsts` and `lasts` on.
+
+    Shapes: first (r, n) and last (r, m) add up to the forms; radius (C - 1, 1) is what a difference may be off by.
     """
 
     block: Block
-    firsts: slice
-    lasts: slice
+    firsts: int
+    lasts: int
+    first: Array
+    last: Array
     radius: Array
+
+    def forms(self, i: np.ndarray, j: np.ndarray) -> Array:
+        """The forms of some choices (r, n)."""
+        result: Array = self.last[:, j].astype(np.float64) + self.first[:, i]
+        return result
+
+    def normaliser(self) -> Array:
+        """The last form of all multisets (n m,)."""
+        result: Array = np.add.outer(self.first[-1].astype(np.float64), self.last[-1]).ravel()
+        return result
+
+    def _of_firsts(self, values: np.ndarray) -> np.ndarray:
+        return values[self.firsts : self.firsts + self.first.shape[1]]
+
+    def _of_lasts(self, values: np.ndarray) -> np.ndarray:
+        return values[self.lasts : self.lasts + self.last.shape[1]]
 
     def pairs(self, chosen: np.ndarray) -> int:
         """How many (sequence, position) pairs the chosen multisets (n,) stand for."""
-        ways = np.multiply.outer(self.block.ways[self.firsts], self.block.last_ways[self.lasts]).ravel()
+        ways = np.multiply.outer(self._of_firsts(self.block.ways), self._of_lasts(self.block.last_ways)).ravel()
         return int(ways[chosen].sum()) * self.block.positions
 
     def lowest(self) -> np.ndarray:
         """At most the number of distinct tokens of each of these (n,); exactly that for one group."""
-        found = np.maximum.outer(self.block.distinct[self.firsts], self.block.last_distinct[self.lasts]).ravel()
+        firsts, lasts = self._of_firsts(self.block.distinct), self._of_lasts(self.block.last_distinct)
+        found = np.maximum.outer(firsts, lasts).ravel()
         result: np.ndarray = 1 + found
         return result
 
     def indices(self, chosen: np.ndarray) -> np.ndarray:
         """Where some of these multisets are among all of the block."""
-        first, last = np.divmod(chosen, self.lasts.stop - self.lasts.start)
-        result: np.ndarray = (self.firsts.start + first) * self.block.number + self.lasts.start + last
+        first, last = np.divmod(chosen, self.last.shape[1])
+        result: np.ndarray = (self.firsts + first) * self.block.number + self.lasts + last
         return result
 
 
@@ -121,8 +141,8 @@ class Near:
 
     def add(self, index: np.ndarray, z: Array, difference: Array, radius: Array) -> None:
         self.index.append(index)
-        self.z.append(z.astype(np.float64))
-        self.difference.append(difference.astype(np.float64))
+        self.z.append(z)
+        self.difference.append(difference)
         self.radius.append(np.broadcast_to(radius, difference.shape))
         self.number += len(index)
 

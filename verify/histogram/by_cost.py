@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from verify.histogram.best_first import OpenCounts, Outcome, Queue
+from verify.histogram.best_first import OpenCounts, Outcome, Queue, pairs_of
 from verify.histogram.blocks import Points
 from verify.histogram.branch_and_bound import Search
+from verify.histogram.by_mass import ByMass
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.merging import alike, close_slots, merged_row, normalised
 from verify.histogram.record import Record
@@ -27,6 +28,8 @@ MOST_NUMBERS = 1 << 25  # in the tables of one query token: 256 MiB
 AFFORDABLE = 3.0  # times the time that is there: a third of all multisets narrows the bracket more than a search
 FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decided at once
 LONG = 0.5  # seconds, from which on there is a trial
+FOR_A_COMPARISON = 0.15  # of the time, for a search that shows how far it comes
+FOR_WHAT_IS_LEFT = 0.08  # of the time that then is there, for multisets near a tie
 MOST_LEFT = 1 << 11  # multisets of one token, from which on a search is better at what they have in common
 
 
@@ -80,8 +83,43 @@ class Plan:
             progress(done / total)
         return queue
 
+    def search_or_enumerate(self, queue: Queue, deadline: float) -> Outcome:
+        """Splits regions, or decides the multisets that hold most sequences, whichever narrows the bracket more."""
+        by_mass = ByMass.of(self.reduction, [unit[1:] for unit in self.units])
+        queue.deadline += FOR_A_COMPARISON * (deadline - queue.deadline)
+        searched, stored = queue.run(), self.reduction.stored
+        pairs = sum(pairs_of(stored, row, counts) for _, row, _, counts in self.units)
+        end = deadline - FOR_WHAT_IS_LEFT * (deadline - queue.deadline)
+        if searched.is_finished or by_mass.reach(end - time.perf_counter()) < 2 * (pairs - searched.open_pairs):
+            queue.deadline = deadline
+            return searched if searched.is_finished else queue.run()
+        by_mass.run(end, queue.smallest, queue.progress)
+        counted = self._counted(by_mass, pairs, replace(queue, deadline=deadline, record=Record(0)))
+        narrower = min(searched, counted, key=lambda outcome: outcome.open_pairs)
+        is_smallest = searched.is_smallest or counted.is_smallest
+        return replace(narrower, counterexample=queue.smallest.candidate, is_smallest=is_smallest)
+
+    def _counted(self, by_mass: ByMass, pairs: int, queue: Queue) -> Outcome:
+        """What deciding multisets found, and a search for those that it left near a tie."""
+        queue.searches, queue.waiting, queue.wrong_pairs, queue.margins = [], [], 0, {}
+        queue.undecided = pairs - by_mass.covered + by_mass.dropped
+        for row, t, found in by_mass.results():
+            queue.wrong_pairs += found.wrong_pairs
+            for k, margin in found.margins.items():
+                queue.margins[k] = min(margin, queue.margins.get(k, np.inf))
+            if found.left:
+                start = regions_of(found.left, row, self.reduction)
+                start.part = np.full(len(start), -1, dtype=np.int64)
+                ks = sorted({points.k for points in found.left})
+                queue.searches.append(
+                    Search(self.reduction, queue.exact, row, t, ks, queue.smallest, start, queue.record)
+                )
+        return queue.run()
+
     def _recorded(self, row: Row, t: int, counts: list[int], left: list[Points], record: Record) -> list[np.ndarray]:
         """The numbers of what is left (n,) in the record of what was decided for these own counts."""
+        if record.is_full:
+            return [np.full(len(points), -1, dtype=np.int64) for points in left]
         stored, found = self.reduction.stored, []
         for k, root in zip(counts, record.roots(row, t, None, counts), strict=True):
             own = [points for points in left if points.k == k]
@@ -109,7 +147,7 @@ def decide_open(
     """Decides the open cells until the time is up."""
     plan, now = Plan.of(reduction, cells), time.perf_counter()
     if plan.numbers > MOST_NUMBERS or plan.seconds > AFFORDABLE * (deadline - now):
-        return Queue.of(reduction, exact, cells, deadline, progress).run()
+        return plan.search_or_enumerate(Queue.of(reduction, exact, cells, now, progress), deadline)
     if plan.seconds > LONG:
         trial = Queue.of(reduction, exact, cells, now + FOR_A_TRIAL * min(plan.seconds, deadline - now), progress).run()
         if trial.is_finished:

@@ -22,6 +22,8 @@ KEPT = 1 << 20  # tokens in a table of all multisets of one size
 class Multisets:
     """All multisets of at most `size` of the tokens 0..S-1, of a sequence's `slots` other positions.
 
+    Without repeats they are sets.
+
     >>> multisets = Multisets(3, 2, 2)
     >>> multisets.tokens(2, np.arange(multisets.number(2))).tolist()
     [[0, 0], [0, 1], [1, 1], [0, 2], [1, 2], [2, 2]]
@@ -30,6 +32,7 @@ class Multisets:
     S: int
     size: int
     slots: int
+    has_repeats: bool = True
 
     @property
     def whole(self) -> type:
@@ -38,16 +41,20 @@ class Multisets:
 
     def number(self, m: int) -> int:
         """How many multisets of size m there are."""
-        return comb(self.S + m - 1, m) if self.S else int(m == 0)
+        return self._below(self.S, m)
+
+    def _below(self, u: int, m: int) -> int:
+        """How many of size m have only tokens below u."""
+        return comb(u + m - 1, m) if self.has_repeats and u else comb(u, m)
 
     @cached_property
     def starts(self) -> list[np.ndarray]:
         """For each size m where the multisets with largest token u begin (S + 1,)."""
-        return [np.array([comb(u + m - 1, m) if u else 0 for u in range(self.S + 1)]) for m in range(self.size + 1)]
+        return [np.array([self._below(u, m) if u else 0 for u in range(self.S + 1)]) for m in range(self.size + 1)]
 
     def parents(self, m: int, u: int) -> int:
         """How many multisets of size m - 1 become one of size m by adding u as their largest token."""
-        return comb(u + m - 1, m - 1)
+        return comb(u + m - 1, m - 1) if self.has_repeats else comb(u, m - 1)
 
     def tokens(self, m: int, index: np.ndarray) -> np.ndarray:
         """The tokens of these multisets of size m in increasing order (n, m)."""

@@ -23,7 +23,7 @@ from verify.histogram.multisets import Multisets, multisets_of
 from verify.histogram.reduction import Reduces, Row
 from verify.histogram.stored import Array, StoredModel
 
-BLOCK = 1 << 17  # numbers in a working array, so that it stays in the cache
+BLOCK = 1 << 18  # numbers in a working array, so that it stays in the cache
 TOGETHER = 1 << 11  # multisets near a tie that are looked at closer at once
 Kind = type[np.float32] | type[np.float64]
 U32 = 2.0**-24
@@ -80,17 +80,18 @@ class Space:
     """The memory of one table after the other."""
 
     def __init__(self, stored: StoredModel) -> None:
-        self.stored = stored
+        self.stored, self.rows = stored, max(64, BLOCK // (stored.p + 1))
         self._tables: dict[tuple[int, Multisets, Kind], list[Array]] = {}
+        self._sets: dict[tuple[Multisets, Kind], list[Array]] = {}
         self._buffers: dict[Kind, tuple[Array, ...]] = {}
 
-    def buffers(self, dtype: Kind) -> tuple[Array, ...]:
-        """Two arrays (r, rows) for forms, and two (C - 1, rows) for differences."""
+    def buffers(self, dtype: Kind, firsts: int, lasts: int) -> tuple[Array, ...]:
+        """An array (r, firsts, lasts) for forms, and two (C - 1, firsts, lasts) for differences."""
+        sizes, number = (self.stored.p + 1, self.stored.classes - 1, self.stored.classes - 1), firsts * lasts
         if dtype not in self._buffers:
-            r, C = self.stored.p + 1, self.stored.classes
-            rows = max(64, BLOCK // r)
-            self._buffers[dtype] = tuple(np.empty((n, rows), dtype=dtype) for n in (r, r, C - 1, C - 1))
-        return self._buffers[dtype]
+            self._buffers[dtype] = tuple(np.empty(n * self.rows, dtype=dtype) for n in sizes)
+        flat = zip(sizes, self._buffers[dtype], strict=True)
+        return tuple(buffer[: n * number].reshape(n, firsts, lasts) for n, buffer in flat)
 
     def tables(self, g: int, multisets: Multisets, dtype: Kind, *, is_last: bool) -> list[Array]:
         """Arrays (r, number) for the multisets of each size of group g, without a large last size of the last group."""
@@ -100,6 +101,13 @@ class Space:
             sizes = range(multisets.size + 1 - is_large)
             self._tables[key] = [np.empty((r, multisets.number(m)), dtype=dtype) for m in sizes]
         return self._tables[key]
+
+    def sets(self, sets: Multisets, dtype: Kind) -> list[Array]:
+        """Arrays (r, number) for the sets of each size, of one kind of sets at a time."""
+        if (sets, dtype) not in self._sets:
+            sizes = range(sets.size + 1)
+            self._sets = {(sets, dtype): [np.empty((self.stored.p + 1, sets.number(m)), dtype=dtype) for m in sizes]}
+        return self._sets[sets, dtype]
 
 
 class Table:
@@ -162,8 +170,8 @@ class Table:
     def decide_block(self, block: Block, last: Last, readout: Readout, found: Tabulated, smallest: Smallest) -> None:
         """Decides the multisets of one block."""
         near = Near()
-        for part, z in self._parts(block, last, readout):
-            self._judge(part, z, readout, found, smallest, near)
+        for part in self._parts(block, last, readout):
+            self._judge(part, readout, found, smallest, near)
             if near.number >= TOGETHER:
                 self._look_closer(near, block, readout, found, smallest)
                 near = Near()
@@ -198,7 +206,7 @@ class Table:
             zeros = np.zeros_like(self.start)[:, None]
             return Last(zeros, zeros, [(0, 1, zeros, zeros)])
         g, m = self.order[-1], levels[self.order[-1]]
-        tables, steps = self.sums(g), self._steps(g)
+        tables, steps = self.sums(g), self.steps(g)
         low, high = m * steps.min(1, initial=0, keepdims=True), m * steps.max(1, initial=0, keepdims=True)
         if m < len(tables):
             return Last(low, high, [(0, tables[m].shape[1], np.zeros_like(low), tables[m])])
@@ -219,34 +227,30 @@ class Table:
         """
         if g not in self._kept:
             self._kept[g] = self.space.tables(g, self.multisets[g], self.dtype, is_last=g == self.order[-1])
-            self.multisets[g].sums(self._steps(g), self._kept[g])
+            self.multisets[g].sums(self.steps(g), self._kept[g])
         return self._kept[g]
 
-    def _steps(self, g: int) -> Array:
+    def steps(self, g: int) -> Array:
         """What one slot of a group changes when it holds another token than the query (r, S)."""
         steps: Array = (self.slots.a[g] * (self.values[:-1] - self.values[-1]).T).astype(self.dtype)
         return steps
 
-    def _parts(self, block: Block, last: Last, readout: Readout) -> Iterator[tuple[Part, Array]]:
-        """The parts of a block, and the forms (r, n) of their multisets."""
-        first, number, forms = block.first, block.number, self.space.buffers(self.dtype)[0]
-        rows = forms.shape[1]
+    def _parts(self, block: Block, last: Last, readout: Readout) -> Iterator[Part]:
+        """The multisets of a block, not more at once than fit in the cache."""
+        first, number, rows = block.first, block.number, self.space.rows
         if len(last.pieces) == 1 and number <= rows:
-            step, table = max(1, rows // number), last.pieces[0][-1][:, None, :number]
+            step, table = max(1, rows // number), last.pieces[0][-1][:, :number]
             low, high = first.min(1, keepdims=True) + last.low, first.max(1, keepdims=True) + last.high
             radius = self.radius(low, high, readout)
             for begin in range(0, first.shape[1], step):
-                z = first[:, begin : begin + step, None] + table
-                end = begin + z.shape[1]
-                yield Part(block, slice(begin, end), slice(0, number), radius), z.reshape(len(first), -1)
+                yield Part(block, begin, 0, first[:, begin : begin + step], table, radius)
             return
         for i in range(first.shape[1]):
             radius = self.radius(first[:, [i]] + last.low, first[:, [i]] + last.high, readout)
             for start, n, change, table in last.pieces:
                 for begin in range(0, n, rows):
-                    end = min(n, begin + rows)
-                    z = np.add(table[:, begin:end], first[:, [i]] + change, out=forms[:, : end - begin])
-                    yield Part(block, slice(i, i + 1), slice(start + begin, start + end), radius), z
+                    chosen = table[:, begin : min(n, begin + rows)]
+                    yield Part(block, i, start + begin, first[:, [i]] + change, chosen, radius)
 
     def radius(self, low: Array, high: Array, readout: Readout) -> Array:
         """What each difference may be off by (C - 1, 1), for forms between these ends (r, 1) at the groups' centres.
@@ -270,28 +274,37 @@ class Table:
         result: Array = (found + readout.error) * ENLARGE
         return result
 
-    def _judge(self, part: Part, z: Array, readout: Readout, found: Tabulated, smallest: Smallest, near: Near) -> None:
-        """Counts what is right or wrong by far; the rest is left to be looked at closer."""
-        n = z.shape[1]
-        _, on, difference, lower = (buffer[:, :n] for buffer in self.space.buffers(self.dtype))
-        np.maximum(z, 0, out=on)
-        np.matmul(readout.rounded, on, out=difference)
-        radius = np.nextafter(part.radius.astype(self.dtype), np.inf, dtype=self.dtype)
-        np.subtract(difference, radius, out=lower)
-        least = lower.min(0, initial=np.inf)
+    def _judge(self, part: Part, readout: Readout, found: Tabulated, smallest: Smallest, near: Near) -> None:
+        """Counts what is right or wrong by far; the rest is left to be looked at closer.
+
+        A neuron's max(t + c, 0) is max(t, -c) + c, whose second term is the same for all last choices.
+        """
+        firsts, lasts = part.first.shape[1], part.last.shape[1]
+        on, difference, lower = self.space.buffers(self.dtype, firsts, lasts)
+        np.maximum(part.last[:, None], -part.first[:, :, None], out=on)
+        np.matmul(readout.rounded, on.reshape(len(on), -1), out=difference.reshape(len(difference), -1))
+        own = readout.d @ part.first.astype(np.float64)
+        np.subtract(difference, self._above(part.radius - own)[:, :, None], out=lower)
+        least = lower.min(0, initial=np.inf).ravel()
         is_right = least > 0
+        readout.record(least[is_right], self._normaliser(part, is_right), found)
         if is_right.all():
-            readout.record(least, self._normaliser(z), found)
             return
-        readout.record(least[is_right], self._normaliser(z, is_right), found)
-        is_wrong = np.asarray((difference < -radius).any(0))
+        is_wrong = np.asarray((difference < -self._above(part.radius + own)[:, :, None]).any(0)).ravel()
         if is_wrong.any():
             found.wrong_pairs += part.pairs(is_wrong)
             is_low = part.lowest() <= self._most_distinct(smallest)
             self._add_smallest(np.flatnonzero(is_wrong & is_low), part, readout.k, smallest)
         left = np.flatnonzero(~(is_right | is_wrong))
         if len(left):
-            near.add(part.indices(left), z[:, left], difference[:, left], part.radius)
+            i, j = np.divmod(left, lasts)
+            exactly = difference[:, i, j].astype(np.float64) + own[:, i]
+            near.add(part.indices(left), part.forms(i, j), exactly, part.radius)
+
+    def _above(self, x: Array) -> Array:
+        """Numbers of the table's kind that are not below x."""
+        result: Array = np.nextafter(x.astype(self.dtype), np.inf, dtype=self.dtype)
+        return result
 
     def _look_closer(self, near: Near, block: Block, readout: Readout, found: Tabulated, smallest: Smallest) -> None:
         """Bounds multisets of a block by the neurons that are on, where slots differ; what that leaves is `left`."""
@@ -300,7 +313,7 @@ class Table:
         if self.spread.any():
             least, most = self._closer(z.T, difference.T, points, radius.T, readout)
             is_right, is_wrong = (least > 0).all(1), (most <= 0).any(1)
-            readout.record(least[is_right].min(1, initial=np.inf), self._normaliser(z[:, is_right]), found)
+            readout.record(least[is_right].min(1, initial=np.inf), z[-1, is_right] + self.form_error[-1], found)
             found.wrong_pairs += block.pairs(index[is_wrong])
             is_low = block.lowest(index) <= self._most_distinct(smallest)
             if (is_wrong & is_low).any():
@@ -309,10 +322,10 @@ class Table:
         if len(points):
             found.left.append(points)
 
-    def _normaliser(self, z: Array, chosen: np.ndarray | None = None) -> Array:
-        """Upper bounds on D for these forms (n,), or one for all where it is the same for all."""
-        D = z[-1, :1] if self.is_D_fixed else z[-1] if chosen is None else z[-1, chosen]
-        result: Array = D.astype(np.float64) + self.form_error[-1]
+    def _normaliser(self, part: Part, chosen: np.ndarray) -> Array:
+        """Upper bounds on D for the chosen multisets of a part, or one for all where it is the same for all."""
+        D = part.normaliser()
+        result: Array = (D[:1] if self.is_D_fixed else D[chosen]) + self.form_error[-1]
         return result
 
     def _closer(
