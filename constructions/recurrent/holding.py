@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from constructions.errors import BadInput
@@ -10,6 +12,8 @@ from constructions.recurrent.model import RecurrentModel
 from constructions.recurrent.selective import check
 
 HOLDS = {torch.bfloat16: 8.0, torch.float16: 10.0, torch.float32: 20.0, torch.float64: 40.0}
+STARTED = ("shifted", "helper", "helper-shifted")
+STEEP = 16.0
 SHARP = 1.0  # the least margin, about
 MOST_CLASSES = 4096
 
@@ -28,6 +32,33 @@ def counter(*, N: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
     return _built(1, N, dtype)
 
 
+def starting(task: str, *, M: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
+    """Builds one LSTM unit that counts on from a number word, up to M.
+
+    Claim: C-R19 (ours). The number word k adds sigma(B) k tanh(1/M), every other token sigma(B) tanh(1/M).
+    Raises: BadInput for another task.
+
+    >>> starting("shifted", M=9)(torch.tensor([[3, 10, 10]])).argmax(-1).tolist()
+    [[3, 4, 5]]
+    """
+    if task not in STARTED:
+        raise BadInput(f"task={task}: must be one of {', '.join(STARTED)}")
+    model = counter(N=M, dtype=dtype)
+    step, words = math.tanh(1 / M), torch.arange(M + 1, dtype=torch.float64)
+    adds = torch.cat([torch.atanh(words * step), torch.full((1 + task.startswith("helper"),), 1 / M)])
+    found = RecurrentModel("lstm", hidden=1, classes=M + 1, inputs=len(adds), dtype=dtype)
+    cell, own = zeroed(found), dict(model.cell.named_parameters())
+    places = torch.tanh(torch.arange(M + 1, dtype=torch.float64) * step)
+    sharp = 2 * SHARP / float((places[1:] - places[:-1]).min()) ** 2
+    with torch.no_grad():
+        cell["bias_ih_l0"].copy_(own["bias_ih_l0"])
+        cell["bias_ih_l0"][3] = HOLDS[dtype]
+        cell["weight_ih_l0"][2] = adds.to(dtype)
+        found.readout.weight[:, 0] = (sharp * places).to(dtype)
+        found.readout.bias.copy_(-sharp * places**2 / 2)
+    return found
+
+
 def counters(*, types: int, max_count: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
     """Builds K LSTM units, each of which adds at tokens of its type, holds at others, and shows itself only at its own.
 
@@ -40,6 +71,46 @@ def counters(*, types: int, max_count: int, dtype: torch.dtype = torch.float64) 
     """
     check(types, types)
     return _built(types, max_count, dtype)
+
+
+def rings(*, types: int, m: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
+    """Builds 2m LSTM units a type and one more, all about 3/4 or -3/4, that count each type modulo m.
+
+    Claim: C-R20 (ours). Forgetting all of c, h' = tanh(tanh(W h + W_x x + b)) keeps signs. p_c (c = 0..m-1) says that
+    the count is c and the last token of another type, q_c (c = 1..m) that the last token brought it to c; s that there
+    was a token. With x = 1 at a token of this type, u_c = p_c + q_c (q_m for c = 0) is about 0 where one of both is on,
+    and -3/2 else: p_c' has the sign of u_c + 3/4 - 3/2 x, and q_c' that of u_(c-1) - 3/4 + 3/2 x. Before the first
+    token, s = 0 keeps all off but p_0 and q_1. Class j adds the q_(j+1) of all types.
+
+    >>> rings(types=2, m=3)(torch.tensor([[0, 1, 0, 0, 0]])).argmax(-1).tolist()
+    [[0, 0, 1, 2, 0]]
+    """
+    if m < 2:
+        raise BadInput(f"modulus={m}: must be at least 2")
+    H = 2 * m * types + 1
+    check(types, H)
+    model = RecurrentModel("lstm", hidden=H, classes=m, inputs=types, dtype=dtype)
+    cell, on, s = zeroed(model), math.tanh(1), H - 1
+    W, W_x, b = (cell[name][2 * H : 3 * H] for name in ("weight_hh_l0", "weight_ih_l0", "bias_ih_l0"))
+    with torch.no_grad():
+        for i in range(types):
+            p = 2 * m * i
+            q = p + m - 1  # q + c is the place of q_c
+            for c in range(m):
+                held, next_one = [p + c, q + (c or m)], q + c + 1
+                W[p + c, held], W_x[p + c, i], b[p + c] = 1, -1.5, 0.75
+                W[next_one, held], W_x[next_one, i], b[next_one] = 1, 1.5, -0.75
+                for unit in (p + c,) * (c > 0) + (next_one,) * (c > 0):
+                    W[unit, s] = 2 / on
+                    b[unit] -= 2
+                model.readout.weight[c, next_one] = 1
+        b[s] = 1
+        for x in (W, W_x, b):
+            x.mul_(STEEP)
+        gates = cell["bias_ih_l0"]
+        gates[:H] = gates[3 * H :] = HOLDS[dtype]
+        gates[H : 2 * H] = -HOLDS[dtype]
+    return model
 
 
 def _built(K: int, C: int, dtype: torch.dtype) -> RecurrentModel:

@@ -86,6 +86,31 @@ def rings(*, types: int, m: int, dtype: torch.dtype = torch.float64) -> Recurren
     return model
 
 
+def adders(*, types: int, max_count: int, length: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
+    """Builds 2K ReLU units that count each type in all strings of up to `length` tokens.
+
+    Claim: C-R18 (ours). h_i' = ReLU(h_i + x_i) holds the count, and z_i' = ReLU(h_i + 1 - N(1 - x_i)) shows it at the
+    tokens of its type, and 0 at others as long as h_i < N, N being the length. Class j reads 2 j z - j^2, z being the
+    sum of all z_i. Beyond N, N + 1 tokens of one type show themselves at another's.
+
+    >>> adders(types=2, max_count=3, length=5)(torch.tensor([[0, 1, 0, 0, 1]])).argmax(-1).tolist()
+    [[1, 1, 2, 3, 2]]
+    """
+    check(types, 2 * types)
+    model = RecurrentModel("rnn", hidden=2 * types, classes=max_count + 1, inputs=types, activation="relu", dtype=dtype)
+    cell, j = zeroed(model), torch.arange(max_count + 1, dtype=torch.float64)
+    with torch.no_grad():
+        for i in range(types):
+            h, z = 2 * i, 2 * i + 1
+            cell["weight_hh_l0"][[h, z], h] = 1
+            cell["weight_ih_l0"][h, i] = 1
+            cell["weight_ih_l0"][z, i] = length
+            cell["bias_hh_l0"][z] = 1 - length
+            model.readout.weight[:, z] = 2 * j.to(dtype)
+        model.readout.bias.copy_(-(j**2))
+    return model
+
+
 def check(types: int, units: int) -> None:
     """Raises: BadInput for one type, which has no one-hot tokens, or more units than are built."""
     if types < 2:

@@ -92,6 +92,19 @@ def test_adding_units(capsys):
         "vanilla --model rnn",
         "shifted --model rnn --vocabulary 9",
         "helper-shifted --model rnn --vocabulary 9",
+        "shifted --model lstm --vocabulary 9",
+        "helper-shifted --model lstm --vocabulary 5",
+        "selective-modular --model lstm --types 2 --modulus 2",
     ):
         code, found = as_json(capsys, "inductive", "--task", *options.split())
-        assert code == 0 and found["verdict"] == "PROVED" and found["claim"] in ("C-R11", "C-R12"), options
+        assert code == 0 and found["verdict"] == "PROVED" and found["claim"] in ("C-R11", "C-R12", "C-R19", "C-R20"), (
+            options
+        )
+
+
+def test_lstm_rings_are_read_as_counted():
+    strings = torch.tensor(list(product(range(2), repeat=LENGTH)))
+    own = torch.nn.functional.one_hot(strings, 2)
+    counts = (own.cumsum(1) * own).sum(-1)
+    for m in (2, 3, 4):
+        assert torch.equal(holding.rings(types=2, m=m)(strings).argmax(-1), (counts - 1) % m)

@@ -148,3 +148,14 @@ def test_a_network_that_does_not_run_as_it_stands_is_refused():
         Selective(model, Task.of("selective", types=2, max_count=2), None)
     with pytest.raises(BadInput, match="hook"):
         Homogeneous(model, Task.of("modular", modulus=3), None)
+
+
+@pytest.mark.parametrize(("K", "N"), [(2, 5), (3, 4)])
+def test_adding_units_are_right_up_to_the_length_that_they_store(K, N):
+    for length in (N, N + 1):
+        which = Task.of("selective", types=K, max_count=9)
+        adding = Selective(selective.adders(types=K, max_count=9, length=N), which, length)
+        found, ran = certify(adding), exhaustive(adding)
+        assert found.verdict == ran.verdict and (found.verdict.value == "PROVED") == (length == N)
+        assert abs(found.margin - ran.margin) < 1e-9
+    assert found.counterexample["length"] == N + 1

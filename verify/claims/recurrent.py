@@ -146,4 +146,26 @@ CLAIMS: tuple[Claim, ...] = (
         "verify inductive --task selective --model rwkv --dtype float32 --method exhaustive",
         "verify inductive --task selective --model rwkv --length 1000",
     ),
+    _selective(
+        "C-R18",
+        "2K ReLU units count each of K types in all strings of up to N tokens, N being stored, and not beyond",
+        "adders",
+        f"{_SELECTIVE} selective --activation relu --length 100",
+    ),
+    _beside(
+        "C-R19",
+        "one LSTM unit counts on from a number word and after a helper token, up to M",
+        "holding:starting",
+        "verify inductive --task helper --model lstm",
+        "verify inductive --task shifted --model lstm --vocabulary 30",
+        "verify inductive --task helper-shifted --model lstm --vocabulary 20",
+    ),
+    _beside(
+        "C-R20",
+        "2mK + 1 LSTM units count each of K types modulo m in every string of every length; proved for K = 2 to 4",
+        "holding:rings",
+        "verify inductive --task selective-modular --model lstm --types 2",
+        "verify inductive --task selective-modular --model lstm --types 3",
+        "verify inductive --task selective-modular --model lstm --types 4 --modulus 3",
+    ),
 )

@@ -18,6 +18,7 @@ from verify.inductive.ceilings.laws import constant_answer, equal_prefix, propor
 from verify.inductive.document_c import EMBEDDINGS, Reported, reported
 from verify.inductive.tasks import SELECTIVE, Task
 
+OPEN = {("selective-modular", "lstm")}  # the proof of C-R20 closes for few types, not for C's ten
 COLUMNS = ("task", "model", "BOS", "layers", "C, out of distribution", "proved up to", "with", "impossible")
 POSITIONS = {"selective": 128, "selective-modular": 160}  # C's longest strings and BOS; 128 elsewhere
 LENGTHS = {"modular": 100}  # of C's tests, for transformers; all lengths elsewhere
@@ -76,6 +77,8 @@ def table(seed: int = 0) -> Table:
 @cache
 def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Entry:
     """The longest length that the house's own weights are proved for, by running the proof."""
+    if (task, model) in OPEN:
+        return Entry(None, 0, NOTHING)
     is_transformer = model in EMBEDDINGS
     for has_layernorm in (True, False):
         asked = Asked(

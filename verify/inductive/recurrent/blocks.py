@@ -144,12 +144,30 @@ class Thermometer:
 
 @dataclass(frozen=True)
 class Rings:
-    """ReLU units in K blocks of one size that do not see each other, all numbers integers; p bits hold them."""
+    """ReLU units in K blocks of one size that do not see each other, all numbers integers; p bits hold them.
+
+    What is judged are all counts modulo m, or without m those up to C, in all strings of up to `length` (None: all).
+    """
 
     net: Network
     K: int
-    m: int
+    m: int | None
     p: int
+    C: int | None = None
+    length: int | None = None
+
+    @property
+    def judged(self) -> range:
+        """Counts less 1, modulo m, that are judged."""
+        return range(self.m if self.m is not None else self.C or 0)
+
+    def _right(self, a: int) -> int:
+        """The class of a count less 1."""
+        return a if self.m is not None else a + 1
+
+    def _counted(self, a: int) -> int:
+        """The count less 1 after one more token of this type; C for all that are not judged."""
+        return (a + 1) % self.m if self.m is not None else min(a + 1, self.C or 0)
 
     def prove(self) -> Proof:
         """Finds all states of each block, and adds the worst of each."""
@@ -170,8 +188,13 @@ class Rings:
         size = np.abs(self.net.V) @ np.concatenate(largest) + np.abs(self.net.b)
         if size.max() > 2.0**self.p:
             return Proof(None, f"a sum of logits may exceed the integers that {self.p} bits hold")
+        after = [[_after(states, x) for x in range(K)] for states in reached]
         margin = min(
-            self._least(reached, i, a, j) for i in range(K) for a in range(self.m) for j in range(self.m) if a != j
+            self._least(after, i, a, j)
+            for i in range(K)
+            for a in self.judged
+            for j in range(len(self.net.b))
+            if self._right(a) != j
         )
         if not margin > 0:
             return Proof(None, "the blocks' states do not separate the logits")
@@ -183,31 +206,40 @@ class Rings:
         W, W_x, b = layer.W_h[np.ix_(own, own)], layer.W_x[own], layer.b_x[own] + layer.b_h[own]
         sizes = np.abs(W), (np.abs(layer.W_x).max(1) + np.abs(layer.b_x) + np.abs(layer.b_h))[own]
         queue: list[tuple[tuple[int, ...], int]] = [((0,) * len(W), -1)]
-        seen, reached = set(queue), set[Reached]()
-        while queue:
-            h, a = queue.pop()
+        seen, reached, lengths = set(queue), set[Reached](), {queue[0]: 0}
+        for h, a in queue:  # in the order of the shortest strings that lead there
+            n = lengths[h, a]
+            if self.length is not None and n >= self.length:
+                break
             state = np.array(h, dtype=float)
             if (sizes[0] @ state + sizes[1]).max() > 2.0 ** min(self.p, 50):
                 return None  # a partial sum may be rounded
             for token in range(self.K):
                 after = np.maximum(W @ state + W_x[:, token] + b, 0)
-                key = tuple(int(x) for x in after), (a + 1) % self.m if token == i else a
+                key = tuple(int(x) for x in after), self._counted(a) if token == i else a
                 reached.add((*key, token))
                 if key not in seen:
                     seen.add(key)
                     queue.append(key)
+                    lengths[key] = n + 1
             if len(seen) > MOST_STATES:
                 return None
         return reached
 
-    def _least(self, reached: list[set[Reached]], i: int, a: int, j: int) -> float:
-        """At least this is logit a - logit j where the last token is of type i and a is right; inf if never."""
-        d, size = self.net.V[a] - self.net.V[j], self.net.hidden // self.K
-        total = float(self.net.b[a] - self.net.b[j])
-        for k, states in enumerate(reached):
-            part = d[k * size : (k + 1) * size]
-            total += min(
-                (float(part @ np.array(h)) for h, c, token in states if token == i and (k != i or c == a)),
-                default=np.inf,
-            )
+    def _least(self, after: list[list[tuple[Array, Array]]], i: int, a: int, j: int) -> float:
+        """The least gap over logit j where the last token is of type i, and its count less 1 is a; inf if never."""
+        right, size = self._right(a), self.net.hidden // self.K
+        d, total = self.net.V[right] - self.net.V[j], float(self.net.b[right] - self.net.b[j])
+        for k in range(self.K):
+            states, counts = after[k][i]
+            if k == i:
+                states = states[counts == a]
+            total += float((states @ d[k * size : (k + 1) * size]).min(initial=np.inf))
         return total
+
+
+def _after(states: set[Reached], token: int) -> tuple[Array, Array]:
+    """The states that this token may lead to, and the counts."""
+    found = [(h, c) for h, c, x in states if x == token]
+    size = len(next(iter(states))[0])
+    return np.array([h for h, _ in found], dtype=float).reshape(-1, size), np.array([c for _, c in found])

@@ -53,6 +53,8 @@ def built(asked: Asked) -> tuple[Counter, str]:
     m, d, dtype = asked.task.m, asked.d, getattr(torch, asked.dtype)
     if asked.model == "lstm" and asked.task.name == "vanilla" and asked.task.M is not None:
         return holding.counter(N=asked.task.M, dtype=dtype), "C-R11"
+    if asked.model == "lstm" and asked.task.name in holding.STARTED:
+        return holding.starting(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R19"
     if asked.model == "rnn" and asked.activation in ("relu", None) and asked.task.name in counters.ADDED:
         return counters.adder(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R12"
     if asked.model in GATED and asked.task.name == "vanilla" and asked.task.M is not None:
@@ -102,7 +104,9 @@ def selective_counter(asked: Asked) -> Judged:
     assert task.K is not None
     wanted: str | None = None
     model: RecurrentModel | gated.GatedModel
-    if asked.model != "rnn":
+    if asked.model == "lstm" and task.m is not None:
+        model, claim = holding.rings(types=task.K, m=task.m, dtype=dtype), "C-R20"
+    elif asked.model != "rnn":
         if task.m is not None:
             raise NotKnown(f"task={task.name}: no construction is known for --model {asked.model}; use --model rnn")
         assert task.C is not None
@@ -113,6 +117,12 @@ def selective_counter(asked: Asked) -> Judged:
             claim = "C-R17"
     elif task.m is not None:
         wanted, model, claim = "relu", selective.rings(types=task.K, m=task.m, dtype=dtype), "C-R9"
+    elif asked.activation == "relu":
+        assert task.C is not None
+        if asked.length is None:
+            raise NotKnown("--activation relu: 2K units count up to a length, which they store. Give --length.")
+        model = selective.adders(types=task.K, max_count=task.C, length=asked.length, dtype=dtype)
+        wanted, claim = "relu", "C-R18"
     else:
         assert task.C is not None
         wanted, claim = "tanh", "C-R8"

@@ -191,8 +191,9 @@ class Selective:
             p = min(p, at.operand.p, int(np.floor(np.log2(reading.format.largest))))
         assert isinstance(reading, Real | Rounded)
         is_plain = net.kind == "rnn" and len(net.layers) == 1 and self.model.embedding is None and self.K > 1
-        if is_plain and net.activation == "relu" and self.which.m is not None:
-            return ARGUMENT_EXACT, Rings(net, self.K, self.which.m, p).prove()
+        if is_plain and net.activation == "relu":
+            length = None if self.which.m is not None else self.length
+            return ARGUMENT_EXACT, Rings(net, self.K, self.which.m, p, self.which.C, length).prove()
         C = self.which.C
         if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
             return ARGUMENT, Thermometer(net, self.K, C, at).prove()
