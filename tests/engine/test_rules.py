@@ -232,12 +232,15 @@ def test_the_ball_is_small_where_its_arguments_are(case):
     assert (out.radius[finite] <= 1e-12 * (1 + out.mid[finite].abs())).all()
 
 
+TRUTHS = (".gt.", ".ge.", ".lt.", ".le.", ".eq.", ".ne.", ".any.", ".all.", "logical", "bitwise")
+
+
 def test_every_rule_is_tried():
     moves = {name for name, rule in RULES.items() if rule.__module__.endswith("movement")}
     tried = {case.name for case in CASES}
     alike = {id(RULES[name]) for name in tried}
     left = {name for name in set(RULES) - moves if id(RULES[name]) not in alike}
-    truths = {name for name in left if any(w in name for w in (".gt.", ".ge.", ".lt.", ".le.", "logical", "bitwise"))}
+    truths = {name for name in left if any(w in name for w in TRUTHS)}
     assert left - truths == {"aten._to_copy.default"}
     assert all(statement(rule).endswith(".") for rule in RULES.values())
 
@@ -324,6 +327,12 @@ def test_comparisons_are_sure_only_where_the_balls_do_not_meet():
     greater, least = RULES["aten.gt.Tensor"](Arithmetic(), x, y), RULES["aten.ge.Tensor"](Arithmetic(), x, y)
     assert greater.known.tolist()[:2] == [False, True] and not greater.value[1]
     assert greater.known[3] and greater.value[3] and least.known[3] and least.value[3]
+    same, other = RULES["aten.eq.Tensor"](Arithmetic(), x, y), RULES["aten.ne.Tensor"](Arithmetic(), x, y)
+    assert same.known.tolist() == other.known.tolist() == [False, True, True, True]
+    assert same.value.tolist()[1:] == [False, True, False] and other.value.tolist()[1:] == [True, False, True]
+    some, every = RULES["aten.any.dim"](Arithmetic(), same, -1), RULES["aten.all.dim"](Arithmetic(), other, -1)
+    assert some.known and some.value and every.known and not every.value
+    assert not RULES["aten.all.default"](Arithmetic(), Unsure(x.mid > 0, x.mid > 1.5)).known
     both = RULES["aten.where.self"](Arithmetic(), greater, x, y)
     assert both.mid[0] - both.rad[0] <= 0.5 and both.mid[0] + both.rad[0] >= 1.5  # the hull of both
     opposite = RULES["aten.logical_not.default"](Arithmetic(), greater)

@@ -74,6 +74,12 @@ def hand_layernorm(self, x):
     return (x - x.mean(-1, keepdim=True)) / torch.sqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-5)
 
 
+def truth_values(self, x):
+    above, below = x > 0.1, x < 0.5
+    some = (above == below).any(-1, keepdim=True) ^ (x != x.amax()).all(-1, keepdim=True)
+    return torch.where(some, x, -x) + above.transpose(1, 2).flip(-1).sum(1, keepdim=True).transpose(1, 2) * x
+
+
 def hand_attention(self, x):
     scores = x @ x.transpose(-2, -1) / math.sqrt(D)
     future = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
@@ -124,6 +130,8 @@ JUDGED = {
     "leaky relu, clamp, hardtanh": lambda: body(lambda self, x: F.hardtanh(F.leaky_relu(x)).clamp(-0.5, 0.7)),
     "flags in buffers": lambda: Flagged(changes=False),
     "cumulative sum": lambda: body(lambda self, x: x.cumsum(1)),
+    "truth values": lambda: body(truth_values),
+    "log sum exp": lambda: body(lambda self, x: x - x.logsumexp(-1, keepdim=True)),
 }
 
 
@@ -183,6 +191,11 @@ REFUSED = {
     "argmax": (lambda: nn.Sequential(Body(nn.Tanh()), Argmax()), "leave argmax to the verifier"),
     "autocast": (lambda: body(autocast), "autocast|casts"),
     "floor": (lambda: body(lambda self, x: x.floor()), "aten.floor.default has no rule"),
+    "computed places": (lambda: body(lambda self, x: x[:, (x.sum((0, 2)) > 0).long()]), "choice of places depends on"),
+    "a computed size": (
+        lambda: body(lambda self, x: x + (x > 0).nonzero().sum()),
+        "size of what it gives depends|data",
+    ),
     "two at once": (lambda: body(lambda self, x: x.floor() + x.ceil()), "floor.*; .*ceil"),
 }
 

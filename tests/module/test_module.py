@@ -17,10 +17,11 @@ from tests.models import checkpoints
 from tests.models.small_modules import Body
 from tests.oracles import decoder_layouts
 from verify import assert_proved, certify
+from verify.arithmetic.readings import Real
 from verify.certificate import Verdict
 from verify.cli import main
-from verify.module import strings, tokens
-from verify.module.decision import Judge
+from verify.module import ModuleProblem, Task, strings, tokens
+from verify.module.decision import MODELS, Judge
 
 P = 5
 
@@ -171,6 +172,34 @@ def test_what_may_be_no_number_is_never_proved(reading):
             Spoilt(spoil, squash).eval(), inputs=tokens([3]), expected=lambda t: 0 * t[:, 0], reading=reading
         )
         assert found.verdict is Verdict.UNKNOWN and int(found.extra["counts"]["undecided"]) >= 1
+
+
+class Failing(Body):
+    """A module that raises an error on the input (1, 1) alone, or on tokens below 1."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way = way
+
+    def forward(self, t):
+        if self.way == "assertion":
+            torch._assert_async(((t[:, 0] != 1) | (t[:, 1] != 1)).all())
+            return self.out(self.embed(t))
+        return self.out(self.embed(t - 1))
+
+
+@pytest.mark.parametrize("way", ["assertion", "negative tokens"])
+def test_what_the_module_fails_on_is_never_proved(way):
+    task = {"inputs": tokens([3, 3]), "expected": lambda t: 0 * t[:, 0], "classes": range(2)}
+    with torch.no_grad():
+        module = Failing(way).eval()
+        module.out.bias[0] += 9
+    with pytest.raises(BadInput, match="the module fails on "):
+        certify(module, **task)
+    problem = ModuleProblem(module, Task(**task))
+    judge, inputs = problem.judge(2, Real()), torch.tensor([[1, 1], [0, 2], [2, 1]])
+    low, _ = judge.bounds(inputs, torch.zeros(3, 1, dtype=torch.long), dict.fromkeys(MODELS, 0), float("inf"))
+    assert (low > 0).tolist() == ([False, True, True] if way == "assertion" else [True, False, True])
 
 
 @pytest.mark.parametrize("fill", [-1e9, torch.finfo(torch.float32).min])

@@ -166,6 +166,8 @@ class StoredNumbers(TorchFunctionMode):
             for name, number in self.stored.items():
                 if self.module.get_buffer(name) is args[0]:  # while it is traced, a stand-in for the number
                     return self.READS[function](number)
+        if function is torch._assert_async and len(args) == 1:  # without a message, export leaves it out
+            return function(args[0], "false")
         return function(*args, **(kwargs or {}))
 
 
@@ -201,10 +203,13 @@ def _refusals(program: Any, is_real: bool) -> Iterator[str]:
     signature = program.graph_signature
     for name in signature.buffers_to_mutate.values():
         yield f"the forward changes the buffer {name}, so one call depends on those before"
+    computed: set[torch.fx.Node] = set()
     for node in program.graph.nodes:
         if node.op == "placeholder" or node.op == "output":
             continue
-        reason = _refusal(node, is_real)
+        if _is_computed(node, computed):
+            computed.add(node)
+        reason = _refusal(node, is_real) or _refusal_of_whole(node, computed)
         if reason:
             yield f"{reason} ({source_line(node)})"
     outputs = [spec for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
@@ -259,6 +264,35 @@ def _refusal(node: torch.fx.Node, is_real: bool) -> str | None:
             return f"{name} with dropout or grouped queries has no rule"
     if name == "aten.div.Tensor_mode":
         return f"{name} of computed floats has no rule"
+    return None
+
+
+PLACES = re.compile(r"aten\.(index|embedding|gather|index_select)\.")
+JOINS = ("aten.cat.default", "aten.stack.default")
+
+
+def _is_computed(node: torch.fx.Node, computed: set[torch.fx.Node]) -> bool:
+    """Whether whole numbers or truth values depend on computed floats: they may not be sure."""
+    dtype = _dtype(node)
+    if dtype is None or dtype.is_floating_point or is_exact_constant(node):
+        return False
+    floats = (before for before in node.all_input_nodes if (d := _dtype(before)) is not None and d.is_floating_point)
+    return any(before in computed for before in node.all_input_nodes) or any(floats)
+
+
+def _refusal_of_whole(node: torch.fx.Node, computed: set[torch.fx.Node]) -> str | None:
+    """Why an operation on whole numbers or truth values that depend on computed floats cannot be judged."""
+    value, name = node.meta.get("val"), str(node.target)
+    if isinstance(value, Tensor) and not all(isinstance(size, int) for size in value.shape):
+        return f"{name}: the size of what it gives depends on the data"
+    given = [before for before in node.all_input_nodes if before in computed]
+    if not given or node.target is operator.getitem or name.startswith("aten._assert"):
+        return None
+    if PLACES.match(name):
+        return f"{name}: a choice of places depends on computed floats"
+    is_choice = name.startswith("aten.where") and node in computed
+    if name not in RULES or name in JOINS or is_choice:
+        return f"{name} of numbers or truth values that depend on computed floats has no rule"
     return None
 
 

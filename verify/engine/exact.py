@@ -18,7 +18,7 @@ from torch import Tensor
 
 from verify.engine.capture import CREATING, Graph
 from verify.engine.margins import Question
-from verify.engine.run import as_whole, plain
+from verify.engine.run import as_whole, condition, holds, plain
 
 Array = np.ndarray[Any, np.dtype[np.object_]]
 Operation = Callable[..., Any]
@@ -150,6 +150,8 @@ def call(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
     if node.target is operator.getitem:
         return args[0][args[1]]
     name = str(node.target)
+    if condition(node) is not None and not bool(holds(node, values)):
+        raise Undecidable
     if name.startswith("aten._assert"):
         return None
     if name in CREATING:
@@ -222,6 +224,9 @@ def added(x: Any, y: Any, alpha: float = 1) -> Any:
     return x + y if alpha == 1 else x + arb(alpha) * y
 
 
+COMPARISONS = {name: getattr(operator, name) for name in ("gt", "ge", "lt", "le", "eq", "ne")}
+
+
 def register_each() -> None:
     """Operations on single numbers."""
     half = arb(0.5)
@@ -263,7 +268,7 @@ def register_each() -> None:
         operation(f"aten.rsub.{kind}")(lambda x, y, alpha=1: each(lambda a, b: b - arb(alpha) * a, x, y))
         operation(f"aten.mul.{kind}")(lambda x, y: each(lambda a, b: a * b, x, y))
         operation(f"aten.div.{kind}")(lambda x, y: each(lambda a, b: a / b, x, y))
-        for sign, compare in (("gt", operator.gt), ("ge", operator.ge), ("lt", operator.lt), ("le", operator.le)):
+        for sign, compare in COMPARISONS.items():
             operation(f"aten.{sign}.{kind}")(lambda x, y, compare=compare: compared(compare, x, y))
 
     def gelu_of(x: Array, approximate: str = "none") -> Array:
@@ -276,7 +281,8 @@ def register_each() -> None:
 
 
 def compared(compare: Any, x: Any, y: Any) -> Tensor:
-    opposite = {operator.gt: operator.le, operator.ge: operator.lt, operator.lt: operator.ge, operator.le: operator.gt}
+    opposite = {operator.gt: operator.le, operator.ge: operator.lt, operator.eq: operator.ne}
+    opposite |= {there: here for here, there in opposite.items()}
 
     def one(a: arb, b: arb) -> bool:
         if compare(a, b):

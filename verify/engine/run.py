@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verify.engine.balls import Arithmetic, Ball
+from verify.engine.balls import Arithmetic, Ball, Unsure
 from verify.engine.capture import CREATING, Graph
 from verify.engine.rules import RULES
 from verify.engine.rules.movement import MOVES, record_move
@@ -20,18 +20,59 @@ ENTRIES_AT_ONCE = 2**22
 def evaluate(graph: Graph, stored: Mapping[str, Any], tokens: Tensor, at: Arithmetic) -> Ball:
     """The module's output on one input (length,), enclosed; `stored` as `enclosed_weights` makes it."""
     values: dict[torch.fx.Node, Any] = {}
+    asserted: list[Tensor] = []
     last_use = _last_uses(graph)
     for node in graph.program.nodes:
         if node.op == "placeholder":
             values[node] = stored[node.name] if node.name in stored else tokens.unsqueeze(0)
         elif node.op == "output":
             output: Ball = values[node.all_input_nodes[-1]]
-            return output
+            return where_all_hold(at, output, asserted)
+        elif condition(node) is not None:
+            asserted.append(holds(node, values))
+            if not is_assertion(node):
+                values[node] = call(node, values, at, tokens.device)
         else:
             values[node] = call(node, values, at, tokens.device)
         for done in last_use.get(node, ()):
             del values[done]
     raise AssertionError("a graph without an output")
+
+
+def is_assertion(node: torch.fx.Node) -> bool:
+    """Whether a node makes the module fail where a truth value is false."""
+    return str(node.target).startswith("aten._assert_async")
+
+
+def condition(node: torch.fx.Node) -> torch.fx.Node | None:
+    """What the module fails without: a truth value that is asserted, or the computed rows of an embedding."""
+    if is_assertion(node):
+        return node.args[0]  # type: ignore[return-value]
+    is_computed = str(node.target) == "aten.embedding.default" and node.args[1].op != "placeholder"  # type: ignore[union-attr]
+    return node.args[1] if is_computed else None  # type: ignore[return-value]
+
+
+def holds(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Tensor:
+    """Whether the module surely does not fail at a node with a condition: true, or rows of 0 or more."""
+    where = condition(node)
+    assert where is not None
+    value = values[where]
+    if isinstance(value, Ball):
+        held = value.mid.abs() > value.radius
+    elif isinstance(value, Unsure):
+        held = value.value & value.known
+    else:
+        held = value != 0 if is_assertion(node) else value >= 0
+    return held.all()
+
+
+def where_all_hold(at: Arithmetic, x: Ball, conditions: list[Tensor]) -> Ball:
+    """The ball, of no number where a condition may be false."""
+    if not conditions:
+        return x
+    none = torch.where(torch.stack(conditions).all(), 0.0, torch.nan).to(x.mid.dtype)
+    out = Ball(x.mid, x.radius + none, x.norm, x.infinite)
+    return at.record(out, (x,), none.expand(x.mid.shape), lambda slope: (slope,))
 
 
 def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmetic, device: torch.device) -> Any:
@@ -51,10 +92,22 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmeti
         return plain(node, args, kwargs, device)
     if name == "aten._to_copy.default" and not is_float and isinstance(args[0], Ball):
         return as_whole(args[0].mid, node.meta["val"].dtype)  # of an exact constant, as capture made sure
+    if args and isinstance(args[0], Unsure) and RULES[name] in MOVES:
+        return moved_truth(name, at, args, _without_options(kwargs))
     out = RULES[name](at, *args, **_without_options(kwargs))
     if at.tape is not None and RULES[name] in MOVES:
         record_move(at, RULES[name], args, _without_options(kwargs), out)
     return out
+
+
+def moved_truth(name: str, at: Arithmetic, args: Any, kwargs: Any) -> Any:
+    """Truth values that may not be sure, moved: each goes where a number would, and new ones are false."""
+    value, unsure = (
+        RULES[name](at, Ball(part.to(torch.float64)), *args[1:], **kwargs) for part in (args[0].value, ~args[0].known)
+    )
+    if isinstance(value, list):
+        return [Unsure(v.mid != 0, u.mid == 0) for v, u in zip(value, unsure, strict=True)]
+    return Unsure(value.mid != 0, unsure.mid == 0)
 
 
 def as_whole(x: Tensor, dtype: torch.dtype) -> Tensor:

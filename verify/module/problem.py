@@ -91,12 +91,15 @@ class ModuleProblem:
     def _check_tokens(self, part: Product | Listed) -> None:
         """Runs the largest token of each position, so that a token without an embedding is an error of its own."""
         rows = part.rows.amax(0).tolist() if isinstance(part, Listed) else [allowed[-1] for allowed in part.sets]
+        self._check_run(rows, ". Are all tokens in its vocabulary?")
+
+    def _check_run(self, row: list[int], hint: str) -> None:
         try:
             with torch.no_grad():
-                self.module(torch.tensor([rows]))
+                self.module(torch.tensor([row]))
         except (IndexError, RuntimeError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise BadInput(f"inputs: the module fails on {rows}: {reason}. Are all tokens in its vocabulary?") from None
+            raise BadInput(f"inputs: the module fails on {row}: {reason}{hint}") from None
 
     def _check_output(self, graph: Graph, is_one_row: bool) -> None:
         shape = tuple(graph.output.shape)
@@ -117,6 +120,19 @@ class ModuleProblem:
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         """Decides every input, within the budget: the hill climb first where there are many."""
         assert isinstance(reading, Real | Rounded)
+        try:
+            return self._prove(reading, effort)
+        except (IndexError, RuntimeError):
+            self._run_until_it_fails()
+            raise
+
+    def _run_until_it_fails(self) -> None:
+        """Raises BadInput with the first input on which the module itself fails; looks at a batch of each length."""
+        for part in self.given.inputs.parts:
+            for row in next(iter(part.batches())).tolist():
+                self._check_run(row, "")
+
+    def _prove(self, reading: Real | Rounded, effort: Effort) -> Finding:
         if isinstance(reading, Real) and self.device == "cpu" and separable.applies(self.module, self.given):
             return self.separately(effort)
         deadline, tally = time.perf_counter() + effort.budget, Tally()
@@ -240,6 +256,8 @@ class ModuleProblem:
         if first is not None:
             failure = self.replay(tuple(first), 0, reading)
             return Finding.refuted(ARGUMENT, failure, tightest=tightest, extra=extra)
+        for row in tally.open_inputs[:RUNS]:
+            self._check_run(row, "")
         if tally.undecided or left:
             return Finding.open(ARGUMENT, self._reason(tally, left, budget), tightest=tightest, extra=extra)
         assert tally.right == size, (tally, size)
@@ -327,6 +345,7 @@ class ModuleProblem:
         inputs = [] if finding.tightest is None else [tuple(finding.tightest["input"])]
         rng = random.Random(0)
         for item in (*inputs, *(self.draw(rng) for _ in range(RUNS))):
+            self._check_run(list(item), "")
             low, high = self._margin_in_own_dtype(torch.tensor(item))
             margin = min(self._run_one(torch.tensor(item))[0])
             if not low <= margin <= high and (margin == margin or math.isfinite(low)):  # not, where it may be NaN

@@ -215,7 +215,7 @@ def pad(at: Arithmetic, x: Ball, widths: list[int], value: float = 0.0) -> Ball:
 
 @rule("aten.embedding.default")
 def embedding(at: Arithmetic, weight: Ball, tokens: Tensor, *options: Any) -> Ball:
-    """The rows of a table that tokens name."""
+    """The rows of a table that tokens name; where one is negative the module fails, and no logit has a ball."""
     return moved(weight, lambda table: aten.index.Tensor(table, [tokens]))
 
 

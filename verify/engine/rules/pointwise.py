@@ -425,6 +425,40 @@ compared("lt", "a < b, sure where the balls do not meet.", False, False)
 compared("le", "a <= b, sure where the balls do not meet.", False, True)
 
 
+@rule("aten.eq.Tensor", "aten.eq.Scalar")
+def equal(at: Arithmetic, a: Any, b: Any) -> Unsure:
+    """a = b, sure where both are exact or the balls do not meet."""
+    x, y = pair(at, a, b)
+    (x_low, x_high), (y_low, y_high) = x.ends, y.ends
+    are_same = (x.mid == y.mid) & (x.radius == 0) & (y.radius == 0)
+    is_known = (x.radius == 0) & (y.radius == 0) & ~torch.isnan(x.mid) & ~torch.isnan(y.mid)
+    return Unsure(are_same, is_known | (x_high < y_low) | (y_high < x_low))
+
+
+@rule("aten.ne.Tensor", "aten.ne.Scalar", "aten.bitwise_xor.Tensor", "aten.logical_xor.default")
+def unequal(at: Arithmetic, a: Any, b: Any) -> Unsure:
+    """a is not b, sure where both are exact or the balls do not meet."""
+    same: Unsure = equal(at, a, b)
+    return Unsure(~same.value, same.known)
+
+
+@rule("aten.any.default", "aten.any.dim", "aten.any.dims")
+def any_of(at: Arithmetic, x: Unsure, dims: Any = None, keepdim: bool = False) -> Unsure:
+    """Any of some truth values, sure where one is surely true or all are sure."""
+    axes = list(range(x.value.ndim)) if dims is None else [dims] if isinstance(dims, int) else list(dims)
+    true, unsure = x.value & x.known, ~x.known
+    for axis in sorted((a % x.value.ndim for a in axes), reverse=True):
+        true, unsure = true.any(axis, keepdim), unsure.any(axis, keepdim)
+    return Unsure(true, true | ~unsure)
+
+
+@rule("aten.all.default", "aten.all.dim", "aten.all.dims")
+def all_of(at: Arithmetic, x: Unsure, dims: Any = None, keepdim: bool = False) -> Unsure:
+    """All of some truth values, sure where one is surely false or all are sure."""
+    opposite: Unsure = any_of(at, Unsure(~x.value, x.known), dims, keepdim)
+    return Unsure(~opposite.value, opposite.known)
+
+
 def logic(name: str, says: str, operation: Any, decides: bool) -> None:
     """Registers an operation on two truth values; one that `decides` settles it alone."""
 
