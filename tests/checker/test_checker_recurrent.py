@@ -13,10 +13,12 @@ from models.selection import every
 
 from constructions.recurrent import counters, diagonal, gated, holding, selective
 from constructions.recurrent.model import load
+from tests.planted import planted
 from verify.arithmetic.readings import Real, reading_of
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
 from verify.decide import Effort, certify, exhaustive
+from verify.inductive.recurrent import chain
 from verify.inductive.recurrent.command import bytes_of
 from verify.inductive.recurrent.selective import Selective
 from verify.inductive.recurrent.task import Homogeneous
@@ -67,9 +69,9 @@ CASES = {
 def saved(name):
     problem, precision = CASES[name]()
     if precision is None:
-        certificate = exhaustive(problem, effort=Effort(budget=5))
+        certificate = exhaustive(problem, effort=Effort(budget=30))
     else:
-        certificate = certify(problem, Real() if precision == "real" else reading_of(precision), Effort(budget=5))
+        certificate = certify(problem, Real() if precision == "real" else reading_of(precision), Effort(budget=30))
     model = problem.model
     weights = bytes_of(model)
     return weights, json.loads(certificate.about(weights).to_json())
@@ -177,6 +179,16 @@ def test_tampered_certificates_are_refused(number):
     if "wrong" in name and changed["margin"] != certificate["margin"]:
         changed["margin"] = -1e9  # worse than it is
     assert changed != certificate and outcome(weights, changed) in (FAILS, UNREADABLE, NOT_CHECKABLE)
+
+
+def test_a_forgotten_rounding_term_is_refused():
+    """The honest ellipsoids in 14 bits hold; those that leave out what rounding adds do not."""
+    model = counters.cycle(m=10)
+    with planted(chain, "_rounding", "return delta", "return 0 * delta"):
+        forged = certify(modular(model), reading_of("p14"), Effort(budget=30))
+    weights = bytes_of(model)
+    assert forged.verdict.value == "PROVED"
+    assert outcome(weights, json.loads(forged.about(weights).to_json())) == FAILS
 
 
 @pytest.mark.parametrize("name", ["ssm", "thermometer", "rings", "held", "cycle, float32", "cycle, bits", "rotation"])
