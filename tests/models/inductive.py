@@ -33,10 +33,10 @@ def decoder(seed, task, *, positions, layers=None, style=None):
     """A decoder of one or two layers for a task; ALIKE seeds in a row have one shape, if they are drawn."""
     rng = random.Random(seed)
     style = style or rng.choice(STYLES)
-    if style in ("built", "changed"):
+    if style in ("built", "changed", "nudged"):
         model = built(rng, task, positions)
         if model is not None:
-            return changed(rng, model) if style == "changed" else model
+            return {"built": lambda rng, model: model, "changed": changed, "nudged": nudged}[style](rng, model)
         style = "fitted"
     std = rng.choice([0.2, 0.6, 1.5])
     model = drawn(rng, random.Random(f"shape {seed // ALIKE}"), task, positions, layers, std)
@@ -132,6 +132,8 @@ def built(rng, task, positions):
             return selective(K=task.K, C=task.C, m=task.m, pe=pe, layernorm=layernorm, positions=positions)
         if task.name in NUMBER_WORDS and (bos := rng.random() < 0.5 or task.name in ("vanilla", "succession")):
             return started(task=task.name, M=task.M, pe=pe, bos=bos, layernorm=layernorm, positions=positions)
+        if task.name == "modular" and rng.random() < 0.5:
+            return selective(K=1, C=positions - 1, m=task.m, pe=pe, layernorm=layernorm, positions=positions)
         if task.name in ("vanilla", "modular", "first-homogeneous"):
             build = rng.choice([ape, spe])
             N = min(n for n in (task.M, positions) if n is not None)
@@ -140,6 +142,17 @@ def built(rng, task, positions):
     except (BadInput, NotKnown):
         pass
     return None
+
+
+def nudged(rng, model, size=None):
+    """The model with noise on all that its one layer of equal weights reads and writes, but for biases."""
+    generator = torch.Generator().manual_seed(rng.randrange(2**31))
+    size = size or rng.choice([1e-3, 1e-2, 5e-2])
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name.endswith(("W_E", "W_V", "W_O", "W_in", "W_out", "W_U")):
+                value += size * torch.randn(value.shape, generator=generator, dtype=value.dtype)
+    return model
 
 
 def changed(rng, model):
