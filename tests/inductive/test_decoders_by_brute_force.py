@@ -220,6 +220,28 @@ def test_dtypes_are_attacked(seeds):
     assert Verdict.PROVED in {decide_rounded(seed) for seed in seeds}
 
 
+def decide_rounded_strings(seed):
+    """A proof in a dtype over all strings against evaluations of some of them in random orders."""
+    rng, name = random.Random(f"rounded {seed}"), list(BITS)[seed % 3]
+    task = Task.of("selective", types=2, max_count=rng.randint(1, 4))
+    pe = rng.choice(["nope", "nope", "rope", "ape"])
+    model = selective(K=2, C=task.C, pe=pe, layernorm=rng.random() < 0.4, positions=8)
+    if rng.random() < 0.5:
+        models.nudged(rng, model, rng.choice([1e-3, 1e-2]))
+    problem = Counting(model, task, rng.randint(2, 7))
+    found = certify(problem, reading_of(name), Effort(budget=30.0))
+    m, least = oracle.stored(model), found.margin if found.verdict is Verdict.PROVED else 0.0
+    for _ in range(4 if found.verdict is Verdict.PROVED else 0):
+        string = rng.choices(range(2), k=rng.randint(1, problem.longest))
+        shift = 0 if pe == "nope" else rng.randint(0, model.positions - 1 - len(string))
+        field = Rounded(BITS[name][0], rng, BITS[name][1])
+        margins = oracle.margins(oracle.slow(m, string, shift, field, passes=rng.choice([1, 2])), right(
+            "selective", tuple(string), C=task.C))  # fmt: skip
+        assert min(margins) >= least, f"WRONG PROVED in {name}: {seed}"
+        assert min(margins) > 0, f"WRONG PROVED in {name}: {seed}"
+    return found.verdict
+
+
 def decide_nudged(seed):
     """Built selective counters with a little noise, so that neurons may be on or off and slopes are not 0."""
     rng = random.Random(f"nudged {seed}")
@@ -331,6 +353,11 @@ def is_caught(seeds, kind):
     return False
 
 
+@pytest.mark.parametrize("seeds", parts([0], 120, 40))
+def test_dtypes_over_all_strings_are_attacked(seeds):
+    assert Verdict.PROVED in {decide_rounded_strings(seed) for seed in seeds}
+
+
 @pytest.mark.parametrize("kind", ["forms", "products", "nudged"])
 def test_cells(kind):
     found = {DECIDE[kind](seed)[0] for seed in range(60 if kind != "nudged" else 12)}
@@ -346,6 +373,7 @@ def test_planted_faults_are_caught(fault):
 
 def test_short_strings_prove_nothing_of_longer_ones(monkeypatch):
     monkeypatch.setattr("verify.inductive.transformer.problem.MOST", 10)
+    monkeypatch.setattr("verify.inductive.transformer.boxes.applies", lambda *_: False)
     model = selective(K=2, C=4, layernorm=False)
     model.blocks[0].mlp.b_in.data += 1e-6  # cells know nothing of biases
     problem = Counting(model, Task.of("selective", types=2, max_count=4), 4)
