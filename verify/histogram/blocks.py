@@ -112,8 +112,14 @@ class Part:
 
     def pairs(self, chosen: np.ndarray) -> int:
         """How many (sequence, position) pairs the chosen multisets (n,) stand for."""
-        ways = np.multiply.outer(self._of_firsts(self.block.ways), self._of_lasts(self.block.last_ways)).ravel()
-        return int(ways[chosen].sum()) * self.block.positions
+        ways, last_ways = self._of_firsts(self.block.ways), self._of_lasts(self.block.last_ways)
+        of_first = np.where(chosen.reshape(len(ways), -1), last_ways, 0).sum(1)
+        return int((ways * of_first).sum()) * self.block.positions
+
+    def least_distinct(self) -> int:
+        """At most the number of distinct tokens of any of these."""
+        firsts, lasts = self._of_firsts(self.block.distinct), self._of_lasts(self.block.last_distinct)
+        return 1 + max(int(firsts.min()), int(lasts.min()))
 
     def lowest(self) -> np.ndarray:
         """At most the number of distinct tokens of each of these (n,); exactly that for one group."""

@@ -28,8 +28,8 @@ MOST_NUMBERS = 1 << 25  # in the tables of one query token: 256 MiB
 AFFORDABLE = 3.0  # times the time that is there: a third of all multisets narrows the bracket more than a search
 FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decided at once
 LONG = 0.5  # seconds, from which on there is a trial
-FOR_A_COMPARISON = 0.15  # of the time, for a search that shows how far it comes
-FOR_WHAT_IS_LEFT = 0.08  # of the time that then is there, for multisets near a tie
+FOR_A_COMPARISON = 0.06  # of the time, for a search that shows how far it comes
+FOR_WHAT_IS_LEFT = 0.05  # of the time that then is there, for multisets near a tie
 MOST_LEFT = 1 << 11  # multisets of one token, from which on a search is better at what they have in common
 
 
@@ -101,7 +101,10 @@ class Plan:
 
     def _counted(self, by_mass: ByMass, pairs: int, queue: Queue) -> Outcome:
         """What deciding multisets found, and a search for those that it left near a tie."""
-        queue.searches, queue.waiting, queue.wrong_pairs, queue.margins = [], [], 0, {}
+        cells = [unit[1:] for unit in self.units]
+        several = [cell for cell in cells if len(cell[0].groups) != 1]  # of these there are no units
+        queue.searches, queue.waiting, queue.wrong_pairs, queue.margins = [], several, 0, {}
+        pairs -= sum(pairs_of(self.reduction.stored, row, counts) for row, _, counts in several)
         queue.undecided = pairs - by_mass.covered + by_mass.dropped
         for row, t, found in by_mass.results():
             queue.wrong_pairs += found.wrong_pairs

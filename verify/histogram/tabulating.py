@@ -293,8 +293,9 @@ class Table:
         is_wrong = np.asarray((difference < -self._above(part.radius + own)[:, :, None]).any(0)).ravel()
         if is_wrong.any():
             found.wrong_pairs += part.pairs(is_wrong)
-            is_low = part.lowest() <= self._most_distinct(smallest)
-            self._add_smallest(np.flatnonzero(is_wrong & is_low), part, readout.k, smallest)
+            if part.least_distinct() <= self._most_distinct(smallest):
+                is_low = part.lowest() <= self._most_distinct(smallest)
+                self._add_smallest(np.flatnonzero(is_wrong & is_low), part, readout.k, smallest)
         left = np.flatnonzero(~(is_right | is_wrong))
         if len(left):
             i, j = np.divmod(left, lasts)
