@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from verify.arithmetic.outward import about, below, decimal, value
 from verify.certificate import Certificate, Verdict
 from verify.claims import CLAIMS
 from verify.report.console import folded, screen
 
 if TYPE_CHECKING:
+    from rich.text import Text
     from torch import nn
 
 Fact = tuple[str, str]
@@ -32,6 +31,8 @@ def print_report(
     `facts` are the task's own lines, and replace the general one of the same name; `covers` is the number of inputs in
     the task's words, and `below_facts` lines that stand as they are above the verdict.
     """
+    from rich.text import Text
+
     console = screen()
     covers = covers or covered(certificate)
     own = list(facts)
@@ -125,6 +126,8 @@ def _accuracy(shares: Mapping[str, list[str]]) -> str:
 
 def _lines(rows: list[Fact], width: int) -> Iterator[Text]:
     """Names beside their values; above them where the screen is narrow."""
+    from rich.text import Text
+
     column = max(len(name) for name, _ in rows) + 2
     is_narrow = width - column < NARROWEST
     for name, text in rows:
