@@ -282,7 +282,11 @@ class Table:
         firsts, lasts = part.first.shape[1], part.last.shape[1]
         on, difference, lower = self.space.buffers(self.dtype, firsts, lasts)
         np.maximum(part.last[:, None], -part.first[:, :, None], out=on)
-        np.matmul(readout.rounded, on.reshape(len(on), -1), out=difference.reshape(len(difference), -1))
+        np.matmul(
+            readout.rounded,
+            on.reshape(len(on), firsts * lasts),
+            out=difference.reshape(len(difference), firsts * lasts),
+        )
         own = readout.d @ part.first.astype(np.float64)
         np.subtract(difference, self._above(part.radius - own)[:, :, None], out=lower)
         least = lower.min(0, initial=np.inf).ravel()
