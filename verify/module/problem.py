@@ -97,7 +97,7 @@ class ModuleProblem:
         try:
             with torch.no_grad():
                 self.module(torch.tensor([row]))
-        except (IndexError, RuntimeError) as error:
+        except Exception as error:  # whatever the user's code raises
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise BadInput(f"inputs: the module fails on {row}: {reason}{hint}") from None
 
