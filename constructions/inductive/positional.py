@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -20,6 +21,9 @@ from constructions.inductive.lanes import LOUD, zeros
 from constructions.inductive.proportions import lines
 
 SHARPNESS = 4.0
+STEEP = 32.0  # of scores whose head brings whole numbers: a power of two, and e^-32 is lost in any dtype here
+HEAD = 4  # a size whose root is exact
+ONE, IDENT = range(2)
 
 
 def spe(
@@ -81,64 +85,98 @@ def ape(
 ) -> Decoder:
     """A decoder without LayerNorm whose table holds each id p, and p modulo one or two numbers.
 
-    The head brings the first token's residues. A difference of residues is below 0 by at least 1/2 where it wrapped:
-    two neurons add the modulus there. Modulo m that is the answer. The count itself is told by its residues modulo two
-    coprime numbers whose product exceeds N, each with lines of its own, whose sum has its maximum at n alone.
+    The head brings the first token's residues. A difference of residues is -1 or less where it wrapped: two neurons add
+    the modulus there. Modulo m that is the answer. The count itself is told by its residues modulo two coprime numbers
+    whose product is N or more, each with lines of its own, whose sum has its maximum at n alone. All numbers but the
+    softmax are whole or halves, and small: 8 bits hold each sum of them for ids up to 256.
     With `as_printed` the modular answer is C's eq. 2, (first - current) mod m, where its residue 0 says m.
     Claim: C-T5 (ours; C, Sec. 5, for the residues).
     Raises: BadInput for `as_printed` in another task.
 
-    >>> ape(task="vanilla", N=11)(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
+    >>> ape(task="vanilla", N=12)(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
     [[1, 2, 3, 4, 5, 6, 7, 8]]
     """
     if as_printed and task != "modular":
         raise BadInput(f"as_printed=True: C's eq. 2 is of modular counting, not of {task}; leave it out")
-    moduli = [] if task.startswith("first") else [m] if m is not None else coprime(N)
-    one, ident, y = 0, 1, 2
-    residues = [range(3 + 3 * i, 6 + 3 * i) for i in range(len(moduli))]  # of p, of the first id, what neurons add
-    d, p = 3 + 3 * len(moduli), 2 * len(moduli)
-    classes = {"vanilla": N + 1, "modular": m or 0}.get(task, 2)
+    design = Residues.of(task, N, m, as_printed)
+    d = design.lanes
     model = Decoder(
-        vocabulary=1, d=d, d_mlp=p, classes=classes, positions=positions, pe="ape", activation="relu",
-        layernorm=False, dtype=dtype,
+        vocabulary=1, d=d, d_head=HEAD, d_mlp=design.W_in.shape[1], classes=design.W_U.shape[1], positions=positions,
+        pe="ape", activation="relu", layernorm=False, dtype=dtype,
     )  # fmt: skip
-    ids = torch.arange(1, positions + 1, dtype=torch.float64)
-    W_pos, (W_Q, W_K, W_V, W_O) = zeros(positions, d), (zeros(d, d) for _ in range(4))
-    W_pos[:, one], W_pos[:, ident] = 1.0, ids
-    W_Q[one, 0], W_K[ident, 0] = 1.0, -SHARPNESS * math.sqrt(d)
-    W_V[ident, y], W_O[y, y] = 1.0, 1.0
-    W_in, b_in, W_out, W_U = zeros(d, p), zeros(p), zeros(p, d), zeros(d, classes)
-    step = -1.0 if as_printed else 1.0  # the sign of current - first
-    said = torch.arange(classes, dtype=torch.float64) + (1 if as_printed else -1 if task == "vanilla" else 0)
-    for i, (modulus, (own, first, added)) in enumerate(zip(moduli, residues, strict=True)):
-        assert modulus is not None
-        W_pos[:, own] = ids % modulus
-        W_V[own, first], W_O[first, first] = 1.0, 1.0
-        for neuron, bias, sign in ((2 * i, -0.5, 1.0), (2 * i + 1, -1.5, -1.0)):
-            W_in[own, neuron], W_in[first, neuron] = -2.0 * step, 2.0 * step
-            b_in[neuron], W_out[neuron, added] = bias, sign * modulus
-        j = said % modulus - modulus // 2
-        W_U[own], W_U[first], W_U[added] = step * j, -step * j, j
-        W_U[one] += -j.square() / 2 - j * (modulus // 2)
-    if task.startswith("first"):
-        W_U[[one, ident, y], 1] = torch.tensor([0.5, -1.0, 1.0], dtype=torch.float64)
-    return filled(
-        model,
-        {
-            "W_pos": W_pos, "W_U": W_U, "W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "W_in": W_in, "b_in": b_in,
-            "W_out": W_out,
-        },
-    )  # fmt: skip
+    return filled(model, {"W_pos": design.table(positions), **design.weights()})
 
 
-def coprime(N: int) -> list[int | None]:
-    """Two neighbouring numbers whose product exceeds N: the count's residues modulo them tell it from 1..N.
+@dataclass(frozen=True)
+class Residues:
+    """Matrices over the lanes: a 1, the position id, and one lane for each modulus.
 
-    >>> coprime(100)
-    [10, 11]
+    A residue's lane holds that of p, then p's less the first token's, then, after the MLP, that modulo the modulus,
+    less half of it.
+    Shapes: W_V (lanes, HEAD); W_O (HEAD, lanes); W_in (lanes, p); b_in (p,); W_out (p, lanes); b_out (lanes,); W_U
+        (lanes, classes).
+    """
+
+    moduli: tuple[int, ...]
+    step: int  # 1, or -1 for the residues of -p
+    W_V: Tensor
+    W_O: Tensor
+    W_in: Tensor
+    b_in: Tensor
+    W_out: Tensor
+    b_out: Tensor
+    W_U: Tensor
+
+    @property
+    def lanes(self) -> int:
+        return len(self.W_U)
+
+    @classmethod
+    def of(cls, task: str, N: int, m: int | None, as_printed: bool) -> Residues:
+        """The matrices that count modulo m, to N, or find the first token."""
+        is_first, is_vanilla = task.startswith("first"), task == "vanilla"
+        moduli = () if is_first else (m,) if m is not None else tuple(coprime(N))
+        d, p = 2 + len(moduli), 2 * len(moduli)
+        classes = N + 1 if is_vanilla else m or 2
+        W_V, W_O, W_U = zeros(d, HEAD), zeros(HEAD, d), zeros(d, classes)
+        W_in, b_in, W_out, b_out = zeros(d, p), zeros(p), zeros(p, d), zeros(d)
+        said = torch.arange(classes, dtype=torch.float64) + int(as_printed) - int(is_vanilla)
+        for i, modulus in enumerate(moduli):
+            lane, half = 2 + i, modulus // 2
+            W_V[lane, i], W_O[i, lane] = 1.0, -1.0
+            W_in[lane, [2 * i, 2 * i + 1]], b_in[2 * i + 1] = -1.0, -1.0
+            W_out[2 * i, lane], W_out[2 * i + 1, lane], b_out[lane] = modulus, -modulus, -half
+            j = said % modulus - half
+            W_U[lane] = j
+            W_U[ONE] -= j.square() / 2
+        if is_vanilla:
+            W_U[ONE, 0] -= 1.0  # no length is 0, though some number may share its residues
+        if is_first:
+            W_V[IDENT, 0], W_O[0, IDENT] = 1.0, -1.0
+            W_U[[ONE, IDENT], 1] = torch.tensor([0.5, -1.0], dtype=torch.float64)
+        return cls(moduli, -1 if as_printed else 1, W_V, W_O, W_in, b_in, W_out, b_out, W_U)
+
+    def table(self, positions: int) -> Tensor:
+        """What the lanes hold at each position id before the block: (positions, lanes)."""
+        ids = torch.arange(1, positions + 1, dtype=torch.float64)
+        return torch.stack([torch.ones_like(ids), ids, *(self.step * ids % modulus for modulus in self.moduli)], 1)
+
+    def weights(self) -> dict[str, Tensor]:
+        """All matrices of the decoder, under their names."""
+        W_Q, W_K = zeros(self.lanes, HEAD), zeros(self.lanes, HEAD)
+        W_Q[ONE, 0], W_K[IDENT, 0] = 1.0, -STEEP * math.sqrt(HEAD)
+        names = ("W_V", "W_O", "W_in", "b_in", "W_out", "b_out", "W_U")
+        return {"W_Q": W_Q, "W_K": W_K, **{name: getattr(self, name) for name in names}}
+
+
+def coprime(N: int) -> list[int]:
+    """Two neighbouring numbers with a product of at least N: the residues modulo them tell 1..N apart.
+
+    >>> coprime(100), coprime(110)
+    ([10, 11], [10, 11])
     """
     a = max(2, math.isqrt(N))
-    return [a, a + 1] if a * (a + 1) > N else [a + 1, a + 2]
+    return [a, a + 1] if a * (a + 1) >= N else [a + 1, a + 2]
 
 
 def filled(model: Decoder, weights: Mapping[str, Tensor]) -> Decoder:
@@ -187,4 +225,5 @@ def with_layernorm(model: Decoder) -> Decoder:
         weights["W_pos"] = writing(model.W_pos)
     if block.mlp is not None:
         weights |= {"W_in": reading(block.mlp.W_in), "W_out": writing(block.mlp.W_out), "b_in": block.mlp.b_in}
+        weights |= {"b_out": writing(block.mlp.b_out[None])[0]}
     return filled(new, weights)

@@ -25,6 +25,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task helper-shifted --pe rope",
         "--task vanilla --bos --pe rope",
         "--task shifted --no-layernorm --precision float32",
+        "--task shifted --vocabulary 1000 --precision float32",
     ),
     _built(
         "C-T2",
@@ -34,6 +35,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --bos --types 4",
         "--task selective --bos --pe rope",
         "--task selective --bos --no-layernorm",
+        "--task selective --bos --pe rope --precision float32",
     ),
     _built(
         "C-T3",
@@ -59,5 +61,6 @@ CLAIMS: tuple[Claim, ...] = (
         "--task modular --pe ape --no-layernorm --length 30 --positions 40",
         "--task modular --pe ape",
         "--task vanilla --pe ape --positions 256",
+        "--task vanilla --pe ape --vocabulary 110 --positions 256 --no-layernorm --precision bfloat16",
     ),
 )

@@ -22,7 +22,7 @@ from verify.engine.balls import Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.engine.rules.pointwise import gelu as ball_gelu
 
-GRID = range(5)  # 2^-a, of which numbers may be multiples
+GRID = range(-8, 5)  # 2^-a, of which numbers may be multiples
 FUNCTIONS = {"gelu": "none", "gelu_tanh": "tanh"}
 
 
@@ -212,8 +212,9 @@ def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
     if activation == "relu":
         is_on, is_off = x.mid - noise > 0, x.mid + noise <= 0
         top = (x.mid + noise).clamp(min=0) / 2 * ENLARGE
-        mid = torch.where(is_on, x.mid, torch.where(is_off, 0.0, top))
-        own = torch.where(is_on, x.own, torch.where(is_off, 0.0, top * ENLARGE))
+        is_narrow = noise < 2.0**-16  # a whole number stays one: ReLU moves no further than its argument
+        mid = torch.where(is_on, x.mid, torch.where(is_off, 0.0, torch.where(is_narrow, x.mid.clamp(min=0), top)))
+        own = torch.where(is_on, x.own, torch.where(is_off, 0.0, torch.where(is_narrow, noise, top * ENLARGE)))
         return Noisy(mid, own, {q: torch.where(is_on, G, 0.0) for q, G in x.shared.items()})
     found = ball_gelu(at, Ball(x.mid), approximate=FUNCTIONS[activation])
     slope = (1 + torch.erf(x.mid * 0.5**0.5)) / 2 + x.mid * torch.exp(-x.mid.square() / 2) * 0.3989422804014327

@@ -22,7 +22,7 @@ from verify.engine.balls import Arithmetic
 from verify.engine.capture import ASSUMPTIONS
 from verify.inductive.document_c import lengths
 from verify.inductive.tasks import Line, Task
-from verify.inductive.transformer import boxes, cells, uniform
+from verify.inductive.transformer import boxes, cells, sharp, uniform
 from verify.inductive.transformer.runs import Bounds, Runs
 from verify.inductive.transformer.share import Share
 from verify.judged import check_judged
@@ -150,6 +150,10 @@ class Counting:
         assert isinstance(reading, Real | Rounded)
         if not self.wanted.is_homogeneous:
             return self._strings(reading, effort)
+        if sharp.applies(self.module):
+            finding = self._lines(sharp.bounds(self.runs, reading), sharp.ARGUMENT, reading, effort)
+            if finding.verdict is Verdict.PROVED:
+                return finding
         if uniform.applies(self.module):
             found, argument = uniform.bounds(self.runs, reading), uniform.ARGUMENT
         else:

@@ -1,0 +1,97 @@
+"""One layer whose head brings nearly one key's value: its weight is 1 but for a tail that bounds all errors.
+
+Let T bound the sum of e^(s_j - s) over the other keys, in any order. Adding a number to another is off by no more than
+either of them, so that the weights' sum is between 1 and 1 + 2T, the weight of the key within 5T of 1, and the mean
+within a few T of its value: rounding to nearest goes no further from a number that the format holds than it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from constructions.decoder import Decoder
+from verify.arithmetic.readings import Real, Rounded
+from verify.arithmetic.rounding import rounded
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import U
+from verify.engine.balls import Arithmetic, Ball
+from verify.engine.rules.pointwise import ULPS
+from verify.inductive.transformer import uniform
+from verify.inductive.transformer.noisy import Noisy, layer_norm, plus, product
+from verify.inductive.transformer.runs import Bounds, Runs, padded
+
+ARGUMENT = "one layer whose head brings one key's value: a tail bounds its error"
+SMALL = 2.0**-6  # tails beyond are left to the engine
+
+
+def applies(model: Decoder) -> bool:
+    """Whether the model has one layer with one head, and scores that no rotation changes."""
+    if len(model.blocks) != 1 or model.pe == "rope" or uniform.applies(model):
+        return False
+    attention: Any = model.blocks[0].attention
+    return bool(attention.n_heads == 1)
+
+
+def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
+    """Bounds on the margins at every shift, without any where no key has nearly all weight."""
+    at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
+    model, bos = runs.model, int(runs.model.has_bos)
+    for shift in runs.shifts:
+        lines = runs.lines(shift)
+        longest = max(len(line.tokens) for line in lines)
+        tokens, answers = padded(runs.task, (line.tokens for line in lines), longest)
+        low = torch.full(tokens.shape, torch.inf, dtype=torch.float64)
+        high = low.clone()
+        for i, (row, right) in enumerate(zip(tokens, answers, strict=True)):
+            x = uniform.stream(at, model, row[None], shift).each(lambda a: a[0])
+            mixed = brought(at, model, x)
+            judged = right >= 0
+            own, mixed = (part.each(lambda a: a[bos:][judged]) for part in (x, mixed))  # noqa: B023
+            low[i, judged], high[i, judged] = uniform.read(
+                at, model, uniform.last(at, model, own, mixed), right[judged]
+            )
+        yield Bounds(shift, lines, low, high, "balls")
+
+
+def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
+    """What the head mixes at each position of one string, (n, inner); unbounded where no key stands out."""
+    block: Any = model.blocks[0]
+    seen = layer_norm(at, x, block.norm_1, "heads").boxed()
+    q, k, v = (_read(at, block.attention, seen, name) for name in ("Q", "K", "V"))
+    scores = product(at, q, Ball(k.mid.T, k.noise.T))
+    off = scores.noise + 4 * U * scores.size
+    root = math.sqrt(block.attention.d_head)
+    if not at.is_real and math.frexp(root)[0] != 0.5:
+        off = off + 3 * at.u * scores.size
+    mid, off = scores.mid / root, off / root * ENLARGE
+    n = len(mid)
+    is_future = torch.ones(n, n, dtype=torch.bool).triu(1)
+    mid = mid.masked_fill(is_future, -torch.inf)
+    best = mid.argmax(1)
+    rows = torch.arange(n)
+    behind = (mid - mid[rows, best][:, None] + off + off[rows, best][:, None]) * (1 - 4 * U)
+    behind = torch.where(behind < 0, behind * (1 - 2 * at.u), torch.inf)  # a difference is rounded
+    behind[rows, best] = -torch.inf
+    behind = behind.masked_fill(is_future, -torch.inf)
+    each = (behind + 2.0**-40 * behind.abs().nan_to_num(posinf=0.0)).exp() * (1 + 2.0**-40)
+    growth = (1 + at.u) ** (2 * n + 4) * (1 + 2 * ULPS * at.u) * ENLARGE
+    tail = (each.sum(1, keepdim=True) * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE
+    tail = torch.where(tail <= SMALL, tail, torch.inf)
+    own = v[best]
+    largest = v.size.amax(0, keepdim=True)
+    error = 4 * (5 * tail * own.size + own.noise) + 6 * tail * largest
+    if at.stored is not None:
+        holds = torch.from_numpy(rounded(own.mid.numpy(), at.stored)) == own.mid
+        error = error + torch.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny
+    return Noisy(own.mid, at.checked(2 * largest.expand_as(error), error * ENLARGE + 8 * U * own.size))
+
+
+def _read(at: Arithmetic, attention: Any, seen: Noisy, name: str) -> Noisy:
+    out = product(at, seen, at.tensor(getattr(attention, f"W_{name}")))
+    bias: Tensor | None = getattr(attention, f"b_{name}")
+    return out if bias is None else plus(at, out, Noisy.of(at.tensor(bias)))
