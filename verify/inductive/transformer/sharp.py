@@ -1,8 +1,9 @@
 """One layer whose head brings nearly one key's value: its weight is 1 but for a tail that bounds all errors.
 
 Let T bound the sum of e^(s_j - s) over the other keys, in any order. Adding a number to another is off by no more than
-either of them, so that the weights' sum is between 1 and 1 + 2T, the weight of the key within 5T of 1, and the mean
-within a few T of its value: rounding to nearest goes no further from a number that the format holds than it is.
+either of them, so that the weights' sum is between 1 and 1 + 2T. Rounding to nearest goes no further from a number that
+the format holds than it is: the key's weight, by a quotient or by a reciprocal and a product, is within 8T of 1, and
+its product, the sum with the others, and the stored mean double the distance from the key's value at most.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
     tail = torch.where(tail <= SMALL, tail, torch.inf)
     own = v[best]
     largest = v.size.amax(0, keepdim=True)
-    error = 4 * (5 * tail * own.size + own.noise) + 6 * tail * largest
+    error = 4 * (10 * tail * own.size + own.noise) + 8 * tail * largest
     if at.stored is not None:
         holds = torch.from_numpy(rounded(own.mid.numpy(), at.stored)) == own.mid
         error = error + torch.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny
