@@ -24,7 +24,7 @@ from verify.histogram.task import Progress
 
 MOST_REPEATED = 3  # different tokens of a multiset that may come more than once
 FIRSTS = 1 << 12  # first choices of a block
-LEFT = 1 << 16  # multisets near a tie that are kept for a search; more of them stay undecided
+LEFT = 1 << 14  # multisets near a tie that are kept for a search, from which on others stay undecided
 
 
 @dataclass(frozen=True)
@@ -130,15 +130,13 @@ class ByMass:
                 if time.perf_counter() > deadline:
                     return
                 before = len(found.left)
-                table.decide_block(block, last, readout, found, smallest)
+                is_quick = kept >= LEFT
+                self.dropped += unit.weight * table.decide_block(
+                    block, last, readout, found, smallest, is_quick=is_quick
+                )
                 progress(self.covered / total)
                 self.covered += block.first.shape[1] * block.number * unit.weight
-                near = sum(map(len, found.left[before:]))
-                if kept + near <= LEFT:
-                    kept += near
-                else:
-                    del found.left[before:]
-                    self.dropped += near * unit.weight
+                kept += sum(map(len, found.left[before:]))
 
 
 def _blocks(table: Table, unit: Unit) -> Iterator[tuple[Block, Last]]:

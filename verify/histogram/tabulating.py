@@ -167,16 +167,29 @@ class Table:
         for levels in self._levels(k):
             self.decide_block(self._block(levels), self._last(levels), readout, found, smallest)
 
-    def decide_block(self, block: Block, last: Last, readout: Readout, found: Tabulated, smallest: Smallest) -> None:
-        """Decides the multisets of one block."""
-        near = Near()
+    def decide_block(
+        self,
+        block: Block,
+        last: Last,
+        readout: Readout,
+        found: Tabulated,
+        smallest: Smallest,
+        *,
+        is_quick: bool = False,
+    ) -> int:
+        """Decides the multisets of one block; how many near a tie are left out, if it is to be quick."""
+        near, left_out = Near(), 0
         for part in self._parts(block, last, readout):
             self._judge(part, readout, found, smallest, near)
-            if near.number >= TOGETHER:
+            if is_quick:
+                left_out += near.number
+                near = Near()
+            elif near.number >= TOGETHER:
                 self._look_closer(near, block, readout, found, smallest)
                 near = Near()
         if near.number:
             self._look_closer(near, block, readout, found, smallest)
+        return left_out
 
     def _block(self, levels: tuple[int, ...]) -> Block:
         """All multisets whose groups hold these numbers of other tokens: those of the smaller groups come first."""
