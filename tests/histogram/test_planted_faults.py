@@ -142,8 +142,8 @@ FAULTS = {
     (RoundedReduction, "_softmax"): {
         "scores exact": ("shift = scores.rad + ", "shift = ", share(7.650390625, -7.890625, d=3), P12),
         "no subtraction": ("once * distance + tiny)", "0.0)", share(4 + 16 * u, -4 + 8 * u, W_2=-1.0), BFLOAT16),
-        "exp within half a unit": ("4 * u *", "u *", share(0.0, sharp), P12),
-        "exp within one unit": ("4 * u *", "2 * u *", share(0.0, sharp), P12),
+        "exp within half a unit": ("ULPS * u *", "u *", share(0.0, sharp), P12),
+        "exp within one unit": ("ULPS * u *", "2 * u *", share(0.0, sharp), P12),
         "no sum": ("np.log1p(summing)", "0", share(0.0, sharp, b_1=-lowest), P12),
         "no quotient": ("self._uniform_error(N), once)", "self._uniform_error(N), 0.0)",
                         share(0.0, sharp, b_1=-lowest), P12),
