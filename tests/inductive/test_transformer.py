@@ -1,12 +1,14 @@
 """Decoders that count: proofs against runs of every input, mutated models, planted faults, and the command."""
 
 import itertools
+import json
 
 import pytest
 import torch
 from command import as_json, run
 from models.selection import every, first
 from oracles.inductive import right
+from safetensors.torch import save
 
 from constructions.decoder import Decoder, initialised
 from constructions.errors import BadInput
@@ -279,6 +281,18 @@ def test_files_that_lie_about_their_sizes(tmp_path):
     model.norm.eps = 0.5
     with pytest.raises(BadInput, match="one eps"):
         as_bytes(model, {})
+
+
+@pytest.mark.parametrize("header", [{"positions": 10**9}, {"pe": "xx"}, {"bos": "yes"}, {"n_heads": 3}, {"eps": 0.0}])
+def test_files_that_are_no_decoder_are_one_line(capsys, tmp_path, header):
+    """A state dict of another layout, a cut file, an empty one, and metadata that says nonsense."""
+    W = {"W_E": torch.zeros(2, 8), "W_U": torch.zeros(8, 10), "blocks.0.attention.W_Q": torch.zeros(8, 8)}
+    whole_ = save(W, metadata={"decoder": json.dumps({"pe": "rope", "bos": True, **header})})
+    files = {"a.safetensors": whole_, "b.safetensors": whole_[:-9], "c.safetensors": b"", "d.pt": b"PK not a zip"}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+        code, out, err = run(capsys, "inductive", "--task", "modular", "--weights", str(tmp_path / name))
+        assert code == 2 and out == "" and err.count("\n") == 1 and "Traceback" not in err
 
 
 def test_scores_of_zero_times_an_overflow_are_not_zero():
