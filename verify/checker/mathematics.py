@@ -143,24 +143,38 @@ class Model:
 
     def open_cells(self) -> Iterator[tuple[int, int, int]]:
         """Positions, tokens and own counts k at which this argument does not show the margin that is claimed for k."""
-        for q, position in self.queries().items():
-            low = [self.least(q, u, b) for u, b in zip(self.columns, self.biases, strict=True)]
-            minus_high = [self.least(q, [-x for x in u], -b) for u, b in zip(self.columns, self.biases, strict=True)]
-            for k in range(1, self.L + 1):
-                ranges = [(x[k - 1], -y[k - 1]) for x, y in zip(low, minus_high, strict=True)]
-                on = [i for i, (x, y) in enumerate(ranges) if x >= 0 and y > 0]
-                undecided = [i for i, (x, y) in enumerate(ranges) if x < 0 < y]
-                others = [c for c in self.classes if c != k - self.first_count]
-                if any(len(undecided) > 1 or not self._is_ahead(q, k, c, on, undecided, ranges) for c in others):
+        found = [(q, position, self._ranges(q)) for q, position in self.queries().items()]
+        for k in range(1, self.L + 1):
+            columns = zip(*(ranges[k - 1] for *_, ranges in found), strict=True)
+            if self._is_shown(None, k, [(min(x for x, _ in column), max(y for _, y in column)) for column in columns]):
+                continue  # between the ends of all ranges together, so at every token
+            for q, position, ranges in found:
+                if not self._is_shown(q, k, ranges[k - 1]):
                     yield position, q[0], k
 
-    def _is_ahead(self, q: Query, k: int, c: int, on: list[int], undecided: list[int], ranges: list[Interval]) -> bool:
+    def _ranges(self, q: Query) -> list[list[Interval]]:
+        """Between which numbers D times each pre-activation lies, for each own count; the last is D."""
+        low = [self.least(q, u, b) for u, b in zip(self.columns, self.biases, strict=True)]
+        minus_high = [self.least(q, [-x for x in u], -b) for u, b in zip(self.columns, self.biases, strict=True)]
+        return [[(x[k], -y[k]) for x, y in zip(low, minus_high, strict=True)] for k in range(self.L)]
+
+    def _is_shown(self, q: Query | None, k: int, ranges: list[Interval]) -> bool:
+        on = [i for i, (x, y) in enumerate(ranges) if x >= 0 and y > 0]
+        undecided = [i for i, (x, y) in enumerate(ranges) if x < 0 < y]
+        others = [c for c in self.classes if c != k - self.first_count]
+        return all(len(undecided) < 2 and self._is_ahead(q, k, c, on, undecided, ranges) for c in others)
+
+    def _is_ahead(
+        self, q: Query | None, k: int, c: int, on: list[int], undecided: list[int], ranges: list[Interval]
+    ) -> bool:
         """D (logit of k - logit c - margin of k) >= 0: a linear form, in which an undecided neuron may be zero."""
         slope = {i: self.W_2[i][k - self.first_count] - self.W_2[i][c] for i in on + undecided}
         slope[len(ranges) - 1] -= self.margins[k - 1]  # of D
         for chosen in [on] + [on + undecided] * any(slope[i] < 0 for i in undecided):
             alone = sum(slope[i] * ranges[i][slope[i] < 0] for i in chosen)
             if alone < self.need:  # one neuron at a time does not show it
+                if q is None:
+                    return False
                 u = [sum(slope[i] * self.columns[i][s] for i in chosen) for s in range(len(self.V))]
                 if self.least(q, u, sum(slope[i] * self.biases[i] for i in chosen))[k - 1] < self.need:
                     return False
