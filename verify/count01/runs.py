@@ -18,7 +18,7 @@ from verify.arithmetic.rounding import add, rounded
 from verify.arithmetic.slack import Array
 from verify.count01.task import EQUALS, Cell, Domain, Triple, cells, string
 
-LONGEST_STRING = 1 << 25
+LONGEST_STRING = 1 << 22  # tokens: a run of more takes a GiB
 BATCH_TOKENS = 1 << 16
 LONGEST_SIMULATED = 40  # digits: a simulated operation costs what a thousand of a kernel cost
 

@@ -1,0 +1,250 @@
+"""Writes docs/benchmarks.md: proofs beside enumeration, a MILP solver and the products of the weights, all in one run.
+
+python tests/benchmarks/peers.py [--write]
+"""
+
+import argparse
+import datetime
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from constructions import inventory_counting, relation_counting
+from constructions.checkpoint import as_bytes
+from constructions.circuit_simulation import build
+from constructions.circuits.circuit import Circuit, Gate, decompose
+from constructions.count01 import documents
+from verify.checker.fields import check
+from verify.circuit.verdict import certify as certify_circuit
+from verify.count01 import certify as certify_count01
+from verify.count01.task import Domain
+from verify.histogram.runs import all_sequences, run_margins, runner
+from verify.histogram.verdict import certify
+
+PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+BIG = 1e4  # of a neuron in a MILP
+
+
+def seconds(function, repeats=3):
+    """Median CPU seconds of a call, after one that loads what it needs where there are several."""
+    times = []
+    if repeats > 1:
+        function()
+    for _ in range(repeats):
+        started = time.process_time()
+        function()
+        times.append(time.process_time() - started)
+    return statistics.median(times)
+
+
+def enumeration(module):
+    """Runs the module on all sequences."""
+    run = runner(module, None)
+    return sum(
+        float(run_margins(run, batch, module.first_count).min() <= 0) for batch in all_sequences(module.T, module.L)
+    )
+
+
+def by_milp(module):
+    """HiGHS on every query token, count and other class: counts of tokens as integers, a binary for each neuron.
+
+    In floats and without margin for rounding: what a general solver finds, no proof.
+    """
+    T, L, p = module.T, module.L, module.W_2.shape[0]
+    E, W_Q, W_K, W_1, b_1, W_2, b_2 = (
+        getattr(module, name).detach().double().numpy() for name in ("E", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
+    )
+    V, scores, least = E @ W_1, (E @ W_Q) @ (E @ W_K).T / math.sqrt(module.d), math.inf
+    for t in range(T):
+        for k in range(1, L + 1):
+            # variables: counts (T), h (p), on (p); h = ReLU(base + sum of n_s score_ts V_s)
+            H, base = scores[t][:, None] * V, V[t] + b_1
+            zero, one = np.zeros((p, p)), np.eye(p)
+            rows = [
+                LinearConstraint(np.hstack([H.T, -one, zero]), -np.inf, -base),  # h >= z
+                LinearConstraint(np.hstack([-H.T, one, BIG * one]), -np.inf, base + BIG),  # h <= z + BIG (1 - on)
+                LinearConstraint(np.hstack([np.zeros((p, T)), one, -BIG * one]), -np.inf, 0.0),  # h <= BIG on
+                LinearConstraint(np.hstack([np.ones((1, T)), np.zeros((1, 2 * p))]), L, L),
+            ]
+            low, high = np.zeros(T + 2 * p), np.concatenate([np.full(T, L), np.full(p, np.inf), np.ones(p)])
+            low[t] = high[t] = k
+            whole = np.concatenate([np.ones(T), np.zeros(p), np.ones(p)])
+            for c in range(len(b_2)):
+                right = k - module.first_count
+                if c == right:
+                    continue
+                cost = np.concatenate([np.zeros(T), W_2[:, right] - W_2[:, c], np.zeros(p)])
+                found = milp(cost, constraints=rows, integrality=whole, bounds=Bounds(low, high))
+                least = min(least, found.fun + b_2[right] - b_2[c])
+    return least
+
+
+def products(module):
+    """One product E E^T and one E W_1: what no proof can do without."""
+    E, W_1 = (x.detach().double().numpy() for x in (module.E, module.W_1))
+    return E @ E.T, E @ W_1
+
+
+def own_products(module):
+    """The matrix products of the scores and of the neurons."""
+    E, W_Q, W_K, W_1 = (x.detach().double().numpy() for x in (module.E, module.W_Q, module.W_K, module.W_1))
+    return (E @ W_Q) @ (E @ W_K).T, E @ W_1
+
+
+def multiplier(bits):
+    """Multiplies two numbers: rows of full adders."""
+    gates, n = [], 2 * bits
+
+    def gate(kind, *fan_in):
+        gates.append(Gate(kind, fan_in, f"g{len(gates)}"))
+        return n + len(gates) - 1
+
+    total, outputs = [gate("and", i, bits) for i in range(bits)], []
+    for j in range(1, bits):
+        outputs.append(total.pop(0))
+        carry, row = None, []
+        for i in range(bits):
+            terms = [
+                x for x in (gate("and", i, bits + j), total[i] if i < len(total) else None, carry) if x is not None
+            ]
+            one = gate("xor", *terms[:2]) if len(terms) > 1 else terms[0]
+            carry = gate("and", *terms[:2]) if len(terms) > 1 else None
+            if len(terms) == 3:
+                carry = gate("or", carry, gate("and", one, terms[2]))
+                one = gate("xor", one, terms[2])
+            row.append(one)
+        total = [*row, *([carry] if carry is not None else [])]
+    inputs = tuple(f"{name}{i}" for name in "ab" for i in range(bits))
+    return Circuit("multiplier", inputs, tuple(gates), tuple((f"m{i}", x) for i, x in enumerate(outputs + total)))
+
+
+def exponent(sizes, times):
+    """The slope of a line through logarithms of sizes and times."""
+    return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+
+
+def peers():
+    """Rows of the first table: seconds of the proof, then of the others as multiples of it."""
+    for name, module in (
+        ("dot, T = 8, L = 5", relation_counting.dot(T=8, L=5)),
+        ("dot, T = 10, L = 6", relation_counting.dot(T=10, L=6)),
+    ):
+        proof = seconds(lambda module=module: certify(module), 7)
+        others = [seconds(lambda f=f, m=module: f(m), 1) for f in (enumeration, by_milp)]
+        yield name, proof, *others, seconds(lambda m=module: products(m), 7), *checked(module)
+    for T, L in ((100, 100), (300, 100), (1000, 1000)):
+        module = relation_counting.dot(T=T, L=L)
+        proof = seconds(lambda module=module: certify(module))
+        rest = checked(module) if T < 1000 else (None,)
+        yield f"dot, T = d = {T}, L = {L}", proof, None, None, seconds(lambda m=module: products(m), 7), *rest
+
+
+def checked(module):
+    """Seconds of the independent checker."""
+    weights = as_bytes(module, claim=None, construction=None)
+    certificate = certify(module).about(weights).to_json().encode()
+    return (seconds(lambda: check(weights, certificate), 1),)
+
+
+def growth():
+    """Rows of the second table: what grows, over which sizes, the times, and the exponent."""
+    counting = {
+        "T, dot at L = 20, d = T": ((200, 400, 800), lambda T: relation_counting.dot(T=T, L=20)),
+        "L, dot at T = 200": ((100, 200, 400), lambda L: relation_counting.dot(T=200, L=L)),
+        "d, dot at T = 50, L = 20": ((400, 800, 1600), lambda d: relation_counting.dot(T=50, L=20, d=d)),
+        "T, dot+sftm at L = 10, d = p = T": ((50, 100, 200), lambda T: inventory_counting.dot_sftm(T=T, L=10)),
+    }
+    for what, (sizes, made) in counting.items():
+        modules = [made(size) for size in sizes]
+        yield what, sizes, [seconds(lambda m=m: certify(m)) for m in modules]
+    circuits = [decompose(multiplier(bits)) for bits in (8, 16, 32)]
+    sizes = [len(each.circuit.gates) for each in circuits]
+    models = [build(each.circuit, s=8) for each in circuits]
+    pairs = list(zip(models, circuits, strict=True))
+    yield "gates, multipliers", sizes, [seconds(lambda p=pair: certify_circuit(*p)) for pair in pairs]
+    prompts = [documents(N=N) for N in (3, 5, 8)]
+    times = [seconds(lambda m=model: certify_count01(m, "majority-ones", Domain()), 3) for model in prompts]
+    yield "N, count01", (3, 5, 8), times
+
+
+def two_workers():
+    """Wall seconds of `verify frontier` with one worker and with two, None where other work is going on."""
+    if os.getloadavg()[0] > 0.6 * (os.cpu_count() or 1):
+        return None
+    found = []
+    for number in ("1", "2"):
+        with tempfile.TemporaryDirectory() as place:
+            argv = ["frontier", "histogram", "--model", "lin", "--T", "10,11,12,13", "--L", "5"]
+            started = time.perf_counter()
+            command = [sys.executable, "-m", "verify", *argv, "--workers", number, "--save", place]
+            subprocess.run(command, check=True, capture_output=True)
+            found.append(time.perf_counter() - started)
+    return found
+
+
+def page():
+    def cell(x, proof=None):
+        return "" if x is None else f"{x:.2g} s" if proof is None else f"{x / proof:.2g}"
+
+    lines = ["| model | proof | enumeration | HiGHS MILP | E E^T and E W_1 | checker |", "|---|---|---|---|---|---|"]
+    for name, proof, *others in peers():
+        lines.append(f"| {name} | {cell(proof)} | {' | '.join(cell(x, proof) for x in others)} |")
+    module = relation_counting.dot(T=1000, L=1000)
+    ratio = seconds(lambda: certify(module)) / seconds(lambda: own_products(module), 7)
+    grown = ["| what grows | sizes | seconds | exponent |", "|---|---|---|---|"]
+    for what, sizes, times in growth():
+        shown = ", ".join(f"{x:.2g}" for x in times)
+        grown.append(f"| {what} | {', '.join(map(str, sizes))} | {shown} | {exponent(sizes, times):.1f} |")
+    both = two_workers()
+    frontier = "not measured, since the machine was busy with other work"
+    if both is not None:
+        frontier = f"{both[0]:.1f} s with one worker, {both[1]:.1f} s with two: {both[0] / both[1]:.2f} times as fast"
+    processor = next((x for x in Path("/proc/cpuinfo").read_text().splitlines() if x.startswith("model name")), ": ?")
+    machine = f"{os.cpu_count()} cores ({processor.split(':')[1].strip()}), one thread for each run"
+    versions = f"Python {platform.python_version()}, numpy {np.__version__}, torch {torch.__version__.split('+')[0]}"
+    today, load = datetime.datetime.now(datetime.UTC).date(), os.getloadavg()[0]
+    return f"""# Benchmarks
+
+Written by `python tests/benchmarks/peers.py --write` on {today}: {machine},
+load average {load:.1f}; {versions}.
+All times are CPU seconds of the work itself, without imports and building; the ratios are of one run.
+
+## Beside other ways
+
+The proof is in seconds, the others are multiples of it. Enumeration runs the module on all T^L sequences. HiGHS solves
+a mixed-integer program for each token, count and other class (scipy.optimize.milp), in floats: it proves nothing.
+One product E E^T and one E W_1 is the least that a look at the weights costs.
+
+{chr(10).join(lines)}
+
+`dot` at T = L = d = 1000 takes {ratio:.1f} times its own products (E W_Q, E W_K, the scores, E W_1).
+
+## Growth
+
+{chr(10).join(grown)}
+
+## Two workers
+
+`verify frontier`: {frontier}.
+"""
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
+    torch.set_num_threads(1)
+    found = page()
+    if parser.parse_args().write:
+        PAGE.write_text(found, encoding="utf-8")
+    print(found if len(sys.argv) < 2 else json.dumps({"written": PAGE.name}))
