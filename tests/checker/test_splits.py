@@ -24,11 +24,21 @@ DATA = Path(__file__).parents[1] / "data"
 RIGHT, WRONG, OPEN, EACH, PLACES, FIRST = range(6)
 
 
+def only_split(patch):
+    """Whatever the sizes are, regions are split rather than all multisets decided one by one."""
+
+    def searched(plan, queue, deadline):
+        queue.deadline = deadline
+        return queue.run()
+
+    patch.setattr(by_cost, "MOST_NUMBERS", -1)
+    patch.setattr(by_cost.Plan, "search_or_enumerate", searched)
+    patch.setattr(branch_and_bound, "AT_ONCE", 1)
+
+
 @pytest.fixture
 def searches(monkeypatch):
-    """Whatever the sizes are, regions are split rather than all multisets decided one by one."""
-    monkeypatch.setattr(by_cost, "MOST_NUMBERS", -1)
-    monkeypatch.setattr(branch_and_bound, "AT_ONCE", 1)
+    only_split(monkeypatch)
 
 
 def almost_equal(module, seed):
@@ -136,24 +146,21 @@ def test_larger_trained_models_hold(capsys, tmp_path, name):
 @pytest.fixture(scope="module")
 def refuted():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(by_cost, "MOST_NUMBERS", -1)
-        patch.setattr(branch_and_bound, "AT_ONCE", 1)
+        only_split(patch)
         return saved(random_model(28))
 
 
 @pytest.fixture(scope="module")
 def proved():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(by_cost, "MOST_NUMBERS", -1)
-        patch.setattr(branch_and_bound, "AT_ONCE", 1)
+        only_split(patch)
         return saved(cancelling())
 
 
 @pytest.fixture(scope="module")
 def merged():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(by_cost, "MOST_NUMBERS", -1)
-        patch.setattr(branch_and_bound, "AT_ONCE", 1)
+        only_split(patch)
         return saved(cancelling(0.1, 0.2))
 
 
