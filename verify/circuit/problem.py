@@ -121,9 +121,13 @@ class CircuitProblem:
         if self.decomposition.circuit.nodes > MOST_RUN:
             return None
         ran, how = self._beside(reading)
-        wrong = next((bits for bits in self.telling() if ran is not None and ran([bits]).is_wrong.any()), None)
-        if wrong is None:
+        inputs = self.telling()
+        is_wrong = (
+            np.zeros(len(inputs), dtype=bool) if ran is None else ran(inputs).is_wrong.reshape(len(inputs), -1).any(1)
+        )
+        if not is_wrong.any():
             return None
+        wrong = inputs[int(is_wrong.argmax())]
         if isinstance(reading, Real) and not self.is_sure(format_of(self.model.E.dtype)):
             return None  # float evaluation cannot tell
         return f"on the input {''.join(map(str, wrong))} {how} computes a wrong token"
