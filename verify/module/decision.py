@@ -128,7 +128,7 @@ class Judge:
     def _by_mean_values(self, tokens: Tensor, answers: Tensor, found: Bounds, deadline: float) -> None:
         """Narrows what is left by the gap to each rival in turn, the closest first; stops where it decides nothing."""
         for rows in torch.split(found.undecided(), AT_A_TIME):
-            if time.perf_counter() > deadline:
+            if not len(rows) or time.perf_counter() > deadline:  # a split of no rows is one part
                 return
             if not found.narrow("mean_value", rows, *self.mean_values(tokens[rows], answers[rows], deadline)):
                 return
