@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import math
 from unittest import mock
 
 import numpy as np
@@ -21,7 +22,7 @@ from verify.arithmetic.readings import Real
 from verify.certificate import Verdict
 from verify.cli import main
 from verify.module import ModuleProblem, Task, strings, tokens
-from verify.module.decision import Judge
+from verify.module.decision import Bounds, Judge
 
 P = 5
 
@@ -442,3 +443,11 @@ def test_an_unsupported_operation_is_one_message():
             Body(nn.Conv1d(3, 3, 1)).eval(), inputs=tokens([5, 5, 5]), expected=lambda t: 0 * t[:, 0], classes=range(3)
         )
     assert "convolution" in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_mean_values_are_not_asked_about_no_inputs():
+    judge = Judge.__new__(Judge)
+    judge.mean_values = lambda *batch: pytest.fail("asked about no inputs")
+    decided = Bounds(torch.ones(3, dtype=torch.float64), torch.full((3,), 2.0, dtype=torch.float64))
+    judge._by_mean_values(torch.zeros((3, 2), dtype=torch.long), torch.zeros(3, dtype=torch.long), decided, math.inf)
+    assert decided.by["mean_value"] == 0
