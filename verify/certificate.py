@@ -161,6 +161,8 @@ class Certificate:
         from html import escape
 
         rows = {name: value for name, value in self.to_dict().items() if value is not None}
+        if "tree" in rows:  # its data are for `verify check`
+            rows["tree"] = {name: value for name, value in rows["tree"].items() if name != "data"}
         margins = [m for m in rows.pop("margin_per_count", []) if m is not None]
         assumptions = "<br>".join(escape(text) for text in rows.pop("assumptions"))
         cells = {name: escape(_plain(value)) for name, value in rows.items()} | {"assumptions": assumptions}

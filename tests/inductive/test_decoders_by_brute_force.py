@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from models import inductive as models
+from models import counting_decoders as models
 from models.selection import first
 from oracles import decoder as oracle
 from oracles.inductive import right
