@@ -100,6 +100,7 @@ class Written(nn.Module):
         return self.out(self.norm(x))
 
 
+@pytest.mark.deep
 def test_four_layers_as_torch_initialises_them():
     """Pre-LN, d = 64: radii of logits below 1e-8 by l2 norms, gaps within 1e-12 by mean values, and flint agrees."""
     torch.manual_seed(0)

@@ -51,6 +51,7 @@ def test_the_sphere_needs_a_lower_temperature_than_the_circle():
     assert certify(softmax_code(sphere, L=10, dtype=torch.float32)).verdict is Verdict.PROVED
 
 
+@pytest.mark.deep
 def test_the_printed_temperature_of_the_quarter_circle():
     """kappa = 30000 tells 32 tokens apart, but not 128, in real arithmetic."""
     for T, verdict in ((32, Verdict.PROVED), (128, Verdict.REFUTED)):

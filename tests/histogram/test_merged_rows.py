@@ -173,6 +173,7 @@ def test_a_trained_lin_equals_enumeration():
     assert differs_from_enumeration(load(DATA / "trained_lin_T8_L5_d16_p16.safetensors")) is None
 
 
+@pytest.mark.deep
 def test_a_trained_lin_is_bracketed():
     """Trained by the same tool with --T 16 --L 8 --d 32 --p 32, seed 0; random sequences are wrong as often."""
     module = load(DATA / "trained_lin_T16_L8_d32_p32.safetensors")

@@ -116,6 +116,7 @@ def stored(name):
     return load(str(DATA / f"{name}.safetensors"))
 
 
+@pytest.mark.deep
 def test_a_trained_decoder_of_four_layers_at_every_shift():
     """Trained on 200 tokens: here all inputs of up to 4 tokens, with LayerNorm and GELU, in the l2 norm."""
     found = certify(Counting(stored("modular_rope_l4"), Task.of("modular"), 4))

@@ -108,6 +108,7 @@ def test_a_gate_that_closes_too_little_is_not_proved_beyond_its_length():
     assert found.length == 11 and model(torch.tensor([(0,) * 11 + (1,)]))[0, -1].argmax() != 1
 
 
+@pytest.mark.deep
 def test_where_a_dtype_ends(capsys):
     """All lengths are not claimed in float32 without LayerNorm: millions are. With it 100 number words are."""
     code, found = as_json(capsys, "inductive", "--task", "selective", "--types", "2", "--max-count", "2", "--bos",

@@ -165,7 +165,7 @@ def counting(n, n_heads, steepness=2.6):
     return model.eval()
 
 
-@pytest.mark.parametrize("n_heads", [1, 2, 3])
+@pytest.mark.parametrize("n_heads", first(1, [2, 1, 3]))
 def test_several_heads_beyond_enumeration(n_heads):
     """6^12 inputs are proved; a head that is not steep enough is refuted, and the module itself says so."""
     inputs = tokens([V] * 12)
