@@ -40,6 +40,7 @@ def contradicted(certificate, margins, slack):
     return min([1.0, *margins[: certificate.extra["right_to"]]]) <= -slack
 
 
+@np.errstate(invalid="ignore")  # a run that overflows is NaN from there on
 def in_a_format(seed):
     """Any order: runs with random orders and roundings of a network that mostly counts."""
     rng = np.random.default_rng(seed)
@@ -66,6 +67,7 @@ def in_a_format(seed):
     return certificate.verdict.value, False
 
 
+@np.errstate(invalid="ignore")
 def bit_by_bit(seed):
     """One machine: torch's own run of whole strings, which may sum in another order, so up to rounding."""
     rng = np.random.default_rng(seed)
