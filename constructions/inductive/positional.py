@@ -1,8 +1,8 @@
 """Counting by position ids: a head that finds the first token, and a readout of the distance to it.
 
-Scores -sharpness times the id of the key put nearly all weight on the first token: the mean of the ids is y with
-p - y = (n - 1) - delta, 0 <= delta < 1 / (e^sharpness - 1) for every n and every shift, as the weights of later tokens
-fall by e^-sharpness each.
+Scores -STEEP times the id of the key put nearly all weight on the first token: the mean of the ids is y with
+p - y = (n - 1) - delta, 0 <= delta < 1 / (e^STEEP - 1) for every n and every shift, as the weights of later tokens
+fall by e^-STEEP each.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from constructions.errors import BadInput
 from constructions.inductive.lanes import LOUD, zeros
 from constructions.inductive.proportions import lines
 
-SHARPNESS = 4.0
-STEEP = 32.0  # of scores whose head brings whole numbers: a power of two, and e^-32 is lost in any dtype here
+STEEP = 32.0  # of the scores: a power of two, and e^-32 is lost in any dtype here
 HEAD = 4  # a size whose root is exact
 ONE, IDENT = range(2)
 
@@ -31,40 +30,30 @@ def spe(
 ) -> Decoder:
     """A decoder without LayerNorm whose stream holds the position id: the n-th token says n, n mod m, or n = 1.
 
-    The stream keeps a 1, and D = id - y in a lane of its own. Modulo m, two neurons 1/2 apart take m away between
-    D = m r - 3/4 and m r - 1/4, where D never is: 2 floor((N - 1)/m) neurons up to the length N. Vanilla and first
-    token need none.
+    The stream keeps a 1, and D = id - y in a lane of its own. Modulo m a sawtooth takes m away at each multiple of m:
+    2 floor((N - 1)/m) neurons up to the length N, one less where m divides N - 1, which is the fewest that there can be
+    (C-I5). Vanilla and first token need none.
     Claim: C-T4 (ours; C, Sec. 5 holds that this embedding cannot build richer features).
 
     >>> spe(task="modular", N=8, m=3)(torch.zeros(1, 8, dtype=int), shift=5).argmax(-1).tolist()
     [[0, 1, 2, 0, 1, 2, 0, 1]]
     """
     one, y, r, ident = range(4)
-    teeth = range(1, (N - 1) // m + 1) if m is not None else range(0)
+    kinks, slopes = sawtooth(N, m)
     classes = {"vanilla": N + 1, "modular": m or 0}.get(task, 2)
     model = Decoder(
-        vocabulary=1, d=4, d_mlp=2 * len(teeth), classes=classes, positions=positions, pe="spe", activation="relu",
+        vocabulary=1, d=4, d_mlp=len(kinks), classes=classes, positions=positions, pe="spe", activation="relu",
         layernorm=False, dtype=dtype,
     )  # fmt: skip
     E = zeros(1, 3)
     E[0, one] = 1.0
     W_Q, W_K, W_V, W_O = (zeros(4, 4) for _ in range(4))
-    W_Q[one, 0], W_K[ident, 0] = 1.0, -SHARPNESS * math.sqrt(4)
+    W_Q[one, 0], W_K[ident, 0] = 1.0, -STEEP * math.sqrt(4)
     W_V[ident, y], W_O[y, y] = 1.0, 1.0
-    W_in, b_in, W_out = zeros(4, 2 * len(teeth)), zeros(2 * len(teeth)), zeros(2 * len(teeth), 4)
-    for i, tooth in enumerate(teeth):
-        assert m is not None
-        for neuron, offset, sign in ((2 * i, 0.75, -1.0), (2 * i + 1, 0.25, 1.0)):
-            W_in[ident, neuron], W_in[y, neuron] = 1.0, -1.0
-            b_in[neuron], W_out[neuron, r] = offset - m * tooth, 2.0 * m * sign
-    W_U = zeros(4, classes)
-    if task.startswith("first"):  # class 1 is "first": 1/2 - D is positive there alone
-        W_U[[one, ident, y], 1] = torch.tensor([0.5, -1.0, 1.0], dtype=torch.float64)
-    else:
-        centre = (m or N) // 2
-        height, slope = lines(0, classes, centre)
-        W_U[r], W_U[ident], W_U[y] = slope, slope, -slope
-        W_U[one] = height + slope * (int(task == "vanilla") - centre)
+    W_in, b_in, W_out = zeros(4, len(kinks)), -torch.tensor(kinks, dtype=torch.float64), zeros(len(kinks), 4)
+    W_in[ident], W_in[y], W_out[:, r] = 1.0, -1.0, torch.tensor(slopes, dtype=torch.float64)
+    lane = torch.eye(4, dtype=torch.float64)
+    W_U = readout(task, classes, lane[one], lane[ident] - lane[y] + lane[r])
     return filled(
         model,
         {
@@ -72,6 +61,40 @@ def spe(
             "W_out": W_out,
         },
     )  # fmt: skip
+
+
+def readout(task: str, classes: int, one: Tensor, distance: Tensor) -> Tensor:
+    """The lines that tell the class from what reads a 1 and what reads n - 1, modulo m in modular: (d, classes)."""
+    if task.startswith("first"):  # class 1 is "first": 1/2 - D is positive there alone
+        return torch.stack([torch.zeros_like(one), one / 2 - distance], 1)
+    centre = classes // 2
+    height, slope = lines(0, classes, centre)
+    told = height + slope * (int(task == "vanilla") - centre)
+    logits: Tensor = one[:, None] * told + distance[:, None] * slope
+    return logits
+
+
+def sawtooth(N: int, m: int | None) -> tuple[list[float], list[float]]:
+    """Where ReLU neurons of D = n - 1 begin, and their slopes, so that D and their sum are D mod m for n = 1..N.
+
+    A tooth is two neurons that take m away between m r - 3/4 and m r - 1/4, where D never is. A last tooth of one
+    length, D = m r, is one neuron from m r - 1 on. Without a modulus there are none.
+    Claim: C-I5 (ours) for the number of neurons, the fewest.
+
+    >>> sawtooth(8, 3)
+    ([2.25, 2.75, 5.25, 5.75], [-6.0, 6.0, -6.0, 6.0])
+    >>> sawtooth(7, 3)
+    ([2.25, 2.75, 5.0], [-6.0, 6.0, -3.0])
+    """
+    if m is None:
+        return [], []
+    teeth, rest = divmod(N - 1, m)
+    ends = range(m, m * teeth + 1, m)
+    kinks = [end - offset for end in ends for offset in (0.75, 0.25)]
+    slopes = [slope * m for _ in ends for slope in (-2.0, 2.0)]
+    if teeth and not rest:
+        kinks[-2:], slopes[-2:] = [N - 2.0], [-float(m)]
+    return kinks, slopes
 
 
 def ape(

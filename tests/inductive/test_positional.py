@@ -32,9 +32,9 @@ def test_every_shift_and_length(build, name, N):
     )
     model = build(task=name, N=N, m=task.m, positions=N + 1)
     for chosen in (model, with_layernorm(model))[int(name != "modular") :]:
-        found = certify(Counting(chosen, task))
+        found = certify(Counting(chosen, task, N))
         assert found.verdict is Verdict.PROVED and found.margin > 0.2
-        assert exhaustive(Counting(chosen, task)).inputs_covered == found.inputs_covered
+        assert exhaustive(Counting(chosen, task, N)).inputs_covered == found.inputs_covered
         for shift in range(N + 1):
             tokens = (0,) * min(N + 1 - shift, N)
             said = chosen(torch.tensor([tokens]), shift=shift)[0].argmax(-1).tolist()

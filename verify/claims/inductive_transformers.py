@@ -46,12 +46,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     _built(
         "C-T4",
-        "SPE: one layer counts without neurons, finds the first token without neurons, and counts modulo m with "
-        "2 floor((N-1)/m) ReLU neurons up to length N, at every shift",
+        "SPE: one layer counts without neurons, finds the first token without neurons, and counts modulo m up to "
+        "length N with the fewest ReLU neurons that do (C-I5), 2 floor((N-1)/m) or one less, at every shift",
         "positional:spe",
         "--task modular --pe spe --no-layernorm --length 30 --positions 40",
         "--task modular --pe spe --length 100",
         "--task vanilla --pe spe",
+        "--task modular --pe spe --no-layernorm --length 91 --precision float32",
     ),
     _built(
         "C-T5",
@@ -62,5 +63,20 @@ CLAIMS: tuple[Claim, ...] = (
         "--task modular --pe ape",
         "--task vanilla --pe ape --positions 256",
         "--task vanilla --pe ape --vocabulary 110 --positions 256 --no-layernorm --precision bfloat16",
+    ),
+    _built(
+        "C-T6",
+        "SinePE: as C-T4, as the slowest sines are lines: with d = 64 up to length 200 at every shift of 1024 "
+        "positions, with LayerNorm up to 512 of 512",
+        "sinusoidal:sine",
+        "--task modular --pe sine --length 40 --positions 50",
+        "--task modular --pe sine --length 100",
+        "--task modular --pe sine --d 128 --length 100",
+        "--task modular --pe sine --d 256 --length 100",
+        "--task modular --pe sine --d 8 --no-layernorm",
+        "--task modular --pe sine --no-layernorm --precision float32",
+        "--task modular --pe sine --no-layernorm --positions 1024 --length 200",
+        "--task modular --pe sine --positions 512",
+        "--task vanilla --pe sine",
     ),
 )

@@ -8,7 +8,7 @@ import torch
 
 from constructions.decoder import Decoder
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.inductive import ape, as_bytes, load, selective, spe, started, with_layernorm
+from constructions.inductive import ape, as_bytes, load, selective, sine, spe, started, with_layernorm
 from verify.inductive.asked import Asked, Judged
 from verify.inductive.tasks import NUMBER_WORDS, SELECTIVE, STARTED
 from verify.inductive.transformer.problem import Counting
@@ -97,14 +97,8 @@ def built(asked: Asked) -> tuple[Decoder, str | None]:
     if name in STARTED or (name in NUMBER_WORDS and asked.has_bos):
         assert task.M is not None
         return started(task=name, M=task.M, bos=asked.has_bos, n_heads=asked.n_heads or 1, **shape), "C-T1"
-    if name in BY_POSITION and not asked.has_bos and asked.pe in ("spe", "ape"):
-        if asked.n_heads not in (None, 1):
-            raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
-        limits = (asked.length, task.M, asked.room)
-        sizes: dict[str, Any] = {"task": name, "N": min(n for n in limits if n is not None), "m": task.m}
-        del shape["pe"], shape["layernorm"]
-        model = spe(**sizes, **shape) if asked.pe == "spe" else ape(**sizes, **shape)
-        return with_layernorm(model) if asked.has_layernorm else model, "C-T4" if asked.pe == "spe" else "C-T5"
+    if name in BY_POSITION and not asked.has_bos and asked.pe in ("spe", "ape", "sine"):
+        return by_position(asked)
     if name == "modular" and asked.has_bos:  # selective counting of one type, of counts up to the length
         room = None if asked.pe == "nope" else asked.room - 1
         ends = tuple(n for n in (asked.length, room) if n is not None)
@@ -116,6 +110,29 @@ def built(asked: Asked) -> tuple[Decoder, str | None]:
         model = selective(K=task.K, C=task.C, m=task.m, n_heads=asked.n_heads or 1, **shape)
         return model, "C-T2" if task.m is None else "C-T3"
     raise NotKnown(f"task={name}: no construction is known for pe={asked.pe}{' and BOS' if asked.has_bos else ''}")
+
+
+def by_position(asked: Asked) -> tuple[Decoder, str]:
+    """The decoder that counts by positions, with its claim.
+
+    Raises: NotKnown for positions that sinusoids of so few dimensions do not tell, BadInput.
+    """
+    if asked.n_heads not in (None, 1):
+        raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+    task = asked.task
+    limits = (asked.length, task.M, asked.room)
+    sizes: dict[str, Any] = {
+        "task": task.name,
+        "N": min(n for n in limits if n is not None),
+        "m": task.m,
+        "positions": asked.room,
+        "dtype": getattr(torch, asked.dtype),
+    }
+    if asked.pe == "sine":
+        sizes |= {} if asked.d is None else {"d": asked.d}
+        return sine(**sizes, layernorm=asked.has_layernorm), "C-T6"
+    model = spe(**sizes) if asked.pe == "spe" else ape(**sizes)
+    return with_layernorm(model) if asked.has_layernorm else model, "C-T4" if asked.pe == "spe" else "C-T5"
 
 
 def as_printed(asked: Asked) -> Decoder:
@@ -146,5 +163,6 @@ def check_options(asked: Asked) -> None:
         raise BadInput(f"--layers {asked.layers}: one layer is enough here, and further ones would add 0; leave it out")
     if asked.activation not in (None, "relu"):
         raise BadInput(f"--activation {asked.activation}: the constructions are of ReLU neurons; leave it out")
-    if asked.d is not None:
+    has_d = asked.pe == "sine" and not asked.has_bos and asked.task.name in BY_POSITION
+    if asked.d is not None and not has_d:
         raise BadInput(f"--d {asked.d}: this construction chooses its size; leave it out")

@@ -150,15 +150,18 @@ class Counting:
         assert isinstance(reading, Real | Rounded)
         if not self.wanted.is_homogeneous:
             return self._strings(reading, effort)
+        first = None
         if sharp.applies(self.module):
-            finding = self._lines(sharp.bounds(self.runs, reading), sharp.ARGUMENT, reading, effort)
-            if finding.verdict is Verdict.PROVED:
-                return finding
+            first = self._lines(sharp.bounds(self.runs, reading), sharp.ARGUMENT, reading, effort)
+            if first.verdict is Verdict.PROVED or _is_decided(first):
+                return first
         if uniform.applies(self.module):
             found, argument = uniform.bounds(self.runs, reading), uniform.ARGUMENT
         else:
             found, argument = self.runs.bounds(reading), ENGINE
-        return self._lines(found, argument, reading, effort)
+        second = self._lines(found, argument, reading, effort)
+        is_lost = second.verdict is Verdict.UNKNOWN and first is not None and first.failure is not None
+        return first if first is not None and is_lost else second
 
     def _lines(self, bounds: Iterator[Bounds], argument: str, reading: Real | Rounded, effort: Effort) -> Finding:
         """The verdict from bounds on all positions: the shortest wrong input, at the least shift, refutes."""
@@ -366,6 +369,13 @@ class Counting:
         others = row.copy()
         others[due] = -np.inf
         return int(others.argmax()) if is_proved else int(row.argmax())
+
+
+def _is_decided(finding: Finding) -> bool:
+    """Whether a refutation names the shortest wrong input, and the share of right ones is known."""
+    if finding.failure is None or not finding.failure.counterexample["is_smallest"]:
+        return False
+    return all(low == high for low, high in finding.extra["accuracy"].values())
 
 
 def _before(length: int) -> int | None:

@@ -28,6 +28,7 @@ from verify.inductive.transformer.runs import Bounds, Runs, padded
 
 ARGUMENT = "one layer whose head brings one key's value: a tail bounds its error"
 SMALL = 2.0**-6  # tails beyond are left to the engine
+APART = 4  # numbers that a head brings, whose errors are kept apart
 
 
 def applies(model: Decoder) -> bool:
@@ -89,7 +90,16 @@ def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
     if at.stored is not None:
         holds = torch.from_numpy(rounded(own.mid.numpy(), at.stored)) == own.mid
         error = error + torch.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny
-    return Noisy(own.mid, at.checked(2 * largest.expand_as(error), error * ENLARGE + 8 * U * own.size))
+    return _column_by_column(own.mid, at.checked(2 * largest.expand_as(error), error * ENLARGE + 8 * U * own.size))
+
+
+def _column_by_column(mid: Tensor, error: Tensor) -> Noisy:
+    """Rows whose numbers are off by one error each, which all that reads the number shares; a few of them at most."""
+    columns = (error > 0).any(0).nonzero().flatten().tolist()
+    if len(columns) > APART or not bool(error.isfinite().all()):
+        return Noisy(mid, error)
+    place = torch.arange(mid.shape[1])
+    return Noisy(mid, torch.zeros_like(error), {f"brought.{i}": torch.where(place == i, error, 0.0) for i in columns})
 
 
 def _read(at: Arithmetic, attention: Any, seen: Noisy, name: str) -> Noisy:
