@@ -235,7 +235,8 @@ def exhaustive(problem: Decidable, reading: Reading | None = None, effort: Effor
     ran, effort = running(reading, EXHAUSTIVE), effort or Effort()
     assumptions, started = problem.assumptions(ran), time.perf_counter()
     is_endless = problem.size() is None and isinstance(ran, Kernel) and getattr(problem, "runs_for_ever", False)
-    finding = problem.prove(ran, effort) if is_endless else run_all(problem, ran, effort)
+    with np.errstate(all="ignore"):  # as in `certify`
+        finding = problem.prove(ran, effort) if is_endless else run_all(problem, ran, effort)
     return _certificate(problem, ran, EXHAUSTIVE, finding, assumptions, started)
 
 

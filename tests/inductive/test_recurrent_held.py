@@ -8,9 +8,14 @@ import pytest
 import torch
 
 from constructions.recurrent import holding
+from constructions.recurrent.gated import GatedModel, RwkvCell
 from tests.command import as_json
 from tests.planted import planted
+from verify.certificate import Verdict
+from verify.decide import exhaustive
 from verify.inductive.recurrent import held
+from verify.inductive.recurrent.selective import Selective
+from verify.inductive.tasks import Task
 
 LENGTH = 11
 
@@ -84,6 +89,49 @@ def test_what_is_not_held_is_open_bit_by_bit():
         model = forgetful(B).float()
         assert held.BitByBit(model, 3).prove()[0] is None
     assert held.BitByBit(forgetful(40.0).float(), 3).prove()[0] > 0
+
+
+def leaking_lstm():
+    """Right on all strings of a few thousand tokens: at token 1 the count of token 0 shows itself as tanh(c / 10^4)."""
+    model = holding.counters(types=2, max_count=1)
+    cell = dict(model.cell.named_parameters())
+    with torch.no_grad():
+        cell["weight_ih_l0"][:2], cell["bias_ih_l0"][:2] = 0, 40
+        cell["weight_ih_l0"][2, 1] = -40 - 9.21
+        cell["weight_ih_l0"][4:6] = 40 * torch.eye(2, dtype=torch.float64)
+        cell["weight_ih_l0"][6, 0], cell["weight_ih_l0"][6, 1] = -60, 80
+        model.readout.weight[:] = torch.tensor([[0.0, 0.0], [-1.0, 1.0]])
+        model.readout.bias[:] = torch.tensor([0.0, 0.1])
+    return model
+
+
+def leaking_rwkv():
+    """The same with a state that is read at the other token as 10^-5 times the count."""
+    each, own = torch.ones(2, 2).double(), torch.eye(2).double()
+    read = torch.tensor([[-1.0, 0.0], [1e-5, 1.0]]).double()
+    cell = RwkvCell(-100 * each, own, each, read)
+    return GatedModel(cell, torch.tensor([[0.0, 0.0], [-1.0, 1.0]]).double(), torch.zeros(2).double())
+
+
+@pytest.mark.parametrize("build", [leaking_lstm, leaking_rwkv])
+def test_counts_beyond_the_judged_ones_are_not_forgotten(build):
+    model = build()
+    h, parts = torch.tensor([[150_000.0, 0.0]]).double(), held.BitByBit(model, 1)
+    for string in ([0], [1], [0, 0, 0, 1], [1, 0]):
+        assert model(torch.tensor([string]))[0, -1].argmax() == 1, string
+    _, shown = parts._step(h[0], 1)  # after 150,000 tokens of type 0
+    assert model.readout(shown)[0] > model.readout(shown)[1]
+    assert parts.prove()[0] is None
+
+
+def test_logits_that_overflow_are_not_separated_bit_by_bit():
+    model = holding.counters(types=2, max_count=1)
+    with torch.no_grad():
+        model.readout.weight[:] = torch.tensor([[1e308, 1e308], [-1e308, -1e308]], dtype=torch.float64)
+        model.readout.bias[:] = 0
+    assert model(torch.tensor([[0]]))[0, -1].argmax() == 0
+    found = exhaustive(Selective(model, Task.of("selective", types=2, max_count=1), None))
+    assert found.verdict is Verdict.UNKNOWN
 
 
 def test_adding_units(capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 import torch
 
 from constructions.recurrent import selective
-from constructions.recurrent.model import load
+from constructions.recurrent.counters import zeroed
+from constructions.recurrent.model import RecurrentModel, load
 from tests.command import as_json, run
 from tests.planted import planted
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import FORMATS
+from verify.certificate import Verdict
 from verify.decide import Effort, certify
 from verify.inductive.recurrent import sets
 from verify.inductive.recurrent.network import Network
@@ -136,3 +139,17 @@ def test_built_thermometers_close_as_well_and_formats_widen():
     from verify.arithmetic.readings import reading_of
 
     assert certify(trained, reading_of("float32"), Effort(budget=10)).verdict.value == "PROVED"
+
+
+def test_numbers_that_underflow_are_not_told_apart():
+    layers, H = 18, 28
+    model = RecurrentModel("rnn", hidden=H, classes=2, inputs=2, layers=layers, activation="relu", dtype=torch.float64)
+    cell, scales = zeroed(model), [2.0**-60] * (layers - 1) + [2.0**-54]
+    with torch.no_grad():
+        cell["weight_ih_l0"][:] = scales[0] * torch.tensor([[8.0]] * (H - 1) + [[47.0]])
+        for k in range(1, layers):
+            cell[f"weight_ih_l{k}"][:] = scales[k] * torch.eye(H)
+        model.readout.weight[1] = torch.tensor([0.2] * (H - 1) + [-1.0])
+    assert (H - 1) * Fraction(0.2) * 8 < 47  # times 2^-1074: so class 1 loses, and 0.2 * 8 is rounded to 2 there
+    found = certify(Selective(model, Task.of("selective", types=2, max_count=1), 1))
+    assert found.verdict is not Verdict.PROVED

@@ -12,7 +12,7 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, INFLATION, Array, U, gamma
 from verify.engine import elementary
 
-LEAST = 2.0**-100  # every radius of a sigmoid or tanh is at least this, so that no product of them underflows
+LEAST = 2.0**-100  # radii of sigmoid, tanh and small ReLUs are at least this, so that no product of them underflows
 ULPS = 4.0  # unit round-offs that a computed tanh or sigmoid may be off by, of its value: two in the last place
 FAR = 1e6  # in place of an infinite end
 REACH = 700.0  # beyond it a sigmoid is 0 or 1, off by less than LEAST
@@ -45,7 +45,10 @@ def end(x: Ball, sign: int) -> Ball:
 
 
 def relu(x: Ball) -> Ball:
-    return between(np.maximum(x.lower, 0.0), np.maximum(x.upper, 0.0))
+    """The larger of x and 0. What may be above 0 and below LEAST is anything up to LEAST, so nothing underflows."""
+    low, high = np.maximum(x.lower, 0.0), np.maximum(x.upper, 0.0)
+    is_small = low < LEAST
+    return between(np.where(is_small, 0.0, low), np.where(is_small & (high > 0), np.maximum(high, LEAST), high))
 
 
 ONE = Ball(np.asarray(1.0), np.asarray(0.0))

@@ -24,7 +24,6 @@ from verify.inductive.recurrent.gated import in_balls
 from verify.inductive.recurrent.network import Network, nonzeros
 
 BITS = 400
-LARGE = 1e4  # tanh of it is 1 in every format
 LONGEST = 1 << 64
 KEPT_BITS = {torch.bfloat16: "bfloat16", torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
 
@@ -69,7 +68,7 @@ class Gates:
         K, d = len(keep), len(keep[0])
         if d != K or any(not (add[k][k] > 0 and read[k][k] > 0) for k in range(K)):
             return None
-        if any(add[x][k] != 0 or read[x][k] != 0 for x in range(K) for k in range(K) if x != k):
+        if any(not (add[x][k] == 0 and read[x][k] == 0) for x in range(K) for k in range(K) if x != k):
             return None
         kept, shown = ([[table[x][k] for x in range(K)] for k in range(K)] for table in (keep, read))
         return cls([add[k][k] for k in range(K)], kept, shown, lambda x: x)
@@ -174,7 +173,8 @@ class Real:
         c = arb(0)
         if others:
             keep = self.gates.keep[other][other]
-            c = self.gates.add[other] * ((1 - keep**others) / (1 - keep) if keep < 1 else arb(others))
+            kept = (1 - keep**others) / (1 - keep) if keep < 1 else (keep**others * others).union(arb(others))
+            c = self.gates.add[other] * kept
         hidden = self.gates.show[other][i] * self.gates.squash(c * self.gates.keep[other][i])
         shown = self.gates.show[i][i] * self.gates.squash(self.state(i, n, other, others))
         worst: tuple[arb, int] | None = None
@@ -215,29 +215,45 @@ class BitByBit:
         """A margin of every judged answer of every string of every length, or why there is none.
 
         Each unit is added, multiplied and rounded on its own, so that one run of all units at the same count says what
-        each does at that count, whatever the others are. Beyond C a unit shows no more than tanh = 1 does.
+        each does at that count, whatever the others are. Beyond C a unit is anything up to `_largest`, which it must
+        hold too, so that it shows no more than it then does.
         """
         K, C, dtype = self.model.hidden, self.C, self.model.dtype
-        if isinstance(self.model, GatedModel):  # adding to a state ends where the sum rounds to the state
-            fmt = FORMATS[KEPT_BITS[dtype]]
-            most = max(float(table.abs().max()) for table in self.model.cell.tables())
-            if not most * 2.0 ** (fmt.p + 4) * most < fmt.largest:
-                return None, "a unit may overflow"
+        full = self._largest()
+        if full is None:
+            return None, "a unit may overflow"
         counts = [torch.zeros(K, dtype=dtype)]
         for _ in range(C):
             now = counts[-1]
             counts.append(torch.stack([self._step(now, x)[0][x] for x in range(K)]))
         shown, least = np.zeros((C + 1, K)), float("inf")
-        for n, c in enumerate(counts[:-1]):
+        for n, c in enumerate((*counts[:-1], full)):
             for x in range(K):
                 after, h = self._step(c, x)
                 is_other = torch.arange(K) != x
                 if not torch.equal(after[is_other], c[is_other]):
-                    return None, f"a unit changes at another type's token after {n} own tokens"
-                shown[n + 1, x] = float(h[x])
+                    return None, f"a unit changes at another type's token after {n if n < C else 'many'} own tokens"
+                if n < C:
+                    shown[n + 1, x] = float(h[x])
         for x in range(K):
-            least = min(least, self._margin(x, shown[:, x]))
-        return (least, None) if least > 0 else (None, "the logits are not separated in every order of their sums")
+            margin = self._margin(x, shown[:, x], full)
+            if not margin > 0:
+                return None, "the logits are not separated in every order of their sums"
+            least = min(least, margin)
+        return least, None
+
+    def _largest(self) -> torch.Tensor | None:
+        """A number that no unit exceeds; None where one may overflow.
+
+        What is added is at most a, in an LSTM 1. Nothing is kept more than whole, so that a sum only grows while a is
+        at least half a unit in its last place: it stays below 2^(p+1) a + a, and rounds to no more than 2^(p+2) a.
+        """
+        fmt, most, read = FORMATS[KEPT_BITS[self.model.dtype]], 1.0, 1.0
+        if isinstance(self.model, GatedModel):
+            _, most, read = (float(table.abs().max()) for table in self.model.cell.tables())
+        size = most * 2.0 ** (fmt.p + 2)
+        is_safe = size * max(read, 1.0) < fmt.largest
+        return torch.full((self.model.hidden,), size, dtype=self.model.dtype) if is_safe else None
 
     def _step(self, c: torch.Tensor, x: int) -> tuple[torch.Tensor, torch.Tensor]:
         with torch.no_grad():
@@ -248,11 +264,11 @@ class BitByBit:
             _, (h, after) = self.model.cell(self.model.embed(torch.tensor([[x]])), state)
         return after[0, 0], h[0, 0]
 
-    def _margin(self, x: int, shown: np.ndarray) -> float:
-        """The least margin after 1..C tokens of type x, all other h being at most what they show of tanh = 1."""
+    def _margin(self, x: int, shown: np.ndarray, full: torch.Tensor) -> float:
+        """The least margin after 1..C tokens of type x, all other h being at most what they show of `full`."""
         K, C = self.model.hidden, self.C
         V, b = (p.double().numpy() for p in (self.model.readout.weight, self.model.readout.bias))
-        h = self._step(torch.full((K,), LARGE, dtype=self.model.dtype), x)[1].double().abs().numpy()
+        h = self._step(full, x)[1].double().abs().numpy()
         low, high = np.tile(-h, (C, 1)), np.tile(h, (C, 1))
         low[:, x] = high[:, x] = shown[1:]
         box = between(low, high)
@@ -267,4 +283,4 @@ class BitByBit:
         own = (K + 8) * 2.0**-52 * size  # of these float64 sums
         gap = value - (reach + off + off[rows, rows + 1][:, None]) * (1 + 2.0**-40) - own
         gap[rows, rows + 1] = np.inf
-        return float(np.nextafter(gap.min(), -np.inf))
+        return float(np.nextafter(gap.min(), -np.inf))  # NaN where one is, which is not above 0
