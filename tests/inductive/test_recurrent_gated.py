@@ -75,6 +75,15 @@ def test_decays_are_proved_to_the_bound_and_not_beyond(capsys, kind):
     assert said[:8] == [0, 1, 2, 3] * 2 and said[8] != 0
 
 
+@pytest.mark.parametrize("m", [3, 6])
+def test_the_class_that_wins_is_named(m):
+    model = gated.decays(kind="rwkv", m=m, s=1, N=m)
+    found = certify(Homogeneous(model, Task.of("modular", modulus=m), 3 * m))
+    logits = model(torch.zeros(1, m + 1, dtype=torch.long))[0, -1]
+    assert found.counterexample["predicted"] == int(logits.argmax()) + 1
+    assert found.margin == pytest.approx(float(logits[0] - logits.max()))
+
+
 @pytest.mark.deep
 def test_every_stored_size_reaches_the_bound():
     for kind, m, s in product(("mamba", "rwkv"), range(2, 11), range(1, 5)):

@@ -49,12 +49,12 @@ def run(model: GatedModel, line: Line, length: int | None, budget: float) -> Out
             logits = [sum((v * z for v, z in zip(row, y, strict=True)), c) for row, c in zip(V, b, strict=True)]
             right = line.expected(t)
             gaps = [(logits[right] - other, j) for j, other in enumerate(logits) if j != right]
-            wrong = next(((gap, j) for gap, j in gaps if gap < 0), None)
-            if wrong is not None:
-                top = min(0.0, math.nextafter(float(wrong[0].upper()), math.inf))
-                return Outcome(t - 1, least, tightest, t, top, wrong[1])
+            worst = min(gaps, key=lambda pair: float(pair[0].upper()), default=None)
+            if worst is not None and worst[0] < 0:
+                top = min(0.0, math.nextafter(float(worst[0].upper()), math.inf))
+                return Outcome(t - 1, least, tightest, t, top, worst[1])
             margin = min((math.nextafter(float(gap.lower()), -math.inf) for gap, _ in gaps), default=1.0)
-            if not margin > 0:
+            if not all(gap > 0 for gap, _ in gaps) or not margin > 0:
                 return Outcome(t - 1, least, tightest, reason=f"the margin after {t} tokens may have either sign")
             if margin < least:
                 least, tightest = margin, t

@@ -7,6 +7,7 @@ epsilon = m omega - 2 pi each time, so that each difference leaves its arc once,
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from flint import acb, arb, ctx, fmpz
@@ -68,11 +69,11 @@ def _count(model: RotationModel, m: int, length: int | None) -> Counted | None:
     right = (first - 1) % m
     others = [(margin(first, right, j), j) for j in range(len(b)) if j != right]
     worst, predicted = min(others, key=lambda pair: float(pair[0].upper()))
-    if least is None:
-        return Counted(0, float("inf"), 0, predicted, float(worst.upper())) if worst < 0 else None
-    if not least > 0 or not worst < 0:
+    if not worst < 0 or (least is not None and not least > 0):
         return None
-    return Counted(last, _down(least), tightest, predicted, min(0.0, float(worst.upper())))
+    proved = math.inf if least is None else math.nextafter(float(least), -math.inf)
+    wrong_by = min(0.0, math.nextafter(float(worst.upper()), math.inf))
+    return Counted(last, proved, tightest if last else 0, predicted, wrong_by)
 
 
 def _leaves(E: arb, rho: arb, psi: arb, omega: arb, r: int, epsilon: arb, two_pi: arb, m: int) -> int | None:
@@ -93,9 +94,3 @@ def _leaves(E: arb, rho: arb, psi: arb, omega: arb, r: int, epsilon: arb, two_pi
     if steps is None:
         return None
     return r + m * int(fmpz(steps))
-
-
-def _down(x: arb) -> float:
-    import math
-
-    return math.nextafter(float(x), -math.inf)
