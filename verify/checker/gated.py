@@ -81,6 +81,7 @@ def _line(
         gaps = {j: logits[right or 0] - x for j, x in enumerate(logits) if j != right}
         if is_wrong and t == n:
             require(bool(gaps[other] <= arb(margin)), f"counterexample: the margin at length {n} is {gaps[other]}")
+            require(not any(x < gaps[other] for x in gaps.values()), "counterexample: another class is predicted")
             return {"right_to"}
         is_right = all(bool(g >= least and g > 0) for g in gaps.values())
         require(is_right, f"length {t}: class {right} does not win by {least}")

@@ -93,10 +93,10 @@ class Held:
         shown = {k: self.show[k][a] * self.squash(x) for k, x in state.items()}
         j = case.get("predicted")
         require(type(j) is int and 0 <= j < len(self.c) and j != n, "counterexample: predicts no other class")
-        gap = sum(
-            ((arb(self.V[n][k]) - arb(self.V[j][k])) * h for k, h in shown.items()), arb(self.c[n]) - arb(self.c[j])
-        )
+        logits = [sum((arb(x[k]) * h for k, h in shown.items()), arb(y)) for x, y in zip(self.V, self.c, strict=True)]
+        gap = logits[n] - logits[j]
         require(type(margin) is float and margin <= 0 and bool(gap <= arb(margin)), f"counterexample: margin {gap}")
+        require(not any(x > logits[j] for x in logits), "counterexample: another class is predicted")
         require(type(right_to) is int and 0 <= right_to < length, f"right_to: {right_to!r}")
         if right_to:
             self._holds(right_to, arb(0))

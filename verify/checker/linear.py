@@ -26,8 +26,9 @@ def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
     if verdict == "REFUTED":
         n, margin, wrong = wrong_one(c, due, said)
         h = _run(start, step, V, b, n - 1, due, fmpq(0))
-        worst = _gaps(V, b, step(h), due(n))[wrong]
-        require(worst <= _fraction(margin), f"counterexample: the margin at length {n} is {worst}")
+        gaps = _gaps(V, b, step(h), due(n))
+        require(gaps[wrong] <= _fraction(margin), f"counterexample: the margin at length {n} is {gaps[wrong]}")
+        require(gaps[wrong] == min(gaps.values()), "counterexample: another class is predicted")
         return {"right_to"}
     positive_margin(c)
     least = _fraction(c["margin"])
@@ -152,8 +153,9 @@ def rotation(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str
             n, margin, wrong = wrong_one(c, due_of(len(b), said), said)
             found.check(n - 1, arb(0))
             require(0 <= wrong < len(b), "counterexample: predicts no class")
-            worst = found.gap(n, wrong)
-            require(bool(worst <= arb(margin)), f"counterexample: the margin at length {n} is {worst}")
+            gaps = {j: found.gap(n, j) for j in range(len(b)) if j != (n - 1) % found.m}
+            require(bool(gaps[wrong] <= arb(margin)), f"counterexample: the margin at length {n} is {gaps[wrong]}")
+            require(not any(x < gaps[wrong] for x in gaps.values()), "counterexample: another class is predicted")
             return {"right_to"}
         margin_of_all, length = positive_margin(c), c["length"]
         require(length != "all", "length: no rotation by a stored angle counts at every length")

@@ -335,8 +335,10 @@ def refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -
     require(type(predicted) is int and 0 <= predicted - said < len(net.b), "counterexample: predicts no class")
     require(predicted - said != right, "counterexample: predicts the right class")
     place = predicted - said - int(predicted - said > (right or 0))
-    worst = margins(net, h, right or 0)[place]
+    found = margins(net, h, right or 0)
+    worst = found[place]
     require(bool(worst <= arb(margin)), f"counterexample: the margin at length {n} is {worst}, not at most {margin}")
+    require(not any(x < worst for x in found), "counterexample: another class is predicted")
     return {"right_to"}
 
 

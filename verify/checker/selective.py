@@ -11,7 +11,7 @@ from flint import arb, ctx
 
 from verify.checker import formats, held
 from verify.checker.formats import Format
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, as_text, read_tensors, require
 from verify.checker.recurrent import GATES, as_rows, positive_margin
 
 BITS = 128
@@ -110,7 +110,8 @@ class _Thermometer:
 
     def __init__(self, net: Stored, found: dict[str, Any]) -> None:
         K, C, least = net.K, net.C, found["least_sign"]
-        require(found == {"least_sign": least, "cases": K * K * (C + 1)}, "invariant_found: has other fields")
+        due = {"least_sign": least, "cases": K * K * (C + 1)}
+        require(as_text(found) == as_text(due), "invariant_found: has other fields")
         require(type(least) is float and 0 < least < 1, f"invariant_found: a least sign of {least!r}")
         require(len(net.W_h) == 2 * K * C + 1, "the network has another number of units", NOT_CHECKABLE)
         self.net, self.least = net, arb(least)
@@ -211,7 +212,8 @@ def _rings(net: Stored, margin: arb, found: dict[str, Any], length: Any) -> None
     is_apart = all(w == 0 for r, row in enumerate(net.W_h) for q, w in enumerate(row) if r // size != q // size)
     require(is_apart, "the units of different types see each other", NOT_CHECKABLE)
     blocks = [_reached(net, i, size, bits, most) for i in range(K)]
-    require(found == {"states": sum(len(b) for b in blocks)}, "invariant_found: has another number of states")
+    due = {"states": sum(len(b) for b in blocks)}
+    require(as_text(found) == as_text(due), "invariant_found: has another number of states")
     highest = [max((h[q] for h, _, _ in block), default=0) for block in blocks for q in range(size)]
     for row, c in zip(net.V, net.c, strict=True):
         total = sum(abs(int(w)) * x for w, x in zip(row, highest, strict=True)) + abs(int(c))
