@@ -202,9 +202,9 @@ def coprime(N: int) -> list[int]:
     return [a, a + 1] if a * (a + 1) >= N else [a + 1, a + 2]
 
 
-def filled(model: Decoder, weights: Mapping[str, Tensor]) -> Decoder:
-    """The decoder of one layer with these matrices, each in the module that has one of that name."""
-    block: Any = model.blocks[0]
+def filled(model: Decoder, weights: Mapping[str, Tensor], layer: int = 0) -> Decoder:
+    """The decoder with these matrices, each in the module that has one of that name, of one layer or of none."""
+    block: Any = model.blocks[layer]
     with torch.no_grad():
         for name, value in weights.items():
             owner = next((o for o in (model, block.attention, block.mlp) if hasattr(o, name)), None)
@@ -214,19 +214,20 @@ def filled(model: Decoder, weights: Mapping[str, Tensor]) -> Decoder:
 
 
 def with_layernorm(model: Decoder) -> Decoder:
-    """The same one-layer decoder in a pre-LayerNorm block, which it computes up to about (size of the stream / LOUD)^2.
+    """The same decoder of ReLU layers with one head in pre-LayerNorm blocks, up to about (size of the stream / LOUD)^2.
 
     Two lanes hold LOUD and -LOUD, so that LayerNorm divides every token by nearly one number c; matrices that read are
     c times as large. A blank lane holds what LayerNorm subtracted: reading less of it takes the mean out.
     """
-    d, block = model.W_U.shape[0], cast(Any, model.blocks[0])
+    d, first = model.W_U.shape[0], cast(Any, model.blocks[0])
     is_spe = model.pe == "spe"
     place = [*range(d - 1), d + 2] if is_spe else list(range(d))
     up, down, blank = (d - 1, d, d + 1) if is_spe else (d, d + 1, d + 2)
-    p = 0 if block.mlp is None else block.mlp.W_in.shape[1]
+    p = 0 if first.mlp is None else first.mlp.W_in.shape[1]
     new = Decoder(
-        vocabulary=model.vocabulary, d=d + 3, d_head=block.attention.d_head, d_mlp=p, classes=model.W_U.shape[1],
+        vocabulary=model.vocabulary, d=d + 3, d_head=first.attention.d_head, d_mlp=p, classes=model.W_U.shape[1],
         positions=model.positions, pe=model.pe, activation="relu", bos=model.has_bos, dtype=model.W_E.dtype,
+        n_layers=len(model.blocks),
     )  # fmt: skip
     c = LOUD * math.sqrt(2 / (d + 3))
 
@@ -242,11 +243,14 @@ def with_layernorm(model: Decoder) -> Decoder:
 
     E = zeros(len(model.W_E), d + 3 - is_spe)
     E[:, place[: d - is_spe]], E[:, up], E[:, down] = model.W_E.double(), LOUD, -LOUD
-    weights = {"W_E": E, "W_U": reading(model.W_U), "W_O": writing(block.attention.W_O)}
-    weights |= {name: reading(getattr(block.attention, name)) for name in ("W_Q", "W_K", "W_V")}
+    filled(new, {"W_E": E, "W_U": reading(model.W_U)})
     if model.pe == "ape":
-        weights["W_pos"] = writing(model.W_pos)
-    if block.mlp is not None:
-        weights |= {"W_in": reading(block.mlp.W_in), "W_out": writing(block.mlp.W_out), "b_in": block.mlp.b_in}
-        weights |= {"b_out": writing(block.mlp.b_out[None])[0]}
-    return filled(new, weights)
+        filled(new, {"W_pos": writing(model.W_pos)})
+    for layer, block in enumerate(cast(Any, model.blocks)):
+        weights = {name: reading(getattr(block.attention, name)) for name in ("W_Q", "W_K", "W_V")}
+        weights["W_O"] = writing(block.attention.W_O)
+        if block.mlp is not None:
+            weights |= {"W_in": reading(block.mlp.W_in), "W_out": writing(block.mlp.W_out), "b_in": block.mlp.b_in}
+            weights["b_out"] = writing(block.mlp.b_out[None])[0]
+        filled(new, weights, layer)
+    return new

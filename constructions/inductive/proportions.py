@@ -104,20 +104,31 @@ def selective(
     mixed = zeros(lanes, lanes)
     mixed[types, gates] = share
     mixed[bos, w] = share
+    W_in, W_out, W_U = read_counts(lanes, gates, w, x, kx, C, m)
+    design = Design(E, mixed, W_in, W_out, W_U)
+    return decoder(design, pe=pe, bos=True, layernorm=layernorm, positions=positions, n_heads=n_heads, dtype=dtype)
+
+
+def read_counts(
+    lanes: int, gates: range, w: int, x: int, kx: int, C: int, m: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The neurons that make x = w and (k - centre) w of the gates and w, and their readout: W_in, W_out, W_U.
+
+    Shapes: W_in (lanes, p); W_out (p, lanes); W_U (lanes, m or C + 1).
+    """
     teeth = range(1, (C - 1) // m + 1) if m is not None else range(0)
     thresholds = [(0, 1.0)]
     for r in teeth:
         assert m is not None
         thresholds += [(m * r, -float(m)), (m * r + 1, float(m))]
     centre = (min(C, m) if m is not None else C) // 2
-    p = K * len(thresholds) + 1
+    p = len(gates) * len(thresholds) + 1
     W_in, W_out = zeros(lanes, p), zeros(p, lanes)
     W_in[w, p - 1], W_out[p - 1, x], W_out[p - 1, kx] = 1.0, 1.0, -float(centre)
-    for i in types:
+    for i, gate in enumerate(gates):
         for place, (q, slope) in enumerate(thresholds):
             neuron = i * len(thresholds) + place
-            W_in[gates[i], neuron], W_in[w, neuron], W_out[neuron, kx] = 1.0, -float(q), slope
+            W_in[gate, neuron], W_in[w, neuron], W_out[neuron, kx] = 1.0, -float(q), slope
     W_U = zeros(lanes, m or C + 1)
     W_U[[x, kx]] = lines(0 if m is None else 1, m or C + 1, centre)
-    design = Design(E, mixed, W_in, W_out, W_U)
-    return decoder(design, pe=pe, bos=True, layernorm=layernorm, positions=positions, n_heads=n_heads, dtype=dtype)
+    return W_in, W_out, W_U

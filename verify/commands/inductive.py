@@ -23,7 +23,7 @@ POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 IMPOSSIBLE = (*(f"C-I{i}" for i in range(1, 7)), "C-R1", "C-R2", "C-R15")
-OF_TRANSFORMERS = ("pe", "n_heads", "no_layernorm", "bos")
+OF_TRANSFORMERS = ("pe", "n_heads", "no_layernorm", "bos", "distinct_start")
 LONGEST = 1_000_000
 
 
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--modulus", type=int, metavar="m", help="of modular tasks (default: 10; 4 in selective-modular)")
     add("--types", type=int, metavar="K", help="different tokens in selective tasks (default: 10)")
     add("--max-count", type=int, metavar="C", help="counts up to C are judged in selective tasks (default: 10)")
+    add("--distinct-start", action="store_true", help="only strings whose first two tokens differ (selective tasks)")
     add("--as-printed", action="store_true", help="the document's own recipe, where it prints one")
     add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
     add_weights(parser, "decide a saved model (.safetensors or .pt) instead of building one")
@@ -110,6 +111,7 @@ def parsed(args: argparse.Namespace) -> Asked:
         modulus=args.modulus,
         types=args.types,
         max_count=args.max_count,
+        distinct_start=args.distinct_start,
     )
     length = length_of(args.length)
     longest = task.longest(length)

@@ -7,6 +7,7 @@ in front themselves. Every task is causal: what is right at a position is decide
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +50,8 @@ class Task:
     count that is judged; None where the task has no such size.
 
     Class j is the number j; in modular tasks class j stands for the answer j + 1; of the first-token tasks class 1 is
-    "this is the first token", class 0 that it is not.
+    "this is the first token", class 0 that it is not. With `has_distinct_start` the inputs are the strings whose first
+    two tokens differ, and those of one token.
     Raises: BadInput for an unknown name, a size that the task has not, or one below its least.
 
     >>> Task.of("shifted", vocabulary=9).answers((3, 10, 10)), Task.of("modular", modulus=2).answers((0, 0, 0))
@@ -63,6 +65,7 @@ class Task:
     m: int | None
     K: int | None
     C: int | None
+    has_distinct_start: bool = False
 
     @classmethod
     def of(
@@ -73,6 +76,7 @@ class Task:
         modulus: int | None = None,
         types: int | None = None,
         max_count: int | None = None,
+        distinct_start: bool = False,
     ) -> Task:
         """The task with these sizes; those that are left out are C's own."""
         if name not in TASKS:
@@ -83,7 +87,11 @@ class Task:
             ("types", types, name in HETEROGENEOUS, DEFAULT_TYPES, 1),
             ("max_count", max_count, name in SELECTIVE, DEFAULT_COUNT, 1),
         )
-        return cls(name, *(_size(name, *size) for size in sizes))
+        M, m, K, C = (_size(name, *size) for size in sizes)
+        if distinct_start and (name not in SELECTIVE or K == 1):
+            why = f"{name} has one type of token" if K == 1 else f"{name} is no selective task"
+            raise BadInput(f"distinct_start=True: {why}, so that no first two tokens differ; leave it out")
+        return cls(name, M, m, K, C, distinct_start)
 
     @property
     def is_homogeneous(self) -> bool:
@@ -118,6 +126,8 @@ class Task:
     def answers(self, tokens: Tokens) -> Answers:
         """The right class at each position of an input; None where its count is beyond C, and where no input of the
         task begins like this."""
+        if self.has_distinct_start and tokens[1:2] == tokens[:1]:
+            return (*self._counts(tokens[:1]), *(None for _ in tokens[1:]))
         if self.name in FIRST:
             return tuple(int(i == 0) for i in range(len(tokens)))
         if self.name in STARTED:
@@ -125,15 +135,25 @@ class Task:
             return tuple(tokens[0] + i if tokens[0] + i <= self.M else None for i in range(len(tokens)))
         if self.name == "succession" and tokens[:1] == (1,):
             return tuple(token + 1 if token < (self.M or 0) else None for token in tokens)
+        return self._counts(tokens)
+
+    def _counts(self, tokens: Tokens) -> Answers:
+        """The class of each token's count so far."""
         seen: Counter[int] = Counter()
         return tuple(self._class_of(seen, token) for token in tokens)
 
     def _class_of(self, seen: Counter[int], token: int) -> int | None:
-        """The class of the count of a token that is seen once more."""
+        """The class of the count of a token that is seen once more, None beyond the largest."""
         seen[token] += 1
-        count, most = seen[token], self.C if self.C is not None else self.M
-        if most is not None and count > most:
-            return None
+        most = self.C if self.C is not None else self.M
+        return None if most is not None and seen[token] > most else self.class_of(seen[token])
+
+    def class_of(self, count: int) -> int:
+        """The class of a count.
+
+        >>> Task.of("modular").class_of(10), Task.of("vanilla").class_of(10)
+        (9, 10)
+        """
         return (count - 1) % self.m if self.m is not None else count
 
     def said(self, place: int) -> int:
@@ -151,6 +171,25 @@ class Task:
         assert self.M is not None
         most = self.M - 1 if self.name == "shifted" else self.M
         return most if length is None else min(most, length)
+
+    def strings(self, n: int) -> Iterator[Tokens]:
+        """Every input of n tokens of a task whose inputs are strings over types.
+
+        >>> list(Task.of("selective", types=2, distinct_start=True).strings(2))
+        [(0, 1), (1, 0)]
+        """
+        assert self.K is not None
+        every = itertools.product(range(self.K), repeat=n)
+        return (string for string in every if not self.has_distinct_start or string[1:2] != string[:1])
+
+    def number(self, n: int) -> int:
+        """How many inputs of n tokens there are.
+
+        >>> Task.of("selective", types=3, distinct_start=True).number(4)
+        54
+        """
+        assert self.K is not None
+        return self.K ** (n - 1) * (self.K - 1) if self.has_distinct_start and n > 1 else self.K**n
 
     def lines(self, length: int | None, *, room: int | None = None) -> Iterator[Line]:
         """The longest inputs of a homogeneous task, `length` tokens and at most `room` with the leading one.
@@ -189,7 +228,8 @@ class Task:
     def parameters(self) -> dict[str, int]:
         """The sizes that the task has, under their options' names."""
         names = {"vocabulary": self.M, "modulus": self.m, "types": self.K, "max_count": self.C}
-        return {name: value for name, value in names.items() if value is not None}
+        sizes = {name: value for name, value in names.items() if value is not None}
+        return sizes | ({"distinct_start": True} if self.has_distinct_start else {})
 
 
 def _size(task: str, name: str, value: int | None, has_it: bool, default: int, least: int) -> int | None:

@@ -1,14 +1,16 @@
-"""Every string up to a length, in real arithmetic or a dtype: one layer of equal weights with BOS, by boxes.
+"""Every string up to a length, in real arithmetic or a dtype: a last layer of equal weights, by boxes.
 
-A row stands for many positions: those at length lo..hi whose own token is t for the k-th time. There BOS and each token
-weigh nearly 1/D, D = 1 + length; own tokens give k values of t, and the other length - k tokens a number in the hull of
-theirs. The weight is an error that all of a row share: what is read from shares of one weight is compared under one
+One token comes first and is told from all later ones: BOS, or a first token that layers before it have marked. A row
+stands for many positions: those with lo..hi later tokens, of which the own token t is the k-th of its type. There the
+first and each later token weigh nearly 1/D, D = 1 + later tokens; own tokens give k values of t, and the others a number
+in the hull of theirs. The weight is an error that all of a row share: what is read from shares of one weight is compared under one
 weight, so that a row may stand for lengths that are twice each other. A row that does not close is halved.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,11 +40,16 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Tokens:
-    """What tokens have at any of their positions: stream (K [+ BOS], d), values (K [+ BOS], inner); BOS is last."""
+    """What tokens have at any of their positions before the last layer, and what may stand first.
+
+    `is_counted` says whether what stands first is a token of the types 0..K-1, and not BOS.
+    Shapes: stream (K, d), values (K, inner) of later tokens; first (K, inner), or (1, inner) for BOS, of values.
+    """
 
     stream: Noisy
     values: Noisy
-    K: int
+    first: Noisy
+    is_counted: bool = False
 
 
 def applies(model: Decoder, task: Task) -> bool:
@@ -54,12 +61,21 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
     """The longest length up to which every string of the task is proved right, within some seconds."""
     at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
     tokens = tokens_of(at, model, task)
-    end = LARGEST if longest is None else longest
+    return widest(at, model, task, lambda most: tokens, LARGEST if longest is None else longest, budget)
+
+
+def widest(
+    at: Arithmetic, model: Decoder, task: Task, tokens_of: Callable[[int], Tokens | None], end: int, budget: float
+) -> Found:
+    """Up to how many later tokens, and at most `end`, every string is proved right, given what tokens have by then."""
     done, scaled, margin = 0, float("inf"), float("inf")
     todo = [(lo, min(2 * lo - 1, end)) for lo in (1 << i for i in range(end.bit_length()))][::-1]
     deadline = time.perf_counter() + budget
-    while todo and tokens is not None and time.perf_counter() < deadline:
+    while todo and time.perf_counter() < deadline:
         lo, hi = todo.pop()
+        tokens = tokens_of(hi)
+        if tokens is None:
+            break
         low = rows(at, model, task, tokens, lo, hi)
         if bool((low > 0).all()):
             done, least = hi, float(low.min())
@@ -77,20 +93,26 @@ def tokens_of(at: Arithmetic, model: Decoder, task: Task) -> Tokens | None:
     block: Any = model.blocks[0]
     K = task.K
     assert K is not None
-    every = torch.arange(K + 1)[:, None]
-    E = at.tensor(model.W_E)
-    x = Noisy(E.mid[every], E.radius[every])
-    if model.pe in ("ape", "sine", "spe"):
-        table = at.tensor(model.W_pos)
-        at_each = Noisy(table.mid.expand(K + 1, -1, -1), table.radius.expand(K + 1, -1, -1))
-        x = x.each(lambda a: a.expand(-1, table.mid.shape[0], -1))
-        joined = Noisy(torch.cat([x.mid, at_each.mid], -1), torch.cat([x.own, at_each.own], -1))
-        x = joined if model.pe == "spe" else plus(at, x, at_each)
+    x = streams(at, model)
     seen = layer_norm(at, x, block.norm_1, "heads")
     if uniform.may_overflow(at, block.attention, seen):
         return None
     values = uniform.values_of(at, model, seen)
-    return Tokens(hull(x), hull(values.boxed([q for q in values.shared if q != "heads.s"])), K)
+    values = hull(values.boxed([q for q in values.shared if q != "heads.s"]))
+    return Tokens(hull(x)[:K], values[:K], values[K:])
+
+
+def streams(at: Arithmetic, model: Decoder) -> Noisy:
+    """The stream of each token, BOS last, at each position before the first block: (tokens, positions, d)."""
+    E = at.tensor(model.W_E)
+    x = Noisy(E.mid[:, None], E.radius[:, None])
+    if model.pe not in ("ape", "sine", "spe"):
+        return x
+    table = at.tensor(model.W_pos)
+    at_each = Noisy(table.mid.expand(len(E.mid), -1, -1), table.radius.expand(len(E.mid), -1, -1))
+    x = x.each(lambda a: a.expand(-1, table.mid.shape[0], -1))
+    joined = Noisy(torch.cat([x.mid, at_each.mid], -1), torch.cat([x.own, at_each.own], -1))
+    return joined if model.pe == "spe" else plus(at, x, at_each)
 
 
 def hull(x: Noisy) -> Noisy:
@@ -103,22 +125,26 @@ def hull(x: Noisy) -> Noisy:
 
 
 def rows(at: Arithmetic, model: Decoder, task: Task, tokens: Tokens, lo: int, hi: int) -> Tensor:
-    """Lower bounds on the margins of all cells (token, count) at the lengths lo..hi."""
-    K, C = tokens.K, min(task.C or 1, hi)
-    t = torch.arange(K).repeat_interleave(C)
-    k = torch.arange(1, C + 1, dtype=torch.float64).repeat(K)[:, None]
-    right = torch.tensor([task.answers((0,) * int(i))[-1] for i in k.flatten()])
-    mixed = means(at, tokens, t, k, lo, hi)
-    x = tokens.stream.each(lambda a: a[t])
-    low, _ = uniform.read(at, model, uniform.last(at, model, x, mixed), right)
+    """Lower bounds on the margins of all cells (first token, token, count) with lo..hi later tokens."""
+    K, C = len(tokens.values.mid), min(task.C or 1, hi)
+    s, t, k = (part.flatten() for part in torch.meshgrid(
+        torch.arange(len(tokens.first.mid)), torch.arange(K), torch.arange(1, C + 1), indexing="ij"
+    ))  # fmt: skip
+    count = k + (s == t) if tokens.is_counted else k
+    is_judged = count <= (task.C or 1)
+    s, t, k, count = (part[is_judged] for part in (s, t, k, count))
+    right = torch.tensor([task.class_of(int(i)) for i in count])
+    mixed = means(at, tokens, s, t, k.double()[:, None], lo, hi)
+    x = tokens.stream[t]
+    low, _ = uniform.read(at, model, uniform.last(at, model, x, mixed, len(model.blocks) - 1), right)
     return torch.where(torch.isnan(low), -torch.inf, low)
 
 
-def means(at: Arithmetic, tokens: Tokens, t: Tensor, k: Tensor, lo: int, hi: int) -> Noisy:
-    """The mean of values where token t comes for the k-th time, at the lengths lo..hi: (cells, inner)."""
+def means(at: Arithmetic, tokens: Tokens, s: Tensor, t: Tensor, k: Tensor, lo: int, hi: int) -> Noisy:
+    """The mean of values where s is first and t comes for the k-th time after it: (cells, inner)."""
     values = tokens.values
-    own, first = values.each(lambda a: a[t]), values.each(lambda a: a[-1:])
-    others = others_hull(values, t, len(values.mid) - 1)
+    own, first = values[t], tokens.first[s]
+    others = others_hull(values, t)
     least, most = 1 / (hi + 1) * (1 - 2.0**-52), 1 / (lo + 1) * (1 + 2.0**-52)
     w = (least + most) / 2
     off = float(uniform.weight(at, torch.tensor([hi + 1.0]))[0])
@@ -130,36 +156,35 @@ def means(at: Arithmetic, tokens: Tokens, t: Tensor, k: Tensor, lo: int, hi: int
     mid = w * (first.mid + k * own.mid) + box.mid
     shared = {}
     if "heads.s" in values.shared:
-        shared = {"bos.s": w * first.shared["heads.s"].expand_as(mid), "own.s": w * k * own.shared["heads.s"]}
+        shared = {"bos.s": w * first.shared["heads.s"], "own.s": w * k * own.shared["heads.s"]}
     sizes = (w * (first.size + k * own.size)) * ENLARGE
     error = w * (first.own + k * own.own) + box.own + gamma(8) * (sizes + box.size)
     if not at.is_real:
-        error = error + rounding(at, tokens, t, k, hi, w * (1 + spread), many) + at.lost_in_sums(hi + 1)
+        error = error + rounding(at, values, first, t, k, hi, w * (1 + spread), many) + at.lost_in_sums(hi + 1)
     straight = w * (first.mid + k * own.mid)  # what scales with the weight; the box holds its own weights
     noise = Noisy(mid, error, shared).noise
     error = at.checked((sizes + box.size) * (1 + spread), (error + spread * noise + 2 * off * box.size) * ENLARGE)
     return Noisy(mid, error, {**shared, "weights": straight * spread})
 
 
-def others_hull(values: Noisy, t: Tensor, K: int) -> Noisy:
+def others_hull(values: Noisy, t: Tensor) -> Noisy:
     """The hull of the values of all tokens but t, for each t; zero where there is no other."""
     low, high = values.mid - values.noise, values.mid + values.noise
-    is_own = (torch.arange(K + 1) == t[:, None])[..., None]
-    is_own[:, K] = True  # BOS is no other token
+    is_own = (torch.arange(len(low)) == t[:, None])[..., None]
     bottom, top = torch.where(is_own, torch.inf, low).amin(1), torch.where(is_own, -torch.inf, high).amax(1)
-    is_alone = torch.isinf(bottom)
+    is_alone = is_own.all(1)
     bottom, top = torch.where(is_alone, 0.0, bottom), torch.where(is_alone, 0.0, top)
     return Noisy((bottom + top) / 2, ((top - bottom) / 2 + 2.0**-50 * (top.abs() + bottom.abs())) * ENLARGE)
 
 
-def rounding(at: Arithmetic, tokens: Tokens, t: Tensor, k: Tensor, hi: int, w: float, many: Tensor) -> Tensor:
+def rounding(
+    at: Arithmetic, values: Noisy, first: Noisy, t: Tensor, k: Tensor, hi: int, w: float, many: Tensor
+) -> Tensor:
     """What a dtype's sums of values times weights are off by: (cells, inner).
 
-    Large are BOS and the token's own values, and the others where they are not small; see `uniform.means`.
+    Large are the first and the token's own values, and the others where they are not small; see `uniform.means`.
     """
-    values = tokens.values
-    first, own = values.each(lambda a: a[-1:]), values.each(lambda a: a[t])
-    others = others_hull(values, t, len(values.mid) - 1).size
+    own, others = values[t], others_hull(values, t).size
     ours = first.size + k * own.size
     is_small = others <= at.u * ours
     counted = (first.size > 0).double() + torch.where(own.size > 0, k, 0.0)

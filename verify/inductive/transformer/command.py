@@ -8,7 +8,7 @@ import torch
 
 from constructions.decoder import Decoder
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.inductive import ape, as_bytes, load, selective, sine, spe, started, with_layernorm
+from constructions.inductive import ape, as_bytes, load, selective, sine, spe, started, unmarked, with_layernorm
 from verify.inductive.asked import Asked, Judged
 from verify.inductive.tasks import NUMBER_WORDS, SELECTIVE, STARTED
 from verify.inductive.transformer.problem import Counting
@@ -71,11 +71,11 @@ def check_possible(asked: Asked) -> None:
             "C-I1",
             f"{name} with pe={pe} and no BOS: on a^n all streams are equal, so that all answers are. Add --bos.",
         )
-    if name in SELECTIVE and asked.task.C != 1:
+    if name in SELECTIVE and asked.task.C != 1 and not asked.task.has_distinct_start:
         raise ProvedImpossible(
             "C-I2",
             f"{name} with pe={pe} and no BOS: the first two of a string a a are told the same, and are due 1 and 2. "
-            "Add --bos.",
+            "Add --bos, or --distinct-start to leave such strings out.",
         )
 
 
@@ -109,6 +109,8 @@ def built(asked: Asked) -> tuple[Decoder, str | None]:
         assert task.K is not None and task.C is not None
         model = selective(K=task.K, C=task.C, m=task.m, n_heads=asked.n_heads or 1, **shape)
         return model, "C-T2" if task.m is None else "C-T3"
+    if is_of_two_layers(asked):
+        return without_bos(asked), "C-T7"
     raise NotKnown(f"task={name}: no construction is known for pe={asked.pe}{' and BOS' if asked.has_bos else ''}")
 
 
@@ -135,6 +137,30 @@ def by_position(asked: Asked) -> tuple[Decoder, str]:
     return with_layernorm(model) if asked.has_layernorm else model, "C-T4" if asked.pe == "spe" else "C-T5"
 
 
+def is_of_two_layers(asked: Asked) -> bool:
+    """Whether what was asked for is selective counting without BOS, by marking the first token: C-T7."""
+    is_told_apart = asked.pe in ("ape", "spe") or (asked.pe in ("nope", "rope") and asked.task.has_distinct_start)
+    return asked.task.name in SELECTIVE and not asked.has_bos and is_told_apart
+
+
+def without_bos(asked: Asked) -> Decoder:
+    """The decoder of two layers.
+
+    Raises: NotKnown without an end of the length where the weights hold it, BadInput for several heads.
+    """
+    task = asked.task
+    if asked.n_heads not in (None, 1):
+        raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+    if asked.pe == "nope" and asked.length is None:
+        raise NotKnown(f"{task.name} without BOS and positions: the weights hold the largest length. Give --length N.")
+    assert task.K is not None and task.C is not None
+    model = unmarked(
+        K=task.K, C=task.C, m=task.m, pe=str(asked.pe), N=asked.length or asked.room, positions=asked.room,
+        dtype=getattr(torch, asked.dtype),
+    )  # fmt: skip
+    return with_layernorm(model) if asked.has_layernorm else model
+
+
 def as_printed(asked: Asked) -> Decoder:
     """C's own recipe: eq. 2, where positions have residues.
 
@@ -158,9 +184,18 @@ def as_printed(asked: Asked) -> Decoder:
 
 
 def check_options(asked: Asked) -> None:
-    """Refuses what no construction has."""
-    if asked.layers not in (None, 1):
-        raise BadInput(f"--layers {asked.layers}: one layer is enough here, and further ones would add 0; leave it out")
+    """Refuses what no construction has.
+
+    Raises: BadInput, NotKnown.
+    """
+    layers = 2 if is_of_two_layers(asked) else 1
+    if asked.layers is not None and asked.layers < layers:
+        raise NotKnown(
+            f"layers={asked.layers}: {asked.task.name} without BOS is known to be possible with 2; leave it out"
+        )
+    if asked.layers not in (None, layers):
+        enough = "one layer is" if layers == 1 else "two layers are"
+        raise BadInput(f"--layers {asked.layers}: {enough} enough here, and further ones would add 0; leave it out")
     if asked.activation not in (None, "relu"):
         raise BadInput(f"--activation {asked.activation}: the constructions are of ReLU neurons; leave it out")
     has_d = asked.pe == "sine" and not asked.has_bos and asked.task.name in BY_POSITION

@@ -22,7 +22,7 @@ from verify.engine.balls import Arithmetic
 from verify.engine.capture import ASSUMPTIONS
 from verify.inductive.document_c import lengths
 from verify.inductive.tasks import Line, Task
-from verify.inductive.transformer import boxes, cells, sharp, uniform
+from verify.inductive.transformer import boxes, cells, marked, sharp, uniform
 from verify.inductive.transformer.runs import Bounds, Runs
 from verify.inductive.transformer.share import Share
 from verify.judged import check_judged
@@ -127,13 +127,13 @@ class Counting:
     def size(self) -> int | None:
         if self.wanted.is_homogeneous:
             return self.runs.inputs()
-        assert self.wanted.K is not None
         if self.longest is None:
             return None
-        K, total = self.wanted.K, 0
-        for n in range(1, self.longest + 1):
-            total += K**n * (1 if self.room is None else self.room - self.module.has_bos - n + 1)
-        return total
+        return sum(self.wanted.number(n) * len(self._shifts(n)) for n in range(1, self.longest + 1))
+
+    def _shifts(self, n: int) -> range:
+        """Every shift at which strings of n tokens fit; without positions there is one."""
+        return range(1 if self.room is None else self.room - self.module.has_bos - n + 1)
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, ConstantBits):
@@ -221,27 +221,27 @@ class Counting:
 
     def _boxes(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
         """Decides all strings up to a length where no argument over all lengths is known."""
-        if not boxes.applies(self.module, self.wanted):
+        proof = next((proof for proof in (boxes, marked) if proof.applies(self.module, self.wanted)), None)
+        if proof is None:
             return self._short(reason, reading, effort)
-        found = boxes.decide(self.module, self.wanted, self.longest, reading, effort.budget)
+        found = proof.decide(self.module, self.wanted, self.longest, reading, effort.budget)
         extra: dict[str, Any] = {"length": found.length, "margin_scaled": found.margin_scaled}
         if found.length == self.longest:
-            return Finding.proved(boxes.ARGUMENT, found.margin, extra=extra | {"length": self.proved_length})
+            return Finding.proved(proof.ARGUMENT, found.margin, extra=extra | {"length": self.proved_length})
         short = self._short(reason, reading, effort)
         if short.verdict is not Verdict.UNKNOWN or short.extra["length"] >= found.length:
             return short
         why = f"every string up to length {found.length} is right; beyond it the error bounds exceed the margin"
-        return Finding.open(boxes.ARGUMENT, why, extra=extra)
+        return Finding.open(proof.ARGUMENT, why, extra=extra)
 
     def _short(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
         """Runs all short strings where no proof over all of them closes; they are all where the domain is small."""
         least, done, deadline = float("inf"), 0, time.perf_counter() + effort.budget
         for n in itertools.count(1):
-            shifts = range(1 if self.room is None else self.room - self.module.has_bos - n + 1)
-            assert self.wanted.K is not None
-            if (self.longest is not None and n > self.longest) or self.wanted.K**n * len(shifts) > MOST:
+            shifts = self._shifts(n)
+            if (self.longest is not None and n > self.longest) or self.wanted.number(n) * len(shifts) > MOST:
                 break
-            strings = list(itertools.product(range(self.wanted.K), repeat=n))
+            strings = list(self.wanted.strings(n))
             for shift in shifts:
                 if time.perf_counter() > deadline:
                     why = f"{reason}; the budget of {effort.budget:g} s ended at length {n}"
@@ -290,10 +290,10 @@ class Counting:
             items = ((s, *tokens) for s in self.runs.shifts for tokens in self.runs.prefixes(s))
             yield from ([item] for item in items)
             return
-        assert self.longest is not None and self.wanted.K is not None
+        assert self.longest is not None
         for n in range(1, self.longest + 1):
-            for shift in range(1 if self.room is None else self.room - self.module.has_bos - n + 1):
-                strings = itertools.product(range(self.wanted.K), repeat=n)
+            for shift in self._shifts(n):
+                strings = self.wanted.strings(n)
                 while batch := [(shift, *tokens) for tokens in itertools.islice(strings, BATCH)]:
                     yield batch
 
@@ -304,8 +304,11 @@ class Counting:
             return (shift, *line.tokens[: rng.randint(1, len(line.tokens))])
         assert self.wanted.K is not None
         n = rng.randint(1, min(self.longest or DRAWN_LENGTH, DRAWN_LENGTH))
-        shift = 0 if self.room is None else rng.randint(0, self.room - self.module.has_bos - n)
-        return (shift, *rng.choices(range(self.wanted.K), k=n))
+        shift = 0 if self.room is None else rng.choice(self._shifts(n))
+        tokens = rng.choices(range(self.wanted.K), k=n)
+        if self.wanted.has_distinct_start and tokens[1:2] == tokens[:1]:
+            tokens[1] = rng.choice([token for token in range(self.wanted.K) if token != tokens[0]])
+        return (shift, *tokens)
 
     def smaller(self, item: Item) -> Iterator[Item]:
         """Shorter strings, then smaller shifts, then smaller tokens."""

@@ -63,8 +63,8 @@ def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
 def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
     """What the head mixes at each position of one string, (n, inner); unbounded where no key stands out."""
     block: Any = model.blocks[0]
-    seen = layer_norm(at, x, block.norm_1, "heads").boxed()
-    q, k, v = (_read(at, block.attention, seen, name) for name in ("Q", "K", "V"))
+    seen = layer_norm(at, x, block.norm_1, "heads")
+    q, k, v = (_read(at, block.attention, seen, name).boxed() for name in ("Q", "K", "V"))
     scores = product(at, q, Ball(k.mid.T, k.noise.T))
     off = scores.noise + 4 * U * scores.size
     root = math.sqrt(block.attention.d_head)

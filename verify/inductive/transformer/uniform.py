@@ -28,9 +28,12 @@ ROWS = 1 << 21  # logits held at a time
 
 def applies(model: Decoder) -> bool:
     """Whether all scores of the only layer are 0 whatever the input is."""
-    if len(model.blocks) != 1:
-        return False
-    attention: Any = model.blocks[0].attention
+    return len(model.blocks) == 1 and has_zero_scores(model.blocks[0])
+
+
+def has_zero_scores(block: Any) -> bool:
+    """Whether all scores of a block are 0 whatever the input is."""
+    attention = block.attention
     pairs = ((attention.W_Q, attention.b_Q), (attention.W_K, attention.b_K))
     if not all(bool(W.isfinite().all()) and (b is None or bool(b.isfinite().all())) for W, b in pairs):
         return False
@@ -70,9 +73,10 @@ def stream(at: Arithmetic, model: Decoder, tokens: Tensor, shift: int) -> Noisy:
     return plus(at, x, Noisy(rows[0].expand_as(x.mid), rows[1].expand_as(x.mid)))
 
 
-def values_of(at: Arithmetic, model: Decoder, seen: Noisy) -> Noisy:
-    """What the only layer's heads take from normalised rows of the stream."""
-    attention: Any = model.blocks[0].attention
+def values_of(at: Arithmetic, model: Decoder, seen: Noisy, layer: int = 0) -> Noisy:
+    """What a layer's heads take from normalised rows of the stream."""
+    block: Any = model.blocks[layer]
+    attention = block.attention
     values = product(at, seen, at.tensor(attention.W_V))
     return values if attention.b_V is None else plus(at, values, Noisy.of(at.tensor(attention.b_V)))
 

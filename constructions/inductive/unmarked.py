@@ -1,0 +1,97 @@
+"""Selective counting without BOS in two layers: the first finds the first token, which is the second's BOS.
+
+A flag that is 1 at the first token and 0 at all others is what BOS's one-hot is: over n positions its share is 1/n.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from constructions.decoder import Decoder
+from constructions.errors import BadInput
+from constructions.inductive.lanes import zeros
+from constructions.inductive.positional import STEEP, filled
+from constructions.inductive.proportions import read_counts
+
+SHARE = 0.25  # of a gate's closing: a share, LayerNorm's factor included, is less than 1
+
+
+def unmarked(
+    *,
+    K: int,
+    C: int,
+    m: int | None = None,
+    pe: str = "ape",
+    N: int | None = None,
+    positions: int = 128,
+    dtype: torch.dtype = torch.float64,
+) -> Decoder:
+    """A decoder of two layers without BOS and LayerNorm that knows its token's count, modulo m where m is given.
+
+    With APE and SPE the stream holds the position id p. Layer 1 scores keys by -STEEP times their id, and takes the
+    mean y of the ids away: D = p - y is 0 at the first token, where it is the only key, and nearly 1 or more at all
+    later ones, so that ReLU(1 - 2 D) is 1 there and 0 here. With NoPE and RoPE layer 1 has equal weights: the share s
+    of the token's own type is 1 at the first token, and at most 1 - 1/N at all later ones of strings of up to N tokens
+    whose first two differ, so that ReLU(A (s - 1) + 1) with A >= 2 N is 1 there and 0 here. Layer 2 brings the shares
+    of all types and of the flag, and tells k from k/n and 1/n as `selective` does.
+    Claim: C-T7 (ours; C trains two layers and more on this task without BOS).
+    Raises: BadInput for sine, or NoPE and RoPE without N.
+
+    >>> unmarked(K=2, C=3, pe="spe")(torch.tensor([[0, 0, 1, 0, 1]]), shift=7).argmax(-1).tolist()
+    [[1, 2, 1, 3, 2]]
+    >>> unmarked(K=2, C=3, pe="nope", N=5)(torch.tensor([[1, 0, 1, 0, 1]])).argmax(-1).tolist()
+    [[1, 1, 2, 2, 3]]
+    """
+    if pe == "sine":
+        raise BadInput("pe='sine': its vectors enter all lanes, and no flag of the first token is known; use another")
+    if pe in ("nope", "rope") and N is None:
+        raise BadInput(f"N=None: with pe={pe!r} the weights hold the largest length. Give N.")
+    has_ids = pe in ("ape", "spe")
+    types, gates = range(K), range(K, 2 * K)
+    w, x, kx, flag, one = range(2 * K, 2 * K + 5)
+    shares, ident = range(one + 1, one + 1 + K), one + 1  # the lanes of one or the other
+    d = ident + 1 if has_ids else shares.stop
+    W_in, W_out, W_U = read_counts(d, gates, w, x, kx, C, m)
+    p, d_head = W_in.shape[1], 4 ** math.ceil(math.log(K + 1, 4))  # a size whose root is exact
+    E = zeros(K, d)
+    E[types, types], E[:, one] = 1.0, 1.0
+    E[:, K : 2 * K] = torch.eye(K, dtype=torch.float64) - 1
+    model = Decoder(
+        vocabulary=K, d=d, n_layers=2, d_head=d_head, d_mlp=p, classes=W_U.shape[1], positions=positions, pe=pe,
+        activation="relu", layernorm=False, dtype=dtype,
+    )  # fmt: skip
+    filled(model, {"W_E": E[:, : d - (pe == "spe")], "W_U": W_U})
+    first = by_id(d, d_head, p, one, ident) if has_ids else by_share(d, d_head, p, gates, shares, int(N or 0))
+    first["W_out"][: K if not has_ids else 1, flag] = 1.0
+    filled(model, first, 0)
+    if pe == "ape":
+        table = zeros(positions, d)
+        table[:, ident] = torch.arange(1, positions + 1)
+        filled(model, {"W_pos": table})
+    W_V, W_O = zeros(d, d_head), zeros(d_head, d)
+    W_V[types, types], W_O[types, gates] = 1.0, SHARE
+    W_V[flag, K], W_O[K, w] = 1.0, SHARE
+    return filled(model, {"W_V": W_V, "W_O": W_O, "W_in": W_in, "W_out": W_out}, 1)
+
+
+def by_id(d: int, d_head: int, p: int, one: int, ident: int) -> dict[str, Tensor]:
+    """The layer that takes the first token's id from the lane of ids, and one neuron that is 1 where 0 is left."""
+    W_Q, W_K, W_V, W_O = zeros(d, d_head), zeros(d, d_head), zeros(d, d_head), zeros(d_head, d)
+    W_Q[one, 0], W_K[ident, 0] = 1.0, -STEEP * math.sqrt(d_head)
+    W_V[ident, 0], W_O[0, ident] = 1.0, -1.0
+    W_in, b_in = zeros(d, p), zeros(p)
+    W_in[ident, 0], b_in[0] = -2.0, 1.0
+    return {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "W_in": W_in, "b_in": b_in, "W_out": zeros(p, d)}
+
+
+def by_share(d: int, d_head: int, p: int, gates: range, shares: range, N: int) -> dict[str, Tensor]:
+    """The layer of equal weights, and a neuron for each type that is 1 where the token and all before are of it."""
+    K = len(shares)
+    steep = 2.0 ** (2 * N - 1).bit_length()  # a power of two, 2 N or more
+    W_V, W_O, W_in, b_in = zeros(d, d_head), zeros(d_head, d), zeros(d, p), zeros(p)
+    W_V[range(K), range(K)], W_O[range(K), shares] = 1.0, 1.0
+    W_in[shares, range(K)], W_in[gates, range(K)], b_in[:K] = steep, steep, 1.0 - steep
+    return {"W_V": W_V, "W_O": W_O, "W_in": W_in, "b_in": b_in, "W_out": zeros(p, d)}
