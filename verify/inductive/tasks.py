@@ -189,7 +189,9 @@ class Task:
         54
         """
         assert self.K is not None
-        return self.K ** (n - 1) * (self.K - 1) if self.has_distinct_start and n > 1 else self.K**n
+        shared = 1 if self.has_distinct_start and n > 1 else 0  # of the choices that the second token has
+        number: int = self.K ** (n - shared) * (self.K - 1) ** shared
+        return number
 
     def lines(self, length: int | None, *, room: int | None = None) -> Iterator[Line]:
         """The longest inputs of a homogeneous task, `length` tokens and at most `room` with the leading one.

@@ -2,9 +2,10 @@
 
 One token comes first and is told from all later ones: BOS, or a first token that layers before it have marked. A row
 stands for many positions: those with lo..hi later tokens, of which the own token t is the k-th of its type. There the
-first and each later token weigh nearly 1/D, D = 1 + later tokens; own tokens give k values of t, and the others a number
-in the hull of theirs. The weight is an error that all of a row share: what is read from shares of one weight is compared under one
-weight, so that a row may stand for lengths that are twice each other. A row that does not close is halved.
+first and each later token weigh nearly 1/D, D = 1 + later tokens; own tokens give k values of t, and the others a
+number in the hull of theirs. The weight is an error that all of a row share: what is read from shares of one weight is
+compared under one weight, so that a row may stand for lengths that are twice each other. A row that does not close is
+halved.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def tokens_of(at: Arithmetic, model: Decoder, task: Task) -> Tokens | None:
         return None
     values = uniform.values_of(at, model, seen)
     values = hull(values.boxed([q for q in values.shared if q != "heads.s"]))
-    return Tokens(hull(x)[:K], values[:K], values[K:])
+    types, bos = torch.arange(K), torch.tensor([K])
+    return Tokens(hull(x)[types], values[types], values[bos])
 
 
 def streams(at: Arithmetic, model: Decoder) -> Noisy:

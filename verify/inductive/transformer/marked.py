@@ -1,9 +1,10 @@
 """Every string without BOS up to a length: a first layer that tells the first token from all later ones, by boxes.
 
-The second layer has equal weights, so that `boxes` decides it, given boxes that hold what the first layer leaves of each
-type: at the first position, where its heads have one key and bring that key's value, and at all later ones. There a
-head either brings nearly the first key's value, with a tail that bounds the others', or it has equal weights and brings
-a mean of values. In a string whose first two tokens differ, that mean has between 1/n and 1 - 1/n of each token's own.
+The second layer has equal weights, so that `boxes` decides it, given boxes that hold what the first layer leaves of
+each type: at the first position, where its heads have one key and bring that key's value, and at all later ones. There
+a head either brings nearly the first key's value, with a tail that bounds the others', or it has equal weights and
+brings a mean of values. In a string whose first two tokens differ, that mean has between 1/n and 1 - 1/n of each
+token's own.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def by_positions(at: Arithmetic, model: Decoder, n: int, deadline: float) -> Tok
             return None
         here = x.each(lambda a: a[:, first : first + n])  # noqa: B023
         any_type = boxes.hull(here.each(lambda a: a.transpose(0, 1)))
-        mixed = sharp.brought(at, model, any_type)
+        mixed = sharp.mixed_near(at, model, any_type)
         rows, mixed = here.each(lambda a: a[:, 1:]), mixed.each(lambda a: a[None, 1:].expand(len(x.mid), -1, -1))
         part = _enclosed(at, model, uniform.after(at, model, rows, mixed, 0))
         if part is None:

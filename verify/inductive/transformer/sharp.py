@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,8 +19,8 @@ from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U
-from verify.engine.balls import Arithmetic, Ball
+from verify.arithmetic.slack import U, gamma
+from verify.engine.balls import LOST, Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.inductive.transformer import uniform
 from verify.inductive.transformer.noisy import Noisy, layer_norm, plus, product
@@ -60,8 +60,19 @@ def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
         yield Bounds(shift, lines, low, high, "balls")
 
 
-def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
-    """What the head mixes at each position of one string, (n, inner); unbounded where no key stands out."""
+class Heard(NamedTuple):
+    """The values (n, inner) of the keys of one string, the best key of each position, and how far others are behind it.
+
+    `behind` (n, n) bounds each score less the best key's from above; -inf for masked keys, and for the best itself.
+    """
+
+    values: Noisy
+    best: Tensor
+    behind: Tensor
+
+
+def heard(at: Arithmetic, model: Decoder, x: Noisy) -> Heard:
+    """The keys of one string, of which x (n, d) are the rows of the stream."""
     block: Any = model.blocks[0]
     seen = layer_norm(at, x, block.norm_1, "heads")
     q, k, v = (_read(at, block.attention, seen, name).boxed() for name in ("Q", "K", "V"))
@@ -79,10 +90,20 @@ def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
     behind = (mid - mid[rows, best][:, None] + off + off[rows, best][:, None]) * (1 - 4 * U)
     behind = torch.where(behind < 0, behind * (1 - 2 * at.u), torch.inf)  # a difference is rounded
     behind[rows, best] = -torch.inf
-    behind = behind.masked_fill(is_future, -torch.inf)
-    each = (behind + 2.0**-40 * behind.abs().nan_to_num(posinf=0.0)).exp() * (1 + 2.0**-40)
+    return Heard(v, best, behind.masked_fill(is_future, -torch.inf))
+
+
+def powers(behind: Tensor) -> Tensor:
+    """Upper bounds on e^behind."""
+    return (behind + 2.0**-40 * behind.abs().nan_to_num(posinf=0.0)).exp() * (1 + 2.0**-40)
+
+
+def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
+    """What the head mixes at each position of one string, (n, inner); unbounded where no key stands out."""
+    v, best, behind = heard(at, model, x)
+    n = len(behind)
     growth = (1 + at.u) ** (2 * n + 4) * (1 + 2 * ULPS * at.u) * ENLARGE
-    tail = (each.sum(1, keepdim=True) * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE
+    tail = (powers(behind).sum(1, keepdim=True) * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE
     tail = torch.where(tail <= SMALL, tail, torch.inf)
     own = v[best]
     largest = v.size.amax(0, keepdim=True)
@@ -100,6 +121,29 @@ def _column_by_column(mid: Tensor, error: Tensor) -> Noisy:
         return Noisy(mid, error)
     place = torch.arange(mid.shape[1])
     return Noisy(mid, torch.zeros_like(error), {f"brought.{i}": torch.where(place == i, error, 0.0) for i in columns})
+
+
+def mixed_near(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
+    """What the head mixes, in real arithmetic bounded by each key's own distance, so that no key need stand out."""
+    if not at.is_real:
+        return brought(at, model, x)
+    v, best, behind = heard(at, model, x)
+    weights = torch.where(torch.isneginf(behind), 0.0, powers(behind) + LOST).clamp(max=1.0)
+    own = v[best]
+    return Noisy(own.mid, (reached(weights, v, own) + own.noise + 8 * U * own.size) * ENLARGE)
+
+
+def reached(weights: Tensor, v: Noisy, own: Noisy) -> Tensor:
+    """How far means in real arithmetic are from the best keys' values at most: (n, inner).
+
+    A mean less the best key's value v is the sum of w_j (v_j - v) over the other keys, with w_j at most e^(s_j - s) and
+    at most 1; `weights` (n, n) bounds them, and is 0 for the best key.
+    """
+    out = torch.zeros_like(own.mid)
+    for lane in (v.size.amax(0) != 0).nonzero().flatten():
+        apart = (v.mid[:, lane] - own.mid[:, lane, None]).abs() * ENLARGE + v.noise[:, lane] + own.noise[:, lane, None]
+        out[:, lane] = (weights * apart).sum(1) * (1 + gamma(len(weights) + 4))
+    return out
 
 
 def _read(at: Arithmetic, attention: Any, seen: Noisy, name: str) -> Noisy:
