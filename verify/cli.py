@@ -15,7 +15,7 @@ from constructions.errors import BadInput, ProvedImpossible
 from verify import __version__
 from verify.certificate import BAD_INPUT_EXIT_CODE, ExitCode
 from verify.commands.outcome import CRASH_EXIT_CODE, Outcome
-from verify.commands.parsing import OneLineParser, one_line, parsed
+from verify.commands.parsing import OneLineParser, Stopped, one_line, parsed
 from verify.interruption import INTERRUPTED_EXIT_CODE
 from verify.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
 from verify.report.console import Guarded, ReaderGone
@@ -152,7 +152,7 @@ def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
             code: int = args.run(args)
             sys.stdout.flush()
         return name, code
-    except SystemExit as stop:  # argparse, after --help or bad usage
+    except Stopped as stop:
         return name, stop.code if isinstance(stop.code, int) else BAD_INPUT_EXIT_CODE
     except ProvedImpossible as error:
         from verify.commands.request import print_impossible
@@ -162,7 +162,9 @@ def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
         return _said(name, *Outcome.of(error, name))
     except KeyboardInterrupt as stop:  # a command that has written files by then says so
         return _said(name, f"interrupted, {str(stop) or done_by(out)}", INTERRUPTED_EXIT_CODE)
-    except Exception as error:
+    except ReaderGone:
+        raise
+    except BaseException as error:  # also an exit of foreign code, whose 0 would say PROVED, and 1 REFUTED
         if seen.happened:  # a library made another error of it
             return _said(name, f"interrupted, {done_by(out)}", INTERRUPTED_EXIT_CODE)
         outcome = Outcome.of(error, name.removeprefix("verify").strip())

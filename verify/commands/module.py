@@ -22,10 +22,10 @@ def run(args: argparse.Namespace) -> int:
         asked = request.Request.of(args)
         from verify.decide import decide
         from verify.module.problem import ModuleProblem
-        from verify.module.taskfile import as_bytes, problem_parts
+        from verify.module.taskfile import as_bytes, errors_named, problem_parts
         from verify.report.progress import progress_bar
 
         problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
-    with progress_bar("deciding", quiet=asked.is_json) as progress:
+    with errors_named(args.task_file), progress_bar("deciding", quiet=asked.is_json) as progress:
         certificate = decide(problem, asked.reading, asked.method, asked.effort(progress))
     return request.publish(asked, certificate, as_bytes(problem.module), problem.report(certificate))

@@ -19,7 +19,7 @@ class Outcome(NamedTuple):
     code: int
 
     @classmethod
-    def of(cls, error: Exception, command: str) -> Outcome:
+    def of(cls, error: BaseException, command: str) -> Outcome:
         """Bad input as it says itself, no memory, or a bug of ours; `command` is what follows `verify`."""
         if isinstance(error, BadInput):
             return cls(one_line(error), BAD_INPUT_EXIT_CODE)
@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
         return cls(one_line(f"a bug of ours ({bug}). {again}"), CRASH_EXIT_CODE)  # Python's 1 would say REFUTED
 
 
-def is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is Python's or numpy's lack of memory, or torch's, which has no class of its own.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: ...")), is_out_of_memory(TypeError())

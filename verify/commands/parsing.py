@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -69,12 +70,21 @@ def register(parser: argparse.ArgumentParser) -> None:
         parser.register("action", name, action)
 
 
+class Stopped(SystemExit):
+    """A parser has said all there is to say: help, or what is wrong with the options. No other exit is one of ours."""
+
+
 class OneLineParser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, and whose options are given once."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         register(self)
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        if message:
+            self._print_message(message, sys.stderr)
+        raise Stopped(status)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT_EXIT_CODE, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")

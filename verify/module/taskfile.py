@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -69,11 +70,32 @@ def called(path: str, model: Callable[[Any], Any], state: dict[str, Tensor] | No
         raise BadInput(f"{path}: model(weights) failed: {described(error, Path(path))}.{hint}") from None
 
 
+@contextmanager
+def errors_named(path: str) -> Iterator[None]:
+    """Names what the user's code raises while it runs, an exit included; other errors stay what they are.
+
+    Raises: BadInput for an error that came through a line of the task file.
+    """
+    try:
+        yield
+    except BadInput:
+        raise
+    except (Exception, SystemExit) as error:
+        if not lines_in(error, Path(path)):
+            raise
+        raise BadInput(f"{path}: {described(error, Path(path))}") from None
+
+
 def described(error: BaseException, file: Path) -> str:
     """An error with the line of the user's file that it came through."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == file.resolve()]
+    lines = lines_in(error, file)
     place = f" (line {lines[-1]})" if lines else ""
     return f"{type(error).__name__}: {error}{place}"
+
+
+def lines_in(error: BaseException, file: Path) -> list[int | None]:
+    """The lines of a file that an error came through, the innermost one last."""
+    return [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == file.resolve()]
 
 
 def as_bytes(module: nn.Module) -> bytes:

@@ -1,0 +1,46 @@
+"""What a task file's own code raises while inputs are decided: one line that names it, and never a verdict's code."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.command import run
+
+TASK = """
+import sys
+import torch
+from verify.module import Task, tokens
+
+class Same(torch.nn.Embedding):
+    def forward(self, x):
+        {forward}
+        return super().forward(x)[:, 0]
+
+def expected(x):
+    {expected}
+    return x[:, 0]
+
+def model(weights):
+    return Same(2, 2, _weight=torch.eye(2)).eval()
+
+task = Task(inputs=tokens([2, 2]), expected=expected)
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "method"), [("forward", "exhaustive"), ("expected", "exhaustive"), ("expected", "certified")]
+)
+@pytest.mark.parametrize(
+    ("raises", "code", "said"),
+    [
+        ("sys.exit(0)", 2, "SystemExit: 0"),
+        ("{}[3]", 2, "KeyError: 3"),
+        ("raise BaseException", 70, "a bug of ours"),
+    ],
+)
+def test_the_users_code_decides_no_verdict(capsys, tmp_path, raises, code, said, place, method):
+    file, lines = tmp_path / "task.py", {"forward": "pass", "expected": "pass"} | {place: raises}
+    file.write_text(TASK.replace("{forward}", lines["forward"]).replace("{expected}", lines["expected"]))
+    ended, out, err = run(capsys, "module", str(file), "--method", method)
+    assert ended == code and err.count("\n") == bool(said) and bool(out) != bool(said)
+    assert said in err
