@@ -109,5 +109,7 @@ def test_the_command_tells_accuracy(capsys):
     printed = ("--model", "bos", "--T", "4", "--L", "3", "--as-printed")
     code, out = as_json(capsys, "histogram", *printed, "--law", "partitions")
     assert code == 1 and out["law"] == "partitions" and out["accuracy"] == ["1/3", "1/3"]
+    code, text, _ = run(capsys, "histogram", *printed, "--law", "partitions")
+    assert code == 1 and text.count("exactly 1/3 under the law partitions") == 1
     code, text, _ = run(capsys, "histogram", "--model", "dot", "--T", "4", "--L", "3", "--law", "uniform")
     assert code == 0 and "accuracy" in text and "exactly 1" in text

@@ -106,8 +106,9 @@ def _facts(certificate: Certificate, covers: str) -> Iterator[Fact]:
         yield "tightest", _pairs(_with_its_margin_in_words(certificate.tightest, certificate.margin_exact))
     if certificate.counterexample is not None:
         yield "counterexample", _pairs(certificate.counterexample)
-    if "accuracy" in certificate.extra and certificate.verdict is not Verdict.PROVED:
-        yield "accuracy", _accuracy(certificate.extra["accuracy"])
+    accuracy = certificate.extra.get("accuracy")
+    if isinstance(accuracy, Mapping) and certificate.verdict is not Verdict.PROVED:  # others' are lines of their own
+        yield "accuracy", _accuracy(accuracy)
     if certificate.reason is not None:
         yield "reason", certificate.reason
     yield "time", f"{_duration(certificate.seconds)} to decide, start-up and building not included"
