@@ -324,7 +324,7 @@ FAULTS = (  # where, what it says, what it says wrongly there, the seeds that sh
     (uniform, "stream", "model.W_E.shape[0] - 1", "0", "others"),
     (uniform, "stream", "model.W_pos[shift : shift + n]", "model.W_pos[:n]", "others"),
     (uniform, "means", "torch.arange(1, n + 1", "torch.arange(2, n + 2", "others"),
-    (uniform, "last", "norm(at, block.norm_2, x)", "x", "others"),
+    (uniform, "after", 'layer_norm(at, x, block.norm_2, f"mlp{layer}")', "x", "others"),
     (uniform, "bounds", "range(1) if runs.model.pe == \"rope\" else runs.shifts", "range(1)", "others"),
     (Counting, "_lines", "line = found.lines[row]", "line = found.lines[0]", "others"),
     (Counting, "_lines", "case < wrong[:3]", "case > wrong[:3]", "others"),
