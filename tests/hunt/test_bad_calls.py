@@ -191,6 +191,7 @@ histogram --weights {expanded} --model dot
 histogram --weights {no_dict}
 histogram --weights {objects}
 histogram --weights {cut}
+histogram --weights {words}
 histogram --weights {empty_file}
 histogram --weights {long_key} --model dot
 contextual --weights {sparse}
@@ -367,6 +368,7 @@ def places(tmp_path_factory):
         "bench": ("c.bench", BENCH),
         "objects": ("o.pt", "[1]"),
         "cut": ("cut.pt", "PK\x03\x04"),
+        "words": ("words.pt", "raise SystemExit(5)\n"),
         "empty_file": ("e.pt", ""),
         "task": ("task.py", TASK),
     }
