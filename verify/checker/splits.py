@@ -22,7 +22,8 @@ FINE = 60  # bits of a slope
 DIRECT = 1 << 8  # inputs of one multiset that are run rather than bounded
 AT_ONCE = 1 << 8  # inputs that are run together
 TOO_MANY = "more than 262144 parts: the splits are not kept, and `verify check` cannot repeat them"
-TOO_LARGE = {"parts": None, "data": None, "reason": TOO_MANY}
+BY_MASS = "the share is bracketed by variances or by multisets that hold most inputs: `verify check` cannot repeat it"
+NOT_KEPT = [{"parts": None, "data": None, "reason": reason} for reason in (TOO_MANY, BY_MASS)]
 EXAMINED = 16  # open cells of which inputs are run: where the weights are wrong, one of the first mostly shows it
 
 Trail = tuple["Region", "Trail"] | None
@@ -661,7 +662,7 @@ def _unshown(leaf: Leaf, region: Region, code: int) -> tuple[str, int]:
 def decide(model: Model, tree: Any) -> Held:
     """What a tree holds, after its leaves have been decided again, and all else that its vertices do not show."""
     held, covered = Held(), set[tuple[int, int, int]]()
-    if tree not in (None, TOO_LARGE):
+    if tree is not None and tree not in NOT_KEPT:
         held, covered = _decide_tree(model, tree)
     left = [cell for cell in model.open_cells() if cell not in covered]
     for position, t, k in left[:EXAMINED]:

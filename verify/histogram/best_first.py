@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import comb
 
+from verify.histogram.bracket import Held, pairs_of
 from verify.histogram.branch_and_bound import Search
 from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.merging import merged_rows
 from verify.histogram.record import Record
 from verify.histogram.reduction import Reduction, Row
-from verify.histogram.stored import StoredModel
 from verify.histogram.task import Progress
 
 AT_ONCE = 1 << 12  # parts that are decided before the queue is looked at again
@@ -32,7 +30,7 @@ OpenCounts = dict[tuple[int, int], list[int]]  # of each row and query token
 
 @dataclass(frozen=True)
 class Outcome:
-    """What branch and bound found: exact counts, bracket, and the smallest counterexample."""
+    """What branch and bound found: exact counts, bracket, the smallest counterexample, and the cells that it had."""
 
     wrong_pairs: int
     open_pairs: int
@@ -41,6 +39,7 @@ class Outcome:
     right_margin: dict[int, float]
     counterexample: Candidate | None
     is_smallest: bool
+    held: list[Held]
 
     @property
     def is_finished(self) -> bool:
@@ -53,7 +52,7 @@ class Queue:
     """The searches of one model, and the cells for which there is no search yet.
 
     `wrong_pairs` and `margins` (by count) are those of inputs that no search holds, since they were decided before;
-    `undecided` pairs are held by none and stay open.
+    `seen` are cells of which some pairs were decided by other means, and others stay open.
     """
 
     reduction: Reduction
@@ -64,7 +63,7 @@ class Queue:
     searches: list[Search] = field(default_factory=list)
     smallest: Smallest = field(default_factory=Smallest)
     wrong_pairs: int = 0
-    undecided: int = 0
+    seen: list[Held] = field(default_factory=list)
     margins: dict[int, float] = field(default_factory=dict)
     reported: float = 0.0
     record: Record = field(default_factory=Record)
@@ -128,7 +127,7 @@ class Queue:
 
     def _run_levels(self, end: float) -> bool:
         """Decides all that may hold an input with fewer distinct tokens, or as few; whether the smallest is known."""
-        if self.waiting or self.undecided:
+        if self.waiting or any(cell.open for cell in self.seen):
             return False
         for level in range(1, self.reduction.stored.L + 1):
             for search in self.searches:
@@ -152,25 +151,26 @@ class Queue:
             self.progress(max(0.0, 1 - share - sum(number * 2.0 ** (size - total) for size, number in sizes)))
 
     def _open_pairs(self) -> int:
-        found = self.undecided + sum(search.open_pairs() for search in self.searches)
+        found = sum(search.open_pairs() for search in self.searches) + sum(cell.open for cell in self.seen)
         return found + sum(pairs_of(self.reduction.stored, row, counts) for row, _, counts in self.waiting)
 
     def _outcome(self, open_pairs: int, is_smallest: bool) -> Outcome:
         stored = self.reduction.stored
         total = stored.L * stored.T**stored.L
         wrong = self.wrong_pairs + sum(search.all_wrong_pairs for search in self.searches)
+        wrong += sum(cell.wrong for cell in self.seen)
         margins = dict(self.margins)
         for search in self.searches:
             for k, margin in search.right_margin.items():
                 margins[k] = min(margin, margins.get(k, float("inf")))
         share = Fraction(wrong, total), Fraction(min(total, wrong + open_pairs), total)
+        held = [*self.seen]
         for row, t, counts in self.waiting:
             self.record.roots(row, t, None, counts)
-        return Outcome(wrong, open_pairs, share, self.record, margins, self.smallest.candidate, is_smallest)
-
-
-def pairs_of(stored: StoredModel, row: Row, counts: Iterable[int]) -> int:
-    """How many (sequence, position) pairs the cells of one token with these own counts hold."""
-    others = stored.T - 1
-    result: int = len(row.positions) * sum(comb(stored.L - 1, k - 1) * others ** (stored.L - k) for k in counts)
-    return result
+            held.append(Held(row, t, tuple(counts), 0, pairs_of(stored, row, counts)))
+        held += [
+            Held(search.row, search.t, tuple(search.counts), search.all_wrong_pairs, search.open_pairs())
+            for search in self.searches
+            if search.is_whole
+        ]
+        return Outcome(wrong, open_pairs, share, self.record, margins, self.smallest.candidate, is_smallest, held)

@@ -52,6 +52,7 @@ class Search:
         record: Record | None = None,
     ) -> None:
         self.stored, self.exact, self.row, self.t = reduction.stored, exact, row, t
+        self.counts, self.is_whole = counts, start is None
         self.relaxation = Relaxation(reduction, row, t, counts)
         self.tokens, self.tree = self.relaxation.tokens, self.relaxation.tree
         self.counting = Counting(row, self.tree, self.stored.T, self.stored.L)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
-from verify.histogram.best_first import OpenCounts, Outcome, Queue, pairs_of
+from verify.histogram.best_first import OpenCounts, Outcome, Queue
 from verify.histogram.blocks import Points
+from verify.histogram.bracket import Bounds, Held, pairs_of
 from verify.histogram.branch_and_bound import Search
 from verify.histogram.by_mass import ByMass
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.merging import alike, close_slots, merged_row, normalised
-from verify.histogram.record import Record
+from verify.histogram.record import BY_MASS, Record
 from verify.histogram.reduction import Reduction, Row
 from verify.histogram.regions import Regions
 from verify.histogram.tabulating import Space, Table, Tabulated, kept_numbers, number_of_points
@@ -29,6 +31,7 @@ AFFORDABLE = 3.0  # times the time that is there: a third of all multisets narro
 FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decided at once
 LONG = 0.5  # seconds, from which on there is a trial
 FOR_A_COMPARISON = 0.06  # of the time, for a search that shows how far it comes
+FOR_BOUNDS = 0.5  # of the time that then is there, for means and variances
 FOR_WHAT_IS_LEFT = 0.05  # of the time that then is there, for multisets near a tie
 MOST_LEFT = 1 << 11  # multisets of one token, from which on a search is better at what they have in common
 
@@ -85,38 +88,45 @@ class Plan:
 
     def search_or_enumerate(self, queue: Queue, deadline: float) -> Outcome:
         """Splits regions, or decides the multisets that hold most sequences, whichever narrows the bracket more."""
-        by_mass = ByMass.of(self.reduction, [unit[1:] for unit in self.units])
+        by_mass, bounds = ByMass.of(self.reduction, [unit[1:] for unit in self.units]), Bounds(self.reduction)
         queue.deadline += FOR_A_COMPARISON * (deadline - queue.deadline)
         searched, stored = queue.run(), self.reduction.stored
+        if searched.is_finished:
+            return searched
+        now = time.perf_counter()
+        bounds.find([unit[1:] for unit in self.units], now + FOR_BOUNDS * (deadline - now), queue.progress)
         pairs = sum(pairs_of(stored, row, counts) for _, row, _, counts in self.units)
         end = deadline - FOR_WHAT_IS_LEFT * (deadline - queue.deadline)
-        if searched.is_finished or by_mass.reach(end - time.perf_counter()) < 2 * (pairs - searched.open_pairs):
+        if by_mass.reach(end - time.perf_counter()) < 2 * (pairs - searched.open_pairs):
             queue.deadline = deadline
-            return searched if searched.is_finished else queue.run()
+            return narrowed(queue.run(), bounds)
         by_mass.run(end, queue.smallest, queue.progress)
-        counted = self._counted(by_mass, pairs, replace(queue, deadline=deadline, record=Record(0)))
-        narrower = min(searched, counted, key=lambda outcome: outcome.open_pairs)
+        counted = self._counted(by_mass, replace(queue, deadline=deadline, record=Record(0, BY_MASS)))
+        outcomes = [narrowed(outcome, bounds) for outcome in (searched, counted)]
+        narrower = min(outcomes, key=lambda outcome: outcome.error_share[1] - outcome.error_share[0])
         is_smallest = searched.is_smallest or counted.is_smallest
         return replace(narrower, counterexample=queue.smallest.candidate, is_smallest=is_smallest)
 
-    def _counted(self, by_mass: ByMass, pairs: int, queue: Queue) -> Outcome:
+    def _counted(self, by_mass: ByMass, queue: Queue) -> Outcome:
         """What deciding multisets found, and a search for those that it left near a tie."""
-        cells = [unit[1:] for unit in self.units]
-        several = [cell for cell in cells if len(cell[0].groups) != 1]  # of these there are no units
-        queue.searches, queue.waiting, queue.wrong_pairs, queue.margins = [], several, 0, {}
-        pairs -= sum(pairs_of(self.reduction.stored, row, counts) for row, _, counts in several)
-        queue.undecided = pairs - by_mass.covered + by_mass.dropped
-        for row, t, found in by_mass.results():
-            queue.wrong_pairs += found.wrong_pairs
-            for k, margin in found.margins.items():
-                queue.margins[k] = min(margin, queue.margins.get(k, np.inf))
-            if found.left:
-                start = regions_of(found.left, row, self.reduction)
-                start.part = np.full(len(start), -1, dtype=np.int64)
-                ks = sorted({points.k for points in found.left})
-                queue.searches.append(
-                    Search(self.reduction, queue.exact, row, t, ks, queue.smallest, start, queue.record)
-                )
+        stored = self.reduction.stored
+        queue.searches, queue.waiting, queue.wrong_pairs, queue.margins = [], [], 0, {}
+        for _, row, t, counts in self.units:
+            if len(row.groups) != 1:  # of these there are no units
+                queue.waiting.append((row, t, counts))
+                continue
+            for k in counts:
+                seen, pairs = by_mass.seen(row, t, k), pairs_of(stored, row, [k])
+                undecided = pairs - seen.covered + seen.dropped
+                queue.seen.append(Held(row, t, (k,), seen.found.wrong_pairs, undecided))
+                for count, margin in seen.found.margins.items():
+                    queue.margins[count] = min(margin, queue.margins.get(count, np.inf))
+                if seen.found.left:
+                    start = regions_of(seen.found.left, row, self.reduction)
+                    start.part = np.full(len(start), -1, dtype=np.int64)
+                    queue.searches.append(
+                        Search(self.reduction, queue.exact, row, t, [k], queue.smallest, start, queue.record)
+                    )
         return queue.run()
 
     def _recorded(self, row: Row, t: int, counts: list[int], left: list[Points], record: Record) -> list[np.ndarray]:
@@ -156,6 +166,17 @@ def decide_open(
         if trial.is_finished:
             return trial
     return plan.run(exact, deadline, progress).run()
+
+
+def narrowed(outcome: Outcome, bounds: Bounds) -> Outcome:
+    """The outcome with the bracket that means and variances narrow, of which there is no tree of splits."""
+    stored, before = bounds.reduction.stored, (outcome.wrong_pairs, outcome.wrong_pairs + outcome.open_pairs)
+    found = bounds.narrowed(outcome.held, *before)
+    if not outcome.open_pairs or found == before:
+        return outcome
+    total = stored.L * stored.T**stored.L
+    share = Fraction(found[0], total), Fraction(min(total, found[1]), total)
+    return replace(outcome, error_share=share, record=Record(0, BY_MASS))
 
 
 def _rows(reduction: Reduction, cells: OpenCounts) -> Iterator[tuple[Row, dict[int, list[int]]]]:

@@ -75,17 +75,27 @@ def number_of(S: int, m: int, repeats: tuple[int, ...]) -> int:
 
 
 @dataclass
+class Seen:
+    """What one cell gave: `covered` pairs were looked at, `dropped` of them left near a tie."""
+
+    row: Row
+    t: int
+    k: int
+    found: Tabulated = field(default_factory=Tabulated)
+    covered: int = 0
+    dropped: int = 0
+
+
+@dataclass
 class ByMass:
     """The units of some cells, by how many pairs one multiset holds, decided one after the other.
 
-    `found` has what each row and query token gave; `covered` pairs were looked at, `dropped` of them left near a tie.
+    `cells` are what was looked at.
     """
 
     reduction: Reduction
     units: list[Unit]
-    found: dict[tuple[tuple[int, ...], int], tuple[Row, Tabulated]] = field(default_factory=dict)
-    covered: int = 0
-    dropped: int = 0
+    cells: dict[tuple[tuple[int, ...], int, int], Seen] = field(default_factory=dict)
 
     @classmethod
     def of(cls, reduction: Reduction, cells: list[tuple[Row, int, list[int]]]) -> ByMass:
@@ -100,9 +110,9 @@ class ByMass:
         ]
         return cls(reduction, sorted(units, key=lambda unit: -unit.weight))
 
-    def results(self) -> Iterator[tuple[Row, int, Tabulated]]:
-        """What each row and query token gave."""
-        yield from ((row, t, found) for (_, t), (row, found) in self.found.items())
+    def seen(self, row: Row, t: int, k: int) -> Seen:
+        """What a cell gave."""
+        return self.cells.setdefault((row.positions, t, k), Seen(row, t, k))
 
     def reach(self, seconds: float) -> int:
         """About how many pairs can be covered in this time."""
@@ -118,24 +128,25 @@ class ByMass:
     def run(self, deadline: float, smallest: Smallest, progress: Progress) -> None:
         """Decides units until the time is up."""
         total = sum(unit.number * unit.weight for unit in self.units)
-        space, tables, kept = Space(self.reduction.stored), dict[tuple[tuple[int, ...], int], Table](), 0
+        space, tables, covered, kept = Space(self.reduction.stored), dict[tuple[tuple[int, ...], int], Table](), 0, 0
         for unit in self.units:
             key = unit.row.positions, unit.t
             if key not in tables:
                 tables[key] = Table(self.reduction, unit.row, unit.t, space)
-                self.found.setdefault(key, (unit.row, Tabulated()))
-            table, found = tables[key], self.found[key][1]
+            table, cell = tables[key], self.seen(unit.row, unit.t, unit.k)
+            found = cell.found
             readout = Readout.of(table, unit.k)
             for block, last in _blocks(table, unit):
                 if time.perf_counter() > deadline:
                     return
                 before = len(found.left)
                 is_quick = kept >= LEFT
-                self.dropped += unit.weight * table.decide_block(
+                cell.dropped += unit.weight * table.decide_block(
                     block, last, readout, found, smallest, is_quick=is_quick
                 )
-                progress(self.covered / total)
-                self.covered += block.first.shape[1] * block.number * unit.weight
+                progress(covered / total)
+                pairs = block.first.shape[1] * block.number * unit.weight
+                cell.covered, covered = cell.covered + pairs, covered + pairs
                 kept += sum(map(len, found.left[before:]))
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MOST_PARTS = 1 << 18  # of one certificate; the checker decides some hundreds in a second
 RIGHT, WRONG, OPEN, EACH, PLACES, FIRST = range(6)  # from FIRST on: share out a group, halve a cluster, fill a slot
 TOO_LARGE = f"more than {MOST_PARTS} parts: the splits are not kept, and `verify check` cannot repeat them"
+BY_MASS = "the share is bracketed by variances or by multisets that hold most inputs: `verify check` cannot repeat it"
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Record:
     It keeps nothing any more as soon as there are more than `most`: then every number is -1.
     """
 
-    def __init__(self, most: int = MOST_PARTS) -> None:
-        self.most, self.number, self.is_full = most, 0, most == 0
+    def __init__(self, most: int = MOST_PARTS, reason: str = TOO_LARGE) -> None:
+        self.most, self.number, self.is_full, self.reason = most, 0, most == 0, reason
         self.codes, self.first, self.parts = (np.full(min(most, 1 << 10), OPEN, dtype=np.int64) for _ in range(3))
         self.cells: list[Cell] = []
         self.listed: dict[int, list[list[int]]] = {}  # of a part whose multisets are decided one by one: the others
@@ -101,7 +102,7 @@ class Record:
         query token, clusters, and pairs of an own count and its parts in the order in which they are met.
         """
         if self.is_full:
-            return {"parts": None, "data": None, "reason": TOO_LARGE}
+            return {"parts": None, "data": None, "reason": self.reason}
         rows: list[Row] = []
         cells, parts_from = [], self._walk()
         for cell in self.cells:

@@ -1,0 +1,200 @@
+"""Means and variances of logit differences: enumeration's shares lie within their bounds, and planted faults do not."""
+
+import json
+from fractions import Fraction
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from models.random_models import trained_like
+from oracles.histogram import all_wrong_pairs, forward, weights_of
+
+from constructions import checkpoint
+from verify.certificate import Verdict
+from verify.checker.fields import TRUSTED, check
+from verify.histogram import bracket, by_cost, by_mass, moments, record
+from verify.histogram.best_first import Queue
+from verify.histogram.merging import merged_row, normalised
+from verify.histogram.moments import Given, Grid, Moments, Rows
+from verify.histogram.reduction import Reduction
+from verify.histogram.stored import StoredModel
+from verify.histogram.tabulating import Readout, Space, Table
+from verify.histogram.verdict import certify
+
+KINDS = ["lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm"]
+SIZES = [(4, 4), (3, 5), (5, 3)]
+
+
+@cache
+def model(seed, kind):
+    """Trained-like weights; the mixing weights of all slots are almost one."""
+    T, L = SIZES[seed % 3]
+    module = trained_like(seed, kind, T, L, p=2 + seed % 4, steps=15).double()
+    if kind.startswith("lin"):
+        g = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            mean = module.A.diagonal().mean(), module.A.mean()
+            module.A.copy_(mean[1] + (mean[0] - mean[1]) * torch.eye(L))
+            module.A += [0.003, 0.02, 0.1][seed % 3] * torch.randn(L, L, generator=g)
+    return module
+
+
+@cache
+def wrong_pairs(module):
+    return all_wrong_pairs(module)
+
+
+def row_of(reduction):
+    """All positions as one row, and all slots as one group."""
+    if not reduction.stored.is_linear:
+        return reduction.rows[0]
+    positions = tuple(range(reduction.stored.L))
+    slots = tuple((tuple(m for m in positions if m != position),) for position in positions)
+    return merged_row(positions, slots, normalised(reduction))
+
+
+def tables(module):
+    reduction = Reduction(StoredModel.of(module))
+    row, space = row_of(reduction), Space(reduction.stored)
+    return [Table(reduction, row, t, space) for t in range(module.T)]
+
+
+@cache
+def logits_times_D(module):
+    """All sequences and D times the logits of their positions, in float64."""
+    sequences, w = np.array(list(product(range(module.T), repeat=module.L))), weights_of(module)
+    logits = forward(module, w, sequences)
+    x = w["E"][sequences]
+    if not module.model.endswith("+sftm"):
+        return sequences, logits
+    if module.is_linear:
+        return sequences, logits  # the table's D is 1: a row of several positions has normalised weights
+    context = x
+    if module.model.startswith("bos"):
+        context = np.concatenate([np.broadcast_to(w["e_BOS"], (len(x), 1, x.shape[-1])), x], axis=1)
+    scores = (w["E"] @ w["W_Q"]) @ (np.vstack([w["E"], *([w["e_BOS"]] if "e_BOS" in w else [])]) @ w["W_K"]).T
+    scores = scores / np.sqrt(module.d)
+    mine = (x @ w["W_Q"]) @ (context @ w["W_K"]).transpose(0, 2, 1) / np.sqrt(module.d)
+    D = np.exp(mine - scores.max(1)[sequences][..., None]).sum(-1)
+    return sequences, logits * D[..., None]
+
+
+def broken(module):
+    """The first bound that enumeration does not lie within, if any."""
+    sequences, logits = logits_times_D(module)
+    counts = (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
+    wrong = {(sequence, position) for sequence, position in wrong_pairs(module)}
+    is_wrong = np.array([[(tuple(s), i) in wrong for i in range(module.L)] for s in sequences.tolist()])
+    for table in tables(module):
+        ks = list(range(1, module.L))
+        found = Moments(table, ks)
+        for k in ks:
+            chosen = (sequences == table.t) & (counts == k)
+            least, most = found.wrong(k)
+            for position in range(module.L):
+                at = chosen[:, position]
+                if not least <= is_wrong[at, position].mean() <= most:
+                    return "share"
+                readout, n = Readout.of(table, k), module.L - k
+                f = logits[at, position, k - module.first_count][:, None] - logits[at, position]
+                f = np.delete(f, k - module.first_count, axis=1)
+                rows = Rows(readout.d, readout.error[:, 0])
+                is_on, is_bent = found._sides(n)
+                mean, off, variance = found._moments(rows, n, is_on, is_bent)
+                apart = found._apart(rows, n, is_on, is_bent)
+                rounding = 1e-9 * (1 + np.abs(f).max(initial=0))
+                if not (np.abs(f.mean(0) - mean) <= off + apart + rows.error + rounding).all():
+                    return "mean"
+                if not (f.std(0) <= np.sqrt(variance) + apart + rows.error + rounding).all():
+                    return "variance"
+    return None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_means_variances_and_shares(kind):
+    assert broken(model(KINDS.index(kind), kind)) is None
+
+
+SETTINGS = [(16, 1), (64, 2), (1 << 14, 1), (1 << 10, 8)]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("grid", "given"), SETTINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_means_variances_and_shares(kind, grid, given, monkeypatch):
+    monkeypatch.setattr(moments, "GRID", grid)
+    monkeypatch.setattr(moments, "MOST_GIVEN", given)
+    for seed in range(40):
+        assert broken(model(seed, kind)) is None, seed
+
+
+def test_variances_given_all_tokens_are_exact():
+    """With all tokens given and a fine grid the bound is the variance, so that it cannot be too wide to test."""
+    module = model(0, "dot")
+    sequences, logits = logits_times_D(module)
+    counts = (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
+    table = tables(module)[1]
+    found, k = Moments(table, [1, 2]), 2
+    readout, n = Readout.of(table, k), module.L - k
+    rows = Rows(readout.d, readout.error[:, 0])
+    mean, _, variance = found._moments(rows, n, *found._sides(n))
+    at = (sequences[:, 0] == 1) & (counts[:, 0] == k)
+    f = np.delete(logits[at, 0, [k - 1]][:, None] - logits[at, 0], k - 1, axis=1)
+    assert np.allclose(mean, f.mean(0), rtol=1e-2) and np.allclose(variance, f.var(0), rtol=1e-2)
+
+
+def without(name):
+    """A fault that leaves out what a method bounds."""
+    return lambda method: lambda self, *args: 0 * method(self, *args)
+
+
+def one_part_less(method):
+    """The part of most tokens is left out of the variances of what is read out."""
+    return lambda self, side: method(self, side) if side < 0 else 0.9 * method(self, side)
+
+
+FAULTS = [
+    (Moments, "_apart", without("apart")),
+    (Moments, "_of_weights", without("weights")),
+    (Moments, "_variances", without("rest")),
+    (Given, "first", one_part_less),
+    (Grid, "thresholds", lambda method: lambda self, *args: (method(self, *args)[0] + 1, method(self, *args)[1])),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "fault"), FAULTS, ids=["apart", "weights", "rest", "parts", "threshold"])
+def test_a_planted_fault_is_found(owner, name, fault, monkeypatch):
+    monkeypatch.setattr(moments, "GRID", 1 << 12 if name != "_apart" else 16)
+    monkeypatch.setattr(moments, "MOST_GIVEN", 1 if name == "_variances" else 8)
+    monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
+    assert any(broken(model(seed, kind)) for kind in ("dot", "lin") for seed in range(12))
+
+
+@pytest.mark.parametrize("kind", ["lin", "dot+sftm"])
+def test_the_bracket_of_a_model_of_which_nothing_else_is_decided(kind, monkeypatch):
+    for name in ("AFFORDABLE", "FOR_A_COMPARISON", "FEW"):
+        monkeypatch.setattr(by_cost, name, 0)
+    monkeypatch.setattr(by_cost, "CLOSENESS", (9.0,))
+    monkeypatch.setattr(by_cost, "NEAR", 0.2)
+    monkeypatch.setattr(by_mass.ByMass, "reach", lambda self, seconds: 1 << 60)
+    monkeypatch.setattr(by_mass.ByMass, "run", lambda self, *args: None)
+    module = model(0, kind)
+    share = Fraction(len(wrong_pairs(module)), module.L * module.T**module.L)
+    certificate = certify(module, budget=4)
+    low, high = certificate.error_share
+    assert low <= share <= high < 1 and certificate.extra["tree"]["reason"] == record.BY_MASS
+    assert certificate.verdict is Verdict.UNKNOWN  # no wrong input is known, and no right one
+
+
+def test_the_checker_takes_the_bracket_of_a_refuted_model_on_trust(monkeypatch):
+    monkeypatch.setattr(by_cost, "AFFORDABLE", 0)
+    whole = bracket.Bounds.narrowed
+    monkeypatch.setattr(bracket.Bounds, "narrowed", lambda self, *args: (whole(self, *args)[0], args[-1] - 1))
+    monkeypatch.setattr(Queue, "_is_over", lambda self: self.smallest.candidate is not None)
+    module = model(0, "dot")
+    weights = checkpoint.as_bytes(module, claim=None, construction=None)
+    certificate = certify(module, budget=2).about(weights).to_json()
+    assert json.loads(certificate)["tree"]["reason"] == record.BY_MASS
+    assert check(weights, certificate.encode()) == ("REFUTED", ["seconds", *TRUSTED])

@@ -1,0 +1,84 @@
+"""The bracket on the share of wrong inputs: what was decided, narrowed by means and variances where much is open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, comb, floor
+
+from verify.histogram.moments import Moments
+from verify.histogram.reduction import Reduction, Row
+from verify.histogram.stored import StoredModel
+from verify.histogram.tabulating import Space, Table
+from verify.histogram.task import Progress
+
+WORTH = 1e-4  # of the open pairs: own counts that hold less are not bounded
+
+
+@dataclass(frozen=True)
+class Held:
+    """The cells of one query token with these own counts, how many of their pairs are wrong, and how many open."""
+
+    row: Row
+    t: int
+    counts: tuple[int, ...]
+    wrong: int
+    open: int
+
+
+def pairs_of(stored: StoredModel, row: Row, counts: Iterable[int]) -> int:
+    """How many (sequence, position) pairs the cells of one token with these own counts hold."""
+    return len(row.positions) * sum(_of_position(stored, k) for k in counts)
+
+
+def _of_position(stored: StoredModel, k: int) -> int:
+    found: int = comb(stored.L - 1, k - 1) * (stored.T - 1) ** (stored.L - k)
+    return found
+
+
+@dataclass
+class Bounds:
+    """Between which shares of the inputs of a position, query token and own count are wrong."""
+
+    reduction: Reduction
+    shares: dict[tuple[int, int, int], tuple[Fraction, Fraction]] = field(default_factory=dict)
+
+    def find(self, cells: list[tuple[Row, int, list[int]]], deadline: float, progress: Progress) -> None:
+        """Bounds cells, those that hold most pairs first, until the time is up; rows of several groups are left out."""
+        stored = self.reduction.stored
+        space = Space(stored)
+        chosen = [cell for cell in cells if len(cell[0].groups) == 1 and stored.T > 1]
+        total = sum(pairs_of(stored, row, counts) for row, _, counts in chosen)
+        chosen.sort(key=lambda cell: -pairs_of(stored, cell[0], cell[2]))
+        for done, (row, t, counts) in enumerate(chosen):
+            worth = [k for k in counts if k < stored.L and pairs_of(stored, row, [k]) * len(chosen) > WORTH * total]
+            if not worth:
+                continue
+            moments = Moments(Table(self.reduction, row, t, space), worth)
+            for k in worth:
+                if time.perf_counter() > deadline:
+                    return
+                least, most = (Fraction(share) for share in moments.wrong(k))
+                self.shares |= {(position, t, k): (least, most) for position in row.positions}
+            progress(done / len(chosen))
+
+    def pairs(self, held: Held) -> tuple[int, int]:
+        """At least and at most how many of a cell's pairs are wrong."""
+        least = most = 0
+        for k in held.counts:
+            pairs = _of_position(self.reduction.stored, k)
+            for position in held.row.positions:
+                low, high = self.shares.get((position, held.t, k), (Fraction(0), Fraction(1)))
+                least, most = least + ceil(low * pairs), most + floor(high * pairs)
+        return least, most
+
+    def narrowed(self, held: list[Held], least: int, most: int) -> tuple[int, int]:
+        """At least and at most how many pairs are wrong, where these are without bounds, and have been held so."""
+        wrong, saved = 0, 0
+        for cell in held:
+            low, high = self.pairs(cell)
+            wrong += max(cell.wrong, low)
+            saved += max(0, cell.wrong + cell.open - high)
+        return max(wrong, least), most - saved
