@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, comb, floor
 
+from verify.histogram.merging import merged_row, normalised
 from verify.histogram.moments import Moments
 from verify.histogram.reduction import Reduction, Row
 from verify.histogram.stored import StoredModel
@@ -46,17 +47,17 @@ class Bounds:
     shares: dict[tuple[int, int, int], tuple[Fraction, Fraction]] = field(default_factory=dict)
 
     def find(self, cells: list[tuple[Row, int, list[int]]], deadline: float, progress: Progress) -> None:
-        """Bounds cells, those that hold most pairs first, until the time is up; rows of several groups are left out."""
+        """Bounds cells, those that hold most pairs first, until the time is up."""
         stored = self.reduction.stored
         space = Space(stored)
-        chosen = [cell for cell in cells if len(cell[0].groups) == 1 and stored.T > 1]
+        chosen = [cell for cell in cells if cell[0].groups and stored.T > 1]
         total = sum(pairs_of(stored, row, counts) for row, _, counts in chosen)
         chosen.sort(key=lambda cell: -pairs_of(stored, cell[0], cell[2]))
         for done, (row, t, counts) in enumerate(chosen):
             worth = [k for k in counts if k < stored.L and pairs_of(stored, row, [k]) * len(chosen) > WORTH * total]
             if not worth:
                 continue
-            moments = Moments(Table(self.reduction, row, t, space), worth)
+            moments = Moments(Table(self.reduction, in_one_group(row, self.reduction), t, space), worth)
             for k in worth:
                 if time.perf_counter() > deadline:
                     return
@@ -82,3 +83,11 @@ class Bounds:
             wrong += max(cell.wrong, low)
             saved += max(0, cell.wrong + cell.open - high)
         return max(wrong, least), most - saved
+
+
+def in_one_group(row: Row, reduction: Reduction) -> Row:
+    """The row with all slots in one group, whatever their weights."""
+    if len(row.groups) == 1:
+        return row
+    slots = tuple((tuple(sorted(slot for group in groups for slot in group)),) for groups in row.slots)
+    return merged_row(row.positions, slots, normalised(reduction))

@@ -32,6 +32,7 @@ FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decide
 LONG = 0.5  # seconds, from which on there is a trial
 FOR_A_COMPARISON = 0.06  # of the time, for a search that shows how far it comes
 FOR_BOUNDS = 0.5  # of the time that then is there, for means and variances
+FOR_THE_REST = 0.2  # of the time, for means and variances where not all multisets can be decided
 FOR_WHAT_IS_LEFT = 0.05  # of the time that then is there, for multisets near a tie
 MOST_LEFT = 1 << 11  # multisets of one token, from which on a search is better at what they have in common
 
@@ -165,7 +166,12 @@ def decide_open(
         trial = Queue.of(reduction, exact, cells, now + FOR_A_TRIAL * min(plan.seconds, deadline - now), progress).run()
         if trial.is_finished:
             return trial
-    return plan.run(exact, deadline, progress).run()
+    if plan.seconds < deadline - now:
+        return plan.run(exact, deadline, progress).run()
+    outcome = plan.run(exact, deadline - FOR_THE_REST * (deadline - now), progress).run()
+    bounds, left = Bounds(reduction), [cell for cell in outcome.held if cell.open]
+    bounds.find([(cell.row, cell.t, list(cell.counts)) for cell in left], deadline, progress)
+    return narrowed(outcome, bounds)
 
 
 def narrowed(outcome: Outcome, bounds: Bounds) -> Outcome:
