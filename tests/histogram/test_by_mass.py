@@ -11,7 +11,7 @@ from models.random_models import trained_like
 from oracles.histogram import all_wrong_pairs, smallest
 
 from verify.certificate import Verdict
-from verify.histogram import by_cost, by_mass, tabulating
+from verify.histogram import by_cost, by_mass, by_sequence, tabulating
 from verify.histogram.by_mass import ByMass, Unit, number_of
 from verify.histogram.verdict import certify
 
@@ -44,6 +44,7 @@ def mass(monkeypatch):
     for name, value in {"AFFORDABLE": 0, "FOR_A_COMPARISON": 0, "FEW": 0, "WORTH": 1, "NEAR": 0.2}.items():
         monkeypatch.setattr(by_cost, name, value)
     monkeypatch.setattr(by_cost, "CLOSENESS", (9.0,))
+    monkeypatch.setattr(by_sequence, "MOST_FILLINGS", 0)
     monkeypatch.setattr(by_mass, "SMALL", 0)
     monkeypatch.setattr(by_mass, "FIRSTS", 2)
 

@@ -17,7 +17,7 @@ from constructions import relation_counting
 from constructions.checkpoint import load
 from constructions.histogram import HistogramTransformer
 from verify.certificate import Verdict
-from verify.histogram import by_cost, merging, tabulating
+from verify.histogram import by_cost, by_sequence, merging, tabulating
 from verify.histogram.blocks import Near, Part
 from verify.histogram.candidate import Smallest
 from verify.histogram.multisets import Multisets
@@ -69,9 +69,10 @@ def differs_from_enumeration(module):
 
 @pytest.fixture
 def merged(monkeypatch):
-    """Slots are merged as coarsely as they can be, and positions whose weights are close too."""
+    """Slots are merged as coarsely as they can be, and positions whose weights are close too; no single ones."""
     monkeypatch.setattr(by_cost, "FEW", 0)
     monkeypatch.setattr(by_cost, "WORTH", 1)
+    monkeypatch.setattr(by_sequence, "MOST_FILLINGS", 0)
     monkeypatch.setattr(by_cost, "NEAR", 0.02)
 
 

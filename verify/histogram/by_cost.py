@@ -9,11 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from verify.histogram import by_sequence
 from verify.histogram.best_first import OpenCounts, Outcome, Queue
 from verify.histogram.blocks import Points
 from verify.histogram.bracket import Bounds, Held, pairs_of
 from verify.histogram.branch_and_bound import Search
 from verify.histogram.by_mass import ByMass
+from verify.histogram.by_sequence import is_by_sequence
 from verify.histogram.exact_forward import ExactForward
 from verify.histogram.merging import alike, close_slots, merged_row, normalised
 from verify.histogram.record import BY_MASS, Record
@@ -26,6 +28,7 @@ CLOSENESS = (0.005, 0.02, 0.05, 0.2)  # of the largest weight: gaps that groups 
 NEAR = 0.0005  # of the largest weight: how far the weights of positions may differ that are decided as one
 WORTH = 4  # times as many multisets for finer groups are worth their sharper bounds
 FEW = 1 << 16  # multisets of one row that are always worth it
+A_BLOCK = 1 << 11  # multisets that take as long as one block more
 MOST_NUMBERS = 1 << 25  # in the tables of one query token: 256 MiB
 AFFORDABLE = 3.0  # times the time that is there: a third of all multisets narrows the bracket more than a search
 FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decided at once
@@ -150,6 +153,9 @@ class Plan:
             if time.perf_counter() > queue.deadline:
                 break
             table = table or Table(self.reduction, row, t, space)
+            if is_by_sequence(row, self.reduction.stored.T, self.reduction.stored.L, len(table.start)):
+                by_sequence.decide(table, rest, found, queue.smallest)
+                return found, []
             table.decide(k, found, queue.smallest)
             rest.remove(k)
         return found, rest
@@ -199,7 +205,21 @@ def _rows(reduction: Reduction, cells: OpenCounts) -> Iterator[tuple[Row, dict[i
         if len(chosen) > 1 and not (is_same and any(_groupings(reduction, merged))):
             yield from ((_grouped(reduction, [rows[index]], of_row[index]), of_row[index]) for index in chosen)
         elif chosen:
-            yield _grouped(reduction, merged, of_row[chosen[0]]), of_row[chosen[0]]
+            tokens = of_row[chosen[0]]
+            grouped = _grouped(reduction, merged, tokens)
+            yield from (
+                (row, tokens) for row in ([grouped] if _is_worth(grouped, merged, tokens, reduction) else merged)
+            )
+
+
+def _is_worth(grouped: Row, rows: list[Row], tokens: dict[int, list[int]], reduction: Reduction) -> bool:
+    """Whether a row of close weights is cheaper than all sequences of each of its positions."""
+    T, L = reduction.stored.T, reduction.stored.L
+    if not all(is_by_sequence(row, T, L, reduction.stored.p + 1) for row in rows):
+        return True
+    multisets = sum(number_of_points(grouped, T, counts, L) for counts in tokens.values())
+    blocks = sum(number_of_points(grouped, 2, counts, L) for counts in tokens.values())
+    return multisets + A_BLOCK * blocks < len(rows) * len(tokens) * int(T ** (L - 1))
 
 
 def _grouped(reduction: Reduction, rows: list[Row], tokens: dict[int, list[int]]) -> Row:

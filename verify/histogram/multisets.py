@@ -6,14 +6,12 @@ are that first part of size m - 1, each with u added. A sum over a multiset cost
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import comb
 
 import numpy as np
-
-from verify.histogram.stored import Array
 
 KEPT = 1 << 20  # tokens in a table of all multisets of one size
 
@@ -114,7 +112,7 @@ class Multisets:
             found.append((np.concatenate(parts) if parts else found[-1][:0]) + (self._repeats[m] == 1))
         return found
 
-    def sums(self, steps: Array, into: list[Array]) -> None:
+    def sums(self, steps: np.ndarray, into: Sequence[np.ndarray]) -> None:
         """Writes the sum of steps (r, S) over every multiset of each size: (r, number) each, as many as are given."""
         into[0][:] = 0.0
         for m in range(1, len(into)):

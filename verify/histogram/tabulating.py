@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 from math import comb, prod
 
 import numpy as np
 
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.slack import ENLARGE, U, gamma
+from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, U, gamma
 from verify.histogram.blocks import Block, Last, Near, Part, Points
 from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.multisets import Multisets, multisets_of
@@ -84,6 +85,14 @@ class Space:
         self._tables: dict[tuple[int, Multisets, Kind], list[Array]] = {}
         self._sets: dict[tuple[Multisets, Kind], list[Array]] = {}
         self._buffers: dict[Kind, tuple[Array, ...]] = {}
+        self._differences: dict[int, Array] = {}
+
+    def differences(self, k: int) -> Array:
+        """What the right logit's readout has more than each other one's (r, C - 1), for own count k."""
+        if k not in self._differences:
+            right, weights = self.stored.class_of(k), np.vstack([self.stored.W_2, self.stored.b_2])
+            self._differences[k] = np.delete(weights[:, [right]] - weights, right, axis=1)
+        return self._differences[k]
 
     def buffers(self, dtype: Kind, firsts: int, lasts: int) -> tuple[Array, ...]:
         """An array (r, firsts, lasts) for forms, and two (C - 1, firsts, lasts) for differences."""
@@ -123,6 +132,7 @@ class Table:
         self.shifts = np.array([base.mid - bases[0].mid for base in bases])  # (positions, r)
         self.tokens = np.array([s for s in range(self.stored.T) if s != t], dtype=np.intp)
         H = others[self.tokens]
+        self.exact = base, own, H
         self.values = np.vstack([H.mid, own.mid])  # (S + 1, r), the query token last
         self._kept: dict[int, list[Array]] = {}
         self.space = space
@@ -330,15 +340,42 @@ class Table:
         points = block.points(index, readout.k)
         if self.spread.any():
             least, most = self._closer(z.T, difference.T, points, radius.T, readout)
-            is_right, is_wrong = (least > 0).all(1), (most <= 0).any(1)
-            readout.record(least[is_right].min(1, initial=np.inf), z[-1, is_right] + self.form_error[-1], found)
-            found.wrong_pairs += block.pairs(index[is_wrong])
-            is_low = block.lowest(index) <= self._most_distinct(smallest)
-            if (is_wrong & is_low).any():
-                smallest.add(self._smallest(points[np.flatnonzero(is_wrong & is_low)]))
-            points = points[np.flatnonzero(~(is_right | is_wrong))]
+            D = z[-1] + self.form_error[-1]
+        else:
+            least, most, D = self.singly(points, readout)
+        is_right, is_wrong = (least > 0).all(1), (most <= 0).any(1)
+        readout.record(least[is_right].min(1, initial=np.inf), D[is_right], found)
+        found.wrong_pairs += block.pairs(index[is_wrong])
+        is_low = block.lowest(index) <= self._most_distinct(smallest)
+        if (is_wrong & is_low).any():
+            smallest.add(self.smallest_of(points[np.flatnonzero(is_wrong & is_low)]))
+        points = points[np.flatnonzero(~(is_right | is_wrong))]
         if len(points):
             found.left.append(points)
+
+    def singly(self, points: Points, readout: Readout) -> tuple[Array, Array, Array]:
+        """Bounds on each difference (n, C - 1) and above on D (n,), with what these multisets' own terms round away.
+
+        A softmax's weights differ by powers, so that rounding by the largest of them may hide what others say.
+        """
+        base, own, others = self.exact
+        z, size, radius = (np.tile(x, (len(points), 1)) for x in (base.mid, np.abs(base.mid), base.rad))
+        for g, tokens in enumerate(points.held):
+            a, slack, number = self.slots.a[g], self.slots.slack[g], self.slots.sizes[g] - tokens.shape[1]
+            terms = others.mid[tokens].sum(1) + number * own.mid
+            sizes = np.abs(others.mid)[tokens].sum(1) + number * np.abs(own.mid)
+            radii = others.rad[tokens].sum(1) + number * own.rad
+            z, size = z + a * terms, size + abs(a) * sizes
+            radius = radius + (abs(a) + slack) * radii + slack * sizes
+        off = (gamma(4 * self.stored.L + 60) * size + radius) * ENLARGE_LONG + UNDERFLOW[np.float64]
+        D = (z[:, -1] + off[:, -1]) * (1 + 4 * U)
+        z[:, :-1] = np.maximum(z[:, :-1], 0)
+        difference, weights = z @ readout.d.T, np.abs(readout.d).T
+        reach = size + off
+        error = (off @ weights + gamma(4 * len(base.mid) + 40) * (reach @ weights)) * ENLARGE_LONG
+        error = error + UNDERFLOW[np.float64] * (len(base.mid) + reach.sum(1, keepdims=True))
+        error = np.where(reach @ weights < 2.0**1000, error, np.inf)
+        return difference - error, difference + error, D
 
     def _normaliser(self, part: Part, chosen: np.ndarray) -> Array:
         """Upper bounds on D for the chosen multisets of a part, or one for all where it is the same for all."""
@@ -397,9 +434,9 @@ class Table:
         if part.block.is_single:
             lowest = part.lowest()[index]
             index = index[lowest == lowest.min()]
-        smallest.add(self._smallest(part.block.points(part.indices(index), k)))
+        smallest.add(self.smallest_of(part.block.points(part.indices(index), k)))
 
-    def _smallest(self, points: Points) -> Candidate:
+    def smallest_of(self, points: Points) -> Candidate:
         """The smallest input of these multisets."""
         holdings = []
         for size, held in zip(self.slots.sizes, points.held, strict=True):
@@ -434,10 +471,8 @@ class Readout:
 
     @classmethod
     def of(cls, table: Table, k: int) -> Readout:
-        stored, right = table.stored, table.stored.class_of(k)
-        weights = np.vstack([stored.W_2, stored.b_2])
-        d = np.delete(weights[:, [right]] - weights, right, axis=1)
-        size, r = np.abs(d), len(weights)
+        d = table.space.differences(k)
+        size, r = np.abs(d), len(d)
         reach = table.reach + table.spread + table.form_error
         is_narrow = table.dtype is np.float32
         underflow = UNDERFLOW[table.dtype] * (r + reach.sum())
@@ -458,7 +493,12 @@ class Readout:
 
 def number_of_points(row: Row, T: int, counts: list[int], L: int) -> int:
     """How many multisets the cells of one query token with these own counts have in a row."""
-    sizes, wanted = [int(size) for size in row.sizes], {L - k for k in counts}
+    return _number_of_points(tuple(map(int, row.sizes)), T, tuple(counts), L)
+
+
+@lru_cache(maxsize=1 << 12)
+def _number_of_points(sizes: tuple[int, ...], T: int, counts: tuple[int, ...], L: int) -> int:
+    wanted = {L - k for k in counts}
     numbers = [1]  # by how many slots hold other tokens
     for size in sizes:
         group = [comb(T - 2 + m, m) if T > 1 else int(m == 0) for m in range(size + 1)]

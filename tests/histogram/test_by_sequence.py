@@ -1,0 +1,136 @@
+"""Sequences of one position by themselves, and what is near a tie: enumeration's findings, and planted faults."""
+
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from models.random_models import random_model, trained_like
+from oracles.histogram import all_wrong_pairs, smallest
+
+from verify.certificate import Verdict
+from verify.histogram import by_sequence
+from verify.histogram.by_sequence import Fillings
+from verify.histogram.reduction import Reduction
+from verify.histogram.stored import StoredModel
+from verify.histogram.tabulating import Table
+from verify.histogram.verdict import certify
+
+SIZES = [(4, 4), (3, 5), (5, 3)]
+
+
+@cache
+def model(seed, kind):
+    """Trained-like weights; every fourth model has coefficients so small and so large that attention is all or none."""
+    T, L = SIZES[seed % 3]
+    module = trained_like(seed, kind, T, L, p=2 + seed % 4, steps=15)
+    if seed % 4 == 0 and kind.endswith("+sftm"):
+        with torch.no_grad():
+            (module.A if kind.startswith("lin") else module.W_Q).mul_(40.0)
+    return module
+
+
+@cache
+def wrong_pairs(module):
+    return all_wrong_pairs(module)
+
+
+def differs_from_enumeration(module):
+    """What of the certificate is not what enumeration finds, if anything."""
+    wrong, certificate = wrong_pairs(module), certify(module, budget=600)
+    share = Fraction(len(wrong), module.L * module.T**module.L)
+    if certificate.verdict is not (Verdict.REFUTED if wrong else Verdict.PROVED):
+        return "verdict"
+    if certificate.error_share not in ((share, share), None if not wrong else (share, share)):
+        return "share"
+    if not wrong:
+        return None
+    found = certificate.counterexample
+    is_same = (tuple(found["tokens"]), found["position"]) == smallest(wrong)
+    return None if is_same and found["is_smallest"] else "counterexample"
+
+
+@pytest.mark.parametrize("kind", ["lin", "lin+sftm", "dot+sftm", "bos+sftm"])
+def test_shares_and_smallest_counterexamples(kind):
+    for seed in (0, 3, 4):
+        assert differs_from_enumeration(model(seed, kind)) is None, seed
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("start", range(0, 400, 50))
+@pytest.mark.parametrize("kind", ["lin", "lin+sftm", "dot+sftm", "bos+sftm", "random"])
+def test_many_shares(kind, start):
+    for seed in range(start, start + 50):
+        module = random_model(seed) if kind == "random" else model(seed, kind)
+        assert differs_from_enumeration(module) is None, seed
+
+
+def test_sequences_are_chosen_where_every_slot_has_its_own_weight(monkeypatch):
+    seen = []
+    decide = by_sequence.decide
+    monkeypatch.setattr(by_sequence, "decide", lambda *args: seen.append(1) or decide(*args))
+    certify(model(0, "lin"))
+    assert seen
+    rows = Reduction(StoredModel.of(model(0, "lin"))).rows
+    assert all(by_sequence.is_by_sequence(row, 4, 4, 9) for row in rows)
+    assert not by_sequence.is_by_sequence(rows[0], 99, 4, 9)
+    assert not by_sequence.is_by_sequence(Reduction(StoredModel.of(model(0, "dot"))).rows[0], 4, 4, 9)
+
+
+def shifted(method):
+    """Every own count is taken for that of the next query token."""
+
+    def init(self, T, L):
+        method(self, T, L)
+        self.of_count = self.of_count[1:] + self.of_count[:1]
+
+    return init
+
+
+def last_of_all(method):
+    def init(self, T, L):
+        method(self, T, L)
+        self.distinct = [-distinct for distinct in self.distinct]
+
+    return init
+
+
+def no_tie(method):
+    """What may be right, near a tie, is taken for right."""
+
+    def singly(self, points, readout):
+        _, most, D = method(self, points, readout)
+        return most, most, D
+
+    return singly
+
+
+def wrong(method):
+    """What is near a tie is taken for wrong."""
+    return lambda self, points, readout: (-np.ones((len(points), len(readout.d))),) * 2 + (np.ones(len(points)),)
+
+
+FAULTS = [
+    (Fillings, "__init__", shifted, "lin"),
+    (Fillings, "__init__", last_of_all, "lin"),
+    (Table, "singly", wrong, "bos+sftm"),
+    (Table, "singly", no_tie, "random"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "fault", "kind"), FAULTS, ids=["counts", "smallest", "wrong", "ties"])
+def test_a_planted_fault_is_found(owner, name, fault, kind, monkeypatch):
+    monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
+    by_sequence.fillings_of.cache_clear()
+    models = (random_model(seed) if kind == "random" else model(seed, kind) for seed in range(60))
+    found = any(is_broken(module) for module in models)
+    by_sequence.fillings_of.cache_clear()
+    assert found
+
+
+def is_broken(module):
+    try:
+        return differs_from_enumeration(module) is not None
+    except AssertionError:  # the search and the exact forward pass disagree
+        return True
