@@ -14,7 +14,7 @@ from oracles.histogram import all_wrong_pairs, forward, weights_of
 from constructions import checkpoint
 from verify.certificate import Verdict
 from verify.checker.fields import TRUSTED, check
-from verify.histogram import bracket, by_cost, by_mass, moments, record
+from verify.histogram import bracket, by_cost, by_mass, by_sequence, moments, record
 from verify.histogram.best_first import Queue
 from verify.histogram.merging import merged_row, normalised
 from verify.histogram.moments import Given, Grid, Moments, Rows
@@ -178,6 +178,7 @@ def test_the_bracket_of_a_model_of_which_nothing_else_is_decided(kind, monkeypat
         monkeypatch.setattr(by_cost, name, 0)
     monkeypatch.setattr(by_cost, "CLOSENESS", (9.0,))
     monkeypatch.setattr(by_cost, "NEAR", 0.2)
+    monkeypatch.setattr(by_sequence, "MOST_FILLINGS", 0)
     monkeypatch.setattr(by_mass.ByMass, "reach", lambda self, seconds: 1 << 60)
     monkeypatch.setattr(by_mass.ByMass, "run", lambda self, *args: None)
     module = model(0, kind)
