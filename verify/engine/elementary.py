@@ -9,15 +9,14 @@ rule. Only IEEE addition, multiplication, rounding to an integer and multiplicat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
 from math import factorial
 
 import torch
-from flint import arb, arb_series, ctx
+from flint import arb, arb_series, ctx, fmpq
 from torch import Tensor
 
-U = Fraction(1, 2**53)
+U = fmpq(1, 2**53)
 BITS = 200
 LARGEST_ANGLE = 2.0**20  # beyond it sine and cosine are only known to lie in [-1, 1]
 SMALLEST_EXPONENT = -700.0  # below it exp is rounded to zero: less than e^-700 < 2^-1000 is lost
@@ -25,36 +24,44 @@ LARGEST_EXPONENT = 700.0
 LOST = 2.0**-1000
 
 
-def upper(x: arb) -> Fraction:
+def upper(x: arb) -> fmpq:
     """A rational number at least |x|, for every x in the ball."""
     with ctx.workprec(BITS):
-        return Fraction(float(abs(x).upper())) * (1 + 8 * U) + Fraction(1, 2**1000)
+        return exactly(float(abs(x).upper())) * (1 + 8 * U) + fmpq(1, 2**1000)
 
 
-def rational(x: arb) -> Fraction:
+def rational(x: arb) -> fmpq:
     """The midpoint of a ball, as a rational number."""
     mantissa, exponent = x.mid().man_exp()
-    return Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    return fmpq(mantissa) * fmpq(2) ** int(exponent)
 
 
-def horner_error(coefficients: list[Fraction], t: Fraction, t_error: Fraction) -> Fraction:
+def exactly(x: float) -> fmpq:
+    return fmpq(*x.as_integer_ratio())
+
+
+def nearest(x: fmpq) -> float:
+    return int(x.p) / int(x.q)
+
+
+def horner_error(coefficients: list[fmpq], t: fmpq, t_error: fmpq) -> fmpq:
     """Bounds the error of Horner's rule on |t| at most `t`, where the argument itself is off by `t_error`.
 
     p_i = fl(a_i + fl(t p_(i+1))): e_i <= |t| e_(i+1) + u |t p_(i+1)| + u |p_i|, to first order and with |p_i|
     enlarged by its own error; an argument off by t_error moves the result by t_error times the derivative.
     """
-    size, error = abs(coefficients[-1]), Fraction(0)
+    size, error = abs(coefficients[-1]), fmpq(0)
     for a in reversed(coefficients[:-1]):
         product = t * (size + error)
         error = t * error + U * product
         size = abs(a) + t * size
         error += U * (size + error)
-    slope = sum((i * abs(a) * (t + t_error) ** (i - 1) for i, a in enumerate(coefficients) if i), Fraction(0))
+    slope = sum((i * abs(a) * (t + t_error) ** (i - 1) for i, a in enumerate(coefficients) if i), fmpq(0))
     return error + t_error * slope
 
 
-def round_up(x: Fraction) -> float:
-    return float(x) * (1 + 2.0**-50) if x else 0.0
+def round_up(x: fmpq) -> float:
+    return nearest(x) * (1 + 2.0**-50) if x else 0.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,7 @@ class Polynomial:
     """Taylor coefficients in float64 and how far Horner's rule with them is off, on |t| <= radius."""
 
     coefficients: tuple[float, ...]
-    error: Fraction
+    error: fmpq
 
     def __call__(self, t: Tensor) -> Tensor:
         value = torch.full_like(t, self.coefficients[-1])
@@ -71,13 +78,13 @@ class Polynomial:
         return value
 
 
-def taylor(exact: list[Fraction], radius: Fraction, remainder: Fraction, t_error: Fraction) -> Polynomial:
+def taylor(exact: list[fmpq], radius: fmpq, remainder: fmpq, t_error: fmpq) -> Polynomial:
     """The polynomial with these exact coefficients, rounded; |t| <= radius."""
-    rounded = [float(a) for a in exact]
+    rounded = [nearest(a) for a in exact]
     rounding = sum(
-        (abs(Fraction(r) - a) * radius**i for i, (r, a) in enumerate(zip(rounded, exact, strict=True))), Fraction(0)
+        (abs(exactly(r) - a) * radius**i for i, (r, a) in enumerate(zip(rounded, exact, strict=True))), fmpq(0)
     )
-    evaluation = horner_error([Fraction(r) for r in rounded], radius, t_error)
+    evaluation = horner_error([exactly(r) for r in rounded], radius, t_error)
     return Polynomial(tuple(rounded), remainder + rounding + evaluation)
 
 
@@ -90,16 +97,16 @@ class Reduction:
 
     parts: tuple[float, float, float]
     inverse: float
-    left: Fraction
+    left: fmpq
 
     @classmethod
     def by(cls, period: arb) -> Reduction:
         exact = rational(period)
-        high = float(Fraction(int(exact * 2**31), 2**31))  # 32 bits or fewer, so that k high is exact
-        middle = float(Fraction(int((exact - Fraction(high)) * 2**63), 2**63))
-        low = float(exact - Fraction(high) - Fraction(middle))
-        left = abs(exact - Fraction(high) - Fraction(middle) - Fraction(low)) + upper(period - period.mid())
-        return cls((high, middle, low), float(1 / exact), left)
+        high = float((exact * 2**31).floor()) / 2**31  # 32 bits or fewer, so that k high is exact
+        middle = float(((exact - exactly(high)) * 2**63).floor()) / 2**63
+        low = nearest(exact - exactly(high) - exactly(middle))
+        left = abs(exact - exactly(high) - exactly(middle) - exactly(low)) + upper(period - period.mid())
+        return cls((high, middle, low), nearest(1 / exact), left)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """k and r."""
@@ -107,15 +114,15 @@ class Reduction:
         high, middle, low = self.parts
         return k, ((x - k * high) - k * middle) - k * low
 
-    def error(self, k: int, r: Fraction) -> Fraction:
+    def error(self, k: int, r: fmpq) -> fmpq:
         """Bounds the error of r: three roundings of numbers that are at most 2 r and that of k low.
 
         The first difference is at most r + k (middle + low) < 2 r, as k middle < 2^-11 for |k| <= 2^20.
         """
-        return 3 * U * 2 * r + k * (U * abs(Fraction(self.parts[2])) * 2 + self.left)
+        return 3 * U * 2 * r + k * (U * abs(exactly(self.parts[2])) * 2 + self.left)
 
 
-HALF_LOG_2 = Fraction(36, 100)  # r of exp, beyond ln(2)/2 = 0.3466 by what rounding k can add
+HALF_LOG_2 = fmpq(36, 100)  # r of exp, beyond ln(2)/2 = 0.3466 by what rounding k can add
 
 
 MOST_POWER = 512
@@ -137,14 +144,14 @@ def _exp() -> tuple[Reduction, Polynomial]:
     with ctx.workprec(BITS):
         reduction = Reduction.by(arb(2).log())
     degree = 13
-    exact = [Fraction(1, factorial(i)) for i in range(degree + 1)]
+    exact = [fmpq(1, factorial(i)) for i in range(degree + 1)]
     remainder = 2 * HALF_LOG_2 ** (degree + 1) / factorial(degree + 1)  # e^0.36 < 2
     return reduction, taylor(exact, HALF_LOG_2, remainder, reduction.error(2000, HALF_LOG_2))
 
 
 def exp_error() -> float:
     """The relative error of `exp`; what is smaller than e^-700 may be lost altogether, less than LOST."""
-    return round_up(_exp()[1].error / Fraction(69, 100))  # e^-0.36 > 0.69
+    return round_up(_exp()[1].error / fmpq(69, 100))  # e^-0.36 > 0.69
 
 
 def exp(x: Tensor) -> Tensor:
@@ -164,8 +171,8 @@ ERF_END, ERF_STEPS, ERF_DEGREE = 6, 32, 8  # from 6 on erf is 1, off by 2.2e-17
 @cache
 def _erf() -> tuple[Tensor, float]:
     """Coefficients (degree + 1, intervals) of erf about the middle of each interval, and the largest error."""
-    columns, worst = [], Fraction(0)
-    radius = Fraction(1, 2 * ERF_STEPS)
+    columns, worst = [], fmpq(0)
+    radius = fmpq(1, 2 * ERF_STEPS)
     with ctx.workprec(BITS):
         for i in range(ERF_END * ERF_STEPS):
             centre = (2 * i + 1) * radius
@@ -175,7 +182,7 @@ def _erf() -> tuple[Tensor, float]:
             # t = x - centre is exact: both are multiples of the spacing of x, or x is below 1/64 and t is rounded once
             polynomial = taylor(exact, radius, upper(last) * radius ** (ERF_DEGREE + 1), U * radius)
             columns.append(polynomial.coefficients)
-            worst = max(worst, polynomial.error + Fraction(1, 2**180))
+            worst = max(worst, polynomial.error + fmpq(1, 2**180))
         worst = max(worst, upper(1 - arb(ERF_END).erf()))
     return torch.tensor(columns, dtype=torch.float64).T.contiguous(), round_up(worst)
 
@@ -206,7 +213,7 @@ def erf(x: Tensor) -> Tensor:
     return torch.where(x < 0, -value, value)
 
 
-QUARTER = Fraction(79, 100)  # r of sine and cosine, beyond pi/4 = 0.7854 by what rounding k can add
+QUARTER = fmpq(79, 100)  # r of sine and cosine, beyond pi/4 = 0.7854 by what rounding k can add
 
 
 @cache
@@ -216,8 +223,8 @@ def _circle() -> tuple[Reduction, Polynomial, Polynomial]:
         reduction = Reduction.by(arb.pi() / 2)
     degree, t_error = 17, reduction.error(2**20, QUARTER)
     remainder = QUARTER ** (degree + 1) / factorial(degree + 1)
-    sine = [Fraction((-1) ** (i // 2), factorial(i)) if i % 2 else Fraction(0) for i in range(degree + 1)]
-    cosine = [Fraction(0) if i % 2 else Fraction((-1) ** (i // 2), factorial(i)) for i in range(degree + 1)]
+    sine = [fmpq((-1) ** (i // 2), factorial(i)) if i % 2 else fmpq(0) for i in range(degree + 1)]
+    cosine = [fmpq(0) if i % 2 else fmpq((-1) ** (i // 2), factorial(i)) for i in range(degree + 1)]
     return reduction, taylor(sine, QUARTER, remainder, t_error), taylor(cosine, QUARTER, remainder, t_error)
 
 
