@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 import traceback
 import warnings
@@ -139,6 +140,7 @@ def main(argv: list[str] | None = None) -> int:
         code = BROKEN_PIPE_EXIT_CODE
     if argv is None:
         abandon_unwritten()
+        gc.freeze()
     return code
 
 

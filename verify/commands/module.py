@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 
 from verify.commands import request
 from verify.commands.parsing import add_weights
@@ -26,6 +27,9 @@ def run(args: argparse.Namespace) -> int:
         from verify.report.progress import progress_bar
 
         problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
+        with errors_named(args.task_file):
+            assert problem.graphs  # traced here, while nothing is collected
+    gc.freeze()
     with errors_named(args.task_file), progress_bar("deciding", quiet=asked.is_json) as progress:
         certificate = decide(problem, asked.reading, asked.method, asked.effort(progress))
     return request.publish(asked, certificate, as_bytes(problem.module), problem.report(certificate))

@@ -123,9 +123,8 @@ def _export(module: nn.Module, length: int, arguments: dict[str, Any]) -> Any:
     from torch.export import default_decompositions, export
 
     table = default_decompositions()
-    for operation in list(table):
-        if str(operation).split(".")[1] in KEPT_WHOLE:
-            del table[operation]
+    for name in KEPT_WHOLE:
+        del table[getattr(torch.ops.aten, name).default]
     example = torch.zeros(1, length, dtype=torch.long)
     logger = logging.getLogger("torch.export")
     level = logger.level
