@@ -19,7 +19,7 @@ from torch import Tensor
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import gamma
 from verify.module.largest import Sets
-from verify.module.separable import Layer, Sums, Tables
+from verify.module.separable import Layer, Sums, Tables, are_alike
 
 AT_ONCE = 1 << 21  # entries of a batch's tables
 TURNS = 40
@@ -216,8 +216,7 @@ class Search:
 
 def essential(cells: list[tuple[int, Sets]], tables: Tables) -> list[tuple[int, Sets]]:
     """Without the cells that lie in others after exchanging positions, where all positions have the same tables."""
-    values, weights = tables.values.mid, tables.weights.mid
-    if not (bool((values == values[:, :1]).all()) and bool((weights == weights[:, :1]).all())):
+    if not are_alike(tables):
         return cells
     kept: list[tuple[int, list[frozenset[int]]]] = []
     found = []

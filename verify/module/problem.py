@@ -174,10 +174,11 @@ class ModuleProblem:
                 stopped = True
                 break
             is_open = undecided(low, high)
-            tally.add(tokens[~is_open], Bounds(low[~is_open], high[~is_open], {"balls": int((~is_open).sum())}))
             if bool(is_open.any()):
-                left = tokens[is_open]
+                left, is_done = tokens[is_open], ~is_open
                 tally.add(left, judge.bounds(left, self.given.answers(left, columns), deadline))
+                tokens, low, high = tokens[is_done], low[is_done], high[is_done]
+            tally.add(tokens, Bounds(low, high, {"balls": len(tokens)}))
             effort.progress(tally.seen / part.size)
         tally.wrong_inputs.sort()
         return self.finding(tally, Real(), None, stopped, effort.budget)

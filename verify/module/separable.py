@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,10 +22,12 @@ from verify.engine.balls import Arithmetic, Ball
 from verify.engine.rules.linear import plus, product, times
 from verify.engine.rules.normalisation import layer_norm
 from verify.engine.rules.pointwise import bounded_exp, div
-from verify.module.inputs import Product
+from verify.module.inputs import BATCH, Product
+from verify.module.largest import Sets
 from verify.module.task import Task
 
-AT_ONCE = 1 << 21  # logits
+AT_ONCE = 1 << 19  # logits
+MOST_ORDERS = 1 << 24  # inputs for one last token whose multisets are kept in memory
 MOST = 10**8  # inputs that are enumerated
 AT = Arithmetic()
 
@@ -165,32 +166,48 @@ def relative_error(weights: Ball) -> float:
     return float(torch.where(weights.mid > 0, share, torch.full_like(share, math.inf)).amax()) * ENLARGE
 
 
+def are_alike(tables: Tables) -> bool:
+    """Whether all positions have the same tables, so that the order of the free tokens does not matter."""
+    values, weights = tables.values.mid, tables.weights.mid
+    return bool((values == values[:, :1]).all()) and bool((weights == weights[:, :1]).all())
+
+
+@dataclass(frozen=True)
+class Orders:
+    """All inputs but for their last token, and the multiset that each is.
+
+    Shapes: `rows` (N, positions), `multiset` (N,), `multisets` (multisets, positions), each in one of its orders.
+    """
+
+    rows: Tensor
+    multiset: Tensor
+    multisets: Tensor
+
+    @classmethod
+    def of(cls, free: Sets) -> Orders:
+        """The orders of tokens from one set."""
+        k, n = len(free[0]), len(free)
+        powers, tokens = k ** torch.arange(n), torch.tensor(free[0])
+        places = Product((tuple(range(k)),) * n).at(torch.arange(k**n))
+        codes, multiset = torch.unique((places.sort(1).values * powers).sum(1), return_inverse=True)
+        return cls(tokens[places], multiset, tokens[codes.unsqueeze(1) // powers % k])
+
+
 Answers = Callable[[Tensor], Tensor]
 
 
 def enumerated(layer: Layer, part: Product, answers: Answers) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Every input with bounds on its margin: tokens (N, length), lower and upper ends (N,)."""
     free = part.sets[:-1]
-    prefixes, tail = Product(free[:-1]) if len(free) > 1 else None, torch.tensor(free[-1])
+    is_one_set = len(set(free)) == 1 < len(free) and len(free[0]) ** len(free) <= MOST_ORDERS
+    orders = Orders.of(free) if is_one_set else None
     for token in part.sets[-1]:
         tables = layer.tables(token)
         logits = Sums(tables, layer)
-        at_once = max(1, AT_ONCE // (len(tail) * tables.base.mid.shape[0]))
-        starts = prefixes.batches(at_once) if prefixes is not None else iter([torch.zeros(1, 0, dtype=torch.long)])
-        for start in starts:
-            found = logits(start, tail).flatten(0, 1)
-            tokens = torch.cat(
-                [
-                    start.repeat_interleave(len(tail), 0),
-                    tail.repeat(len(start)).unsqueeze(1),
-                    torch.full((len(found), 1), token),
-                ],
-                1,
-            )
-            right = answers(tokens)
-            own = found.gather(1, right).squeeze(1)
-            rival = found.scatter_(1, right, -torch.inf).amax(1)
-            gap = own - rival
+        found = logits.by_prefix(free) if orders is None or not are_alike(tables) else logits.by_multiset(orders)
+        for rows, margins in found:
+            tokens = torch.cat([rows, torch.full((len(rows), 1), token)], 1)
+            gap = margins(answers(tokens))
             error = 2 * logits.error + 2 * U * gap.abs()
             yield tokens, gap - error, gap + error
 
@@ -212,18 +229,51 @@ class Sums:
         error = float(tables.base.radius.amax()) + self.n_heads * of_mean + gamma(2 * self.n_heads + 8) * size
         self.error = error * ENLARGE
 
+    def by_prefix(self, free: Sets) -> Iterator[tuple[Tensor, Answers]]:
+        """Inputs but for their last token, (N, positions), and a function of their answers (N, 1): margins (N,)."""
+        tail = torch.tensor(free[-1])
+        at_once = max(1, AT_ONCE // (len(tail) * self.tables.base.mid.shape[0]))
+        starts = Product(free[:-1]).batches(at_once) if len(free) > 1 else iter([torch.zeros(1, 0, dtype=torch.long)])
+        for start in starts:
+            found = self(start, tail.unsqueeze(0)).flatten(0, 1)
+
+            def margins(right: Tensor, found: Tensor = found) -> Tensor:
+                own = found.gather(1, right).squeeze(1)
+                return own - found.scatter_(1, right, -torch.inf).amax(1)
+
+            yield torch.cat([start.repeat_interleave(len(tail), 0), tail.repeat(len(start)).unsqueeze(1)], 1), margins
+
+    def by_multiset(self, orders: Orders) -> Iterator[tuple[Tensor, Answers]]:
+        """As `by_prefix`, each multiset's logits computed once."""
+        at_once = max(1, AT_ONCE // self.tables.base.mid.shape[0])
+        parts = torch.split(orders.multisets, at_once)
+        found = torch.cat([self(part[:, :-1], part[:, -1:]).squeeze(1) for part in parts])
+        best, top = found.max(1)
+        rest = found.scatter(1, top.unsqueeze(1), -torch.inf).amax(1)
+        for rows, multiset in zip(torch.split(orders.rows, BATCH), torch.split(orders.multiset, BATCH), strict=True):
+
+            def margins(right: Tensor, multiset: Tensor = multiset) -> Tensor:
+                own = right.squeeze(1)
+                rival = torch.where(top[multiset] == own, rest[multiset], best[multiset])
+                return found[multiset, own] - rival
+
+            yield rows, margins
+
     def __call__(self, start: Tensor, tail: Tensor) -> Tensor:
-        """Logits (len(start), len(tail), classes)."""
-        out: Any = self.tables.base.mid
+        """Logits (len(start), tails, classes) of prefixes, each with its own row of last free tokens or all with one.
+
+        Shapes: `start` (N, positions - 1); `tail` (N, tails) or (1, tails).
+        """
+        out: Tensor | None = None
         n = start.shape[1]
         for h in range(self.n_heads):
-            values = self.tables.fixed_values.mid[h].expand(len(start), -1)
-            weights = self.tables.fixed_weights.mid[h].expand(len(start))
+            values = self.tables.fixed_values.mid[h].repeat(len(start), 1)
+            weights = self.tables.fixed_weights.mid[h].repeat(len(start))
             for i in range(n):
-                values = values + self.tables.values.mid[h, i, start[:, i]]
-                weights = weights + self.tables.weights.mid[h, i, start[:, i]]
-            values = values[:, None] + self.tables.values.mid[h, n, tail][None]
-            weights = weights[:, None] + self.tables.weights.mid[h, n, tail][None]
-            out = out + values.div_(weights.unsqueeze(-1))
-        logits: Tensor = out
-        return logits
+                values += self.tables.values.mid[h, i, start[:, i]]
+                weights += self.tables.weights.mid[h, i, start[:, i]]
+            sums = values[:, None] + self.tables.values.mid[h, n, tail]
+            sums /= (weights[:, None] + self.tables.weights.mid[h, n, tail]).unsqueeze(-1)
+            out = sums if out is None else out.add_(sums)
+        assert out is not None, "a layer has a head"
+        return out.add_(self.tables.base.mid)
