@@ -62,7 +62,7 @@ def test_one_key_s_value_bounds_what_torch_computes(dtype):
         for found in sharp.bounds(Counting(model, task).runs, reading):
             n = len(found.lines[0].tokens)
             with torch.no_grad():
-                said = model(torch.zeros(1, n, dtype=torch.long), shift=found.shift)[0].double()
+                said = model(torch.zeros(1, n, dtype=torch.long), shift=found.shifts.start)[0].double()
             for i, row in enumerate(said):
                 margin = row[i % 5] - row[[c for c in range(5) if c != i % 5]].max()
                 assert not margin < found.low[0, i] and not margin > found.high[0, i]

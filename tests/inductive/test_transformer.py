@@ -16,6 +16,7 @@ from constructions.inductive import as_bytes, load, selective, started
 from verify.arithmetic.readings import Real, reading_of
 from verify.certificate import Verdict
 from verify.decide import Effort, certify, exhaustive, sampled
+from verify.engine.balls import Arithmetic
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import cells, uniform
 from verify.inductive.transformer.problem import Counting
@@ -113,7 +114,7 @@ def test_random_decoders_of_two_layers(pe, positions):
         problem = Counting(model, task, None if pe != "nope" else positions - 1)
         for found in problem.runs.bounds(Real()):
             for row, line in enumerate(found.lines):
-                logits = model(torch.tensor([line.tokens]), shift=found.shift)[0]
+                logits = model(torch.tensor([line.tokens]), shift=found.shifts.start)[0]
                 for i, due in enumerate(task.answers(line.tokens)):
                     rivals = logits[i][[c for c in range(3) if c != due]]
                     margin = (logits[i, due] - rivals.max()).item()
@@ -122,14 +123,20 @@ def test_random_decoders_of_two_layers(pe, positions):
 
 
 def test_prefix_sums_agree_with_the_engine():
+    """Shift by shift, and where one run bounds all shifts together."""
     task = Task.of("helper-shifted", vocabulary=5)
-    for pe, layernorm in (("nope", True), ("sine", False), ("spe", True)):
+    for pe, layernorm in (("nope", True), ("sine", False), ("spe", True), ("ape", True)):
         runs = Runs(started(task="helper-shifted", M=5, pe=pe, layernorm=layernorm, positions=8), task, None,
                     None if pe == "nope" else 8)  # fmt: skip
-        for a, b in zip(uniform.bounds(runs, Real()), runs.bounds(Real()), strict=True):
-            n = a.low.shape[1]
-            assert a.shift == b.shift and not torch.isfinite(b.low[:, n:]).any()
-            assert bool((a.low <= b.high[:, :n] + 1e-12).all() and (b.low[:, :n] <= a.high + 1e-12).all())
+        (shared,) = uniform.bounds(runs, Real())
+        assert shared.shifts == runs.shifts
+        for b in runs.bounds(Real()):
+            n = max(len(line.tokens) for line in b.lines)
+            exists = torch.arange(n) < torch.tensor([[len(line.tokens)] for line in b.lines])
+            alone = uniform.of_lines(Arithmetic(), runs, b.lines, b.shifts.start)
+            assert not torch.isfinite(b.low[:, n:]).any()
+            for low, high in (alone, (shared.low[:, :n], shared.high[:, :n])):
+                assert bool(((low <= b.high[:, :n] + 1e-12) & (b.low[:, :n] <= high + 1e-12))[exists].all())
 
 
 @pytest.mark.parametrize("m", [None, 2])

@@ -100,8 +100,8 @@ def multiples(x: Tensor, axis: int) -> Tensor:
     return found
 
 
-def product(at: Arithmetic, x: Noisy, W: Ball) -> Noisy:
-    """x @ W of a stored matrix W (d, f).
+def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> Noisy:
+    """x @ W of stored matrices W (..., d, f); without what x's own errors make of it unless `is_carried`.
 
     A sum of k terms that are not exactly 0 has k products, exact where all are powers of two, and k - 1 additions in
     some order, each rounded relative to a partial sum: the last to the sum itself, the others to no more than the sum
@@ -116,24 +116,26 @@ def product(at: Arithmetic, x: Noisy, W: Ball) -> Noisy:
     moved = (noise @ other + size @ W.radius) * ENLARGE**2
     mid = x.mid @ W.mid
     error = sum_error(at, max(int(counted.max()) if counted.numel() else 0, 1))
-    are_powers = is_power(W.mid).all(0) & (W.radius == 0).all(0)
+    are_powers = (is_power(W.mid) & (W.radius == 0)).all(-2, keepdim=True)
     in_products = torch.where(are_powers, 0.0, error[1])
     result = (mid.abs() + moved + in_products * reach) * ENLARGE
     partial = (reach * (1 + in_products) + result) / 2 * ENLARGE
     rounding = error[(counted - 2).clamp(min=0)] * partial * (1 + error[1])
     local = in_products * reach + rounding + torch.where(counted > 1, error[1], 0.0) * result
-    float64 = 2 * gamma(len(other) + 8) * reach
+    float64 = 2 * gamma(other.shape[-2] + 8) * reach
     if not at.is_real:
         assert at.stored is not None
         bits = min(at.stored.p, at.accumulate.p if at.accumulate else at.stored.p)
-        grid = multiples(x.mid, -1) + multiples(W.mid, 0)
+        grid = multiples(x.mid, -1) + multiples(W.mid, -2)
         held = (x.mid.abs() @ other) * torch.exp2(grid.clamp(max=64)) <= 2.0**bits
         held &= torch.isfinite(grid) & (counted <= 40)
         local = torch.where(held, torch.minimum(local, moved * torch.exp2(counted + 1.0)), local)
-        float64 = torch.where(held, 2 * gamma(len(other) + 8) * moved, float64)
+        float64 = torch.where(held, 2 * gamma(other.shape[-2] + 8) * moved, float64)
         lost = at.lost_in_sums(1) * torch.where(counted == 0, 0, counted + 2).double()
         local = at.checked(reach, local + lost)
-    own = (x.own @ other + size @ W.radius) * ENLARGE**2 + (local + float64) * ENLARGE
+    own = (size @ W.radius) * ENLARGE**2 + (local + float64) * ENLARGE
+    if is_carried:
+        own = own + (x.own @ other) * ENLARGE**2
     return Noisy(mid, own * ENLARGE, {q: G @ W.mid for q, G in x.shared.items()})
 
 
@@ -186,7 +188,8 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     each = 4 * U
     if not at.is_real:
         share = (at.sums(2 * d + 8) * square + at.lost_in_sums(2 * d)) / low.square() * ENLARGE
-        lost = torch.where(share <= 0.25, share + 2 * ULPS * at.u, torch.full_like(share, math.inf))
+        relative = share + 3 * share.square() + 2 * ULPS * at.u  # 1/sqrt(1 - 2 x) - 1 <= x + 3 x^2 for x <= 1/4
+        lost = torch.where(share <= 0.25, relative, torch.full_like(share, math.inf))
         r_error = (r_error + lost * (1 + r_error)) * ENLARGE
         is_plain = bool((weight.mid == 1).all() and (bias.mid == 0).all())
         each += (2 if is_plain else 5) * at.u
@@ -226,11 +229,23 @@ def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
     return Noisy(found.mid, own, {q: G * slope for q, G in x.shared.items()})
 
 
-def margins(x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounds on (logit of the right class) - (largest other) of rows of logits."""
+def carried(x: Noisy, W: Tensor, right: Tensor) -> Tensor:
+    """What rows' own errors move the differences of x @ W to its right column by: (rows, columns of W)."""
+    out = torch.empty(len(right), W.shape[1], dtype=torch.float64)
+    for answer in right.unique().tolist():
+        rows = right == answer
+        out[rows] = (x.own[rows] @ (W - W[:, answer : answer + 1]).abs()) * ENLARGE**2
+    return out
+
+
+def margins(x: Noisy, right: Tensor, more: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Bounds on (logit of the right class) - (largest other) of rows of logits.
+
+    `more` (rows, classes) is what each difference to the right class may be off by besides.
+    """
     rows = torch.arange(len(right))
     gap = x.mid[rows, right][:, None] - x.mid
-    noise = x.own[rows, right][:, None] + x.own
+    noise = x.own[rows, right][:, None] + x.own + (0.0 if more is None else more)
     for G in x.shared.values():
         noise = noise + (G[rows, right][:, None] - G).abs()
     noise = noise * ENLARGE + 4 * U * (x.size[rows, right][:, None] + x.size)

@@ -171,18 +171,20 @@ class Counting:
         wrong: tuple[int, int, int, Line, int] | None = None
         opened: tuple[int, int, int] | None = None  # length, shift, start
         for found in bounds:
-            done = (found.shift + 1) / len(self.runs.shifts)
-            effort.progress(done)
-            by[found.decided_by] = by.get(found.decided_by, 0) + int(torch.isfinite(found.low).sum())
+            shift = found.shifts.start
+            effort.progress(found.shifts.stop / len(self.runs.shifts))
+            times = self.runs.times(found.shifts, found.low.shape[1])
+            judged = int((torch.isfinite(found.low).sum(0) * times).sum())
+            by[found.decided_by] = by.get(found.decided_by, 0) + judged
             low = torch.where(torch.isnan(found.low), -torch.inf, found.low)
-            share.add(found.lines, low > 0, found.high <= 0)
+            share.add(found.lines, low > 0, found.high <= 0, times)
             if float(low.min()) < least:
                 place = divmod(int(low.argmin()), low.shape[1])
-                least, tightest = float(low.min()), self._described(found.shift, found.lines[place[0]], place[1])
+                least, tightest = float(low.min()), self._described(shift, found.lines[place[0]], place[1])
             for row, place_ in torch.nonzero(~(low > 0)).tolist():
                 line = found.lines[row]
                 length = place_ + 1 - line.leading
-                case = (length, found.shift, -1 if line.start is None else line.start)
+                case = (length, shift, -1 if line.start is None else line.start)
                 if bool(found.high[row, place_] <= 0):
                     if wrong is None or case < wrong[:3]:
                         wrong = (*case, line, place_)

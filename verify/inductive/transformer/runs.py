@@ -28,9 +28,12 @@ WORTH_A_GRAPH = 48  # so many runs of half the length save the time that it take
 
 
 class Bounds(NamedTuple):
-    """Bounds on the margins of some lines at one shift: (lines, positions), infinite where no answer is judged."""
+    """Bounds on the margins of some lines at some shifts: (lines, positions), infinite where no answer is judged.
 
-    shift: int
+    Lines are those of the first shift; at a later one each ends where the positions do.
+    """
+
+    shifts: range
     lines: list[Line]
     low: Tensor
     high: Tensor
@@ -57,16 +60,29 @@ class Runs:
         return list(self.task.lines(self.length, room=room))
 
     def inputs(self) -> int:
-        """How many different inputs there are: prefixes of lines, at all shifts."""
-        return sum(sum(1 for _ in self.prefixes(shift)) for shift in self.shifts)
+        """How many different inputs there are: prefixes of lines, at all shifts.
+
+        Lines at a shift are those of the first, cut where the positions end, and so is what neighbours share.
+        """
+        lines = self.lines(0)
+        pairs = zip([(), *(line.tokens for line in lines)], (line.tokens for line in lines), strict=False)
+        ends = torch.tensor([(len(tokens), _shared(before, tokens)) for before, tokens in pairs])
+        times = self.times(self.shifts, int(ends.max())).cumsum(0)
+        length, shared = (torch.cat([torch.zeros(1, dtype=torch.int64), times])[part] for part in ends.T)
+        return int((length - shared).sum())
+
+    def times(self, shifts: range, length: int) -> Tensor:
+        """At how many of the shifts each of the first `length` places of a line is within the positions: (length,)."""
+        if self.room is None:
+            return torch.full((length,), len(shifts))
+        last = self.room - self.model.has_bos - 1 - torch.arange(length)  # shift at which a place is the last position
+        return (last - shifts.start + 1).clamp(0, len(shifts))
 
     def prefixes(self, shift: int) -> Iterator[tuple[int, ...]]:
         """Every input at a shift once, line by line."""
         before: tuple[int, ...] = ()
         for line in self.lines(shift):
-            shared = next((i for i, (a, b) in enumerate(zip(before, line.tokens, strict=False)) if a != b), None)
-            first = min(len(before), len(line.tokens)) if shared is None else shared
-            yield from (line.tokens[:n] for n in range(first + 1, len(line.tokens) + 1))
+            yield from (line.tokens[:n] for n in range(_shared(before, line.tokens) + 1, len(line.tokens) + 1))
             before = line.tokens
 
     def bounds(self, reading: Real | Rounded) -> Iterator[Bounds]:
@@ -99,7 +115,8 @@ class Runs:
         lines = [self.lines(shift) for shift in shifts]
         low, high = self._run(graph, stored, at, lines, shifts)
         sizes = [len(part) for part in lines]
-        parts = zip(shifts, lines, torch.split(low, sizes), torch.split(high, sizes), strict=True)
+        alone = [range(shift, shift + 1) for shift in shifts]
+        parts = zip(alone, lines, torch.split(low, sizes), torch.split(high, sizes), strict=True)
         return [Bounds(*part, name) for part in parts]
 
     def of_strings(self, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded) -> tuple[Tensor, Tensor]:
@@ -144,6 +161,11 @@ class Runs:
                 found.append(many(tokens[rows], answers[rows], *parts))
         low, high = (torch.cat(column) for column in zip(*found, strict=True))
         return low, high
+
+
+def _shared(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """How many tokens two strings have in common at their starts."""
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def at_once(graph: Graph) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+import torch
 from torch import Tensor
 
 from verify.inductive.tasks import Line
@@ -21,16 +22,19 @@ class Share:
     ranges: Mapping[str, range]
     counted: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, lines: list[Line], right: Tensor, wrong: Tensor) -> None:
-        """Counts the prefixes of lines; `right` and `wrong` (lines, positions) are what is known of each."""
-        for row, line in enumerate(lines):
-            for name, part in self.ranges.items():
-                first, last = part.start + line.leading - 1, min(part.stop + line.leading - 1, len(line.tokens))
-                if first < last:
-                    counts = self.counted.setdefault(name, [0, 0, 0])
-                    counts[0] += int(right[row, first:last].sum())
-                    counts[1] += int(wrong[row, first:last].sum())
-                    counts[2] += last - first
+    def add(self, lines: list[Line], right: Tensor, wrong: Tensor, times: Tensor) -> None:
+        """Counts the prefixes of lines.
+
+        `right` and `wrong` (lines, positions) are what is known of each, `times` (positions,) at how many shifts.
+        """
+        place = torch.arange(right.shape[1])
+        length = place - torch.tensor([[line.leading - 1] for line in lines])
+        exists = place < torch.tensor([[len(line.tokens)] for line in lines])
+        for name, part in self.ranges.items():
+            here = exists & (length >= part.start) & (length < part.stop)
+            found = [int(((here & known).sum(0) * times).sum()) for known in (right, wrong, torch.ones_like(right))]
+            if found[2]:
+                self.counted[name] = [a + b for a, b in zip(self.counted.get(name, [0, 0, 0]), found, strict=True)]
 
     def found(self) -> dict[str, list[str]]:
         """For each range that has inputs, its lengths with a lower and an upper bound on the share."""

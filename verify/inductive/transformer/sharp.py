@@ -57,7 +57,7 @@ def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
             low[i, judged], high[i, judged] = uniform.read(
                 at, model, uniform.last(at, model, own, mixed), right[judged]
             )
-        yield Bounds(shift, lines, low, high, "balls")
+        yield Bounds(range(shift, shift + 1), lines, low, high, "balls")
 
 
 class Heard(NamedTuple):

@@ -8,7 +8,7 @@ their sum, which is N exactly for N <= 2^p in any order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +17,25 @@ from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import U, gamma
-from verify.engine.balls import Arithmetic
+from verify.engine.balls import Arithmetic, Ball
 from verify.inductive.tasks import Line
-from verify.inductive.transformer.noisy import Noisy, activate, is_power, layer_norm, margins, plus, product, sum_error
+from verify.inductive.transformer.noisy import (
+    Noisy,
+    activate,
+    carried,
+    is_power,
+    layer_norm,
+    margins,
+    plus,
+    product,
+    sum_error,
+)
 from verify.inductive.transformer.runs import Bounds, Runs, padded
 
 ARGUMENT = "one layer of equal weights: prefix sums of values, in balls"
-ROWS = 1 << 21  # logits held at a time
+ROWS = 1 << 20  # logits held at a time
+RIVALS = 8  # classes that each row is compared with in full
+TABLE = 1 << 24  # numbers of tokens at all positions, beyond which shifts are run one by one
 
 
 def applies(model: Decoder) -> bool:
@@ -57,8 +69,16 @@ def may_overflow(at: Arithmetic, attention: Any, x: Noisy) -> bool:
 
 def stream(at: Arithmetic, model: Decoder, tokens: Tensor, shift: int) -> Noisy:
     """The stream before the block, (lines, n, d), BOS included: W_E[token] with its position."""
-    if model.has_bos:
-        tokens = nn.functional.pad(tokens, (1, 0), value=model.W_E.shape[0] - 1)
+    return embedded(at, model, with_bos(model, tokens), shift)
+
+
+def with_bos(model: Decoder, tokens: Tensor) -> Tensor:
+    """The rows of W_E that strings (lines, n) take, BOS in front where the model has one."""
+    return nn.functional.pad(tokens, (1, 0), value=model.W_E.shape[0] - 1) if model.has_bos else tokens
+
+
+def embedded(at: Arithmetic, model: Decoder, tokens: Tensor, shift: int) -> Noisy:
+    """W_E[token] with its position: (lines, n, d)."""
     E = at.tensor(model.W_E)
     x = Noisy(E.mid[tokens], E.radius[tokens])
     if model.pe not in ("ape", "sine", "spe"):
@@ -164,16 +184,74 @@ def after(at: Arithmetic, model: Decoder, x: Noisy, mixed: Noisy, layer: int = 0
     return plus(at, x, out)
 
 
+class Rows(NamedTuple):
+    """What a token has at a place of a string, BOS counted: stream (tokens, n, d) and values (tokens, n, inner)."""
+
+    stream: Noisy
+    values: Noisy
+
+
 def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
-    """Bounds on the margins at every shift; rotated zeros are zeros, so that rope's shifts are all as the first."""
+    """Bounds on the margins at every shift.
+
+    Inputs at a shift are prefixes of those at the first. Rotated zeros are zeros, so that rope's shifts are all as the
+    first, as they are where all rows of a table are one; else one run bounds all shifts together, and each has a run
+    of its own only where that leaves something open.
+    """
     at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
-    for shift in range(1) if runs.model.pe == "rope" else runs.shifts:
-        lines = runs.lines(shift)
-        yield Bounds(shift, lines, *of_lines(at, runs, lines, shift), "balls")
+    lines = runs.lines(0)
+    if shifts_are_alike(runs.model):
+        yield Bounds(runs.shifts, lines, *of_lines(at, runs, lines, 0), "balls")
+        return
+    known = at_any_shift(at, runs.model, max(len(line.tokens) for line in lines))
+    if known is not None:
+        low, high = of_lines(at, runs, lines, 0, known)
+        if bool((low > 0).all()):
+            yield Bounds(runs.shifts, lines, low, high, "balls")
+            return
+    for shift in runs.shifts:
+        here = runs.lines(shift)
+        yield Bounds(range(shift, shift + 1), here, *of_lines(at, runs, here, shift), "balls")
 
 
-def of_lines(at: Arithmetic, runs: Runs, lines: list[Line], shift: int) -> tuple[Tensor, Tensor]:
-    """Bounds on the margins of any strings at a shift: (lines, positions)."""
+def shifts_are_alike(model: Decoder) -> bool:
+    """Whether the stream before the block is the same at every shift, and scores that are 0 stay so."""
+    return model.pe in ("nope", "rope") or bool((model.W_pos == model.W_pos[:1]).all())
+
+
+def at_any_shift(at: Arithmetic, model: Decoder, length: int) -> Rows | None:
+    """Streams and values that hold those of every shift at once; None where that is too much, or not bounded.
+
+    A place of a string may have any row of the table of positions from its own on.
+    """
+    tokens, P = model.W_E.shape[0], len(model.W_pos)
+    if tokens * P * model.W_U.shape[0] > TABLE:
+        return None
+    block: Any = model.blocks[0]
+    x = embedded(at, model, torch.arange(tokens)[:, None].expand(-1, P), 0)
+    seen = layer_norm(at, x, block.norm_1, "heads")
+    if may_overflow(at, block.attention, seen):
+        return None
+    found = Rows(*(_from_each_on(part, length + int(model.has_bos)) for part in (x, values_of(at, model, seen))))
+    return found if all(bool(torch.isfinite(part.size).all()) for part in found) else None
+
+
+def _from_each_on(x: Noisy, n: int) -> Noisy:
+    """For each of n places a box that holds the rows (tokens, P, f) from it on: (tokens, n, f)."""
+    noise = x.noise
+    low, high = x.mid - noise, x.mid + noise
+    bottom = -(-low).flip(1).cummax(1).values.flip(1)[:, :n]
+    top = high.flip(1).cummax(1).values.flip(1)[:, :n]
+    is_exact = (bottom == top) & (noise.flip(1).cummax(1).values.flip(1)[:, :n] == 0)
+    mid = torch.where(is_exact, bottom, (bottom + top) / 2)
+    rad = ((top - bottom) / 2 + 2.0**-50 * (bottom.abs() + top.abs())) * ENLARGE
+    return Noisy(mid, torch.where(is_exact, 0.0, rad))
+
+
+def of_lines(
+    at: Arithmetic, runs: Runs, lines: list[Line], shift: int, known: Rows | None = None
+) -> tuple[Tensor, Tensor]:
+    """Bounds on the margins of any strings at a shift, or with the `known` rows of tokens: (lines, positions)."""
     model = runs.model
     longest = max(len(line.tokens) for line in lines)
     tokens, answers = padded(runs.task, (line.tokens for line in lines), longest)
@@ -184,13 +262,18 @@ def of_lines(at: Arithmetic, runs: Runs, lines: list[Line], shift: int) -> tuple
     bos = int(model.has_bos)
     for i in range(0, len(tokens), at_once):
         rows = slice(i, i + at_once)
-        x = stream(at, model, tokens[rows], shift)
-        seen = layer_norm(at, x, block.norm_1, "heads")
         judged = answers[rows] >= 0
-        if may_overflow(at, block.attention, seen):
-            low[rows][judged], high[rows][judged] = -torch.inf, torch.inf
-            continue
-        mixed = means(at, kept_apart(values_of(at, model, seen)))
+        if known is None:
+            x = stream(at, model, tokens[rows], shift)
+            seen = layer_norm(at, x, block.norm_1, "heads")
+            if may_overflow(at, block.attention, seen):
+                low[rows][judged], high[rows][judged] = -torch.inf, torch.inf
+                continue
+            values = values_of(at, model, seen)
+        else:
+            at_each = (with_bos(model, tokens[rows]), torch.arange(longest + bos))
+            x, values = (part.each(lambda a: a[at_each]) for part in known)  # noqa: B023
+        mixed = means(at, kept_apart(values))
         x_rows, mixed_rows = (part.each(lambda a: a[:, bos:][judged]) for part in (x, mixed))  # noqa: B023
         found = read(at, model, last(at, model, x_rows, mixed_rows), answers[rows][judged])
         low[rows][judged], high[rows][judged] = found
@@ -198,31 +281,65 @@ def of_lines(at: Arithmetic, runs: Runs, lines: list[Line], shift: int) -> tuple
 
 
 def read(at: Arithmetic, model: Decoder, x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounds on the margins of rows of the last stream: quickly from below, and from both sides where that fails."""
-    W_U = at.tensor(model.W_U)
-    quick = torch.full((len(x.mid),), -torch.inf, dtype=torch.float64)
-    if at.is_real and model.b_U is None and W_U.rad is None:
-        quick = _below(x, W_U.mid, right)
-    high = torch.full_like(quick, torch.inf)
-    rows = (~(quick > 0)).nonzero().squeeze(1)
-    for part in torch.split(rows, max(1, ROWS // W_U.mid.shape[1])):
-        logits = product(at, x[part], W_U)
-        if model.b_U is not None:
-            logits = plus(at, logits, Noisy.of(at.tensor(model.b_U)))
-        quick[part], high[part] = margins(logits, right[part])
-    return quick, high
+    """Bounds on the margins of rows of the last stream."""
+    W_U, b_U = at.tensor(model.W_U), None if model.b_U is None else Noisy.of(at.tensor(model.b_U))
+    found = [
+        _of_rows(at, W_U, b_U, x[rows], right[rows])
+        for rows in torch.split(torch.arange(len(right)), max(1, ROWS // W_U.mid.shape[1]))
+    ]
+    low, high = (torch.cat(column) for column in zip(*found, strict=True)) if found else (torch.empty(0),) * 2
+    return low, high
 
 
-def _below(x: Noisy, W: Tensor, right: Tensor) -> Tensor:
-    """A lower bound on the margins of x W in real arithmetic, with one product for all errors."""
-    d = W.shape[0]
-    other = W.abs()
-    error = (gamma(d + 4) * x.size + x.noise) * (1 + gamma(2 * d + 16)) * ENLARGE**4
-    logits, error = x.mid @ W, error @ other
+def _of_rows(at: Arithmetic, W: Ball, b: Noisy | None, x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Against the closest rivals with all errors kept apart, against others by one bound; against all where that
+    leaves a row open."""
+    if b is not None or W.rad is not None or W.mid.shape[1] <= RIVALS + 1:
+        return _against_all(at, W, b, x, right)
+    far, rivals = beyond_closest(at, x, W.mid, right)
+    columns = torch.cat([right[:, None], rivals], 1)
+    among = W.mid.T[columns].transpose(-2, -1)  # (rows, d, 1 + RIVALS), the right class first
+    in_rows = x.each(lambda part: part[:, None])
+    logits = product(at, in_rows, Ball(among), is_carried=False).each(lambda part: part[:, 0])
+    more = (in_rows.own @ (among - among[..., :1]).abs())[:, 0] * ENLARGE**2
+    low, high = margins(logits, torch.zeros_like(right), more)
+    low = torch.minimum(low, far)
+    is_open = ~((low > 0) | (high <= 0))
+    if bool(is_open.any()):
+        low[is_open], high[is_open] = _against_all(at, W, b, x[is_open], right[is_open])
+    return low, high
+
+
+def _against_all(at: Arithmetic, W: Ball, b: Noisy | None, x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
+    if b is None:
+        return margins(product(at, x, W, is_carried=False), right, carried(x, W.mid, right))
+    return margins(plus(at, product(at, x, W), b), right)  # the addition rounds what x's own errors are in
+
+
+def beyond_closest(at: Arithmetic, x: Noisy, W: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """A lower bound on each row's margin to all but the RIVALS closest classes, and those: (rows,), (rows, RIVALS).
+
+    Errors are one bound for each logit: at most c terms are not 0, so that c products and their sum are rounded, each
+    relative to at most the sum of absolute values, as in `product`; in a dtype what a shared error makes of a logit is
+    told before its sign is lost. NaN where that may overflow.
+    """
+    d, size, other = len(W), x.size, W.abs()
+    c = int((size > 0).any(0).sum())
+    few = sum_error(at, max(c, 1))
+    rounding = float(few[1] + (few[max(c - 2, 0)] + few[1]) * (1 + few[1]) ** 2) * ENLARGE
+    apart = x.noise if at.is_real else x.own
+    terms = ((rounding + 2 * gamma(2 * d + 16)) * size + apart) * (1 + gamma(2 * d + 16)) * ENLARGE
+    logits, error = x.mid @ W, terms @ other
+    if not at.is_real:
+        error += at.lost_in_sums(1) * (c + 2)
+        for G in x.shared.values():
+            error += (G @ W).abs_() * ENLARGE
     rows = torch.arange(len(right))
     own = (logits - error)[rows, right]
     logits += error
     logits[rows, right] = -torch.inf
-    rival = logits.amax(1)
-    low = own - rival
-    return low - 4 * U * (own.abs() + rival.abs() + low.abs())
+    top = logits.topk(RIVALS + 1, 1)
+    rival = top.values[:, RIVALS]
+    far = own - rival
+    far = far - 4 * U * (own.abs() + rival.abs() + far.abs())
+    return at.checked(size @ other.amax(1) * ENLARGE, far), top.indices[:, :RIVALS]
