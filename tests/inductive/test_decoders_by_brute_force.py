@@ -156,6 +156,30 @@ def decide_others(seed):
     return decide_lines(seed * models.ALIKE + seed % models.ALIKE, style=("changed", "built")[seed % 2])
 
 
+def decide_tables(seed):
+    """Decoders of one layer whose scores are 0 and whose stream tells shifts apart: drawn, or one number off."""
+    rng = random.Random(f"tables {seed}")
+    if rng.random() < 0.5:
+        task = Task.of("shifted", vocabulary=4)
+        model = started(task="shifted", M=4, pe="ape", positions=7, layernorm=rng.random() < 0.5)
+        with torch.no_grad():
+            model.W_pos[rng.randrange(7), rng.randrange(4)] = rng.choice([-1, 1]) * rng.choice([1e-3, 0.1, 0.3])
+    else:
+        task, positions = models.task_of(rng, is_homogeneous=True), rng.randint(3, 7)
+        style = rng.choice(["drawn", "near"])
+        model = models.decoder(seed * models.ALIKE, task, positions=positions, layers=1, style=style)
+        if model.pe not in ("ape", "sine", "spe"):
+            return Verdict.UNKNOWN, False
+        attention = model.blocks[0].attention
+        with torch.no_grad():
+            for value in (attention.W_Q, attention.b_Q):
+                if value is not None:
+                    value.zero_()
+    problem = Counting(model, task)
+    found = certify(problem)
+    return found.verdict, check_lines(seed, task, model, problem, found)
+
+
 def decide_queries(seed):
     """W_Q is 0 and its bias is not: the scores are those of the keys."""
     torch.manual_seed(seed)
@@ -322,11 +346,11 @@ FAULTS = (  # where, what it says, what it says wrongly there, the seeds that sh
      "queries"),
     (uniform, "applies", "len(model.blocks) != 1", "len(model.blocks) > 2", "lines"),
     (uniform, "with_bos", "model.W_E.shape[0] - 1", "0", "others"),
-    (uniform, "embedded", "model.W_pos[shift : shift + n]", "model.W_pos[:n]", "others"),
+    (uniform, "embedded", "model.W_pos[shift : shift + n]", "model.W_pos[:n]", "tables"),
     (uniform, "means", "torch.arange(1, n + 1", "torch.arange(2, n + 2", "others"),
     (uniform, "after", 'layer_norm(at, x, block.norm_2, f"mlp{layer}")', "x", "others"),
-    (uniform, "shifts_are_alike", 'model.pe in ("nope", "rope")', "True", "others"),
-    (uniform, "_from_each_on", "bottom = -(-low).flip(1).cummax(1).values.flip(1)", "bottom = high", "others"),
+    (uniform, "shifts_are_alike", 'model.pe in ("nope", "rope")', "True", "tables"),
+    (uniform, "_from_each_on", "bottom = -(-low).flip(1).cummax(1).values.flip(1)", "bottom = high", "tables"),
     (runs.Runs, "times", "- shifts.start + 1", "- shifts.start", "others"),
     (Counting, "_lines", "line = found.lines[row]", "line = found.lines[0]", "others"),
     (Counting, "_lines", "case < wrong[:3]", "case > wrong[:3]", "others"),
@@ -339,6 +363,7 @@ DECIDE = {
     "nudged": decide_nudged,
     "others": decide_others,
     "queries": decide_queries,
+    "tables": decide_tables,
     "forms": decide_forms,
     "products": decide_products,
 }
@@ -360,9 +385,9 @@ def test_dtypes_over_all_strings_are_attacked(seeds):
     assert Verdict.PROVED in {decide_rounded_strings(seed) for seed in seeds}
 
 
-@pytest.mark.parametrize("kind", ["forms", "products", "nudged"])
+@pytest.mark.parametrize("kind", ["forms", "products", "nudged", "tables"])
 def test_cells(kind):
-    found = {DECIDE[kind](seed)[0] for seed in range(60 if kind != "nudged" else 12)}
+    found = {DECIDE[kind](seed)[0] for seed in range(60 if kind in ("forms", "products") else 12)}
     assert Verdict.PROVED in found
 
 

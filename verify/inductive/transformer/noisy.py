@@ -232,7 +232,7 @@ def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
 def carried(x: Noisy, W: Tensor, right: Tensor) -> Tensor:
     """What rows' own errors move the differences of x @ W to its right column by: (rows, columns of W)."""
     out = torch.empty(len(right), W.shape[1], dtype=torch.float64)
-    for answer in right.unique().tolist():
+    for answer in sorted(set(right.tolist())):
         rows = right == answer
         out[rows] = (x.own[rows] @ (W - W[:, answer : answer + 1]).abs()) * ENLARGE**2
     return out
