@@ -40,3 +40,11 @@ def test_numbers_that_are_none_are_not_exact():
 def test_a_product_with_what_is_not_finite_is_not_called_exact():
     assert not _is_exact_product(np.zeros((2, 2)), np.array([[np.inf, 1.0], [1.0, 1.0]]))
     assert not _is_exact_product(np.array([[np.nan, 1.0]]), np.ones((2, 1)))
+
+
+def test_a_product_of_one_unit_more_than_float64_holds_is_not_exact():
+    x, y = np.array([[3.0]]), np.array([[3002399751580331.0]])  # 2^53 + 1 is rounded to 2^53, and so is the test's own
+    product = Ball.exact(x) @ Ball.exact(y)
+    assert abs(Fraction(product.mid[0, 0]) - (2**53 + 1)) <= Fraction(product.rad[0, 0])
+    below = Ball.exact(x) @ Ball.exact(y - 1)
+    assert below.mid[0, 0] == 2**53 - 2 and below.rad[0, 0] == 0
