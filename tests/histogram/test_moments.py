@@ -199,3 +199,15 @@ def test_the_checker_takes_the_bracket_of_a_refuted_model_on_trust(monkeypatch):
     certificate = certify(module, budget=2).about(weights).to_json()
     assert json.loads(certificate)["tree"]["reason"] == record.BY_MASS
     assert check(weights, certificate.encode()) == ("REFUTED", ["seconds", *TRUSTED])
+
+
+def test_a_bracket_without_width_says_how_many_pairs_are_wrong(monkeypatch):
+    monkeypatch.setattr(by_cost, "AFFORDABLE", 0)
+    module = model(0, "dot")
+    wrong = len(wrong_pairs(module))
+    monkeypatch.setattr(bracket.Bounds, "narrowed", lambda self, *args: (wrong, wrong))
+    monkeypatch.setattr(Queue, "_is_over", lambda self: self.smallest.candidate is not None)
+    weights = checkpoint.as_bytes(module, claim=None, construction=None)
+    certificate = certify(module, budget=2).about(weights)
+    assert certificate.extra["wrong_pairs"] == str(wrong)
+    check(weights, certificate.to_json().encode())

@@ -40,6 +40,15 @@ class Outcome:
     counterexample: Candidate | None
     is_smallest: bool
     held: list[Held]
+    total: int
+
+    @property
+    def exact_wrong_pairs(self) -> int | None:
+        """How many pairs are wrong, where that is known."""
+        if not self.open_pairs:
+            return self.wrong_pairs
+        low, high = self.error_share
+        return int(low * self.total) if low == high else None
 
     @property
     def is_finished(self) -> bool:
@@ -173,4 +182,6 @@ class Queue:
             for search in self.searches
             if search.is_whole
         ]
-        return Outcome(wrong, open_pairs, share, self.record, margins, self.smallest.candidate, is_smallest, held)
+        return Outcome(
+            wrong, open_pairs, share, self.record, margins, self.smallest.candidate, is_smallest, held, total
+        )

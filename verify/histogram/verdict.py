@@ -78,10 +78,11 @@ def prove(problem: Counts, effort: Effort) -> Finding:
     from verify.histogram.by_cost import decide_open
 
     outcome = decide_open(reduction, exact, cells.open, started + effort.budget, effort.progress)
+    wrong = outcome.exact_wrong_pairs
     found: dict[str, Any] = {
         "error_share": outcome.error_share,
         "extra": {
-            "wrong_pairs": None if outcome.open_pairs else decimal(outcome.wrong_pairs),
+            "wrong_pairs": None if wrong is None else decimal(wrong),
             "tree": outcome.record.to_json(),
         },
     }
