@@ -25,6 +25,9 @@ def test_the_figure_is_written_and_has_both_panels(tmp_path, capsys):
     left, right = figure.axes
     assert {text.get_text() for text in left.texts} >= {"C, 4L: 41.6", "C, 1L: 27.8"}
     assert len(right.collections) == 3
+    curves = {line.get_label(): list(line.get_ydata()) for line in left.lines}
+    assert curves["SinePE, 18 neurons"] == [100.0] * 50
+    assert curves["SinePE, 14 neurons"][:30] == [100.0] * 30 and curves["SinePE, 14 neurons"][30] < 100
 
 
 def test_sizes_that_cannot_be_drawn_are_refused():

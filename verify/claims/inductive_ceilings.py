@@ -55,4 +55,11 @@ CLAIMS: tuple[Claim, ...] = (
         "limits:few_bits",
         "bounds.inductive_limits:first_equal_reciprocals",
     ),
+    _impossible(
+        "C-I7",
+        "with RoPE and BOS one head of d_h dimensions that scores all a alike counts modulo 10, without an MLP, up to "
+        "a length near d_h only: with coefficients up to 10 at most to 42 at d_h = 32, 63 at 64, 114 at 128",
+        "share:few_waves",
+        "bounds.rope_share:is_impossible",
+    ),
 )

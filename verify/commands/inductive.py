@@ -22,7 +22,7 @@ MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay", "mamba", "r
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-IMPOSSIBLE = (*(f"C-I{i}" for i in range(1, 7)), "C-R1", "C-R2", "C-R15")
+IMPOSSIBLE = (*(f"C-I{i}" for i in range(1, 8)), "C-R1", "C-R2", "C-R15")
 OF_TRANSFORMERS = ("pe", "n_heads", "no_layernorm", "bos", "distinct_start")
 LONGEST = 1_000_000
 

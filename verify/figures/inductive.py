@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from bounds.inductive_limits import longest_with_neurons
 from bounds.sine_readout import bracket, is_exact
 from constructions.decoder import Decoder
 from constructions.errors import BadInput, NotKnown
+from constructions.inductive import sine
 from constructions.inductive_waves import build
 from verify.figures.style import BLUE, GREEN, GREY, ORANGE, VERMILLION, new_figure, style
 from verify.inductive.document_c import figure_of_c
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TRAINED, TESTED, MODULUS = 50, 100, 10  # document C's lengths
+SAWTEETH = (14, 18)  # neurons with sinusoidal positions, right up to 80 and 100
 FITTED = ((50, BLUE), (67, GREEN), (90, ORANGE), (100, VERMILLION))
 ENTRIES = ((1.0, BLUE), (10.0, GREEN), (100.0, ORANGE))
 DEFAULT_D = 64
@@ -38,9 +41,9 @@ def beyond(model: Decoder, first: int = TRAINED + 1, last: int = TESTED) -> list
 
 
 def inductive(d_head: int = 128, d: int = DEFAULT_D) -> Figure:
-    """Left: RoPE with BOS, one head without an MLP; right: linear readouts of sinusoidal positions.
+    """Left: RoPE with BOS, one head without an MLP, and SinePE with neurons; right: readouts of sinusoidal positions.
 
-    Claim: C-T6 (ours); the points are those of C, Table A4.
+    Claim: C-T6 and C-I7 (ours); the points are those of C, Table A4.
     Raises: BadInput for sizes for which nothing can be drawn.
     """
     if d < 4 or d % 2 or d > 256:
@@ -61,7 +64,10 @@ def _lengths(axes: Axes, d_head: int) -> None:
         except NotKnown:
             continue
         drawn += 1
-        axes.plot(lengths, beyond(model), color=colour, label=f"weights for 1..{N}")
+        axes.plot(lengths, beyond(model), color=colour, label=f"RoPE, for 1..{N}")
+    for neurons, dashes in zip(SAWTEETH, ("--", ":"), strict=True):
+        waves = sine(task="modular", N=longest_with_neurons(MODULUS, neurons), m=MODULUS)
+        axes.plot(lengths, beyond(waves), color="k", linestyle=dashes, label=f"SinePE, {neurons} neurons")
     if not drawn:
         raise BadInput(f"d_head={d_head}: no weights are found for {TRAINED} positions; take more")
     for layers, above in ((1, -3), (2, -8), (4, 2)):
@@ -72,8 +78,8 @@ def _lengths(axes: Axes, d_head: int) -> None:
     axes.axhline(TESTED / MODULUS, color=GREY, linestyle="--", linewidth=0.8)
     axes.annotate("ceiling without BOS", (TRAINED + 1, 11.5), fontsize=7, color=GREY)
     axes.set(xlabel=r"length $n$", ylabel=f"right among {TRAINED + 1}..n (%)", ylim=(0, 104))
-    axes.set_title(f"RoPE with BOS, one head of {d_head}, no MLP")
-    axes.legend(fontsize=7, loc="upper right", bbox_to_anchor=(1.0, 0.9), borderpad=0)
+    axes.set_title(f"RoPE with BOS, one head of {d_head}, no MLP; SinePE")
+    axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(0.14, 0.78), borderpad=0, handlelength=1.3)
 
 
 def _errors(axes: Axes, d: int) -> None:

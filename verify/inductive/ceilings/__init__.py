@@ -5,6 +5,7 @@ from collections.abc import Callable
 from verify.impossibility import Impossibility
 from verify.inductive.ceilings.homogeneous import equal_start, no_length, proportions_only
 from verify.inductive.ceilings.limits import bos_fades, few_bits, few_neurons, stored_bos_fades
+from verify.inductive.ceilings.share import few_waves
 
 ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "C-I1": no_length,
@@ -13,6 +14,7 @@ ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "C-I4": bos_fades,
     "C-I5": few_neurons,
     "C-I6": few_bits,
+    "C-I7": few_waves,
 }
 
 __all__ = ["ARGUMENTS", "stored_bos_fades"]
