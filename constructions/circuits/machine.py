@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,8 @@ from constructions.circuit_simulation import CircuitTransformer
 from constructions.constant_bits.arithmetic import Affine, FixedPoint, Ints
 from constructions.errors import BadInput
 
+PASS_TOKENS = 2**19  # of one pass over right tokens: tens of MiB
+PASS_QUERIES, PASS_SURVIVORS = 64, 2**20  # queries at a time, so that their scores stay in the cache
 UNDEFINED = -1  # the token of a step in which a softmax is 0/0, and of every later step
 Tokens = np.ndarray[Any, np.dtype[np.int8]]
 
@@ -113,11 +115,98 @@ class ConstantBitMachine:
                     break
         return tokens, g
 
+    def after_right(self, right: np.ndarray[Any, Any]) -> tuple[Tokens, np.ndarray[Any, Any]] | None:
+        """The token that each step computes after the right ones (batch, n+T), and its g: one pass for all steps.
+
+        Up to its first wrong token a chain of thought is right, so that far this is `generate_with_g`. None where
+        queries or keys depend on tokens, or too many exponentials survive: then only that will do.
+        Shapes: (batch, T) each.
+        """
+        N = self.positions
+        if not N:
+            return None
+        of_batch = max(1, PASS_TOKENS // N)
+        passed = [self._pass(right[start : start + of_batch, :N]) for start in range(0, len(right), of_batch)]
+        parts = [part for part in passed if part is not None]
+        if len(parts) < len(passed):
+            return None
+        tokens, g = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return tokens, g
+
+    def _pass(self, tokens: np.ndarray[Any, Any]) -> tuple[Tokens, np.ndarray[Any, Any]] | None:
+        n, N, last = self.n, self.positions, len(self.layers) - 1
+        position = np.repeat(np.arange(N), 2)  # of each different stream: here two for each position
+        streams, which = self.embed(np.arange(2 * N) % 2, position), 2 * np.arange(N) + tokens
+        is_undefined = np.zeros(N, bool)
+        for depth, layer in enumerate(self.layers):
+            start = np.searchsorted(position, np.arange(N))
+            queries, keys = layer.queries(streams), layer.keys(streams)
+            if (queries != queries[start[position]]).any() or (keys != keys[start[position]]).any():
+                return None
+            found = survivors(self.bits, queries[start], keys[start])
+            if found is None:
+                return None
+            mixed, is_zero_over_zero = mixture(self.bits, found, layer.values(streams)[:, 0][which])
+            is_undefined |= is_zero_over_zero & (np.arange(N) >= (n - 1 if depth == last else 0))
+            wide = 2 * self.bits.largest + 1
+            pairs, which = np.unique(which * wide + (mixed.astype(np.int64) + self.bits.largest), return_inverse=True)
+            old, value = np.divmod(pairs, wide)
+            streams = layer.after_attention(streams[old], (value - self.bits.largest).astype(self.bits.dtype)[:, None])
+            position = position[old]
+        is_undefined = np.logical_or.accumulate(is_undefined)[n - 1 :]
+        read, g = self.read(streams)[which][:, n - 1 :], self.bits.decode(streams[:, self.lanes.g])[which][:, n - 1 :]
+        return np.where(is_undefined, UNDEFINED, read).astype(np.int8), np.where(is_undefined, np.nan, g)
+
 
 def _finite(name: str, tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
     if not bool(torch.isfinite(tensor).all()):
         raise BadInput(f"{name}: holds a weight that is not a finite number")
     return tensor.detach().to(torch.float64).cpu().numpy()
+
+
+class Survivors(NamedTuple):
+    """The exponentials that are not zero, by query and then by key: whose they are, and their share of the sum.
+
+    `total` is the sum of each query's.
+    """
+
+    query: Ints
+    key: Ints
+    share: Ints
+    total: Ints
+
+
+def survivors(bits: FixedPoint, queries: Ints, keys: Ints) -> Survivors | None:
+    """Every exponential of each position's query (N, 2k) and a key at or before it; None if they are too many."""
+    N, found, listed = len(keys), list[tuple[Ints, Ints, Ints]](), 0
+    for start in range(0, N, PASS_QUERIES):
+        q = queries[start : start + PASS_QUERIES]
+        stop = start + len(q)
+        scores = np.zeros((len(q), stop), np.int32)  # a sum of two values is below 2^26
+        for j in range(q.shape[1]):
+            values, which = np.unique(q[:, j], return_inverse=True)
+            scores += bits.multiply(values[:, None], keys[None, :stop, j]).astype(np.int32)[which]
+            bits.saturate(scores)
+        is_alive = (scores > bits.vanishing) & (np.arange(stop) <= np.arange(start, stop)[:, None])
+        query, key = np.nonzero(is_alive)
+        found.append((query + start, key, bits.exp(scores[is_alive].astype(bits.dtype)).astype(np.int64)))
+        listed += len(query)
+        if listed > PASS_SURVIVORS:
+            return None
+    query, key, exponentials = (np.concatenate(each) for each in zip(*found, strict=True))
+    total = np.minimum(np.bincount(query, exponentials, N).astype(np.int64), bits.largest)  # exact: below 2^53
+    return Survivors(query, key, bits.divide(exponentials, np.maximum(total, 1)[query]), total)
+
+
+def mixture(bits: FixedPoint, found: Survivors, values: Ints) -> tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
+    """What each query mixes of values (batch, N), each sum from left to right, and which queries are 0/0 (N,)."""
+    mixed = np.zeros(values.shape, bits.dtype)
+    number = np.arange(len(found.query)) - np.searchsorted(found.query, found.query)  # of a query's survivors so far
+    for i in range(int(number.max(initial=-1)) + 1):
+        of = np.flatnonzero(number == i)
+        query, terms = found.query[of], bits.multiply(found.share[of], values[:, found.key[of]])
+        mixed[:, query] = bits.add(mixed[:, query], terms)
+    return mixed, np.asarray(found.total == 0)
 
 
 class _Cache:

@@ -156,6 +156,28 @@ class FixedPoint:
         return low
 
 
+@dataclass(frozen=True)
+class _Term:
+    """One product of each column's sum: which rows are read, and their weights, as signs where all are 1, -1 or 0."""
+
+    bits: FixedPoint
+    rows: Ints
+    weights: Ints
+    has_signs: bool
+
+    @classmethod
+    def of(cls, bits: FixedPoint, rows: Ints, weights: Ints) -> _Term:
+        has_signs = bool(np.isin(weights, (-bits.one, 0, bits.one)).all())
+        return cls(bits, rows, np.sign(weights) if has_signs else weights, has_signs)
+
+    def times(self, x: Ints) -> Ints:
+        """[x w]_s: exactly x, -x or 0 where w is a sign."""
+        read = x[..., self.rows]
+        if self.has_signs:
+            return read if (self.weights == 1).all() else read * self.weights
+        return self.bits.multiply(read, self.weights)
+
+
 class Affine:
     """x W + b in constant-bit arithmetic, each sum taken left to right and the bias last.
 
@@ -176,16 +198,21 @@ class Affine:
         W = W[:, self.columns]
         terms = int((W != 0).sum(axis=0).max(initial=0))
         order = np.argsort(W == 0, axis=0, kind="stable")[:terms]  # the nonzero rows first, in order
-        self.terms = [(rows, np.take_along_axis(W, rows[None], axis=0)[0]) for rows in order]
+        self.terms = [_Term.of(bits, rows, np.take_along_axis(W, rows[None], axis=0)[0]) for rows in order]
 
     def active(self, x: Ints) -> Ints:
         """The columns that are not identically zero: (..., d) -> (..., len(columns))."""
-        total = np.zeros((*x.shape[:-1], len(self.columns)), self.bits.dtype)
-        for rows, weights in self.terms:
-            total = self.bits.add(total, self.bits.multiply(x[..., rows], weights))
+        total: Ints | None = None
+        for each in self.terms:
+            term = each.times(x)
+            total = term if total is None else self.bits.add(total, term)
+        if total is None:
+            total = np.zeros((*x.shape[:-1], len(self.columns)), self.bits.dtype)
         return self.bits.add(total, self.b) if self.b.any() else total
 
     def __call__(self, x: Ints) -> Ints:
+        if len(self.columns) == self.outputs:
+            return self.active(x)
         result = np.zeros((*x.shape[:-1], self.outputs), self.bits.dtype)
         result[..., self.columns] = self.active(x)
         return result

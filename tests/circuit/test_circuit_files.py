@@ -13,8 +13,8 @@ from oracles.circuit import bench_outputs, gate_values, random_gates
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.circuits.files import read_circuit
 from constructions.errors import BadInput
+from verify.circuit.decomposition import first_by_shape, wrong_decomposition
 from verify.circuit.refutation import exhaustive_words
-from verify.circuit.verdict import wrong_decomposition
 
 # sizes as the publishers state them: inputs, outputs, AND gates (EPFL) or gates (ISCAS)
 SIZES = {
@@ -296,3 +296,28 @@ def test_a_wrong_decomposition_is_noticed():
     assert noticed == len(good.circuit.gates)
     moved = dataclasses.replace(good.circuit, outputs=((good.circuit.outputs[0][0], 0), *good.circuit.outputs[1:]))
     assert wrong_decomposition(dataclasses.replace(good, circuit=moved)) == "output"
+    gate = good.circuit.gates[1]._replace(kind="or", fan_in=(0, 1))  # which no step of the proof knows
+    other = dataclasses.replace(good.circuit, gates=(good.circuit.gates[0], gate, *good.circuit.gates[2:]))
+    assert wrong_decomposition(dataclasses.replace(good, circuit=other)) == gate.name
+
+
+def test_gates_traced_together_are_judged_as_one_by_one():
+    """Wide gates, equal inputs, negated ones, and one changed gate: the same first wrong gate either way."""
+    import dataclasses
+
+    rng, wrong = random.Random(8), 0
+    for _ in range(150):
+        n = rng.randrange(1, 5)
+        gates = tuple(Gate(kind, fan_in, f"g{j}") for j, (kind, fan_in) in enumerate(random_gates(rng, n, 8)))
+        good = decompose(Circuit("r", tuple(f"i{j}" for j in range(n)), gates, (("o", n + 7),)))
+        j = rng.randrange(len(good.circuit.gates))
+        kind = rng.choice(["and", "not"])
+        changed = Gate(kind, tuple(rng.randrange(n + j) for _ in range(1 + (kind == "and"))), "changed")
+        circuit = dataclasses.replace(
+            good.circuit, gates=(*good.circuit.gates[:j], changed, *good.circuit.gates[j + 1 :])
+        )
+        bad = dataclasses.replace(good, circuit=circuit)
+        one_by_one = first_by_shape(bad, range(8))
+        assert wrong_decomposition(bad) == (None if one_by_one is None else f"g{one_by_one}")
+        wrong += one_by_one is not None
+    assert 75 < wrong < 150

@@ -105,6 +105,30 @@ def test_random_weights_run_as_in_the_naive_transformer():
     assert seen == {-1, 0, 1}
 
 
+def test_one_pass_over_right_tokens_is_the_chain_of_thought_up_to_its_first_wrong_token():
+    """Of built weights and of changed ones: the same tokens and g, 0/0 included."""
+    seen, passed = set(), 0
+    for seed in range(60):
+        rng = random.Random(seed)
+        circuit = decompose(random_circuit(rng, rng.randrange(1, 4), rng.randrange(1, 6))).circuit
+        model = build(circuit, s=rng.choice([1, 2, 3, 8]))
+        for _ in range(rng.choice([0, 1, 2, 4])):
+            mutate(model, rng)
+        machine, prompts = ConstantBitMachine(model), inputs(model.n)
+        right = np.array([circuit.evaluate(bits) for bits in prompts])
+        found = machine.after_right(right)
+        if found is None:
+            continue
+        passed += 1
+        tokens, g = (whole[:, model.n :] for whole in machine.generate_with_g(np.array(prompts)))
+        for i, due in enumerate(right[:, model.n :]):
+            until = next((m + 1 for m in range(len(due)) if tokens[i, m] != due[m]), len(due))
+            assert found[0][i, :until].tolist() == tokens[i, :until].tolist()
+            assert np.array_equal(found[1][i, :until], g[i, :until], equal_nan=True)
+            seen |= set(tokens[i, :until].tolist())
+    assert seen == {-1, 0, 1} and passed > 40
+
+
 @pytest.mark.parametrize("seeds", first(1, [range(20), range(20, 60)]))
 def test_random_weights_are_judged_right(seeds):
     decided = 0

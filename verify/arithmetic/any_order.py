@@ -22,6 +22,21 @@ NO_UNIT = 1 << 20  # log2 of the unit of zero, which is a multiple of everything
 
 
 @dataclass(frozen=True)
+class _Terms:
+    """What is known of the terms of sums: the sum of their absolute values, and how many are not zero.
+
+    All known ones are multiples of 2^unit; `hard` says where a product among them is rounded, `is_known` where none of
+    them has a radius.
+    """
+
+    size: Array
+    number: Array
+    unit: np.ndarray
+    hard: np.ndarray
+    is_known: np.ndarray
+
+
+@dataclass(frozen=True)
 class Arithmetic:
     """The formats of one reading: of stored tensors, of partial sums, and of the factors of matrix products.
 
@@ -159,13 +174,19 @@ class Arithmetic:
             real = real + term
             size, terms = (size + term.magnitude) * INFLATION, terms + (term.magnitude > 0)
             unit, is_known = np.minimum(unit, unit_exponent(term.mid)), is_known & (term.rad == 0)
-        roundings = np.maximum(terms - 1, 0) + hard - (self.inner is self.stored)  # the last one is that of the result
+        return self._computed(real, _Terms(size, terms, unit, hard, is_known))
+
+    def _computed(self, real: Ball, of: _Terms) -> Ball:
+        """Every computed value of sums whose real values are given."""
+        size, terms = of.size, of.number
+        roundings = np.maximum(terms - 1, 0) + of.hard - (self.inner is self.stored)  # the last is that of the result
         growth = self.growth(np.maximum(roundings, 0), 0)
         error = growth * size + np.where(terms > 1, self.underflow(2 * terms) * (1 + growth), 0.0)
-        is_sum_exact = (self.is_exact_sum(size, unit) & is_known) | (terms <= 1)  # the unit is that of known factors
+        is_exact = self.is_exact_sum(size, of.unit)
+        is_sum_exact = (is_exact & of.is_known) | (terms <= 1)  # the unit is that of known factors
         # a single product of numbers with at most 26 bits is exact in float64 as well
-        is_mid_exact = self.is_exact_sum(size, unit) | ((terms <= 1) & (~hard | (self.stored.p <= 26)))
-        rad = np.where(is_sum_exact, np.where(is_known & is_mid_exact, 0.0, real.rad), real.rad + error * INFLATION)
+        is_mid_exact = is_exact | ((terms <= 1) & (~of.hard | (self.stored.p <= 26)))
+        rad = np.where(is_sum_exact, np.where(of.is_known & is_mid_exact, 0.0, real.rad), real.rad + error * INFLATION)
         out = self.result(Ball(real.mid, rad))
         return Ball(out.mid, np.where(size + error + out.rad <= self.stored.largest, out.rad, np.inf))
 
@@ -184,8 +205,10 @@ class Arithmetic:
 
     def sum_of(self, a: Ball, b: Ball) -> Ball:
         """Every computed value of a + b (R, m)."""
-        nothing = Ball(np.zeros((len(a.mid), 1)), np.zeros((len(a.mid), 1)))
-        return self.product(nothing, Ball(np.zeros((1, a.mid.shape[1])), np.zeros((1, a.mid.shape[1]))), a, b)
+        sizes = a.magnitude, b.magnitude
+        size, terms = (sizes[0] + sizes[1]) * INFLATION, (sizes[0] > 0).astype(float) + (sizes[1] > 0)
+        unit, is_hard = np.minimum(unit_exponent(a.mid), unit_exponent(b.mid)), np.zeros(size.shape, dtype=bool)
+        return self._computed(a + b, _Terms(size, terms, unit, is_hard, (a.rad == 0) & (b.rad == 0)))
 
     def _may_flush(self, x: Array) -> np.ndarray:
         result: np.ndarray = (x != 0) & (np.abs(x) < self.stored.tiny)

@@ -16,6 +16,7 @@ from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import Kernel, Real, Rounded
 from verify.certificate import Certificate
 from verify.circuit.attention import Undecided
+from verify.circuit.decomposition import wrong_decomposition
 from verify.circuit.forward import (
     UNDECIDED,
     RealRun,
@@ -30,7 +31,7 @@ from verify.circuit.problem import CircuitProblem, Progress, silent
 from verify.circuit.refutation import EXHAUSTIVE_INPUTS, InputFinder, Reach, exhaustive_words, random_words
 from verify.circuit.rounding import RoundedSteps
 from verify.circuit.steps import Fault
-from verify.circuit.verdict import MAX_FAULTS, unpack, wrong_decomposition
+from verify.circuit.verdict import MAX_FAULTS, unpack
 from verify.decide import Effort, Failure, Finding
 
 INDUCTION = "every step bounded in balls, induction over the gates"

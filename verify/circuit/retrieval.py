@@ -84,8 +84,10 @@ def addresses(bits: FixedPoint, q: Ints, k: Ints) -> tuple[Indices, Indices] | N
 def _distinct(pairs: Ints) -> tuple[Ints, Indices]:
     """The different rows of an (R, 2) array, and which of them each row is."""
     packed = (pairs[:, 0].astype(np.int64) << 32) + pairs[:, 1]
-    _, first, which = np.unique(packed, return_index=True, return_inverse=True)
-    return pairs[first], which
+    values = np.unique(packed)  # few, so that looking them up is faster than the sort that gives places as well
+    first = (values + (1 << 31)) >> 32
+    different = np.stack([first, values - (first << 32)], axis=1).astype(pairs.dtype)
+    return different, np.searchsorted(values, packed)
 
 
 def _lane(bits: FixedPoint, h: int, q: Ints, k: Ints) -> Ints:

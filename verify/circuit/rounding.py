@@ -23,7 +23,7 @@ from verify.arithmetic.slack import INFLATION, OF_FEW, Array
 from verify.arithmetic.softmax import FORMATS_OF_A_SUM, small_sum
 from verify.circuit.attention import Attention, BallVectors, Undecided, attention
 from verify.circuit.retrieval import Indices
-from verify.circuit.steps import BLOCK, NONE, Bits, Fault, assignments, cases, due, gate_arrays
+from verify.circuit.steps import BLOCK, NONE, Bits, Due, Fault, assignments, cases, gate_arrays
 
 Progress = Callable[[int, int], None]
 Mask = np.ndarray
@@ -174,6 +174,11 @@ def stored(at: Arithmetic, x: Array) -> Ball:
     return at.result(Ball.exact(x))
 
 
+def is_same(x: Ball, y: Ball) -> bool:
+    """Whether balls have the same midpoints and radii."""
+    return np.array_equal(x.mid, y.mid) and np.array_equal(x.rad, y.rad)
+
+
 def check_finite(x: Ball) -> None:
     """Raises Undecided where a number may have overflowed."""
     if not (np.isfinite(x.mid).all() and np.isfinite(x.rad).all()):
@@ -207,8 +212,9 @@ class RoundedSteps:
             self.progress(begin, self.N)
             yield np.arange(begin, min(begin + BLOCK, self.N))
 
-    def embed(self, tokens: Bits, p: Indices) -> Ball:
-        """(..., B) tokens at positions p (B,) -> (..., B, d)."""
+    def embed(self, p: Indices) -> Ball:
+        """Both tokens at positions p (B,) -> (2, B, d)."""
+        tokens = np.repeat([[0], [1]], len(p), 1)
         e, at_p = self.E[tokens], self.P[np.broadcast_to(p, tokens.shape)]
         d = e.mid.shape[-1]
         out = self.at.sum_of(*(Ball(x.mid.reshape(-1, d), x.rad.reshape(-1, d)) for x in (e, at_p)))
@@ -216,17 +222,16 @@ class RoundedSteps:
 
     def _first_head(self) -> Head:
         layer, collected = self.layers[0], _Collector(2)
-        tokens = np.arange(2)[:, None]
         for p in self._blocks():
-            x = self.embed(np.broadcast_to(tokens, (2, len(p))), p)
+            x = self.embed(p)
             collected.add(p, *(layer.projected(x, name) for name in ("W_Q", "W_K", "W_V")))
         return collected.head(self.at, self.N)
 
-    def stream(self, p: Indices, x_p: Bits, x_a: Bits) -> Ball:
-        """The stream after the first layer, for tokens (..., B): (..., B, d)."""
+    def stream(self, p: Indices, embedded: Ball, x_a: Bits) -> Ball:
+        """The stream after the first layer, for tokens x_a (..., B) and embeddings (..., B, d) of x_p: (..., B, d)."""
         v = self.first.values[x_a, np.maximum(self.first.weights.clear[p], 0)]
         mixture = mixed(self.at, self.first, p, v)
-        return self.layers[0].after_attention(self.embed(x_p, p), mixture[..., None])
+        return self.layers[0].after_attention(embedded, mixture[..., None])
 
     def _second_head(self) -> Head:
         layer, collected = self.layers[1], _Collector(4)
@@ -234,7 +239,7 @@ class RoundedSteps:
             x_p, x_a = (
                 np.repeat(np.array(bits)[:, None], len(p), 1) for bits in zip(*product((0, 1), repeat=2), strict=True)
             )
-            x = self.stream(p, x_p, np.where(self.first.weights.clear[p] == p, x_p, x_a))
+            x = self.stream(p, self.embed(p)[x_p[:, 0]], np.where(self.first.weights.clear[p] == p, x_p, x_a))
             collected.add(p, *(layer.projected(x, name) for name in ("W_Q", "W_K", "W_V")))
         return collected.head(self.at, self.N, self.n - 1)
 
@@ -242,12 +247,16 @@ class RoundedSteps:
         """For all values of the tokens x_p, x_a, x_b, x_ab of positions p: the ends of what g can be."""
         a, b, a_of_b = self.nodes(p)
         layer, g = self.layers[1], slice(self.lanes.g, self.lanes.g + 1)
-        for tokens in cases(p, a, b, a_of_b):
-            x_p, x_a, x_b, x_ab = tokens
+        both, retrieved = self.embed(p), None
+        for number, tokens in enumerate(cases(p, a, b, a_of_b)):
+            _, x_a, x_b, x_ab = tokens
             v = self.second.values[2 * x_b + x_ab, np.maximum(b, 0)]
-            mixture = mixed(self.at, self.second, p, v)
-            low, high = ends(layer.after_attention(self.stream(p, x_p, x_a), mixture[:, None], g))
-            yield tokens, low[:, 0], high[:, 0]
+            if number % 4 == 0:  # the cases of x_b and x_ab come last, and the stream before does not depend on them
+                stream, retrieved = self.stream(p, both[number // 8], x_a), None  # x_p comes first of all
+            if retrieved is None or not is_same(v, retrieved):  # the value at b mostly shows x_b alone
+                retrieved, mixture = v, mixed(self.at, self.second, p, v)
+                low, high = (end[:, 0] for end in ends(layer.after_attention(stream, mixture[:, None], g)))
+            yield tokens, low, high
 
     def nodes(self, p: Indices) -> tuple[Indices, Indices, Indices]:
         """Returns what both heads of positions p retrieve, a and b, and what head 1 does at b. NONE where unknown."""
@@ -274,9 +283,9 @@ class RoundedSteps:
         """Yields for each case its tokens, the token that is due (NONE where the gate reads other nodes), and the ends
         of g.
         """
-        known = (p, *self.nodes(p))
+        gates = Due.of((p, *self.nodes(p)), is_and, first, second)
         for tokens, low, high in self.cases(p):
-            yield tokens, due(tokens, known, is_and, first, second), low, high
+            yield tokens, gates.value(tokens), low, high
 
     def fault(self, circuit: Circuit, step: int) -> Fault:
         """The cases of a step in which g may be on the wrong side; all of them where its gate reads other nodes."""

@@ -227,7 +227,7 @@ class Steps:
         a, b = self.first.clear[p], self.second.clear[p]
         a_of_b = self.first.clear[np.maximum(b, 0)]
         is_right = (a != NONE) & (b != NONE) & (a_of_b != NONE)
-        distance = np.full(len(p), np.inf)
+        distance, gates = np.full(len(p), np.inf), Due.of((p, a, b, a_of_b), is_and, a_wanted, b_wanted)
         layer, half = self.machine.layers[1], self.machine.bits.one / 2
         for number, tokens in enumerate(cases(p, a, b, a_of_b)):
             x_p, x_a, x_b, x_ab = tokens
@@ -238,8 +238,7 @@ class Steps:
                 retrieved, stream = found, layer.after_attention(before, found[:, None])
                 distance = np.minimum(distance, np.abs(stream[..., self.machine.lanes.g] - half))
                 token = self.machine.read(stream)
-            wanted = due(tokens, (p, a, b, a_of_b), is_and, a_wanted, b_wanted)
-            is_right &= (wanted != NONE) & (token == wanted)
+            is_right &= token == gates.value(tokens)  # no token is NONE
         return np.where(is_right, distance, -1.0)
 
 
@@ -248,17 +247,37 @@ def cases(p: Indices, a: Indices, b: Indices, a_of_b: Indices) -> Iterator[tuple
 
     Tokens of equal nodes are equal (x_a is x_p where a = p, and so on): every case is a possible one.
     """
+    is_p = [node == p for node in (a, b, a_of_b)]
+    is_a, is_a_of_b, is_b = b == a, a_of_b == a, a_of_b == b
     for bits in product((0, 1), repeat=4):
-        x_p, x_a, x_b, x_ab = (np.full(len(p), bit) for bit in bits)
-        x_a = np.where(a == p, x_p, x_a)
-        x_b = np.select([b == p, b == a], [x_p, x_a], x_b)
-        yield x_p, x_a, x_b, np.select([a_of_b == p, a_of_b == a, a_of_b == b], [x_p, x_a, x_b], x_ab)
+        x_p, other_a, other_b, other = (np.full(len(p), bit) for bit in bits)
+        x_a = np.where(is_p[0], x_p, other_a)
+        x_b = np.where(is_p[1], x_p, np.where(is_a, x_a, other_b))
+        yield x_p, x_a, x_b, np.where(is_p[2], x_p, np.where(is_a_of_b, x_a, np.where(is_b, x_b, other)))
 
 
-def due(tokens: tuple[Bits, ...], nodes: tuple[Indices, ...], is_and: Indices, first: Indices, second: Indices) -> Bits:
-    """The gate's value where `tokens` are those of `nodes`, NONE where it reads others."""
-    x, y = (np.select([node == wanted for node in nodes], tokens, NONE) for wanted in (first, second))
-    return np.where((x == NONE) | (y == NONE), NONE, np.where(is_and == 1, x & y, 1 - x))
+@dataclass(frozen=True)
+class Due:
+    """What the gates of some positions are, and where among the nodes whose tokens are known their inputs are."""
+
+    is_and: Indices
+    first: Indices
+    second: Indices
+    is_missing: np.ndarray[Any, np.dtype[np.bool_]]
+
+    @classmethod
+    def of(cls, nodes: tuple[Indices, ...], is_and: Indices, first: Indices, second: Indices) -> Due:
+        places, is_missing = [], np.zeros(len(is_and), bool)
+        for wanted in (first, second):
+            is_there = np.stack([node == wanted for node in nodes])
+            places.append(is_there.argmax(0))
+            is_missing |= ~is_there.any(0)
+        return cls(is_and, places[0], places[1], is_missing)
+
+    def value(self, tokens: tuple[Bits, ...]) -> Bits:
+        """The gate's value where `tokens` are those of the nodes, NONE where it reads others."""
+        x, y = np.choose(self.first, tokens), np.choose(self.second, tokens)
+        return np.where(self.is_missing, NONE, np.where(self.is_and == 1, x & y, 1 - x))
 
 
 class _Variants:

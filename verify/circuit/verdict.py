@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from constructions.circuit_simulation import CircuitTransformer, build
-from constructions.circuits.circuit import Circuit, Decomposition, Gate
+from constructions.circuits.circuit import Decomposition
 from constructions.circuits.machine import ConstantBitMachine
 from constructions.constant_bits.arithmetic import MAX_BITS
 from constructions.errors import BadInput
 from verify import decide
 from verify.arithmetic.readings import ConstantBits
 from verify.certificate import Certificate, Verdict
+from verify.circuit.decomposition import wrong_decomposition
 from verify.circuit.problem import CircuitProblem, Progress, silent
 from verify.circuit.refutation import (
     EXHAUSTIVE_INPUTS,
@@ -200,76 +201,3 @@ def unpack(word: int, size: int) -> np.ndarray[Any, Any]:
     """The lowest bits of a word as an array of 0 and 1."""
     low = (word & ((1 << size) - 1)).to_bytes((size + 7) // 8, "little")
     return np.unpackbits(np.frombuffer(low, np.uint8), bitorder="little")[:size].astype(np.int8)
-
-
-def wrong_decomposition(decomposition: Decomposition) -> str | None:
-    """The first gate whose AND and NOT gates do not compute it on some input of the gate, or output astray.
-
-    A node and its negation count as one variable, so that only possible cases are compared.
-    """
-    original, circuit, node_of = decomposition.original, decomposition.circuit, decomposition.node_of
-    n = len(original.inputs)
-    if node_of[:n] != tuple(range(n)) or circuit.inputs != (original.inputs or ("start",)):
-        return "input"
-    if circuit.outputs != tuple((name, node_of[node]) for name, node in original.outputs):
-        return "output"
-    known: dict[Any, bool] = {}
-    for j, gate in enumerate(original.gates):
-        shape = _shape(circuit, node_of[n + j], [node_of[node] for node in gate.fan_in] or [0])
-        if shape is None:
-            return gate.name
-        key = (gate.kind, len(gate.fan_in), shape)
-        if key not in known:
-            known[key] = _computes(*key)
-        if not known[key]:
-            return gate.name
-    return None
-
-
-Shape = tuple[tuple[tuple[int, bool], ...], tuple[tuple[str, tuple[int, ...]], ...]]
-
-
-def _shape(circuit: Circuit, root: int, leaves: list[int]) -> Shape | None:
-    """How a node is computed from its gate's leaves, whatever their numbers: None where it reads anything else.
-
-    First the leaves, each by its variable (a node and its negation are one) and whether it is negated; then the gates
-    in order, each with what it reads: variables by their numbers -1, -2, ..., and gates by 0, 1, ...
-    """
-    n, gates = len(circuit.inputs), circuit.gates
-    number: dict[int, int] = {}  # of a variable or a gate that is done
-    signs = []
-    for leaf in leaves:
-        is_negated = leaf >= n and gates[leaf - n].kind == "not"
-        variable = gates[leaf - n].fan_in[0] if is_negated else leaf
-        signs.append((number.setdefault(variable, -1 - len(number)), is_negated))
-    steps: list[tuple[str, tuple[int, ...]]] = []
-    todo = [root]
-    while todo:
-        node = todo[-1]
-        if node in number:
-            todo.pop()
-            continue
-        if node < n:
-            return None
-        kind, fan_in, _ = gates[node - n]
-        missing = [source for source in fan_in if source not in number]
-        if missing:
-            todo += missing
-            continue
-        number[node] = len(steps)
-        steps.append((kind, tuple([number[source] for source in fan_in])))
-    return tuple(signs), (*steps, ("is", (number[root],)))
-
-
-def _computes(kind: str, fan_in: int, shape: Shape) -> bool:
-    """Whether AND and NOT gates of this shape compute the gate, on every input of it."""
-    leaves, steps = shape
-    words, mask = exhaustive_words(-min(number for number, _ in leaves))
-    values: list[int] = []
-    for step, sources in steps:
-        read = [values[source] if source >= 0 else words[-1 - source] for source in sources]
-        values.append(read[0] if step == "is" else read[0] ^ mask if step == "not" else read[0] & read[1])
-    gate = Gate(kind, tuple(range(fan_in)), "")
-    one_gate = Circuit("", tuple(map(str, range(max(fan_in, 1)))), (gate,), (("", max(fan_in, 1)),))
-    inputs = [words[-1 - number] ^ (mask if is_negated else 0) for number, is_negated in leaves]
-    return values[-1] == one_gate.evaluate(inputs, mask)[-1]
