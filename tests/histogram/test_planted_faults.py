@@ -128,10 +128,10 @@ FAULTS = {
         "in the accumulation": ("& (size <= step * 2.0 ** min(self.stored.p, 52))", "", neurons(1.0, u), BFLOAT16_WIDE),
     },
     (Arithmetic, "fits_operand"): {"always": ("size <= ", "0 * size <= ", coordinates(1 + u_tf32, -1.0), TF32)},
-    (Arithmetic, "product"): {
+    (Arithmetic, "_computed"): {
         "no growth": ("growth * size +", "", query(1.0, u, u), BFLOAT16),
-        "one addition less": ("terms - 1, 0) + hard", "terms - 2, 0) + hard", query(1.0, u, u), BFLOAT16),
-        "exact products": ("terms - 1, 0) + hard", "terms - 1, 0)", query(a, 2 * u, W_Q=[b, 1.0]), BFLOAT16),
+        "one addition less": ("terms - 1, 0) + of.hard", "terms - 2, 0) + of.hard", query(1.0, u, u), BFLOAT16),
+        "exact products": ("terms - 1, 0) + of.hard", "terms - 1, 0)", query(a, 2 * u, W_Q=[b, 1.0]), BFLOAT16),
         "no underflow": ("self.underflow(2 * terms)", "0", query(0.5, 0.5, W_Q=flushed, key=64.0), E4M3),
     },
     (RoundedReduction, "_divided_by_root"): {

@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt, stack_last
+from verify.histogram.slot_terms import Attended, Known, Terms
 from verify.histogram.stored import Array, StoredModel
 
 
@@ -66,19 +67,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Tables:
-    """The linear forms of the tokens start..stop-1; `others` has one leading row when it is the same for all."""
+    """The linear forms of the tokens start..stop-1, and what each slot that holds another token adds to them."""
 
     start: int
     stop: int
     base: Ball
     own: Ball
-    others: Ball
+    terms: Terms
+
+    @property
+    def others(self) -> Ball:
+        """The terms as numbers, with one leading row where they are the same for all tokens."""
+        return self.terms.ball
 
     def of_token(self, t: int) -> tuple[Ball, Ball, Ball]:
         """base (r,), own (r,) and others (T, r) of one token."""
-        i = t - self.start
-        others = self.others[i] if self.others.mid.shape[0] > 1 or self.stop - self.start == 1 else self.others[0]
-        return self.base[i], self.own[i], others
+        i, others = t - self.start, self.others
+        return self.base[i], self.own[i], others[i if len(others.mid) > 1 else 0]
 
 
 class Reduces(Protocol):
@@ -145,11 +150,8 @@ class Reduction:
             return linear_tables(row, self.features, self.residual, start, stop)
         if not self.stored.is_softmax:
             return attending_tables(self.stored, self.attention, self.features, self.residual, start, stop)
-        weight = self.attention[start:stop][..., None]  # (n, keys, 1)
-        values = self.features[None] + self.residual[start:stop, None]
-        terms = stack_last(weight * values, weight)
-        base = _zeros(stop - start, terms.mid.shape[-1])
-        return tables_of_terms(with_bos(self.stored, base, terms), terms[:, : self.stored.T], start, stop)
+        terms = Attended(self.attention[start:stop], self.features, self.residual[start:stop])
+        return tables_of_attended(self.stored, _zeros(stop - start, self.stored.p + 1), terms, start)
 
 
 def exponentials(scores: Ball) -> Ball:
@@ -199,28 +201,30 @@ def linear_tables(row: Row, V: Ball, residual: Ball, start: int, stop: int) -> T
     D = Ball(np.full((stop - start, 1), row.D.mid), np.full((stop - start, 1), row.D.rad))
     base = residual[start:stop] * row.D + V[start:stop] * row.own_weight
     others = stack_last(V, column)
-    return Tables(start, stop, stack_last(base, D), stack_last(V[start:stop], row_of_zeros), others[None])
+    return Tables(start, stop, stack_last(base, D), stack_last(V[start:stop], row_of_zeros), Known(others[None]))
 
 
 def attending_tables(
     stored: StoredModel, attention: Ball, features: Ball, residual: Ball, start: int, stop: int
 ) -> Tables:
     """dot and bos without softmax: a slot's term is its token's features times the score, and D is 1."""
-    n, weight = stop - start, attention[start:stop][..., None]
-    terms = stack_last(weight * features[None], _zeros(*weight.mid.shape))
-    base = stack_last(residual[start:stop], Ball.exact(np.ones((n, 1))))
-    return tables_of_terms(with_bos(stored, base, terms), terms[:, : stored.T], start, stop)
+    base = stack_last(residual[start:stop], Ball.exact(np.ones((stop - start, 1))))
+    return tables_of_attended(stored, base, Attended(attention[start:stop], features, None), start)
 
 
-def with_bos(stored: StoredModel, base: Ball, terms: Ball) -> Ball:
-    """Adds the term of BOS, where there is one, to `base` (n, r): what does not depend on the slots."""
-    return base if stored.e_BOS is None else base + terms[:, stored.T]
+def tables_of_attended(stored: StoredModel, base: Ball, terms: Attended, start: int) -> Tables:
+    """The tables of terms by attention, over all keys; BOS and the position itself are slots that hold their tokens."""
+    T, queries = stored.T, np.arange(len(base.mid))
+    if stored.e_BOS is not None:
+        base = base + terms.of_token(queries, np.full(len(queries), T))
+    own = terms.of_token(queries, start + queries)
+    return Tables(start, start + len(queries), base + own, own, terms.first(T))
 
 
 def tables_of_terms(base: Ball, terms: Ball, start: int, stop: int) -> Tables:
     """The tables whose slots hold these terms (n, T, r); the position itself is one more slot that holds its token."""
     own = terms[np.arange(stop - start), np.arange(start, stop)]
-    return Tables(start, stop, base + own, own, terms)
+    return Tables(start, stop, base + own, own, Known(terms))
 
 
 def slot_groups(stored: StoredModel, position: int) -> tuple[tuple[int, ...], ...]:

@@ -17,9 +17,11 @@ import numpy as np
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import U, gamma
 from verify.histogram.reduction import Reduces, Row, Tables
+from verify.histogram.slot_terms import Known
 from verify.histogram.stored import Array, StoredModel
 
 CHUNK = 1 << 21  # numbers per working array
+IN_CACHE = 1 << 15  # numbers of arrays that are passed over several times
 
 
 @dataclass
@@ -120,13 +122,13 @@ def _decided_by_hull(
         hull_low = np.where(member, low, np.inf).min(0)[counts]
         hull_high = np.where(member, high, -np.inf).max(0)[counts]
         rows = np.broadcast_to(stored.W_2[neuron], (len(counts), stored.classes))
-        margin = line_margins(stored, rows, counts, hull_low, hull_high)
+        at_low, at_high = end_margins(stored, rows, counts, hull_low, hull_high)
+        margin = np.minimum(at_low, at_high)
         proved = margin > 0
         decided[:, counts[proved]] |= member[:, counts[proved]]
         where_low = np.where(member, low, np.inf).argmin(0)[counts]
         where_high = np.where(member, high, -np.inf).argmax(0)[counts]
-        at_low = line_margins(stored, rows, counts, hull_low, hull_low) <= margin
-        tokens = tables.start + np.where(at_low, where_low, where_high)
+        tokens = tables.start + np.where(at_low <= margin, where_low, where_high)
         cells.record(margin[proved], row, tokens[proved], counts[proved] + 1)
     return decided
 
@@ -136,26 +138,31 @@ def line_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, hi
 
     Shapes: rows (n, C), k, low and high (n,); returns (n,).
     """
-    n = len(k)
-    out = np.empty(n)
-    right = k + 1 - stored.first_count
-    step = max(1, CHUNK // stored.classes)
+    return np.minimum(*end_margins(stored, rows, k, low, high))
+
+
+def end_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, high: Array) -> tuple[Array, Array]:
+    """The same at each of the two ends: concave in gamma, the margin is least at one of them."""
+    n, right = len(k), k + 1 - stored.first_count
+    at_ends = np.empty((2, n))
+    step = max(1, IN_CACHE // stored.classes)
     for a in range(0, n, step):
         part = slice(a, min(n, a + step))
-        i = np.arange(len(right[part]))
-        slope = rows[part][i, right[part]][:, None] - rows[part]
-        intercept = stored.b_2[right[part]][:, None] - stored.b_2[None, :]
-        smallest = np.full(len(i), np.inf)
-        for end in (low[part], high[part]):
-            difference = slope * end[:, None] + intercept
-            # Five roundings, each relative to one of these two terms or to their sum.
-            difference -= (
-                8 * U * (np.abs(slope * end[:, None]) + np.abs(intercept)) + 2.0**-1073
-            )  # two units of underflow
-            difference[i, right[part]] = np.inf
-            smallest = np.minimum(smallest, difference.min(1))
-        out[part] = smallest
-    return out
+        of, i = right[part], np.arange(len(right[part]))
+        slope = rows[part][i, of][:, None] - rows[part]
+        intercept = stored.b_2[of][:, None] - stored.b_2[None, :]
+        for margin, end in zip(at_ends, (low[part], high[part]), strict=True):
+            difference = slope * end[:, None]
+            # Five roundings, each relative to one of these two terms or to their sum; and two units of underflow.
+            slack = np.abs(difference)
+            slack += np.abs(intercept)
+            slack *= 8 * U
+            slack += 2.0**-1073
+            difference += intercept
+            difference -= slack
+            difference[i, of] = np.inf
+            margin[part] = difference.min(1)
+    return at_ends[0], at_ends[1]
 
 
 def ratio_at_vertices(
@@ -198,7 +205,9 @@ def sum_at_vertices(
         adding = np.zeros((stored.p + 1, 2))
         adding[:-1, 0], adding[-1, 1] = neurons, 1.0
         parts = (ball @ Ball.exact(adding) for ball in (tables.base, tables.own, tables.others))
-        summed, cells = Tables(tables.start, tables.stop, *parts), np.nonzero(member.reshape(-1) == index)[0]
+        base, own, others = parts
+        summed = Tables(tables.start, tables.stop, base, own, Known(others))
+        cells = np.nonzero(member.reshape(-1) == index)[0]
         step = max(1, CHUNK // stored.T)
         for a in range(0, len(cells), step):
             cell = cells[a : a + step]
@@ -213,16 +222,12 @@ def _ends_of_ratio(
     """Bounds (positive part of one coordinate) / (the last one, D) over cells (token, own count), or is infinite."""
 
     def ends(coordinate: np.ndarray) -> tuple[Array, Array]:
-        parts = []
+        parts, balls = (
+            [],
+            (tables.base[token, coordinate], tables.own[token, coordinate], tables.terms.at(token, coordinate)),
+        )
         for sign in (1.0, -1.0):
-            base, own, others = (
-                sign * ball.mid[index] - ball.rad[index]
-                for ball, index in (
-                    (tables.base, (token, coordinate)),
-                    (tables.own, (token, coordinate)),
-                    (tables.others, (token, slice(None), coordinate)),
-                )
-            )
+            base, own, others = (sign * ball.mid - ball.rad for ball in balls)
             mine, rest = (count - 1) * own, (stored.L - count)[:, None] * others
             total = (base + mine)[:, None] + rest
             size = (np.abs(base) + np.abs(mine))[:, None] + np.abs(rest)
@@ -242,34 +247,11 @@ def _ends_of_ratio(
 
 def form_ranges(stored: StoredModel, row: Row, tables: Tables) -> tuple[Array, Array]:
     """The range of every linear form over all sequences with own count k = 1..L: two arrays (n, L, r)."""
-    smallest, largest = _others_range(stored, tables)
+    smallest, largest = tables.terms.ends(np.arange(tables.start, tables.stop))
     own = tables.own
     lower = _least_sum(stored, row, tables.base.lower, own.lower, own.upper, smallest, largest)
-    upper = -_least_sum(stored, row, -tables.base.upper, -own.upper, -own.lower, -largest, -smallest)
-    return lower, upper
-
-
-def _others_range(stored: StoredModel, tables: Tables) -> tuple[Array, Array]:
-    """The smallest and the largest term of a slot that does not hold t: (n, r) each."""
-    tokens = np.arange(tables.start, tables.stop)
-    n = len(tokens)
-    if tables.others.mid.shape[0] == 1:  # the same table for every t: leave out t by the two extremes
-        lower, upper = tables.others.lower[0], tables.others.upper[0]
-        return _least_without(lower, tokens), -_least_without(-upper, tokens)
-    lower, upper = tables.others.lower, tables.others.upper
-    lower[np.arange(n), tokens] = np.inf
-    upper[np.arange(n), tokens] = -np.inf
-    return lower.min(1), upper.max(1)
-
-
-def _least_without(x: Array, tokens: np.ndarray) -> Array:
-    """min over s != t of x[s], for each t, propagating NaN."""
-    order = np.argsort(x, axis=0, kind="stable")[:2]
-    first, second = np.take_along_axis(x, order[:1], 0)[0], np.take_along_axis(x, order[1:2], 0)[0]
-    is_own = np.equal(order[0][None, :], tokens[:, None])
-    least = np.where(is_own, second[None], first[None])
-    has_nan = np.asarray(np.isnan(x).any(0))
-    return np.where(has_nan[None], np.nan, least)
+    upper = _least_sum(stored, row, -tables.base.upper, -own.upper, -own.lower, -largest, -smallest)
+    return lower, np.negative(upper, out=upper)
 
 
 def _least_sum(
@@ -293,22 +275,37 @@ def _least_sum(
     rest = _least_product(row, other_low, other_high)
     sizes = row.sizes
     if len(sizes) == 1:
-        k = np.arange(1, L + 1)[:, None]
-        term = (k - 1) * mine[0][:, None, :]
-        total: Array = base[:, None, :] + term
-        size: Array = np.abs(base)[:, None, :] + np.abs(term, out=term)
-        np.multiply(L - k, rest[0][:, None, :], out=term)
-        total += term
-        size += np.abs(term, out=term)
-        size *= 8 * U
-        result: Array = np.subtract(total, size, out=total)
-        return result
+        return _of_one_group(base, mine[0], rest[0], L)
     gain = np.sort(np.repeat(mine - rest, sizes, axis=0), axis=0)  # NaN sorts last and is caught by `size`
     gained = np.concatenate([np.zeros((1, *gain.shape[1:])), np.cumsum(gain, axis=0)])
     everything = np.tensordot(sizes.astype(float), rest, axes=(0, 0))
     size = np.abs(base) + 2 * np.tensordot(sizes.astype(float), np.abs(rest) + np.abs(mine), axes=(0, 0))
     total = base + everything + gained - gamma(3 * L + 10) * size
     return np.moveaxis(total, 0, 1)
+
+
+def _of_one_group(base: Array, mine: Array, rest: Array, L: int) -> Array:
+    """base + (k - 1) mine + (L - k) rest for k = 1..L, less what is rounded away: (n, r) each to (n, L, r).
+
+    The longer one of the last two axes is the last in memory.
+    """
+    (n, r), k = base.shape, np.arange(1, L + 1)
+    is_long = r < L
+    axis, shape = (2, (n, r, L)) if is_long else (1, (n, L, r))
+    k = k if is_long else k[:, None]
+    whole, step = np.empty(shape), max(1, IN_CACHE // (L * r))
+    for start in range(0, n, step):
+        of = slice(start, start + step)
+        total, alone, own, others = whole[of], *(np.expand_dims(x[of], axis) for x in (base, mine, rest))
+        term = (k - 1) * own
+        np.add(alone, term, out=total)
+        size: Array = np.abs(alone) + np.abs(term, out=term)
+        np.multiply(L - k, others, out=term)
+        total += term
+        size += np.abs(term, out=term)
+        size *= 8 * U
+        total -= size
+    return whole.swapaxes(1, 2) if is_long else whole
 
 
 def _least_product(row: Row, low: Array, high: Array) -> Array:
