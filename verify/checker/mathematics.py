@@ -20,30 +20,31 @@ Query = tuple[int, tuple[tuple[Interval, int], ...], tuple[tuple[int, tuple[Inte
 
 
 class Model:
-    """All numbers over one power of two, `one`: V = E W_1 and b_1 over its square, scores over `unit`.
+    """Numbers over a power of two, `one`: V = E W_1 and b_1 over its square, and scores over `unit`.
 
     D counts as one more neuron, the last one, that is always on and writes b_2.
     """
 
     def __init__(self, weights: Weights, margins: Sequence[float]) -> None:
         parameters, numbers = weights.repeated["parameters"], weights.matrices | {"margins": [[*margins]]}
-        ratios = {name: [[x.as_integer_ratio() for x in row] for row in rows] for name, rows in numbers.items()}
-        one = self.one = max(n for rows in ratios.values() for row in rows for _, n in row)
-        m = {name: [[x * (one // n) for x, n in row] for row in rows] for name, rows in ratios.items()}
-        self.T, self.L, self.first_count = len(m["E"]), parameters["L"], weights.first_count
-        self.is_linear, self.is_softmax = "A" in m, parameters["model"].endswith("+sftm")
-        x, W_1 = fmpz_mat(m["E"] + m.get("e_BOS", [])), fmpz_mat(m["W_1"])
-        self.V = [[*row, 0] for row in _integers(x * W_1)]
+        one = self.one = max(x.as_integer_ratio()[1] for rows in numbers.values() for row in rows for x in {*row})
+        self.T, self.L, self.first_count = len(numbers["E"]), parameters["L"], weights.first_count
+        self.is_linear, self.is_softmax = "A" in numbers, parameters["model"].endswith("+sftm")
+        x, of_x = _whole(numbers["E"] + numbers.get("e_BOS", []))
+        W_1, of_W_1 = _whole(numbers["W_1"])
+        self.V = [[v * (one**2 // (of_x * of_W_1)) for v in row] + [0] for row in _integers(x * W_1)]
         self.columns = [[*column] for column in zip(*self.V, strict=True)]
+        m = {name: _over(numbers[name], one) for name in ("b_1", "W_2", "b_2", "margins")}
         self.biases = [b * one for b in m["b_1"][0]] + [one**2]
         self.W_2, self.margins = m["W_2"] + m["b_2"], m["margins"][0]
         self.need = int(not any(self.margins))  # without a margin a difference must be above zero
         self.classes, self.inputs = range(len(m["b_2"][0])), fmpz(self.T) ** self.L
         if self.is_linear:
-            self.scores, self.unit, self.scale = m["A"], one, 1
+            self.scores, self.unit, self.scale = _over(numbers["A"], one), one, 1
         else:
-            self.scores = _integers(x * fmpz_mat(m["W_Q"]) * (x * fmpz_mat(m["W_K"])).transpose())
-            self.unit, self.scale = one**4, parameters["d"]  # its square root divides the scores
+            (W_Q, of_Q), (W_K, of_K) = _whole(numbers["W_Q"]), _whole(numbers["W_K"])
+            self.scores = _integers(x * W_Q * (x * W_K).transpose())
+            self.unit, self.scale = of_x**2 * of_Q * of_K, parameters["d"]  # its square root divides the scores
         if (root := isqrt(self.scale)) ** 2 == self.scale:
             self.unit, self.scale = root * self.unit, 1
         self.bits = BITS if self.is_softmax or self.scale > 1 else 0  # nothing is rounded where all is rational
@@ -134,8 +135,9 @@ class Model:
         if self.is_softmax:  # D is the sum of the weights
             u = [x + rest for x in u]
         base = rest * self.D[rest < 0] + sum(u[s] * weight[u[s] < 0] for weight, s in fixed)
+        is_read = any(u)  # D without softmax is the same for all slots
         for n, weights in groups:
-            terms = [x * weight[x < 0] for x, weight in zip(u, weights, strict=False)]
+            terms = [x * weight[x < 0] for x, weight in zip(u, weights, strict=False)] if is_read else [0] * self.T
             own, term = terms.pop(t), min(terms)
             base += n * term
             gains += [own - term] * n
@@ -187,6 +189,19 @@ def _sum(terms: Iterable[tuple[Sum, int]]) -> Sum:
         for key, c in x.items():
             total[key] = total.get(key, 0) + factor * c
     return {key: c for key, c in total.items() if c}
+
+
+def _over(rows: list[list[float]], one: int) -> list[list[int]]:
+    """What numbers are over a power of two."""
+    ratios = {x: x.as_integer_ratio() for row in rows for x in {*row}}
+    whole = {x: m * (one // n) for x, (m, n) in ratios.items()}
+    return [[whole[x] for x in row] for row in rows]
+
+
+def _whole(rows: list[list[float]]) -> tuple[fmpz_mat, int]:
+    """Numbers over the smallest power of two that will do, and this power."""
+    one = max(x.as_integer_ratio()[1] for row in rows for x in {*row})
+    return fmpz_mat(_over(rows, one)), one
 
 
 def _integers(matrix: fmpz_mat) -> list[list[int]]:

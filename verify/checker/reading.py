@@ -91,7 +91,8 @@ def read_tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], 
 def rows_of(name: str, dtype: str, shape: list[int], raw: bytes) -> list[list[float]]:
     if dtype == "BF16":  # the upper half of a float32
         raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
-    values = [x for (x,) in struct.iter_unpack("<" + WORDS[dtype][1], raw)]
+    word = WORDS[dtype][1]
+    values = [*struct.unpack(f"<{len(raw) // struct.calcsize('<' + word)}{word}", raw)]
     require(all(map(math.isfinite, values)), f"{name} holds NaN or infinity")
     return [values[i : i + shape[-1]] for i in range(0, len(values), shape[-1])]
 
