@@ -21,7 +21,7 @@ import torch
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from constructions import inventory_counting, relation_counting
-from constructions.checkpoint import as_bytes
+from constructions.checkpoint import as_bytes, load
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.count01 import documents
@@ -34,6 +34,13 @@ from verify.histogram.verdict import certify
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 BIG = 1e4  # of a neuron in a MILP
+DATA = Path(__file__).parents[1] / "data"
+TRAINED = {  # tests/data, and the budget where not all is decided
+    "lin_sftm_T8_L5_d32_p32": 30.0,
+    "lin_T8_L5_d16_p16": 30.0,
+    "lin_T16_L8_d32_p32": 10.0,
+    "lin_T32_L10_d64_p64": 60.0,
+}
 
 
 def seconds(function, repeats=3):
@@ -150,6 +157,18 @@ def peers():
         yield f"dot, T = d = {T}, L = {L}", proof, None, None, seconds(lambda m=module: products(m), 7), *rest
 
 
+def trained():
+    """Rows of the table of trained models: seconds, the time of enumeration as a multiple, and what was found."""
+    for name, budget in TRAINED.items():
+        module = load(DATA / f"trained_{name}.safetensors")
+        found = []
+        proof = seconds(lambda m=module, b=budget, f=found: f.append(certify(m, budget=b)), 5 if module.T < 10 else 1)
+        least, most = found[-1].error_share or (0, 0)
+        other = seconds(lambda m=module: enumeration(m), 5) if module.T**module.L < 1 << 20 else None
+        share = f"{float(least):.4f}" if least == most else f"{float(least):.4f} to {float(most):.4f}"
+        yield name, proof, other, found[-1].verdict.value, share
+
+
 def checked(module):
     """Seconds of the independent checker."""
     weights = as_bytes(module, claim=None, construction=None)
@@ -200,6 +219,9 @@ def page():
     lines = ["| model | proof | enumeration | HiGHS MILP | E E^T and E W_1 | checker |", "|---|---|---|---|---|---|"]
     for name, proof, *others in peers():
         lines.append(f"| {name} | {cell(proof)} | {' | '.join(cell(x, proof) for x in others)} |")
+    learned = ["| file | proof | enumeration | verdict | wrong share |", "|---|---|---|---|---|"]
+    for name, proof, other, verdict, share in trained():
+        learned.append(f"| {name} | {cell(proof)} | {cell(other, proof)} | {verdict} | {share} |")
     module = relation_counting.dot(T=1000, L=1000)
     ratio = seconds(lambda: certify(module)) / seconds(lambda: own_products(module), 7)
     grown = ["| what grows | sizes | seconds | exponent |", "|---|---|---|---|"]
@@ -229,6 +251,13 @@ One product E E^T and one E W_1 is the least that a look at the weights costs.
 {chr(10).join(lines)}
 
 `dot` at T = L = d = 1000 takes {ratio:.1f} times its own products (E W_Q, E W_K, the scores, E W_1).
+
+## Trained models
+
+Files of `tests/data`, wrong on the share of inputs that is given, or between these two where time was up (after 10 and
+60 seconds by the clock). Enumeration is a multiple of the proof, as above.
+
+{chr(10).join(learned)}
 
 ## Growth
 

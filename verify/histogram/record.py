@@ -77,8 +77,9 @@ class Record:
         A multiset is written group by group: how many other tokens, and their indices.
         """
         self.most -= multisets  # the checker decides each of them, as it does a part
-        found = self.split(np.array([root]), EACH, np.array([len(left)]))
+        found = self._new(len(left))
         if not self.is_full:
+            self.codes[root], self.first[root], self.parts[root] = EACH, self.number - len(found), len(found)
             self.listed[root] = left
         return found
 
