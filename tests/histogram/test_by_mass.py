@@ -44,7 +44,7 @@ def mass(monkeypatch):
     for name, value in {"AFFORDABLE": 0, "FOR_A_COMPARISON": 0, "FEW": 0, "WORTH": 1, "NEAR": 0.2}.items():
         monkeypatch.setattr(by_cost, name, value)
     monkeypatch.setattr(by_cost, "CLOSENESS", (9.0,))
-    monkeypatch.setattr(by_sequence, "MOST_FILLINGS", 0)
+    monkeypatch.setattr(by_sequence, "MOST_SEQUENCES", 0)
     monkeypatch.setattr(by_mass, "SMALL", 0)
     monkeypatch.setattr(by_mass, "FIRSTS", 2)
 

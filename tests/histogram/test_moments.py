@@ -17,7 +17,7 @@ from verify.checker.fields import TRUSTED, check
 from verify.histogram import bracket, by_cost, by_mass, by_sequence, moments, record
 from verify.histogram.best_first import Queue
 from verify.histogram.merging import merged_row, normalised
-from verify.histogram.moments import Given, Grid, Moments, Rows
+from verify.histogram.moments import Detail, Given, Grid, Moments, Rows
 from verify.histogram.reduction import Reduction
 from verify.histogram.stored import StoredModel
 from verify.histogram.tabulating import Readout, Space, Table
@@ -124,7 +124,7 @@ SETTINGS = [(16, 1), (64, 2), (1 << 14, 1), (1 << 10, 8)]
 @pytest.mark.parametrize(("grid", "given"), SETTINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_means_variances_and_shares(kind, grid, given, monkeypatch):
-    monkeypatch.setattr(moments, "GRID", grid)
+    monkeypatch.setattr(moments.Moments.__init__, "__defaults__", (Detail(grid, 1 << 22),))
     monkeypatch.setattr(moments, "MOST_GIVEN", given)
     for seed in range(40):
         assert broken(model(seed, kind)) is None, seed
@@ -166,7 +166,8 @@ FAULTS = [
 
 @pytest.mark.parametrize(("owner", "name", "fault"), FAULTS, ids=["apart", "weights", "rest", "parts", "threshold"])
 def test_a_planted_fault_is_found(owner, name, fault, monkeypatch):
-    monkeypatch.setattr(moments, "GRID", 1 << 12 if name != "_apart" else 16)
+    detail = Detail(1 << 12 if name != "_apart" else 16, 1 << 22)
+    monkeypatch.setattr(moments.Moments.__init__, "__defaults__", (detail,))
     monkeypatch.setattr(moments, "MOST_GIVEN", 1 if name == "_variances" else 8)
     monkeypatch.setattr(owner, name, fault(getattr(owner, name)))
     assert any(broken(model(seed, kind)) for kind in ("dot", "lin") for seed in range(12))
@@ -178,7 +179,7 @@ def test_the_bracket_of_a_model_of_which_nothing_else_is_decided(kind, monkeypat
         monkeypatch.setattr(by_cost, name, 0)
     monkeypatch.setattr(by_cost, "CLOSENESS", (9.0,))
     monkeypatch.setattr(by_cost, "NEAR", 0.2)
-    monkeypatch.setattr(by_sequence, "MOST_FILLINGS", 0)
+    monkeypatch.setattr(by_sequence, "MOST_SEQUENCES", 0)
     monkeypatch.setattr(by_mass.ByMass, "reach", lambda self, seconds: 1 << 60)
     monkeypatch.setattr(by_mass.ByMass, "run", lambda self, *args: None)
     module = model(0, kind)

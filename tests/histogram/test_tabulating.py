@@ -72,7 +72,7 @@ def merged(monkeypatch):
     """Slots are merged as coarsely as they can be, and positions whose weights are close too; no single ones."""
     monkeypatch.setattr(by_cost, "FEW", 0)
     monkeypatch.setattr(by_cost, "WORTH", 1)
-    monkeypatch.setattr(by_sequence, "MOST_FILLINGS", 0)
+    monkeypatch.setattr(by_sequence, "MOST_SEQUENCES", 0)
     monkeypatch.setattr(by_cost, "NEAR", 0.02)
 
 

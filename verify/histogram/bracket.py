@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import ceil, comb, floor
 
 from verify.histogram.merging import merged_row, normalised
-from verify.histogram.moments import Moments
+from verify.histogram.moments import COARSE, FINE, Moments
 from verify.histogram.reduction import Reduction, Row
 from verify.histogram.stored import StoredModel
 from verify.histogram.tabulating import Space, Table
@@ -53,11 +53,15 @@ class Bounds:
         chosen = [cell for cell in cells if cell[0].groups and stored.T > 1]
         total = sum(pairs_of(stored, row, counts) for row, _, counts in chosen)
         chosen.sort(key=lambda cell: -pairs_of(stored, cell[0], cell[2]))
+        started, detail = time.perf_counter(), FINE
         for done, (row, t, counts) in enumerate(chosen):
+            now = time.perf_counter()
+            if done == 1 and (now - started) * (len(chosen) - 1) > deadline - now:
+                detail = COARSE
             worth = [k for k in counts if k < stored.L and pairs_of(stored, row, [k]) * len(chosen) > WORTH * total]
             if not worth:
                 continue
-            moments = Moments(Table(self.reduction, in_one_group(row, self.reduction), t, space), worth)
+            moments = Moments(Table(self.reduction, in_one_group(row, self.reduction), t, space), worth, detail)
             for k in worth:
                 if time.perf_counter() > deadline:
                     return

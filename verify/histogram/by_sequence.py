@@ -14,8 +14,8 @@ from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.reduction import Row
 from verify.histogram.tabulating import Readout, Table, Tabulated
 
-MOST_FILLINGS = 1 << 16  # of the slots of one position
-MOST_NUMBERS = 1 << 21  # in a table of their forms
+MOST_SEQUENCES = 1 << 20  # of all T tokens
+MOST_NUMBERS = 1 << 21  # in a table of the forms of one token
 
 
 class Fillings:
@@ -34,7 +34,7 @@ class Fillings:
         self.of_count = [[np.flatnonzero(number == k - 1) for k in range(L + 1)] for number in held]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def fillings_of(T: int, L: int) -> Fillings:
     """The fillings, made once."""
     return Fillings(T, L)
@@ -42,7 +42,7 @@ def fillings_of(T: int, L: int) -> Fillings:
 
 def is_by_sequence(row: Row, T: int, L: int, r: int) -> bool:
     """Whether the row is one position whose slots all have weights of their own, and few enough fillings."""
-    fits = T ** (L - 1) <= MOST_FILLINGS and T ** (L - 1) * r <= MOST_NUMBERS
+    fits = T**L <= MOST_SEQUENCES and T ** (L - 1) * r <= MOST_NUMBERS
     return row.spread is None and len(row.positions) == 1 and fits and L > 1 and all(n == 1 for n in row.sizes)
 
 

@@ -29,13 +29,22 @@ from verify.histogram.multisets import Multisets, multisets_of
 from verify.histogram.stored import Array
 from verify.histogram.tabulating import Readout, Table
 
-GRID = 1 << 14  # points that the sum of a neuron's steps has at most, roughly
 MOST_GIVEN = 8  # tokens, beyond which rounding is multiplied by too much
-MOST_VALUES = 1 << 22  # numbers in a table of conditional means
 SAMPLED = 1 << 10  # inputs that show which multiple of another difference to take off; they bound nothing
 MULTIPLES = np.linspace(0, 1, 21)[:-1]
 LEAST_UNIT = -500  # of the grid, as a power of two
 FAR = 1 << 40  # units, far beyond any sum of a neuron that changes sides
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How many points a neuron's sum of steps has, roughly, and how many numbers a table of conditional means."""
+
+    points: int
+    values: int
+
+
+FINE, COARSE = Detail(1 << 14, 1 << 22), Detail(1 << 13, 1 << 19)  # COARSE takes less than half of the time
 
 
 class Grid:
@@ -45,11 +54,11 @@ class Grid:
     (p,) on average, and `off` (p,) besides, as a root of a mean of squares.
     """
 
-    def __init__(self, steps: Array, n: int) -> None:
-        self.steps, self.n = steps, n
+    def __init__(self, steps: Array, n: int, detail: Detail) -> None:
+        self.n, self.detail = n, detail
         self.low = steps.min(1)
         span = steps.max(1) - self.low
-        exponent = np.ceil(np.log2(np.maximum(span * n / GRID, 2.0**LEAST_UNIT))).astype(int)
+        exponent = np.ceil(np.log2(np.maximum(span * n / detail.points, 2.0**LEAST_UNIT))).astype(int)
         self.unit = np.ldexp(1.0, exponent)
         self.whole = np.rint((steps - self.low[:, None]) / self.unit[:, None]).astype(np.intp)
         off = steps - self.low[:, None] - self.unit[:, None] * self.whole
@@ -87,7 +96,7 @@ class Grid:
         """How many tokens may be given, as their multisets fit into a table: one at least."""
         p, S = self.whole.shape
         sizes = range(2, min(self.n, MOST_GIVEN) + 1)
-        return max((m for m in sizes if Multisets(S, m, m).number(m) * max(p, 1) <= MOST_VALUES), default=1)
+        return max((m for m in sizes if Multisets(S, m, m).number(m) * max(p, 1) <= self.detail.values), default=1)
 
     @cached_property
     def multisets(self) -> Multisets:
@@ -161,14 +170,14 @@ class Rows:
 class Moments:
     """The logit differences of one query token in one row of one group of slots, over all that the slots may hold."""
 
-    def __init__(self, table: Table, counts: list[int]) -> None:
+    def __init__(self, table: Table, counts: list[int], detail: Detail = FINE) -> None:
         self.table, self.L = table, table.stored.L
         self.start, self.steps = table.start.astype(np.float64), table.steps(0).astype(np.float64)
         self.size = table.reach + table.spread + table.form_error
         self.is_bent = np.zeros(len(self.steps), dtype=bool)
         for k in counts:
             self.is_bent |= self._sides(self.L - k)[1]
-        self.grid = Grid(self.steps[self.is_bent], self.L - min(counts))
+        self.grid = Grid(self.steps[self.is_bent], self.L - min(counts), detail)
 
     def wrong(self, k: int) -> tuple[float, float]:
         """Between which shares of all inputs with own count k are wrong."""
