@@ -1,4 +1,4 @@
-"""What the command does to its own process: streams that are closed, Ctrl-C, and output that cannot be written."""
+"""What the command does to its own process: closed streams, signals to end, and output that cannot be written."""
 
 from __future__ import annotations
 
@@ -16,21 +16,20 @@ RETRY_SECONDS = 0.05  # after which a Ctrl-C that a callback dropped comes again
 
 
 class Interrupts:
-    """Whether Ctrl-C was pressed, whatever became of the KeyboardInterrupt."""
+    """Whether Ctrl-C was pressed or the command asked to end, whatever became of the KeyboardInterrupt."""
 
     happened = False
 
 
 @contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Raises KeyboardInterrupt at Ctrl-C, again where a callback drops it, and leaves at once while modules load.
+    """Raises KeyboardInterrupt at Ctrl-C and SIGTERM, again where a callback drops it; leaves at once as modules load.
 
-    After it, Ctrl-C is ignored: what is left is to end with the exit code of a verdict that has been printed.
+    After it, both are ignored: what is left is to end with the exit code of a verdict that has been printed.
     """
     state = Interrupts()
-    if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):  # as in the background
-        yield state
-        return
+    ignored = (signal.SIG_IGN, None)  # as Ctrl-C is in the background
+    heard = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) not in ignored]
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         state.happened = True
@@ -44,14 +43,15 @@ def interrupts() -> Iterator[Interrupts]:
         else:
             sys.__unraisablehook__(dropped)
 
-    signal.signal(signal.SIGINT, on_signal)
-    signal.signal(signal.SIGALRM, on_signal)
+    for number in (*heard, signal.SIGALRM):
+        signal.signal(number, on_signal)
     sys.unraisablehook = on_dropped
     try:
         yield state
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in heard:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def is_importing(frame: FrameType | None) -> bool:

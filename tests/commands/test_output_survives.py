@@ -317,6 +317,7 @@ sys.argv = ["verify", "claims"]
 sys.exit(cli.main())
 """
 HOW = {
+    "a request to end": "signal.raise_signal(signal.SIGTERM)",
     "a callback drops it": "Dropping()",
     "a library makes another error of it": """try:
         signal.raise_signal(signal.SIGINT)
