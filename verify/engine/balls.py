@@ -220,7 +220,9 @@ class Arithmetic:
         if self.stored is None:
             return Ball(exact, None, infinite=infinite)
         if self.stored.name == "tf32":  # factors are rounded, or not
-            return Ball(exact, exact.abs() * self.stored.u * (1 + 2.0**-10) + self.stored.tiny)
+            rad = exact.abs() * self.stored.u * (1 + 2.0**-10) + self.stored.tiny
+            beyond = (exact.abs() > self.stored.largest) & torch.isfinite(exact)
+            return Ball(exact, torch.where(beyond, torch.full_like(rad, math.nan), rad), infinite=infinite)
         near = torch.as_tensor(rounded(exact.cpu().numpy(), self.stored), device=exact.device)
         flushed = (near.abs() < self.stored.tiny) & (near != 0)
         # a number beyond the largest becomes infinite, which no mask means

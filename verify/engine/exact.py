@@ -220,7 +220,8 @@ def each(function: Callable[..., Any], *arrays: Any) -> Array:
 
 def added(x: Any, y: Any, alpha: float = 1) -> Any:
     if x is MINUS_INFINITY or y is MINUS_INFINITY:
-        return MINUS_INFINITY
+        other = y if x is MINUS_INFINITY else x
+        return other if other is not MINUS_INFINITY and other.is_nan() else MINUS_INFINITY
     return x + y if alpha == 1 else x + arb(alpha) * y
 
 
@@ -505,7 +506,8 @@ def attention(
     if is_causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
-        scores = np.where(np.broadcast_to(mask.numpy(), scores.shape), scores, as_array(-math.inf))
+        is_kept = np.broadcast_to(mask.numpy(), scores.shape)
+        scores = each(lambda score, kept: score if kept or score.is_nan() else MINUS_INFINITY, scores, is_kept)
     elif mask is not None:
         scores = each(added, scores, mask)
     return product(softmax(scores, -1, ZERO), v)

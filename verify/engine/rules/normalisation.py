@@ -139,14 +139,17 @@ def attention(
 
 
 def masked(at: Arithmetic, x: Ball, mask: Tensor) -> Ball:
-    """The numbers where the mask is true, exactly -inf elsewhere."""
+    """The numbers where the mask is true, exactly -inf elsewhere.
+
+    Kernels add -inf there, so that what may be no number stays so.
+    """
 
     def kept(slope: Ball) -> tuple[Ball]:
         mid, rad = (torch.where(mask, part, torch.zeros_like(part)) for part in (slope.mid, slope.radius))
         return (Ball(mid, rad),)
 
     mid = torch.where(mask, x.mid, torch.full_like(x.mid, -math.inf))
-    out = Ball(mid, torch.where(mask, x.radius, torch.zeros_like(mid)), None, infinite=True)
+    out = Ball(mid, torch.where(mask | torch.isnan(x.radius), x.radius, torch.zeros_like(mid)), None, infinite=True)
     return at.record(out, (x,), torch.zeros(()), kept)
 
 

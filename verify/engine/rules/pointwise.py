@@ -71,6 +71,8 @@ def div(at: Arithmetic, a: Any, b: Any) -> Ball:
     # |x/y - m/n| <= (|x - m| + |m/n| |y - n|) / |y|
     spread = (x.radius + mid.abs() * ENLARGE * y.radius) / low * ENLARGE
     rad = at.result(mid, spread, 3).radius
+    if not at.is_real:  # the rounded 1/b may underflow, or be beyond the largest
+        rad = at.checked(1 / low, (rad + 2 * at.tiny * x.size) * ENLARGE)
     out = Ball(mid, torch.where(is_safe, rad, torch.full_like(rad, math.nan)))
 
     def pull(slope: Ball) -> tuple[Ball | None, Ball | None]:
@@ -220,7 +222,7 @@ def bounded_exp(at: Arithmetic, x: Ball) -> tuple[Tensor, Tensor]:
     value = elementary.exp(x.mid)
     r = x.radius
     # |exp(m + r) - exp(m)| <= exp(m) r (1 + r) for 0 <= r <= 1
-    grown = torch.where(r <= 1, r * (1 + r), torch.full_like(r, math.inf))
+    grown = torch.where((r <= 1) | torch.isnan(r), r * (1 + r), torch.full_like(r, math.inf))
     return value, (value * (grown + elementary.exp_error()) * ENLARGE + LOST * (1 + grown)) * ENLARGE
 
 

@@ -40,7 +40,7 @@ def as_ball(at: Arithmetic, x: Any, like: Tensor) -> Ball:
     if isinstance(x, Tensor):
         exact = Ball(x.to(torch.float64))
         is_small = x.dtype == torch.bool or at.is_real
-        return exact if is_small else Ball(exact.mid, exact.mid.abs() * at.u)
+        return exact if is_small else Ball(exact.mid, at.checked(exact.mid.abs(), exact.mid.abs() * at.u))
     if isinstance(x, Unsure):
         half = torch.full_like(x.value, 0.5, dtype=torch.float64)
         return Ball(torch.where(x.known, x.value.to(torch.float64), half), torch.where(x.known, 0.0, half))
