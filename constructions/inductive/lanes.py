@@ -26,10 +26,11 @@ def zeros(*shape: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Design:
-    """Matrices of a one-layer decoder over lanes: one head with equal weights, and a ReLU MLP without biases.
+    """Matrices of a one-layer decoder over lanes: one head with equal weights, and an MLP whose neurons share a bias.
 
     Shapes: E (tokens [+ 1 for BOS], lanes); mixed (lanes, lanes), what a mean of tokens adds to the stream; W_in
-    (lanes, p) and W_out (p, lanes), p = 0 for no MLP; W_U (lanes, classes).
+    (lanes, p) and W_out (p, lanes), p = 0 for no MLP; W_U (lanes, classes); taken (lanes,), what the MLP adds with all
+    its neurons at rest, in units of the bias, and is to be taken away.
     """
 
     E: Tensor
@@ -37,6 +38,9 @@ class Design:
     W_in: Tensor
     W_out: Tensor
     W_U: Tensor
+    activation: str = "relu"
+    bias: float = 0.0
+    taken: Tensor | None = None
 
     @property
     def lanes(self) -> int:
@@ -72,7 +76,7 @@ def decoder(
         classes=design.W_U.shape[1],
         positions=positions,
         pe=pe,
-        activation="relu",
+        activation=design.activation,
         layernorm=layernorm,
         eps=EPS,
         bos=bos,
@@ -90,9 +94,15 @@ def decoder(
             (block.mlp.W_in, mirror.reading(design.W_in)),
             (block.mlp.W_out, mirror.writing(design.W_out) * gain),
         ]
+    if design.taken is not None:
+        bias = design.bias * (1.0 if layernorm else loud)  # without LayerNorm neurons read the loud lanes themselves
+        parts += [
+            (block.mlp.b_in, torch.full((design.W_in.shape[1],), bias)),
+            (block.mlp.b_out, mirror.writing(-bias * design.taken[None])[0] * gain),
+        ]
     with torch.no_grad():
         for weight, value in parts:
-            weight[: value.shape[0], : value.shape[1]] = value.to(dtype)
+            weight[tuple(map(slice, value.shape))] = value.to(dtype)
     return model.eval()
 
 

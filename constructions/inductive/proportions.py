@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 
 from constructions.decoder import Decoder
+from constructions.errors import BadInput
 from constructions.inductive.lanes import Design, decoder, zeros
+
+SATURATED = 8.0  # where GELU is its argument up to 8 e^-32, which a power of two takes away exactly
 
 
 def lines(first: int, number: int, centre: int) -> Tensor:
@@ -81,6 +84,7 @@ def selective(
     layernorm: bool = True,
     positions: int = 128,
     n_heads: int = 1,
+    activation: str = "relu",
     dtype: torch.dtype = torch.float64,
 ) -> Decoder:
     """A decoder with BOS that knows how often its token has occurred, modulo m where m is given, at every length.
@@ -89,11 +93,16 @@ def selective(
     where the token is another type: ReLU(gate i) is c_i w for the token's own type and 0 for all others, so that their
     sum is k w. Modulo m, the neurons ReLU(gate i - q w) with q = m r and m r + 1 take m w away
     from the (m r + 1)-st on.
+    With GELU every neuron has the bias SATURATED, and a gate closes to less than minus twice that: GELU is its argument
+    at an open gate and 0 at closed ones, up to 1e-14, and the bias of the open gate is taken away again.
+    Raises: BadInput for GELU with a modulus, whose sawtooth has kinks at 0.
     Claim: C-T2 and C-T3 (ours; C, Sec. 5, asks for LayerNorm and MLP to divide).
 
     >>> selective(K=2, C=3)(torch.tensor([[0, 1, 0, 0, 1]])).argmax(-1).tolist()
     [[1, 1, 2, 3, 2]]
     """
+    if activation != "relu" and m is not None:
+        raise BadInput(f"activation={activation!r}: the sawtooth of a modulus is of ReLU neurons; leave it out")
     types, bos, gates, w = range(K), K, range(K + 1, 2 * K + 1), 2 * K + 1
     x, kx, lanes = 2 * K + 2, 2 * K + 3, 2 * K + 4
     E = zeros(K + 1, lanes)
@@ -106,6 +115,10 @@ def selective(
     mixed[bos, w] = share
     W_in, W_out, W_U = read_counts(lanes, gates, w, x, kx, C, m)
     design = Design(E, mixed, W_in, W_out, W_U)
+    if activation != "relu":
+        taken = W_out[0] + W_out[-1]  # of one open gate, and of the neuron of w
+        W_in = W_in * (SATURATED / share)
+        design = Design(E, mixed, W_in, W_out, W_U, activation, SATURATED, taken)
     return decoder(design, pe=pe, bos=True, layernorm=layernorm, positions=positions, n_heads=n_heads, dtype=dtype)
 
 

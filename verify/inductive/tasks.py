@@ -193,6 +193,20 @@ class Task:
         number: int = self.K ** (n - shared) * (self.K - 1) ** shared
         return number
 
+    def number_up_to(self, n: int) -> int:
+        """How many inputs of 1..n tokens there are.
+
+        >>> Task.of("selective", types=3).number_up_to(2)
+        12
+        >>> Task.of("selective", types=3, distinct_start=True).number_up_to(2)
+        9
+        """
+        assert self.K is not None
+        if self.K == 1:
+            return n
+        number: int = self.K**n if self.has_distinct_start else (self.K ** (n + 1) - self.K) // (self.K - 1)
+        return number
+
     def lines(self, length: int | None, *, room: int | None = None) -> Iterator[Line]:
         """The longest inputs of a homogeneous task, `length` tokens and at most `room` with the leading one.
 

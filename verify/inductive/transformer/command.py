@@ -107,8 +107,10 @@ def built(asked: Asked) -> tuple[Decoder, str | None]:
         return selective(K=1, C=min(ends), m=task.m, n_heads=asked.n_heads or 1, **shape), "C-T3"
     if name in SELECTIVE and asked.has_bos:
         assert task.K is not None and task.C is not None
+        shape["activation"] = asked.activation or "relu"
         model = selective(K=task.K, C=task.C, m=task.m, n_heads=asked.n_heads or 1, **shape)
-        return model, "C-T2" if task.m is None else "C-T3"
+        by_gate = "C-T2" if shape["activation"] == "relu" else "C-T8"
+        return model, by_gate if task.m is None else "C-T3"
     if is_of_two_layers(asked):
         return without_bos(asked), "C-T7"
     raise NotKnown(f"task={name}: no construction is known for pe={asked.pe}{' and BOS' if asked.has_bos else ''}")
@@ -196,8 +198,9 @@ def check_options(asked: Asked) -> None:
     if asked.layers not in (None, layers):
         enough = "one layer is" if layers == 1 else "two layers are"
         raise BadInput(f"--layers {asked.layers}: {enough} enough here, and further ones would add 0; leave it out")
-    if asked.activation not in (None, "relu"):
-        raise BadInput(f"--activation {asked.activation}: the constructions are of ReLU neurons; leave it out")
+    kinds = (None, "relu", "gelu", "gelu_tanh") if asked.task.name == "selective" and asked.has_bos else (None, "relu")
+    if asked.activation not in kinds:
+        raise BadInput(f"--activation {asked.activation}: this construction is of ReLU neurons; leave it out")
     has_d = asked.pe == "sine" and not asked.has_bos and asked.task.name in BY_POSITION
     if asked.d is not None and not has_d:
         raise BadInput(f"--d {asked.d}: this construction chooses its size; leave it out")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import U, gamma
-from verify.engine.balls import Arithmetic, Ball
+from verify.engine.balls import LOST, Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.engine.rules.pointwise import gelu as ball_gelu
 
@@ -210,7 +210,7 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
 
 
 def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
-    """ReLU, or GELU by its tangent: |f''| < 0.8, so that it is within 0.4 (x - mid)^2 of that."""
+    """ReLU; GELU by its tangent, |f''| < 0.8 so that it is within 0.4 (x - mid)^2 of that, or by ReLU far from 0."""
     noise = x.noise
     if activation == "relu":
         is_on, is_off = x.mid - noise > 0, x.mid + noise <= 0
@@ -225,8 +225,26 @@ def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
     off = 0.01 if activation == "gelu_tanh" else 2.0**-40
     rest = torch.minimum(0.4 * noise.square() + off * noise, 2.5 * noise)
     wider = 0.0 if at.is_real else ULPS * at.u * noise  # the dtype's GELU is off relative to |x|
-    own = (found.radius + slope.abs() * x.own + rest + wider) * ENLARGE
-    return Noisy(found.mid, own, {q: G * slope for q, G in x.shared.items()})
+    near = found.radius + slope.abs() * x.own + rest + wider
+    rest = saturation(x.mid.abs() * (1 - 2.0**-50) - noise, activation)
+    far = torch.where(x.mid > 0, x.own, 0.0) + rest + (0.0 if at.is_real else ULPS * at.u * x.size + 4 * at.tiny)
+    is_far = far < near
+    slope = torch.where(is_far, (x.mid > 0).double(), slope)
+    mid = torch.where(is_far, x.mid.clamp(min=0), found.mid)
+    return Noisy(mid, torch.where(is_far, far, near) * ENLARGE, {q: G * slope for q, G in x.shared.items()})
+
+
+def saturation(least: Tensor, activation: str) -> Tensor:
+    """An upper bound on |GELU(x) - ReLU(x)| where |x| is at least `least`; infinite below 2.
+
+    It is |x| Phi(-|x|), which is less than the normal density at x and falls from 2 on; in the tanh form it is
+    |x| / (1 + e^(2 y)) with y at least 0.795 (|x| + 0.0447 |x|^3), which falls there too.
+    """
+    if activation == "gelu":
+        found = 0.39895 * torch.exp(-least.square() / 2)
+    else:
+        found = least * torch.exp(-1.59 * (least + 0.0447 * least**3))
+    return torch.where(least >= 2, found * (1 + 2.0**-30) + LOST, torch.inf)
 
 
 def carried(x: Noisy, W: Tensor, right: Tensor) -> Tensor:

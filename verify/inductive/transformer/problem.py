@@ -129,6 +129,8 @@ class Counting:
             return self.runs.inputs()
         if self.longest is None:
             return None
+        if self.room is None:
+            return self.wanted.number_up_to(self.longest)
         return sum(self.wanted.number(n) * len(self._shifts(n)) for n in range(1, self.longest + 1))
 
     def _shifts(self, n: int) -> range:
@@ -233,7 +235,10 @@ class Counting:
         short = self._short(reason, reading, effort)
         if short.verdict is not Verdict.UNKNOWN or short.extra["length"] >= found.length:
             return short
-        why = f"every string up to length {found.length} is right; beyond it the error bounds exceed the margin"
+        beyond = (
+            "the search ends there" if found.length >= proof.LARGEST else "beyond it the error bounds exceed the margin"
+        )
+        why = f"every string up to length {found.length} is right; {beyond}"
         return Finding.open(proof.ARGUMENT, why, extra=extra)
 
     def _short(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
