@@ -106,8 +106,7 @@ def test_multisets():
         assert multisets.arrangements[m].sum() == 3**m
         assert multisets.distinct[m].tolist() == [len(set(row)) for row in tokens.tolist()]
         steps = np.array([[1.0, 10.0, 100.0]])
-        sums = [np.empty((1, multisets.number(size))) for size in range(m + 1)]
-        multisets.sums(steps, sums)
+        sums = multisets.sums(steps, m)
         assert sums[m][0].tolist() == [float(sum(10**u for u in row)) for row in tokens.tolist()]
 
 

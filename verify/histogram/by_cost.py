@@ -35,7 +35,7 @@ FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decide
 LONG = 0.5  # seconds, from which on there is a trial
 FOR_A_COMPARISON = 0.06  # of the time, for a search that shows how far it comes
 FOR_BOUNDS = 0.8  # of the time that then is there, for means and variances
-FOR_THE_REST = 0.2  # of the time, for means and variances where not all multisets can be decided
+FOR_THE_REST = 0.2  # of the time, for means and variances where not all multisets will be decided in time
 FOR_WHAT_IS_LEFT = 0.05  # of the time that then is there, for multisets near a tie
 MOST_LEFT = 1 << 11  # multisets of one token, from which on a search is better at what they have in common
 
@@ -67,7 +67,12 @@ class Plan:
         """Decides all multisets until the time is up: a queue of what is left."""
         queue = Queue(self.reduction, exact, deadline, progress, [])
         total, done, space = sum(unit[0] for unit in self.units), 0, Space(self.reduction.stored)
+        started = time.perf_counter()
         for number, row, t, counts in self.units:
+            share = (time.perf_counter() - started) / max(deadline - started, 1e-9)
+            if share > max(1 - FOR_THE_REST, done / total):
+                queue.waiting.append((row, t, counts))
+                continue
             found, rest = self._decide(row, t, counts, queue, space)
             left = sum(map(len, found.left))
             if row.spread is None and left > MOST_LEFT:
@@ -172,12 +177,10 @@ def decide_open(
         trial = Queue.of(reduction, exact, cells, now + FOR_A_TRIAL * min(plan.seconds, deadline - now), progress).run()
         if trial.is_finished:
             return trial
-    if plan.seconds < deadline - now:
-        return plan.run(exact, deadline, progress).run()
-    outcome = plan.run(exact, deadline - FOR_THE_REST * (deadline - now), progress).run()
-    bounds, left = Bounds(reduction), [cell for cell in outcome.held if cell.open]
-    bounds.find([(cell.row, cell.t, list(cell.counts)) for cell in left], deadline, progress)
-    return narrowed(outcome, bounds)
+    started, queue, bounds = time.perf_counter(), plan.run(exact, deadline, progress), Bounds(reduction)
+    if queue.waiting and time.perf_counter() > deadline - FOR_THE_REST * (deadline - started):
+        bounds.find(queue.waiting, deadline, progress)
+    return narrowed(queue.run(), bounds)
 
 
 def narrowed(outcome: Outcome, bounds: Bounds) -> Outcome:

@@ -158,8 +158,7 @@ def _blocks(table: Table, unit: Unit) -> Iterator[tuple[Block, Last]]:
         rest = np.array([s for s in range(S) if s not in repeated], dtype=np.intp)
         small = _smaller(len(rest), singles, len(table.start))
         sets = Multisets(len(rest), small, table.stored.L - 1, has_repeats=False)
-        sums = table.space.sets(sets, table.dtype)
-        sets.sums(steps[:, rest], sums)
+        sums = sets.sums(steps[:, rest], small)
         fixed = np.repeat(np.array(repeated, dtype=np.intp), unit.repeats)
         for below, largest in _largest(len(rest), small, singles):
             tokens = np.hstack([np.broadcast_to(fixed, (len(largest), len(fixed))), rest[largest]])

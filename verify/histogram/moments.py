@@ -106,9 +106,7 @@ class Grid:
     @cached_property
     def sums(self) -> list[np.ndarray]:
         """The sums of their steps by size (p, number) each."""
-        into = [np.empty((len(self.whole), self.multisets.number(m)), dtype=np.intp) for m in range(self.order + 1)]
-        self.multisets.sums(self.whole, into)
-        return into
+        return self.multisets.sums(self.whole, self.order)
 
     def thresholds(self, start: Array, n: int) -> tuple[np.ndarray, Array]:
         """Above how many units n steps make a form positive that is `start` (p,) without, and how far that is off."""
@@ -236,8 +234,7 @@ class Moments:
         start = d_on @ self.start + n * centre[:, 0]
         linear_size = np.abs(d_on) @ (np.abs(self.start) + 4 * n * np.abs(self.steps).max(1))
         q = min(n, grid.order) if is_bent.any() else 1
-        of_linear = [np.empty((len(linear), grid.multisets.number(r))) for r in range(q + 1)]
-        grid.multisets.sums(linear - centre, of_linear)
+        of_linear = grid.multisets.sums(linear - centre, q)
         relative = gamma(4 * n * (grid.most + S + 8) + 4 * len(self.steps) + 100)
         of_rows, of_neurons = Given(n, q, relative), Given(n, q, relative)
         for r in range(q + 1):

@@ -6,7 +6,7 @@ are that first part of size m - 1, each with u added. A sum over a multiset cost
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import comb
@@ -112,12 +112,15 @@ class Multisets:
             found.append((np.concatenate(parts) if parts else found[-1][:0]) + (self._repeats[m] == 1))
         return found
 
-    def sums(self, steps: np.ndarray, into: Sequence[np.ndarray]) -> None:
-        """Writes the sum of steps (r, S) over every multiset of each size: (r, number) each, as many as are given."""
-        into[0][:] = 0.0
-        for m in range(1, len(into)):
+    def sums(self, steps: np.ndarray, size: int) -> list[np.ndarray]:
+        """The sums of steps (r, S) over every multiset of each size up to this one: (r, number) each."""
+        found: list[np.ndarray] = [np.zeros((len(steps), 1), dtype=steps.dtype)]
+        for m in range(1, size + 1):
+            sums = np.empty((len(steps), self.number(m)), dtype=steps.dtype)
             for start, n, u in self.parts(m):
-                np.add(into[m - 1][:, :n], steps[:, [u]], out=into[m][:, start : start + n])
+                np.add(found[-1][:, :n], steps[:, [u]], out=sums[:, start : start + n])
+            found.append(sums)
+        return found
 
     def parts(self, m: int) -> Iterator[tuple[int, int, int]]:
         """The multisets of size m in parts that share their largest token: (first, how many, that token)."""

@@ -20,7 +20,7 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, U, gamma
 from verify.histogram.blocks import Block, Last, Near, Part, Points
 from verify.histogram.candidate import Candidate, Smallest
-from verify.histogram.multisets import Multisets, multisets_of
+from verify.histogram.multisets import multisets_of
 from verify.histogram.reduction import Reduces, Row
 from verify.histogram.stored import Array, StoredModel
 
@@ -78,12 +78,10 @@ class Slots:
 
 
 class Space:
-    """The memory of one table after the other."""
+    """What one table after the other needs: memory, and differences of what is read out."""
 
     def __init__(self, stored: StoredModel) -> None:
         self.stored, self.rows = stored, max(64, BLOCK // (stored.p + 1))
-        self._tables: dict[tuple[int, Multisets, Kind], list[Array]] = {}
-        self._sets: dict[tuple[Multisets, Kind], list[Array]] = {}
         self._buffers: dict[Kind, tuple[Array, ...]] = {}
         self._differences: dict[int, Array] = {}
 
@@ -101,22 +99,6 @@ class Space:
             self._buffers[dtype] = tuple(np.empty(n * self.rows, dtype=dtype) for n in sizes)
         flat = zip(sizes, self._buffers[dtype], strict=True)
         return tuple(buffer[: n * number].reshape(n, firsts, lasts) for n, buffer in flat)
-
-    def tables(self, g: int, multisets: Multisets, dtype: Kind, *, is_last: bool) -> list[Array]:
-        """Arrays (r, number) for the multisets of each size of group g, without a large last size of the last group."""
-        key, r = (g, multisets, dtype), self.stored.p + 1
-        if key not in self._tables:
-            is_large = is_last and multisets.number(multisets.size) * r > SMALL
-            sizes = range(multisets.size + 1 - is_large)
-            self._tables[key] = [np.empty((r, multisets.number(m)), dtype=dtype) for m in sizes]
-        return self._tables[key]
-
-    def sets(self, sets: Multisets, dtype: Kind) -> list[Array]:
-        """Arrays (r, number) for the sets of each size, of one kind of sets at a time."""
-        if (sets, dtype) not in self._sets:
-            sizes = range(sets.size + 1)
-            self._sets = {(sets, dtype): [np.empty((self.stored.p + 1, sets.number(m)), dtype=dtype) for m in sizes]}
-        return self._sets[sets, dtype]
 
 
 class Table:
@@ -249,8 +231,9 @@ class Table:
         Multisets of that one are made from those of the size before, when they are judged.
         """
         if g not in self._kept:
-            self._kept[g] = self.space.tables(g, self.multisets[g], self.dtype, is_last=g == self.order[-1])
-            self.multisets[g].sums(self.steps(g), self._kept[g])
+            multisets, size = self.multisets[g], self.slots.sizes[g]
+            is_large = g == self.order[-1] and multisets.number(size) * len(self.start) > SMALL
+            self._kept[g] = multisets.sums(self.steps(g), size - is_large)
         return self._kept[g]
 
     def steps(self, g: int) -> Array:
