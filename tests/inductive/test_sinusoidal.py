@@ -65,7 +65,7 @@ def contained(model, reading, dtype=torch.float64):
     for found in sharp.bounds(Counting(model, Task.of("modular", modulus=5), 12).runs, reading):
         n = len(found.lines[0].tokens)
         with torch.no_grad():
-            said = model(torch.zeros(1, n, dtype=torch.long), shift=found.shift)[0].double()
+            said = model(torch.zeros(1, n, dtype=torch.long), shift=found.shifts.start)[0].double()
         for i, row in enumerate(said):
             margin = row[i % 5] - row[[c for c in range(5) if c != i % 5]].max()
             counts[bool(found.low[0, i] <= margin + 1e-9 and margin - 1e-9 <= found.high[0, i])] += 1
