@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import pytest
+from command import run
 
 from constructions.errors import NotKnown, ProvedImpossible
 from verify.inductive import table as module
@@ -42,6 +43,19 @@ def test_without_weights_a_cell_is_open_unless_there_is_a_ceiling(empty_table):
     markdown = render(empty_table.columns, empty_table.rows, "markdown")
     assert "| modular | rope | no | 4 | 11.8 | - | - | C-I1: at most 11.77 % |" in markdown
     assert r"11.77 \%" in render(empty_table.columns, empty_table.rows, "latex")
+
+
+def test_each_proof_is_one_job_and_jobs_can_be_run_elsewhere(empty_table, monkeypatch):
+    jobs = module.jobs()
+    assert len(jobs) == len(set(jobs)) == 74
+    monkeypatch.setattr(module.Job, "run", None)
+    entries = {job: module.Entry("7", 1, "C-X") for job in reversed(jobs)}
+    assert {row[5] for row in module.table(entries).rows} == {"7"}
+
+
+def test_workers_belong_to_the_table(capsys):
+    code, out, err = run(capsys, "inductive", "--task", "shifted", "--workers", "2")
+    assert code == 2 and out == "" and err.count("\n") == 1 and "--table" in err
 
 
 def test_an_impossible_request_is_no_open_cell(monkeypatch):

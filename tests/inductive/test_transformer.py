@@ -17,6 +17,7 @@ from verify.arithmetic.readings import Real, reading_of
 from verify.certificate import Verdict
 from verify.decide import Effort, certify, exhaustive, sampled
 from verify.engine.balls import Arithmetic
+from verify.engine.rules.linear import kept_norms
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import cells, uniform
 from verify.inductive.transformer.problem import Counting
@@ -137,6 +138,18 @@ def test_prefix_sums_agree_with_the_engine():
             assert not torch.isfinite(b.low[:, n:]).any()
             for low, high in (alone, (shared.low[:, :n], shared.high[:, :n])):
                 assert bool(((low <= b.high[:, :n] + 1e-12) & (b.low[:, :n] <= high + 1e-12))[exists].all())
+
+
+def test_norms_are_kept_of_stored_matrices_and_not_of_a_batch():
+    W, at = torch.randn(3, 4, 6, dtype=torch.float64), Arithmetic(has_norms=True, kept={})
+    of_each = torch.vmap(lambda part: kept_norms(at, part, 2))(W)
+    assert at.kept == {}
+    for part, norms in zip(W, of_each, strict=True):
+        assert torch.allclose(kept_norms(at, part, 2), norms, rtol=1e-12) and bool(
+            (norms >= torch.linalg.svdvals(torch.stack(part.chunk(2, -1)))[:, 0]).all()
+        )
+        assert kept_norms(at, part, 2) is kept_norms(at, part, 2)
+    assert len(at.kept) == 3
 
 
 @pytest.mark.parametrize("m", [None, 2])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request as shared
+from verify.commands import workers
 from verify.commands.options import check_least, flag, stored_dtype
 from verify.commands.parsing import add_weights
 
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--impossible", choices=IMPOSSIBLE, metavar="ID", help=f"an argument and its checks: {', '.join(IMPOSSIBLE)}")
     add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
     add("--format", choices=("rich", "markdown", "latex", "csv", "json"), help="of --table (default: rich)")
+    workers.add_argument(parser)
     shared.add_arguments(parser)
 
 
@@ -68,9 +70,11 @@ def run(args: argparse.Namespace) -> int:
     if args.table:
         if args.task is not None:
             raise BadInput("--task: has no effect with --table; drop one of the two")
-        return _print_table(args.seed, "json" if args.json else args.format or "rich")
+        return _print_table(args.seed, "json" if args.json else args.format or "rich", workers.Workers.of(args))
     if args.format is not None:
         raise BadInput("--format: is that of a table; add --table, or drop it")
+    if args.workers != 1 or args.scheduler is not None:
+        raise BadInput("--workers: prove the cells of a table; add --table, or drop it")
     request, asked = shared.Request.of(args), parsed(args)
     from verify.decide import decide
     from verify.report.progress import progress_bar
@@ -199,10 +203,11 @@ def _argument(claim: str, seed: int, decoder: StoredDecoder | None) -> Impossibi
     return found
 
 
-def _print_table(seed: int, form: str) -> int:
+def _print_table(seed: int, form: str, helpers: workers.Workers) -> int:
     """Prints the table; exit code 3 where a cell is open."""
     from verify.report.tables import render
 
-    table = import_module("verify.inductive.table").table(seed)
+    module = import_module("verify.inductive.table")
+    table = module.table(dict(workers.results(module.Job.run, module.jobs(seed), helpers)), seed)
     print(render(table.columns, table.rows, form), end="")
     return 0 if table.is_complete else 3

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -130,13 +130,14 @@ class Arithmetic:
     """What one operation may be off by: float64's own rounding, and in a dtype the rounding that the reading allows.
 
     `stored` is None in the reading real. `has_norms` follows vectors in the l2 norm too, and `tape` keeps the steps
-    for the mean value form.
+    for the mean value form. `kept` has the norms of stored matrices, for runs that share them unchanged.
     """
 
     stored: Format | None = None
     accumulate: Format | None = None
     has_norms: bool = False
     tape: list[Step] | None = None
+    kept: dict[Any, tuple[Tensor, Tensor]] | None = field(default=None, compare=False)
 
     def record(self, out: Ball, inputs: tuple[Ball, ...], local: Tensor, pull: Pull) -> Ball:
         """The ball itself, written on the tape as one step from its inputs."""

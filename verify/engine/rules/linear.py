@@ -45,6 +45,19 @@ def spectral_norm(W: Tensor) -> Tensor:
     return torch.where(root < plain, root, plain)
 
 
+def kept_norms(at: Arithmetic, W: Tensor, h: int) -> Tensor:
+    """Upper bounds on the largest singular values of h equal parts of a matrix's columns, computed once where `kept`.
+
+    A kept matrix is held too, so that no other takes its place in memory.
+    """
+    if at.kept is None or torch._C._functorch.is_batchedtensor(W):
+        return torch.stack([spectral_norm(part) for part in W.chunk(h, -1)])
+    key = (W.data_ptr(), W.shape, W.stride(), h)
+    if key not in at.kept:
+        at.kept[key] = (torch.stack([spectral_norm(part) for part in W.chunk(h, -1)]), W)
+    return at.kept[key][0]
+
+
 def raised(A: Tensor, terms: int) -> Tensor:
     """A^T A, made symmetric, with four times its rounding error on the diagonal."""
     slack = 4 * gamma(terms + 8) * length(A.flatten(), 0).squeeze(0).square()
@@ -68,7 +81,7 @@ def product(at: Arithmetic, x: Ball, y: Ball, more: int = 0) -> Ball:
         spread = by_y if spread is None else spread + by_y
     norm = None
     if at.has_norms and spread is not None:
-        spread, norm = sharper(x, y, spread, g, sizes)
+        spread, norm = sharper(at, x, y, spread, sizes)
     enlarged = 1 + gamma(2 * k + 16)  # these products, too, are sums of k positive terms
     local = at.checked(local / g, local * enlarged + at.lost_in_sums(k + more))
     rad = local if spread is None else (local + spread * enlarged) * ENLARGE
@@ -126,7 +139,7 @@ def leading_bits(x: Tensor, axis: int, bits: int) -> tuple[Tensor, Tensor]:
     return torch.round(x * power_of_two(bits - exponent)) * power_of_two(exponent - bits), top
 
 
-def sharper(x: Ball, y: Ball, spread: Tensor, g: float, sizes: Tensor) -> tuple[Tensor, Norm | None]:
+def sharper(at: Arithmetic, x: Ball, y: Ball, spread: Tensor, sizes: Tensor) -> tuple[Tensor, Norm | None]:
     """The spread of x @ y by Cauchy and Schwarz where that is less, and the l2 spread of its rows.
 
     Entry (i, j) moves by at most |dx_i| |y_j| + |x_i| |dy_j| with x_i a row, y_j a column, and x_i the moved one. A
@@ -141,11 +154,11 @@ def sharper(x: Ball, y: Ball, spread: Tensor, g: float, sizes: Tensor) -> tuple[
     if y.rad is None and y.mid.ndim == 2:
 
         def blocks(h: int) -> Tensor:
-            of_each = torch.stack([spectral_norm(part) for part in y.mid.chunk(h, -1)])
+            of_each = kept_norms(at, y.mid, h)
             by_matrix = dx.unsqueeze(-2) * of_each.unsqueeze(-1) * ENLARGE
             return torch.minimum(by_matrix, length(parts(spread, h)))
 
-        return spread, Norm(torch.minimum(dx * spectral_norm(y.mid) * ENLARGE, whole), -1, blocks)
+        return spread, Norm(torch.minimum(dx * kept_norms(at, y.mid, 1)[0] * ENLARGE, whole), -1, blocks)
     lengths = length(y.mid, -1)
     moved = x.radius @ lengths
     if x.l1 is not None:

@@ -37,22 +37,22 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     """
     n = x.mid.shape[dim]
     is_masked = torch.isneginf(x.mid) & (x.radius == 0)
-    infinite, spoilt = torch.full_like(x.mid, -math.inf), torch.isnan(x.radius).any(dim, keepdim=True)
-    top = torch.where(is_masked, infinite, x.mid).amax(dim, keepdim=True)
-    sure = torch.where(is_masked, infinite, x.mid - x.radius * ENLARGE).amax(dim, keepdim=True)
+    spoilt = torch.isnan(x.radius).any(dim, keepdim=True)
+    top = torch.where(is_masked, -math.inf, x.mid).amax(dim, keepdim=True)
+    sure = torch.where(is_masked, -math.inf, x.mid - x.radius * ENLARGE).amax(dim, keepdim=True)
     out = is_masked | (x.mid + x.radius * ENLARGE < sure - FAR * (1 + 16 * at.u))
     below = x.mid - top
-    e = torch.where(out, torch.zeros_like(x.mid), elementary.exp(torch.where(out, torch.zeros_like(below), below)))
+    e = torch.where(out, 0.0, elementary.exp(torch.where(out, 0.0, below)))
     p = e / e.sum(dim, keepdim=True)
-    r = torch.where(out, torch.zeros_like(x.mid), x.radius)
-    far = torch.where(out, torch.zeros_like(below), below.abs())
+    r = torch.where(out, 0.0, x.radius)
+    far = torch.where(out, 0.0, below.abs())
     own = elementary.exp_error() + U * far * (1 + 2.0**-20) + gamma(n + 4)
     beyond = 2.0**-30 + 8 * ULPS * at.u + 4 * at.sums((ULPS + 2) * n + 16)  # how far above 1 a weight may be
     if not at.is_real:
         spread = far.amax(dim, keepdim=True) + 2 * r.amax(dim, keepdim=True)
         own = own + torch.expm1(4 * at.u * spread) + at.sums((ULPS + 2) * n + 16)
     is_small = (r <= 1).all(dim, keepdim=True) & (own < 0.25).all(dim, keepdim=True)
-    safe = torch.where(is_small, r, torch.zeros_like(r))
+    safe = torch.where(is_small, r, 0.0)
     a = (safe * (1 + safe) * (1 + own) + own) * ENLARGE
     s = (p * a).sum(dim, keepdim=True) * (1 + gamma(n + 16)) * ENLARGE
     is_small = is_small & (s < 0.5)
@@ -60,17 +60,17 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     lost = 4 * (n + 2) * at.tiny
     rad = p * (a * (1 - 2 * p).abs() + 2 * own * p + s) / (1 - s) * ENLARGE + lost
     l1 = ((p * a.square()).sum(dim, keepdim=True) * (1 + gamma(n + 16))).sqrt() / (1 - s) * ENLARGE
-    of_own = torch.where(out, torch.zeros_like(own), own).amax(dim, keepdim=True)
+    of_own = torch.where(out, 0.0, own).amax(dim, keepdim=True)
     l1 = torch.where(is_small, l1 + 2 * of_own + n * lost, torch.full_like(l1, math.inf))
-    most = torch.full_like(rad, 1 + beyond if beyond < 1 else math.inf)
-    rad = torch.where(is_small, torch.minimum(rad, most), most)
-    rad, p = torch.where(out, torch.where(is_masked, 0.0, lost), rad), torch.where(out, torch.zeros_like(p), p)
-    rad = torch.where(torch.isnan(p) | spoilt, torch.full_like(rad, math.nan), rad)
+    most = 1 + beyond if beyond < 1 else math.inf
+    rad = torch.where(is_small, rad.clamp(max=most), most)
+    rad, p = torch.where(out, torch.where(is_masked, 0.0, lost), rad), torch.where(out, 0.0, p)
+    rad = torch.where(torch.isnan(p) | spoilt, math.nan, rad)
     nothing = is_masked.all(dim, keepdim=True)
     if at.stored is not None:  # partial sums of up to n weights must stay in range
         rad = at.checked(torch.full_like(rad, 2.0 * n), rad)
     is_last = dim % x.mid.ndim == x.mid.ndim - 1
-    found = Ball(torch.where(nothing, torch.full_like(p, empty), p), rad, None, l1=l1 if is_last else None)
+    found = Ball(torch.where(nothing, empty, p), rad, None, l1=l1 if is_last else None)
     # off by a factor in [(1 - own)/(1 + own), (1 + own)/(1 - own)], of weights anywhere in the ball
     share = torch.where(of_own < 0.25, 2 * of_own / (1 - of_own), torch.full_like(of_own, math.inf)) * ENLARGE
     local = torch.where(is_masked, torch.zeros_like(p), (p + rad) * share + lost)

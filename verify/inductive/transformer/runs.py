@@ -40,6 +40,14 @@ class Bounds(NamedTuple):
     decided_by: str
 
 
+class Enclosed(NamedTuple):
+    """A graph, and its stored tensors as an arithmetic reads them: what all runs of one length share."""
+
+    graph: Graph
+    at: Arithmetic
+    stored: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Runs:
     """A decoder on the lines of a task, with shift + positions at most `room` and BOS counted."""
@@ -90,11 +98,13 @@ class Runs:
         name = MODELS[0]
         for length, shifts in self._by_length():
             graph = capture(self.model, length, is_real=isinstance(reading, Real))
+            enclosed = _enclosed(graph, reading, name)
             for some in _groups(shifts, max(1, at_once(graph) // len(self.lines(shifts[0])))):
-                found = self._at(graph, some, name, reading)
+                found = self._at(enclosed, some, name)
                 if name == MODELS[0] and any(bool((~((b.low > 0) | (b.high <= 0))).any()) for b in found):
                     name = MODELS[1]
-                    found = self._at(graph, some, name, reading)
+                    enclosed = _enclosed(graph, reading, name)
+                    found = self._at(enclosed, some, name)
                 yield from found
 
     def _by_length(self) -> Iterator[tuple[int, list[int]]]:
@@ -108,12 +118,10 @@ class Runs:
             yield length, list(self.shifts[first:last])
             first = last
 
-    def _at(self, graph: Graph, shifts: list[int], name: str, reading: Real | Rounded) -> list[Bounds]:
+    def _at(self, enclosed: Enclosed, shifts: list[int], name: str) -> list[Bounds]:
         """Bounds at some shifts, run together."""
-        at = _arithmetic(reading, name == "l2")
-        stored = enclosed_weights(graph, at)
         lines = [self.lines(shift) for shift in shifts]
-        low, high = self._run(graph, stored, at, lines, shifts)
+        low, high = self._run(enclosed, lines, shifts)
         sizes = [len(part) for part in lines]
         alone = [range(shift, shift + 1) for shift in shifts]
         parts = zip(alone, lines, torch.split(low, sizes), torch.split(high, sizes), strict=True)
@@ -125,16 +133,14 @@ class Runs:
         lines = [Line(None, string) for string in strings]
         low = high = torch.zeros(1)
         for name in MODELS:
-            at = _arithmetic(reading, name == "l2")
-            low, high = self._run(graph, enclosed_weights(graph, at), at, [lines], [shift])
+            low, high = self._run(_enclosed(graph, reading, name), [lines], [shift])
             if bool(((low > 0) | (high <= 0)).all()):
                 break
         return low, high
 
-    def _run(
-        self, graph: Graph, stored: dict[str, Any], at: Arithmetic, lines: list[list[Line]], shifts: list[int]
-    ) -> tuple[Tensor, Tensor]:
+    def _run(self, enclosed: Enclosed, lines: list[list[Line]], shifts: list[int]) -> tuple[Tensor, Tensor]:
         """Bounds on the margins of the lines of each shift, one after the other."""
+        graph, at, stored = enclosed
         tokens, answers = padded(self.task, (line.tokens for part in lines for line in part), graph.length)
         moved = torch.tensor([shift for shift, part in zip(shifts, lines, strict=True) for _ in part])
         tables = [name for name, target in graph.names.items() if target.endswith(TABLES)] if any(shifts) else []
@@ -179,10 +185,13 @@ def _groups(shifts: list[int], size: int) -> Iterator[list[int]]:
     yield from (shifts[i : i + size] for i in range(1, len(shifts), size))
 
 
-def _arithmetic(reading: Real | Rounded, has_norms: bool) -> Arithmetic:
+def _enclosed(graph: Graph, reading: Real | Rounded, name: str) -> Enclosed:
+    has_norms = name == "l2"
     if isinstance(reading, Real):
-        return Arithmetic(has_norms=has_norms)
-    return Arithmetic(reading.format, reading.accumulate, has_norms)
+        at = Arithmetic(has_norms=has_norms, kept={})
+    else:
+        at = Arithmetic(reading.format, reading.accumulate, has_norms, kept={})
+    return Enclosed(graph, at, enclosed_weights(graph, at))
 
 
 def padded(task: Task, strings: Iterable[tuple[int, ...]], length: int) -> tuple[Tensor, Tensor]:
