@@ -203,7 +203,11 @@ class Arithmetic:
         if norm is not None:
             norm = norm.plus(local * ENLARGE)
         out = Ball(mid, total, norm)
-        return out if step is None else self.record(out, step[0], self.checked(size, local * ENLARGE), step[1])
+        return (
+            out
+            if step is None or self.tape is None
+            else self.record(out, step[0], self.checked(size, local * ENLARGE), step[1])
+        )
 
     def number(self, x: Any, like: Tensor) -> Ball:
         """A Python number, the double it is; a dtype rounds it or keeps it wider."""

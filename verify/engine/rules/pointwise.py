@@ -202,11 +202,15 @@ def relu(at: Arithmetic, x: Ball) -> Ball:
     rad = x.rad
     if rad is not None:
         rad = torch.where(x.mid + rad * ENLARGE < 0, torch.zeros_like(rad), rad)
-    above, below = x.mid - x.radius * ENLARGE > 0, x.mid + x.radius * ENLARGE < 0
-    half = torch.where(above | below, 0.0, 0.5)
-    between = Ball(torch.where(above, 1.0, half).to(x.mid.dtype), half.to(x.mid.dtype))
     out = Ball(x.mid.clamp(min=0), rad, x.norm)
-    return at.record(out, (x,), torch.zeros_like(x.mid), lambda g: (times(SLOPES, g, between),))
+
+    def pull(slope: Ball) -> tuple[Ball]:
+        above, below = x.mid - x.radius * ENLARGE > 0, x.mid + x.radius * ENLARGE < 0
+        half = torch.where(above | below, 0.0, 0.5)
+        between = Ball(torch.where(above, 1.0, half).to(x.mid.dtype), half.to(x.mid.dtype))
+        return (times(SLOPES, slope, between),)
+
+    return at.record(out, (x,), torch.zeros_like(x.mid), pull)
 
 
 @rule("aten.leaky_relu.default")
