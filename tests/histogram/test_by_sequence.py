@@ -1,15 +1,13 @@
 """Sequences of one position by themselves, and what is near a tie: enumeration's findings, and planted faults."""
 
-from fractions import Fraction
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from models.random_models import random_model, trained_like
-from oracles.histogram import all_wrong_pairs, smallest
+from oracles.histogram import all_wrong_pairs, differs
 
-from verify.certificate import Verdict
 from verify.histogram import by_sequence
 from verify.histogram.by_sequence import Fillings
 from verify.histogram.reduction import Reduction
@@ -38,17 +36,7 @@ def wrong_pairs(module):
 
 def differs_from_enumeration(module):
     """What of the certificate is not what enumeration finds, if anything."""
-    wrong, certificate = wrong_pairs(module), certify(module, budget=600)
-    share = Fraction(len(wrong), module.L * module.T**module.L)
-    if certificate.verdict is not (Verdict.REFUTED if wrong else Verdict.PROVED):
-        return "verdict"
-    if certificate.error_share not in ((share, share), None if not wrong else (share, share)):
-        return "share"
-    if not wrong:
-        return None
-    found = certificate.counterexample
-    is_same = (tuple(found["tokens"]), found["position"]) == smallest(wrong)
-    return None if is_same and found["is_smallest"] else "counterexample"
+    return differs(module, certify(module, budget=600), wrong_pairs(module))
 
 
 @pytest.mark.parametrize("kind", ["lin", "lin+sftm", "dot+sftm", "bos+sftm"])

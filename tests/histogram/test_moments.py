@@ -7,8 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-import torch
-from models.random_models import trained_like
+from models.random_models import almost_two_weights
 from oracles.histogram import all_wrong_pairs, forward, weights_of
 
 from constructions import checkpoint
@@ -30,15 +29,7 @@ SIZES = [(4, 4), (3, 5), (5, 3)]
 @cache
 def model(seed, kind):
     """Trained-like weights; the mixing weights of all slots are almost one."""
-    T, L = SIZES[seed % 3]
-    module = trained_like(seed, kind, T, L, p=2 + seed % 4, steps=15).double()
-    if kind.startswith("lin"):
-        g = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            mean = module.A.diagonal().mean(), module.A.mean()
-            module.A.copy_(mean[1] + (mean[0] - mean[1]) * torch.eye(L))
-            module.A += [0.003, 0.02, 0.1][seed % 3] * torch.randn(L, L, generator=g)
-    return module
+    return almost_two_weights(seed, kind, *SIZES[seed % 3]).double()
 
 
 @cache

@@ -73,3 +73,15 @@ def trained_like(seed: int, kind: str, T: int, L: int, p: int, steps: int = 150)
         loss.backward()
         optimizer.step()
     return model
+
+
+def almost_two_weights(seed: int, kind: str, T: int, L: int) -> HistogramTransformer:
+    """Trained-like weights after a few steps; a mixing matrix has two values, off by a little."""
+    module = trained_like(seed, kind, T, L, p=2 + seed % 4, steps=15)
+    if module.is_linear:
+        g = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            mean = module.A.diagonal().mean(), module.A.mean()
+            module.A.copy_(mean[1] + (mean[0] - mean[1]) * torch.eye(L))
+            module.A += [0.003, 0.02, 0.1][seed % 3] * torch.randn(L, L, generator=g)
+    return module

@@ -52,6 +52,20 @@ def smallest(wrong):
     return min(wrong, key=lambda pair: (len(set(pair[0])), pair[0], pair[1]))
 
 
+def differs(module, certificate, wrong):
+    """What of a certificate of all inputs is not what enumeration finds, with these pairs wrong, if anything."""
+    share = Fraction(len(wrong), module.L * module.T**module.L)
+    if certificate.verdict.value != ("REFUTED" if wrong else "PROVED"):
+        return "verdict"
+    if certificate.error_share != (share, share) and (wrong or certificate.error_share is not None):
+        return "share"
+    if not wrong:
+        return None
+    found = certificate.counterexample
+    is_same = (tuple(found["tokens"]), found["position"]) == smallest(wrong)
+    return None if is_same and found["is_smallest"] else "counterexample"
+
+
 def _batches(T, L, size=20000):
     product = itertools.product(range(T), repeat=L)
     while batch := list(itertools.islice(product, size)):

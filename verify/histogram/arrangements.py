@@ -14,7 +14,7 @@ import numpy as np
 
 from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.exact_forward import ExactForward
-from verify.histogram.judging import judge
+from verify.histogram.judging import judge, smaller
 from verify.histogram.record import FIRST, PLACES, RIGHT, WRONG, Record
 from verify.histogram.regions import Regions
 from verify.histogram.relaxation import Differences, Lines, Relaxation
@@ -92,6 +92,7 @@ class Arrangements:
         self.whole = np.int64 if self.stored.L**2 * self.stored.T**self.stored.L < 1 << 63 else object
         self.pending: dict[int, list[Filled]] = {}  # by log2 of the sequences
         self.wrong_pairs = 0
+        self.margins: dict[int, float] = {}
 
     def add(self, points: Regions) -> None:
         """Takes over regions that fix a multiset for each group, and cannot be split."""
@@ -149,16 +150,16 @@ class Arrangements:
             self._push(part[~is_low])
         return [part for part in taken if len(part)]
 
-    def run(self, parts: list[Filled], smallest: Smallest, margins: dict[int, float], is_over: Over) -> None:
+    def run(self, parts: list[Filled], smallest: Smallest, is_over: Over) -> None:
         """Decides these, or replaces them by their parts."""
         for batch in joined(parts):
             for start in range(0, len(batch), BATCH):
                 if is_over():
                     self._push(batch[start:])
                     break
-                self._decide(batch[start : start + BATCH], smallest, margins)
+                self._decide(batch[start : start + BATCH], smallest)
 
-    def _decide(self, parts: Filled, smallest: Smallest, margins: dict[int, float]) -> None:
+    def _decide(self, parts: Filled, smallest: Smallest) -> None:
         place = self.places[parts.place]
         lower, upper = self._ranges(parts, place)
         lines = Lines.of(lower - self.relaxation.form_error, upper + self.relaxation.form_error)
@@ -174,13 +175,13 @@ class Arrangements:
 
         judged = judge(self.relaxation, parts.k, parts.rivals, least)
         D_upper = np.ones(len(parts))
-        judged.record(margins, D_upper)
+        self.margins = smaller(self.margins, judged.margins(D_upper))
         self.record.close(parts.part[judged.right], RIGHT)
         self._add_wrong(parts[judged.wrong], place, smallest)
         left = np.flatnonzero(judged.is_open)
         if len(left):
-            parts.rivals = parts.rivals & judged.rivals(margins, D_upper)
-            self._split(parts[left], place, smallest, margins)
+            parts.rivals = parts.rivals & judged.rivals(self.margins, D_upper)
+            self._split(parts[left], place, smallest)
 
     def _ranges(self, parts: Filled, place: Place) -> tuple[Array, Array]:
         """The range of every linear form over the orders of what is left: (B, r) twice."""
@@ -193,13 +194,13 @@ class Arrangements:
             upper = upper + np.einsum("bnr,n->br", rising, a)
         return lower, upper
 
-    def _split(self, parts: Filled, place: Place, smallest: Smallest, margins: dict[int, float]) -> None:
+    def _split(self, parts: Filled, place: Place, smallest: Smallest) -> None:
         """Fills the next slot in every way; what is the same in every order is judged exactly."""
         is_single = np.full(len(parts), place.is_alike[parts.depth])
         groups = place.open_groups(parts.depth)
         is_single |= np.all([(np.diff(parts.symbols[:, slots], axis=1) == 0).all(1) for slots in groups], axis=0)
         for i in np.flatnonzero(is_single):
-            self._judge_exactly(parts[i : i + 1], place, smallest, margins)
+            self._judge_exactly(parts[i : i + 1], place, smallest)
         parts = parts[~is_single]
         if not len(parts):
             return
@@ -222,12 +223,12 @@ class Arrangements:
             filled = Filled(parts.place, parts.depth + 1, child.k, symbols, child.ways, child.rivals, child.part)
             self._push(filled)
 
-    def _judge_exactly(self, part: Filled, place: Place, smallest: Smallest, margins: dict[int, float]) -> None:
+    def _judge_exactly(self, part: Filled, place: Place, smallest: Smallest) -> None:
         candidate = self._first_input(part, place)
         judgement = self.exact.judge(candidate.tokens, candidate.position)
         if judgement.is_right:
             k = int(part.k[0])
-            margins[k] = min(judgement.margin[0], margins.get(k, np.inf))
+            self.margins = smaller(self.margins, {k: judgement.margin[0]})
             self.record.close(part.part, RIGHT)
         else:
             self._add_wrong(part, place, smallest)

@@ -15,6 +15,7 @@ from verify.histogram.bracket import Held, pairs_of
 from verify.histogram.branch_and_bound import Search
 from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.exact_forward import ExactForward
+from verify.histogram.judging import smaller
 from verify.histogram.merging import merged_rows
 from verify.histogram.record import Record
 from verify.histogram.reduction import Reduction, Row
@@ -168,10 +169,9 @@ class Queue:
         total = stored.L * stored.T**stored.L
         wrong = self.wrong_pairs + sum(search.all_wrong_pairs for search in self.searches)
         wrong += sum(cell.wrong for cell in self.seen)
-        margins = dict(self.margins)
+        margins = self.margins
         for search in self.searches:
-            for k, margin in search.right_margin.items():
-                margins[k] = min(margin, margins.get(k, float("inf")))
+            margins = smaller(margins, search.right_margin)
         share = Fraction(wrong, total), Fraction(min(total, wrong + open_pairs), total)
         held = [*self.seen]
         for row, t, counts in self.waiting:

@@ -17,11 +17,11 @@ from functools import cached_property
 
 import numpy as np
 
-from verify.histogram.arrangements import Arrangements
+from verify.histogram.arrangements import Arrangements, Filled
 from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.counting import Counting
 from verify.histogram.exact_forward import ExactForward
-from verify.histogram.judging import judge, of_ranges
+from verify.histogram.judging import judge, of_ranges, smaller
 from verify.histogram.record import RIGHT, WRONG, Record, without
 from verify.histogram.reduction import Reduces, Row
 from verify.histogram.regions import Regions, halves, roots, share_out_group
@@ -88,7 +88,7 @@ class Search:
             regions.rivals,
             lambda i, of: self.relaxation.least_differences(regions, i, of, lines),
         )
-        judged.record(self.right_margin, upper[:, -1])
+        self.right_margin = smaller(self.right_margin, judged.margins(upper[:, -1]))
         self.record.close(regions.part[judged.right], RIGHT)
         self._add_wrong(regions[judged.wrong])
         left = np.flatnonzero(judged.is_open)
@@ -142,9 +142,8 @@ class Search:
             part = whole[start : start + self.batch_size]
             lower, upper = self.relaxation.form_ranges(part)
             right, wrong, margin = of_ranges(self.stored, part.k, lower, upper)
-            for count in np.unique(part.k[right]):
-                smallest = float(margin[right & (part.k == count)].min())
-                self.right_margin[int(count)] = min(smallest, self.right_margin.get(int(count), np.inf))
+            found = {int(count): float(margin[right & (part.k == count)].min()) for count in np.unique(part.k[right])}
+            self.right_margin = smaller(self.right_margin, found)
             self.record.close(part.part[right], RIGHT)
             self._add_wrong(part[wrong])
             left = part[~(right | wrong)]
@@ -197,8 +196,7 @@ class Search:
         candidate = self.first_input(point, 0)
         judgement = self.exact.judge(candidate.tokens, candidate.position)
         if judgement.is_right:
-            k = int(point.k[0])
-            self.right_margin[k] = min(judgement.margin[0], self.right_margin.get(k, np.inf))
+            self.right_margin = smaller(self.right_margin, {int(point.k[0]): judgement.margin[0]})
             self.record.close(point.part, RIGHT)
         else:
             self._add_wrong(point)
@@ -305,8 +303,7 @@ class Search:
         """Decides the pending regions of these sizes, or replaces them by their parts."""
         self._run_all([part for size in sizes for part in self.pending.pop(size, [])], is_over)
         if self.arrangements is not None:
-            filled = self.arrangements.take(list(sizes))
-            self.arrangements.run(filled, self.smallest, self.right_margin, is_over)
+            self._run_filled(self.arrangements.take(list(sizes)), is_over)
 
     def run_level(self, level: int, is_over: Callable[[], bool]) -> bool:
         """Decides all that may hold at most `level` distinct tokens; whether nothing of it is left."""
@@ -316,9 +313,15 @@ class Search:
             if not regions and not filled:
                 return True
             self._run_all(regions, is_over)
-            if self.arrangements is not None:
-                self.arrangements.run(filled, self.smallest, self.right_margin, is_over)
+            self._run_filled(filled, is_over)
         return False
+
+    def _run_filled(self, filled: list[Filled], is_over: Callable[[], bool]) -> None:
+        """Decides these arrangements, or replaces them by their parts."""
+        if self.arrangements is not None:
+            self.arrangements.margins = self.right_margin
+            self.arrangements.run(filled, self.smallest, is_over)
+            self.right_margin = self.arrangements.margins
 
     def _take_level(self, level: int) -> list[Regions]:
         """The regions of at most this level, resolved ones among them, no longer pending."""

@@ -17,6 +17,7 @@ from verify.histogram.branch_and_bound import Search
 from verify.histogram.by_mass import ByMass
 from verify.histogram.by_sequence import is_by_sequence
 from verify.histogram.exact_forward import ExactForward
+from verify.histogram.judging import smaller
 from verify.histogram.merging import alike, close_slots, merged_row, normalised
 from verify.histogram.record import BY_MASS, Record
 from verify.histogram.reduction import Reduction, Row
@@ -81,8 +82,7 @@ class Plan:
             if rest:
                 queue.waiting.append((row, t, rest))
             queue.wrong_pairs += found.wrong_pairs
-            for k, margin in found.margins.items():
-                queue.margins[k] = min(margin, queue.margins.get(k, np.inf))
+            queue.margins = smaller(queue.margins, found.margins)
             decided = [k for k in counts if k not in rest]
             parts = self._recorded(row, t, decided, found.left, queue.record)
             if left:
@@ -128,8 +128,7 @@ class Plan:
                 seen, pairs = by_mass.seen(row, t, k), pairs_of(stored, row, [k])
                 undecided = pairs - seen.covered + seen.dropped
                 queue.seen.append(Held(row, t, (k,), seen.found.wrong_pairs, undecided))
-                for count, margin in seen.found.margins.items():
-                    queue.margins[count] = min(margin, queue.margins.get(count, np.inf))
+                queue.margins = smaller(queue.margins, seen.found.margins)
                 if seen.found.left:
                     start = regions_of(seen.found.left, row, self.reduction)
                     start.part = np.full(len(start), -1, dtype=np.int64)

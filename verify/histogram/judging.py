@@ -35,12 +35,11 @@ class Judged:
         result: np.ndarray = ~(self.right | self.wrong)
         return result
 
-    def record(self, margins: dict[int, float], D_upper: Array) -> None:
-        """Keeps the smallest margin of each count in `margins`."""
+    def margins(self, D_upper: Array) -> dict[int, float]:
+        """The smallest margin of each count of which some set is right."""
         smallest = self.bounds.min(1, initial=np.inf) / D_upper * (1 - 4 * U)
-        for count in np.unique(self.k[self.right]):
-            chosen = smallest[self.right & (self.k == count)]
-            margins[int(count)] = min(float(chosen.min()), margins.get(int(count), np.inf))
+        counts = np.unique(self.k[self.right])
+        return {int(count): float(smallest[self.right & (self.k == count)].min()) for count in counts}
 
     def rivals(self, margins: dict[int, float], D_upper: Array) -> np.ndarray:
         """The classes (B, C) that do not lose by more than the smallest margin so far; no part has a smaller one."""
@@ -48,6 +47,11 @@ class Judged:
         with np.errstate(invalid="ignore"):
             is_far = (self.bounds > 0) & (self.bounds / D_upper[:, None] * (1 - 4 * U) >= smallest)
         return ~is_far
+
+
+def smaller(margins: dict[int, float], others: dict[int, float]) -> dict[int, float]:
+    """The smaller margin of each count that either has."""
+    return margins | {k: min(margin, margins.get(k, np.inf)) for k, margin in others.items()}
 
 
 def of_ranges(stored: StoredModel, k: np.ndarray, lower: Array, upper: Array) -> tuple[np.ndarray, np.ndarray, Array]:
