@@ -10,6 +10,7 @@ from random import Random
 import torch
 
 from bounds.inductive_limits import first_equal_reciprocals, longest_with_changes, longest_with_neurons
+from bounds.rounded_lines import first_wrong, largest_right
 from constructions.decoder import Decoder
 from constructions.decoder.model import Block
 from constructions.errors import BadInput, NotKnown
@@ -194,6 +195,14 @@ def few_bits(seed: int = 0) -> Impossibility:
     agree = {name: _first_equal_by_running(name) for name in ("bfloat16", "float16", "float32")}
     head = {name: _lengths_that_agree(name) for name in ("bfloat16", "float16")}
     expected = {name: first[name] - 1 for name in head}
+    words = {
+        f"{name}, lines through {'M/2' if is_centred else 0}": (
+            largest_right(FORMATS[name].p, is_centred=is_centred),
+            first_wrong(FORMATS[name].p, is_centred=is_centred),
+        )
+        for name in agree
+        for is_centred in (False, True)
+    }
     return Impossibility(
         "C-I6",
         "what is computed from the share of BOS under uniform attention, 1/(n + 1) rounded to p bits, is the same at "
@@ -208,7 +217,11 @@ def few_bits(seed: int = 0) -> Impossibility:
             "lengths is wrong",
             "in floats a model could read the rounding of other sums; this is about the share",
         ),
-        {"first n with 1/n = 1/(n + 1)": first},
+        {
+            "first n with 1/n = 1/(n + 1)": first,
+            "number words of C-T1 without LayerNorm: right up to M in any order, a tie from M where each operation is "
+            "rounded": words,
+        },
         {
             "found by running, first such n": agree,
             "a head of the reference decoder, lengths with the same logits": head,
