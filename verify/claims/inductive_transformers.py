@@ -81,9 +81,9 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     _built(
         "C-T7",
-        "without BOS two layers know each token's count, or that modulo m, up to C: with APE and SPE on every string, "
-        "length and shift of the table, as the first layer marks the first token; with NoPE and RoPE on strings whose "
-        "first two tokens differ, up to a length that the weights hold (on others C-I2 rules it out)",
+        "without BOS two layers know each token's count, or that modulo m, up to C: with APE, SPE and SinePE on every "
+        "string, length and shift of the table, as the first layer marks the first token; with NoPE and RoPE on "
+        "strings whose first two tokens differ, up to a length that the weights hold (on others C-I2 rules it out)",
         "unmarked:unmarked",
         "--task selective --pe ape --layers 2 --types 3 --max-count 4 --positions 20",
         "--task selective --pe ape",
@@ -91,6 +91,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --pe nope --distinct-start --length 100",
         "--task selective --pe rope --distinct-start --no-layernorm --precision float32",
         "--task selective --pe ape --no-layernorm --precision float32",
+        "--task selective --pe sine --no-layernorm",
     ),
     _built(
         "C-T8",

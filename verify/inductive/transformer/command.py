@@ -141,18 +141,25 @@ def by_position(asked: Asked) -> tuple[Decoder, str]:
 
 def is_of_two_layers(asked: Asked) -> bool:
     """Whether what was asked for is selective counting without BOS, by marking the first token: C-T7."""
-    is_told_apart = asked.pe in ("ape", "spe") or (asked.pe in ("nope", "rope") and asked.task.has_distinct_start)
+    is_told_apart = asked.pe in ("ape", "spe", "sine") or (
+        asked.pe in ("nope", "rope") and asked.task.has_distinct_start
+    )
     return asked.task.name in SELECTIVE and not asked.has_bos and is_told_apart
 
 
 def without_bos(asked: Asked) -> Decoder:
     """The decoder of two layers.
 
-    Raises: NotKnown without an end of the length where the weights hold it, BadInput for several heads.
+    Raises: NotKnown without an end of the length where the weights hold it, or for SinePE with LayerNorm; BadInput for
+        several heads.
     """
     task = asked.task
     if asked.n_heads not in (None, 1):
         raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+    if asked.pe == "sine" and asked.has_layernorm:
+        raise NotKnown(
+            f"{task.name} with pe=sine and no BOS: known to be possible without LayerNorm. Add --no-layernorm."
+        )
     if asked.pe == "nope" and asked.length is None:
         raise NotKnown(f"{task.name} without BOS and positions: the weights hold the largest length. Give --length N.")
     assert task.K is not None and task.C is not None

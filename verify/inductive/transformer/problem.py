@@ -229,7 +229,7 @@ class Counting:
         if proof is None:
             return self._short(reason, reading, effort)
         found = proof.decide(self.module, self.wanted, self.longest, reading, effort.budget)
-        extra: dict[str, Any] = {"length": found.length, "margin_scaled": found.margin_scaled}
+        extra: dict[str, Any] = {"length": found.length, "margin_scaled": found.margin_scaled if found.length else None}
         if found.length == self.longest:
             return Finding.proved(proof.ARGUMENT, found.margin, extra=extra | {"length": self.proved_length})
         short = self._short(reason, reading, effort)
