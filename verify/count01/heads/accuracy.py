@@ -18,6 +18,7 @@ from verify.count01.heads.tables import Differences, corners
 from verify.count01.task import FIVE, FOUR, answer
 
 BoolArray = NDArray[np.bool_]
+ROUNDED = 1e-12  # of the sizes that go into a sum of one term a head and one more: more than gamma_4000
 
 
 @dataclass(frozen=True)
@@ -120,4 +121,4 @@ def lowest(model: ModelNumbers, around: Array, expected: int, rival: int) -> flo
     columns = [differences.column(h) for h in heads]
     size, shift = sum(column.size for column in columns), differences.shift(heads)
     least = sum(float(column.values.min()) - column.radius for column in columns)  # NaN stays NaN
-    return (least + shift) - 1e-12 * (size + abs(shift))
+    return (least + shift) - ROUNDED * (size + abs(shift))

@@ -19,6 +19,7 @@ from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic, between
 from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.slack import ENLARGE_LONG, U
 from verify.inductive.recurrent.enclosures import Off, Roundings
 from verify.inductive.recurrent.gated import in_balls
 from verify.inductive.recurrent.network import Network, nonzeros
@@ -280,7 +281,7 @@ class BitByBit:
         off = on.linear(V, Off(box, np.zeros_like(low)), b, nonzeros(V, b)).error
         rows = np.arange(C)
         size = (np.abs(d) * (np.abs(box.mid) + box.rad)[:, None, :]).sum(-1) + np.abs(b).max() * 2
-        own = (K + 8) * 2.0**-52 * size  # of these float64 sums
-        gap = value - (reach + off + off[rows, rows + 1][:, None]) * (1 + 2.0**-40) - own
+        own = (K + 8) * 2 * U * size  # of these float64 sums: more than gamma_(K+8)
+        gap = value - (reach + off + off[rows, rows + 1][:, None]) * ENLARGE_LONG - own
         gap[rows, rows + 1] = np.inf
         return float(np.nextafter(gap.min(), -np.inf))  # NaN where one is, which is not above 0

@@ -17,10 +17,11 @@ from flint import arb, ctx
 
 from verify.arithmetic.any_order import Arithmetic, between
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.slack import Array
+from verify.arithmetic.slack import ENLARGE_LONG, Array
 from verify.inductive.recurrent.blocks import Proof
+from verify.inductive.recurrent.chain import cut
 from verify.inductive.recurrent.enclosures import Balls, Off, Roundings
-from verify.inductive.recurrent.network import Floats, Network, nonzeros, step
+from verify.inductive.recurrent.network import Network, float_step, nonzeros, step
 from verify.inductive.tasks import Task
 
 WINDOWS = (1, 2, 3, 4, 6, 8)  # how many last tokens a box stands for
@@ -70,8 +71,7 @@ class Trained:
 
     def step(self, ends: Ends, token: int) -> Ends:
         """The ends of all computed states (S, size) after one more token."""
-        box, H = between(*ends), self.net.hidden
-        parts = [box[..., k * H : (k + 1) * H] for k in range(self.net.size // H)]
+        parts = cut(self.net, between(*ends))
         if self.at is None:
             after = step(self.net, parts, token, Balls())
             low = np.concatenate([x.lower for x in after], axis=-1)
@@ -94,7 +94,7 @@ class Trained:
             product = d * h
             gap = (product[..., None, :] @ Ball.exact(np.ones((V.shape[1], 1))))[..., 0, 0]
             gap = gap + Ball.exact(b[right]) - Ball.exact(b[j])
-            low = np.nextafter(gap.lower - (off[rows, right] + off[:, j]) * (1 + 2.0**-40), -np.inf)
+            low = np.nextafter(gap.lower - (off[rows, right] + off[:, j]) * ENLARGE_LONG, -np.inf)
             found = np.where(right == j, found, np.minimum(found, np.where(np.isnan(low), -np.inf, low)))
         return found
 
@@ -205,7 +205,7 @@ def wrong_string(trained: Trained, most: int | None, until: float) -> tuple[int,
             return None
         grown, after = list[tuple[float, tuple[int, ...], tuple[int, ...]]](), []
         for x in range(trained.K):
-            after.append(_float_step(trained.net, states, x))
+            after.append(float_step(trained.net, states, x))
             logits = after[-1][:, trained.net.read] @ trained.net.V.T + trained.net.b
             for (worst, string, counts), row in zip(beam, logits, strict=True):
                 now = trained.counted(counts, x)
@@ -229,13 +229,6 @@ def _spread(order: list[int], grown: list[tuple[float, tuple[int, ...], tuple[in
         taken[counts] = taken.get(counts, 0) + 1
         if taken[counts] <= each:
             yield i
-
-
-def _float_step(net: Network, states: Array, token: int) -> Array:
-    H = net.hidden
-    parts = [states[:, k * H : (k + 1) * H] for k in range(net.size // H)]
-    after: Array = np.concatenate([np.broadcast_to(x, parts[0].shape) for x in step(net, parts, token, Floats())], -1)
-    return after
 
 
 class Points:
