@@ -11,9 +11,10 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from constructions.errors import BadInput
-from constructions.files import read_tensors, write_whole
+from constructions.files import read_tensors
 from constructions.histogram import DTYPES, MODELS, HistogramTransformer
 from constructions.names import near
+from constructions.written_files import write_whole
 
 METADATA_KEY = "weightproof"
 

@@ -10,10 +10,8 @@ from torch import Tensor
 from constructions.codes.search import Code, log_readings, others_upper
 from constructions.errors import NotKnown
 from constructions.histogram import HistogramTransformer
+from constructions.histogram_sizes import CARRIER as CARRIER
 from constructions.readout import centred_staircase
-
-# What carries the code: lin+sftm mixes like lin with A = 0, and bos with a zero BOS embedding is dot.
-CARRIER = {"lin": "lin", "lin+sftm": "lin", "dot": "dot", "bos": "dot", "dot+sftm": "dot+sftm"}
 
 
 def on_code(model: str, code: Code, *, L: int, p: int | None = None, dtype: torch.dtype) -> HistogramTransformer:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput, ProvedImpossible
-from constructions.files import read_tensors, write_whole
+from constructions.files import read_tensors
 from constructions.names import near
+from constructions.written_files import write_whole
 
 TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)

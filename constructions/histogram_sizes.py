@@ -7,6 +7,8 @@ from constructions.errors import BadInput, shown
 LONGEST = 1 << 15  # L counts against L classes: 2^30 comparisons
 MOST_PARAMETERS = 1 << 28  # 2 GiB in float64; a proof needs a few times that
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
+# What carries the code: lin+sftm mixes like lin with A = 0, and bos with a zero BOS embedding is dot.
+CARRIER = {"lin": "lin", "lin+sftm": "lin", "dot": "dot", "bos": "dot", "dot+sftm": "dot+sftm"}
 
 
 def check_sizes(model: str, *, T: int, L: int, d: int, p: int) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.files import write_whole
+from constructions.written_files import write_whole
 from verify.arithmetic.readings import Reading
 from verify.certificate import CERTIFIED, Certificate, Verdict
 from verify.judged import check_judged

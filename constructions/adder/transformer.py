@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.files import read_tensors, write_whole
+from constructions.files import read_tensors
 from constructions.names import near
+from constructions.written_files import write_whole
 
 DTYPES = {
     "float64": torch.float64,

@@ -11,8 +11,9 @@ from safetensors.torch import save
 from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import MAX_NODES
 from constructions.errors import BadInput
-from constructions.files import read_tensors, write_whole
+from constructions.files import read_tensors
 from constructions.names import near
+from constructions.written_files import write_whole
 
 KEY = "weightproof.circuit"
 

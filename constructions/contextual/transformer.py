@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.files import read_tensors, state_bytes, write_whole
+from constructions.files import read_tensors, state_bytes
 from constructions.names import near
+from constructions.written_files import write_whole
 
 TOKENS = ("0", "1", "[", "]", "BOS")
 ZERO, ONE, OPEN, CLOSE, BOS = range(5)

@@ -16,7 +16,7 @@ from models.selection import first
 from oracles.histogram import all_wrong_pairs, forward, weights_of
 
 from constructions import checkpoint, inventory_counting, relation_counting
-from constructions.files import write_whole_folder
+from constructions.written_files import write_whole_folder
 from verify.checker import fields, mathematics, reading
 from verify.checker.fields import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal

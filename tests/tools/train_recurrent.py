@@ -10,8 +10,8 @@ import argparse
 
 import torch
 
-from constructions.files import write_whole
 from constructions.recurrent.model import RecurrentModel, as_bytes
+from constructions.written_files import write_whole
 
 LOOKED_AT = 100_000  # tokens for which the trained network is run
 

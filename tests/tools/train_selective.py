@@ -10,8 +10,8 @@ import argparse
 
 import torch
 
-from constructions.files import write_whole
 from constructions.recurrent.model import RecurrentModel, as_bytes
+from constructions.written_files import write_whole
 
 
 def counted(strings: torch.Tensor, types: int) -> torch.Tensor:

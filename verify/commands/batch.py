@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     job = Job(args.task, tuple(getattr(args, REST)))
     job.check()
     if args.junit is not None:
-        from constructions.files import check_target
+        from constructions.written_files import check_target
 
         check_target(args.junit, "junit")
     paths, started = files_of(args.where), time.perf_counter()
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
         print_annotation(line)
     code = worst(lines)
     if args.junit is not None:
-        from constructions.files import write_whole
+        from constructions.written_files import write_whole
 
         write_whole(args.junit, junit(job.task, lines), "junit")
     print_summary(job.task, lines, code, time.perf_counter() - started, is_json=args.json)

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from constructions.files import check_target_folder
+    from constructions.written_files import check_target_folder
     from verify.export.instances import check_size
     from verify.export.networks import onnx_library
 

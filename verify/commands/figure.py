@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
+from verify.commands import request
 from verify.commands.histogram import LAWS, Wish, add_model_arguments
 from verify.commands.parsing import add_map, add_weights
 from verify.report.console import say_written
@@ -30,10 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     activation = add_kind("activation", "what a neuron reads at each count over all inputs, and the thresholds")
     activation.add_argument("--neuron", type=int, default=0, help="which neuron (default: 0)")
     margin = add_kind("margin", "the proved margin at each count")
-    margin.add_argument("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit (default: 30)")
+    request.add_option(margin, "budget", help="time limit (default: 30)")
     confusion = add_kind("confusion", "the exact confusion matrix of a histogram model")
     confusion.add_argument("--law", choices=LAWS, default="uniform", help="of the sequences (default: uniform)")
-    confusion.add_argument("--budget", type=float, default=30.0, metavar="SECONDS", help="time limit (default: 30)")
+    request.add_option(confusion, "budget", help="time limit (default: 30)")
     cosines = add_kind("cosines", "every token's cosines with the other tokens and with the neurons, as ranges")
     classes = add_kind("classes", "which class wins over the values of two neurons")
     classes.add_argument("--neurons", default="0,1", metavar="I,J", help="which two (default: 0,1)")
@@ -78,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from constructions.files import check_target
+    from constructions.written_files import check_target
     from verify.figures.style import Look, format_of, save, style
 
     check_target(args.output, "output")

@@ -13,7 +13,7 @@ from typing import Any
 
 from constructions.errors import BadInput
 from verify.certificate import Verdict, rounded_margin
-from verify.commands import workers
+from verify.commands import request, workers
 from verify.commands.ranges import integers
 from verify.histogram.catalogue import MODELS
 from verify.report.console import say_written
@@ -32,10 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", choices=(*MODELS, "all"), default="all", help="one model, or all six (default)")
     add("--T", type=integers, required=True, help="alphabet size: 32, 16,32 or 8:64:8")
     add("--L", type=integers, required=True, help="sequence length: 10, 5,10 or 5:30:5")
-    add("--seed", type=int, default=0, help="of the search (default: 0)")
+    request.add_option(parser, "seed", help="of the search (default: 0)")
     add("--steps", type=int, default=3000, help="steps of each search (default: 3000)")
     workers.add_argument(parser)
-    add("--save", metavar="DIR", help="write weights and certificate of every hit; what is there is not searched again")
+    hits = "write weights and certificate of every hit; what is there is not searched again"
+    request.add_option(parser, "save", help=hits)
     add("--format", choices=FORMS, default="rich", help="default: rich")
 
 
@@ -71,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
     if args.steps < 1:
         raise BadInput(f"steps={args.steps}: must be at least 1")
     helpers = workers.Workers.of(args)
-    from constructions import files
-    from constructions.histogram import check_memory, check_sizes
+    from constructions.histogram_sizes import check_memory, check_sizes
+    from constructions.written_files import write_whole
 
     models = MODELS if args.model == "all" else (args.model,)
     for T, L in product(args.T, args.L):  # before any hit is written
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
                 searched = {"seed": args.seed, "steps": args.steps, "rows": list(rows.values())}
                 contents |= {ROWS: (json.dumps(searched, indent=1) + "\n").encode()}
                 for name, data in contents.items():
-                    files.write_whole(folder / name, data)
+                    write_whole(folder / name, data)
                 written |= set(contents)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{len(written)} files written to {folder}" if written else "") from None
@@ -104,14 +105,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _searches(wanted: list[tuple[int, int, str]], seed: int, steps: int, helpers: workers.Workers) -> list[Search]:
-    """The searches that are to be made: by one process model by model, by several those of one code together."""
-    from constructions.coded_inventory import CARRIER
+    """The searches that are to be made: by one process model by model, by several those of one code together.
+
+    Several begin with the longest ones, so that none is left to a single process at the end.
+    """
+    from constructions.histogram_sizes import CARRIER
 
     together: dict[tuple[int, int, str], list[str]] = {}
     for T, L, model in wanted:
         code = CARRIER.get(model, model) if helpers.share_codes else model
         together.setdefault((T, L, code), []).append(model)
-    return [Search(T, L, tuple(models), seed, steps) for (T, L, _), models in together.items()]
+    searches = [Search(T, L, tuple(models), seed, steps) for (T, L, _), models in together.items()]
+    return sorted(searches, key=lambda x: -x.T * x.T * x.L) if helpers.share_codes else searches
 
 
 def _name(row: TableRow) -> str:

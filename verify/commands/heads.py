@@ -68,7 +68,7 @@ class HeadsRequest:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> HeadsRequest:
-        from constructions.files import check_target_folder
+        from constructions.written_files import check_target_folder
         from verify.count01.heads.dissect import Question
         from verify.count01.heads.laws import law_named
 
@@ -229,7 +229,7 @@ def save(request: HeadsRequest, model: Count01Transformer, data: dict[str, Any])
     if request.save is None:
         return
     from constructions.count01 import as_bytes
-    from constructions.files import write_whole_folder
+    from constructions.written_files import write_whole_folder
 
     contents = (as_bytes(model), (json.dumps(data) + "\n").encode())
     write_whole_folder(request.save, dict(zip(shared.SAVED, contents, strict=True)))

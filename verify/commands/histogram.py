@@ -48,7 +48,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add("--dtype", choices=DTYPES, help="the dtype that stores the weights (default: float32)")
     add_weights(parser, "judge these weights (.safetensors or .pt state dict) instead")
     add("--as-printed", action="store_true", help="the document's own numbers, misprints included")
-    add("--seed", type=int, default=0, help="for --basis random and --method sampled (default: 0)")
+    request.add_option(parser, "seed", help="for --basis random and --method sampled (default: 0)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from constructions.files import check_target, write_whole
+    from constructions.written_files import check_target, write_whole
     from verify.kernel.compiler import compile_theorem, library
     from verify.kernel.stored import read_saved
     from verify.kernel.theorem import state

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, NotKnown
 from verify.certificate import rounded_margin
-from verify.commands import workers
+from verify.commands import request, workers
 from verify.commands.ranges import integers
 from verify.histogram import catalogue
 from verify.histogram.catalogue import CONSTRUCTIONS, MODELS
@@ -39,10 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--sweep", metavar="d=FIRST:LAST", help="one model over d and bits")
     add("--bits", type=integers, help="of --sweep (default: 2:24)")
     add("--figure", metavar="FILE", help="also draw --sweep to a .svg or .png file (needs matplotlib)")
-    add("--accumulate", choices=("float32",), help="sum matrix products in float32 (default: in the format)")
-    add(
-        "--budget", type=float, default=10.0, metavar="SECONDS", help="limit of each search for a failure (default: 10)"
-    )
+    request.add_option(parser, "accumulate", help="sum matrix products in float32 (default: in the format)")
+    request.add_option(parser, "budget", default=10.0, help="limit of each search for a failure (default: 10)")
     workers.add_argument(parser)
     add("--format", choices=FORMS, default="rich", help="default: rich")
     add("--json", action="store_const", dest="format", const="json", help="the same as --format json")
@@ -67,8 +65,7 @@ class Wish:
         from constructions.histogram import check_memory, check_sizes
         from verify.arithmetic.formats import FORMATS
 
-        if not args.budget >= 0:
-            raise BadInput(f"budget={args.budget}: must be a number of seconds, zero or more")
+        request.check_budget(args.budget)
         if args.table:
             for name in ("model", "d", "p", "construction", "sweep", "figure"):
                 value = getattr(args, name)
@@ -164,7 +161,7 @@ class Sweep:
 
 def _check_figure(path: str) -> None:
     """Raises: BadInput for a file that cannot be drawn to."""
-    from constructions.files import check_target
+    from constructions.written_files import check_target
     from verify.figures.style import format_of, style
 
     check_target(path, "figure")

@@ -57,10 +57,9 @@ class Request:
     def of(cls, args: argparse.Namespace) -> Request:
         """Parses the shared options, and refuses a target that cannot be written before anything is computed."""
         request = cls(args.precision, args.accumulate, args.method, args.budget, args.seed, args.save, args.json)
-        if not request.budget >= 0:
-            raise BadInput(f"--budget {request.budget}: must be a number of seconds, zero or more")
+        check_budget(request.budget)
         if request.save is not None:
-            from constructions.files import check_target, check_target_folder
+            from constructions.written_files import check_target, check_target_folder
 
             if request.is_weights_file:
                 check_target(request.save)
@@ -88,11 +87,20 @@ def add_arguments(
     parser: argparse.ArgumentParser, *, methods: tuple[str, ...] = METHODS, without: tuple[str, ...] = ()
 ) -> None:
     """--precision, --accumulate, --method, --budget, --seed, --save and --json, but for those in `without`."""
-    for name, facts in OPTIONS.items():
-        if name == "method":
-            facts = facts | {"choices": methods, "default": methods[0]}
+    for name in OPTIONS:
         if name not in without:
-            parser.add_argument(f"--{name}", **facts)
+            add_option(parser, name, **({"choices": methods, "default": methods[0]} if name == "method" else {}))
+
+
+def add_option(parser: argparse._ActionsContainer, name: str, **other: Any) -> None:
+    """One shared option, with what is other about it in a command."""
+    parser.add_argument(f"--{name}", **OPTIONS[name] | other)
+
+
+def check_budget(seconds: float) -> None:
+    """Raises: BadInput for a time limit that is no number, or negative."""
+    if not seconds >= 0:
+        raise BadInput(f"--budget {seconds}: must be a number of seconds, zero or more")
 
 
 def save_weights(request: Request, option: str, weights: bytes) -> None:
@@ -104,7 +112,7 @@ def save_weights(request: Request, option: str, weights: bytes) -> None:
         return
     if not request.is_weights_file:
         raise BadInput(f"--save {request.save}: {option} gives no certificate to save. Name a FILE.safetensors.")
-    from constructions.files import write_whole
+    from constructions.written_files import write_whole
 
     write_whole(request.save, weights)
     say_written(request.save)
@@ -126,15 +134,15 @@ def publish(
     """
     written: list[str] = []
     if request.save is not None:
-        from constructions import files
+        from constructions import written_files
 
         certificate = certificate.about(weights)
         if request.is_weights_file:
-            files.write_whole(request.save, weights)
+            written_files.write_whole(request.save, weights)
             written = [request.save]
         else:
             text = certificate.to_json() + "\n"
-            files.write_whole_folder(request.save, dict(zip(SAVED, (weights, text.encode()), strict=True)))
+            written_files.write_whole_folder(request.save, dict(zip(SAVED, (weights, text.encode()), strict=True)))
             written = [str(Path(request.save) / name) for name in SAVED]
     if request.is_json:
         print(certificate.to_json())

@@ -10,7 +10,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
-from constructions.files import write_whole
+from constructions.written_files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
