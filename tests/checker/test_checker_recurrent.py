@@ -196,6 +196,22 @@ def test_tampered_certificates_are_refused(number):
     assert outcome(weights, changed) in (FAILS, UNREADABLE, NOT_CHECKABLE)
 
 
+def test_the_token_that_takes_most_is_found_where_floats_are_all_one():
+    """Two forget gates below 1 by 2e-17 and 4e-17: what the first one proves is refused of the second."""
+    made = []
+    for weak in (0.0, 0.7):
+        model = holding.counters(types=3, max_count=3)
+        with torch.no_grad():
+            model.cell.bias_ih_l0[3] = 38.4
+            model.cell.weight_ih_l0[3, 2] = -weak
+        found, weights = certify(Selective(model, Task.of("selective", types=3, max_count=3), None)), bytes_of(model)
+        made.append((weights, json.loads(found.about(weights).to_json())))
+        assert outcome(*made[-1]) == "REFUTED"
+    (_, first), (weights, second) = made
+    assert first["right_to"] > second["counterexample"]["length"]
+    assert outcome(weights, first | {"weights_sha256": second["weights_sha256"]}) == FAILS
+
+
 def test_a_forgotten_rounding_term_is_refused():
     """The honest ellipsoids in 14 bits hold; those that leave out what rounding adds do not."""
     model = counters.cycle(m=10)
