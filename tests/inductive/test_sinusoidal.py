@@ -1,16 +1,21 @@
 """Decoders that count by sinusoidal positions, and the fewest neurons: proofs, brute force, and planted faults."""
 
+import random
+from collections import Counter
+
 import pytest
 import torch
 from command import as_json, run
+from models import counting_decoders as models
 from models.selection import first
 from oracles import decoder as oracle
 from oracles.inductive import right
+from oracles.operations import Rounded
 from planted import planted
 
 from bounds.inductive_limits import longest_with_neurons
 from constructions.errors import BadInput, NotKnown
-from constructions.inductive import sine, spe
+from constructions.inductive import ape, sine, spe, with_layernorm
 from constructions.inductive.sinusoidal import position_reading
 from verify.arithmetic.readings import Real, reading_of
 from verify.certificate import Verdict
@@ -94,6 +99,70 @@ def test_in_float32_the_margins_lie_between_the_bounds():
     model = sine(task="modular", N=12, m=5, d=16, layernorm=False, positions=14, dtype=torch.float32)
     found = certify(Counting(model, Task.of("modular", modulus=5), 12), reading_of("float32"))
     assert found.verdict is Verdict.PROVED and found.margin > 0.4
+
+
+def mutated(seed):
+    """A decoder that counts by positions, changed in a few entries, in all a little, or in how steep its scores are."""
+    rng = random.Random(f"by positions {seed}")
+    name, N = rng.choice(["modular", "vanilla", "first-homogeneous"]), rng.randint(3, 9)
+    m = rng.randint(2, 5) if name == "modular" else None
+    sizes, layernorm = {"task": name, "N": N, "m": m, "positions": N + rng.randint(0, 3)}, rng.random() < 0.5
+    build = rng.choice([spe, ape, sine, sine])
+    if build is sine:
+        model = sine(**sizes, d=rng.choice([16, 20]), layernorm=layernorm)
+    else:
+        model = with_layernorm(build(**sizes)) if layernorm else build(**sizes)
+    with torch.no_grad():
+        if rng.random() < 0.5:
+            model.blocks[0].attention.W_K.mul_(rng.choice([0.01, 0.1, 5 / 32, 6 / 32, 1.1]))
+        if rng.random() < 0.4:
+            models.changed(rng, model)
+        if rng.random() < 0.3:
+            for value in model.parameters():
+                value.mul_(1 + 10.0 ** rng.uniform(-9, -1) * (2 * torch.rand(value.shape, dtype=value.dtype) - 1))
+    return task_of(name, N, m), N, model
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seeds", [range(start, start + 40) for start in range(0, 200, 40)])
+def test_changed_decoders_are_decided_as_every_input_says(seeds):
+    verdicts = Counter()
+    for seed in seeds:
+        task, N, model = mutated(seed)
+        found, stored, wrong, least = certify(Counting(model, task, N)), oracle.stored(model), [], float("inf")
+        for shift in range(model.positions):
+            tokens = (0,) * min(N, model.positions - shift)
+            due, logits = right(task.name, tokens, M=task.M, m=task.m), oracle.fast(stored, [tokens], shift)[0]
+            for n, margin in enumerate(oracle.margins(logits, due), 1):
+                least = min(least, margin)
+                wrong += [(n, shift)] if margin < -1e-5 else []
+        verdicts[found.verdict] += 1
+        assert found.verdict is not Verdict.PROVED or found.margin <= least + 1e-5, seed
+        if found.verdict is Verdict.REFUTED:
+            case = found.counterexample
+            at = (case["length"], case["shift"])
+            tokens = (0,) * at[0]
+            last = oracle.margins(oracle.fast(stored, [tokens], at[1])[0], right(task.name, tokens, M=task.M, m=task.m))
+            assert last[-1] < 1e-5 and (not case["is_smallest"] or not wrong or at <= min(wrong)), seed
+    assert verdicts[Verdict.PROVED] >= 5 and verdicts[Verdict.REFUTED] >= 5
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name, bits, smallest", [("float32", 24, -126), ("bfloat16", 8, -126)])
+def test_changed_decoders_in_a_dtype_are_right_in_random_orders(name, bits, smallest):
+    proved = 0
+    for seed in range(40):
+        task, N, model = mutated(seed)
+        found = certify(Counting(model, task, N), reading_of(name))
+        if found.verdict is not Verdict.PROVED:
+            continue
+        proved += 1
+        stored, rng = oracle.stored(model), random.Random(seed)
+        for shift in {0, model.positions // 2, model.positions - 1}:
+            tokens = (0,) * min(N, model.positions - shift)
+            logits = oracle.slow(stored, tokens, shift, Rounded(bits, rng, smallest), passes=rng.choice([1, 2]))
+            assert min(oracle.margins(logits, right(task.name, tokens, M=task.M, m=task.m))) >= found.margin, seed
+    assert proved >= 3
 
 
 def test_how_far_the_slowest_sines_are_a_line():
