@@ -262,7 +262,7 @@ def test_domains():
         ({"inputs": "01"}, "give tokens"),
         ({"reading": "s6"}, "no defined order"),
         ({"expected": 3}, "must be a function"),
-        ({"device": "cuda:7"}, "no such device"),
+        ({"device": "cuda:7"}, "finds no such device here"),
         ({"inputs": tokens([P, P + 1])}, "Are all tokens in its vocabulary"),
     ]),
 )  # fmt: skip

@@ -197,6 +197,16 @@ def test_several_heads_beyond_enumeration(n_heads):
         assert int(counting(12, n_heads, 2.0)(row, position=-1).argmax()) == wrong.counterexample["predicted"]
 
 
+@pytest.mark.parametrize("scale", [1e308, 1e155])
+def test_logits_beyond_float64_are_not_decided(scale):
+    model = counting(12, 2)
+    with torch.no_grad():
+        model.W_U *= scale
+        model.W_E *= scale / 1e150
+    found = certify(model, inputs=tokens([V] * 12), expected=largest, budget=1.0)
+    assert found.verdict is Verdict.UNKNOWN and found.reason
+
+
 def test_no_time_is_no_proof():
     found = certify(counting(12, 2), inputs=tokens([V] * 12), expected=largest, budget=0.0)
     assert found.verdict is Verdict.UNKNOWN and "budget" in found.reason and found.extra["counts"]["wrong"] == "0"

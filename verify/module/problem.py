@@ -50,7 +50,7 @@ class ModuleProblem:
     def __init__(self, module: nn.Module, task: Task, device: str = "cpu") -> None:
         self.module, self.given, self.device = module, task, device
         if device != "cpu" and not torch.cuda.is_available():
-            raise BadInput(f"device={device}: no such device here; use cpu")
+            raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
 
     def parameters(self, reading: Reading) -> dict[str, Any]:
         graphs = list(self.graphs.values())
@@ -197,6 +197,9 @@ class ModuleProblem:
             tally.right = tally.by["balls"] = part.size
             return self.finding(tally, Real(), None, False, effort.budget)
         tally.margin, tally.tightest = math.inf, None
+        if worst is None:
+            reason = "some logits may be beyond float64's largest number"
+            return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size))
         self.decide_batch(judge, torch.tensor([worst]), tally, math.inf)
         if tally.wrong or tally.undecided or time.perf_counter() > deadline:
             return self.finding(tally, Real(), None, True, effort.budget)
