@@ -1,21 +1,27 @@
 """The engine as a second opinion on parity, Count01 and modular addition, built and with changed weights."""
 
+import itertools
 from pathlib import Path
 
 import pytest
 import torch
 from models.selection import first
+from safetensors.torch import load_file
 
 from constructions import count01, modular, parity
+from constructions.decoder import from_progress_measures
+from tests.oracles import decoder_layouts
 from verify import certify
+from verify.arithmetic.readings import reading_of
 from verify.certificate import Verdict
 from verify.count01.task import Domain
 from verify.count01.verdict import certify as certify_count01
 from verify.decide import certify as decided
 from verify.modular.task import ModularAddition
-from verify.module import tokens
+from verify.module import ModuleProblem, Task, tokens
 from verify.parity.task import Parity
 
+FILES = Path(__file__).parents[1] / "data" / "modular"
 TRAINED = Path(__file__).parents[1] / "data" / "count01" / "a4_s1.safetensors"
 
 
@@ -78,3 +84,18 @@ def test_modular_addition(build, by):
     assert special.verdict is general.verdict
     counts = {name: value for name, value in general.extra["counts"].items() if name != "undecided"}
     assert counts == special.extra["counts"] and general.extra["counts"]["undecided"] == "0"
+
+
+@pytest.mark.parametrize(("name", "wrong"), first(1, [("p13_some_pairs", 6), ("p13", 0)]))
+def test_trained_adders_in_the_layout_of_the_grokking_checkpoints(name, wrong):
+    """In real arithmetic and in float32, any order: every pair is decided, and as plain NumPy says."""
+    weights = load_file(FILES / f"{name}.safetensors")
+    plain, pairs = {k: v.double().numpy() for k, v in weights.items()}, list(itertools.product(range(13), repeat=2))
+    said = [decoder_layouts.progress_measures(plain, [a, b, 13])[-1][:13].argmax() for a, b in pairs]
+    failing = [[a, b, 13] for (a, b), c in zip(pairs, said, strict=True) if c != (a + b) % 13]
+    task = Task(tokens([13, 13, [13]]), lambda t: t[:, :2].sum(1) % 13, classes=range(13))
+    problem = ModuleProblem(from_progress_measures(weights), task)
+    for reading in ("real", "float32"):
+        found = decided(problem, reading_of(reading))
+        assert found.extra["wrong_inputs"] == failing and len(failing) == wrong
+        assert found.extra["counts"] == {"right": str(169 - wrong), "wrong": str(wrong), "undecided": "0"}

@@ -198,7 +198,7 @@ class ModuleProblem:
             return self.finding(tally, Real(), None, False, effort.budget)
         tally.margin, tally.tightest = math.inf, None
         if worst is None:
-            reason = "some logits may be beyond float64's largest number"
+            reason = "attention weights or logits may be beyond the range of float64"
             return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size))
         self.decide_batch(judge, torch.tensor([worst]), tally, math.inf)
         if tally.wrong or tally.undecided or time.perf_counter() > deadline:
