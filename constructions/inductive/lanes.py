@@ -60,10 +60,12 @@ def decoder(
     """The design as a decoder: W_Q = 0, so that all scores are 0 under every embedding, rotations included.
 
     A table of positions (ape) is zero; where positions enter lanes unasked (sine, and spe under LayerNorm), the lanes
-    are LOUD times as large.
+    are LOUD times as large, and in float16 without LayerNorm as loud as `above_subnormal` says.
     """
     mirror = Mirror.of(design, layernorm)
     loud = LOUD if pe == "sine" or (pe == "spe" and layernorm) else 1.0
+    if loud == 1 and dtype == torch.float16 and not layernorm:
+        loud = above_subnormal(design.W_U)
     gain = loud if layernorm else 1.0  # LayerNorm takes the loudness out, and what is added to the stream has it again
     d = mirror.size + (pe == "spe")
     d += d % 2 if pe == "rope" else 0
@@ -104,6 +106,16 @@ def decoder(
         for weight, value in parts:
             weight[tuple(map(slice, value.shape))] = value.to(dtype)
     return model.eval()
+
+
+def above_subnormal(W_U: Tensor) -> float:
+    """How loud lanes are in float16: shares are small, and numbers below 2^-14 may be flushed to zero.
+
+    Without LayerNorm a scale of E is one of all logits. Lines j (K x) - (j^2 / 2) x about their centre, with a share x
+    of at most 1, are together at most three times the largest entry of W_U, and stay below 2^14 of float16's 2^16.
+    """
+    room = 2.0**14 / (3 * max(float(W_U.abs().max()), 1.0))
+    return 2.0 ** min(8, max(0, math.floor(math.log2(room))))
 
 
 @dataclass(frozen=True)

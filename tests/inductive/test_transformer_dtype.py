@@ -98,6 +98,16 @@ def test_every_embedding_up_to_document_c_s_length(pe):
     assert found.verdict is Verdict.PROVED and found.margin > 0 and found.extra["length"] == "all"
 
 
+def test_shares_in_float16_stay_above_subnormal_numbers():
+    """Loud without LayerNorm, as far as lines stay in range: K = C = 10 is proved beyond C's training length."""
+    model = selective(K=10, C=10, layernorm=False, dtype=torch.float16)
+    assert boxes.decide(model, Task.of("selective"), 64, reading_of("float16"), 5.0).length == 64
+    for M in (20, 100):
+        loud = started(task="shifted", M=M, layernorm=False, dtype=torch.float16)
+        said = loud(torch.tensor([(M, M + 1), (M // 2, M + 1)]))
+        assert bool(torch.isfinite(said).all())
+
+
 def test_a_gate_that_closes_too_little_is_not_proved_beyond_its_length():
     """Eleven tokens of another type open the gate by half a count: length 11 is proved, and 12 is wrong."""
     task = Task.of("selective", types=2, max_count=3)

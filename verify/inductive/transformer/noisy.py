@@ -188,8 +188,9 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     each = 4 * U
     if not at.is_real:
         share = (at.sums(2 * d + 8) * square + at.lost_in_sums(2 * d)) / low.square() * ENLARGE
-        relative = share + 3 * share.square() + 2 * ULPS * at.u  # 1/sqrt(1 - 2 x) - 1 <= x + 3 x^2 for x <= 1/4
-        lost = torch.where(share <= 0.25, relative, torch.full_like(share, math.inf))
+        is_some = share <= 0.25  # the variance is off by twice the share, and 1/s by 1/sqrt(1 - 2 share) - 1
+        relative = (1 / (1 - 2 * torch.where(is_some, share, 0.0)).sqrt() - 1) * ENLARGE + 8 * U + 2 * ULPS * at.u
+        lost = torch.where(is_some, relative, torch.full_like(share, math.inf))
         r_error = (r_error + lost * (1 + r_error)) * ENLARGE
         is_plain = bool((weight.mid == 1).all() and (bias.mid == 0).all())
         each += (2 if is_plain else 5) * at.u
