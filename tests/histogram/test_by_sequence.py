@@ -9,7 +9,9 @@ from models.random_models import random_model, trained_like
 from oracles.histogram import all_wrong_pairs, differs
 
 from verify.histogram import by_sequence
+from verify.histogram.branch_and_bound import Search
 from verify.histogram.by_sequence import Fillings
+from verify.histogram.exact_forward import ExactForward
 from verify.histogram.reduction import Reduction
 from verify.histogram.stored import StoredModel
 from verify.histogram.tabulating import Table
@@ -122,3 +124,18 @@ def is_broken(module):
         return differs_from_enumeration(module) is not None
     except AssertionError:  # the search and the exact forward pass disagree
         return True
+
+
+def test_no_further_tie_is_judged_exactly_when_the_time_is_up(monkeypatch):
+    stored = StoredModel.of(model(0, "dot"))
+    search = Search(reduction := Reduction(stored), ExactForward(stored), reduction.rows[0], 0, [1, 2, 3])
+    roots = [part for parts in search.pending.values() for part in parts]
+    search.pending, over = {}, iter([False, True, True, True])
+    monkeypatch.setattr(search, "_judge_exactly", lambda point: judged.append(point))
+    monkeypatch.setattr(search, "_is_over", lambda: next(over))
+    judged = []
+    for points in roots:
+        search._decide_points(points)
+    assert len(judged) == 1
+    kept = [part for parts in search.pending.values() for part in parts]
+    assert sum(map(search.counting.exactly, kept + judged)) == sum(map(search.counting.exactly, roots))

@@ -93,6 +93,7 @@ class Arrangements:
         self.pending: dict[int, list[Filled]] = {}  # by log2 of the sequences
         self.wrong_pairs = 0
         self.margins: dict[int, float] = {}
+        self._is_over: Over = lambda: False
 
     def add(self, points: Regions) -> None:
         """Takes over regions that fix a multiset for each group, and cannot be split."""
@@ -152,6 +153,7 @@ class Arrangements:
 
     def run(self, parts: list[Filled], smallest: Smallest, is_over: Over) -> None:
         """Decides these, or replaces them by their parts."""
+        self._is_over = is_over
         for batch in joined(parts):
             for start in range(0, len(batch), BATCH):
                 if is_over():
@@ -200,7 +202,10 @@ class Arrangements:
         groups = place.open_groups(parts.depth)
         is_single |= np.all([(np.diff(parts.symbols[:, slots], axis=1) == 0).all(1) for slots in groups], axis=0)
         for i in np.flatnonzero(is_single):
-            self._judge_exactly(parts[i : i + 1], place, smallest)
+            if self._is_over():
+                self._push(parts[i : i + 1])
+            else:
+                self._judge_exactly(parts[i : i + 1], place, smallest)
         parts = parts[~is_single]
         if not len(parts):
             return

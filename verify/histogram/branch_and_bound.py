@@ -58,6 +58,7 @@ class Search:
         self.counting = Counting(row, self.tree, self.stored.T, self.stored.L)
         self.G = len(row.groups)
         self.is_lost = False
+        self._is_over: Callable[[], bool] = lambda: False
         self.wrong_pairs = 0
         self.smallest = smallest or Smallest()
         self.record = record or without()
@@ -189,6 +190,9 @@ class Search:
             self.arrangements.add(points)
         else:
             for i in range(len(points)):
+                if self._is_over():  # softmax takes up to a tenth of a second for each
+                    self._push(points[i:])
+                    break
                 self._judge_exactly(points[i : i + 1])
 
     def _judge_exactly(self, point: Regions) -> None:
@@ -337,7 +341,7 @@ class Search:
     def _run_all(self, parts: list[Regions], is_over: Callable[[], bool]) -> None:
         if not parts:
             return
-        regions = Regions.join(parts)
+        regions, self._is_over = Regions.join(parts), is_over
         for start in range(0, len(regions), self.batch_size):
             if is_over():
                 self._push(regions[start:])
