@@ -138,12 +138,12 @@ def parts(few, many, step):
     return first(1, [few, *(range(i, i + step) for i in range(0, many, step))])
 
 
-@pytest.mark.parametrize("seeds", parts(range(12), 4000, 200))
+@pytest.mark.parametrize("seeds", parts(range(12), 1600, 200))
 def test_every_string(seeds):
     assert {decide(seed) for seed in seeds} >= {"proved", "wrong"}
 
 
-@pytest.mark.parametrize("seeds", parts([0], 360, 60))
+@pytest.mark.parametrize("seeds", parts([0], 180, 60))
 def test_dtypes_are_attacked(seeds):
     assert "proved" in {decide_rounded(seed) for seed in seeds}
 
