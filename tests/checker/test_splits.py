@@ -17,7 +17,7 @@ from constructions import checkpoint, inventory_counting
 from verify.checker import splits
 from verify.checker.fields import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
-from verify.histogram import branch_and_bound, by_cost, record
+from verify.histogram import branch_and_bound, by_cost, by_mass, record
 from verify.histogram.verdict import certify
 
 DATA = Path(__file__).parents[1] / "data"
@@ -120,6 +120,16 @@ def test_trees_of_which_a_part_is_open_hold(searches, monkeypatch):
         for share in ([low, (low + high) / 2], [low + (high - low) / 4, high], [low / 2, high], [low, 1.0]):
             assert share == [low, high] or outcome(weights, certificate | {"error_share": share})[0] == FAILS
     assert seen
+
+
+def test_a_search_that_goes_on_after_a_comparison_holds(monkeypatch):
+    """What waits when the comparison ends has a tree of its own later, and is not said to be open beside it."""
+    for name in ("AFFORDABLE", "FOR_A_COMPARISON"):
+        monkeypatch.setattr(by_cost, name, 0)
+    monkeypatch.setattr(by_mass.ByMass, "reach", lambda self, seconds: -1)
+    monkeypatch.setattr(by_cost.Bounds, "find", lambda self, *args: None)
+    weights, certificate = saved(random_model(28))
+    assert certificate["tree"]["parts"] and outcome(weights, certificate)[0] == 0
 
 
 @pytest.mark.parametrize("name", ["bos_T4_L3_d4_p8"])

@@ -173,15 +173,13 @@ class Queue:
         for search in self.searches:
             margins = smaller(margins, search.right_margin)
         share = Fraction(wrong, total), Fraction(min(total, wrong + open_pairs), total)
-        held = [*self.seen]
+        held, record = [*self.seen], self.record.copy()  # what waits now may be searched later
         for row, t, counts in self.waiting:
-            self.record.roots(row, t, None, counts)
+            record.roots(row, t, None, counts)
             held.append(Held(row, t, tuple(counts), 0, pairs_of(stored, row, counts)))
         held += [
             Held(search.row, search.t, tuple(search.counts), search.all_wrong_pairs, search.open_pairs())
             for search in self.searches
             if search.is_whole
         ]
-        return Outcome(
-            wrong, open_pairs, share, self.record, margins, self.smallest.candidate, is_smallest, held, total
-        )
+        return Outcome(wrong, open_pairs, share, record, margins, self.smallest.candidate, is_smallest, held, total)

@@ -6,6 +6,7 @@ import base64
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -44,6 +45,13 @@ class Record:
         self.codes, self.first, self.parts = (np.full(min(most, 1 << 10), OPEN, dtype=np.int64) for _ in range(3))
         self.cells: list[Cell] = []
         self.listed: dict[int, list[list[int]]] = {}  # of a part whose multisets are decided one by one: the others
+
+    def copy(self) -> Record:
+        """The record as it is now, whatever is said later of this one."""
+        found = copy(self)
+        found.codes, found.first, found.parts = (kept.copy() for kept in (self.codes, self.first, self.parts))
+        found.cells, found.listed = [*self.cells], {**self.listed}
+        return found
 
     def roots(self, row: Row, t: int, tree: Tree | None, counts: Sequence[int]) -> np.ndarray:
         """The numbers of new roots, one for each own count (B,)."""
