@@ -55,7 +55,7 @@ def certify(
     forward and compared with the circuit as it was read.
     Raises: BadInput for an unknown method, or exhaustive beyond n = 16 or `budget` seconds.
 
-    >>> from constructions.circuits.circuit import Gate, decompose
+    >>> from constructions.circuits.circuit import Circuit, Gate, decompose
     >>> nand = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))
     >>> certify(build(nand.circuit, s=2), nand).verdict
     <Verdict.PROVED: 'PROVED'>
