@@ -171,19 +171,21 @@ class StoredNumbers(TorchFunctionMode):
 
 
 def _reason(error: Exception) -> str:
-    """The first line that says something, and the user's line where the error names it."""
+    """The first line that says something, with the error's class where the user's own code raised it, and its line."""
     text = str(error).strip() or type(error).__name__
     line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)[:200]
     if type(error).__name__.startswith("GuardOnDataDependent") or "data-dependent" in text.lower():
         line = "a branch, or a Python number, depends on the data (if, .item(), .tolist())"
-    place = ""
+    place, is_own = "", False
     step = error.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename
-        if _is_the_users(file):
+        is_own = _is_the_users(file)
+        if is_own:
             place = f" at {file}:{step.tb_lineno}"
         step = step.tb_next
-    return line + place
+    name = type(error).__name__
+    return (f"{name}: {line}" if is_own and line != name else line) + place
 
 
 def _is_the_users(file: str) -> bool:
