@@ -198,18 +198,19 @@ def growth():
 
 
 def two_workers():
-    """Wall seconds of `verify frontier` with one worker and with two, None where other work is going on."""
+    """Wall seconds of `verify frontier` with one worker and with two, each the least of three; None if others work."""
     if os.getloadavg()[0] > 0.6 * (os.cpu_count() or 1):
         return None
-    found = []
-    for number in ("1", "2"):
-        with tempfile.TemporaryDirectory() as place:
-            argv = ["frontier", "histogram", "--model", "lin", "--T", "10,11,12,13", "--L", "5"]
-            started = time.perf_counter()
-            command = [sys.executable, "-m", "verify", *argv, "--workers", number, "--save", place]
-            subprocess.run(command, check=True, capture_output=True)
-            found.append(time.perf_counter() - started)
-    return found
+    found = {"1": float("inf"), "2": float("inf")}
+    for _ in range(3):
+        for number in found:
+            with tempfile.TemporaryDirectory() as place:
+                argv = ["frontier", "histogram", "--model", "lin", "--T", "10,11,12,13", "--L", "5"]
+                started = time.perf_counter()
+                command = [sys.executable, "-m", "verify", *argv, "--workers", number, "--save", place]
+                subprocess.run(command, check=True, capture_output=True)
+                found[number] = min(found[number], time.perf_counter() - started)
+    return list(found.values())
 
 
 def page():
