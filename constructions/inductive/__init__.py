@@ -4,6 +4,6 @@ from constructions.inductive.files import as_bytes, load
 from constructions.inductive.positional import ape, spe, with_layernorm
 from constructions.inductive.proportions import selective, started
 from constructions.inductive.sinusoidal import sine
-from constructions.inductive.unmarked import unmarked
+from constructions.inductive.two_layers import unmarked
 
 __all__ = ["ape", "as_bytes", "load", "selective", "sine", "spe", "started", "unmarked", "with_layernorm"]

@@ -84,7 +84,7 @@ CLAIMS: tuple[Claim, ...] = (
         "without BOS two layers know each token's count, or that modulo m, up to C: with APE, SPE and SinePE on every "
         "string, length and shift of the table, as the first layer marks the first token; with NoPE and RoPE on "
         "strings whose first two tokens differ, up to a length that the weights hold (on others C-I2 rules it out)",
-        "unmarked:unmarked",
+        "two_layers:unmarked",
         "--task selective --pe ape --layers 2 --types 3 --max-count 4 --positions 20",
         "--task selective --pe ape",
         "--task selective-modular --pe spe --positions 160",
