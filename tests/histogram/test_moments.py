@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 from models.random_models import almost_two_weights
-from oracles.histogram import all_wrong_pairs, forward, weights_of
+from oracles.histogram import forward, weights_of, wrong_pairs
 
 from constructions import checkpoint
 from verify.certificate import Verdict
@@ -30,11 +30,6 @@ SIZES = [(4, 4), (3, 5), (5, 3)]
 def model(seed, kind):
     """Trained-like weights; the mixing weights of all slots are almost one."""
     return almost_two_weights(seed, kind, *SIZES[seed % 3]).double()
-
-
-@cache
-def wrong_pairs(module):
-    return all_wrong_pairs(module)
 
 
 def row_of(reduction):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -52,8 +53,15 @@ def smallest(wrong):
     return min(wrong, key=lambda pair: (len(set(pair[0])), pair[0], pair[1]))
 
 
-def differs(module, certificate, wrong):
-    """What of a certificate of all inputs is not what enumeration finds, with these pairs wrong, if anything."""
+@cache
+def wrong_pairs(module):
+    """As `all_wrong_pairs`, found once for each module, which must stay as it is."""
+    return all_wrong_pairs(module)
+
+
+def differs(module, certificate):
+    """What of a certificate of all inputs is not what enumeration finds, if anything."""
+    wrong = wrong_pairs(module)
     share = Fraction(len(wrong), module.L * module.T**module.L)
     if certificate.verdict.value != ("REFUTED" if wrong else "PROVED"):
         return "verdict"
