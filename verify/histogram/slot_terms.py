@@ -53,10 +53,7 @@ class Known(Terms):
         lower, upper = self.terms.lower, self.terms.upper
         if len(lower) == 1:  # leaves out the token by the two extremes
             return _least_without(lower[0], tokens), -_least_without(-upper[0], tokens)
-        n = len(tokens)
-        lower[np.arange(n), tokens] = np.inf
-        upper[np.arange(n), tokens] = -np.inf
-        return lower.min(1), upper.max(1)
+        return _ends_without(lower, upper, tokens)
 
 
 @dataclass(frozen=True)
@@ -143,7 +140,7 @@ class Attended(Terms):
 
 
 def _ends_without(lower: Array, upper: Array, tokens: np.ndarray) -> tuple[Array, Array]:
-    """The least and the largest number of each row (n, T) but for the row's own token."""
+    """The least and the largest number of each row (n, T, ...) but for the row's own token; overwrites that one."""
     n = np.arange(len(tokens))
     lower[n, tokens], upper[n, tokens] = np.inf, -np.inf
     return lower.min(1), upper.max(1)
