@@ -1,5 +1,6 @@
 """Random, fitted, built, changed and tied decoders: every verdict against an independent run of every input."""
 
+import collections
 import dataclasses
 import itertools
 import math
@@ -24,6 +25,7 @@ from verify.inductive.tasks import Task
 from verify.inductive.transformer import cells, runs, uniform
 from verify.inductive.transformer.problem import Counting
 
+BRIEF = Effort(budget=5.0)
 NEAR = 1e-6  # margins below this, relative to the logits, are run again to 200 bits
 BITS = {"float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}
 
@@ -59,20 +61,46 @@ def least_margin(m, string, shift, answers):
     return [0.0 if abs(x) < 1e-50 else x for x in found]
 
 
+def margins_of(m, strings, shift, due):
+    """The margins (B, n) of strings, to 200 bits where float64 cannot tell; due is -1 where no position is judged."""
+    logits = oracle.fast(m, strings, shift)
+    is_due = np.arange(logits.shape[-1]) == due[..., None]
+    others = np.where(is_due, -np.inf, logits).max(-1)
+    margins = np.where(due < 0, np.inf, np.where(is_due, logits, -np.inf).max(-1) - others)
+    near = abs(margins) < NEAR * (1 + abs(logits).max())
+    twins = near & oracle.has_twin(m)[due]  # another class has the same logit, so the margin is 0 or below
+    margins[twins], near[twins] = np.minimum(margins[twins], 0.0), False
+    for i in reversed(range(strings.shape[1])):
+        while near[:, i].any():
+            row = near[:, i].argmax()
+            answers = [None if c < 0 else c for c in due[row, : i + 1]]
+            for j, margin in enumerate(least_margin(m, strings[row, : i + 1].tolist(), shift, answers)):
+                alike = (strings[:, : j + 1] == strings[row, : j + 1]).all(1)
+                margins[alike, j], near[alike, j] = margin, False
+    return margins
+
+
 def check_lines(seed, task, model, problem, found):
     """A verdict on a homogeneous task against all shifts, starts and lengths."""
     m, wrong, least = oracle.stored(model), set(), math.inf
-    judged = []
+    right_at, judged_at = collections.Counter(), collections.Counter()  # inputs of each length
     last = 0 if model.pe == "nope" else model.positions - model.has_bos - 1
     for shift in range(last + 1):
         room = None if model.pe == "nope" else model.positions - model.has_bos - shift
-        for line in task.lines(problem.length, room=room):
-            due = right(task.name, line.tokens, M=task.M, m=task.m)
-            for i, margin in enumerate(least_margin(m, line.tokens, shift, due)):
-                least = min(least, margin)
-                judged.append((i + 1 - line.leading, margin))
+        lines = list(task.lines(problem.length, room=room))
+        n = max((len(line.tokens) for line in lines), default=0)
+        strings = np.array([(*line.tokens, *line.tokens[-1:] * (n - len(line.tokens))) for line in lines], int)
+        answers = [right(task.name, line.tokens, M=task.M, m=task.m) for line in lines]
+        due = np.array([[-1 if c is None else c for c in row] + [-1] * (n - len(row)) for row in answers], int)
+        margins = margins_of(m, strings, shift, due) if n else due
+        least = min(least, margins.min(initial=math.inf))
+        for row, line in enumerate(lines):
+            for i in np.flatnonzero(due[row] >= 0):
+                length, margin = int(i) + 1 - line.leading, margins[row, i]
+                judged_at[length] += 1
+                right_at[length] += bool(margin > 0)
                 if not margin > 0:
-                    wrong.add((i + 1 - line.leading, shift, line.start))
+                    wrong.add((length, shift, line.start))
     said = found.to_dict()
     inputs = {(s, line.tokens[: i + 1]) for s in problem.runs.shifts for line in problem.runs.lines(s)
               for i in range(len(line.tokens))}  # fmt: skip
@@ -86,8 +114,8 @@ def check_lines(seed, task, model, problem, found):
         assert not case["is_smallest"] or at[:2] == min(wrong, key=lambda c: c[:2])[:2], seed
     for name, (low, high) in said["accuracy"].items():
         first_, last_ = map(int, name.split(".."))
-        lengths = [case for case in judged if first_ <= case[0] <= last_]
-        share = Fraction(sum(margin > 0 for _, margin in lengths), len(lengths))
+        lengths = range(first_, last_ + 1)
+        share = Fraction(sum(right_at[n] for n in lengths), sum(judged_at[n] for n in lengths))
         assert Fraction(low) <= share <= Fraction(high), seed
     if found.verdict is not Verdict.PROVED and wrong:
         assert (-1 if said["length"] is None else said["length"]) < min(wrong)[0], seed
@@ -97,19 +125,15 @@ def check_lines(seed, task, model, problem, found):
 def check_strings(seed, task, model, problem, found, n):
     """A verdict on strings against all of them up to length n, at every shift that a table of positions has."""
     m = oracle.stored(model)
-    strings = list(itertools.product(range(task.K), repeat=n))
-    answers = [right(task.name, string, m=task.m, C=task.C) for string in strings]
+    strings = np.array(list(itertools.product(range(task.K), repeat=n)))
+    answers = [right(task.name, string, m=task.m, C=task.C) for string in strings.tolist()]
+    due = np.array([[-1 if c is None else c for c in row] for row in answers])
     wrong, least, scaled = set(), math.inf, math.inf
     for shift in range(1 if model.pe == "nope" else model.positions - model.has_bos - n + 1):
-        logits = oracle.fast(m, strings, shift)
-        scale = 1 + abs(logits).max()
-        for string, row, due in zip(strings, logits, answers, strict=True):
-            margins = oracle.margins(row, due)
-            if any(abs(x) < NEAR * scale for x in margins):
-                margins = least_margin(m, string, shift, due)
-            least = min(least, *margins)
-            scaled = min(scaled, *((i + 1 + model.has_bos) * x for i, x in enumerate(margins)))
-            wrong |= {(i + 1, shift, string[: i + 1]) for i, x in enumerate(margins) if not x > 0}
+        margins = margins_of(m, strings, shift, due)
+        least = min(least, margins.min())
+        scaled = min(scaled, (margins * (1 + model.has_bos + np.arange(n))).min())
+        wrong |= {(i + 1, shift, tuple(strings[row, : i + 1].tolist())) for row, i in np.argwhere(~(margins > 0))}
     assert found.verdict is not Verdict.PROVED or not wrong, f"WRONG PROVED: {seed}"
     if found.verdict is Verdict.PROVED and found.margin is not None and problem.longest == n:
         assert found.margin <= least + 1e-9 * (1 + abs(least)), seed
@@ -125,9 +149,9 @@ def check_strings(seed, task, model, problem, found, n):
     return bool(wrong)
 
 
-def lines_of(seed, most=10, style=None):
+def lines_of(seed, most=10, style=None, words=6):
     rng = random.Random(f"lines {seed // models.ALIKE}")
-    task = models.task_of(rng, is_homogeneous=True)
+    task = models.task_of(rng, is_homogeneous=True, words=words)
     positions = rng.randint(3, most)
     model = models.decoder(seed, task, positions=positions, style=style)
     return task, model, Counting(model, task, rng.randint(3, most) if model.pe == "nope" else None)
@@ -145,9 +169,17 @@ def strings_of(seed, largest, style=None):
     return task, model, Counting(model, task, longest), n if room is None else min(n, room)
 
 
-def decide_lines(seed, style=None):
-    task, model, problem = lines_of(seed, style=style)
-    found = certify(problem)
+def long_strings_of(seed, n=9):
+    """The same with all strings of three types up to a length."""
+    rng = random.Random(f"long strings {seed // models.ALIKE}")
+    task = models.task_of(rng, is_homogeneous=False, types=3)
+    model = models.decoder(seed, task, positions=n + 1 + rng.randint(0, 1))
+    return task, model, Counting(model, task, None if rng.random() < 0.3 else n), n
+
+
+def decide_lines(seed, style=None, most=10, words=6):
+    task, model, problem = lines_of(seed, most, style, words)
+    found = certify(problem, effort=BRIEF)
     return found.verdict, check_lines(seed, task, model, problem, found)
 
 
@@ -194,7 +226,17 @@ def decide_queries(seed):
 
 def decide_strings(seed, largest=6, style=None):
     task, model, problem, n = strings_of(seed, largest, style)
-    found = certify(problem, effort=Effort(budget=30.0))
+    found = certify(problem)
+    return found.verdict, check_strings(seed, task, model, problem, found, n)
+
+
+def decide_long_lines(seed):
+    return decide_lines(seed, most=60, words=60)
+
+
+def decide_long_strings(seed):
+    task, model, problem, n = long_strings_of(seed)
+    found = certify(problem, effort=BRIEF)
     return found.verdict, check_strings(seed, task, model, problem, found, n)
 
 
@@ -236,6 +278,16 @@ def test_lines(seeds):
 @pytest.mark.parametrize("seeds", parts([4, 32, 33, 34], 200, 40))
 def test_strings(seeds):
     found = [decide_strings(seed) for seed in seeds]
+    assert {verdict for verdict, _ in found} >= {Verdict.PROVED, Verdict.REFUTED}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("decide", [decide_long_lines, decide_long_strings])
+@pytest.mark.parametrize("seeds", [range(i, i + 80) for i in range(0, 2000, 80)])
+def test_up_to_60_positions_and_9_tokens(decide, seeds):
+    """All shifts, starts and lengths of up to 60 positions; all strings of three types up to length 9."""
+    found = collections.Counter(decide(seed) for seed in seeds)
+    print(decide.__name__, *(f"{v.value} {'wrong' if wrong else 'right'}: {k}," for (v, wrong), k in found.items()))
     assert {verdict for verdict, _ in found} >= {Verdict.PROVED, Verdict.REFUTED}
 
 

@@ -17,16 +17,16 @@ ALIKE = 8
 STYLES = ("drawn", "fitted", "near", "built", "changed", "tied")
 
 
-def task_of(rng, *, is_homogeneous):
-    """A task with small sizes."""
+def task_of(rng, *, is_homogeneous, words=6, types=None):
+    """A task with small sizes: at most so many number words, and as many types as asked."""
     if is_homogeneous:
         name = rng.choice([*NUMBER_WORDS, "modular", "modular", "first-homogeneous"])
-        sizes = {"vocabulary": rng.randint(2, 6)} if name in NUMBER_WORDS else {}
+        sizes = {"vocabulary": rng.randint(2, words)} if name in NUMBER_WORDS else {}
         return Task.of(name, **sizes, **({"modulus": rng.randint(2, 4)} if name == "modular" else {}))
     name = rng.choice([*SELECTIVE, "first-heterogeneous"])
     sizes = {"max_count": rng.randint(1, 4)} if name in SELECTIVE else {}
     sizes |= {"modulus": rng.randint(2, 3)} if name == "selective-modular" else {}
-    return Task.of(name, types=rng.randint(1, 3), **sizes)
+    return Task.of(name, types=types or rng.randint(1, 3), **sizes)
 
 
 def decoder(seed, task, *, positions, layers=None, style=None):
