@@ -15,7 +15,7 @@ import numpy as np
 
 from verify.arithmetic.any_order import Arithmetic, is_power_of_two, unit_exponent
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, Array
+from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, Array, gamma
 from verify.arithmetic.softmax import computed_exponentials
 from verify.circuit.retrieval import MAX_LANE_PAIRS, Indices, TooManyPairs, classes_of, pairs_of_equal_codes
 from verify.circuit.steps import NONE, reach_of
@@ -90,7 +90,8 @@ class ScoreError:
             hard = is_read & np.any(hard_q, axis=0) & np.any(hard_k, axis=0)
             terms = int(is_read.sum())
             growth = float(at.growth(terms - 1 + bool(hard.any()), 0))
-            absolute += growth * size + float(at.underflow(2 * terms)) * (1 + growth) + 2.0**-44 * size
+            here = gamma(terms + 8)  # the midpoints' scores and their gaps, in float64
+            absolute += (growth + here) * size + float(at.underflow(2 * terms)) * (1 + growth)
         is_stored = at.inner is at.stored or (is_known and at.is_representable(np.array(size), unit))
         relative = 0.0 if is_stored else at.stored.u
         absolute = (absolute * (1 + relative) + (0.0 if is_stored else at.stored.tiny)) * INFLATION

@@ -256,6 +256,7 @@ def sum_error(size: Array, result: Array | None, W: Array, extra: Any, at: Arith
     inexact, tiny = is_hard.sum(axis=0), at.stored.tiny
     k = (W != 0).sum(axis=0) + np.asarray(extra, dtype=int)
     products = np.where(inexact > 0, at.growth_of_products(1) * size + 2 * inexact * tiny, 0)
+    # 2^-10 of the sizes is far more than float64 took from the result
     single = at.once * ((size if result is None else result) + 2.0**-10 * size + products)
     many = times(at.growth(np.maximum(k - 1.0, 0), 2), size + products)
     return products + np.where(k <= 1, 0, np.where(k == 2, single, many) + 2 * k * tiny)

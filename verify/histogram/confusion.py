@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from verify.arithmetic.slack import ENLARGE
 from verify.decide import Effort
 from verify.histogram.branch_and_bound import Search
 from verify.histogram.exact_forward import ExactForward
@@ -153,7 +154,7 @@ class Answers:
         least, spread = self.relaxation.least_differences(regions, i, of, lines)
         errors = self.relaxation.errors(regions.k)
         bounds = np.full((B, C), np.inf)
-        bounds[i, j] = least - (errors[i, j] + errors[i, w]) * (1 + 1e-9)
+        bounds[i, j] = least - (errors[i, j] + errors[i, w]) * ENLARGE
         wins = np.asarray((bounds > 0).all(1))
         score = np.zeros((B, spread.shape[1]))
         np.maximum.at(score, i, np.where(np.isfinite(spread) & (bounds[i, j] <= 0)[:, None], spread, 0.0))

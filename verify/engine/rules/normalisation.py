@@ -46,7 +46,7 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     p = e / e.sum(dim, keepdim=True)
     r = torch.where(out, 0.0, x.radius)
     far = torch.where(out, 0.0, below.abs())
-    own = elementary.exp_error() + U * far * (1 + 2.0**-20) + gamma(n + 4)
+    own = elementary.exp_error() + U * far * ENLARGE + gamma(n + 4)
     beyond = 2.0**-30 + 8 * ULPS * at.u + 4 * at.sums((ULPS + 2) * n + 16)  # how far above 1 a weight may be
     if not at.is_real:
         spread = far.amax(dim, keepdim=True) + 2 * r.amax(dim, keepdim=True)
@@ -233,7 +233,7 @@ def normal_slopes(slope: Ball, normal: Ball, s: Tensor, least: Tensor, width: Te
     rounding = gamma(2 * d + 24) * sizes / s
     dz = length(normal.radius) if normal.norm is None else normal.norm.radius
     apart = (width / s + dz * (2 * math.sqrt(d) + dz) / d) / least
-    far = (slope.deviation(-1) / least + apart * length(g) * (1 + 2.0**-20)) * ENLARGE
+    far = (slope.deviation(-1) / least + apart * length(g)) * ENLARGE
     norm = Norm(far).plus(rounding)
     return Ball(mid, (far + rounding) * ENLARGE, norm)
 
