@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput
 from verify.certificate import Verdict
 from verify.kernel.general import NAMES
-from verify.report.console import say_written
+from verify.report.console import say, say_written
 
 if TYPE_CHECKING:
     from verify.kernel.compiler import Outcome
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         "seconds": outcome.seconds,
         "library_seconds": seconds,
     }
-    print(json.dumps(about) if is_json else _report(about, outcome))
+    _print(about, outcome, is_json)
     return Verdict(about["verdict"]).exit_code
 
 
@@ -90,11 +90,14 @@ def show_general(name: str, is_json: bool) -> int:
         "seconds": outcome.seconds,
         "library_seconds": seconds,
     }
-    print(json.dumps(about) if is_json else _report(about, outcome))
+    _print(about, outcome, is_json)
     return Verdict(str(about["verdict"])).exit_code
 
 
-def _report(about: dict[str, Any], outcome: Outcome) -> str:
+def _print(about: dict[str, Any], outcome: Outcome, is_json: bool) -> None:
+    if is_json:
+        print(json.dumps(about))
+        return
     lines = [f"theorem  {about['theorem']} : {about['statement']}"]
     lines += [f"axiom    {name}" for name in outcome.axioms or ()]
     lines += [f"coqc     {outcome.seconds:.1f} s"]
@@ -102,4 +105,4 @@ def _report(about: dict[str, Any], outcome: Outcome) -> str:
         lines += ["PROVED in Coq's kernel"]
     else:
         lines += [f"UNKNOWN: Coq's kernel does not accept this proof, which says nothing against it ({outcome.reason})"]
-    return "\n".join(lines)
+    say("\n".join(lines))

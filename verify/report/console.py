@@ -109,6 +109,11 @@ def folded(text: str, width: int) -> list[str]:
     return lines
 
 
+def say(text: str) -> None:
+    """Prints a text, in several lines where the screen is narrower."""
+    print("\n".join(folded(text, columns(sys.stdout) or UNLIMITED)))
+
+
 def say_written(*paths: object) -> None:
     """Says on stderr which files a command has written: stdout is for the result."""
     print(f"wrote {', '.join(map(str, paths))}", file=sys.stderr)

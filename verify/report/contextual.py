@@ -11,7 +11,7 @@ from constructions.contextual.transformer import ContextualCountingTransformer
 from verify.arithmetic.outward import about, below, decimal, value
 from verify.certificate import Certificate, Verdict
 from verify.report.certificate import Fact, print_report, weights_fact
-from verify.report.console import folded, screen
+from verify.report.console import say
 from verify.report.progress import progress_bar
 from verify.report.tables import render
 
@@ -93,20 +93,16 @@ def figure5(N: int, R: int, keys: str, dtype_name: str, *, is_json: bool) -> int
     sys.stdout.write(render(("bias", "strings", "verdict", "margin, or the first failure"), cells, "rich"))
     for bias in ("BOS", "]"):
         for M, (good, bad) in sets[bias].items():
-            _print_folded(f"bias {bias}, {M} regions: {describe_lengths(good, bad, N)}")
+            say(f"bias {bias}, {M} regions: {describe_lengths(good, bad, N)}")
     spread = f"right on every string with {', '.join(map(str, right)) or 'no number of'} zeros"
-    _print_folded(f"bias 0, any regions and length: {spread}; wrong strings for {len(wrong)} other numbers of zeros")
+    say(f"bias 0, any regions and length: {spread}; wrong strings for {len(wrong)} other numbers of zeros")
     outcomes = {
         Verdict.PROVED: "each bias token is right, and wrong, where B-3.4 says",
         Verdict.REFUTED: "a row above comes out the other way than B-3.4 says",
         Verdict.UNKNOWN: "a row above is open",
     }
-    _print_folded(f"{verdict.value}: {outcomes[verdict]}")
+    say(f"{verdict.value}: {outcomes[verdict]}")
     return verdict.exit_code
-
-
-def _print_folded(text: str) -> None:
-    print("\n".join(folded(text, screen().width)))
 
 
 def shortened(text: str) -> str:

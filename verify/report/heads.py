@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from verify.arithmetic.outward import above, below
-from verify.report.console import folded, screen
+from verify.report.console import say
 from verify.report.tables import render
 
 MOST_ROWS = 12  # pairs that are listed: the best by learned accuracy
@@ -29,11 +29,6 @@ def print_heads(data: dict[str, Any]) -> None:
     for cell in data["open"]:
         say(f"open      {cell}")
     say(f"time      {data['seconds']:.1f} s")
-
-
-def say(line: str) -> None:
-    """Prints one line, in several where the screen is narrower."""
-    print("\n".join(folded(line, screen().width)))
 
 
 def print_table(columns: list[str], rows: list[list[str]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from verify.impossibility import Impossibility
-from verify.report.console import folded, screen
+from verify.report.console import say
 
 
 def print_argument(found: Impossibility, *, is_json: bool) -> int:
@@ -13,15 +13,11 @@ def print_argument(found: Impossibility, *, is_json: bool) -> int:
     if is_json:
         print(json.dumps(found.to_dict()))
         return found.exit_code
-    _print(f"{found.claim}: {found.statement}")
+    say(f"{found.claim}: {found.statement}")
     for i, step in enumerate(found.argument, 1):
-        _print(f"{i}. {step}")
+        say(f"{i}. {step}")
     for name, values in (("witness", found.witness), ("checked", found.checks)):
-        _print(f"{name}: " + "; ".join(f"{k}: {v}" for k, v in values.items()))
+        say(f"{name}: " + "; ".join(f"{k}: {v}" for k, v in values.items()))
     told = "all checks agree" if found.holds else "a check disagrees"
-    _print(f"{found.verdict}: {told} with the argument")
+    say(f"{found.verdict}: {told} with the argument")
     return found.exit_code
-
-
-def _print(text: str) -> None:
-    print("\n".join(folded(text, screen().width)))
