@@ -23,6 +23,7 @@ from constructions.inductive.proportions import lines
 STEEP = 32.0  # of the scores: a power of two, and e^-32 is lost in any dtype here
 HEAD = 4  # a size whose root is exact
 ONE, IDENT = range(2)
+UP, DOWN, LANE, BLANK = (-1 - 2 * i for i in range(4))  # of sinusoids, the slowest cosines
 
 
 def spe(
@@ -217,38 +218,41 @@ def with_layernorm(model: Decoder) -> Decoder:
     """The same decoder of ReLU layers with one head in pre-LayerNorm blocks, up to about (size of the stream / LOUD)^2.
 
     Two lanes hold LOUD and -LOUD, so that LayerNorm divides every token by nearly one number c; matrices that read are
-    c times as large. A blank lane holds what LayerNorm subtracted: reading less of it takes the mean out.
+    c times as large. A blank lane holds what LayerNorm subtracted: reading less of it takes the mean out. SinePE has no
+    blank lanes: the slowest cosines serve, and as tokens are LOUD there already, the two lanes hold LOUD^2 and -LOUD^2.
     """
     d, first = model.W_U.shape[0], cast(Any, model.blocks[0])
-    is_spe = model.pe == "spe"
+    is_spe, is_sine = model.pe == "spe", model.pe == "sine"
     place = [*range(d - 1), d + 2] if is_spe else list(range(d))
-    up, down, blank = (d - 1, d, d + 1) if is_spe else (d, d + 1, d + 2)
+    up, down, blank = (d - 1, d, d + 1) if is_spe else (d + UP, d + DOWN, d + BLANK) if is_sine else (d, d + 1, d + 2)
+    size, loud = d + 3 * (not is_sine), LOUD**2 if is_sine else LOUD
     p = 0 if first.mlp is None else first.mlp.W_in.shape[1]
     new = Decoder(
-        vocabulary=model.vocabulary, d=d + 3, d_head=first.attention.d_head, d_mlp=p, classes=model.W_U.shape[1],
+        vocabulary=model.vocabulary, d=size, d_head=first.attention.d_head, d_mlp=p, classes=model.W_U.shape[1],
         positions=model.positions, pe=model.pe, activation="relu", bos=model.has_bos, dtype=model.W_E.dtype,
         n_layers=len(model.blocks),
     )  # fmt: skip
-    c = LOUD * math.sqrt(2 / (d + 3))
+    c = loud * math.sqrt(2 / size)
 
     def reading(W: Tensor) -> Tensor:
-        out = zeros(d + 3, W.shape[1])
-        out[place], out[blank] = W.double() * c, -W.double().sum(0) * c
+        out = zeros(size, W.shape[1])
+        out[place] = W.double() * c
+        out[blank] -= W.double().sum(0) * c
         return out
 
     def writing(W: Tensor) -> Tensor:
-        out = zeros(len(W), d + 3)
+        out = zeros(len(W), size)
         out[:, place] = W.double()
         return out
 
-    E = zeros(len(model.W_E), d + 3 - is_spe)
-    E[:, place[: d - is_spe]], E[:, up], E[:, down] = model.W_E.double(), LOUD, -LOUD
+    E = zeros(len(model.W_E), size - is_spe)
+    E[:, place[: d - is_spe]], E[:, up], E[:, down] = model.W_E.double(), loud, -loud
     filled(new, {"W_E": E, "W_U": reading(model.W_U)})
     if model.pe == "ape":
         filled(new, {"W_pos": writing(model.W_pos)})
     for layer, block in enumerate(cast(Any, model.blocks)):
         weights = {name: reading(getattr(block.attention, name)) for name in ("W_Q", "W_K", "W_V")}
-        weights["W_O"] = writing(block.attention.W_O)
+        weights |= {"b_Q": block.attention.b_Q, "W_O": writing(block.attention.W_O)}
         if block.mlp is not None:
             weights |= {"W_in": reading(block.mlp.W_in), "W_out": writing(block.mlp.W_out), "b_in": block.mlp.b_in}
             weights["b_out"] = writing(block.mlp.b_out[None])[0]

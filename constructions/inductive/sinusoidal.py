@@ -16,12 +16,11 @@ from constructions.decoder import Decoder
 from constructions.decoder.model import BASE, waves
 from constructions.errors import BadInput, NotKnown
 from constructions.inductive.lanes import LOUD, zeros
-from constructions.inductive.positional import HEAD, STEEP, filled, readout, sawtooth
+from constructions.inductive.positional import BLANK, DOWN, HEAD, LANE, STEEP, UP, filled, readout, sawtooth
 
 LEAST = 8  # dimensions: four cosines are lanes, two sines are read
 SLACK = 0.125  # of what is read as p, half as much as the lines and the teeth leave
 HELD = 2.0**12  # what the position of the first token is divided by 1/P of, so that a lane's own cosine is lost in it
-UP, DOWN, LANE, BLANK = (-1 - 2 * i for i in range(4))  # the slowest cosines
 
 
 def sine(

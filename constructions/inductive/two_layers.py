@@ -13,9 +13,9 @@ from torch import Tensor
 from constructions.decoder import Decoder
 from constructions.errors import BadInput
 from constructions.inductive.lanes import LOUD, zeros
-from constructions.inductive.positional import STEEP, filled
+from constructions.inductive.positional import LANE, STEEP, filled, with_layernorm
 from constructions.inductive.proportions import read_counts
-from constructions.inductive.sinusoidal import HELD, LANE, position_reading
+from constructions.inductive.sinusoidal import HELD, position_reading
 
 WAVES = 64  # dimensions of sines at least; the slower half is left to them
 SHARE = 0.25  # of a gate's closing: a share, LayerNorm's factor included, is less than 1
@@ -28,15 +28,17 @@ def unmarked(
     m: int | None = None,
     pe: str = "ape",
     N: int | None = None,
+    layernorm: bool = False,
     positions: int = 128,
     dtype: torch.dtype = torch.float64,
 ) -> Decoder:
-    """A decoder of two layers without BOS and LayerNorm that knows its token's count, modulo m where m is given.
+    """A decoder of two layers without BOS that knows its token's count, modulo m where m is given.
 
     With APE and SPE the stream holds the position id p. Layer 1 scores keys by -STEEP times their id, and takes the
     mean y of the ids away: D = p - y is 0 at the first token, where it is the only key, and nearly 1 or more at all
     later ones, so that ReLU(1 - 2 D) is 1 there and 0 here. SinePE's slowest sines say p up to 1/8 (C-T6), so that
-    ReLU(2 - 4 D) - ReLU(1 - 4 D) is; tokens are LOUD there, as positions enter all lanes.
+    ReLU(2 - 4 D) - ReLU(1 - 4 D) is; tokens are LOUD there, as positions enter all lanes. What reads p has the sum 0
+    under LayerNorm, so that a loud mean is not seen.
     With NoPE and RoPE layer 1 has equal weights: the share s of the token's own type is 1 at the first token, and at
     most 1 - 1/N at all later ones of strings of up to N tokens whose first two differ, so that ReLU(A (s - 1) + 1) with
     A >= 2 N is 1 there and 0 here. Layer 2 brings the shares of all types and of the flag, and tells k from k/n and 1/n
@@ -67,7 +69,7 @@ def unmarked(
     )  # fmt: skip
     filled(model, {"W_E": loud * E[:, : d - (pe == "spe")], "W_U": W_U})
     if pe == "sine":
-        first, marks = by_waves(d, d_head, p, positions), [LOUD, -LOUD]
+        first, marks = by_waves(d, d_head, p, positions, is_balanced=layernorm), [LOUD, -LOUD]
     elif pe in ("ape", "spe"):
         first, marks = by_id(d, d_head, p, one, rest), [1.0]
     else:
@@ -81,7 +83,8 @@ def unmarked(
     W_V, W_O = zeros(d, d_head), zeros(d_head, d)
     W_V[types, types], W_O[types, gates] = 1.0, SHARE
     W_V[flag, K], W_O[K, w] = 1.0, SHARE
-    return filled(model, {"W_V": W_V, "W_O": W_O, "W_in": W_in, "W_out": W_out}, 1)
+    filled(model, {"W_V": W_V, "W_O": W_O, "W_in": W_in, "W_out": W_out}, 1)
+    return with_layernorm(model) if layernorm else model
 
 
 def by_id(d: int, d_head: int, p: int, one: int, ident: int) -> dict[str, Tensor]:
@@ -94,10 +97,10 @@ def by_id(d: int, d_head: int, p: int, one: int, ident: int) -> dict[str, Tensor
     return {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O, "W_in": W_in, "b_in": b_in, "W_out": zeros(p, d)}
 
 
-def by_waves(d: int, d_head: int, p: int, positions: int) -> dict[str, Tensor]:
+def by_waves(d: int, d_head: int, p: int, positions: int, *, is_balanced: bool) -> dict[str, Tensor]:
     """The layer that brings what the sines say of the first token's id into the lane of a slow cosine, where that is
     lost in it, and two neurons whose difference is 1 where less than 1/4 is left."""
-    ident, unit = position_reading(d, positions, is_balanced=False), positions / HELD
+    ident, unit = position_reading(d, positions, is_balanced=is_balanced), positions / HELD
     W_K, W_V, W_O = zeros(d, d_head), zeros(d, d_head), zeros(d_head, d)
     W_K[:, 0], W_V[:, 0], W_O[0, LANE] = -STEEP * math.sqrt(d_head) * ident, ident / unit, 1.0
     distance, W_in, b_Q, b_in = ident.clone(), zeros(d, p), zeros(d_head), zeros(p)

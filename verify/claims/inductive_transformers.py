@@ -92,6 +92,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --pe rope --distinct-start --no-layernorm --precision float32",
         "--task selective --pe ape --no-layernorm --precision float32",
         "--task selective --pe sine --no-layernorm",
+        "--task selective-modular --pe sine",
     ),
     _built(
         "C-T8",

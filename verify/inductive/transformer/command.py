@@ -150,24 +150,18 @@ def is_of_two_layers(asked: Asked) -> bool:
 def without_bos(asked: Asked) -> Decoder:
     """The decoder of two layers.
 
-    Raises: NotKnown without an end of the length where the weights hold it, or for SinePE with LayerNorm; BadInput for
-        several heads.
+    Raises: NotKnown without an end of the length where the weights hold it; BadInput for several heads.
     """
     task = asked.task
     if asked.n_heads not in (None, 1):
         raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
-    if asked.pe == "sine" and asked.has_layernorm:
-        raise NotKnown(
-            f"{task.name} with pe=sine and no BOS: known to be possible without LayerNorm. Add --no-layernorm."
-        )
     if asked.pe == "nope" and asked.length is None:
         raise NotKnown(f"{task.name} without BOS and positions: the weights hold the largest length. Give --length N.")
     assert task.K is not None and task.C is not None
-    model = unmarked(
-        K=task.K, C=task.C, m=task.m, pe=str(asked.pe), N=asked.length or asked.room, positions=asked.room,
-        dtype=getattr(torch, asked.dtype),
+    return unmarked(
+        K=task.K, C=task.C, m=task.m, pe=str(asked.pe), N=asked.length or asked.room, layernorm=asked.has_layernorm,
+        positions=asked.room, dtype=getattr(torch, asked.dtype),
     )  # fmt: skip
-    return with_layernorm(model) if asked.has_layernorm else model
 
 
 def as_printed(asked: Asked) -> Decoder:
