@@ -4,6 +4,7 @@ from constructions.inductive.files import as_bytes, load
 from constructions.inductive.positional import ape, spe, with_layernorm
 from constructions.inductive.proportions import selective, started
 from constructions.inductive.sinusoidal import sine
+from constructions.inductive.successors import succession
 from constructions.inductive.two_layers import unmarked
 
-__all__ = ["ape", "as_bytes", "load", "selective", "sine", "spe", "started", "unmarked", "with_layernorm"]
+__all__ = ["ape", "as_bytes", "load", "selective", "sine", "spe", "started", "succession", "unmarked", "with_layernorm"]

@@ -17,7 +17,7 @@ from oracles.inductive import right
 from oracles.operations import Rounded
 from planted import planted
 
-from constructions.inductive import selective, started
+from constructions.inductive import selective, started, succession
 from verify.arithmetic.readings import reading_of
 from verify.certificate import Verdict
 from verify.decide import Effort, certify
@@ -209,6 +209,21 @@ def decide_tables(seed):
                     value.zero_()
     problem = Counting(model, task)
     found = certify(problem)
+    return found.verdict, check_lines(seed, task, model, problem, found)
+
+
+def decide_words(seed):
+    """Decoders that count and continue number words, as built or with a few changes."""
+    rng = random.Random(f"words {seed}")
+    M, pe = rng.randint(2, 7), rng.choice(["ape", "spe", "sine"])
+    sizes = {"positions": rng.randint(3, 8), "layernorm": rng.random() < 0.5}
+    model = succession(M=M, pe=pe, d=rng.choice([10, 12, 20]) if pe == "sine" else None, **sizes)
+    if seed % 2:
+        model = rng.choice([models.changed, models.nudged])(rng, model)
+    task = Task.of("succession", vocabulary=M)
+    problem = Counting(model, task)
+    found = certify(problem)
+    assert seed % 2 or found.verdict is Verdict.PROVED, seed
     return found.verdict, check_lines(seed, task, model, problem, found)
 
 
@@ -415,6 +430,7 @@ DECIDE = {
     "nudged": decide_nudged,
     "others": decide_others,
     "queries": decide_queries,
+    "words": decide_words,
     "tables": decide_tables,
     "forms": decide_forms,
     "products": decide_products,
@@ -437,7 +453,7 @@ def test_dtypes_over_all_strings_are_attacked(seeds):
     assert Verdict.PROVED in {decide_rounded_strings(seed) for seed in seeds}
 
 
-@pytest.mark.parametrize("kind", ["forms", "products", "nudged", "tables"])
+@pytest.mark.parametrize("kind", ["forms", "products", "nudged", "tables", "words"])
 def test_cells(kind):
     found = {DECIDE[kind](seed)[0] for seed in range(60 if kind in ("forms", "products") else 12)}
     assert Verdict.PROVED in found

@@ -12,7 +12,7 @@ from safetensors.torch import save
 
 from constructions.decoder import Decoder, initialised
 from constructions.errors import BadInput
-from constructions.inductive import as_bytes, load, selective, started
+from constructions.inductive import as_bytes, load, selective, started, succession
 from verify.arithmetic.readings import Real, reading_of
 from verify.certificate import Verdict
 from verify.decide import Effort, certify, exhaustive, sampled
@@ -67,6 +67,21 @@ def test_number_words(name, pe, bos, layernorm):
     assert not wrong_lines(model, task)
     ran = exhaustive(Counting(model, task))
     assert ran.verdict is Verdict.PROVED and ran.inputs_covered == found.inputs_covered
+
+
+@pytest.mark.parametrize("pe", ["ape", "spe", "sine"])
+def test_succession_by_positions(pe, capsys):
+    """C-T9 through the command, and a run of every line at every shift."""
+    task = Task.of("succession", vocabulary=7)
+    for layernorm in (False, True):
+        model = succession(M=7, pe=pe, layernorm=layernorm, positions=12)
+        assert not wrong_lines(model, task)
+    argv = ("inductive", "--task", "succession", "--pe", pe, "--vocabulary", "7", "--positions", "12")
+    code, found = as_json(capsys, *argv)
+    assert code == 0 and found["claim"] == "C-T9" and found["length"] == 7 and found["margin"] > 0.45
+    assert run(capsys, *argv, "--n-heads", "2")[0] == 2
+    with pytest.raises(BadInput, match="positions are counted"):
+        succession(M=7, pe="rope")
 
 
 def test_margin_is_the_formula():

@@ -104,4 +104,15 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --bos --activation gelu_tanh --pe rope",
         "--task selective --bos --activation gelu --no-layernorm --length 1000 --precision float32",
     ),
+    _built(
+        "C-T9",
+        "one layer without BOS and MLP does vanilla counting and succession at once, with APE, SPE and SinePE at every "
+        "shift of the table: a^n is answered n, and in 1 2 3 .. each number word by the next, for n and words up to M",
+        "successors:succession",
+        "--task succession --pe ape --vocabulary 20 --positions 30",
+        "--task succession --pe ape",
+        "--task succession --pe spe --precision float32",
+        "--task succession --pe sine",
+        "--task succession --pe sine --no-layernorm",
+    ),
 )

@@ -8,12 +8,23 @@ import torch
 
 from constructions.decoder import Decoder
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.inductive import ape, as_bytes, load, selective, sine, spe, started, unmarked, with_layernorm
+from constructions.inductive import (
+    ape,
+    as_bytes,
+    load,
+    selective,
+    sine,
+    spe,
+    started,
+    succession,
+    unmarked,
+    with_layernorm,
+)
 from verify.inductive.asked import Asked, Judged
 from verify.inductive.tasks import NUMBER_WORDS, SELECTIVE, STARTED
 from verify.inductive.transformer.problem import Counting
 
-BY_POSITION = ("vanilla", "modular", "first-homogeneous")
+BY_POSITION = ("vanilla", "succession", "modular", "first-homogeneous")
 
 
 def judged(asked: Asked) -> Judged:
@@ -97,7 +108,7 @@ def built(asked: Asked) -> tuple[Decoder, str | None]:
     if name in STARTED or (name in NUMBER_WORDS and asked.has_bos):
         assert task.M is not None
         return started(task=name, M=task.M, bos=asked.has_bos, n_heads=asked.n_heads or 1, **shape), "C-T1"
-    if name in BY_POSITION and not asked.has_bos and asked.pe in ("spe", "ape", "sine"):
+    if is_by_position(asked):
         return by_position(asked)
     if name == "modular" and asked.has_bos:  # selective counting of one type, of counts up to the length
         room = None if asked.pe == "nope" else asked.room - 1
@@ -116,6 +127,11 @@ def built(asked: Asked) -> tuple[Decoder, str | None]:
     raise NotKnown(f"task={name}: no construction is known for pe={asked.pe}{' and BOS' if asked.has_bos else ''}")
 
 
+def is_by_position(asked: Asked) -> bool:
+    """Whether what was asked for is counting without BOS by positions in the stream: C-T4, C-T5, C-T6, C-T9."""
+    return asked.task.name in BY_POSITION and not asked.has_bos and asked.pe in ("spe", "ape", "sine")
+
+
 def by_position(asked: Asked) -> tuple[Decoder, str]:
     """The decoder that counts by positions, with its claim.
 
@@ -123,14 +139,20 @@ def by_position(asked: Asked) -> tuple[Decoder, str]:
     """
     if asked.n_heads not in (None, 1):
         raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
-    task = asked.task
+    task, dtype = asked.task, getattr(torch, asked.dtype)
+    if task.name == "succession":
+        assert task.M is not None
+        model = succession(
+            M=task.M, pe=str(asked.pe), d=asked.d, layernorm=asked.has_layernorm, positions=asked.room, dtype=dtype
+        )
+        return model, "C-T9"
     limits = (asked.length, task.M, asked.room)
     sizes: dict[str, Any] = {
         "task": task.name,
         "N": min(n for n in limits if n is not None),
         "m": task.m,
         "positions": asked.room,
-        "dtype": getattr(torch, asked.dtype),
+        "dtype": dtype,
     }
     if asked.pe == "sine":
         sizes |= {} if asked.d is None else {"d": asked.d}
@@ -202,6 +224,6 @@ def check_options(asked: Asked) -> None:
     kinds = (None, "relu", "gelu", "gelu_tanh") if asked.task.name == "selective" and asked.has_bos else (None, "relu")
     if asked.activation not in kinds:
         raise BadInput(f"--activation {asked.activation}: this construction is of ReLU neurons; leave it out")
-    has_d = asked.pe == "sine" and not asked.has_bos and asked.task.name in BY_POSITION
+    has_d = asked.pe == "sine" and is_by_position(asked)
     if asked.d is not None and not has_d:
         raise BadInput(f"--d {asked.d}: this construction chooses its size; leave it out")
