@@ -204,24 +204,6 @@ def test_a_piped_table_is_whole_lines_without_padding(monkeypatch):
     assert max(map(len, shown().splitlines())) <= 60
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        f"check {HELD}",
-        "inductive --task modular --modulus 4 --pe nope --bos",
-        "modular --P 13 --best 2",
-        "histogram --model dot+sftm --T 33 --L 5 --p 6",
-    ],
-)
-def test_what_is_beside_a_report_folds_on_a_screen_and_is_one_line_in_a_pipe(line, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    narrow = run(capsys, *line.split())[1]
-    monkeypatch.delenv("COLUMNS")
-    wide = run(capsys, *line.split())[1]
-    assert max(map(len, narrow.splitlines())) <= 60 < max(map(len, wide.splitlines()))
-    assert re.sub(r"\s", "", narrow.splitlines()[-1]) in re.sub(r"\s", "", wide.splitlines()[-1])
-
-
 @pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 200])
 def test_a_terminals_table_folds_and_loses_nothing(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))

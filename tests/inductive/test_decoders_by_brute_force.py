@@ -61,13 +61,13 @@ def least_margin(m, string, shift, answers):
     return [0.0 if abs(x) < 1e-50 else x for x in found]
 
 
-def margins_of(m, strings, shift, due):
+def margins_of(m, strings, shift, due, close=NEAR):
     """The margins (B, n) of strings, to 200 bits where float64 cannot tell; due is -1 where no position is judged."""
     logits = oracle.fast(m, strings, shift)
     is_due = np.arange(logits.shape[-1]) == due[..., None]
     others = np.where(is_due, -np.inf, logits).max(-1)
     margins = np.where(due < 0, np.inf, np.where(is_due, logits, -np.inf).max(-1) - others)
-    near = abs(margins) < NEAR * (1 + abs(logits).max())
+    near = abs(margins) < close * (1 + abs(logits).max())
     twins = near & oracle.has_twin(m)[due]  # another class has the same logit, so the margin is 0 or below
     margins[twins], near[twins] = np.minimum(margins[twins], 0.0), False
     for i in reversed(range(strings.shape[1])):

@@ -236,7 +236,7 @@ def test_command(capsys, tmp_path):
     assert run(capsys, "inductive", *sizes)[2].startswith("impossible (C-I2)")
     for more, expected in (
         (("--pe", "nope", "--distinct-start"), 3), (("--pe", "sine", "--positions", "9999"), 3),
-        (("--pe", "sine", "--positions", "9999", "--no-layernorm"), 3), (("--pe", "ape", "--layers", "1"), 3),
+        (("--pe", "sine", "--positions", "9999", "--no-layernorm"), 3),
         (("--pe", "ape", "--layers", "3"), 2), (("--pe", "spe", "--n-heads", "2"), 2),
         (("--model", "rnn", "--distinct-start"), 2),
     ):  # fmt: skip

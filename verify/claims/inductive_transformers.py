@@ -115,4 +115,15 @@ CLAIMS: tuple[Claim, ...] = (
         "--task succession --pe sine",
         "--task succession --pe sine --no-layernorm",
     ),
+    _built(
+        "C-T10",
+        "one layer without BOS knows each token's count up to C, with APE, SPE and SinePE, on every string, length and "
+        "shift of the table: equal weights, and a neuron for each position, whose broken line makes 1/n of n",
+        "one_layer:positioned",
+        "--task selective --pe ape --layers 1 --types 3 --max-count 4 --positions 20",
+        "--task selective --layers 1 --pe ape",
+        "--task selective --layers 1 --pe spe",
+        "--task selective --layers 1 --pe spe --no-layernorm --positions 500",
+        "--task selective --layers 1 --pe sine",
+    ),
 )

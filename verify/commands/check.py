@@ -11,7 +11,6 @@ from typing import Any
 from constructions.errors import BadInput
 from constructions.regular_files import read
 from verify.certificate import ExitCode
-from verify.report.console import say
 
 MOST_BYTES = 256 << 20  # of each file; every number becomes a Python integer
 OUTCOMES = {0: "HOLDS", 1: "DOES NOT HOLD", 2: "UNREADABLE", 3: "NOT CHECKABLE"}
@@ -30,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(answer))
             continue
         detail = answer["reason"] or f"{answer['verdict']}; not re-checked: {', '.join(answer['not_rechecked'])}"
-        say(f"{answer['outcome']}  {answer['weights']}: {detail}")
+        print(f"{answer['outcome']}  {answer['weights']}: {detail}")
     code = min({answer["exit_code"] for answer in answers} - {0}, default=0)
     return ExitCode(code, OUTCOMES[code])
 

@@ -12,7 +12,6 @@ from verify.commands.options import check_alone, flag
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish
 from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, check_known, chosen, storage
-from verify.report.console import say
 from verify.report.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -246,10 +245,7 @@ def _print_unknown(wish: Wish, asked: Request, reason: str) -> int:
     certificate = Certificate(
         Verdict.UNKNOWN, None, "histogram", parameters, reading, asked.method, inputs_covered=0, reason=reason
     )
-    if asked.is_json:
-        print(certificate.to_json())
-    else:
-        say(f"UNKNOWN: {reason}")
+    print(certificate.to_json() if asked.is_json else f"UNKNOWN: {reason}")
     return certificate.verdict.exit_code
 
 

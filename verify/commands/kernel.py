@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput
 from verify.certificate import Verdict
 from verify.kernel.general import NAMES
-from verify.report.console import say, say_written
+from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from verify.kernel.compiler import Outcome
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         "seconds": outcome.seconds,
         "library_seconds": seconds,
     }
-    _print(about, outcome, is_json)
+    print(json.dumps(about) if is_json else _report(about, outcome))
     return Verdict(about["verdict"]).exit_code
 
 
@@ -90,14 +90,11 @@ def show_general(name: str, is_json: bool) -> int:
         "seconds": outcome.seconds,
         "library_seconds": seconds,
     }
-    _print(about, outcome, is_json)
+    print(json.dumps(about) if is_json else _report(about, outcome))
     return Verdict(str(about["verdict"])).exit_code
 
 
-def _print(about: dict[str, Any], outcome: Outcome, is_json: bool) -> None:
-    if is_json:
-        print(json.dumps(about))
-        return
+def _report(about: dict[str, Any], outcome: Outcome) -> str:
     lines = [f"theorem  {about['theorem']} : {about['statement']}"]
     lines += [f"axiom    {name}" for name in outcome.axioms or ()]
     lines += [f"coqc     {outcome.seconds:.1f} s"]
@@ -105,4 +102,4 @@ def _print(about: dict[str, Any], outcome: Outcome, is_json: bool) -> None:
         lines += ["PROVED in Coq's kernel"]
     else:
         lines += [f"UNKNOWN: Coq's kernel does not accept this proof, which says nothing against it ({outcome.reason})"]
-    say("\n".join(lines))
+    return "\n".join(lines)

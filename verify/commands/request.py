@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
-from verify.report.console import say, say_written
+from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
@@ -158,10 +158,7 @@ def publish(
 
 def print_unknown(reason: str, is_json: bool) -> int:
     """UNKNOWN for what nobody has built, with its reason."""
-    if is_json:
-        print(json.dumps({"verdict": "UNKNOWN", "reason": reason}))
-    else:
-        say(f"UNKNOWN: {reason}")
+    print(json.dumps({"verdict": "UNKNOWN", "reason": reason}) if is_json else f"UNKNOWN: {reason}")
     return 3
 
 

@@ -26,6 +26,7 @@ LENGTHS = {"modular": 100}  # of C's tests, for transformers; all lengths elsewh
 FINITE = {  # recurrent networks that have a last right length
     ("modular", "s4"): 100, **{("selective", model): 100 for model in ("lstm", "mamba", "rwkv")},
 }  # fmt: skip
+SHALLOW = {("selective", pe) for pe in ("sine", "ape", "spe")}  # without BOS one layer does what two do, C-T10
 NOTHING = "-"
 
 
@@ -108,6 +109,7 @@ def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Entry:
             "transformer" if is_transformer else model,
             pe=model if is_transformer else None,
             has_bos=has_bos,
+            layers=1 if (task, model) in SHALLOW and not has_bos else None,
             has_layernorm=has_layernorm,
             positions=POSITIONS.get(task, 128),
             length=LENGTHS.get(task) if is_transformer else FINITE.get((task, model)),

@@ -12,6 +12,7 @@ from constructions.inductive import (
     ape,
     as_bytes,
     load,
+    positioned,
     selective,
     sine,
     spe,
@@ -122,6 +123,8 @@ def built(asked: Asked) -> tuple[Decoder, str | None]:
         model = selective(K=task.K, C=task.C, m=task.m, n_heads=asked.n_heads or 1, **shape)
         by_gate = "C-T2" if shape["activation"] == "relu" else "C-T8"
         return model, by_gate if task.m is None else "C-T3"
+    if is_of_one_layer(asked):
+        return in_one_layer(asked), "C-T10"
     if is_of_two_layers(asked):
         return without_bos(asked), "C-T7"
     raise NotKnown(f"task={name}: no construction is known for pe={asked.pe}{' and BOS' if asked.has_bos else ''}")
@@ -159,6 +162,27 @@ def by_position(asked: Asked) -> tuple[Decoder, str]:
         return sine(**sizes, layernorm=asked.has_layernorm), "C-T6"
     model = spe(**sizes) if asked.pe == "spe" else ape(**sizes)
     return with_layernorm(model) if asked.has_layernorm else model, "C-T4" if asked.pe == "spe" else "C-T5"
+
+
+def is_of_one_layer(asked: Asked) -> bool:
+    """Whether what was asked for is selective counting without BOS in one layer: C-T10."""
+    is_placed = asked.pe in ("ape", "spe", "sine") and not asked.has_bos
+    return asked.task.name == "selective" and asked.layers == 1 and is_placed
+
+
+def in_one_layer(asked: Asked) -> Decoder:
+    """The decoder of one layer.
+
+    Raises: NotKnown where sinusoids of so few dimensions do not tell positions; BadInput for several heads.
+    """
+    if asked.n_heads not in (None, 1):
+        raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+    task = asked.task
+    assert task.K is not None and task.C is not None
+    return positioned(
+        K=task.K, C=task.C, pe=str(asked.pe), layernorm=asked.has_layernorm, positions=asked.room,
+        dtype=getattr(torch, asked.dtype),
+    )  # fmt: skip
 
 
 def is_of_two_layers(asked: Asked) -> bool:
@@ -213,7 +237,7 @@ def check_options(asked: Asked) -> None:
 
     Raises: BadInput, NotKnown.
     """
-    layers = 2 if is_of_two_layers(asked) else 1
+    layers = 2 if is_of_two_layers(asked) and not is_of_one_layer(asked) else 1
     if asked.layers is not None and asked.layers < layers:
         raise NotKnown(
             f"layers={asked.layers}: {asked.task.name} without BOS is known to be possible with 2; leave it out"

@@ -23,6 +23,8 @@ from verify.engine.rules.pointwise import ULPS
 from verify.engine.rules.pointwise import gelu as ball_gelu
 
 GRID = range(-8, 5)  # 2^-a, of which numbers may be multiples
+ALIKE = 4  # kinds of columns that a matrix has several times, whose errors are kept apart
+SPARSE = 0.75  # of the sum of |G_i - mean(G)|: where that of |G_i| is less, few numbers make it up
 FUNCTIONS = {"gelu": "none", "gelu_tanh": "tanh"}
 
 
@@ -139,6 +141,19 @@ def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> No
     return Noisy(mid, own * ENLARGE, {q: G @ W.mid for q, G in x.shared.items()})
 
 
+def product_of_alike(at: Arithmetic, x: Noisy, W: Ball, name: str) -> Noisy:
+    """x @ W where equal columns are one: in real arithmetic they bring one number, whose error they share."""
+    if not at.is_real or W.rad is not None:
+        return product(at, x, W)
+    columns, place, times = torch.unique(W.mid, dim=-1, return_inverse=True, return_counts=True)
+    several = (times > 1).nonzero().flatten().tolist()
+    if not 0 < len(several) <= ALIKE:
+        return product(at, x, W)
+    found = product(at, x, Ball(columns)).each(lambda a: a[..., place])
+    shared = {f"{name}.{i}": torch.where(place == i, found.own, 0.0) for i in several}
+    return Noisy(found.mid, torch.where(times[place] > 1, 0.0, found.own), {**found.shared, **shared})
+
+
 def plus(at: Arithmetic, x: Noisy, y: Noisy) -> Noisy:
     """x + y, exact where one of them is exactly 0."""
     mid = x.mid + y.mid
@@ -164,6 +179,8 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     mean square of the noise, as the standard deviation is a seminorm. In a dtype m is off by what sums over d numbers
     are, s by what sums of squares are, and each number of the row by its own roundings, relative to |x_i| + |m|: of
     x_i - m and of its quotient by s, or of the products with 1/s and their difference; more with a weight or a bias.
+    A shared error G moves x_i - m by G_i - mean(G), times what 1/s is off by relatively: an error of x_i's own, or
+    where few numbers of G are large, G_i its own and mean(G), as the mean is, one for the row.
     """
     if not isinstance(layer, nn.LayerNorm):
         return x
@@ -197,7 +214,12 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     gain = r * weight.mid
     mid = c * gain
     centred = {q: G - G.mean(-1, keepdim=True) for q, G in x.shared.items()}
-    spread = reduce(torch.add, (G.abs() for G in centred.values()), x.own) * ENLARGE
+    spread, common = x.own, torch.zeros_like(centre)
+    for q, G in x.shared.items():
+        is_sparse = G.abs().sum(-1, keepdim=True) <= SPARSE * centred[q].abs().sum(-1, keepdim=True)
+        spread = spread + torch.where(is_sparse, G, centred[q]).abs()
+        common = common + torch.where(is_sparse, G.mean(-1, keepdim=True), 0.0).abs()
+    spread, common = spread * ENLARGE, common * ENLARGE
     local = each * (size + centre.abs() + mean_noise + m_error) + r_error * spread + gamma(d + 8) * (noise + mean_noise)
     own = ((x.own + local) * (1 + r_error) * gain.abs() + each * bias.mid.abs()) * ENLARGE
     own = own + ((size + centre.abs() + mean_noise + m_error) * r * (1 + r_error) * weight.radius + bias.radius) * 2
@@ -205,7 +227,7 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     if not at.is_real:
         own = at.checked((square * d).expand_as(own), own)
     shared = {q: G * gain for q, G in centred.items()}
-    shared[f"{name}.m"] = (m_error * (1 + r_error) * gain).expand_as(mid) * ENLARGE
+    shared[f"{name}.m"] = ((m_error * (1 + r_error) + r_error * common) * gain).expand_as(mid) * ENLARGE
     shared[f"{name}.s"] = r_error * mid
     return Noisy(mid + bias.mid, own * ENLARGE, shared)
 

@@ -22,7 +22,7 @@ from verify.engine.balls import Arithmetic
 from verify.engine.capture import ASSUMPTIONS
 from verify.inductive.document_c import lengths
 from verify.inductive.tasks import Line, Task
-from verify.inductive.transformer import boxes, cells, marked, sharp, uniform
+from verify.inductive.transformer import boxes, cells, marked, placed, sharp, uniform
 from verify.inductive.transformer.runs import Bounds, Runs
 from verify.inductive.transformer.share import Share
 from verify.judged import check_judged
@@ -225,7 +225,7 @@ class Counting:
 
     def _boxes(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
         """Decides all strings up to a length where no argument over all lengths is known."""
-        proof = next((proof for proof in (boxes, marked) if proof.applies(self.module, self.wanted)), None)
+        proof = next((proof for proof in (boxes, marked, placed) if proof.applies(self.module, self.wanted)), None)
         if proof is None:
             return self._short(reason, reading, effort)
         found = proof.decide(self.module, self.wanted, self.longest, reading, effort.budget)

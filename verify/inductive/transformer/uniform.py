@@ -28,6 +28,7 @@ from verify.inductive.transformer.noisy import (
     margins,
     plus,
     product,
+    product_of_alike,
     sum_error,
 )
 from verify.inductive.transformer.runs import Bounds, Runs, padded
@@ -178,7 +179,8 @@ def after(at: Arithmetic, model: Decoder, x: Noisy, mixed: Noisy, layer: int = 0
     if mlp is None:
         return x
     seen = layer_norm(at, x, block.norm_2, f"mlp{layer}")
-    hidden = plus(at, product(at, seen, at.tensor(mlp.W_in)), Noisy.of(at.tensor(mlp.b_in)))
+    hidden = product_of_alike(at, seen, at.tensor(mlp.W_in), f"hidden{layer}")
+    hidden = plus(at, hidden, Noisy.of(at.tensor(mlp.b_in)))
     hidden = activate(at, hidden, mlp.activation)
     out = plus(at, product(at, hidden, at.tensor(mlp.W_out)), Noisy.of(at.tensor(mlp.b_out)))
     return plus(at, x, out)

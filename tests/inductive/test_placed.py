@@ -1,0 +1,178 @@
+"""Selective counting without BOS in one layer: every verdict against an independent run of every string."""
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from command import as_json, run
+from inductive.test_decoders_by_brute_force import margins_of
+from models import counting_decoders as models
+from models.selection import first
+from oracles import decoder as oracle
+from oracles.inductive import right
+from planted import planted
+
+from constructions.errors import BadInput
+from constructions.inductive import positioned
+from constructions.inductive.lanes import LOUD
+from verify.arithmetic.readings import Real, reading_of
+from verify.certificate import Verdict
+from verify.decide import Effort, certify
+from verify.inductive.tasks import Task
+from verify.inductive.transformer import noisy, placed
+from verify.inductive.transformer.problem import Counting
+
+STYLES = ("built", "changed", "nudged", "quiet", "table", "fitted", "near", "drawn")
+BUILT = STYLES[:5]
+EMBEDDINGS = ("ape", "spe", "sine")
+
+
+def decoder(seed, style):
+    """A task and a decoder of one layer of equal weights over tokens and positions: built, spoilt, or drawn."""
+    rng = random.Random(f"placed {seed}")
+    K, C, P, m = rng.randint(1, 3), rng.randint(1, 4), rng.randint(3, 6), rng.choice([0, 2])
+    if style in BUILT:
+        task = Task.of("selective", types=K, max_count=C)
+        layernorm = rng.random() < 0.5 or style == "quiet"
+        pe = rng.choice({"quiet": ("ape", "spe"), "table": ("ape",)}.get(style, EMBEDDINGS))
+        if style == "table":  # more shifts than polynomials have degrees
+            K, P = min(K, 2), 11
+            task = Task.of("selective", types=K, max_count=C)
+        model = positioned(K=K, C=C, pe=pe, layernorm=layernorm, positions=P)
+        spoilt = {"changed": models.changed, "nudged": models.nudged, "quiet": quiet, "table": bent}
+        return task, spoilt[style](rng, model) if style in spoilt else model
+    sizes = {"types": K, "max_count": C} | ({"modulus": m} if m else {})
+    task = Task.of("selective-modular" if m else "selective", **sizes)
+    for more in range(100):
+        model = models.decoder(8000 * seed + 8 * more, task, positions=P, layers=1, style=style)
+        if model.pe in EMBEDDINGS and not model.has_bos:
+            break
+    attention = model.blocks[0].attention
+    with torch.no_grad():
+        for value in (attention.W_Q, attention.b_Q):
+            if value is not None:
+                value.zero_()
+    if style in ("fitted", "near"):
+        models.fit(model, task)
+    return task, model
+
+
+def quiet(rng, model):
+    """The decoder with less in the lanes that hold LayerNorm's divisor, so that it moves with token and position."""
+    share, block = 2.0 ** -rng.randint(8, 18), model.blocks[0]
+    with torch.no_grad():
+        model.W_E[:, (model.W_E.abs() == LOUD).all(0)] *= share
+        for W in (block.attention.W_V, block.mlp.W_in, model.W_U):
+            W *= share
+    return model
+
+
+def bent(rng, model):
+    """The decoder with some positions a little off."""
+    with torch.no_grad():
+        for _ in range(rng.randint(1, 3)):
+            model.W_pos[rng.randrange(len(model.W_pos))] += rng.choice([-0.3, -0.1, -0.03, 0.03, 0.1, 0.3])
+    return model
+
+
+def decide(seed, style=None):
+    """What is proved of a decoder against all strings at every shift: "proved", "wrong", or "open"."""
+    style = style or STYLES[seed % len(STYLES)]
+    task, model = decoder(seed, style)
+    assert placed.applies(model, task), seed
+    found = placed.decide(model, task, None, Real(), 30.0)
+    wrong, least, scaled = truth(task, model)
+    loose = 1e-6 if model.pe == "sine" else 1e-9  # loud lanes hide waves from float64
+    assert found.length < wrong, f"WRONG PROVED: {seed}"
+    if found.length < model.positions:
+        assert style != "built", seed
+        return "open" if wrong == math.inf else "wrong"
+    assert found.margin <= least + loose * (1 + abs(least)), seed
+    assert found.margin_scaled <= scaled + loose * (1 + abs(scaled)), seed
+    return "proved"
+
+
+def truth(task, model):
+    """The shortest wrong length, the least margin, and the least of length times margin, of all strings and shifts."""
+    m, wrong, least, scaled = oracle.stored(model), math.inf, math.inf, math.inf
+    for shift in range(model.positions):
+        n = model.positions - shift
+        strings = np.array(list(itertools.product(range(task.K), repeat=n)))
+        answers = [right(task.name, string, m=task.m, C=task.C) for string in strings.tolist()]
+        due = np.array([[-1 if c is None else c for c in row] for row in answers])
+        margins = margins_of(m, strings, shift, due, 1e-4 if model.pe == "sine" else 1e-6).min(0)
+        least, scaled = min(least, margins.min()), min(scaled, (margins * np.arange(1, n + 1)).min())
+        wrong = min([wrong, *(np.flatnonzero(~(margins > 0)) + 1)])
+    return wrong, least, scaled
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(18), *(range(i, i + 60) for i in range(0, 600, 60))]))
+def test_every_string(seeds):
+    assert {decide(seed) for seed in seeds} >= {"proved", "wrong"}
+
+
+FAULTS = (  # where, what it says, what it says wrongly there, the decoders that show it
+    (placed, "parts", "left.amax((0, 1))", "0 * left.amax((0, 1))", "quiet"),
+    (placed, "window", "own, mean = table[n - 1 :]", "own, mean = 0 * table[n - 1 :]", "fitted"),
+    (
+        placed,
+        "window",
+        "places.unfold(0, n, 1).mean(-1)\n    size",
+        "places.unfold(0, n, 1).amax(-1)\n    size",
+        "built",
+    ),
+    (placed, "window", "enumerate(G[1:], 1)", "enumerate(G[2:], 2)", "fitted"),
+    (placed, "rows", "more * others.own + rest", "rest", "nudged"),
+    (placed, "rows", "min(task.C or 1, n)", "1", "changed"),
+    (placed, "window", "left.amax(0)", "0 * left.amax(0)", "table"),
+    (placed, "decide", "if not least > 0 or", "if", "changed"),
+)
+
+
+@pytest.mark.parametrize("fault", first(2, [(fault,) for fault in FAULTS]))
+def test_planted_faults_are_caught(fault):
+    owner, name, says, wrongly, style = fault
+    with planted(owner, name, says, wrongly), pytest.raises((AssertionError, IndexError, RuntimeError)):
+        for seed in range(400):
+            decide(seed, style)
+
+
+def test_columns_that_are_alike_share_their_error():
+    at, x = noisy.Arithmetic(), noisy.Noisy(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 0.25]]).double())
+    x = noisy.Noisy(x.mid.double(), x.own)
+    W = torch.tensor([[1.0, 1.0, 3.0], [2.0, 2.0, 0.0]]).double()
+    found = noisy.product_of_alike(at, x, noisy.Ball(W), "hidden")
+    apart = noisy.product(at, found, noisy.Ball(torch.tensor([[1.0], [-1.0], [0.0]]).double()))
+    assert found.mid.tolist() == [[5.0, 5.0, 3.0]] and (found.noise >= torch.tensor([1.0, 1.0, 1.5])).all()
+    assert float(apart.noise) < 1e-12
+
+
+def test_command(capsys):
+    sizes = ("inductive", "--task", "selective", "--layers", "1", "--types", "3", "--max-count", "3")
+    for pe in EMBEDDINGS:
+        code, found = as_json(capsys, *sizes, "--pe", pe, "--positions", "12")
+        assert code == 0 and found["claim"] == "C-T10" and found["length"] == "all"
+        assert found["parameters"]["layers"] == 1 and found["parameters"]["neurons"] == 15
+    code, found = as_json(capsys, *sizes, "--pe", "ape", "--positions", "6", "--precision", "float32")
+    assert code == 0 and "short string" in found["argument"]
+    for more, expected in (
+        (("--pe", "ape", "--n-heads", "2"), 2), (("--pe", "sine", "--positions", "9999"), 3), (("--pe", "nope",), 2),
+    ):  # fmt: skip
+        code, out, err = run(capsys, *sizes, *more)
+        assert code == expected and (out + err).count("\n") == 1, more
+    code, out, _ = run(capsys, "inductive", "--task", "selective-modular", "--layers", "1", "--pe", "ape")
+    assert code == 3 and "with 2" in out
+    with pytest.raises(BadInput, match="positions say"):
+        positioned(K=2, C=2, pe="nope")
+
+
+def test_in_a_dtype_nothing_is_said():
+    model = positioned(K=2, C=3, positions=40, layernorm=False)
+    found = placed.decide(model, Task.of("selective", types=2, max_count=3), None, reading_of("float32"), 5.0)
+    assert found.length == 0 and found.margin == math.inf
+    problem = Counting(model, Task.of("selective", types=2, max_count=3))
+    assert certify(problem, reading_of("float32"), Effort(budget=1.0)).verdict is Verdict.UNKNOWN
+    assert certify(problem).verdict is Verdict.PROVED
