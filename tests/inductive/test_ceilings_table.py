@@ -53,6 +53,14 @@ def test_each_proof_is_one_job_and_jobs_can_be_run_elsewhere(empty_table, monkey
     assert {row[5] for row in module.table(entries).rows} == {"7"}
 
 
+@pytest.mark.deep
+def test_no_cell_of_a_transformer_is_open():
+    for job in module.jobs():
+        if job.model in module.EMBEDDINGS:
+            found = job.run()
+            assert found.is_impossible or found.length in ("all", "100", "99"), job
+
+
 def test_workers_belong_to_the_table(capsys):
     code, out, err = run(capsys, "inductive", "--task", "shifted", "--workers", "2")
     assert code == 2 and out == "" and err.count("\n") == 1 and "--table" in err
