@@ -681,6 +681,16 @@ def test_the_checker_imports_nothing_of_the_prover():
     assert found.strip() == str(["verify", *(f"verify.checker{name}" for name in own)])
 
 
+@pytest.mark.parametrize("line", ["modular --P 5", "addition --digits 1", "count01 --N 3", "parity --T 3 --L 2"])
+def test_honest_certificates_of_other_tasks_are_not_doubted(line, tmp_path, capsys):
+    """Their files were once called unreadable."""
+    assert run(capsys, *line.split(), "--save", str(tmp_path / "saved"))[0] == 0
+    code, out, _ = run(capsys, "check", str(tmp_path / "saved"))
+    assert code == 3 and out.startswith("NOT CHECKABLE") and line.split()[0] in out
+    (tmp_path / "saved" / "weights.safetensors").write_bytes(b"cut")
+    assert run(capsys, "check", str(tmp_path / "saved"))[0] == 2
+
+
 def test_the_checker_knows_the_claims():
     assert set(fields.CLAIMS) == {claim for _, claim in CONSTRUCTIONS.values()}
 

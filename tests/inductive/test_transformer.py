@@ -69,6 +69,22 @@ def test_number_words(name, pe, bos, layernorm):
     assert ran.verdict is Verdict.PROVED and ran.inputs_covered == found.inputs_covered
 
 
+def test_the_checker_says_that_it_does_not_know_transformers(tmp_path, capsys):
+    """It once said of an honest certificate that it does not hold."""
+    folder = str(tmp_path / "saved")
+    assert run(capsys, "inductive", "--task", "shifted", "--vocabulary", "4", "--save", folder)[0] == 0
+    code, out, _ = run(capsys, "check", folder)
+    assert code == 3 and out.startswith("NOT CHECKABLE") and "transformers" in out
+
+
+@pytest.mark.parametrize(("pe", "bos"), [("ape", ()), ("rope", ("--bos",))])
+def test_succession_of_one_word(pe, bos, capsys):
+    """No word follows the word 1 where it is the last: a^1 is all that there is."""
+    sizes = ("--vocabulary", "1", "--positions", "3")
+    code, found = as_json(capsys, "inductive", "--task", "succession", "--pe", pe, *bos, *sizes)
+    assert code == 0 and found["length"] == 1
+
+
 @pytest.mark.parametrize("pe", ["ape", "spe", "sine"])
 def test_succession_by_positions(pe, capsys):
     """C-T9 through the command, and a run of every line at every shift."""

@@ -234,7 +234,8 @@ class Task:
             yield Line(None, (0,) * longest)
         elif self.name == "succession":
             yield Line(None, (self.M + 1,) * longest)
-            yield Line(None, tuple(range(1, min(longest, self.M - 1) + 1)))
+            if self.M > 1:  # else there is no word that another one follows
+                yield Line(None, tuple(range(1, min(longest, self.M - 1) + 1)))
         else:
             first = {"shifted": range(1, self.M + 1), "helper": range(1), "helper-shifted": range(self.M + 1)}
             for k in first[self.name]:
