@@ -61,11 +61,8 @@ def _read(weights: bytes, certificate: bytes) -> tuple[Weights, Any]:
         is_whole = c.get("weights_sha256") == hashlib.sha256(weights).hexdigest()
         if c.get("task") == "histogram" or not (is_whole or refusal.exit_code == FAILS):
             raise
-        task = as_text(c.get("task"))[:80]
-        known = "histogram, heads and recurrent networks"
-        raise Refusal(
-            f"certificates of the task {task} are not checked, only those of {known}", NOT_CHECKABLE
-        ) from None
+        known = f"{as_text(c.get('task'))[:80]} is not one of histogram, heads and recurrent networks"
+        raise Refusal(f"task: {known}, whose certificates are checked", NOT_CHECKABLE) from None
 
 
 def _has_tree(c: Any) -> bool:
