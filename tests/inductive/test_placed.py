@@ -169,6 +169,16 @@ def test_command(capsys):
         positioned(K=2, C=2, pe="nope")
 
 
+@pytest.mark.parametrize("huge", [1e200, 1e308])
+def test_what_overflows_is_not_proved(huge):
+    task = Task.of("selective", types=2, max_count=3)
+    for layernorm in (False, True):
+        model = positioned(K=2, C=3, layernorm=layernorm, positions=6)
+        with torch.no_grad():
+            model.W_pos[2], model.W_E[0] = huge, -huge
+        assert certify(Counting(model, task)).verdict is not Verdict.PROVED
+
+
 def test_in_a_dtype_nothing_is_said():
     model = positioned(K=2, C=3, positions=40, layernorm=False)
     found = placed.decide(model, Task.of("selective", types=2, max_count=3), None, reading_of("float32"), 5.0)

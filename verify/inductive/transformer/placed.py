@@ -83,7 +83,7 @@ def window(at: Arithmetic, model: Decoder, places: Tensor, n: int) -> Noisy:
     size = places.abs().unfold(0, n, 1).mean(-1) @ W_O.abs() + own.abs()
     y, error = own + mean @ W_O, gamma(n + W_O.shape[0] + 16) * size
     T = torch.from_numpy(chebvander(np.linspace(-1, 1, len(y)), min(DEGREE, len(y) - 1))).clamp(-1, 1)
-    G = torch.linalg.lstsq(T, y).solution
+    G = torch.linalg.pinv(T) @ y
     left = (y - T @ G).abs() + error + gamma(DEGREE + 8) * (y.abs() + T.abs() @ G.abs())
     return Noisy(G[0], left.amax(0) * ENLARGE, {f"shift{i}": row for i, row in enumerate(G[1:], 1)})
 
