@@ -44,15 +44,15 @@ def positioned(
     E, ident = zeros(K, d), zeros(d)
     E[types, types], E[:, K : 2 * K] = loud, loud * (torch.eye(K, dtype=torch.float64) - 1)
     W_V, W_O, W_in, W_out, W_U = zeros(d, d_head), zeros(d_head, d), zeros(d, p), zeros(p, d), zeros(d, C + 1)
-    ident[own] = 1.0
-    place, unit = own, -1.0
-    if is_sine:
-        ident = position_reading(d, positions, is_balanced=layernorm)
-        place, unit = LANE, positions / HELD
-    distance = ident.clone()
-    distance[place] -= unit if is_sine else 0.0
+    if is_sine:  # the mean of the ids is brought into the lane of a slow cosine, so loudly that the cosine is lost
+        ident, place, loudly = position_reading(d, positions, is_balanced=layernorm), LANE, HELD / positions
+        distance = ident.clone()
+        distance[LANE] = -1 / loudly
+    else:  # it is taken away from the lane of ids
+        ident[own], place, loudly = 1.0, own, -1.0
+        distance = ident
     W_V[types, types], W_O[types, gates] = 1.0, SHARE
-    W_V[:, K], W_O[K, place] = ident / unit, 1.0
+    W_V[:, K], W_O[K, place] = loudly * ident, 1.0
     W_in[gates, types], W_in[:, K + 1 :], b_in = 1.0, distance[:, None], zeros(p)
     b_in[K], b_in[K + 1 :] = 1.0, -torch.arange(positions - 1) / 2
     n = torch.arange(1, positions + 1, dtype=torch.float64)

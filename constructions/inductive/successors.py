@@ -10,15 +10,7 @@ from torch import Tensor
 from constructions.decoder import Decoder
 from constructions.errors import BadInput
 from constructions.inductive.lanes import zeros
-from constructions.inductive.positional import (
-    BLANK,
-    HEAD,
-    LANE,
-    STEEP,
-    filled,
-    readout,
-    with_layernorm,
-)
+from constructions.inductive.positional import BLANK, HEAD, LANE, STEEP, filled, readout, with_layernorm
 from constructions.inductive.sinusoidal import HELD, LEAST, position_reading
 
 ONE = -9  # of sinusoids, a slow cosine that is no lane of another kind
@@ -35,11 +27,10 @@ def succession(
 ) -> Decoder:
     """A decoder of one layer without BOS and MLP: a^n is answered n, and the number word j is answered j + 1.
 
-    The head brings the first id, so that D = p - y is n - 1, and lines through a 1 and D say n (C-T4, C-T6). A number
-    word holds the 1 and its own j as loudly as 4 positions or more: D is less than the positions wherever the head
-    looks, and moves no line past another. It is one of the words that C trains on after the word before it, and is
-    answered wherever it stands.
-    Claim: C-T9 (ours; C, Table A1, has 0 out of distribution for every embedding).
+    The head brings the first id y, so that D = p - y is n - 1, and lines through a 1 and D say n (C-T4, C-T6). A number
+    word holds the 1 and its own j, both at least 4 P times as loudly for P positions: |D| is less than P wherever the
+    head looks, and moves no line past another. So a number word is answered alike wherever it stands.
+    Claim: C-T9 (ours; C, Table 2, has 0 out of distribution for every embedding).
     Raises: BadInput for another embedding, or sinusoids of too few dimensions, NotKnown where they are no line on
         1..positions.
 
