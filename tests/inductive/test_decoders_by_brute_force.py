@@ -26,7 +26,6 @@ from verify.inductive.transformer import cells, runs, uniform
 from verify.inductive.transformer.problem import Counting
 
 BRIEF = Effort(budget=5.0)
-NEAR = 1e-6  # margins below this, relative to the logits, are run again to 200 bits
 BITS = {"float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}
 
 
@@ -51,35 +50,6 @@ def traced_once():
         yield
 
 
-def least_margin(m, string, shift, answers):
-    """The margins of a string, to 200 bits where float64 cannot tell."""
-    logits = oracle.fast(m, [string], shift)[0]
-    found = oracle.margins(logits, answers)
-    scale = 1 + abs(logits).max()
-    if any(abs(x) < NEAR * scale for x in found):
-        found = oracle.margins(oracle.slow(m, string, shift), answers)
-    return [0.0 if abs(x) < 1e-50 else x for x in found]
-
-
-def margins_of(m, strings, shift, due, close=NEAR):
-    """The margins (B, n) of strings, to 200 bits where float64 cannot tell; due is -1 where no position is judged."""
-    logits = oracle.fast(m, strings, shift)
-    is_due = np.arange(logits.shape[-1]) == due[..., None]
-    others = np.where(is_due, -np.inf, logits).max(-1)
-    margins = np.where(due < 0, np.inf, np.where(is_due, logits, -np.inf).max(-1) - others)
-    near = abs(margins) < close * (1 + abs(logits).max())
-    twins = near & oracle.has_twin(m)[due]  # another class has the same logit, so the margin is 0 or below
-    margins[twins], near[twins] = np.minimum(margins[twins], 0.0), False
-    for i in reversed(range(strings.shape[1])):
-        while near[:, i].any():
-            row = near[:, i].argmax()
-            answers = [None if c < 0 else c for c in due[row, : i + 1]]
-            for j, margin in enumerate(least_margin(m, strings[row, : i + 1].tolist(), shift, answers)):
-                alike = (strings[:, : j + 1] == strings[row, : j + 1]).all(1)
-                margins[alike, j], near[alike, j] = margin, False
-    return margins
-
-
 def check_lines(seed, task, model, problem, found):
     """A verdict on a homogeneous task against all shifts, starts and lengths."""
     m, wrong, least = oracle.stored(model), set(), math.inf
@@ -92,7 +62,7 @@ def check_lines(seed, task, model, problem, found):
         strings = np.array([(*line.tokens, *line.tokens[-1:] * (n - len(line.tokens))) for line in lines], int)
         answers = [right(task.name, line.tokens, M=task.M, m=task.m) for line in lines]
         due = np.array([[-1 if c is None else c for c in row] + [-1] * (n - len(row)) for row in answers], int)
-        margins = margins_of(m, strings, shift, due) if n else due
+        margins = oracle.margins_of(m, strings, shift, due) if n else due
         least = min(least, margins.min(initial=math.inf))
         for row, line in enumerate(lines):
             for i in np.flatnonzero(due[row] >= 0):
@@ -130,7 +100,7 @@ def check_strings(seed, task, model, problem, found, n):
     due = np.array([[-1 if c is None else c for c in row] for row in answers])
     wrong, least, scaled = set(), math.inf, math.inf
     for shift in range(1 if model.pe == "nope" else model.positions - model.has_bos - n + 1):
-        margins = margins_of(m, strings, shift, due)
+        margins = oracle.margins_of(m, strings, shift, due)
         least = min(least, margins.min())
         scaled = min(scaled, (margins * (1 + model.has_bos + np.arange(n))).min())
         wrong |= {(i + 1, shift, tuple(strings[row, : i + 1].tolist())) for row, i in np.argwhere(~(margins > 0))}
@@ -143,7 +113,7 @@ def check_strings(seed, task, model, problem, found, n):
         case = found.counterexample
         tokens = tuple(case["input"])
         due = right(task.name, tokens, m=task.m, C=task.C)
-        assert not least_margin(m, tokens, case["shift"], due)[-1] > 0, seed
+        assert not oracle.least_margin(m, tokens, case["shift"], due)[-1] > 0, seed
     if wrong:
         assert found.to_dict()["length"] == "all" or found.to_dict()["length"] < min(wrong)[0], seed
     return bool(wrong)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from command import as_json, run
-from inductive.test_decoders_by_brute_force import margins_of
 from models import counting_decoders as models
 from models.selection import first
 from oracles import decoder as oracle
@@ -103,7 +102,7 @@ def truth(task, model):
         strings = np.array(list(itertools.product(range(task.K), repeat=n)))
         answers = [right(task.name, string, m=task.m, C=task.C) for string in strings.tolist()]
         due = np.array([[-1 if c is None else c for c in row] for row in answers])
-        margins = margins_of(m, strings, shift, due, 1e-4 if model.pe == "sine" else 1e-6).min(0)
+        margins = oracle.margins_of(m, strings, shift, due, 1e-4 if model.pe == "sine" else 1e-6).min(0)
         least, scaled = min(least, margins.min()), min(scaled, (margins * np.arange(1, n + 1)).min())
         wrong = min([wrong, *(np.flatnonzero(~(margins > 0)) + 1)])
     return wrong, least, scaled

@@ -14,6 +14,7 @@ from oracles.operations import Exact, add, each, gelu, gelu_tanh, layer_norm, ma
 from scipy.special import erf
 
 BASE = 10_000.0
+NEAR = 1e-6  # margins below this, relative to the logits, are run again to 200 bits
 
 
 def stored(model):
@@ -171,3 +172,32 @@ def _turned(f, m, x, rows):
 
     a, b = x[:, :half], x[:, half:]
     return np.concatenate([each(turn, a, -b, cos, sin), each(turn, b, a, cos, sin)], 1)
+
+
+def least_margin(m, string, shift, answers):
+    """The margins of a string, to 200 bits where float64 cannot tell."""
+    logits = fast(m, [string], shift)[0]
+    found = margins(logits, answers)
+    scale = 1 + abs(logits).max()
+    if any(abs(x) < NEAR * scale for x in found):
+        found = margins(slow(m, string, shift), answers)
+    return [0.0 if abs(x) < 1e-50 else x for x in found]
+
+
+def margins_of(m, strings, shift, due, close=NEAR):
+    """The margins (B, n) of strings, to 200 bits where float64 cannot tell; due is -1 where no position is judged."""
+    logits = fast(m, strings, shift)
+    is_due = np.arange(logits.shape[-1]) == due[..., None]
+    others = np.where(is_due, -np.inf, logits).max(-1)
+    margins = np.where(due < 0, np.inf, np.where(is_due, logits, -np.inf).max(-1) - others)
+    near = abs(margins) < close * (1 + abs(logits).max())
+    twins = near & has_twin(m)[due]  # another class has the same logit, so the margin is 0 or below
+    margins[twins], near[twins] = np.minimum(margins[twins], 0.0), False
+    for i in reversed(range(strings.shape[1])):
+        while near[:, i].any():
+            row = near[:, i].argmax()
+            answers = [None if c < 0 else c for c in due[row, : i + 1]]
+            for j, margin in enumerate(least_margin(m, strings[row, : i + 1].tolist(), shift, answers)):
+                alike = (strings[:, : j + 1] == strings[row, : j + 1]).all(1)
+                margins[alike, j], near[alike, j] = margin, False
+    return margins
