@@ -36,6 +36,8 @@ def applies(model: Decoder, task: Task) -> bool:
     and a first layer of equal weights without positions, or of one head with positions that are added to the stream."""
     if task.C is None or model.has_bos or len(model.blocks) != 2 or not uniform.has_zero_scores(model.blocks[1]):
         return False
+    if uniform.is_faint(model):
+        return False
     return _has_shares(model, task) or (model.pe in ("ape", "sine", "spe") and _attention(model).n_heads == 1)
 
 

@@ -23,6 +23,9 @@ from verify.engine.rules.pointwise import ULPS
 from verify.engine.rules.pointwise import gelu as ball_gelu
 
 GRID = range(-8, 5)  # 2^-a, of which numbers may be multiples
+LEAST = 2.0**-500  # of stored numbers that are not 0
+FAINT = 2.0**-900  # sizes below it: float64 may have lost products, and relative bounds on its rounding say nothing
+UNSEEN = 2.0**-860  # more than it loses there
 ALIKE = 4  # kinds of columns that a matrix has several times, whose errors are kept apart
 SPARSE = 0.75  # of the sum of |G_i - mean(G)|: where that of |G_i| is less, few numbers make it up
 FUNCTIONS = {"gelu": "none", "gelu_tanh": "tanh"}
@@ -138,6 +141,7 @@ def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> No
     own = (size @ W.radius) * ENLARGE**2 + (local + float64) * ENLARGE
     if is_carried:
         own = own + (x.own @ other) * ENLARGE**2
+    own = own + ((counted > 0) & (reach < FAINT)).double() * UNSEEN
     return Noisy(mid, own * ENLARGE, {q: G @ W.mid for q, G in x.shared.items()})
 
 
@@ -223,6 +227,8 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     local = each * (size + centre.abs() + mean_noise + m_error) + r_error * spread + gamma(d + 8) * (noise + mean_noise)
     own = ((x.own + local) * (1 + r_error) * gain.abs() + each * bias.mid.abs()) * ENLARGE
     own = own + ((size + centre.abs() + mean_noise + m_error) * r * (1 + r_error) * weight.radius + bias.radius) * 2
+    reach = (size + centre.abs() + mean_noise + m_error) * gain.abs()
+    own = own + ((weight.mid != 0) & (reach < FAINT)).double() * UNSEEN
     own = own + (0.0 if at.is_real else 8 * at.tiny * (1 + gain.abs()))
     if not at.is_real:
         own = at.checked((square * d).expand_as(own), own)
@@ -289,7 +295,7 @@ def margins(x: Noisy, right: Tensor, more: Tensor | None = None) -> tuple[Tensor
     noise = x.own[rows, right][:, None] + x.own + (0.0 if more is None else more)
     for G in x.shared.values():
         noise = noise + (G[rows, right][:, None] - G).abs()
-    noise = noise * ENLARGE + 4 * U * (x.size[rows, right][:, None] + x.size)
+    noise = noise * ENLARGE + 4 * U * (x.size[rows, right][:, None] + x.size) + FAINT
     low = torch.where(torch.isnan(gap - noise), -torch.inf, gap - noise)
     high = torch.where(torch.isnan(gap + noise), torch.inf, gap + noise)
     low[rows, right] = high[rows, right] = torch.inf

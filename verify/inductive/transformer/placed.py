@@ -4,7 +4,7 @@ The value of a token at a position is a number of the token's, more one of the p
 bounded; LayerNorm makes it small where it divides by nearly one number. So the mean over n tokens of which k are the
 own one is k/n of that token's number, (n - k)/n of one in the hull of the others', and the mean over a window of
 positions, which every string of n tokens at a shift shares. The stream adds the own position to that: over all shifts
-it lies near a line, whose parameter is one shared error, so that what no shift changes stays sharp.
+it is nearly a polynomial in the shift, whose terms are shared errors, so that what no shift changes stays sharp.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from verify.engine.balls import Arithmetic
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import boxes, uniform
 from verify.inductive.transformer.boxes import Found
-from verify.inductive.transformer.noisy import Noisy, layer_norm
+from verify.inductive.transformer.noisy import FAINT, Noisy, layer_norm
 
 ARGUMENT = "equal weights over tokens and positions: rows of token, count and length, shifts as shared errors"
 LARGEST = 1 << 20  # no table of positions is larger
@@ -81,7 +81,7 @@ def window(at: Arithmetic, model: Decoder, places: Tensor, n: int) -> Noisy:
     table = torch.nn.functional.pad(table, (W_O.shape[1] - table.shape[1], 0))  # spe's lane is the last
     own, mean = table[n - 1 :], places.unfold(0, n, 1).mean(-1)
     size = places.abs().unfold(0, n, 1).mean(-1) @ W_O.abs() + own.abs()
-    y, error = own + mean @ W_O, gamma(n + W_O.shape[0] + 16) * size
+    y, error = own + mean @ W_O, gamma(n + W_O.shape[0] + 16) * size + FAINT
     T = torch.from_numpy(chebvander(np.linspace(-1, 1, len(y)), min(DEGREE, len(y) - 1))).clamp(-1, 1)
     G = torch.linalg.pinv(T) @ y
     left = (y - T @ G).abs() + error + gamma(DEGREE + 8) * (y.abs() + T.abs() @ G.abs())

@@ -23,7 +23,7 @@ from verify.arithmetic.slack import U, gamma
 from verify.engine.balls import LOST, Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.inductive.transformer import uniform
-from verify.inductive.transformer.noisy import Noisy, layer_norm, plus, product
+from verify.inductive.transformer.noisy import FAINT, Noisy, layer_norm, plus, product
 from verify.inductive.transformer.runs import Bounds, Runs, padded
 
 ARGUMENT = "one layer whose head brings one key's value: a tail bounds its error"
@@ -33,7 +33,7 @@ APART = 4  # numbers that a head brings, whose errors are kept apart
 
 def applies(model: Decoder) -> bool:
     """Whether the model has one layer with one head, and scores that no rotation changes."""
-    if len(model.blocks) != 1 or model.pe == "rope" or uniform.applies(model):
+    if len(model.blocks) != 1 or model.pe == "rope" or uniform.applies(model) or uniform.is_faint(model):
         return False
     attention: Any = model.blocks[0].attention
     return bool(attention.n_heads == 1)
@@ -95,7 +95,8 @@ def heard(at: Arithmetic, model: Decoder, x: Noisy) -> Heard:
 
 def powers(behind: Tensor) -> Tensor:
     """Upper bounds on e^behind."""
-    return (behind + 2.0**-40 * behind.abs().nan_to_num(posinf=0.0)).exp() * (1 + 2.0**-40)
+    found = (behind + 2.0**-40 * behind.abs().nan_to_num(posinf=0.0)).exp() * (1 + 2.0**-40)
+    return torch.where(torch.isneginf(behind), 0.0, found + LOST)
 
 
 def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
@@ -107,7 +108,7 @@ def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
     tail = torch.where(tail <= SMALL, tail, torch.inf)
     own = v[best]
     largest = v.size.amax(0, keepdim=True)
-    error = 4 * (10 * tail * own.size + own.noise) + 8 * tail * largest
+    error = 4 * (10 * tail * own.size + own.noise) + 8 * tail * largest + (largest > 0).double() * FAINT
     if at.stored is not None:
         holds = torch.from_numpy(rounded(own.mid.numpy(), at.stored)) == own.mid
         error = error + torch.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny
@@ -128,9 +129,9 @@ def mixed_near(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
     if not at.is_real:
         return brought(at, model, x)
     v, best, behind = heard(at, model, x)
-    weights = torch.where(torch.isneginf(behind), 0.0, powers(behind) + LOST).clamp(max=1.0)
+    weights = powers(behind).clamp(max=1.0)
     own = v[best]
-    return Noisy(own.mid, (reached(weights, v, own) + own.noise + 8 * U * own.size) * ENLARGE)
+    return Noisy(own.mid, (reached(weights, v, own) + own.noise + 8 * U * own.size + FAINT) * ENLARGE)
 
 
 def reached(weights: Tensor, v: Noisy, own: Noisy) -> Tensor:
