@@ -1,9 +1,15 @@
 """What float64 rounds away where error bounds are computed: gamma_n, and every constant that covers it, derived once.
 
-Float64 rounds to nearest: one operation without underflow is off by at most U relative to its exact result, and a
-chain of n operations on numbers of one sign by a factor of at most (1 + U)^n <= 1 + gamma_n. So a bound that is built
-from positive terms by n operations is safe once it is multiplied by 1 + gamma_n. The factors below are far larger than
-that for the number of operations that they stand for; which is taken where only says how many operations there are.
+Float64 rounds to nearest. The one model of rounding in this house is
+
+    fl(x op y) = (x op y) (1 + e) + f,   |e| <= U,   |f| <= LEAST / 2,   e f = 0,
+
+where f is 0 for sums and differences, which never underflow inexactly, and where the result is a normal number. So a
+chain of n operations on numbers of one sign is off by a factor of at most (1 + U)^n <= 1 + gamma_n, and by LEAST / 2
+for each product, quotient and root in it (times what multiplies it afterwards). A bound that is built from positive
+terms by n operations is safe once it is multiplied by 1 + gamma_n and the absolute term is added. The factors below are
+far larger than that for the number of operations that they stand for; which is taken where only says how many
+operations there are. No bound may leave the absolute term out because numbers "are never that small".
 """
 
 from __future__ import annotations
@@ -16,6 +22,9 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
 U = 2.0**-53  # the unit round-off of float64
+LEAST = 2.0**-1074  # the smallest positive number of float64: twice what one product, quotient or root can underflow by
+NORMAL = 2.0**-1022  # the smallest normal number: a result of at least this size has not underflowed
+FAINT = 64 * LEAST  # what up to 128 products, quotients and roots lose to underflow, none of them multiplied up since
 ENLARGE = 1 + 2.0**-48  # 2^-48 = 32 U > gamma_30: up to 30 operations on a radius
 ENLARGE_LONG = 1 + 2.0**-40  # 2^-40 = 8192 U > gamma_4000: up to 4000 operations on positive numbers
 INFLATION = 1 + 2.0**-30  # 2^-30 = 2^23 U: sums of up to 2^22 positive terms, expm1, log1p and exp among the operations
@@ -45,3 +54,29 @@ def gamma(n: float | Array, u: float = U) -> float | Array:
         return n * u / (1 - n * u) * ENLARGE if n * u <= LARGEST_NU else math.inf
     nu = np.minimum(n * u, LARGEST_NU)
     return np.where(n * u > LARGEST_NU, np.inf, nu / (1 - nu) * ENLARGE)
+
+
+def lost_to_underflow(x: Array, y: Array) -> Array:
+    """Bounds |f| of the products x y, entry by entry: LEAST where one may have underflowed, 0 where none can have.
+
+    Proof. A product by 0 is exact. One whose computed size is above NORMAL was rounded as a normal number, since
+    rounding is monotone and NORMAL is a number.
+
+    >>> lost_to_underflow(np.array([0.0, 1e-200, 3.0]), np.array([1e-300, 1e-200, 0.1])).tolist()
+    [0.0, 5e-324, 0.0]
+    """
+    may = (np.abs(x * y) <= NORMAL) & (x != 0) & (y != 0)
+    return np.where(may, LEAST, 0.0)
+
+
+def lost_in_a_product(x: Array, y: Array) -> float:
+    """Bounds what one entry of the matrix product x @ y loses to underflow: LEAST for each term, 0 where none can.
+
+    Proof. A term that is not 0 is at least the product of the smallest sizes that are not 0 in x and in y. Where that
+    is above NORMAL no term underflows, and sums never do.
+
+    >>> [lost_in_a_product(np.eye(3), np.full((3, 2), size)) / LEAST for size in (1e-320, 1.0)]
+    [3.0, 0.0]
+    """
+    least = [float(np.abs(z).min(initial=np.inf, where=z != 0)) for z in (x, y)]
+    return 0.0 if least[0] * least[1] > NORMAL else x.shape[-1] * LEAST
