@@ -31,6 +31,30 @@ EVEN = {
 FORMATS = ("float64", "float32", "tf32", "bfloat16", "float16", "e4m3", "e5m2", "p6", "p12")
 
 
+MODULE = '''
+import torch
+from verify.module import Task, tokens
+
+class Largest(torch.nn.Module):
+    """The largest of two tokens, by a weighted sum of one-hot rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.E = torch.nn.Embedding(5, 5, dtype=torch.float64)
+        with torch.no_grad():
+            self.E.weight.copy_(torch.diag(torch.tensor([1.0, 3.0, 9.0, 27.0, 81.0], dtype=torch.float64)))
+
+    def forward(self, x):
+        h = self.E(x).sum(-2)
+        return ANSWER
+
+def model(weights=None):
+    return Largest().eval()
+
+task = Task(inputs=tokens([5, 5]), expected=lambda t: t.amax(1), classes=range(5))
+'''
+
+
 def histogram_lines():
     models = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
     for model, (T, L) in itertools.product(models, ((2, 1), (3, 3), (4, 5), (8, 6))):
@@ -170,13 +194,129 @@ def language_lines():
     yield "language 1* --length -1"
 
 
+def parity_lines():
+    for T, L in ((2, 1), (3, 3), (4, 5), (8, 6)):
+        yield f"parity --T {T} --L {L}"
+    for precision in (*FORMATS, "s4"):
+        yield f"parity --T 3 --L 3 --precision {precision}"
+    for kind in ("same", "noise", "swapped", "scaled", "zero", "tie", "nan"):
+        yield f"parity --weights parity-{kind}.safetensors"
+        yield f"parity --weights parity-{kind}.safetensors --method exhaustive"
+    yield "parity --T 4 --L 3 --method sampled --seed 1"
+    yield "parity --T 0 --L 3"
+
+
+def modular_lines():
+    for P in (2, 3, 5, 12, 13):
+        yield f"modular --P {P}"
+        yield f"modular --P {P} --method exhaustive"
+    for options in (
+        "--construction clock --K 2",
+        "--construction clock --frequencies 1,5",
+        "--construction pizza --K 3",
+    ):
+        yield f"modular --P 13 {options}"
+    yield "modular --P 3 --construction one-neuron"
+    yield "modular --P 13 --best 2"
+    yield "modular --P 13 --no-mlp"
+    for claim in ("W-E4.7", "W-E4.8"):
+        yield f"modular --impossible {claim}"
+    for precision in FORMATS:
+        yield f"modular --P 13 --precision {precision}"
+        yield f"modular --P 11 --construction clock --K 2 --precision {precision}"
+    yield "modular --P 1"
+    yield "modular --P 13 --weights modular.safetensors"
+    yield "modular --P 12 --weights modular.safetensors"
+
+
+def addition_lines():
+    for options in ("", "--heads 2", "--layers 2", "--lookahead 1", "--as-printed"):
+        yield f"addition --digits 4 {options}".strip()
+        yield f"addition --digits 2 {options} --method exhaustive".replace("  ", " ")
+    for base, digits in ((2, 6), (10, 12), (16, 3), (37, 2), (60, 2)):
+        yield f"addition --digits {digits} --base {base}"
+    for precision in FORMATS:
+        yield f"addition --digits 3 --precision {precision}"
+        yield f"addition --digits 3 --layers 2 --precision {precision}"
+    yield "addition --digits 5 --say 00995+00005="
+    yield "addition --digits 0"
+    yield "addition --digits 3 --weights addition.safetensors"
+    yield "addition --digits 4 --weights addition.safetensors"
+
+
+def bidirectional_lines():
+    for N, R in ((6, 2), (12, 2), (16, 3)):
+        yield f"bidirectional --length {N} --regions {R}"
+    for precision in FORMATS:
+        yield f"bidirectional --length 8 --regions 2 --precision {precision}"
+    yield "bidirectional --length 6 --regions 2 --method exhaustive"
+    yield "bidirectional --length 8 --regions 2 --on-length 9"
+    yield "bidirectional --weights bidirectional.safetensors"
+
+
+def inductive_lines():
+    for pe in ("nope", "sine", "ape", "rope", "spe"):
+        for task in ("vanilla", "succession", "shifted", "helper", "helper-shifted", "modular"):
+            yield f"inductive --task {task} --pe {pe} --bos --positions 24 --vocabulary 12"
+            yield f"inductive --task {task} --pe {pe} --positions 24 --vocabulary 12 --no-layernorm"
+        for task in ("selective", "selective-modular"):
+            yield f"inductive --task {task} --pe {pe} --bos --types 3 --max-count 4 --length 6 --modulus 3"
+    for model in ("rnn", "gru", "lstm", "ssm", "s4", "decay", "mamba", "rwkv"):
+        yield f"inductive --task modular --model {model} --modulus 5"
+        yield f"inductive --task modular --model {model} --modulus 3 --precision float32"
+        yield f"inductive --task selective --model {model} --types 2 --max-count 3"
+    for activation in ("relu", "gelu", "gelu_tanh"):
+        yield f"inductive --task vanilla --activation {activation} --bos --positions 16 --vocabulary 10"
+    for precision in FORMATS:
+        yield f"inductive --task vanilla --bos --positions 16 --vocabulary 10 --precision {precision}"
+    for claim in ("C-I1", "C-I2", "C-I3", "C-I4", "C-I5", "C-I6", "C-I7", "C-R1", "C-R2", "C-R15"):
+        yield f"inductive --impossible {claim}"
+    yield "inductive --task selective --types 0"
+    yield "inductive --task modular --model rnn --modulus 3 --method exhaustive --length 8"
+    yield "inductive --task selective --model transformer --distinct-start --types 3 --max-count 3 --length 5"
+
+
+def heads_lines():
+    for law in ("box:0:3:2", "d-test", "unbounded"):
+        for construction in ("documents", "uniform", "counting-pair"):
+            yield f"heads --construction {construction} --law {law}"
+    yield "heads --ratios 2,3 --values 1,-1,0 --law box:0:4:3"
+    yield "heads --ratios 1/2,inf --values 1,0,0 --law box:0:4:3"
+    yield "heads --construction documents --law box:0:3:2 --labels thesis --no-pairs"
+    yield "heads --construction documents --law box:0:3:2 --subset 1,2"
+
+
+def module_lines():
+    for kind in ("right", "wrong", "linear"):
+        for precision in ("real", "float64", "float32", "bfloat16", "float16"):
+            yield f"module {kind}.py --precision {precision}"
+        for method in ("exhaustive", "sampled"):
+            yield f"module {kind}.py --method {method}"
+    yield "module missing.py"
+
+
 def other_lines():
     yield "check saved"
     yield "check wrong"
     yield "check bos-same.safetensors"
-    yield "precision --model bos --T 4 --L 3"
+    for model in ("lin", "dot", "bos", "lin+sftm", "dot+sftm", "bos+sftm"):
+        yield f"precision histogram --model {model} --T 4 --L 3"
+    yield "precision histogram --model bos --T 3 --L 2 --sweep d=3:4 --bits 3:6"
+    yield "frontier histogram --model dot --T 4 --L 3 --steps 20 --format json"
+    yield "batch dot-same.safetensors dot-noise.safetensors dot-zero.safetensors"
+    yield "batch missing-folder"
+    yield "export exported --T 2 --L 2 --no-check"
+    yield "kernel saved"
+    yield "kernel wrong"
+    yield "kernel --theorem integers_are_exact"
+    yield "figure margin --model dot --T 4 --L 3 --out margin.svg"
+    yield "figure nothing"
     yield "bounds"
+    yield "bounds --T 16 --L 5 --format json"
+    yield "bounds --N 10"
     yield "claims"
+    for name in ("A-4.2", "C-T1", "W-2"):
+        yield f"claims {name}"
 
 
 def change(path: str, name: str) -> None:
@@ -219,6 +359,13 @@ def prepare() -> None:
     change("count.safetensors", "count")
     run("contextual --length 8 --regions 2 --save contextual.safetensors")
     change("contextual.safetensors", "contextual")
+    run("parity --T 4 --L 3 --save parity.safetensors")
+    change("parity.safetensors", "parity")
+    run("modular --P 13 --save modular.safetensors")
+    run("addition --digits 3 --save addition.safetensors")
+    run("bidirectional --length 8 --regions 2 --save bidirectional.safetensors")
+    for kind, answer in (("right", "h"), ("wrong", "h.flip(-1)"), ("linear", "h.relu() - 0.25 * h")):
+        Path(f"{kind}.py").write_text(MODULE.replace("ANSWER", answer))
     run("circuit xor.bench --bits 3 --save circuit")
     change("circuit.safetensors" if Path("circuit.safetensors").exists() else "circuit/weights.safetensors", "circuit")
 
@@ -249,7 +396,9 @@ def without_times(value):
 
 
 def lines():
-    for group in (histogram_lines, count01_lines, contextual_lines, circuit_lines, language_lines, other_lines):
+    groups = (histogram_lines, count01_lines, contextual_lines, circuit_lines, language_lines, parity_lines)
+    groups += (modular_lines, addition_lines, bidirectional_lines, inductive_lines, heads_lines, module_lines)
+    for group in (*groups, other_lines):
         yield from group()
 
 
