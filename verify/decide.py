@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from constructions.errors import BadInput
-from verify.arguments import check_seconds, check_whole_number
+from verify.arguments import check_whole_number
 from verify.arithmetic.outward import decimal
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.arithmetic.torch_settings import warn_if_lowered
 from verify.certificate import CERTIFIED, EXHAUSTIVE, METHODS, SAMPLED, Certificate, Verdict
+from verify.clock import Budget, Clock, Deadline
 
 SAMPLES = 1000
 DRAWS = 20  # for each sample that is wanted, before a small domain counts as drawn
@@ -56,16 +57,33 @@ def silent(share: float) -> None:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to try: seconds for searches, a seed and a number for what is drawn, and where to report progress."""
+    """How long to try: seconds for searches, a seed and a number for what is drawn, and where to report progress.
 
-    budget: float = 30.0
+    Seconds are the machine's; those of a `Budget` are its clock's.
+    """
+
+    budget: float | Budget = 30.0
     seed: int = 0
     progress: Callable[[float], None] = silent
     samples: int = SAMPLES
 
     def __post_init__(self) -> None:
-        check_seconds("budget", self.budget)
+        Budget.of(self.budget)
         check_whole_number("seed", self.seed)
+
+    @property
+    def seconds(self) -> float:
+        """The budget as a number."""
+        return Budget.of(self.budget).seconds
+
+    @property
+    def clock(self) -> Clock:
+        """What counts these seconds."""
+        return Budget.of(self.budget).clock
+
+    def deadline(self, share: float = 1.0) -> Deadline:
+        """When this share of the budget is up, counted from now."""
+        return Budget.of(self.budget).deadline(share)
 
 
 @dataclass(frozen=True)
@@ -261,9 +279,9 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
         done += margins.size if problem.counts_answers else len(margins)
         wrong += int(is_wrong.sum() if problem.counts_answers else is_wrong.any(1).sum())
         if warm is None:  # the first batch takes longer than others: libraries load, caches fill
-            warm = done, time.perf_counter()
+            warm = done, effort.clock()
         elif done < size:
-            _check_time(done - warm[0], size, time.perf_counter() - warm[1], effort.budget)
+            _check_time(done - warm[0], size, effort.clock() - warm[1], effort.seconds)
         effort.progress(done / size)
     if done != size:
         raise AssertionError(f"the domain has {size} inputs, and {done} were run")
@@ -299,7 +317,7 @@ def run_some(
     problem: Decidable, reading: Kernel | ConstantBits, effort: Effort, items: Sequence[Item], argument: str = DRAWN
 ) -> Finding:
     """Runs these items until one fails or the budget ends, and shrinks a failure."""
-    run, started, done = problem.runner(reading), time.perf_counter(), 0
+    run, deadline, done = problem.runner(reading), effort.deadline(), 0
     for batch in by_length(items):
         for start in range(0, len(batch), AT_A_TIME):
             part = batch[start : start + AT_A_TIME]
@@ -310,7 +328,7 @@ def run_some(
                 extra = {"samples": done}
                 return Finding.refuted(argument, problem.replay(item, answer, reading), extra=extra)
             effort.progress(done / len(items))
-            if time.perf_counter() - started > effort.budget:
+            if deadline.is_up():
                 break
     reason = f"no failure among {done} sampled inputs, and sampling never proves"
     return Finding.open(argument, reason, extra={"samples": done})

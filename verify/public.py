@@ -13,6 +13,7 @@ from torch import nn
 from constructions.errors import BadInput
 from verify.arithmetic.readings import Reading, reading_of
 from verify.certificate import CERTIFIED, Certificate, in_words
+from verify.clock import Budget
 from verify.decide import Effort, How, decide
 from verify.judged import check_type
 
@@ -56,7 +57,7 @@ def _decided(
     *,
     reading: Reading | None = None,
     method: str = CERTIFIED,
-    budget: float = 30.0,
+    budget: float | Budget = 30.0,
     seed: int = 0,
     **options: Any,
 ) -> Certificate:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from constructions.recurrent import selective
 from constructions.recurrent.counters import zeroed
 from constructions.recurrent.model import RecurrentModel, load
+from tests.clocks import ENDLESS
 from tests.command import as_json, run
 from tests.planted import planted
 from verify.arithmetic.any_order import Arithmetic
@@ -82,7 +82,7 @@ def contradictions(seeds=range(4)):
     for seed in seeds:
         model = nearby(seed)
         trained = sets.Trained(Network.of(model), Task.of("selective", types=2, max_count=2), None)
-        until = time.perf_counter() + 5
+        until = ENDLESS.deadline()
         wrong, first = sets.wrong_string(trained, LENGTH, until), first_wrong(model, 2, 2)
         found += first is not None and sets.closed(trained, until).reason is None
         right_to, _ = sets.up_to(trained, LENGTH, until)
@@ -113,9 +113,9 @@ def test_planted_faults_in_the_sets_lose_states(right, wrong):
     """States of a run leave the sets that a fault calls closed, or no sets close."""
     model = load(DATA / "rnn_K3_C1_seed1.safetensors").double()
     trained = sets.Trained(Network.of(model), Task.of("selective", types=3, max_count=1), None)
-    honest = sets.closed(trained, time.perf_counter() + 5)
+    honest = sets.closed(trained, ENDLESS.deadline())
     with planted(sets, "_closed", right, wrong):
-        found = sets.closed(trained, time.perf_counter() + 5)
+        found = sets.closed(trained, ENDLESS.deadline())
         assert found.reason is not None or found.margin > honest.margin  # of fewer states than there are
 
 
@@ -133,7 +133,7 @@ def test_built_thermometers_close_as_well_and_formats_widen():
     which = Task.of("selective", types=2, max_count=2)
     for fmt, most in ((None, 2.0), ("float32", 2.0)):
         at = None if fmt is None else Arithmetic.of(FORMATS[fmt])
-        proof = sets.closed(sets.Trained(Network.of(model), which, at), time.perf_counter() + 5)
+        proof = sets.closed(sets.Trained(Network.of(model), which, at), ENDLESS.deadline())
         assert proof.reason is None and 0 < proof.margin <= most
     trained = Selective(load(DATA / "rnn_K2_C2_seed1.safetensors"), which, None)
     from verify.arithmetic.readings import reading_of

@@ -22,6 +22,7 @@ from verify import assert_proved, certify
 from verify.arithmetic.readings import Real
 from verify.certificate import Verdict
 from verify.cli import main
+from verify.clock import Deadline
 from verify.decide import Effort, decide
 from verify.module import ModuleProblem, Task, strings, tokens
 from verify.module.decision import Bounds, Judge
@@ -201,7 +202,7 @@ def test_what_the_module_fails_on_is_never_proved(way):
         certify(module, **task)
     problem = ModuleProblem(module, Task(**task))
     judge, inputs = problem.judge(2, Real()), torch.tensor([[1, 1], [0, 2], [2, 1]])
-    low = judge.bounds(inputs, torch.zeros(3, 1, dtype=torch.long), float("inf")).low
+    low = judge.bounds(inputs, torch.zeros(3, 1, dtype=torch.long), Deadline.never()).low
     assert (low > 0).tolist() == ([False, True, True] if way == "assertion" else [True, False, True])
 
 

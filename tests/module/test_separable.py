@@ -1,7 +1,6 @@
 """One attention layer by tables: against the generic engine input by input, and against enumeration."""
 
 import itertools
-import time
 from unittest import mock
 
 import pytest
@@ -9,6 +8,7 @@ import torch
 from models.selection import first
 
 from constructions.decoder import Decoder, initialised
+from tests.clocks import ENDLESS, looks
 from tests.planted import planted
 from verify.certificate import Verdict
 from verify.engine.balls import Arithmetic
@@ -70,7 +70,7 @@ def pairs(expected, token):
         yield from ((answer, rival, cell) for rival in range(V) if rival != answer)
 
 
-def disagreements(model, expected, last_tokens, shifts=(1e-6, -1e-6), seconds=60.0):
+def disagreements(model, expected, last_tokens, shifts=(1e-6, -1e-6), budget=ENDLESS):
     """Products that are proved though their least margin, shifted to a small number, is not positive; or not proved."""
     built = separable.Layer(model, N, None)
     for token in last_tokens:
@@ -86,7 +86,7 @@ def disagreements(model, expected, last_tokens, shifts=(1e-6, -1e-6), seconds=60
                 gaps.base = tables.base.mid.clone()
                 gaps.base[answer] += shift - least
                 search = heads.Search(gaps, float("inf"))
-                is_proved = search.run(products, time.perf_counter() + seconds)
+                is_proved = search.run(products, budget.deadline())
                 if is_proved != (shift > 0) or (is_proved and not shift / 2 - 1e-9 < search.goal < shift + 1e-9):
                     yield answer, rival, cell, shift, search.goal
 
@@ -108,7 +108,7 @@ def test_products_are_proved_as_far_as_their_least_margin_is_positive(seed, n_he
 )
 def test_wrong_bounds_of_heads_are_caught(name, right, wrong):
     with planted(heads.Bounds, name, right, wrong):
-        assert any(disagreements(layer(2, 2), largest, (3,), seconds=0.5))
+        assert any(disagreements(layer(2, 2), largest, (3,), budget=looks(200)))
 
 
 def trained(n, seed=0, steps=300):

@@ -32,6 +32,7 @@ from verify.circuit.refutation import EXHAUSTIVE_INPUTS, InputFinder, Reach, exh
 from verify.circuit.rounding import RoundedSteps
 from verify.circuit.steps import Fault
 from verify.circuit.verdict import MAX_FAULTS, unpack
+from verify.clock import Budget
 from verify.decide import Effort, Failure, Finding
 
 INDUCTION = "every step bounded in balls, induction over the gates"
@@ -88,7 +89,7 @@ def run_by_torch(
     method: str,
     runs: int = 0,
     seed: int = 0,
-    budget: float = 30.0,
+    budget: float | Budget = 30.0,
     progress: Progress = silent,
 ) -> Certificate:
     """Runs the module as torch does, on every input or on sampled ones.

@@ -27,6 +27,7 @@ from verify.circuit.refutation import (
 )
 from verify.circuit.retrieval import TooManyPairs
 from verify.circuit.steps import Fault, Opaque, Steps
+from verify.clock import Budget
 from verify.decide import Effort, Finding, run_all, run_some
 
 INDUCTION = "every step as a table, induction over the gates"
@@ -44,7 +45,7 @@ def certify(
     method: str = "certified",
     runs: int = 0,
     seed: int = 0,
-    budget: float = 30.0,
+    budget: float | Budget = 30.0,
     progress: Progress = silent,
 ) -> Certificate:
     """The verdict on the stored weights: does each step compute its gate, on every input of the circuit?

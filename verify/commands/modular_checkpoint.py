@@ -78,6 +78,7 @@ def findings(problem: ModuleProblem, decoder: Decoder, P: int) -> dict[str, Any]
     import torch
 
     from verify.arithmetic.readings import Real
+    from verify.clock import Deadline
     from verify.modular.rotation import by_difference, spectrum
 
     shares = spectrum(decoder.W_E[:P].detach().double().numpy())
@@ -86,7 +87,7 @@ def findings(problem: ModuleProblem, decoder: Decoder, P: int) -> dict[str, Any]
     for start in range(0, len(pairs), 4096):
         tokens = torch.tensor([[a, b, P] for a, b in pairs[start : start + 4096]])
         answers = problem.given.answers(tokens, problem.columns(3))
-        lows.append(judge.bounds(tokens, answers, float("inf")).low)
+        lows.append(judge.bounds(tokens, answers, Deadline.never()).low)
     least = by_difference(P, pairs, torch.cat(lows).numpy())
     return {
         "frequencies": list(shares.found),

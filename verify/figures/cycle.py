@@ -8,6 +8,7 @@ import numpy as np
 
 from constructions.errors import BadInput, NotKnown
 from constructions.recurrent.model import RecurrentModel
+from verify.clock import Budget
 from verify.decide import Effort, certify
 from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.inductive.recurrent.network import Network, float_step, orbit
@@ -21,7 +22,7 @@ CORNERS = 180  # of the polygons that stand for ellipses
 LABELLED = 30  # states that get the answer that is due there
 
 
-def cycle(model: RecurrentModel, modulus: int, *, seed: int = 0, budget: float = 30.0) -> Figure:
+def cycle(model: RecurrentModel, modulus: int, *, seed: int = 0, budget: float | Budget = 30.0) -> Figure:
     """Draws the cycle with the ellipsoids that a proof for all lengths found round it, and where one step leads.
 
     Left: the orbit and the cycle; a state of more than two numbers by its shadow in the plane in which the cycle is

@@ -7,10 +7,10 @@ the fewest distinct tokens first, so that the counterexample becomes the smalles
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from verify.clock import Deadline
 from verify.histogram.bracket import Held, pairs_of
 from verify.histogram.branch_and_bound import Search
 from verify.histogram.candidate import Candidate, Smallest
@@ -67,7 +67,7 @@ class Queue:
 
     reduction: Reduction
     exact: ExactForward
-    deadline: float
+    deadline: Deadline
     progress: Progress
     waiting: list[tuple[Row, int, list[int]]]
     searches: list[Search] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Queue:
 
     @classmethod
     def of(
-        cls, reduction: Reduction, exact: ExactForward, cells: OpenCounts, deadline: float, progress: Progress
+        cls, reduction: Reduction, exact: ExactForward, cells: OpenCounts, deadline: Deadline, progress: Progress
     ) -> Queue:
         """The queue of the open cells: counts for each row of the reduction and each query token."""
         waiting = []
@@ -98,8 +98,7 @@ class Queue:
         while not self._is_over() and (self.waiting or any(search.sizes for search in self.searches)):
             self._start_searches()
             if self.smallest.candidate is not None and not has_tried:
-                now = time.perf_counter()
-                has_tried, is_smallest = True, self._run_levels(now + SHARE_FOR_SMALLEST * (self.deadline - now))
+                has_tried, is_smallest = True, self._run_levels(self.deadline.part(SHARE_FOR_SMALLEST))
             self._run_largest()
             self._report()
         open_pairs = self._open_pairs()
@@ -108,16 +107,16 @@ class Queue:
         return self._outcome(open_pairs, is_smallest)
 
     def _is_over(self) -> bool:
-        return time.perf_counter() > self.deadline
+        return self.deadline.is_up()
 
     def _start_searches(self) -> None:
         """Makes searches of the waiting cells, at least one, until half of the time that is left is up."""
-        end = (time.perf_counter() + self.deadline) / 2
+        end = self.deadline.part(1 / 2)
         while self.waiting:
             row, t, counts = self.waiting.pop(0)
             search = Search(self.reduction, self.exact, row, t, counts, self.smallest, record=self.record)
             self.searches.append(search)
-            if time.perf_counter() > end:
+            if end.is_up():
                 break
 
     def _run_largest(self) -> None:
@@ -135,13 +134,13 @@ class Queue:
         for search in self.searches:
             search.run_sizes(chosen, self._is_over)
 
-    def _run_levels(self, end: float) -> bool:
+    def _run_levels(self, end: Deadline) -> bool:
         """Decides all that may hold an input with fewer distinct tokens, or as few; whether the smallest is known."""
         if self.waiting or any(cell.open for cell in self.seen):
             return False
         for level in range(1, self.reduction.stored.L + 1):
             for search in self.searches:
-                if not search.run_level(level, lambda: time.perf_counter() > end):
+                if not search.run_level(level, end.is_up):
                     return False
             best = self.smallest.candidate
             if best is not None and best.distinct <= level:
@@ -150,7 +149,7 @@ class Queue:
         return True
 
     def _report(self) -> None:
-        now = time.perf_counter()
+        now = self.deadline.clock()
         if now - self.reported > REPORT_SECONDS:
             self.reported = now
             stored = self.reduction.stored

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, comb, floor
 
+from verify.clock import Deadline
 from verify.histogram.merging import merged_row, normalised
 from verify.histogram.moments import COARSE, FINE, Moments
 from verify.histogram.reduction import Reduction, Row
@@ -46,24 +46,24 @@ class Bounds:
     reduction: Reduction
     shares: dict[tuple[int, int, int], tuple[Fraction, Fraction]] = field(default_factory=dict)
 
-    def find(self, cells: list[tuple[Row, int, list[int]]], deadline: float, progress: Progress) -> None:
+    def find(self, cells: list[tuple[Row, int, list[int]]], deadline: Deadline, progress: Progress) -> None:
         """Bounds cells, those that hold most pairs first, until the time is up."""
         stored = self.reduction.stored
         space = Space(stored)
         chosen = [cell for cell in cells if cell[0].groups and stored.T > 1]
         total = sum(pairs_of(stored, row, counts) for row, _, counts in chosen)
         chosen.sort(key=lambda cell: -pairs_of(stored, cell[0], cell[2]))
-        started, detail = time.perf_counter(), FINE
+        started, detail = deadline.clock(), FINE
         for done, (row, t, counts) in enumerate(chosen):
-            now = time.perf_counter()
-            if done == 1 and (now - started) * (len(chosen) - 1) > deadline - now:
+            now = deadline.clock()
+            if done == 1 and (now - started) * (len(chosen) - 1) > deadline.at - now:
                 detail = COARSE
             worth = [k for k in counts if k < stored.L and pairs_of(stored, row, [k]) * len(chosen) > WORTH * total]
             if not worth:
                 continue
             moments = Moments(Table(self.reduction, in_one_group(row, self.reduction), t, space), worth, detail)
             for k in worth:
-                if time.perf_counter() > deadline:
+                if deadline.is_up():
                     return
                 least, most = (Fraction(share) for share in moments.wrong(k))
                 self.shares |= {(position, t, k): (least, most) for position in row.positions}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
+from verify.clock import Deadline
 from verify.histogram import by_sequence
 from verify.histogram.best_first import OpenCounts, Outcome, Queue
 from verify.histogram.blocks import Points
@@ -64,13 +64,13 @@ class Plan:
         each = 1e-7 + 3e-10 * (stored.p + 1) * (6 + stored.classes)
         return cls(reduction, units, each * sum(unit[0] for unit in units), most)
 
-    def run(self, exact: ExactForward, deadline: float, progress: Progress) -> Queue:
+    def run(self, exact: ExactForward, deadline: Deadline, progress: Progress) -> Queue:
         """Decides all multisets until the time is up: a queue of what is left."""
         queue = Queue(self.reduction, exact, deadline, progress, [])
         total, done, space = sum(unit[0] for unit in self.units), 0, Space(self.reduction.stored)
-        started = time.perf_counter()
+        started = deadline.clock()
         for number, row, t, counts in self.units:
-            share = (time.perf_counter() - started) / max(deadline - started, 1e-9)
+            share = (deadline.clock() - started) / max(deadline.at - started, 1e-9)
             if share > max(1 - FOR_THE_REST, done / total):
                 queue.waiting.append((row, t, counts))
                 continue
@@ -95,18 +95,17 @@ class Plan:
             progress(done / total)
         return queue
 
-    def search_or_enumerate(self, queue: Queue, deadline: float) -> Outcome:
+    def search_or_enumerate(self, queue: Queue, deadline: Deadline) -> Outcome:
         """Splits regions, or decides the multisets that hold most sequences, whichever narrows the bracket more."""
         by_mass, bounds = ByMass.of(self.reduction, [unit[1:] for unit in self.units]), Bounds(self.reduction)
-        queue.deadline += FOR_A_COMPARISON * (deadline - queue.deadline)
+        queue.deadline = deadline.part(FOR_A_COMPARISON)
         searched, stored = queue.run(), self.reduction.stored
         if searched.is_finished:
             return searched
-        now = time.perf_counter()
-        bounds.find([unit[1:] for unit in self.units], now + FOR_BOUNDS * (deadline - now), queue.progress)
+        bounds.find([unit[1:] for unit in self.units], deadline.part(FOR_BOUNDS), queue.progress)
         pairs = sum(pairs_of(stored, row, counts) for _, row, _, counts in self.units)
-        end = deadline - FOR_WHAT_IS_LEFT * (deadline - queue.deadline)
-        if by_mass.reach(end - time.perf_counter()) < 2 * (pairs - searched.open_pairs):
+        end = queue.deadline.moved_to(deadline.at - FOR_WHAT_IS_LEFT * (deadline.at - queue.deadline.at))
+        if by_mass.reach(end.left()) < 2 * (pairs - searched.open_pairs):
             queue.deadline = deadline
             return narrowed(queue.run(), bounds)
         by_mass.run(end, queue.smallest, queue.progress)
@@ -154,7 +153,7 @@ class Plan:
         """The multisets of one query token, those of few other tokens first, and the counts that time did not allow."""
         found, rest, table = Tabulated(), list(counts), None
         for k in sorted(counts, reverse=True):
-            if time.perf_counter() > queue.deadline:
+            if queue.deadline.is_up():
                 break
             table = table or Table(self.reduction, row, t, space)
             if is_by_sequence(row, self.reduction.stored.T, self.reduction.stored.L, len(table.start)):
@@ -166,18 +165,19 @@ class Plan:
 
 
 def decide_open(
-    reduction: Reduction, exact: ExactForward, cells: OpenCounts, deadline: float, progress: Progress
+    reduction: Reduction, exact: ExactForward, cells: OpenCounts, deadline: Deadline, progress: Progress
 ) -> Outcome:
     """Decides the open cells until the time is up."""
-    plan, now = Plan.of(reduction, cells), time.perf_counter()
-    if plan.numbers > MOST_NUMBERS or plan.seconds > AFFORDABLE * (deadline - now):
-        return plan.search_or_enumerate(Queue.of(reduction, exact, cells, now, progress), deadline)
+    plan, now = Plan.of(reduction, cells), deadline.clock()
+    if plan.numbers > MOST_NUMBERS or plan.seconds > AFFORDABLE * (deadline.at - now):
+        return plan.search_or_enumerate(Queue.of(reduction, exact, cells, deadline, progress), deadline)
     if plan.seconds > LONG:
-        trial = Queue.of(reduction, exact, cells, now + FOR_A_TRIAL * min(plan.seconds, deadline - now), progress).run()
+        end = deadline.moved_to(now + FOR_A_TRIAL * min(plan.seconds, deadline.at - now))
+        trial = Queue.of(reduction, exact, cells, end, progress).run()
         if trial.is_finished:
             return trial
-    started, queue, bounds = time.perf_counter(), plan.run(exact, deadline, progress), Bounds(reduction)
-    if queue.waiting and time.perf_counter() > deadline - FOR_THE_REST * (deadline - started):
+    started, queue, bounds = deadline.clock(), plan.run(exact, deadline, progress), Bounds(reduction)
+    if queue.waiting and deadline.left() < FOR_THE_REST * (deadline.at - started):
         bounds.find(queue.waiting, deadline, progress)
     return narrowed(queue.run(), bounds)
 

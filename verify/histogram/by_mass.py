@@ -6,7 +6,6 @@ multiplicities, so those of different tokens hold most. They are made from their
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations, islice, pairwise, permutations
@@ -14,6 +13,7 @@ from math import comb, factorial, perm, prod
 
 import numpy as np
 
+from verify.clock import Deadline
 from verify.histogram.blocks import Block, Last
 from verify.histogram.candidate import Smallest
 from verify.histogram.multisets import Multisets
@@ -125,7 +125,7 @@ class ByMass:
                 break
         return pairs
 
-    def run(self, deadline: float, smallest: Smallest, progress: Progress) -> None:
+    def run(self, deadline: Deadline, smallest: Smallest, progress: Progress) -> None:
         """Decides units until the time is up."""
         total = sum(unit.number * unit.weight for unit in self.units)
         space, tables, covered, kept = Space(self.reduction.stored), dict[tuple[tuple[int, ...], int], Table](), 0, 0
@@ -137,7 +137,7 @@ class ByMass:
             found = cell.found
             readout = Readout.of(table, unit.k)
             for block, last in _blocks(table, unit):
-                if time.perf_counter() > deadline:
+                if deadline.is_up():
                     return
                 before = len(found.left)
                 is_quick = kept >= LEFT

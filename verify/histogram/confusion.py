@@ -6,7 +6,6 @@ input up to exact symmetry, and exact arithmetic answers for it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from verify.arithmetic.slack import ENLARGE
+from verify.clock import Deadline
 from verify.decide import Effort
 from verify.histogram.branch_and_bound import Search
 from verify.histogram.exact_forward import ExactForward
@@ -74,7 +74,7 @@ def confusion(stored: StoredModel, law: str = "uniform", effort: Effort | None =
     weighing = law_named(law, stored, reduction.rows)
     zero = [Fraction(0)] * stored.L
     found = Confusion(law, stored.first_count, [[Fraction(0)] * stored.classes for _ in zero], zero[:], zero[:])
-    deadline, cells = time.perf_counter() + effort.budget, decide_cells(reduction)
+    deadline, cells = effort.deadline(), decide_cells(reduction)
     for index, row in enumerate(reduction.rows):
         for t in range(stored.T):
             open_counts = cells.open.get((index, t), [])
@@ -105,12 +105,12 @@ class Answers:
         self.relaxation, self.stored = self.search.relaxation, self.search.stored
         self.can_split = ~self.search.uniform
 
-    def run(self, deadline: float) -> None:
+    def run(self, deadline: Deadline) -> None:
         """Divides regions, the newest first, until all are decided or the time is up."""
         self.pending = [roots(self.stored, self.counts, self.search.tree, self.search.G)]
         while self.pending:
             regions = self.pending.pop()
-            if time.perf_counter() > deadline:
+            if deadline.is_up():
                 for k, part in self._by_count(regions):
                     self.found.undecided[k - 1] += self._probability(part)
                 continue

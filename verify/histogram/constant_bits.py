@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +12,7 @@ from constructions.histogram import HistogramTransformer
 from verify import decide
 from verify.arithmetic.readings import ConstantBits
 from verify.certificate import Certificate
+from verify.clock import Budget, Clock
 from verify.decide import Effort, Finding, Run, silent
 from verify.histogram import runs
 from verify.histogram.problem import Histogram
@@ -29,7 +29,7 @@ def certify(
     *,
     L: int | None = None,
     claim: str | None = None,
-    budget: float = 30.0,
+    budget: float | Budget = 30.0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Certificate:
@@ -49,10 +49,10 @@ def certify(
 
 def prove(problem: Histogram, reading: ConstantBits, effort: Effort) -> Finding:
     """By running every sequence, or the telling ones where that would outlast half the budget."""
-    started, stored, size = time.perf_counter(), problem.stored, problem.size()
+    deadline, stored, size = effort.deadline(), problem.stored, problem.size()
     run = problem.runner(reading)
-    can_be_all = runs.BATCH * FASTEST * max(effort.budget, 1) >= size
-    if can_be_all and seconds_for_all(run, problem) <= effort.budget / 2:
+    can_be_all = runs.BATCH * FASTEST * max(effort.seconds, 1) >= size
+    if can_be_all and seconds_for_all(run, problem, effort.clock) <= effort.seconds / 2:
         return decide.run_all(problem, reading, effort)
     tried = 0
     for tokens in _telling_sequences(stored, np.random.default_rng(effort.seed)):
@@ -60,21 +60,21 @@ def prove(problem: Histogram, reading: ConstantBits, effort: Effort) -> Finding:
         if is_wrong.any():
             row, position = (int(i) for i in np.argwhere(is_wrong)[0])
             return Finding.refuted(SEARCH, problem.replay(tuple(tokens[row].tolist()), position, reading))
-        if time.perf_counter() - started > effort.budget:
+        if deadline.is_up():
             break
     reason = f"{tried} of {stored.T}^{stored.L} sequences run without a failure: all take longer than the budget"
     return Finding.open(SEARCH, reason)
 
 
-def seconds_for_all(run: Run, problem: Histogram) -> float:
+def seconds_for_all(run: Run, problem: Histogram, clock: Clock) -> float:
     """About how long a run on all sequences takes; 0 where one batch holds them."""
     if problem.size() <= runs.BATCH:
         return 0.0
     probe = next(problem.batches())[: runs.BATCH // 16]
     run(probe)
-    before = time.perf_counter()
+    before = clock()
     run(probe)
-    return (time.perf_counter() - before) / len(probe) * problem.size()
+    return (clock() - before) / len(probe) * problem.size()
 
 
 def _telling_sequences(stored: StoredModel, rng: np.random.Generator) -> Iterator[Tensor]:

@@ -6,6 +6,7 @@ from constructions.histogram import HistogramTransformer
 from verify import decide
 from verify.arithmetic.readings import ConstantBits, Reading, Real, Rounded
 from verify.certificate import Certificate
+from verify.clock import Budget
 from verify.decide import Effort, Finding
 from verify.histogram import constant_bits, verdict
 from verify.histogram.problem import Histogram
@@ -36,7 +37,7 @@ def exhaustive(
     *,
     L: int | None = None,
     claim: str | None = None,
-    budget: float = 30.0,
+    budget: float | Budget = 30.0,
     progress: Progress | None = None,
     s: int | None = None,
 ) -> Certificate:

@@ -6,7 +6,6 @@ position's token occurs in the sequence. A tie is a failure: the argmax of a tie
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +13,7 @@ from verify import decide
 from verify.arithmetic.outward import decimal
 from verify.arithmetic.readings import Real
 from verify.certificate import Certificate
+from verify.clock import Budget
 from verify.decide import Effort, Failure, Finding, silent
 from verify.histogram.exact_forward import ExactForward, Judgement
 from verify.histogram.reduction import Reduction, Row
@@ -35,7 +35,7 @@ def certify(
     *,
     L: int | None = None,
     claim: str | None = None,
-    budget: float = 30.0,
+    budget: float | Budget = 30.0,
     progress: Progress | None = None,
 ) -> Certificate:
     """Decides a model, hand-built, loaded or mutated, on all T^L sequences in real arithmetic.
@@ -70,14 +70,14 @@ class Counts(Protocol):
 
 def prove(problem: Counts, effort: Effort) -> Finding:
     """By the vertices of every cell, and by branch and bound where they leave some open."""
-    started, stored = time.perf_counter(), problem.stored
+    deadline, stored = effort.deadline(), problem.stored
     reduction, exact = Reduction(stored), ExactForward(stored)
     cells = decide_cells(reduction)
     if not cells.open:
         return _proved(VERTICES, stored, exact, cells, {})
     from verify.histogram.by_cost import decide_open
 
-    outcome = decide_open(reduction, exact, cells.open, started + effort.budget, effort.progress)
+    outcome = decide_open(reduction, exact, cells.open, deadline, effort.progress)
     wrong = outcome.exact_wrong_pairs
     found: dict[str, Any] = {
         "error_share": outcome.error_share,
@@ -91,7 +91,7 @@ def prove(problem: Counts, effort: Effort) -> Finding:
         failure = exact_failure(problem, exact, found_at.tokens, found_at.position, outcome.is_smallest)
         return Finding.refuted(SPLIT, failure, **found)
     if outcome.open_pairs:
-        reason = f"the budget of {effort.budget:g} s ended with undecided inputs and no counterexample"
+        reason = f"the budget of {effort.seconds:g} s ended with undecided inputs and no counterexample"
         return Finding.open(SPLIT, reason, **found)
     return _proved(SPLIT, stored, exact, cells, outcome.right_margin, **found)
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from verify.arithmetic.readings import reading_of
 from verify.certificate import CERTIFIED, Certificate, Verdict
+from verify.clock import Budget
 from verify.decide import Effort, decide
 from verify.module.inputs import Domain, strings, tokens
 from verify.module.largest import largest, smallest
@@ -27,7 +28,7 @@ def certify(
     reading: str = "real",
     accumulate: str | None = None,
     method: str = CERTIFIED,
-    budget: float = 30.0,
+    budget: float | Budget = 30.0,
     seed: int = 0,
     device: str = "cpu",
 ) -> Certificate:

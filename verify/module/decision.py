@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import U
+from verify.clock import Deadline
 from verify.engine import exact
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
@@ -110,7 +110,7 @@ class Judge:
             for name, has_norms in (("balls", False), ("l2", True))
         }
 
-    def bounds(self, tokens: Tensor, answers: Tensor, deadline: float) -> Bounds:
+    def bounds(self, tokens: Tensor, answers: Tensor, deadline: Deadline) -> Bounds:
         """Bounds on each margin, by each model in turn for what the ones before leave undecided."""
         found = Bounds.unknown(len(tokens))
         for name, model in self.models.items():
@@ -125,21 +125,21 @@ class Judge:
             self._exactly(tokens, answers, found, deadline)
         return found
 
-    def _by_mean_values(self, tokens: Tensor, answers: Tensor, found: Bounds, deadline: float) -> None:
+    def _by_mean_values(self, tokens: Tensor, answers: Tensor, found: Bounds, deadline: Deadline) -> None:
         """Narrows what is left by the gap to each rival in turn, the closest first; stops where it decides nothing."""
         for rows in torch.split(found.undecided(), AT_A_TIME):
-            if not len(rows) or time.perf_counter() > deadline:  # a split of no rows is one part
+            if not len(rows) or deadline.is_up():  # a split of no rows is one part
                 return
             if not found.narrow("mean_value", rows, *self.mean_values(tokens[rows], answers[rows], deadline)):
                 return
 
-    def _exactly(self, tokens: Tensor, answers: Tensor, found: Bounds, deadline: float) -> None:
+    def _exactly(self, tokens: Tensor, answers: Tensor, found: Bounds, deadline: Deadline) -> None:
         """Narrows what is left input by input, with more and more bits."""
         if not exact.is_covered(self.graph):
             return
         for row in found.undecided():
             for bits in EXACT_BITS:
-                if time.perf_counter() > deadline:
+                if deadline.is_up():
                     return
                 low, high = exact.margin(self.graph, self.question, tokens[row], answers[row], bits)
                 if found.replace("exact", row, low, high):
@@ -160,13 +160,13 @@ class MeanValues:
         self.logits = enclose(graph, at, logits, device)
         self.device = device
 
-    def __call__(self, tokens: Tensor, answers: Tensor, deadline: float) -> tuple[Tensor, Tensor]:
+    def __call__(self, tokens: Tensor, answers: Tensor, deadline: Deadline) -> tuple[Tensor, Tensor]:
         """Lower and upper bounds on each margin: of the least gap where all are bounded, -inf where one is not."""
         gap, low, high, own, rival = self._pairs(tokens, answers)
         rows, alive = torch.arange(len(tokens)), torch.ones(len(tokens), dtype=torch.bool)
         for pair in gap.argsort(1).T:  # an input is left once one of its rivals is not beaten
             chosen = (alive & ~(low[rows, pair] > 0)).nonzero().squeeze(1)
-            if not bool(alive.any()) or time.perf_counter() > deadline:
+            if not bool(alive.any()) or deadline.is_up():
                 break
             if len(chosen):
                 places = pair[chosen]
@@ -208,12 +208,12 @@ Progress = Callable[[float], None]
 
 
 def climb(
-    margin: Callable[[Tensor], Tensor], start: Tensor, sets: tuple[tuple[int, ...], ...], keep: Any, deadline: float
+    margin: Callable[[Tensor], Tensor], start: Tensor, sets: tuple[tuple[int, ...], ...], keep: Any, deadline: Deadline
 ) -> Tensor | None:
     """An input whose float margin is not positive, reached by changing one token at a time; None if none is found."""
     tokens = start
     best = float(margin(tokens.unsqueeze(0))[0])
-    while best > 0 and time.perf_counter() < deadline:
+    while best > 0 and not deadline.is_up():
         rows = [tokens]
         for i, allowed in enumerate(sets):
             for token in allowed:

@@ -9,7 +9,6 @@ left, a position at which two heads want different tokens is split between the t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import gamma
+from verify.clock import Deadline
 from verify.module.largest import Sets
 from verify.module.separable import Layer, Sums, Tables, are_alike
 
@@ -146,7 +146,7 @@ class Search:
     def goal(self) -> float:
         return max(self.met, 0.0) / 2
 
-    def run(self, products: Products, deadline: float) -> bool:
+    def run(self, products: Products, deadline: Deadline) -> bool:
         """Whether all are proved; false also where an input's margin is within the tables' error, or time is over."""
         stack, width = [products], self.gaps.weights.numel()
         at_once = max(1, AT_ONCE // width)
@@ -155,7 +155,7 @@ class Search:
             if len(top) > at_once:
                 stack.append(top[at_once:])
             left = self.step(top[:at_once])
-            if self.met <= 4 * self.gaps.error or time.perf_counter() > deadline:
+            if self.met <= 4 * self.gaps.error or deadline.is_up():
                 return False
             if len(left):
                 stack.append(left)
@@ -232,7 +232,7 @@ Cells = Callable[[Sets], list[tuple[int, Sets]]]
 
 
 def by_tokens(
-    layer: Layer, sets: Sets, cells: Cells, columns: int, deadline: float
+    layer: Layer, sets: Sets, cells: Cells, columns: int, deadline: Deadline
 ) -> Iterator[tuple[bool, float, list[int] | None]]:
     """For each last token in turn: whether its inputs are proved, what bounds all margins so far, and the worst met."""
     met, worst = float("inf"), None

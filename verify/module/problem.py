@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -18,6 +17,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.certificate import Certificate, Verdict
+from verify.clock import Deadline
 from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
@@ -135,7 +135,7 @@ class ModuleProblem:
     def _prove(self, reading: Real | Rounded, effort: Effort) -> Finding:
         if isinstance(reading, Real) and self.device == "cpu" and separable.applies(self.module, self.given):
             return self.separately(effort)
-        deadline, tally = time.perf_counter() + effort.budget, Tally()
+        deadline, tally = effort.deadline(), Tally()
         found = None
         if sum(part.candidates for part in self.given.inputs.parts) > MANY:
             found = self.search(reading, effort)
@@ -144,13 +144,13 @@ class ModuleProblem:
         for part in self.given.inputs.parts:
             judge = self.judge(part.length, reading)
             for tokens in part.batches():
-                if time.perf_counter() > deadline and done:
+                if deadline.is_up() and done:
                     stopped = True
                     break
                 self.decide_batch(judge, tokens, tally, deadline)
                 done = min(done + (len(tokens) if part.where is None else 1 << 16), candidates)
                 effort.progress(done / candidates)
-        return self.finding(tally, reading, found, stopped, effort.budget)
+        return self.finding(tally, reading, found, stopped, effort.seconds)
 
     def separately(self, effort: Effort) -> Finding:
         """Decides one attention layer by tables: over products of token sets; input by input where those do not prove.
@@ -160,17 +160,17 @@ class ModuleProblem:
         part = self.given.inputs.parts[0]
         assert isinstance(self.module, Decoder) and isinstance(part, Product)
         layer = separable.Layer(self.module, part.length, self.given.classes)
-        judge, deadline = self.judge(part.length, Real()), time.perf_counter() + effort.budget
+        judge, deadline = self.judge(part.length, Real()), effort.deadline()
         if hasattr(self.given.expected, "cells"):
             is_all = part.candidates > separable.MOST
-            until = deadline if is_all else time.perf_counter() + CLIMBING * effort.budget
+            until = deadline if is_all else effort.deadline(CLIMBING)
             found = self._by_cells(layer, judge, until, effort)
             if is_all or found.verdict is Verdict.PROVED:
                 return found
         tally, columns = Tally(), self.columns(part.length)
         stopped = False
         for tokens, low, high in separable.enumerated(layer, part, lambda t: self.given.answers(t, columns)):
-            if time.perf_counter() > deadline and tally.seen:
+            if deadline.is_up() and tally.seen:
                 stopped = True
                 break
             is_open = undecided(low, high)
@@ -181,9 +181,9 @@ class ModuleProblem:
             tally.add(tokens, Bounds(low, high, {"balls": len(tokens)}))
             effort.progress(tally.seen / part.size)
         tally.wrong_inputs.sort()
-        return self.finding(tally, Real(), None, stopped, effort.budget)
+        return self.finding(tally, Real(), None, stopped, effort.seconds)
 
-    def _by_cells(self, layer: separable.Layer, judge: Judge, deadline: float, effort: Effort) -> Finding:
+    def _by_cells(self, layer: separable.Layer, judge: Judge, deadline: Deadline, effort: Effort) -> Finding:
         """Decides products of token sets, one last token after another; the input of the least margin met is judged."""
         part, tally, columns = self.given.inputs.parts[0], Tally(), self.columns(layer.length)
         assert isinstance(part, Product)
@@ -195,14 +195,14 @@ class ModuleProblem:
             effort.progress(done / len(part.sets[-1]))
         else:
             tally.right = tally.by["balls"] = part.size
-            return self.finding(tally, Real(), None, False, effort.budget)
+            return self.finding(tally, Real(), None, False, effort.seconds)
         tally.margin, tally.tightest = math.inf, None
         if worst is None:
             reason = "attention weights or logits may be beyond the range of float64"
             return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size))
-        self.decide_batch(judge, torch.tensor([worst]), tally, math.inf)
-        if tally.wrong or tally.undecided or time.perf_counter() > deadline:
-            return self.finding(tally, Real(), None, True, effort.budget)
+        self.decide_batch(judge, torch.tensor([worst]), tally, Deadline.never())
+        if tally.wrong or tally.undecided or deadline.is_up():
+            return self.finding(tally, Real(), None, True, effort.seconds)
         # the worst input is right, by less than the tables' error: no product of sets says more
         reason = f"the inputs near {worst} have margins within the error of float64 tables"
         return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size - tally.seen))
@@ -215,7 +215,7 @@ class ModuleProblem:
     def judge(self, length: int, reading: Real | Rounded) -> Judge:
         return Judge(self.graphs[length], self.given.question(length), reading, self.device)
 
-    def decide_batch(self, judge: Judge, tokens: Tensor, tally: Tally, deadline: float) -> None:
+    def decide_batch(self, judge: Judge, tokens: Tensor, tally: Tally, deadline: Deadline) -> None:
         if not len(tokens):
             return
         answers = self.given.answers(tokens, self.columns(tokens.shape[1]))
@@ -224,9 +224,9 @@ class ModuleProblem:
     def search(self, reading: Real | Rounded, effort: Effort) -> list[int] | None:
         """A wrong input found by hill climbing on the float margin and confirmed in balls, None if there is none."""
         rng = random.Random(effort.seed)
-        deadline = time.perf_counter() + CLIMBING * effort.budget
+        deadline = effort.deadline(CLIMBING)
         products = [part for part in self.given.inputs.parts if isinstance(part, Product)]
-        while products and time.perf_counter() < deadline:
+        while products and not deadline.is_up():
             part = rng.choice(products)
             margin = self.float_margin(part.length)
             wrong = climb(margin, part.draw(rng), part.sets, part.kept, deadline)
@@ -403,7 +403,7 @@ class ModuleProblem:
         length = len(tokens)
         judge = self.judge(length, reading)
         answers = self.given.answers(tokens.unsqueeze(0), self.columns(length))
-        high = judge.bounds(tokens.unsqueeze(0), answers, float("inf")).high
+        high = judge.bounds(tokens.unsqueeze(0), answers, Deadline.never()).high
         question = self.given.question(length)
 
         def middle(output: Ball, _: Tensor, right: Tensor) -> tuple[Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -12,6 +11,7 @@ import numpy as np
 from verify.arithmetic.evaluation import ORDERS, Evaluation, Tokens
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import Array
+from verify.clock import Deadline
 from verify.histogram.rounded.directed import Directed
 from verify.histogram.rounded.forward import logits
 from verify.histogram.rounded.forward import margins as computed_margins
@@ -41,7 +41,7 @@ def search(
     positions: list[int],
     fmt: Format,
     accumulate: Format | None,
-    deadline: float,
+    deadline: Deadline,
     seed: int,
     progress: Progress | None = None,
 ) -> SimulatedFailure | None:
@@ -54,7 +54,7 @@ def search(
     while start < len(inputs):
         batch = inputs[start : start + size]
         for i, evaluation in enumerate(evaluations(fmt, accumulate, stored)):
-            if i and time.perf_counter() > deadline:
+            if i and deadline.is_up():
                 return None
             failure = first_failure(stored, batch, evaluation)
             if failure is not None:
@@ -77,14 +77,14 @@ def directed_search(
     positions: list[int],
     fmt: Format,
     accumulate: Format | None,
-    deadline: float,
+    deadline: Deadline,
 ) -> SimulatedFailure | None:
     """The first failure among these inputs of sums in their worst order, a few inputs at a time."""
     stores = (False, True) if stored.is_softmax and accumulate is not None else (False,)
     rounds = (True, False) if fmt.name == "tf32" else (True,)
     for i in range(0, len(inputs), DIRECTED):
         for choices in product(stores, rounds):
-            if time.perf_counter() > deadline:
+            if deadline.is_up():
                 return None
             directed = Directed(Evaluation(fmt, accumulate), *choices)
             failure = directed_failure(stored, inputs[i : i + DIRECTED], positions, directed)

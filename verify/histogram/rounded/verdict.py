@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import fields
 from typing import Any
 
@@ -16,6 +15,7 @@ from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import KERNELS, Format
 from verify.arithmetic.readings import Rounded
 from verify.certificate import Certificate
+from verify.clock import Budget
 from verify.decide import Effort, Finding, silent
 from verify.histogram.agreement import rounded_module
 from verify.histogram.problem import Histogram
@@ -36,7 +36,7 @@ def certify(
     accumulate: Format | None = None,
     L: int | None = None,
     claim: str | None = None,
-    budget: float = 30.0,
+    budget: float | Budget = 30.0,
     progress: Progress | None = None,
     seed: int = 0,
 ) -> Certificate:
@@ -58,7 +58,7 @@ def certify(
 
 def prove(problem: Histogram, reading: Rounded, effort: Effort) -> Finding:
     """Proves by a lower bound on each computed margin, cell by cell. Else inputs of open cells run in many orders."""
-    deadline, fmt, accumulate = time.perf_counter() + effort.budget, reading.format, reading.accumulate
+    deadline, fmt, accumulate = effort.deadline(), reading.format, reading.accumulate
     stored = rounded_model(problem.stored, Evaluation(fmt))
     margins, positions, reduction = np.full((1, stored.T, stored.L), -np.inf), [0], None
     if is_finite(stored):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeGuard
@@ -15,6 +14,7 @@ from torch import Tensor
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
+from verify.clock import Budget
 from verify.inductive.recurrent.proof import Line, Outcome
 
 MOST_BITS = 1 << 12  # of a number of the state: beyond it exact runs are too slow
@@ -71,9 +71,9 @@ def rational(x: Tensor) -> fmpq_mat:
     return fmpq_mat(x.shape[0], x.shape[1], entries)
 
 
-def run(model: RecurrentModel | LinearModel, line: Line, length: int | None, budget: float) -> Outcome:
+def run(model: RecurrentModel | LinearModel, line: Line, length: int | None, budget: float | Budget) -> Outcome:
     """Right after each of 1..length tokens, or at every length (None), where a state must come again."""
-    net, until = Exact.of(model), time.perf_counter() + budget
+    net, until = Exact.of(model), Budget.of(budget).deadline()
     h = fmpq_mat(net.A.nrows(), 1)
     least: Fraction | None = None
     tightest, seen = 0, dict[tuple[tuple[str, ...], int], int]()
@@ -95,8 +95,8 @@ def run(model: RecurrentModel | LinearModel, line: Line, length: int | None, bud
             if key in seen:
                 return Outcome(None, as_float(least, -1), tightest, facts={"repeats": [seen[key], t]})
             seen[key] = t
-        if time.perf_counter() > until or max(int(x.q).bit_length() for x in entries) > MOST_BITS:
-            reason = "time is up" if time.perf_counter() > until else "fractions grow too long"
+        if until.is_up() or max(int(x.q).bit_length() for x in entries) > MOST_BITS:
+            reason = "time is up" if until.is_up() else "fractions grow too long"
             return Outcome(t, as_float(least, -1), tightest, reason=f"{reason} after {t} tokens")
     if length is None:
         return Outcome(steps, as_float(least, -1), tightest, reason="no state has come again")

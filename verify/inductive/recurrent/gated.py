@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
 
 from flint import arb, ctx
 
 from constructions.recurrent.gated import GatedModel, MambaCell
+from verify.clock import Budget
 from verify.inductive.recurrent.proof import Line, Outcome
 
 BITS = 400
@@ -34,9 +34,9 @@ def _softplus(x: arb) -> arb:
     return x.exp().log1p()
 
 
-def run(model: GatedModel, line: Line, length: int | None, budget: float) -> Outcome:
+def run(model: GatedModel, line: Line, length: int | None, budget: float | Budget) -> Outcome:
     """Right after each of 1..length tokens; without a length until a wrong one is found."""
-    until = time.perf_counter() + budget
+    until = Budget.of(budget).deadline()
     with ctx.workprec(BITS):
         keep, add, read = in_balls(model)
         V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
@@ -58,7 +58,7 @@ def run(model: GatedModel, line: Line, length: int | None, budget: float) -> Out
                 return Outcome(t - 1, least, tightest, reason=f"the margin after {t} tokens may have either sign")
             if margin < least:
                 least, tightest = margin, t
-            if time.perf_counter() > until:
+            if until.is_up():
                 return Outcome(t, least, tightest, reason=f"time is up after {t} tokens")
         if length is None:
             return Outcome(MOST_STEPS, least, tightest, reason="it is right as far as it was followed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from verify.arithmetic.slack import Array
+from verify.clock import Budget, Deadline
 from verify.inductive.recurrent.chain import Ellipsoids, Margins, Rules, excess, margins
 from verify.inductive.recurrent.network import Network, orbit
 from verify.inductive.recurrent.search import (
@@ -140,7 +140,7 @@ class Target:
 
 
 def walk(
-    net: Network, line: Line, steps: int, rules: Rules, growth: float, until: float, target: Target | None = None
+    net: Network, line: Line, steps: int, rules: Rules, growth: float, until: Deadline, target: Target | None = None
 ) -> Walk:
     """Follows the orbit for so many steps, in chunks, until it is wrong, stuck, has entered, or time is up."""
     found, largest = Walk(), max(2, min(512, NUMBERS_AT_A_TIME // net.size**2))
@@ -159,28 +159,28 @@ def walk(
         if not is_well or found.entered is not None:
             return found
         start, state, shape = start + n, states[-1], chain.shapes[-1] * chain.scales[-1]
-        if time.perf_counter() > until and start < steps:
+        if until.is_up() and start < steps:
             found.stuck = f"time is up after {start} tokens"
             return found
     return found
 
 
-def best_walk(net: Network, line: Line, steps: int, rules: Rules, until: float) -> Walk:
+def best_walk(net: Network, line: Line, steps: int, rules: Rules, until: Deadline) -> Walk:
     """The walk that comes furthest, over several growths of the enclosures."""
     best: Walk | None = None
     for growth in GROWTHS_REAL if rules.at is None else GROWTHS_ROUNDED:
         found = walk(net, line, steps, rules, growth, until)
         if best is None or found.right_to > best.right_to or found.wrong_at is not None:
             best = found
-        if found.stuck is None or found.wrong_at is not None or time.perf_counter() > until:
+        if found.stuck is None or found.wrong_at is not None or until.is_up():
             break
     assert best is not None
     return best
 
 
-def finite(net: Network, line: Line, length: int, rules: Rules, budget: float) -> Outcome:
+def finite(net: Network, line: Line, length: int, rules: Rules, budget: float | Budget) -> Outcome:
     """Right after each of 1..length tokens?"""
-    return _outcome(best_walk(net, line, length, rules, time.perf_counter() + budget))
+    return _outcome(best_walk(net, line, length, rules, Budget.of(budget).deadline()))
 
 
 def _outcome(found: Walk, reason: str | None = None) -> Outcome:
@@ -190,9 +190,9 @@ def _outcome(found: Walk, reason: str | None = None) -> Outcome:
     )  # fmt: skip
 
 
-def for_ever(net: Network, line: Line, rules: Rules, budget: float) -> Outcome:
+def for_ever(net: Network, line: Line, rules: Rules, budget: float | Budget) -> Outcome:
     """Right after every number of tokens?"""
-    until = time.perf_counter() + budget
+    until, half = Budget.of(budget).deadline(), Budget.of(budget).deadline(1 / 2)
     looked, states = 0, np.zeros((1, net.size))
     reason = "the state settles into no attracting cycle"
     for look in _looks(line):
@@ -207,7 +207,7 @@ def for_ever(net: Network, line: Line, rules: Rules, budget: float) -> Outcome:
             if isinstance(locked, Outcome):
                 return locked
             reason = locked
-        if time.perf_counter() > until - budget / 2:
+        if half.is_up():
             break
     found = best_walk(net, line, looked, rules, until)
     return _outcome(found, f"{reason}, and it is right as far as it was followed")
@@ -233,7 +233,7 @@ def _first_wrong(net: Network, line: Line, states: Array, known: int) -> int | N
     return known + 1 + int(is_wrong.argmax()) if is_wrong.any() else None
 
 
-def _locked(net: Network, line: Line, cycle: Cycle, states: Array, rules: Rules, until: float) -> Outcome | str:
+def _locked(net: Network, line: Line, cycle: Cycle, states: Array, rules: Rules, until: Deadline) -> Outcome | str:
     """The proof for all lengths, or why it does not close."""
     reason = "no ellipsoids round its cycle are mapped into each other"
     for ring in _rings(net, line, cycle, rules):
@@ -241,7 +241,7 @@ def _locked(net: Network, line: Line, cycle: Cycle, states: Array, rules: Rules,
         if entered is not None:
             return entered
         reason = f"the orbit is not shown to enter the ellipsoids round its cycle of {len(cycle.states)}"
-        if time.perf_counter() > until:
+        if until.is_up():
             break
     return reason
 
@@ -288,7 +288,7 @@ def _largest_ring(net: Network, line: Line, cycle: Cycle, rate: float, rules: Ru
 
 
 def _entered(
-    net: Network, line: Line, cycle: Cycle, ring: Ellipsoids, states: Array, rules: Rules, until: float
+    net: Network, line: Line, cycle: Cycle, ring: Ellipsoids, states: Array, rules: Rules, until: Deadline
 ) -> Outcome | None:
     """The whole proof with this ring: the transient is right, and then it is entered."""
     k, start = len(ring), cycle.start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
+from verify.clock import Budget
 from verify.inductive.recurrent.proof import Line
 
 MOST_STEPS = 2_000_000
@@ -34,10 +34,10 @@ class Repeated:
 
 
 def run_for_ever(
-    model: RecurrentModel | LinearModel | RotationModel | GatedModel, line: Line, budget: float
+    model: RecurrentModel | LinearModel | RotationModel | GatedModel, line: Line, budget: float | Budget
 ) -> Repeated:
     """Runs until the state, bit by bit, and what is due are as they were before, or time is up."""
-    until, least = time.perf_counter() + budget, float("inf")
+    until, least = Budget.of(budget).deadline(), float("inf")
     seen: dict[tuple[bytes, int], int] = {}
     states: list[list[float]] = []
     state: Tensor | tuple[Tensor, Tensor] | None = None
@@ -66,7 +66,7 @@ def run_for_ever(
                 if key in seen:
                     return Repeated(t, least, repeats=(seen[key], t), states=states if len(states) == t else None)
                 seen[key] = t
-            if time.perf_counter() > until:
+            if until.is_up():
                 break
     return Repeated(t, least)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.clock import Deadline
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, check_not_accumulated, first_in_order
 from verify.inductive.recurrent import held, sets
 from verify.inductive.recurrent.assumed import assumptions, rounded_in
@@ -111,26 +111,27 @@ class Selective:
     def _trained(self, reading: Reading, effort: Effort) -> Finding:
         """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""
         assert isinstance(self.model, RecurrentModel)
-        net, at, now = Network.of(self.model), None, time.perf_counter()
+        net, at = Network.of(self.model), None
+        third, half, most, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 1))
         if isinstance(reading, Rounded):
             net, at = net.rounded(reading.format), Arithmetic.of(reading.format)
         trained = sets.Trained(net, self.which, at)
-        refuted = self._wrong(trained, now + effort.budget / 3) if at is None else None
+        refuted = self._wrong(trained, third) if at is None else None
         if refuted is not None:
             return refuted
         if self.length is not None:
-            right_to, margin = sets.up_to(trained, self.length, now + effort.budget / 2)
+            right_to, margin = sets.up_to(trained, self.length, half)
             if right_to >= self.length:
                 return Finding.proved(ARGUMENT_STRINGS, margin)
-        proof = sets.closed(replace(trained, is_periodic=self.which.m is not None), now + 2 * effort.budget / 3)
+        proof = sets.closed(replace(trained, is_periodic=self.which.m is not None), most)
         if proof.reason is None:
             return Finding.proved(ARGUMENT_SETS, proof.margin, extra={"sets_found": proof.facts})
         if self.length is None:
-            right_to, _ = sets.up_to(trained, None, now + effort.budget)
+            right_to, _ = sets.up_to(trained, None, all_of_it)
         reason = f"right up to length {right_to}; {proof.reason}"
         return Finding.open(ARGUMENT_STRINGS, reason, extra={"right_to": right_to})
 
-    def _wrong(self, trained: sets.Trained, until: float) -> Finding | None:
+    def _wrong(self, trained: sets.Trained, until: Deadline) -> Finding | None:
         """A string that is wrong in real arithmetic, where a search finds one."""
         string = sets.wrong_string(trained, self.length, until)
         if string is None:

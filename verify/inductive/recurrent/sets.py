@@ -8,7 +8,6 @@ close, all strings up to a length are followed, each in a box of its own.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from flint import arb, ctx
 from verify.arithmetic.any_order import Arithmetic, between
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE_LONG, Array
+from verify.clock import Deadline
 from verify.inductive.recurrent.blocks import Proof
 from verify.inductive.recurrent.chain import cut
 from verify.inductive.recurrent.enclosures import Balls, Off, Roundings
@@ -99,12 +99,12 @@ class Trained:
         return found
 
 
-def closed(trained: Trained, until: float) -> Proof:
+def closed(trained: Trained, until: Deadline) -> Proof:
     """Boxes for every case that are mapped into each other and right, over windows of more and more last tokens."""
     reason = "no sets of states are shown to be mapped into each other"
     for window in WINDOWS:
         keys = _keys(trained, window)
-        if keys is None or time.perf_counter() > until:
+        if keys is None or until.is_up():
             break
         proof = _closed(trained, window, keys, until)
         if proof.reason is None:
@@ -132,7 +132,7 @@ def _next(trained: Trained, key: Key, token: int, window: int) -> Key:
     return trained.counted(key[0], token), (*key[1], token)[-window:]
 
 
-def _closed(trained: Trained, window: int, keys: dict[Key, int], until: float) -> Proof:
+def _closed(trained: Trained, window: int, keys: dict[Key, int], until: Deadline) -> Proof:
     cases, size = list(keys), trained.net.size
     goes = np.array([[keys.get(_next(trained, key, x, window), -1) for x in range(trained.K)] for key in cases])
     is_live = np.array([not trained.is_over(key[0]) for key in cases])
@@ -160,12 +160,12 @@ def _closed(trained: Trained, window: int, keys: dict[Key, int], until: float) -
         low = np.where(changed, grown_low - wider, low)
         high = np.where(changed, grown_high + wider, high)
         low[0] = high[0] = 0.0
-        if time.perf_counter() > until:
+        if until.is_up():
             break
     return Proof(None, "the sets of states do not close")
 
 
-def up_to(trained: Trained, length: int | None, until: float) -> tuple[int, float]:
+def up_to(trained: Trained, length: int | None, until: Deadline) -> tuple[int, float]:
     """The length to which all strings are shown to be right, at most `length`, and the margin up to there.
 
     Strings after which no answer is judged are followed no further.
@@ -188,12 +188,12 @@ def up_to(trained: Trained, length: int | None, until: float) -> tuple[int, floa
         is_live = np.array([not trained.is_over(c) for c in after])
         counts = [c for c, lives in zip(after, is_live, strict=True) if lives]
         low, high = low[is_live], high[is_live]
-        if time.perf_counter() > until:
+        if until.is_up():
             break
     return (n if counts or length is None else length), float(least)
 
 
-def wrong_string(trained: Trained, most: int | None, until: float) -> tuple[int, ...] | None:
+def wrong_string(trained: Trained, most: int | None, until: Deadline) -> tuple[int, ...] | None:
     """A string whose last answer is wrong in floats, by a beam of those with the least margins; the shortest it meets.
 
     Nothing is proved here: `gap` shows whether the string is wrong.
@@ -201,7 +201,7 @@ def wrong_string(trained: Trained, most: int | None, until: float) -> tuple[int,
     beam: list[tuple[float, tuple[int, ...], tuple[int, ...]]] = [(0.0, (), (0,) * trained.K)]
     states = np.zeros((1, trained.net.size))
     for _ in range(LONGEST_TRIED if most is None else min(most, LONGEST_TRIED)):
-        if time.perf_counter() > until or not beam:
+        if until.is_up() or not beam:
             return None
         grown, after = list[tuple[float, tuple[int, ...], tuple[int, ...]]](), []
         for x in range(trained.K):

@@ -10,7 +10,6 @@ halved.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import gamma
+from verify.clock import Budget, Deadline
 from verify.engine.balls import Arithmetic
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import uniform
@@ -58,21 +58,22 @@ def applies(model: Decoder, task: Task) -> bool:
     return task.C is not None and model.has_bos and uniform.applies(model)
 
 
-def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float = 30.0) -> Found:
+def decide(
+    model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget = 30.0
+) -> Found:
     """The longest length up to which every string of the task is proved right, within some seconds."""
     at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
-    tokens = tokens_of(at, model, task)
-    return widest(at, model, task, lambda most: tokens, LARGEST if longest is None else longest, budget)
+    tokens, deadline = tokens_of(at, model, task), Budget.of(budget).deadline()
+    return widest(at, model, task, lambda most: tokens, LARGEST if longest is None else longest, deadline)
 
 
 def widest(
-    at: Arithmetic, model: Decoder, task: Task, tokens_of: Callable[[int], Tokens | None], end: int, budget: float
+    at: Arithmetic, model: Decoder, task: Task, tokens_of: Callable[[int], Tokens | None], end: int, deadline: Deadline
 ) -> Found:
     """Up to how many later tokens, and at most `end`, every string is proved right, given what tokens have by then."""
     done, scaled, margin = 0, float("inf"), float("inf")
     todo = [(lo, min(2 * lo - 1, end)) for lo in (1 << i for i in range(end.bit_length()))][::-1]
-    deadline = time.perf_counter() + budget
-    while todo and time.perf_counter() < deadline:
+    while todo and not deadline.is_up():
         lo, hi = todo.pop()
         tokens = tokens_of(hi)
         if tokens is None:

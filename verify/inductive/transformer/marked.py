@@ -10,7 +10,6 @@ token's own.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import gamma
+from verify.clock import Budget, Deadline
 from verify.engine.balls import Arithmetic
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import boxes, sharp, uniform
@@ -49,10 +49,10 @@ def _attention(model: Decoder) -> Any:
     return model.blocks[0].attention
 
 
-def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float) -> Found:
+def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
     """The longest length up to which every string of the task is proved right, within some seconds."""
     at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
-    deadline = time.perf_counter() + budget
+    deadline = Budget.of(budget).deadline()
     end = LARGEST if longest is None else longest
     firsts = first_tokens(at, model)
     if firsts is None:
@@ -61,7 +61,7 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
     if not least > 0:
         return Found(0, math.inf, math.inf)
     later = _later_tokens(at, model, task, end, deadline)
-    found = boxes.widest(at, model, task, later(firsts), end - 1, deadline - time.perf_counter())
+    found = boxes.widest(at, model, task, later(firsts), end - 1, deadline)
     return Found(found.length + 1, min(found.margin_scaled, least), min(found.margin, least))
 
 
@@ -107,7 +107,7 @@ def single(at: Arithmetic, model: Decoder, task: Task, firsts: Tokens) -> Tensor
 
 
 def _later_tokens(
-    at: Arithmetic, model: Decoder, task: Task, end: int, deadline: float
+    at: Arithmetic, model: Decoder, task: Task, end: int, deadline: Deadline
 ) -> Callable[[Tokens], Callable[[int], Tokens | None]]:
     """What later tokens have, given the first ones, as a function of how many there are at most."""
 
@@ -146,12 +146,12 @@ def by_shares(at: Arithmetic, model: Decoder, n: int) -> Tokens | None:
     return _enclosed(at, model, after)
 
 
-def by_positions(at: Arithmetic, model: Decoder, n: int, deadline: float) -> Tokens | None:
+def by_positions(at: Arithmetic, model: Decoder, n: int, deadline: Deadline) -> Tokens | None:
     """What types have after the first position, at each first and own position id of strings of up to n tokens."""
     x = boxes.streams(at, model)
     found = []
     for first in range(x.mid.shape[1] - 1):
-        if time.perf_counter() > deadline:
+        if deadline.is_up():
             return None
         here = x.each(lambda a: a[:, first : first + n])  # noqa: B023
         any_type = boxes.hull(here.each(lambda a: a.transpose(0, 1)))

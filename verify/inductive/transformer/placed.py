@@ -10,7 +10,6 @@ it is nearly a polynomial in the shift, whose terms are shared errors, so that w
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import U, gamma
+from verify.clock import Budget
 from verify.engine.balls import Arithmetic
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import boxes, uniform
@@ -38,16 +38,16 @@ def applies(model: Decoder, task: Task) -> bool:
     return task.C is not None and not model.has_bos and uniform.applies(model) and model.pe in ("ape", "spe", "sine")
 
 
-def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float) -> Found:
+def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
     """The longest length up to which every string of the task is proved right at every shift, within some seconds."""
-    found, deadline = Found(0, math.inf, math.inf), time.perf_counter() + budget
+    found, deadline = Found(0, math.inf, math.inf), Budget.of(budget).deadline()
     if not isinstance(reading, Real):
         return found  # what a position and a mean of positions have in common is lost where each is rounded
     at, P = Arithmetic(), len(model.W_pos)
     types, places, rest = parts(values(at, model))
     for n in range(1, min(longest or P, P) + 1):
         least = float(rows(at, model, task, types, rest, window(at, model, places, n), n).min())
-        if not least > 0 or time.perf_counter() > deadline:
+        if not least > 0 or deadline.is_up():
             break
         found = Found(n, min(found.margin_scaled, n * least * (1 - 4 * U)), min(found.margin, least))
     return found

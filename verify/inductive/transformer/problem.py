@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -243,15 +242,15 @@ class Counting:
 
     def _short(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
         """Runs all short strings where no proof over all of them closes; they are all where the domain is small."""
-        least, done, deadline = float("inf"), 0, time.perf_counter() + effort.budget
+        least, done, deadline = float("inf"), 0, effort.deadline()
         for n in itertools.count(1):
             shifts = self._shifts(n)
             if (self.longest is not None and n > self.longest) or self.wanted.number(n) * len(shifts) > MOST:
                 break
             strings = list(self.wanted.strings(n))
             for shift in shifts:
-                if time.perf_counter() > deadline:
-                    why = f"{reason}; the budget of {effort.budget:g} s ended at length {n}"
+                if deadline.is_up():
+                    why = f"{reason}; the budget of {effort.seconds:g} s ended at length {n}"
                     return Finding.open(SHORT, why, extra={"length": done})
                 low, high = self._bounds_of(strings, shift, reading)
                 for row, place in torch.nonzero(~(low > 0)).tolist():

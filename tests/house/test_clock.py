@@ -1,0 +1,43 @@
+"""Searches end by the clock that is handed in, and read no other."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from constructions.errors import BadInput
+from tests.clocks import endless, looks
+from verify.clock import Budget, Deadline
+
+ROOT = Path(__file__).parents[2]
+MEASURING = {"verify/clock.py", "verify/decide.py", "verify/report/progress.py", "verify/claims/running.py"}
+
+
+def files_that_read_the_time():
+    for path in sorted((ROOT / "verify").rglob("*.py")):
+        names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+        if names & {"perf_counter", "monotonic", "process_time", "time_ns"}:
+            yield str(path.relative_to(ROOT))
+
+
+def test_only_measurements_read_the_machine_s_clock():
+    """Commands say how long they took, and `decide` writes it into certificates; no search is among them."""
+    found = set(files_that_read_the_time())
+    assert {path for path in found if not path.startswith("verify/commands/")} == MEASURING
+
+
+def test_a_deadline_is_its_clock_s():
+    deadline = looks(4, seconds=2.0).deadline()  # the first look, at 0 s; each further one takes half a second
+    assert [deadline.is_up() for _ in range(5)] == [False, False, False, True, True]
+    assert looks(4, seconds=2.0).deadline(0.5).at == 1.0
+    deadline = looks(10, seconds=10.0).deadline()
+    assert deadline.part(0.5).at == 1 + 9 / 2 and deadline.left() == 8 and deadline.moved_to(3).at == 3
+    assert not endless().deadline().is_up() and not Deadline.never().is_up()
+    assert endless(0.0).deadline().is_up() and Budget(0).deadline().is_up()
+
+
+@pytest.mark.parametrize("bad", [-1, float("nan"), True, "1", None])
+def test_what_is_no_number_of_seconds_is_refused(bad):
+    for given in (bad, Budget(bad)):
+        with pytest.raises(BadInput, match="number of seconds"):
+            Budget.of(given)
