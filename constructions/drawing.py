@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from constructions.circuits.circuit import Circuit
-
 MOST_ENTRIES = 4096  # of one matrix; a larger one is named with its shape only
-MOST_GATES = 200
+MOST_ROWS = 200
 SIDE = 7  # of an entry's square, in pixels
 
 
@@ -57,15 +53,11 @@ def _colour(entry: float, most: float) -> str:
     return "#" + "".join(f"{round(255 + (channel - 255) * share):02x}" for channel in full)
 
 
-def gates(circuit: Circuit) -> str:
-    """The gates in order, with what they read, and the outputs."""
-    lines = [
-        f"<tr><td>{escape(gate.name)}</td><td>{gate.kind.upper()}</td>"
-        f"<td>{escape(', '.join(circuit.name_of(node) for node in gate.fan_in))}</td></tr>"
-        for gate in circuit.gates[:MOST_GATES]
-    ]
-    if len(circuit.gates) > MOST_GATES:
-        lines.append(f"<tr><td colspan=3>and {len(circuit.gates) - MOST_GATES} more</td></tr>")
-    outputs = ", ".join(f"{name} = {circuit.name_of(node)}" for name, node in circuit.outputs)
-    head = f"<b>{escape(circuit.name)}</b>: inputs {escape(', '.join(circuit.inputs))}; outputs {escape(outputs)}"
-    return f"{head}<table><tr><th>gate</th><th>kind</th><th>reads</th></tr>{''.join(lines)}</table>"
+def table(title: str, said: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table under a title and a line of text; beyond MOST_ROWS rows it says how many more there are."""
+    lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows[:MOST_ROWS]]
+    if len(rows) > MOST_ROWS:
+        lines.append(f"<td colspan={len(columns)}>and {len(rows) - MOST_ROWS} more</td>")
+    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<b>{escape(title)}</b>: {escape(said)}<table><tr>{head}</tr>{body}</table>"

@@ -78,9 +78,11 @@ class Circuit:
 
     def _repr_html_(self) -> str:
         """The gates as a table, for notebooks."""
-        from constructions.drawing import gates
+        from constructions.drawing import table
 
-        return gates(self)
+        outputs = ", ".join(f"{name} = {self.name_of(node)}" for name, node in self.outputs)
+        rows = [(gate.name, gate.kind.upper(), ", ".join(map(self.name_of, gate.fan_in))) for gate in self.gates]
+        return table(self.name, f"inputs {', '.join(self.inputs)}; outputs {outputs}", ("gate", "kind", "reads"), rows)
 
     def evaluate(self, words: Sequence[int], mask: int = 1) -> list[int]:
         """The value of every node; bit t of each word belongs to the t-th input vector.

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.house import circles, imports
 from verify.claims import CLAIMS
 
 ROOT = Path(__file__).parents[2]
@@ -39,3 +40,11 @@ def test_the_registry_names_what_exists(claim):
                 module, name = place.split(":")
                 assert callable(getattr(import_module(module), name))
     assert all(command.startswith("verify ") for command in (claim.command, *claim.deep))
+
+
+def test_no_files_import_each_other():
+    """Imports inside functions and for annotations count as well."""
+    graph = imports()
+    assert graph.number_of_edges() > 1000 and circles(graph) == []
+    graph.add_edge("verify.arithmetic.formats", "verify.arithmetic.rounding")
+    assert circles(graph) == [["verify.arithmetic.formats", "verify.arithmetic.rounding"]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,12 +21,9 @@ from verify.contextual.readout import Readout
 from verify.contextual.real import where
 from verify.contextual.rounding import lowest_bit, position_errors
 from verify.contextual.runs import candidates, margins
-from verify.contextual.stream import Positions, StoredContextual, hull, see
+from verify.contextual.stream import DecidableRegions, Positions, StoredContextual, hull, see
 from verify.contextual.task import Domain
 from verify.decide import Finding, Item
-
-if TYPE_CHECKING:
-    from verify.contextual.verdict import ContextualCounting
 
 ARGUMENT = "cells of strings, margin above error bound"
 # strings tried, their tokens, and attention scores computed, in search of a failing run
@@ -118,7 +114,7 @@ class RoundedCells(Proof):
         return at_least, at_most + room * int((chosen & is_free).any())
 
 
-def prove(problem: ContextualCounting, fmt: Format) -> Finding:
+def prove(problem: DecidableRegions, fmt: Format) -> Finding:
     """Decides every cell with its errors. Where one stays open, looks for a string that the module itself gets wrong.
 
     Raises: BadInput for weights that the format does not hold.

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from verify.contextual.cells import CellProof, Cells
 from verify.contextual.runs import candidates, judge
+from verify.contextual.stream import DecidableRegions, StoredContextual
 from verify.contextual.task import Domain
 from verify.decide import Finding
-
-if TYPE_CHECKING:
-    from verify.contextual.stream import StoredContextual
-    from verify.contextual.verdict import ContextualCounting
 
 FEW_STRINGS = 3000  # decided one by one where cells leave something open
 LARGEST_RUN = 2_000_000
@@ -24,7 +20,7 @@ MOST_CANDIDATES, MOST_TOKENS = 400, 10**6  # strings tried against undecided cel
 BY_CELLS, BY_STRINGS = "cells of strings", "string by string"
 
 
-def prove(problem: ContextualCounting) -> Finding:
+def prove(problem: DecidableRegions) -> Finding:
     """Decides every cell. A cell that stays open is settled by a wrong string, or by all strings where they are few."""
     stored, domain = problem.stored, problem.domain
     proof = CellProof(stored, domain)

@@ -10,6 +10,7 @@ affine there and extreme at a corner. Other neurons enter as an interval.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,7 +19,10 @@ from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, WEIGHTS,
 from constructions.errors import BadInput
 from verify.arithmetic.balls import TINY, Ball, exponential, stack_last
 from verify.arithmetic.formats import EXACT_IN_FLOAT64
+from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import ENLARGE, Array
+from verify.contextual.task import Domain
+from verify.decide import Failure, Provable
 from verify.judged import check_judged
 
 
@@ -61,6 +65,23 @@ class StoredContextual:
                 raise BadInput(f"{name}: holds NaN or infinity, and such weights compute nothing. Check the file.")
             weights[name] = value.to(torch.float64).numpy()
         return cls(weights, module.has_bos)
+
+
+class DecidableRegions(Provable, Protocol):
+    """What the proofs ask of a problem: the module, its numbers, its strings, and how a failure is described."""
+
+    @property
+    def module(self) -> ContextualCountingTransformer: ...
+
+    @property
+    def stored(self) -> StoredContextual: ...
+
+    @property
+    def domain(self) -> Domain: ...
+
+    def replay(self, item: tuple[int, ...], answer: int, reading: Reading) -> Failure: ...
+
+    def wrong_in_real_arithmetic(self, tokens: list[int], prompt: int) -> Failure: ...
 
 
 @dataclass(frozen=True)

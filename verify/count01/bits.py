@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from math import factorial
-from typing import TYPE_CHECKING
 
 from verify.arithmetic.readings import ConstantBits
 from verify.count01.runs import chunks, near_ties, orders
-from verify.count01.task import EQUALS, Domain, cells, triples
+from verify.count01.task import EQUALS, DecidablePrompts, Domain, cells, triples
 from verify.decide import EVERY_INPUT, Finding
-
-if TYPE_CHECKING:
-    from verify.count01.verdict import Count01
 
 MOST_STRINGS = 100_000  # that are all run: about a minute
 SEARCHED_DIGITS = 8  # a search runs all shorter strings first
@@ -24,7 +20,7 @@ LONGEST_SEARCHED = 100
 SEARCH = "a search among telling strings, run"
 
 
-def prove(problem: Count01, reading: ConstantBits) -> Finding:
+def prove(problem: DecidablePrompts, reading: ConstantBits) -> Finding:
     """Runs all strings of the domain where they are no more than 100,000; else telling ones, which never prove."""
     domain, is_all = problem.domain, strings_of(problem.domain) <= MOST_STRINGS
     argument, run = EVERY_INPUT if is_all else SEARCH, problem.runner(reading)

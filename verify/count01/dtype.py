@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.readings import Rounded
 from verify.count01.boxes import decide_boxes
 from verify.count01.runs import find_failure, kernels_of, margin_of, name
-from verify.count01.task import Domain
+from verify.count01.task import DecidablePrompts, Domain
 from verify.decide import Failure, Finding
-
-if TYPE_CHECKING:
-    from verify.count01.verdict import Count01
 
 LONGEST_SEARCHED = 1 << 22
 ARGUMENT, BY_A_RUN = "margin above error bound, branch and bound over counts", "a run in the dtype"
 
 
-def prove(problem: Count01, reading: Rounded) -> Finding:
+def prove(problem: DecidablePrompts, reading: Rounded) -> Finding:
     """Decides the domain, or the largest one for which the proof closes where it has no bounds.
 
     The model's numbers are to be in the format already; matrix products and softmax may keep a wider one.
     """
     model, labels, at = problem.module, problem.labels, Arithmetic.of(reading.format, reading.accumulate)
     domain = problem.domain if problem.domain.is_bounded else dtype_limit(model, labels, problem.domain, at)
-    about, result = replace(problem, domain=domain), decide_boxes(model, labels, domain, at)
+    about, result = problem.on(domain), decide_boxes(model, labels, domain, at)
     kernels = kernels_of(model, reading.format, reading.accumulate)
     if result.is_proved:
         extra: dict[str, Any] = {"boxes": result.boxes}

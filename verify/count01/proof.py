@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
@@ -27,18 +27,15 @@ from verify.count01.real import (
     margin_at,
 )
 from verify.count01.runs import margin_of, name, replay
-from verify.count01.task import EQUALS, Domain, answer
+from verify.count01.task import EQUALS, DecidablePrompts, Domain, answer
 from verify.decide import Failure, Finding
-
-if TYPE_CHECKING:
-    from verify.count01.verdict import Count01
 
 DEFAULT_DIGITS = 1000
 BY_LISTING = "every triple, with as many digits as it takes"
 BY_INEQUALITIES, BY_BOXES = "exact linear inequalities", "branch and bound over counts"
 
 
-def prove(problem: Count01) -> Finding:
+def prove(problem: DecidablePrompts) -> Finding:
     """Decides the domain, or finds the largest one where it has no bounds.
 
     Raises: BadInput for several heads, layer norm or scaled scores without bounds on the counts.
@@ -54,7 +51,7 @@ def prove(problem: Count01) -> Finding:
         return Finding.open("exact signs", str(error))
 
 
-def listed(problem: Count01) -> Finding:
+def listed(problem: DecidablePrompts) -> Finding:
     """Layer norm or scaled scores: every triple of a bounded domain, digits near ties."""
     domain = problem.domain
     if not domain.is_bounded or domain.size() > LARGEST:
@@ -86,11 +83,11 @@ def wrong_share(model: Count01Transformer, domain: Domain, labels: str) -> dict[
     return {"counts": counts, "wrong_share": str(Fraction(found.wrong, found.inputs))}
 
 
-def one_head(problem: Count01) -> Finding:
+def one_head(problem: DecidablePrompts) -> Finding:
     """One head: exact, bounded or not."""
     exact, labels = exact_model(problem.module), problem.labels
     domain, beyond = limits_of(exact, labels, problem.domain)
-    problem, decision = replace(problem, domain=domain), decide(exact, labels, domain)
+    problem, decision = problem.on(domain), decide(exact, labels, domain)
     if decision.failures:
         return refuted(problem, decision.failures, BY_INEQUALITIES)
     extra = {"beyond": [replayed(problem.module, failure) for failure in beyond]} if beyond else {}
@@ -131,7 +128,7 @@ def limits_of(exact: ExactModel, labels: str, domain: Domain) -> tuple[Domain, l
     return resolved, [failures[0] for failures in found if failures]
 
 
-def several_heads(problem: Count01) -> Finding:
+def several_heads(problem: DecidablePrompts) -> Finding:
     """Any number of heads: branch and bound on a bounded domain."""
     if not problem.domain.is_bounded:
         raise BadInput(
@@ -158,7 +155,7 @@ def replayed(model: Count01Transformer, failure: ExactFailure) -> dict[str, Any]
     return {**run, "predicted": predicted, "margin": failure.margin}
 
 
-def refuted(problem: Count01, failures: tuple[ExactFailure, ...], argument: str) -> Finding:
+def refuted(problem: DecidablePrompts, failures: tuple[ExactFailure, ...], argument: str) -> Finding:
     """REFUTED in exact arithmetic, preferring a failure that torch's kernel shows as well.
 
     Rounding can hide a tie; then one digit more may show it.
@@ -187,7 +184,7 @@ def one_more(exact: ExactModel, seed: ExactFailure, domain: Domain, labels: str)
                 yield ExactFailure(n, seed.last, expected, rival, float(ball.mid()), None if sign else "0")
 
 
-def proved(problem: Count01, decision: Decision, extra: dict[str, Any]) -> Finding:
+def proved(problem: DecidablePrompts, decision: Decision, extra: dict[str, Any]) -> Finding:
     """Proves by one head's linear inequalities. Where the infimum is 0, the bound is on margin times normaliser."""
     tightest = decision.tightest
     if tightest is not None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
+from typing import Protocol
+
+from constructions.count01 import Count01Transformer
+from verify.decide import Decidable
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 DIGITS = (ZERO, ONE, TWO)
@@ -186,3 +190,19 @@ def by_length(domain: Domain) -> Iterator[Triple]:
             for n1 in range(domain.min_digits, min(digits, length - n0) + 1):
                 if (n0, n1, length - n0 - n1) in domain:
                     yield n0, n1, length - n0 - n1
+
+
+class DecidablePrompts(Decidable, Protocol):
+    """What the proofs ask of a problem: the module, the answers that are due, and the prompts."""
+
+    @property
+    def module(self) -> Count01Transformer: ...
+
+    @property
+    def labels(self) -> str: ...
+
+    @property
+    def domain(self) -> Domain: ...
+
+    def on(self, domain: Domain) -> DecidablePrompts:
+        """The same problem on other prompts."""

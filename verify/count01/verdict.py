@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -65,6 +65,7 @@ class Count01:
     claim: str | None = None
     named: dict[str, Any] = field(default_factory=dict)
     task = "count01"
+    runs_for_ever = False
 
     @classmethod
     def of(
@@ -136,6 +137,9 @@ class Count01:
         if isinstance(reading, Kernel):
             return ("this torch kernel, at the batch shapes used, with digits in the order run",)
         return assumptions(reading.format, reading.accumulate) if isinstance(reading, Rounded) else ()
+
+    def on(self, domain: Domain) -> Count01:
+        return replace(self, domain=domain)
 
     def facts(self) -> dict[str, Any]:
         found: dict[str, Any] = {"region": str(self.domain), "inputs_are": self.inputs.value}

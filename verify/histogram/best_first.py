@@ -174,7 +174,7 @@ class Queue:
         share = Fraction(wrong, total), Fraction(min(total, wrong + open_pairs), total)
         held, record = [*self.seen], self.record.copy()  # what waits now may be searched later
         for row, t, counts in self.waiting:
-            record.roots(row, t, None, counts)
+            record.roots(row, t, [], counts)
             held.append(Held(row, t, tuple(counts), 0, pairs_of(stored, row, counts)))
         held += [
             Held(search.row, search.t, tuple(search.counts), search.all_wrong_pairs, search.open_pairs())

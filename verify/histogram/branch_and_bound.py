@@ -70,7 +70,7 @@ class Search:
             self.arrangements = Arrangements(self.relaxation, exact, t, self.record)
         if start is None:
             start = roots(self.stored, counts, self.tree, self.G)
-            start.part = self.record.roots(row, t, self.tree, counts)
+            start.part = self.record.roots(row, t, self.tree.clusters, counts)
         self._push(start)
 
     def run(self, regions: Regions) -> None:

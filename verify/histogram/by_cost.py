@@ -141,7 +141,7 @@ class Plan:
         if record.is_full:
             return [np.full(len(points), -1, dtype=np.int64) for points in left]
         stored, found = self.reduction.stored, []
-        for k, root in zip(counts, record.roots(row, t, None, counts), strict=True):
+        for k, root in zip(counts, record.roots(row, t, [], counts), strict=True):
             own = [points for points in left if points.k == k]
             listed = [multiset for points in own for multiset in points.listed()]
             multisets = number_of_points(row, stored.T, [k], stored.L) * len(row.positions)

@@ -9,14 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from verify.histogram.reduction import Row
-
-if TYPE_CHECKING:
-    from verify.histogram.regions import Tree
 
 MOST_PARTS = 1 << 18  # of one certificate; the checker decides some hundreds in a second
 RIGHT, WRONG, OPEN, EACH, PLACES, FIRST = range(6)  # from FIRST on: share out a group, halve a cluster, fill a slot
@@ -53,10 +49,9 @@ class Record:
         found.cells, found.listed = [*self.cells], {**self.listed}
         return found
 
-    def roots(self, row: Row, t: int, tree: Tree | None, counts: Sequence[int]) -> np.ndarray:
+    def roots(self, row: Row, t: int, clusters: list[list[int]], counts: Sequence[int]) -> np.ndarray:
         """The numbers of new roots, one for each own count (B,)."""
         found = self._new(len(counts))
-        clusters = [] if tree is None else tree.children[tree.S :].tolist()
         if not self.is_full:
             self.cells.append(Cell(row, t, clusters, dict(zip(map(int, counts), found.tolist(), strict=True))))
         return found

@@ -75,6 +75,12 @@ class Tree:
             self.members.append(self.members[left] + self.members[right])
         self.size = np.array([len(m) for m in self.members])
 
+    @property
+    def clusters(self) -> list[list[int]]:
+        """The two nodes that each merge joins."""
+        found: list[list[int]] = self.children[self.S :].tolist()
+        return found
+
     def least(self, leaves: Array) -> Array:
         """Minimum over each cluster along the last axis: (..., S) to (..., Q)."""
         out = np.empty((self.Q, *leaves.shape[:-1]))

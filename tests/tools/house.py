@@ -1,0 +1,114 @@
+"""Counts what the house is made of: code lines, `Any`, class names that stand twice, rooms, arrows and circles.
+
+python tests/tools/house.py [--json]
+
+A room is a folder of one of the three packages (a package's own files are one); an arrow leads from a room to one that
+it imports, wherever in a file the import stands. A circle is a set of files that import each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import re
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+import networkx
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("constructions", "bounds", "verify")
+ANY = re.compile(r"\bAny\b")
+
+
+def files(package: str | None = None) -> list[Path]:
+    return [
+        path for name in (PACKAGES if package is None else (package,)) for path in sorted((ROOT / name).rglob("*.py"))
+    ]
+
+
+def code_lines(path: Path) -> set[int]:
+    """The lines that hold code: no comments, no empty lines, no docstrings."""
+    text = path.read_text()
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    found: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in skipped:
+            found.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            found.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return found
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports() -> networkx.DiGraph:
+    """Which file imports which, imports inside functions and for annotations among them."""
+    modules = {module_of(path): path for path in files()}
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(modules)
+    for name, path in modules.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            targets = []
+            if isinstance(node, ast.Import):
+                targets = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]
+                targets = [entry if entry in modules else node.module for entry in inner]
+            graph.add_edges_from((name, target) for target in targets if target in modules and target != name)
+    return graph
+
+
+def circles(graph: networkx.DiGraph) -> list[list[str]]:
+    """The sets of files that import each other."""
+    return sorted(sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1)
+
+
+def room_of(module: str) -> str:
+    path = ROOT.joinpath(*module.split("."))
+    return module if path.is_dir() else module.rpartition(".")[0]
+
+
+def counted() -> dict[str, object]:
+    """Every figure, by name."""
+    verify = files("verify")
+    classes = Counter(
+        node.name for path in verify for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)
+    )
+    graph = imports()
+    arrows = {(room_of(a), room_of(b)) for a, b in graph.edges if room_of(a) != room_of(b)}
+    with_any = sum(
+        ANY.search(path.read_text().splitlines()[line - 1]) is not None for path in verify for line in code_lines(path)
+    )
+    return {
+        "code lines of verify/": sum(len(code_lines(path)) for path in verify),
+        "lines of verify/ with Any": with_any,
+        "class names of verify/ defined twice": sorted(name for name, times in classes.items() if times > 1),
+        "rooms": len({room_of(name) for name in graph.nodes}),
+        "arrows between rooms": len(arrows),
+        "circles of files": circles(graph),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true")
+    found = counted()
+    if parser.parse_args().json:
+        print(json.dumps(found, indent=1))
+        return
+    for name, value in found.items():
+        print(f"{name}: {value if isinstance(value, int) else f'{len(value)} {value}'}")  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()
