@@ -44,18 +44,6 @@ def line(r: sp.Expr | int = j, bos: bool = True) -> tuple[sp.Expr, sp.Expr]:
     return A, sp.simplify(A * (position(r, bos) + position(r + 1, bos)) / 2)
 
 
-def steepest_slope(regions: sp.Expr | int = R) -> sp.Expr:
-    """The largest query coordinate of convex keys, the sum of A over all lines: queries of unit length need a
-    temperature that grows like R^3.
-
-    Claim: B-2.1 (ours).
-
-    >>> sp.factor(steepest_slope()), steepest_slope(4)
-    (4*R*(R + 1)*(R + 2)/3, 160)
-    """
-    return sp.summation(line()[0], (j, 1, regions))
-
-
 def encoder_leak(length: sp.Expr | int = N, temperature: sp.Expr = kappa) -> sp.Expr:
     """How much digits enlarge the encoder's total: the position shrinks by at most this, relative to 2r.
 

@@ -18,7 +18,6 @@ from constructions.errors import BadInput, NotKnown
 
 DIGIT, SUM, CARRY = 0, 1, 2  # directions of the stream: a token's digit, and what attention finds out
 HEADS = (1, 2)
-LAYERS = (1, 2)
 
 
 def one_head(*, n: int, B: int = 10, dtype: torch.dtype = torch.float64) -> AdderTransformer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from itertools import product
 
@@ -163,10 +162,6 @@ def windows(length: int) -> list[str]:
     (['K', 'P', 'G'], 9)
     """
     return ["".join(kinds) for kinds in product(CLASSES, repeat=length)]
-
-
-def as_fractions(found: Range, bits: int) -> tuple[Fraction, Fraction]:
-    return Fraction(found[0], 1 << bits), Fraction(found[1], 1 << bits)
 
 
 def _add(x: Range, y: Range) -> Range:

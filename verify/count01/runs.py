@@ -32,15 +32,6 @@ def fails(logits: list[float], expected: int) -> bool:
     return not all(logits[expected] > x for j, x in enumerate(logits) if j != expected)
 
 
-def margin_of_row(logits: list[float], expected: int) -> float:
-    """(expected logit) - (largest other).
-
-    >>> margin_of_row([1.0, 3.0, 0.5], 1)
-    2.0
-    """
-    return logits[expected] - max(x for j, x in enumerate(logits) if j != expected)
-
-
 def replay(model: Count01Transformer, n: Triple, last: int, expected: int) -> dict[str, Any]:
     """The module's own answer on one input: as a string, or by counts where the string is too long."""
     if sum(n) <= LONGEST_STRING:

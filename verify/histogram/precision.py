@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
@@ -16,7 +16,6 @@ from verify.certificate import Certificate, Verdict
 from verify.histogram.catalogue import CONSTRUCTIONS, storage
 from verify.histogram.rounded.verdict import certify
 
-Build = Callable[[Format], HistogramTransformer]
 FEWEST_BITS, MOST_BITS = 2, FORMATS["float64"].p
 
 

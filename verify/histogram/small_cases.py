@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import combinations, combinations_with_replacement, permutations, product
 
 from verify.arithmetic.linear_programs import Farkas, Row, decide_system
@@ -148,8 +147,3 @@ def kernel_signs(T: int, L: int) -> Searched:
         if not isinstance(decide_system(rows, [0] * (T + 2) + [1] * T), Farkas):
             found.append(plus)
     return Searched(T - 1, tuple(found))
-
-
-def is_even_enough(u: list[Fraction], L: int) -> bool:
-    """Whether (2L-2) max|u| < sum|u|."""
-    return (2 * L - 2) * max(map(abs, u)) < sum(map(abs, u))

@@ -14,7 +14,7 @@ from typing import Any
 
 from flint import arb, ctx, fmpq, fmpq_mat
 
-from verify.arithmetic.exact_reals import Combination, Undecided, exponentials, total
+from verify.arithmetic.exact_reals import Combination, Undecided, total
 from verify.count01.heads.cone import (
     BITS,
     Constraint,
@@ -319,18 +319,3 @@ def kappa(head: HeadNumbers) -> arb | None:
         constant = sum((a * b for a, b in zip(c[1:], x[1:], strict=True)), c[0] * x[0])
         result: arb | None = constant / ones
         return result
-
-
-def exact_form(head: HeadNumbers, w: Sequence[Fraction], b: Fraction) -> list[Combination]:
-    """Returns the coefficients of 1, n0, n1, n2 in D(n) (w . r + b). Only for rational numbers."""
-    out = []
-    for line in LINES:
-        scores = {
-            t: sum(
-                (fmpq(x.numerator, x.denominator) * v.value for x, v in zip(w, head.values[t], strict=True)),
-                fmpq(b.numerator, b.denominator),
-            )
-            for t in line
-        }
-        out.append(total([head.exact_weight(t, EQUALS) * s for t, s in scores.items()] or [exponentials({0: 0})]))
-    return out
