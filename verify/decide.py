@@ -180,6 +180,10 @@ class Decidable(Provable, Protocol):
     def counts_answers(self) -> bool:
         """Whether each answer of an item is an input of its own."""
 
+    @property
+    def runs_for_ever(self) -> bool:
+        """Whether infinitely many inputs can all be run: until the module's state comes again."""
+
     def batches(self) -> Iterator[Batch]:
         """Every item; BadInput where they cannot all be run."""
 
@@ -252,7 +256,7 @@ def exhaustive(problem: Decidable, reading: Reading | None = None, effort: Effor
     """
     ran, effort = running(reading, EXHAUSTIVE), effort or Effort()
     assumptions, started = problem.assumptions(ran), time.perf_counter()
-    is_endless = problem.size() is None and isinstance(ran, Kernel) and getattr(problem, "runs_for_ever", False)
+    is_endless = problem.size() is None and isinstance(ran, Kernel) and problem.runs_for_ever
     with np.errstate(all="ignore"):  # as in `certify`
         finding = problem.prove(ran, effort) if is_endless else run_all(problem, ran, effort)
     return _certificate(problem, ran, EXHAUSTIVE, finding, assumptions, started)

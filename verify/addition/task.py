@@ -46,6 +46,7 @@ class DigitAddition:
     claim: str | None = None
     named: dict[str, Any] = field(default_factory=dict)
     counts_answers: bool = False
+    runs_for_ever: bool = False
     task: str = "addition"
 
     def __post_init__(self) -> None:

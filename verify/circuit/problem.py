@@ -68,6 +68,7 @@ class CircuitProblem:
     task = "circuit"
     claim = CLAIM
     counts_answers = True
+    runs_for_ever = False
 
     @classmethod
     def of(

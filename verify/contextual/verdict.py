@@ -70,6 +70,7 @@ class ContextualCounting:
     named: dict[str, Any] = field(default_factory=dict)
     task = "contextual counting"
     counts_answers = True
+    runs_for_ever = False
 
     def __post_init__(self) -> None:
         check_judged(self.module, ContextualCountingTransformer)

@@ -39,6 +39,7 @@ class Histogram:
     proof: Proof
     task = "histogram"
     counts_answers = False
+    runs_for_ever = False
 
     @classmethod
     def of(cls, module: HistogramTransformer, L: int | None, claim: str | None, proof: Proof) -> Histogram:

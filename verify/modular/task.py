@@ -38,6 +38,7 @@ class ModularAddition:
     claim: str | None = None
     named: dict[str, Any] = field(default_factory=dict)
     counts_answers: bool = False
+    runs_for_ever: bool = False
     task: str = "modular"
 
     def __post_init__(self) -> None:

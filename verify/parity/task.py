@@ -41,6 +41,7 @@ class Parity:
     claim: str | None = None
     task = "parity"
     counts_answers = False
+    runs_for_ever = False
 
     def __post_init__(self) -> None:
         check_judged(self.module, ParityTransformer)

@@ -47,6 +47,7 @@ class Bidirectional:
     claim: str | None = None
     task = "contextual counting, bidirectional"
     counts_answers = True
+    runs_for_ever = False
 
     @classmethod
     def of(

@@ -59,6 +59,7 @@ class Counting:
     claim: str | None = None
     task = "inductive"
     counts_answers = False
+    runs_for_ever = False
 
     def __post_init__(self) -> None:
         check_judged(self.module, Decoder)
