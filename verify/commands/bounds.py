@@ -42,13 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--T", type=integers, help="alphabet size: 32, 16,32 or 8:64:8")
     add("--L", type=integers, help="sequence length: 10, 5,10 or 5:30:5")
-    add("--N", type=integers, help="instead of T and L: count01's large number, for the exact limit on n2")
+    add("--N", type=integers, help="instead of T and L: count01's attention scale N, for the exact limit on n2")
     add("--format", choices=FORMS, default="rich", help="default: rich")
     add("--coherence", action="store_true", help="the coherence that the propositions ask for, and d if it is attained")
     add(
         "--regime",
         action="store_true",
-        help="every d of lin with even readings, decided by an exact certificate (W-18)",
+        help="which d are possible for lin with even readings (claim W-18), by exact certificates",
     )
     add("--gaussian", type=int, metavar="N", help="the share of N random Gaussian codes that meet W-2 and W-3, sampled")
     add("--formulas", action="store_true", help="print the formulas themselves in LaTeX")

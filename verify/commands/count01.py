@@ -38,13 +38,13 @@ DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--N", type=int, default=None, help="the documents' large number (default 10)")
+    add("--N", type=int, default=None, help="attention scale N (default 10)")
     add("--construction", choices=("documents", "uniform"), default="documents")
     add("--labels", choices=("majority-ones", "thesis"), default="majority-ones",
         help="4 iff n1 > n0, or 4 iff n0 >= n1")  # fmt: skip
     add("--no-skip", action="store_true", help="without the skip connection")
     add("--as-printed", nargs="?", const="literal", choices=("literal", "aligned"),
-        help="the printed readout: its nine entries, or without the surplus zero")  # fmt: skip
+        help="the printed readout: literal has its 9 entries, aligned 8 (without the surplus zero)")  # fmt: skip
     add("--eps", type=float, default=0.0, help="D's epsilon in the bias of 5 (default 0)")
     add_weights(parser, "decide a state_dict (.safetensors or .pt) instead")
     add("--dtype", choices=DTYPES, help="dtype of the stored weights (default float64)")
