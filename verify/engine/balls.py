@@ -114,6 +114,14 @@ class Unsure:
     known: Tensor
 
 
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers that computed floats decide: each lies between `low` and `high`, both in int64."""
+
+    low: Tensor
+    high: Tensor
+
+
 def length(x: Tensor, axis: int = -1) -> Tensor:
     """An upper bound on the l2 norm along an axis, kept as an axis of size one.
 
@@ -211,10 +219,13 @@ class Arithmetic:
 
     def number(self, x: Any, like: Tensor) -> Ball:
         """A Python number, the double it is; a dtype rounds it or keeps it wider."""
-        value = torch.full((), float(x), dtype=torch.float64, device=like.device)
-        if self.stored is None or not math.isfinite(float(x)) or float(x).is_integer() and abs(x) <= 2**self.stored.p:
-            return Ball(value, None, infinite=math.isinf(float(x)))
-        return Ball(value, self.checked(value.abs(), value.abs() * self.u + self.stored.tiny))
+        near = float(x)
+        value = torch.full((), near, dtype=torch.float64, device=like.device)
+        is_read = not math.isfinite(near) or near == x  # else a whole number beyond 2^53, off by at most u of itself
+        own = value.abs() * (0.0 if is_read else 2 * U)
+        if self.stored is None or not math.isfinite(near) or near.is_integer() and abs(near) <= 2**self.stored.p:
+            return Ball(value, None if is_read else own, infinite=math.isinf(near))
+        return Ball(value, self.checked(value.abs(), own + value.abs() * self.u + self.stored.tiny))
 
     def tensor(self, x: Tensor) -> Ball:
         """A stored tensor of floats: rounded to the dtype once; what is subnormal there may be flushed."""

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from constructions.errors import BadInput
-from verify.engine.rules import RULES
+from verify.engine.dtypes import ANY, FLOATS, is_float, is_whole, widens
+from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.pointwise import known_power
 from verify.uncollected import uncollected
 
@@ -241,18 +242,21 @@ def _refusal(node: torch.fx.Node, is_real: bool) -> str | None:
     dtype = _dtype(node)
     inputs = [_dtype(argument) for argument in node.all_input_nodes]
     floats = {d for d in inputs if d is not None and d.is_floating_point}
-    if dtype is not None and dtype.is_complex:
-        return f"{name}: complex numbers have no rule"
-    if name == "aten._to_copy.default" and dtype is not None and floats and dtype not in floats:
-        if not dtype.is_floating_point and is_exact_constant(node):
+    if any(d is not None and d not in ANY for d in (dtype, *inputs)):
+        unknown = next(d for d in (dtype, *inputs) if d is not None and d not in ANY)
+        return f"{name}: {'complex numbers have' if unknown.is_complex else f'{unknown} has'} no rule"
+    if name == "aten._to_copy.default" and floats and dtype not in floats:
+        if not is_float(dtype) and is_exact_constant(node):
             return None
         return f"casts a computed {min(map(str, floats))} to {dtype}, which rounds it; keep one dtype"
-    if not floats and (dtype is None or not dtype.is_floating_point):
-        return None  # whole numbers and truth values, computed as torch does
     if name in CREATING:
         return _refusal_of_constant(node, name)
+    if not is_float(computed_in(node)):
+        return None  # whole numbers and truth values: as torch computes them, or see _refusal_of_whole
     if name not in RULES:
         return f"{name} has no rule"
+    if cover_of(name, computed_in(node)) is None:
+        return _not_covered(node)
     if name == "aten.pow.Tensor_Scalar" and not known_power(node.args[1]):
         return f"{name} with exponent {node.args[1]} has no rule"
     if name == "aten._fused_rms_norm.default" and (len(node.args) < 4 or node.args[3] is None):
@@ -265,11 +269,65 @@ def _refusal(node: torch.fx.Node, is_real: bool) -> str | None:
             return f"{name} with dropout or grouped queries has no rule"
     if name == "aten.div.Tensor_mode":
         return f"{name} of computed floats has no rule"
+    return _refusal_of_formats(node)
+
+
+NORMS = ("aten.native_layer_norm.default", "aten.native_group_norm.default", "aten._fused_rms_norm.default")
+
+
+def _refusal_of_formats(node: torch.fx.Node) -> str | None:
+    """Why the floats that go in do not have the format of the result: a wider one would be rounded.
+
+    Formats may widen. Stored and created numbers without axes are read as they are, as Python's numbers are, and so are
+    the stored weights of a norm.
+    """
+    name, to = str(node.target), computed_in(node)
+    assert to is not None
+    for before in node.all_input_nodes:
+        dtype = _dtype(before)
+        if dtype is None or dtype not in FLOATS or widens(dtype, to):
+            continue
+        is_number = _is_stored(before) and before.meta["val"].ndim == 0 and name not in WRITES
+        if not is_number and not (name in NORMS and before.op == "placeholder"):
+            return f"casts a computed {dtype} to {to} in {name}, which rounds it; keep one dtype"
     return None
 
 
+WRITES = ("aten.copy.default", "aten.select_scatter.default", "aten.slice_scatter.default")
+
+
+def _is_stored(node: torch.fx.Node) -> bool:
+    moves = str(node.target) in ("aten.clone.default", "aten.lift_fresh_copy.default", "aten.alias.default")
+    return node.op == "placeholder" or is_exact_constant(node) or (moves and _is_stored(node.all_input_nodes[0]))
+
+
+def _not_covered(node: torch.fx.Node) -> str:
+    return f"{node.target} on {str(computed_in(node)).removeprefix('torch.')} is not covered"
+
+
+COMPARISON = re.compile(r"aten\.(gt|ge|lt|le|eq|ne)\.")
+TRUTH = re.compile(r"aten\.(any|all|logical_and|logical_or|logical_xor|logical_not)\.")
+
+
+def computed_in(node: torch.fx.Node) -> torch.dtype | None:
+    """The dtype to which torch casts the arguments of an operation: that of its result, save where that is a truth."""
+    if "computed_in" not in node.meta:
+        name = str(node.target)
+        if COMPARISON.match(name):
+            node.meta["computed_in"] = torch.result_type(*(_stand_in(x) for x in node.args[:2]))
+        else:
+            node.meta["computed_in"] = torch.bool if TRUTH.match(name) else _dtype(node)
+    found: torch.dtype | None = node.meta["computed_in"]
+    return found
+
+
+def _stand_in(x: Any) -> Any:
+    """A tensor of the dtype and as many axes as a node's value; a Python number as it is."""
+    value = x.meta["val"] if isinstance(x, torch.fx.Node) else x
+    return torch.empty([1] * value.ndim, dtype=value.dtype) if isinstance(value, Tensor) else value
+
+
 PLACES = re.compile(r"aten\.(index|embedding|gather|index_select)\.")
-JOINS = ("aten.cat.default", "aten.stack.default")
 
 
 def _is_computed(node: torch.fx.Node, computed: set[torch.fx.Node]) -> bool:
@@ -277,8 +335,8 @@ def _is_computed(node: torch.fx.Node, computed: set[torch.fx.Node]) -> bool:
     dtype = _dtype(node)
     if dtype is None or dtype.is_floating_point or is_exact_constant(node):
         return False
-    floats = (before for before in node.all_input_nodes if (d := _dtype(before)) is not None and d.is_floating_point)
-    return any(before in computed for before in node.all_input_nodes) or any(floats)
+    floats = any(is_float(_dtype(before)) for before in node.all_input_nodes)
+    return floats or is_float(computed_in(node)) or any(before in computed for before in node.all_input_nodes)
 
 
 def _refusal_of_whole(node: torch.fx.Node, computed: set[torch.fx.Node]) -> str | None:
@@ -287,14 +345,35 @@ def _refusal_of_whole(node: torch.fx.Node, computed: set[torch.fx.Node]) -> str 
     if isinstance(value, Tensor) and not all(isinstance(size, int) for size in value.shape):
         return f"{name}: the size of what it gives depends on the data"
     given = [before for before in node.all_input_nodes if before in computed]
-    if not given or node.target is operator.getitem or name.startswith("aten._assert"):
+    if node.target is operator.getitem or name.startswith("aten._assert") or name in CREATING:
         return None
-    if PLACES.match(name):
+    cover = cover_of(name, computed_in(node))
+    if cover is not None and any(x in computed for i in cover.aside for x in _nodes(node.args[i : i + 1])):
+        if not name.startswith("aten.where"):
+            return f"{name}: a choice of places depends on computed floats"
+    if PLACES.match(name) and given and cover is None:
         return f"{name}: a choice of places depends on computed floats"
-    is_choice = name.startswith("aten.where") and node in computed
-    if name not in RULES or name in JOINS or is_choice:
-        return f"{name} of numbers or truth values that depend on computed floats has no rule"
+    if node not in computed or name == "aten._to_copy.default" and not given:
+        return None
+    if cover is None:
+        return _not_covered(node)
+    numbers = [x for x in node.args if isinstance(x, float)]
+    if not is_float(computed_in(node)) and not all(map(is_whole, numbers)):
+        return f"{name} of whole numbers and {numbers[0]} is not covered"
+    if not is_float(computed_in(node)) and not TRUTH.match(name) and any(_is_rounded(x) for x in node.all_input_nodes):
+        return f"casts computed floats to {computed_in(node)} in {name}, which rounds them; keep one dtype"
     return None
+
+
+def _nodes(x: Any) -> list[torch.fx.Node]:
+    """The nodes in an argument, in lists too."""
+    found: list[torch.fx.Node] = []
+    torch.fx.node.map_arg(x, found.append)
+    return found
+
+
+def _is_rounded(node: torch.fx.Node) -> bool:
+    return is_float(_dtype(node))
 
 
 EXACT = re.compile(r"aten\.(triu|tril|view|expand|permute|unsqueeze|squeeze|slice|select|clone|alias|cat|neg|flip)\.")
@@ -313,10 +392,28 @@ def is_exact_constant(node: torch.fx.Node) -> bool:
     return moves and all(is_exact_constant(before) for before in node.all_input_nodes)
 
 
+def constant(node: torch.fx.Node) -> Tensor:
+    """The value of an exact constant, as torch computes it in the module's own dtypes."""
+    if "constant" not in node.meta:
+        is_created = str(node.target) in CREATING
+
+        def value(x: torch.fx.Node) -> Tensor:
+            return torch.zeros(x.meta["val"].shape) if is_created else constant(x)
+
+        arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), value)
+        args, kwargs = arguments
+        kwargs = {key: x for key, x in kwargs.items() if key not in ("device", "pin_memory")}
+        if is_created:
+            kwargs["dtype"] = node.meta["val"].dtype
+        node.meta["constant"] = node.target(*args, **kwargs)  # type: ignore[operator]
+    found: Tensor = node.meta["constant"]
+    return found
+
+
 def _refusal_of_constant(node: torch.fx.Node, name: str) -> str | None:
     if name.startswith("aten.empty"):
         return f"{name}: its numbers are anything"
-    if name.startswith("aten.arange") and not all(isinstance(a, int) or float(a).is_integer() for a in node.args):  # type: ignore[arg-type]
+    if name.startswith("aten.arange") and is_float(_dtype(node)) and not all(isinstance(a, int) or float(a).is_integer() for a in node.args):  # type: ignore[arg-type]
         return f"{name} with a fractional step has no rule"
     return None
 

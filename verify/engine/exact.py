@@ -16,9 +16,10 @@ import torch
 from flint import arb, arb_mat, ctx
 from torch import Tensor
 
-from verify.engine.capture import CREATING, Graph
+from verify.engine.capture import CREATING, Graph, computed_in, constant, is_exact_constant
+from verify.engine.dtypes import is_float
 from verify.engine.margins import Question
-from verify.engine.run import as_whole, condition, holds, plain
+from verify.engine.run import condition, holds, plain
 
 Array = np.ndarray[Any, np.dtype[np.object_]]
 Operation = Callable[..., Any]
@@ -157,11 +158,11 @@ def call(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
     if name in CREATING:
         shaped = [torch.zeros(a.shape) if isinstance(a, np.ndarray | Tensor) else a for a in args]
         return balls(node.target(*shaped, **{**kwargs, "dtype": node.meta["val"].dtype}))  # type: ignore[operator]
+    if isinstance(node.meta["val"], Tensor) and not _is_float(node) and is_exact_constant(node):
+        return constant(node)
     inputs = [values[n] for n in node.all_input_nodes]
-    if not _is_float(node) and all(isinstance(value, Tensor) for value in inputs):
+    if not is_float(computed_in(node)) and all(isinstance(value, Tensor) for value in inputs):
         return plain(node, args, kwargs, torch.device("cpu"))
-    if name == "aten._to_copy.default" and not _is_float(node) and isinstance(args[0], np.ndarray):
-        return as_whole(torch.tensor(args[0].astype(float)), node.meta["val"].dtype)
     if name in MOVES:
         return move(node.target, args, kwargs)
     names = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit")
@@ -207,7 +208,7 @@ def as_array(x: Any) -> Array:
     if isinstance(x, np.ndarray):
         return x
     if isinstance(x, Tensor):
-        return filled([arb(v) for v in x.double().flatten().tolist()], tuple(x.shape))
+        return filled([arb(v) for v in x.cpu().flatten().tolist()], tuple(x.shape))
     return filled([MINUS_INFINITY if x == -math.inf else arb(x)], ())
 
 

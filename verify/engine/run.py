@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verify.engine.balls import Arithmetic, Ball, Unsure
-from verify.engine.capture import CREATING, Graph
-from verify.engine.rules import RULES
+from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
+from verify.engine.capture import CREATING, Graph, computed_in, constant, is_exact_constant
+from verify.engine.dtypes import ANY, cast, is_float, truth
+from verify.engine.rules import cover_of
 from verify.engine.rules.movement import MOVES, record_move
 
 ENTRIES_AT_ONCE = 2**22
@@ -56,13 +57,11 @@ def holds(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Tensor:
     """Whether the module surely does not fail at a node with a condition: true, or rows of 0 or more."""
     where = condition(node)
     assert where is not None
-    value = values[where]
-    if isinstance(value, Ball):
-        held = value.mid.abs() > value.radius
-    elif isinstance(value, Unsure):
-        held = value.value & value.known
+    if is_assertion(node):
+        found = truth(Arithmetic(), values[where])
+        held = found.value & found.known
     else:
-        held = value != 0 if is_assertion(node) else value >= 0
+        held = values[where] >= 0
     return held.all()
 
 
@@ -86,33 +85,36 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], at: Arithmeti
         return None
     if name in CREATING:
         return created(node, args, kwargs, at, device)
+    dtype, given = computed_in(node), node.meta["val"]
+    if isinstance(given, Tensor) and not is_float(given.dtype) and is_exact_constant(node):
+        return constant(node).to(device)
     inputs = [values[n] for n in node.all_input_nodes]
-    is_float = _is_float(node)
-    if not is_float and all(isinstance(value, Tensor) for value in inputs):
+    if not is_float(dtype) and all(isinstance(value, Tensor) for value in inputs):
         return plain(node, args, kwargs, device)
-    if name == "aten._to_copy.default" and not is_float and isinstance(args[0], Ball):
-        return as_whole(args[0].mid, node.meta["val"].dtype)  # of an exact constant, as capture made sure
-    if args and isinstance(args[0], Unsure) and RULES[name] in MOVES:
-        return moved_truth(name, at, args, _without_options(kwargs))
-    out = RULES[name](at, *args, **_without_options(kwargs))
-    if at.tape is not None and RULES[name] in MOVES:
-        record_move(at, RULES[name], args, _without_options(kwargs), out)
+    return covered(node, name, at, args, _without_options(kwargs))
+
+
+def covered(node: torch.fx.Node, name: str, at: Arithmetic, args: Any, kwargs: Any) -> Any:
+    """An operation by its rule in the dtype in which torch computes it, its arguments cast to that before."""
+    dtype = computed_in(node)
+    cover = cover_of(name, dtype)
+    assert cover is not None and dtype is not None, f"{name} on {dtype}: refused at capture"
+    if cover.dtypes is ANY:  # the truth of numbers of any dtype
+        return cast(at, cover.rule(at, *args, **kwargs), node.meta["val"].dtype)
+    args = [x if i in cover.aside else cast_all(at, x, dtype) for i, x in enumerate(args)]
+    if cover.is_of_intervals:
+        return cover.rule(at, *args, **kwargs, dtype=dtype)
+    out = cover.rule(at, *args, **kwargs)
+    if at.tape is not None and cover.rule in MOVES:
+        record_move(at, cover.rule, args, kwargs, out)
     return out
 
 
-def moved_truth(name: str, at: Arithmetic, args: Any, kwargs: Any) -> Any:
-    """Truth values that may not be sure, moved: each goes where a number would, and new ones are false."""
-    value, unsure = (
-        RULES[name](at, Ball(part.to(torch.float64)), *args[1:], **kwargs) for part in (args[0].value, ~args[0].known)
-    )
-    if isinstance(value, list):
-        return [Unsure(v.mid != 0, u.mid == 0) for v, u in zip(value, unsure, strict=True)]
-    return Unsure(value.mid != 0, unsure.mid == 0)
-
-
-def as_whole(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Exact constants as truth values or whole numbers."""
-    return x != 0 if dtype == torch.bool else x.to(dtype)
+def cast_all(at: Arithmetic, x: Any, dtype: torch.dtype) -> Any:
+    """An argument cast to a dtype, each tensor of a list; Python's numbers stay as they are."""
+    if isinstance(x, list | tuple):
+        return [cast_all(at, part, dtype) for part in x]
+    return cast(at, x, dtype) if isinstance(x, Ball | Tensor | Unsure | Whole) else x
 
 
 def plain(node: torch.fx.Node, args: Any, kwargs: Any, device: torch.device) -> Any:
@@ -135,12 +137,6 @@ def created(node: torch.fx.Node, args: Any, kwargs: Any, at: Arithmetic, device:
         kwargs["device"] = device
     made = node.target(*args, **kwargs)  # type: ignore[operator]
     return at.tensor(made) if made.is_floating_point() else made
-
-
-def _is_float(node: torch.fx.Node) -> bool:
-    value = node.meta.get("val")
-    value = value[0] if isinstance(value, list | tuple) else value
-    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 OPTIONS = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit")

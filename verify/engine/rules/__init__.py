@@ -1,6 +1,18 @@
 """What each ATen operation does to balls; `RULES` has them all by name."""
 
-from verify.engine.rules import linear, movement, normalisation, pointwise  # registers
-from verify.engine.rules.registry import RULES, as_ball, statement
+from verify.engine.rules import linear, movement, normalisation, pointwise, whole  # registers
+from verify.engine.rules.registry import COVERS, RULES, Cover, as_ball, cover_of, statement
 
-__all__ = ["RULES", "as_ball", "linear", "movement", "normalisation", "pointwise", "statement"]
+__all__ = [
+    "COVERS",
+    "Cover",
+    "RULES",
+    "as_ball",
+    "cover_of",
+    "linear",
+    "movement",
+    "normalisation",
+    "pointwise",
+    "statement",
+    "whole",
+]

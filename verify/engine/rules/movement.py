@@ -183,14 +183,14 @@ def stack(at: Arithmetic, xs: list[Any], dim: int = 0) -> Ball:
     return Ball(torch.stack([x.mid for x in balls], dim), rad, None, any(x.infinite for x in balls))
 
 
-def register_move(name: str, operation: Any, says: str) -> None:
+def register_move(name: str, operation: Any, says: str, aside: tuple[int, ...]) -> None:
     """Registers an operation that only moves numbers, and makes no others but zeros."""
 
     def move(at: Arithmetic, x: Ball, *arguments: Any, **options: Any) -> Ball:
         return moved(x, lambda values: operation(values, *arguments, **options))
 
     move.__doc__ = says
-    rule(name)(move)
+    rule(name, aside=aside)(move)
 
 
 for _name, _operation, _says in (
@@ -203,7 +203,7 @@ for _name, _operation, _says in (
     ("aten.gather.default", aten.gather.default, "The numbers at exactly known places along one axis."),
     ("aten.index_select.default", aten.index_select.default, "The numbers at exactly known places of one axis."),
 ):
-    register_move(_name, _operation, _says)
+    register_move(_name, _operation, _says, (2,) if "at exactly known" in _says else ())
 
 
 @rule("aten.constant_pad_nd.default")
@@ -213,13 +213,13 @@ def pad(at: Arithmetic, x: Ball, widths: list[int], value: float = 0.0) -> Ball:
     return Ball(aten.constant_pad_nd.default(x.mid, widths, value), rad, None, x.infinite or abs(value) == float("inf"))
 
 
-@rule("aten.embedding.default")
+@rule("aten.embedding.default", aside=(1,))
 def embedding(at: Arithmetic, weight: Ball, tokens: Tensor, *options: Any) -> Ball:
     """The rows of a table that tokens name; where one is negative the module fails, and no logit has a ball."""
     return moved(weight, lambda table: aten.index.Tensor(table, [tokens]))
 
 
-@rule("aten.index.Tensor")
+@rule("aten.index.Tensor", aside=(1,))
 def index(at: Arithmetic, x: Ball, places: list[Any]) -> Ball:
     """The numbers at exactly known places."""
     return moved(x, lambda values: aten.index.Tensor(values, places))
@@ -253,7 +253,7 @@ def copy(at: Arithmetic, x: Any, new: Any, *options: Any) -> Ball:
     return moved(ball, lambda values: values.expand(shape))
 
 
-@rule("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
+@rule("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar", aside=(0,))
 def where(at: Arithmetic, condition: Any, a: Any, b: Any) -> Ball:
     """One of two numbers by a truth value; both where the truth value is not sure."""
     like = midpoint(a, b, condition)

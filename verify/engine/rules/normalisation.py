@@ -11,7 +11,7 @@ from torch import Tensor
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import U, gamma
 from verify.engine import elementary
-from verify.engine.balls import Arithmetic, Ball, Norm, length
+from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length
 from verify.engine.rules.linear import SLOPES, mean, negated, plus, product, times, total, turned
 from verify.engine.rules.pointwise import ULPS, rsqrt, widened
 from verify.engine.rules.registry import as_ball, rule
@@ -106,7 +106,7 @@ def log_softmax(at: Arithmetic, x: Ball, dim: int, *options: Any) -> Ball:
     return plus(at, centred, negated(at, log(at, total(at, exp(at, centred), [dim], True))))
 
 
-@rule("aten.scaled_dot_product_attention.default")
+@rule("aten.scaled_dot_product_attention.default", aside=(3,))
 def attention(
     at: Arithmetic,
     q: Ball,
@@ -131,6 +131,7 @@ def attention(
     n, m = scores.mid.shape[-2:]
     if is_causal:
         mask = torch.ones(n, m, dtype=torch.bool, device=q.mid.device).tril()
+    assert not isinstance(mask, Unsure), "refused at capture"
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
         scores = masked(at, scores, mask)
     elif mask is not None:

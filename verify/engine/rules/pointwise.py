@@ -13,6 +13,7 @@ from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import U
 from verify.engine import elementary
 from verify.engine.balls import LOST, Arithmetic, Ball, Norm, Unsure
+from verify.engine.dtypes import ANY, TRUTHS, truth
 from verify.engine.rules.linear import SLOPES, negated, plus, times, unbroadcast
 from verify.engine.rules.registry import as_ball, midpoint, rule
 
@@ -441,51 +442,63 @@ def equal(at: Arithmetic, a: Any, b: Any) -> Unsure:
     return Unsure(are_same, is_known | (x_high < y_low) | (y_high < x_low))
 
 
-@rule("aten.ne.Tensor", "aten.ne.Scalar", "aten.bitwise_xor.Tensor", "aten.logical_xor.default")
+@rule("aten.ne.Tensor", "aten.ne.Scalar")
 def unequal(at: Arithmetic, a: Any, b: Any) -> Unsure:
     """a is not b, sure where both are exact or the balls do not meet."""
     same: Unsure = equal(at, a, b)
     return Unsure(~same.value, same.known)
 
 
-@rule("aten.any.default", "aten.any.dim", "aten.any.dims")
-def any_of(at: Arithmetic, x: Unsure, dims: Any = None, keepdim: bool = False) -> Unsure:
-    """Any of some truth values, sure where one is surely true or all are sure."""
-    axes = list(range(x.value.ndim)) if dims is None else [dims] if isinstance(dims, int) else list(dims)
-    true, unsure = x.value & x.known, ~x.known
-    for axis in sorted((a % x.value.ndim for a in axes), reverse=True):
+@rule("aten.any.default", "aten.any.dim", "aten.any.dims", dtypes=ANY)
+def any_of(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False) -> Unsure:
+    """Whether any number is not 0, sure where one surely is not or all are sure."""
+    given = truth(at, x)
+    axes = list(range(given.value.ndim)) if dims is None else [dims] if isinstance(dims, int) else list(dims)
+    true, unsure = given.value & given.known, ~given.known
+    for axis in sorted((a % given.value.ndim for a in axes), reverse=True):
         true, unsure = true.any(axis, keepdim), unsure.any(axis, keepdim)
     return Unsure(true, true | ~unsure)
 
 
-@rule("aten.all.default", "aten.all.dim", "aten.all.dims")
-def all_of(at: Arithmetic, x: Unsure, dims: Any = None, keepdim: bool = False) -> Unsure:
-    """All of some truth values, sure where one is surely false or all are sure."""
-    opposite: Unsure = any_of(at, Unsure(~x.value, x.known), dims, keepdim)
+@rule("aten.all.default", "aten.all.dim", "aten.all.dims", dtypes=ANY)
+def all_of(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False) -> Unsure:
+    """Whether no number is 0, sure where one surely is or all are sure."""
+    given = truth(at, x)
+    opposite: Unsure = any_of(at, Unsure(~given.value, given.known), dims, keepdim)
     return Unsure(~opposite.value, opposite.known)
 
 
-def logic(name: str, says: str, operation: Any, decides: bool) -> None:
-    """Registers an operation on two truth values; one that `decides` settles it alone."""
+def logic(name: str, says: str, operation: Any, decides: bool | None) -> None:
+    """Registers an operation on two truth values; one that `decides` settles it alone.
+
+    Numbers are true where they are not 0; the operations on bits are covered for truth values alone.
+    """
 
     def combine(at: Arithmetic, a: Any, b: Any) -> Unsure:
-        x, y = (v if isinstance(v, Unsure) else Unsure(v, torch.ones_like(v)) for v in (a, b))
-        settled = (x.known & (x.value == decides)) | (y.known & (y.value == decides))
-        return Unsure(operation(x.value, y.value), settled | (x.known & y.known))
+        x, y = truth(at, a), truth(at, b)
+        known = x.known & y.known
+        if decides is not None:
+            known = known | (x.known & (x.value == decides)) | (y.known & (y.value == decides))
+        return Unsure(operation(x.value, y.value), known)
 
     combine.__doc__ = says
-    for full in (f"aten.logical_{name}.default", f"aten.bitwise_{name}.Tensor"):
-        rule(full)(combine)
+    rule(f"aten.logical_{name}.default", dtypes=ANY)(combine)
+    rule(f"aten.bitwise_{name}.Tensor", dtypes=TRUTHS)(combine)
 
 
 logic("and", "Both, sure where either is surely false or both are sure.", torch.logical_and, False)
 logic("or", "Either, sure where either is surely true or both are sure.", torch.logical_or, True)
+logic("xor", "One of two and not the other, sure where both are.", torch.logical_xor, None)
 
 
-@rule("aten.logical_not.default", "aten.bitwise_not.default")
-def logical_not(at: Arithmetic, x: Unsure) -> Unsure:
-    """The opposite, sure where the truth value is."""
-    return Unsure(~x.value, x.known)
+def opposite(at: Arithmetic, x: Any) -> Unsure:
+    """The opposite of a truth value, or whether a number is 0; sure where that is."""
+    given = truth(at, x)
+    return Unsure(~given.value, given.known)
+
+
+rule("aten.logical_not.default", dtypes=ANY)(opposite)
+rule("aten.bitwise_not.default", dtypes=TRUTHS)(opposite)
 
 
 @rule("aten._to_copy.default")
