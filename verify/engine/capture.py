@@ -22,7 +22,7 @@ from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.pointwise import known_power
 from verify.uncollected import uncollected
 
-KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu")
+KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu", "baddbmm")
 CREATING = (
     "aten.full.default",
     "aten.full_like.default",

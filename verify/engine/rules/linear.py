@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U, gamma
+from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine.balls import LOST, Arithmetic, Ball, Norm, length, parts
 from verify.engine.elementary import power_of_two
 from verify.engine.rules.registry import as_ball, midpoint, rule
@@ -29,7 +29,8 @@ def spectral_norm(W: Tensor) -> Tensor:
     they are less.
     """
     size = W.abs()
-    plain = torch.minimum(length(W.flatten(), 0).squeeze(0), (size.sum(0).amax() * size.sum(1).amax()).sqrt() * ENLARGE)
+    sides = size.sum(0).amax().sqrt() * size.sum(1).amax().sqrt()  # roots first, whose product LEAST / 2 is lost of
+    plain = torch.minimum(length(W.flatten(), 0).squeeze(0), (sides + LEAST) * ENLARGE)
     k = min(W.shape)
     narrow = W if W.shape[1] == k else W.T
     scale = torch.where(plain > 0, plain, torch.ones_like(plain))
@@ -41,7 +42,7 @@ def spectral_norm(W: Tensor) -> Tensor:
     root = power.diagonal().sum() * ENLARGE
     for factor in reversed(scales):
         root = root.sqrt() * factor * ENLARGE
-    root = root.sqrt() * scale * ENLARGE
+    root = (root.sqrt() * scale + LEAST) * ENLARGE
     return torch.where(root < plain, root, plain)
 
 
@@ -255,7 +256,19 @@ def linear(at: Arithmetic, x: Ball, weight: Ball, bias: Ball | None = None) -> B
         out = linear(at, row, weight, bias)
         return at.record(reshaped(out, (-1,)), (out,), torch.zeros(()), lambda g: (reshaped(g, (1, -1)),))
     out = product(at, x, turned(weight), more=2)
-    return out if bias is None else plus(at, out, bias)
+    return out if bias is None else biased(at, out, bias, x.mid.shape[-1])
+
+
+def biased(at: Arithmetic, x: Ball, bias: Ball, k: int) -> Ball:
+    """Sums of k products and a bias; in a dtype it may be the first term, so that k + 2 roundings are relative to it."""
+    out = plus(at, x, bias)
+    return out if at.is_real else widened(at, out, (at.sums(k + 2) * bias.size).expand(out.mid.shape))
+
+
+def widened(at: Arithmetic, x: Ball, by: Tensor) -> Ball:
+    """The ball with a larger radius, and the norm that goes with it."""
+    out = Ball(x.mid, (x.radius + by) * ENLARGE, None if x.norm is None else x.norm.plus(by), x.infinite)
+    return at.record(out, (x,), by, lambda slope: (slope,))
 
 
 @rule("aten.addmm.default", "aten.baddbmm.default")
@@ -266,7 +279,7 @@ def addmm(at: Arithmetic, bias: Ball, x: Ball, y: Ball, *, beta: float = 1, alph
         out = times(at, out, at.number(alpha, out.mid))
     if beta != 1:
         bias = times(at, bias, at.number(beta, out.mid))
-    return plus(at, out, bias)
+    return biased(at, out, bias, x.mid.shape[-1])
 
 
 def times(at: Arithmetic, x: Ball, y: Ball) -> Ball:
@@ -335,14 +348,22 @@ def cumsum(at: Arithmetic, x: Any, dim: int, **options: Any) -> Ball:
 
 @rule("aten.var.correction")
 def variance(at: Arithmetic, x: Ball, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Ball:
-    """A variance in two passes: the mean, then the sum of squared distances, divided."""
+    """A variance: the mean, then the sum of squared distances, divided.
+
+    In a dtype it is within gamma_(4k+16) of the mean of x^2, which one pass, two passes and Welford's update keep: see
+    LayerNorm.
+    """
     axes = list(range(x.mid.ndim)) if not dim else [dim] if isinstance(dim, int) else list(dim)
     centred = plus(at, x, negated(at, mean(at, x, axes, True)))
     squares = times(at, centred, centred)
     out = total(at, squares, axes, keepdim)
     k = x.mid.numel() // max(1, out.mid.numel())
     divisor = float(k - (1 if correction is None else correction))
-    return at.result(out.mid / divisor, out.radius / divisor * ENLARGE, 3)
+    found = at.result(out.mid / divisor, out.radius / divisor * ENLARGE, 3)
+    if at.is_real:
+        return found
+    square = x.size.square().sum(axes, keepdim) * (1 + gamma(k + 16)) / abs(divisor)
+    return widened(at, found, at.sums(4 * k + 16) * square + at.lost_in_sums(4 * k))
 
 
 def negated(at: Arithmetic, x: Ball) -> Ball:

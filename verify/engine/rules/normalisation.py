@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U, gamma
+from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine import elementary
 from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length
-from verify.engine.rules.linear import SLOPES, mean, negated, plus, product, times, total, turned
-from verify.engine.rules.pointwise import ULPS, rsqrt, widened
+from verify.engine.rules.linear import SLOPES, mean, negated, plus, product, times, total, turned, widened
+from verify.engine.rules.pointwise import ULPS, rsqrt
 from verify.engine.rules.registry import as_ball, rule
 
 FAR = 1500.0  # e^-1500 < 2^-2000, and float64 has no such number
@@ -179,20 +179,21 @@ def layer_norm(
     centre = average(m)
     size = m.abs().mean(-1, keepdim=True) * ENLARGE
     c = m - centre
-    c_error = gamma(k + 4) * size + U * c.abs()
+    # each product, quotient and mean here may lose LEAST / 2 to underflow: three before c, then |y| s_error, over low
+    c_error = gamma(k + 4) * size + U * c.abs() + 4 * LEAST
     variance = average(c.square())
-    v_error = (2 * c.abs() * c_error + c_error.square()).mean(-1, keepdim=True) + gamma(k + 8) * variance
+    v_error = (2 * c.abs() * c_error + c_error.square()).mean(-1, keepdim=True) + gamma(k + 8) * variance + 8 * LEAST
     s = (variance + eps).sqrt()
     low = ((variance + eps - v_error - 4 * U * (variance + eps)).clamp(min=0)).sqrt() * (1 - 4 * U)
     y = c / s
     s_error = v_error / (s + low).clamp(min=1e-300) + 4 * U * s
-    own = ((c_error + y.abs() * s_error) / low + 2 * U * y.abs()) * ENLARGE
+    own = ((c_error + y.abs() * s_error) / low + 2 * U * y.abs()) * ENLARGE + 16 * LEAST
     rho = x.deviation(-1) if at.has_norms else length(r)
-    tau = rho / root * ENLARGE
+    tau = rho / root * ENLARGE + LEAST
     s0 = low - tau
     is_safe = (s0 > 0) & (tau < 0.5 * s0)
     s0 = torch.where(is_safe, s0, torch.ones_like(s0))
-    t = torch.minimum(r.mean(-1, keepdim=True) * (1 + gamma(d + 4)) * ENLARGE, tau)
+    t = torch.minimum(r.mean(-1, keepdim=True) * (1 + gamma(d + 4)) * ENLARGE, tau) + 2 * LEAST  # and z tau, below
     z = (y.abs() + own + (r + t) / s0) / torch.where(is_safe, 1 - tau / s0, torch.ones_like(tau)) * ENLARGE
     moved = torch.minimum((r + t + z * tau) / s0, (rho / s0).expand_as(r)) * ENLARGE
     local = own
@@ -215,10 +216,24 @@ def layer_norm(
         out = times(at, out, weight)
     if bias is not None:
         out = plus(at, out, bias)
-    if not at.is_real:  # a fused kernel rounds w x + b in another order
-        extra = 4 * at.u * out.size + (0.0 if bias is None else 4 * at.u * bias.size) + 4 * at.tiny
-        out = widened(at, out, extra.expand_as(out.mid))
+    if not at.is_real:
+        mean_size = x.size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
+        most = (x.size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4)) + eps).sqrt() * ENLARGE
+        out = reordered(at, out, x.size + mean_size, most, weight, bias)
     return out, None, None
+
+
+def reordered(at: Arithmetic, x: Ball, size: Tensor, most: Tensor, weight: Ball | None, bias: Ball | None) -> Ball:
+    """w N(x) + b in a dtype, widened to what fused kernels compute: x (w/s) + (b - mean w/s), where s is at most `most`.
+
+    What rounding x w/s and mean w/s adds is within what N(x) may be off by. b is rounded once more, with mean w/s
+    subtracted, and so is the sum; w/s underflows only where it is small, and is multiplied by |x| + |mean|, `size`.
+    """
+    extra = 4 * at.u * x.size + (0.0 if bias is None else 4 * at.u * bias.size) + 4 * at.tiny
+    if weight is not None:
+        may_underflow = (weight.mid.abs() - weight.radius <= 4 * at.tiny * most) & (weight.size > 0)
+        extra = extra + torch.where(may_underflow, 2 * at.tiny * size, torch.zeros_like(size))
+    return widened(at, x, extra.expand_as(x.mid))
 
 
 def normal_slopes(slope: Ball, normal: Ball, s: Tensor, least: Tensor, width: Tensor) -> Ball:
@@ -231,7 +246,8 @@ def normal_slopes(slope: Ball, normal: Ball, s: Tensor, least: Tensor, width: Te
     g, y = slope.mid, normal.mid
     mid = (g - g.mean(-1, keepdim=True) - y * (g * y).mean(-1, keepdim=True)) / s
     sizes = g.abs() + g.abs().mean(-1, keepdim=True) + y.abs() * (g * y).abs().mean(-1, keepdim=True)
-    rounding = gamma(2 * d + 24) * sizes / s
+    # what underflows before the division by s: in the means, the products, and the mean product times |y| <= sqrt(d)
+    rounding = (gamma(2 * d + 24) * sizes + (d + 16) * LEAST) / s + LEAST
     dz = length(normal.radius) if normal.norm is None else normal.norm.radius
     apart = (width / s + dz * (2 * math.sqrt(d) + dz) / d) / least
     far = (slope.deviation(-1) / least + apart * length(g)) * ENLARGE
@@ -264,7 +280,7 @@ def layer_norm_rounding(at: Arithmetic, size: Tensor, z: Tensor, s0: Tensor, d: 
     share = var_error / floor
     # 1/sqrt(V'): off by less than delta/V relatively where delta <= V/4, then a root and a quotient
     relative = torch.where(share <= 0.25, share + 2 * ULPS * at.u, torch.full_like(share, math.inf))
-    local = (mean_error + 8 * at.u * (size + mean_size) + 4 * at.tiny) / s0 + z * relative
+    local = (mean_error + 8 * at.u * (size + mean_size) + 4 * at.tiny) / s0 + z * relative + 4 * at.tiny
     return at.checked(square.expand_as(local) * d, local * ENLARGE)
 
 
@@ -278,10 +294,22 @@ def group_norm(
     out, *_ = layer_norm(at, rows, [rows.mid.shape[-1]], None, None, eps)
     out = Ball(out.mid.reshape(shape), out.radius.reshape(shape))
     sides = [c] + [1] * (len(shape) - 2)
-    for part, combine in ((weight, times), (bias, plus)):
-        if part is not None:
-            out = combine(at, out, Ball(part.mid.reshape(sides), None if part.rad is None else part.rad.reshape(sides)))
+    weight, bias = (None if part is None else by_channel(part, sides) for part in (weight, bias))
+    if weight is not None:
+        out = times(at, out, weight)
+    if bias is not None:
+        out = plus(at, out, bias)
+    if not at.is_real:
+        k = rows.mid.shape[-1]
+        size = rows.size + rows.size.mean(-1, keepdim=True) * (1 + gamma(k + 4))
+        most = (rows.size.square().mean(-1, keepdim=True) * (1 + gamma(k + 4)) + eps).sqrt() * ENLARGE
+        out = reordered(at, out, size.reshape(shape), most.expand_as(size).reshape(shape), weight, bias)
     return out, None, None
+
+
+def by_channel(x: Ball, sides: list[int]) -> Ball:
+    """Weights or biases, one for each channel, as they are multiplied or added."""
+    return Ball(x.mid.reshape(sides), None if x.rad is None else x.rad.reshape(sides))
 
 
 @rule("aten._fused_rms_norm.default")
@@ -290,5 +318,10 @@ def rms_norm(at: Arithmetic, x: Ball, shape: list[int], weight: Ball | None, eps
     assert eps is not None, "refused at capture"
     axes = list(range(-len(shape), 0))
     squares = plus(at, mean(at, times(at, x, x), axes, True), at.number(eps, x.mid))
-    out = times(at, x, rsqrt(at, squares))
-    return (out if weight is None else times(at, out, weight)), None
+    scale = rsqrt(at, squares)
+    out = times(at, x, scale)
+    if weight is None:
+        return out, None
+    found = times(at, out, weight)
+    # kernels may multiply the weight by the scale first: as many roundings, but another product that may underflow
+    return (found if at.is_real else widened(at, found, (2 * at.tiny * x.size).expand_as(found.mid))), None

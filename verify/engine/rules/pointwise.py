@@ -10,11 +10,11 @@ from flint import arb, ctx
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U
+from verify.arithmetic.slack import LEAST, U
 from verify.engine import elementary
 from verify.engine.balls import LOST, Arithmetic, Ball, Norm, Unsure
 from verify.engine.dtypes import ANY, TRUTHS, truth
-from verify.engine.rules.linear import SLOPES, negated, plus, times, unbroadcast
+from verify.engine.rules.linear import SLOPES, negated, plus, times, unbroadcast, widened
 from verify.engine.rules.registry import as_ball, midpoint, rule
 
 ROOT_2_OVER_PI = 0.7978845608028654
@@ -62,15 +62,16 @@ def div(at: Arithmetic, a: Any, b: Any) -> Ball:
     """a / b, rounded once, or a times the rounded 1/b; no number where b may be zero."""
     x, y = pair(at, a, b)
     if y.rad is None and y.mid.ndim == 0 and x.norm is not None:  # keeps the vectors' norms
-        inverse = 1 / y.mid
-        out = times(at, x, Ball(inverse, 2 * U * inverse.abs()))
+        inverse = 1 / y.mid  # rounded once, or subnormal and off by at most LEAST / 2; no number where y is too small
+        out = times(at, x, Ball(inverse, torch.where(inverse.abs() < math.inf, 2 * U * inverse.abs() + LEAST, math.nan)))
         return widened(at, out, 2 * at.u * out.size)
     low = (y.mid.abs() - y.radius) * (1 - 4 * U)
     is_safe = low > 2.0**-500
     low = torch.where(is_safe, low, torch.ones_like(low))
     mid = x.mid / torch.where(is_safe, y.mid, torch.ones_like(y.mid))
-    # |x/y - m/n| <= (|x - m| + |m/n| |y - n|) / |y|
-    spread = (x.radius + mid.abs() * ENLARGE * y.radius) / low * ENLARGE
+    # |x/y - m/n| <= (|x - m| + |m/n| |y - n|) / |y|; |m/n| and its product with a radius may underflow
+    by_y = 0.0 if y.rad is None else (mid.abs() + LEAST) * ENLARGE * y.rad + LEAST
+    spread = (x.radius + by_y) / low * ENLARGE
     rad = at.result(mid, spread, 3).radius
     if not at.is_real:  # the rounded 1/b may underflow, or be beyond the largest
         rad = at.checked(1 / low, (rad + 2 * at.tiny * x.size) * ENLARGE)
@@ -88,12 +89,6 @@ def div(at: Arithmetic, a: Any, b: Any) -> Ball:
 def beyond(out: Ball, spread: Tensor) -> Tensor:
     """How much larger a radius is than what came from the arguments."""
     return (out.radius - spread + 2.0**-50 * out.radius + LOST) * ENLARGE
-
-
-def widened(at: Arithmetic, x: Ball, by: Tensor) -> Ball:
-    """The ball with a larger radius, and the norm that goes with it."""
-    out = Ball(x.mid, (x.radius + by) * ENLARGE, None if x.norm is None else x.norm.plus(by))
-    return at.record(out, (x,), by, lambda slope: (slope,))
 
 
 @rule("aten.neg.default")
