@@ -11,6 +11,7 @@ from torch import Tensor
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import gamma
 from verify.engine.balls import Arithmetic, Ball, Norm, Pull, Unsure, length, norm_after
+from verify.engine.dtypes import truth
 from verify.engine.rules.registry import RULES, as_ball, midpoint, rule
 
 aten = torch.ops.aten
@@ -258,6 +259,8 @@ def where(at: Arithmetic, condition: Any, a: Any, b: Any) -> Ball:
     """One of two numbers by a truth value; both where the truth value is not sure."""
     like = midpoint(a, b, condition)
     x, y = as_ball(at, a, like), as_ball(at, b, like)
+    if not isinstance(condition, Tensor) or condition.dtype != torch.bool:
+        condition = truth(at, condition)
     known = condition.value if isinstance(condition, Unsure) else condition
     mid = torch.where(known, x.mid, y.mid)
     rad = None

@@ -243,7 +243,9 @@ def exponential(at: Arithmetic, base: float, x: Any) -> Ball:
         exact = arb(float(base)).log()
         value, off = float(exact), float(abs(exact - float(exact)).upper()) * ENLARGE
     ball = as_ball(at, x, midpoint(x))
-    log_base = Ball(torch.full_like(ball.mid, value), torch.full_like(ball.mid, off + LOST))
+    number = at.number(base, ball.mid)  # in a dtype rounded, by r: its logarithm moves by at most r / (base - r)
+    moved = number.radius / (number.mid - number.radius) * ENLARGE
+    log_base = Ball(torch.full_like(ball.mid, value), (off + LOST + moved).expand(ball.mid.shape))
     out = exp(at, times(Arithmetic(), ball, log_base))
     return widened(at, out, ULPS * at.u * out.size)
 
