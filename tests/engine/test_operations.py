@@ -5,11 +5,15 @@ compared number by number: whole numbers and truth values exactly, floats in the
 pytest tests/engine/test_operations.py -m deep
 """
 
+import contextlib
 import itertools
 import operator
 import random
+import warnings
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -17,10 +21,10 @@ from flint import arb, ctx
 
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
-from verify.engine import balls, capture, dtypes
+from verify.engine import balls, capture, dtypes, run
 from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
-from verify.engine.capture import CREATING, Graph, computed_in
-from verify.engine.rules import COVERS, cover_of, linear, normalisation, pointwise, whole
+from verify.engine.capture import computed_in
+from verify.engine.rules import COVERS, cover_of, linear, movement, normalisation, pointwise, registry, whole
 from verify.engine.run import call
 
 aten = torch.ops.aten
@@ -245,9 +249,7 @@ def oracle(node, args, kwargs):
     if any(isinstance(x, float) and x != x or isinstance(x, torch.Tensor) and x.isinf().any() for x in args):
         return None
     shape = torch.broadcast_shapes(*(x.shape for x in args if isinstance(x, torch.Tensor)))
-    columns = [
-        x.expand(shape).flatten().tolist() if isinstance(x, torch.Tensor) else itertools.repeat(x) for x in args
-    ]
+    columns = [x.expand(shape).flatten().tolist() if isinstance(x, torch.Tensor) else itertools.repeat(x) for x in args]
     options = {key: exactly(x) for key, x in kwargs.items() if key == "alpha"}
     if base == "gelu" and kwargs.get("approximate", "none") != "none":
         return None
@@ -275,13 +277,14 @@ class Attack:
         self.compared, self.reached, self.wrong, self.refused = 0, set(), [], {}
 
     def case(self, name, *args, draws=1, seed=0, **kwargs):
+        """Tries one call, and says whether it was judged."""
         try:
             case = Case(name, *args, **kwargs)
         except (RuntimeError, TypeError, IndexError, NotImplementedError, ValueError, AssertionError):
-            return  # torch has no such operation in these dtypes
+            return False  # torch has no such operation in these dtypes
         if case.refused:
             self.refused[name] = self.refused.get(name, 0) + 1
-            return
+            return False
         for i in range(draws):
             rng = random.Random(f"{name} {seed} {i}")
             points = {node: numbers(arg, rng) for node, arg in case.inputs.items()}
@@ -296,6 +299,7 @@ class Attack:
             points = {n: x.to(narrow).to(x.dtype) if x.dtype in FLOATS else x for n, x in points.items()}
             if all(x.dtype not in FLOATS or bool(torch.isfinite(x).all()) for x in points.values()):
                 self.run(case, points, Arithmetic(fmt, None, has_norms), rng)
+        return True
 
     def run(self, case, points, at, rng):
         stored = {n: enclosed(x, at, rng) if x.is_floating_point() else x for n, x in points.items()}
@@ -317,7 +321,8 @@ class Attack:
             if cover is not None and not isinstance(found[node], torch.Tensor):
                 self.reached.add((name, COVERS[name].index(cover)))
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-            truths = oracle(node, args, kwargs) if at.is_real else None
+            is_in_floats = dtypes.is_float(computed_in(node))  # whole numbers wrap: torch says what they are
+            truths = oracle(node, args, kwargs) if at.is_real and is_in_floats else None
             parts = zip(*(x if isinstance(x, list | tuple) else [x] for x in (found[node], values[node])), strict=False)
             for i, (out, value) in enumerate(parts):
                 if value is None or out is None:
@@ -347,15 +352,11 @@ class Attack:
         is_same = (value.double() == mid) | torch.isnan(rad) | torch.isnan(mid) | torch.isinf(rad)
         off = (value.double() - mid).abs()
         if at.is_real:  # torch's own rounding, and what it rounds away
-            if not is_double(value):
+            if value.dtype != torch.float64:
                 return True
             is_same = is_same | ~torch.isfinite(value) | ~torch.isfinite(own.radius)
             rad = rad + 2 * own.radius
         return bool((is_same | (off <= rad)).all())
-
-
-def is_double(x):
-    return x.dtype == torch.float64
 
 
 at64 = Arithmetic(FORMATS["float64"])
@@ -397,7 +398,10 @@ def calls():
     given = [Arg(d, known=known) for d in ALL for known in ((False,) if d in FLOATS else (False, True))]
     for name in PAIRS:
         for a, b in itertools.product(given, given):
-            yield (name, a, b, *(() if "mode" not in name else ())), {"rounding_mode": "floor"} if "mode" in name else {}
+            yield (
+                (name, a, b, *(() if "mode" not in name else ())),
+                {"rounding_mode": "floor"} if "mode" in name else {},
+            )
     for name in WITH_NUMBERS:
         for a, number in itertools.product(given, SCALARS):
             yield (name, a, number), {}
@@ -479,15 +483,91 @@ def of_floats(d):
         yield ("aten.var.correction", x(3, 6), [1]), {"correction": correction}
 
 
-def attacked(part, draws=1, seed=0, names=None):
-    """Tries a part of all calls, at least one of each operation and kind."""
-    attack, rng = Attack(), random.Random(seed)
+def kind_of(x):
+    """What kind of argument it is: truth values, whole numbers or floats, known or not, or a number and its type."""
+    if isinstance(x, list | tuple):
+        return tuple(kind_of(part) for part in x if isinstance(part, Arg | list))
+    if not isinstance(x, Arg):
+        return type(x)
+    return x.known, family(x.dtype)
+
+
+def family(dtype):
+    return "truth" if dtype == torch.bool else "float" if dtype in FLOATS else "whole" if dtype in WHOLES else dtype
+
+
+def attacked(most=None, draws=1, seed=0, names=None):
+    """Tries all calls, or of each kind of call the `most` that are drawn first."""
+    attack, rng, tried = Attack(), random.Random(seed), {}
+    listed = [entry for entry in calls() if names is None or entry[0][0] in names]
+    rng.shuffle(listed)
     torch.manual_seed(seed)
-    with ctx.workprec(400):
-        for args, kwargs in calls():
-            if names is not None and args[0] not in names:
-                continue
-            dull = isinstance(args[1], Arg) and args[1].dtype in FLOATS[:2] or len(attack.wrong) > 5
-            if rng.random() < part * (0.5 if dull else 1.0) or names is not None:
-                attack.case(*args, draws=draws, seed=rng.random(), **kwargs)
+    with ctx.workprec(400), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for args, kwargs in listed:
+            kind = (args[0], *(kind_of(x) for x in args[1:3]), family(kwargs.get("dtype")))
+            if most is None or tried.get(kind, 0) < most:
+                is_run = attack.case(*args, draws=draws, seed=rng.random(), **kwargs)
+                tried[kind] = tried.get(kind, 0) + is_run
+            if len(attack.wrong) > 20:
+                break
     return attack
+
+
+def covered():
+    return {(name, i) for name, found in COVERS.items() for i in range(len(found))}
+
+
+def test_operations_are_what_torch_computes():
+    attack = attacked(most=1)
+    assert attack.wrong == []
+    assert attack.compared > 20_000
+    assert covered() - attack.reached == set()
+
+
+@pytest.mark.deep
+def test_operations_are_what_torch_computes_in_every_dtype():
+    """Every rule in every dtype: pytest tests/engine/test_operations.py -m deep."""
+    attack = attacked(seed=1)
+    assert attack.wrong == []
+    assert attack.compared > 200_000
+    assert covered() - attack.reached == set()
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("seed", range(3))
+def test_operations_on_other_numbers(seed):
+    assert attacked(most=8, draws=3, seed=seed + 10).wrong == []
+
+
+CAST, SCALED = "aten._to_copy.default", "aten.mul.Tensor"
+MODULES = (dtypes, whole, linear, normalisation, pointwise, movement, registry, run)
+FAULTS = [
+    (dtypes, "fitted", "true | false)", "true | ~true)", CAST),
+    (dtypes, "fitted", "is_sure & (low >= range_of.min) & (high <= range_of.max)", "is_sure", SCALED),
+    (dtypes, "ends", "(x.value | ~x.known).long()", "x.value.long()", CAST),
+    (dtypes, "truth", "(low > 0) | (high < 0) |", "(x.mid != 0) |", "aten.logical_not.default"),
+    (dtypes, "as_float", "(high - low) / 2", "(high - low) / 4", CAST),
+    (whole, "times", "fitted(low, high, dtype", "fitted(low, low, dtype", SCALED),
+    (whole, "chosen", "torch.minimum(x, y)", "x", "aten.where.self"),
+]
+
+
+@contextlib.contextmanager
+def everywhere(owner, function, right, wrong):
+    """A fault planted in a function, and in each module of the engine that imported it, and in the table of rules."""
+    before = getattr(owner, function)
+    with planted(owner, function, right, wrong) as faulty, contextlib.ExitStack() as stack:
+        for module in MODULES:
+            if hasattr(module, function):
+                stack.enter_context(mock.patch.object(module, function, faulty))
+        for name, found in COVERS.items():
+            new = [replace(cover, rule=faulty) if cover.rule is before else cover for cover in found]
+            stack.enter_context(mock.patch.dict(COVERS, {name: new}))
+        yield
+
+
+@pytest.mark.parametrize("owner, function, right, wrong, name", FAULTS)
+def test_a_fault_in_an_operation_is_caught(owner, function, right, wrong, name):
+    with everywhere(owner, function, right, wrong):
+        assert any(attacked(draws=2, seed=seed, names=(name,)).wrong for seed in range(3))

@@ -321,7 +321,10 @@ def test_a_rule_with_a_branch_on_data_cannot_run():
     run = enclose(graph, Arithmetic(), lambda out, tokens, answers: (out.mid,))
     tokens = torch.tensor([[0, 1], [1, 1]])
     run(tokens, tokens)
-    with mock.patch.dict(COVERS, {"aten.relu.default": [Cover(branching, FLOATS)]}), pytest.raises(RuntimeError, match="vmap"):
+    with (
+        mock.patch.dict(COVERS, {"aten.relu.default": [Cover(branching, FLOATS)]}),
+        pytest.raises(RuntimeError, match="vmap"),
+    ):
         run(tokens, tokens)
 
 

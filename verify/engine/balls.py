@@ -80,13 +80,22 @@ class Ball:
         if self.rad is None:
             return self.mid, self.mid
         down, up = self.mid - self.rad, self.mid + self.rad
-        return down - U * 2 * down.abs() - LOST, up + U * 2 * up.abs() + LOST
+        is_exact = self.rad == 0  # infinities of masks among them
+        down = torch.where(is_exact, self.mid, down - U * 2 * down.abs() - LOST)
+        return down, torch.where(is_exact, self.mid, up + U * 2 * up.abs() + LOST)
 
     def deviation(self, axis: int = -1) -> Tensor:
         """A bound on the l2 distance of the vectors along an axis, kept as an axis of size one."""
         if self.norm is not None and self.norm.axis == axis:
             return self.norm.radius
         return length(self.radius, axis)
+
+
+def of_finite(mid: Tensor, rad: Tensor, *given: Ball) -> Tensor:
+    """The radius, NaN where exact infinities among the balls given leave no number: 0 times -inf, or inf - inf."""
+    if not any(ball.infinite for ball in given):
+        return rad
+    return torch.where(torch.isfinite(mid), rad, torch.full_like(rad, math.nan))
 
 
 Pull = Callable[[Ball], tuple["Ball | None", ...]]

@@ -348,9 +348,10 @@ def _refusal_of_whole(node: torch.fx.Node, computed: set[torch.fx.Node]) -> str 
     if node.target is operator.getitem or name.startswith("aten._assert") or name in CREATING:
         return None
     cover = cover_of(name, computed_in(node))
-    if cover is not None and any(x in computed for i in cover.aside for x in _nodes(node.args[i : i + 1])):
-        if not name.startswith("aten.where"):
-            return f"{name}: a choice of places depends on computed floats"
+    aside = () if cover is None or name.startswith("aten.where") else cover.aside
+    if any(x in computed for i in aside for x in _nodes(node.args[i : i + 1])):
+        what = "a mask" if "attention" in name else "a choice of places"
+        return f"{name}: {what} depends on computed floats"
     if PLACES.match(name) and given and cover is None:
         return f"{name}: a choice of places depends on computed floats"
     if node not in computed or name == "aten._to_copy.default" and not given:
@@ -413,7 +414,11 @@ def constant(node: torch.fx.Node) -> Tensor:
 def _refusal_of_constant(node: torch.fx.Node, name: str) -> str | None:
     if name.startswith("aten.empty"):
         return f"{name}: its numbers are anything"
-    if name.startswith("aten.arange") and is_float(_dtype(node)) and not all(isinstance(a, int) or float(a).is_integer() for a in node.args):  # type: ignore[arg-type]
+    if (
+        name.startswith("aten.arange")
+        and is_float(_dtype(node))
+        and not all(isinstance(a, int) or float(a).is_integer() for a in node.args)
+    ):  # type: ignore[arg-type]
         return f"{name} with a fractional step has no rule"
     return None
 

@@ -83,14 +83,17 @@ def margin(graph: Graph, question: Question, tokens: Tensor, answers: Tensor, bi
             logits = rows(evaluate(graph, tokens), question)
         except Undecidable:
             return -math.inf, math.inf
-        least, most = [], []
-        for row, answer in zip(logits, answers.tolist(), strict=True):
-            differences = [row[answer] - other for i, other in enumerate(row) if i != answer]
-            if not all(d.is_finite() for d in differences):
-                return -math.inf, math.inf
-            least.append(min(below(d) for d in differences))
-            most.append(min(above(d) for d in differences))
-        return min(least), min(most)
+        found = [differences(row, answer) for row, answer in zip(logits, answers.tolist(), strict=True)]
+        if not all(row and all(d.is_finite() for d in row) for row in found):
+            return -math.inf, math.inf
+        return min(below(d) for row in found for d in row), min(min(above(d) for d in row) for row in found)
+
+
+def differences(row: Any, answer: int) -> list[arb]:
+    """How far the right logit is above each other; a rival of exactly -inf is below it, and nothing where it is so."""
+    if row[answer] is MINUS_INFINITY:
+        return []
+    return [row[answer] - x for i, x in enumerate(row) if i != answer and x is not MINUS_INFINITY]
 
 
 def below(x: arb) -> float:

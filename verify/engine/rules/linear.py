@@ -11,7 +11,7 @@ from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
-from verify.engine.balls import LOST, Arithmetic, Ball, Norm, length, parts
+from verify.engine.balls import LOST, Arithmetic, Ball, Norm, length, of_finite, parts
 from verify.engine.elementary import power_of_two
 from verify.engine.rules.registry import as_ball, midpoint, rule
 
@@ -71,7 +71,8 @@ def product(at: Arithmetic, x: Ball, y: Ball, more: int = 0) -> Ball:
     k = x.mid.shape[-1]
     sizes, other, g = x.size, y.mid.abs(), at.own_sums(k + more)
     if at.is_real and not at.has_norms and at.tape is None:
-        return Ball(x.mid @ y.mid, at_once(at, x, y, g, sizes, other) * ENLARGE)
+        mid = x.mid @ y.mid
+        return Ball(mid, of_finite(mid, at_once(at, x, y, g, sizes, other) * ENLARGE, x, y))
     if at.is_real and at.has_norms:
         mid, local = careful_product(x.mid, y.mid)
     else:
@@ -95,7 +96,7 @@ def product(at: Arithmetic, x: Ball, y: Ball, more: int = 0) -> Ball:
         by_x = None if x.rad is None else unbroadcast(product(SLOPES, slope, turned(y)), x.mid.shape)
         return by_x, None if y.rad is None else unbroadcast(product(SLOPES, turned(x), slope), y.mid.shape)
 
-    return at.record(Ball(mid, rad * ENLARGE, norm), (x, y), local * ENLARGE, pull)
+    return at.record(Ball(mid, of_finite(mid, rad * ENLARGE, x, y), norm), (x, y), local * ENLARGE, pull)
 
 
 def at_once(at: Arithmetic, x: Ball, y: Ball, g: float, sizes: Tensor, other: Tensor) -> Tensor:
@@ -200,12 +201,15 @@ def plus(at: Arithmetic, x: Ball, y: Ball) -> Ball:
         return at.result(mid, rad, 1, norm, ((x, y), pull))
     out = at.result(mid, rad, 1, norm)
     assert out.rad is not None
+    out = Ball(mid, of_finite(mid, out.rad, x, y), norm)
     is_exact = (torch.isinf(x.mid) & (x.radius == 0) & torch.isfinite(y.mid) & torch.isfinite(y.radius)) | (
         torch.isinf(y.mid) & (y.radius == 0) & torch.isfinite(x.mid) & torch.isfinite(x.radius)
     )
-    found = Ball(mid, torch.where(is_exact, torch.zeros_like(mid), out.rad), None, infinite=True)
+    found = Ball(mid, torch.where(is_exact, torch.zeros_like(mid), out.radius), None, infinite=True)
     local = at.result(mid, None, 1).radius
-    finite = torch.where(is_exact, torch.zeros_like(mid), torch.maximum(local, out.rad - (0 if rad is None else rad)))
+    finite = torch.where(
+        is_exact, torch.zeros_like(mid), torch.maximum(local, out.radius - (0 if rad is None else rad))
+    )
     return at.record(found, (x, y), finite * ENLARGE, pull)
 
 
@@ -245,7 +249,7 @@ def dot(at: Arithmetic, x: Ball, y: Ball) -> Ball:
 
 def reshaped(x: Ball, shape: tuple[int, ...]) -> Ball:
     """The same numbers, without their norm."""
-    return Ball(x.mid.reshape(shape), None if x.rad is None else x.rad.reshape(shape))
+    return Ball(x.mid.reshape(shape), None if x.rad is None else x.rad.reshape(shape), None, x.infinite)
 
 
 @rule("aten.linear.default")
@@ -260,7 +264,7 @@ def linear(at: Arithmetic, x: Ball, weight: Ball, bias: Ball | None = None) -> B
 
 
 def biased(at: Arithmetic, x: Ball, bias: Ball, k: int) -> Ball:
-    """Sums of k products and a bias; in a dtype it may be the first term, so that k + 2 roundings are relative to it."""
+    """Sums of k products and a bias; in a dtype it may be the first term, which all k roundings are relative to."""
     out = plus(at, x, bias)
     return out if at.is_real else widened(at, out, (at.sums(k + 2) * bias.size).expand(out.mid.shape))
 
@@ -300,6 +304,8 @@ def times(at: Arithmetic, x: Ball, y: Ball) -> Ball:
         by_x = None if x.rad is None else unbroadcast(times(SLOPES, slope, y), x.mid.shape)
         return by_x, None if y.rad is None else unbroadcast(times(SLOPES, slope, x), y.mid.shape)
 
+    if x.infinite or y.infinite:
+        rad = of_finite(mid, torch.zeros_like(mid) if rad is None else rad, x, y)
     return at.result(mid, None if rad is None else rad * ENLARGE, 1, norm, ((x, y), pull))
 
 
@@ -320,7 +326,7 @@ def total(at: Arithmetic, x: Any, dims: Any = None, keepdim: bool = False, **opt
         mid, rad = (part.reshape(kept).expand(ball.mid.shape) for part in (slope.mid, slope.radius))
         return (Ball(mid, rad),)
 
-    return at.record(Ball(mid, (local + spread) * ENLARGE), (ball,), local * ENLARGE, pull)
+    return at.record(Ball(mid, of_finite(mid, (local + spread) * ENLARGE, ball)), (ball,), local * ENLARGE, pull)
 
 
 @rule("aten.mean.default", "aten.mean.dim")
@@ -343,7 +349,8 @@ def cumsum(at: Arithmetic, x: Any, dim: int, **options: Any) -> Ball:
     size = ball.size.cumsum(dim)
     local = at.checked(size, at.own_sums(k) * size * (1 + gamma(k + 16)) + at.lost_in_sums(k))
     spread = 0.0 if ball.rad is None else ball.rad.cumsum(dim) * (1 + gamma(k + 16))
-    return Ball(ball.mid.cumsum(dim), (local + spread) * ENLARGE)
+    mid = ball.mid.cumsum(dim)
+    return Ball(mid, of_finite(mid, (local + spread) * ENLARGE, ball))
 
 
 @rule("aten.var.correction")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -269,6 +270,7 @@ def where(at: Arithmetic, condition: Any, a: Any, b: Any) -> Ball:
     if isinstance(condition, Unsure):
         other = torch.where(known, y.mid, x.mid)
         apart = (other - mid).abs() * (1 + 2.0**-40) + torch.maximum(x.radius, y.radius)
+        apart = torch.where(torch.isfinite(apart), apart, torch.full_like(apart, math.nan))  # a mask or none
         sure = rad if rad is not None else torch.zeros_like(mid)
         rad = torch.where(condition.known, sure, apart)
     return Ball(mid, rad, None, x.infinite or y.infinite)

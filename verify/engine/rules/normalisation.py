@@ -37,7 +37,8 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     """
     n = x.mid.shape[dim]
     is_masked = torch.isneginf(x.mid) & (x.radius == 0)
-    spoilt = torch.isnan(x.radius).any(dim, keepdim=True)
+    spoilt = torch.isnan(x.radius) | (torch.isinf(x.mid) & ~is_masked)  # infinite, but not surely a mask
+    spoilt = spoilt.any(dim, keepdim=True)
     top = torch.where(is_masked, -math.inf, x.mid).amax(dim, keepdim=True)
     sure = torch.where(is_masked, -math.inf, x.mid - x.radius * ENLARGE).amax(dim, keepdim=True)
     out = is_masked | (x.mid + x.radius * ENLARGE < sure - FAR * (1 + 16 * at.u))
@@ -224,7 +225,7 @@ def layer_norm(
 
 
 def reordered(at: Arithmetic, x: Ball, size: Tensor, most: Tensor, weight: Ball | None, bias: Ball | None) -> Ball:
-    """w N(x) + b in a dtype, widened to what fused kernels compute: x (w/s) + (b - mean w/s), where s is at most `most`.
+    """w N(x) + b in a dtype, widened to what fused kernels compute: x (w/s) + (b - mean w/s); s is at most `most`.
 
     What rounding x w/s and mean w/s adds is within what N(x) may be off by. b is rounded once more, with mean w/s
     subtracted, and so is the sum; w/s underflows only where it is small, and is multiplied by |x| + |mean|, `size`.

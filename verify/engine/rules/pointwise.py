@@ -12,7 +12,7 @@ from torch import Tensor
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U
 from verify.engine import elementary
-from verify.engine.balls import LOST, Arithmetic, Ball, Norm, Unsure
+from verify.engine.balls import LOST, Arithmetic, Ball, Norm, Unsure, of_finite
 from verify.engine.dtypes import ANY, TRUTHS, truth
 from verify.engine.rules.linear import SLOPES, negated, plus, times, unbroadcast, widened
 from verify.engine.rules.registry import as_ball, midpoint, rule
@@ -62,8 +62,9 @@ def div(at: Arithmetic, a: Any, b: Any) -> Ball:
     """a / b, rounded once, or a times the rounded 1/b; no number where b may be zero."""
     x, y = pair(at, a, b)
     if y.rad is None and y.mid.ndim == 0 and x.norm is not None:  # keeps the vectors' norms
-        inverse = 1 / y.mid  # rounded once, or subnormal and off by at most LEAST / 2; no number where y is too small
-        out = times(at, x, Ball(inverse, torch.where(inverse.abs() < math.inf, 2 * U * inverse.abs() + LEAST, math.nan)))
+        inverse = 1 / y.mid  # rounded once, or off by at most LEAST / 2; no number where y is too small
+        off = torch.where(inverse.abs() < math.inf, 2 * U * inverse.abs() + LEAST, math.nan)
+        out = times(at, x, Ball(inverse, off))
         return widened(at, out, 2 * at.u * out.size)
     low = (y.mid.abs() - y.radius) * (1 - 4 * U)
     is_safe = low > 2.0**-500
@@ -75,7 +76,7 @@ def div(at: Arithmetic, a: Any, b: Any) -> Ball:
     rad = at.result(mid, spread, 3).radius
     if not at.is_real:  # the rounded 1/b may underflow, or be beyond the largest
         rad = at.checked(1 / low, (rad + 2 * at.tiny * x.size) * ENLARGE)
-    out = Ball(mid, torch.where(is_safe, rad, torch.full_like(rad, math.nan)))
+    out = Ball(mid, of_finite(mid, torch.where(is_safe, rad, torch.full_like(rad, math.nan)), x))
 
     def pull(slope: Ball) -> tuple[Ball | None, Ball | None]:
         by_x = None if x.rad is None else unbroadcast(div(SLOPES, slope, y), x.mid.shape)
@@ -100,7 +101,7 @@ def neg(at: Arithmetic, x: Ball) -> Ball:
 @rule("aten.abs.default")
 def absolute(at: Arithmetic, x: Ball) -> Ball:
     """|x|, exact."""
-    return Ball(x.mid.abs(), x.rad, x.norm)
+    return Ball(x.mid.abs(), x.rad, x.norm, x.infinite)
 
 
 @rule("aten.reciprocal.default")
@@ -198,7 +199,7 @@ def relu(at: Arithmetic, x: Ball) -> Ball:
     rad = x.rad
     if rad is not None:
         rad = torch.where(x.mid + rad * ENLARGE < 0, torch.zeros_like(rad), rad)
-    out = Ball(x.mid.clamp(min=0), rad, x.norm)
+    out = Ball(x.mid.clamp(min=0), rad, x.norm, x.infinite)
 
     def pull(slope: Ball) -> tuple[Ball]:
         above, below = x.mid - x.radius * ENLARGE > 0, x.mid + x.radius * ENLARGE < 0
@@ -214,7 +215,7 @@ def leaky_relu(at: Arithmetic, x: Ball, slope: float = 0.01) -> Ball:
     """x where positive, else slope x, rounded once."""
     steep = max(1.0, abs(float(slope)))
     mid = torch.where(x.mid > 0, x.mid, x.mid * float(slope))
-    return at.result(mid, x.radius * steep * ENLARGE, 2)
+    return at.result(mid, of_finite(mid, x.radius * steep * ENLARGE, x), 2)
 
 
 def bounded_exp(at: Arithmetic, x: Ball) -> tuple[Tensor, Tensor]:
@@ -374,35 +375,37 @@ def clamp(at: Arithmetic, x: Ball, least: float | None = None, most: float | Non
         if end is not None and end.rad is not None:
             rad = rad + end.rad
     low, high = (None if end is None else end.mid for end in ends)
-    return Ball(x.mid.clamp(low, high), rad, x.norm if all(e is None or e.rad is None for e in ends) else None)
+    is_same = all(end is None or end.rad is None for end in ends)
+    infinite = x.infinite or any(end is not None and end.infinite for end in ends)
+    return Ball(x.mid.clamp(low, high), rad, x.norm if is_same else None, infinite)
 
 
 @rule("aten.maximum.default")
 def maximum(at: Arithmetic, a: Any, b: Any) -> Ball:
     """The larger of two, exact; moves no more than either does."""
     x, y = pair(at, a, b)
-    return Ball(torch.maximum(x.mid, y.mid), torch.maximum(x.radius, y.radius))
+    return Ball(torch.maximum(x.mid, y.mid), torch.maximum(x.radius, y.radius), None, x.infinite or y.infinite)
 
 
 @rule("aten.minimum.default")
 def minimum(at: Arithmetic, a: Any, b: Any) -> Ball:
     """The smaller of two, exact; moves no more than either does."""
     x, y = pair(at, a, b)
-    return Ball(torch.minimum(x.mid, y.mid), torch.maximum(x.radius, y.radius))
+    return Ball(torch.minimum(x.mid, y.mid), torch.maximum(x.radius, y.radius), None, x.infinite or y.infinite)
 
 
 @rule("aten.amax.default")
 def amax(at: Arithmetic, x: Ball, dims: Any = (), keepdim: bool = False) -> Ball:
     """The largest number along axes, exact; moves no more than the one that moves most."""
     axes = list(dims) if dims else list(range(x.mid.ndim))
-    return Ball(x.mid.amax(axes, keepdim), x.radius.amax(axes, keepdim))
+    return Ball(x.mid.amax(axes, keepdim), x.radius.amax(axes, keepdim), None, x.infinite)
 
 
 @rule("aten.amin.default")
 def amin(at: Arithmetic, x: Ball, dims: Any = (), keepdim: bool = False) -> Ball:
     """The smallest number along axes, exact; moves no more than the one that moves most."""
     axes = list(dims) if dims else list(range(x.mid.ndim))
-    return Ball(x.mid.amin(axes, keepdim), x.radius.amax(axes, keepdim))
+    return Ball(x.mid.amin(axes, keepdim), x.radius.amax(axes, keepdim), None, x.infinite)
 
 
 def compared(name: str, says: str, above: bool, or_equal: bool) -> None:

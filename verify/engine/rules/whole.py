@@ -20,10 +20,10 @@ from verify.engine.rules.registry import COVERS, RULES, Cover, covers
 BOTH = WHOLES | TRUTHS
 
 
-def register(names: tuple[str, ...], dtypes: frozenset[torch.dtype], function: Any, aside: tuple[int, ...] = ()) -> None:
+def register(names: tuple[str, ...], kinds: frozenset[torch.dtype], rule: Any, aside: tuple[int, ...] = ()) -> None:
     """Registers an operation on whole numbers: each rule is called with the dtype as the option `dtype`."""
     for name in names:
-        covers(name, Cover(function, dtypes, aside, True))
+        covers(name, Cover(rule, kinds, aside, True))
 
 
 def size(x: tuple[Tensor, Tensor]) -> Tensor:
