@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_, xor
@@ -150,7 +150,24 @@ def check_distinct(circuit: str, what: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-Definitions = Mapping[str, tuple[str, Sequence[str]]]
+class Part(NamedTuple):
+    """A signal that a reader adds to those of a file, such as the negation of one; `shown` says how it is written.
+
+    Names in files are strings, so that none of them equals a part, whatever characters it has.
+
+    >>> str(Part("x", "~{}")), Part("x", "~{}") == "~x"
+    ('~x', False)
+    """
+
+    of: Signal
+    shown: str
+
+    def __str__(self) -> str:
+        return self.shown.format(self.of)
+
+
+Signal = str | Part
+Definitions = Mapping[Signal, tuple[str, Sequence[Signal]]]
 
 
 def from_signals(name: str, inputs: Sequence[str], definitions: Definitions, outputs: Sequence[str]) -> Circuit:
@@ -166,12 +183,12 @@ def from_signals(name: str, inputs: Sequence[str], definitions: Definitions, out
     for signal in inputs:
         if signal in definitions:
             raise BadInput(f"{name}: input {signal} is also the output of a gate")
-    node_of = {signal: node for node, signal in enumerate(inputs)}
+    node_of: dict[Signal, int] = {signal: node for node, signal in enumerate(inputs)}
     gates: list[Gate] = []
-    for signal in _topological(name, node_of, definitions):
+    for signal in topological(name, node_of, definitions):
         kind, fan_in = definitions[signal]
         node_of[signal] = len(inputs) + len(gates)
-        gates.append(Gate(kind, tuple(node_of[other] for other in fan_in), signal))
+        gates.append(Gate(kind, tuple(node_of[other] for other in fan_in), str(signal)))
     for signal in outputs:
         if signal not in node_of:
             raise BadInput(f"{name}: output {signal} is defined nowhere (is the file truncated?)")
@@ -179,20 +196,24 @@ def from_signals(name: str, inputs: Sequence[str], definitions: Definitions, out
 
 
 def _without_wide_gates(definitions: Definitions) -> Definitions:
-    narrow: dict[str, tuple[str, Sequence[str]]] = {}
+    narrow: dict[Signal, tuple[str, Sequence[Signal]]] = {}
     for signal, (kind, fan_in) in definitions.items():
         links = 0
         while len(fan_in) > MAX_FAN_IN:
-            link, links = f"{signal}#{links}", links + 1
+            link, links = Part(signal, f"{{}}#{links}"), links + 1
             narrow[link] = (UNFOLDED.get(kind, kind), fan_in[:MAX_FAN_IN])
             fan_in = [link, *fan_in[MAX_FAN_IN:]]
         narrow[signal] = (kind, fan_in)
     return narrow
 
 
-def _topological(name: str, known: Mapping[str, int], definitions: Definitions) -> list[str]:
-    """Depth first, without recursion: circuits are deeper than Python's stack."""
-    order: list[str] = []
+def topological(name: str, known: Collection[Signal], definitions: Definitions) -> list[Signal]:
+    """The defined signals, each after those that it reads.
+
+    Depth first, without recursion: circuits are deeper than Python's stack.
+    Raises: BadInput for a cycle, or a signal that is read and neither known nor defined.
+    """
+    order: list[Signal] = []
     done = set(known)
     for root in definitions:
         path = [] if root in done else [root]

@@ -8,10 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from constructions import regular_files
-from constructions.circuits.circuit import MAX_NODES, Circuit, check_distinct, from_signals
+from constructions.circuits.circuit import (
+    MAX_NODES,
+    Circuit,
+    Part,
+    Signal,
+    check_distinct,
+    from_signals,
+    topological,
+)
 from constructions.errors import BadInput
 
-Definition = tuple[str, list[str]]
+Definition = tuple[str, list[Signal]]
 BENCH_KINDS = {"buff": "buf", "inv": "not"}
 BENCH_KINDS |= {kind: kind for kind in ("and", "nand", "or", "nor", "xor", "xnor", "not", "buf")}
 BENCH_CONSTANTS = {"gnd": "zero", "vdd": "one"}
@@ -68,7 +76,7 @@ class _Aiger:
         if any(numbers[5:]):
             raise self.error("properties (B, C, J, F) belong to model checking; declare them as outputs")
         self.check_sizes()
-        self.definitions: dict[str, Definition] = {}
+        self.definitions: dict[Signal, Definition] = {}
 
     def check_sizes(self) -> None:
         """Refuses sizes that the file cannot hold before anything is allocated."""
@@ -177,7 +185,7 @@ class _Aiger:
         named: set[str] = set()
         while self.at < len(self.data):
             line = self.next_line("the symbol table") if self.data[self.at : self.at + 2] != b"c\n" else "c"
-            if line in ("c", ""):
+            if line == "c" or (not line and not self.data[self.at :].strip()):
                 break
             key, _, symbol = line.partition(" ")
             if key not in names or key in named or not symbol:
@@ -194,19 +202,21 @@ def _bench(name: str, text: str) -> Circuit:
     """ISCAS .bench: INPUT(x), OUTPUT(y), y = KIND(a, b, ...); y = vdd and y = gnd are the constants."""
     inputs: list[str] = []
     outputs: list[str] = []
-    definitions: dict[str, Definition] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        line = line.split("#")[0].strip()
-        where = f"{name}: line {number}"
+    definitions: dict[Signal, Definition] = {}
+    for number, line in _lines(name, text):
+        line, where = line.strip(), f"{name}: line {number}"
         if not line:
             continue
-        if port := re.fullmatch(r"(INPUT|OUTPUT)\s*\(\s*([^\s(),=]+)\s*\)", line, re.IGNORECASE):
+        if port := re.fullmatch(r"(INPUT|OUTPUT)\s*\(\s*([^\s(),=]+)\s*\)", line, re.IGNORECASE | re.ASCII):
             (inputs if port[1].upper() == "INPUT" else outputs).append(port[2])
             continue
-        gate = re.fullmatch(r"([^\s(),=]+)\s*=\s*(\w+)\s*(?:\(([^()=]*)\))?", line)
+        gate = re.fullmatch(r"([^\s(),=]+)\s*=\s*(\w+)\s*(?:\(([^()=]*)\))?", line, re.ASCII)
         if not gate:
             raise BadInput(f"{where}: {line[:40]!r} is neither INPUT(x), OUTPUT(y) nor y = KIND(a, b)")
-        signal, kind, fan_in = gate[1], gate[2].lower(), (gate[3] or "").replace(",", " ").split()
+        signal, kind = gate[1], gate[2].lower()
+        fan_in: list[Signal] = [word.strip() for word in gate[3].split(",")] if (gate[3] or "").strip() else []
+        if not all(isinstance(word, str) and re.fullmatch(r"\S+", word) for word in fan_in):
+            raise BadInput(f"{where}: {signal} reads ({gate[3][:40]}), which is no list of names with commas between")
         if signal in definitions:
             raise BadInput(f"{where}: signal {signal} is defined twice")
         if kind.startswith("dff"):
@@ -227,13 +237,26 @@ def _bench_kind(where: str, signal: str, kind: str, fan_in: int) -> str:
     return BENCH_KINDS[kind]
 
 
+def _lines(name: str, text: str) -> Iterator[tuple[int, str]]:
+    """Every line less its comment and the blanks at its end.
+
+    A line ends with a line feed. Python would end one also at a form feed or U+2028, and part words at U+00A0, where
+    other readers go on: such a character is refused, except in a comment.
+    """
+    for number, line in enumerate(text.split("\n"), start=1):
+        line = line.split("#")[0].rstrip(" \t\r")
+        if odd := re.search(r"[^\S \t]|[\x00-\x08\x0e-\x1f\x7f]", line):
+            raise BadInput(f"{name}: line {number}: holds the character {odd[0]!a}, which is no blank and in no name")
+        yield number, line
+
+
 def _blif(name: str, text: str) -> Circuit:
     """Flat combinational BLIF: one .model with .inputs, .outputs and .names covers, closed by .end."""
     inputs: list[str] = []
     outputs: list[str] = []
     covers: dict[str, tuple[str, list[str], list[str]]] = {}
     cubes: list[str] | None = None
-    is_open = True
+    is_open, is_named = True, False
     for number, words in _blif_lines(name, text):
         where, (word, *rest) = f"{name}: line {number}", words
         if not is_open and word != ".exdc":
@@ -246,8 +269,9 @@ def _blif(name: str, text: str) -> Circuit:
         cubes = None
         match word:
             case ".model":
-                if covers or inputs or outputs:
+                if is_named or covers or inputs or outputs:
                     raise BadInput(f"{where}: a second .model; only one flat model is read")
+                is_named = True
             case ".inputs":
                 inputs += rest
             case ".outputs":
@@ -267,7 +291,9 @@ def _blif(name: str, text: str) -> Circuit:
         raise BadInput(f"{name}: no .end; the file may be truncated")
     check_distinct(name, "input", inputs)
     check_distinct(name, "output", outputs)
-    definitions: dict[str, Definition] = {}
+    # what a cover reads is checked also where no row of it depends on that
+    topological(name, inputs, {signal: ("names", fan_in) for signal, (_, fan_in, _) in covers.items()})
+    definitions: dict[Signal, Definition] = {}
     for signal, (where, fan_in, rows) in covers.items():
         definitions |= _cover(where, signal, fan_in, rows)
     return from_signals(name, inputs, definitions, outputs)
@@ -276,8 +302,7 @@ def _blif(name: str, text: str) -> Circuit:
 def _blif_lines(name: str, text: str) -> Iterator[tuple[int, list[str]]]:
     """The words of every logical line: comments cut, lines ending in a backslash joined."""
     pending, first = "", 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        line = line.split("#")[0].rstrip()
+    for number, line in _lines(name, text):
         first = first or number
         if line.endswith("\\"):
             pending += line[:-1] + " "
@@ -290,7 +315,7 @@ def _blif_lines(name: str, text: str) -> Iterator[tuple[int, list[str]]]:
         raise BadInput(f"{name}: line {first}: ends in a backslash; the file is truncated")
 
 
-def _cover(where: str, signal: str, fan_in: list[str], rows: list[str]) -> dict[str, Definition]:
+def _cover(where: str, signal: str, fan_in: list[str], rows: list[str]) -> dict[Signal, Definition]:
     """A sum of products as gates: AND of literals, then OR, negated for a cover of the zeros."""
     if not rows:
         return {signal: ("zero", [])}
@@ -301,18 +326,19 @@ def _cover(where: str, signal: str, fan_in: list[str], rows: list[str]) -> dict[
     if len(values) > 1:
         raise BadInput(f"{where}: {signal} lists both ones and zeros; a cover lists one of the two")
     is_zeros = values == {"0"}
-    definitions: dict[str, Definition] = {}
-    products: list[str] = []
+    definitions: dict[Signal, Definition] = {}
+    products: list[Signal] = []
     for j, row in enumerate(rows):
         literals = [_literal(definitions, x, v) for x, v in zip(fan_in, row, strict=False) if v in "01"]
-        products.append(f"{signal}*{j}")
+        products.append(Part(signal, f"{{}}*{j}"))
         definitions[products[-1]] = ("and", literals) if literals else ("one", [])
     definitions[signal] = ("nor" if is_zeros else "or", products)
     return definitions
 
 
-def _literal(definitions: dict[str, Definition], signal: str, value: str) -> str:
+def _literal(definitions: dict[Signal, Definition], signal: str, value: str) -> Signal:
     if value == "1":
         return signal
-    definitions[f"~{signal}"] = ("not", [signal])
-    return f"~{signal}"
+    negated = Part(signal, "~{}")
+    definitions[negated] = ("not", [signal])
+    return negated
