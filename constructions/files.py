@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from constructions import regular_files
+from constructions import plain_json, regular_files
 from constructions.errors import BadInput, shown
 from constructions.names import WeightsFile, flattened, under_root
 
@@ -106,8 +106,8 @@ def _read_safetensors(path: Path, what: str, key: str) -> tuple[dict[str, Tensor
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            header = json.loads((file.metadata() or {}).get(key, "{}"))
-    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+            header = plain_json.loads((file.metadata() or {}).get(key, "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
         raise BadInput(f"{what}: not a readable safetensors file ({reason}). Save it again.") from None
     if not isinstance(header, dict):

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from automata.base.exceptions import AutomatonException, RegexException
 from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
 
-from constructions import regular_files
+from constructions import plain_json, regular_files
 from constructions.circuits.circuit import MAX_NODES, Circuit, from_signals
-from constructions.circuits.expression_size import MOST_STATES, check_subsets, states_at_most
+from constructions.circuits.expression import letters, plain
+from constructions.circuits.expression_size import MOST_STATES, check_subsets
 from constructions.errors import BadInput, shown
 
 DEAD = -1
 MOST_BYTES = 64 << 20  # of an automaton's file
-MOST_REPETITIONS = 100_000  # of one part of a regular expression; the library makes a state for each
 
 
 @dataclass(frozen=True)
@@ -47,32 +45,31 @@ class Automaton:
 
 
 def from_regex(regex: str, alphabet: str = "01") -> Automaton:
-    """The minimal automaton of a regular expression, by automata-lib.
+    """The minimal automaton of a regular expression, by automata-lib, which is given its plain form.
 
-    Its syntax: | union, * + ? {m,n} repetition, [01] and . classes, & intersection, ^ shuffle, () the empty
-    string; what a class names outside the alphabet matches nothing. The alphabet is always passed on: by
-    itself the library takes the 2 of x{2} for a symbol.
+    Its syntax: | union, & intersection, ^ shuffle, * + ? {m} {m,} {,n} {m,n} repetition, [01] and . classes, () the
+    empty string. Where Python's re has the same, it is the same language; anchors, lazy repetitions, back references
+    and (?...) are refused. What a class names outside the alphabet matches nothing.
     Raises: BadInput for a malformed expression, a symbol outside the alphabet, or an odd alphabet.
 
     >>> from_regex("0*1(0|10*1)*").accepts("0111")
     True
     """
-    check_alphabet(tuple(alphabet))
-    for number in re.findall(r"\d+", " ".join(re.findall(r"\{([^}]*)\}", regex))):
-        if int(number[:12]) > MOST_REPETITIONS:
-            raise BadInput(
-                f"regular expression {shown(regex)}: repeats {number[:40]} times, more than {MOST_REPETITIONS}"
-            )
+    symbols = tuple(alphabet)
+    check_alphabet(symbols)
     what = f"regular expression {shown(regex)}"
-    if (states := states_at_most(regex)) > MOST_STATES:
-        raise BadInput(f"{what}: may take {shown(states)} states, and at most {MOST_STATES} are built. Simplify it.")
+    read, coded = plain(regex, symbols), letters(symbols)
+    if read.states > MOST_STATES:
+        raise BadInput(
+            f"{what}: may take {shown(read.states)} states, and at most {MOST_STATES} are built. Simplify it."
+        )
     try:
-        nfa = NFA.from_regex(regex, input_symbols=set(alphabet))
+        nfa = NFA.from_regex(read.text, input_symbols=set(coded))
         check_subsets(nfa, what)
         dfa = DFA.from_nfa(nfa)
     except (RegexException, AutomatonException) as error:
         raise BadInput(f"{what} over {shown(alphabet)}: {error}") from None
-    return _canonical(f"/{regex}/", tuple(alphabet), dfa)
+    return replace(_canonical(f"/{regex}/", coded, dfa), alphabet=symbols)
 
 
 def from_dfa_file(path: str | Path) -> Automaton:
@@ -82,29 +79,27 @@ def from_dfa_file(path: str | Path) -> Automaton:
     Raises: BadInput when the file is not such an automaton.
     """
     try:
-        data = json.loads(regular_files.read(path, "dfa", MOST_BYTES).decode("utf-8"))
+        data = plain_json.loads(regular_files.read(path, "dfa", MOST_BYTES))
     except BadInput:
         raise
-    except (ValueError, RecursionError):
-        raise BadInput(f"{path}: is not JSON text") from None
+    except ValueError as error:
+        raise BadInput(f"{path}: is not JSON text ({str(error)[:80]})") from None
     rule = "must be JSON with alphabet, start, accept and transitions, as in docs/circuit.md"
     try:
-        transitions = {str(q): dict(row) for q, row in data["transitions"].items()}
-        alphabet = tuple(data["alphabet"])
+        transitions = {q: {a: _state_name(r) for a, r in row.items()} for q, row in data["transitions"].items()}
+        alphabet, start = tuple(data["alphabet"]), _state_name(data["start"])
         check_alphabet(alphabet)
-        states = {
-            *transitions,
-            *(str(q) for row in transitions.values() for q in row.values()),
-            str(data["start"]),
-        }
+        if not isinstance(data["accept"], list):
+            raise TypeError("accept is no list")
+        states = {*transitions, *(q for row in transitions.values() for q in row.values()), start}
         if len(states) > MOST_STATES:
             raise BadInput(f"{path}: has {len(states)} states, and at most {MOST_STATES} are unrolled. Minimise it.")
         dfa = DFA(
             states=states,
             input_symbols=set(alphabet),
-            transitions={q: {a: str(r) for a, r in transitions.get(q, {}).items()} for q in states},
-            initial_state=str(data["start"]),
-            final_states={str(q) for q in data["accept"]},
+            transitions={q: transitions.get(q, {}) for q in states},
+            initial_state=start,
+            final_states={_state_name(q) for q in data["accept"]},
             allow_partial=True,
         )
     except (KeyError, TypeError, AttributeError, ValueError, AutomatonException) as error:
@@ -112,6 +107,13 @@ def from_dfa_file(path: str | Path) -> Automaton:
             raise
         raise BadInput(f"{path}: {rule} ({type(error).__name__}: {error})") from None
     return _canonical(Path(path).name, alphabet, dfa.minify())
+
+
+def _state_name(state: object) -> str:
+    """The name of a state, which is text, or a number that stands for its digits as in the keys of JSON."""
+    if isinstance(state, bool) or not isinstance(state, str | int):
+        raise TypeError(f"{shown(state)} is no name of a state")
+    return str(state)
 
 
 def check_alphabet(alphabet: tuple[str, ...]) -> None:

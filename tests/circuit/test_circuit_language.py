@@ -161,7 +161,27 @@ def test_automaton_files(tmp_path):
         for string in itertools.product("01", repeat=length):
             assert automaton.accepts("".join(string)) == (string == ("1",))
     changes = ({"start": "x", "accept": 3}, {"accept": ["z"]}, {"alphabet": "0"}, {"alphabet": ["ab"]})
-    for bad in ("", "[]", "{", "[" * 100000, *(json.dumps({**even, **change}) for change in changes)):
+    twice = json.dumps(even).replace('"odd": {', '"even": {"0": "odd", "1": "odd"}, "odd": {')
+    nameless = ({"accept": "odd"}, {"accept": [True]}, {"start": None}, {"accept": [["odd"]]}, {"start": 1.0})
+    odd_rows = (
+        {"even": [["0", "odd"]]},
+        {"even": {"0": None}},
+        {"even": {"0": {}}},
+        {"even": {"2": "odd"}},
+        [],
+        "even",
+    )
+    changes += (*nameless, *({"transitions": rows} for rows in odd_rows))
+    for bad in (
+        "",
+        "[]",
+        "{",
+        "[" * 100000,
+        twice,
+        "NaN",
+        "1" * 9999,
+        *(json.dumps({**even, **change}) for change in changes),
+    ):
         path.write_text(bad)
         with pytest.raises(BadInput) as caught:
             from_dfa_file(path)
