@@ -44,15 +44,18 @@ def run(args: argparse.Namespace) -> int:
     if (args.folder is None) == (args.theorem is None):
         raise BadInput("DIR: name a saved proof, or a theorem of the library with --theorem, one of the two")
     if args.theorem is not None:
+        check_general(args.theorem, out)
         return show_general(args.theorem, is_json)
     if out is not None:
         check_target(out, "out")
-    theorem = state(read_saved(args.folder))
+    stored = read_saved(args.folder)
+    theorem = state(stored)
     if out is not None:
         write_whole(out, theorem.text.encode(), "out")
         if not is_json:  # else the object names the file
             say_written(out)
     about: dict[str, Any] = {"theorem": theorem.name, "statement": theorem.statement, "file": out, "verdict": None}
+    about["unsaid"] = stored.unsaid
     if not compiles:
         if is_json:
             print(json.dumps(about))
@@ -70,6 +73,16 @@ def run(args: argparse.Namespace) -> int:
     }
     print(json.dumps(about) if is_json else _report(about, outcome))
     return Verdict(about["verdict"]).exit_code
+
+
+def check_general(name: str, out: str | None) -> None:
+    """Raises: BadInput for a file to write: a theorem of the library lies in the library already."""
+    from verify.kernel.compiler import SOURCES
+    from verify.kernel.general import source_of
+
+    if out is not None:
+        place = SOURCES / f"{source_of(name)}.v"
+        raise BadInput(f"--out {out}: is for a saved proof; {name} and its proof lie in {place}. Leave --out out.")
 
 
 def show_general(name: str, is_json: bool) -> int:
@@ -96,6 +109,9 @@ def show_general(name: str, is_json: bool) -> int:
 
 def _report(about: dict[str, Any], outcome: Outcome) -> str:
     lines = [f"theorem  {about['theorem']} : {about['statement']}"]
+    lines += [f"unsaid   {', '.join(about['unsaid'])}: what the certificate says there is in no theorem"] * bool(
+        about.get("unsaid")
+    )
     lines += [f"axiom    {name}" for name in outcome.axioms or ()]
     lines += [f"coqc     {outcome.seconds:.1f} s"]
     if outcome.is_proved:

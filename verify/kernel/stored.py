@@ -6,19 +6,26 @@ import hashlib
 import json
 import math
 import struct
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from flint import fmpz
 from safetensors import SafetensorError, deserialize
 
-from constructions.errors import BadInput
+from constructions import plain_json, regular_files
+from constructions.errors import BadInput, shown
 
 Words = tuple[tuple[int, ...], ...]
 SIZES = ("T", "L", "d", "p", "first_count")
 TENSORS = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
+MOST_BYTES = 1 << 30  # of a file
+# What a theorem says of its file again, or what is compared with the file before.
+SAID = {"task", "reading", "verdict", "weights_sha256", "parameters", "inputs_covered", "claim", "margin",
+        "margin_per_count", "counterexample", "reason"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ class StoredModel:
     margins: tuple[float, ...]
     claim: str | None
     sha256: str
+    unsaid: tuple[str, ...] = ()  # fields of the certificate of which the theorem says nothing
 
     @property
     def denominator_bits(self) -> int:
@@ -88,89 +96,167 @@ class StoredModel:
 def read_saved(folder: str) -> StoredModel:
     """Reads a folder that `verify histogram --save` wrote.
 
-    Raises: BadInput for anything but a histogram model that its certificate, in the real reading, says is PROVED.
+    Raises: BadInput for anything but a histogram model whose certificate, in the real reading, says that it is PROVED,
+    and says of it what the file says.
     """
     path = Path(folder)
+    data = regular_files.read(path / "weights.safetensors", "weights", MOST_BYTES)
+    said = regular_files.read(path / "certificate.json", "certificate", MOST_BYTES)
     try:
-        data = (path / "weights.safetensors").read_bytes()
-        about = json.loads((path / "certificate.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise BadInput(f"folder={folder!r}: cannot be read ({reason}). Name a folder that --save wrote.") from None
+        about = plain_json.loads(said)
+    except ValueError as error:
+        raise BadInput(f"folder={folder!r}: certificate.json is not JSON ({str(error)[:80]}). Save it again.") from None
     if not isinstance(about, dict):
         raise BadInput(f"folder={folder!r}: certificate.json holds no JSON object. Name a folder that --save wrote.")
-    _check_certificate(folder, about, hashlib.sha256(data).hexdigest())
-    margins = about.get("margin_per_count") or [about.get("margin")]
-    if not all(isinstance(x, int | float) and 0 < x < math.inf for x in margins):
-        raise BadInput(f"folder={folder!r}: the certificate states no positive margins. Save it again.")
-    return read_weights(data, [float(x) for x in margins])
+    stored = read_weights(data, _margins(folder, about))
+    _check_certificate(folder, about, stored)
+    return replace(stored, unsaid=tuple(sorted(about.keys() - SAID)))
 
 
 def read_weights(data: bytes, margins: Sequence[float]) -> StoredModel:
     """Reads the bytes of a weights file that `--save` wrote; one margin speaks for all counts.
 
-    Raises: BadInput for anything but a histogram model, and for another number of margins than L or 1.
+    Raises: BadInput for anything but a histogram model with all its tensors, no other, and each of its shape; and for
+    another number of margins than L or 1.
     """
-    tensors, about = _tensors(data), _metadata(data)
-    dtypes = {entry["dtype"] for entry in tensors.values()}
-    if (
-        len(dtypes) != 1
-        or not dtypes <= WORD_FORMATS.keys()
-        or not tensors.keys() <= set(TENSORS)
-        or "b_2" not in tensors
-    ):
+    header, tensors = _header(data), _tensors(data)
+    about = _metadata(header)
+    dtypes = {str(entry["dtype"]) for entry in tensors.values()}
+    if len(dtypes) != 1 or not dtypes <= WORD_FORMATS.keys() or "b_2" not in tensors:
         raise BadInput(
-            f"weights: the file holds tensors {sorted(tensors)} of {sorted(dtypes)}; a histogram model has some of "
-            f"{', '.join(TENSORS)}, all of one of {', '.join(sorted(WORD_FORMATS))}."
+            f"weights: the file holds tensors {shown(sorted(tensors))} of {sorted(dtypes)}; a histogram model has some "
+            f"of {', '.join(TENSORS)}, all of one of {', '.join(sorted(WORD_FORMATS))}."
         )
     format = WORD_FORMATS[dtypes.pop()]
     sizes = {name: about[name] for name in SIZES} | {"classes": math.prod(tensors["b_2"]["shape"])}
+    _check_shapes(about["model"], sizes, tensors)
     if len(margins) not in (1, sizes["L"]):
         raise BadInput(f"margins: {len(margins)} of them, for counts 1..{sizes['L']}. Save the certificate again.")
     margins = tuple(margins) if len(margins) == sizes["L"] else tuple(margins) * sizes["L"]
     words = {name: _rows(format, tensors[name]) if name in tensors else () for name in TENSORS}
-    return StoredModel(about["model"], format, sizes, words, margins, about["claim"], hashlib.sha256(data).hexdigest())
+    stored = StoredModel(
+        about["model"], format, sizes, words, margins, about["claim"], hashlib.sha256(data).hexdigest()
+    )
+    _ = stored.denominator_bits  # refuses NaN and infinity
+    return stored
 
 
-def _check_certificate(folder: str, about: Mapping[str, Any], digest: str) -> None:
+def shapes_of(model: str, sizes: Mapping[str, int]) -> dict[str, list[int]]:
+    """The shape of each tensor that a model has, of no other.
+
+    >>> shapes_of("bos", {"T": 4, "L": 3, "d": 5, "p": 1, "classes": 3})["e_BOS"]
+    [5]
+    """
+    T, L, d, p, classes = (sizes[name] for name in ("T", "L", "d", "p", "classes"))
+    shapes = {"E": [T, d], "W_1": [d, p], "b_1": [p], "W_2": [p, classes], "b_2": [classes]}
+    shapes |= {"A": [L, L]} if model.startswith("lin") else {"W_Q": [d, d], "W_K": [d, d]}
+    return shapes | ({"e_BOS": [d]} if model.startswith("bos") else {})
+
+
+def _check_shapes(model: str, sizes: Mapping[str, int], tensors: Mapping[str, Any]) -> None:
+    wanted = shapes_of(model, sizes)
+    if odd := sorted(wanted.keys() ^ tensors.keys()):
+        is_there = odd[0] in tensors
+        raise BadInput(
+            f"weights: the file {'holds' if is_there else 'lacks'} the tensor {shown(odd[0])}, which a {model} model "
+            f"{'has not' if is_there else 'has'}. Save it again."
+        )
+    for name, shape in wanted.items():
+        if (found := list(tensors[name]["shape"])) != shape:
+            raise BadInput(
+                f"weights: the file holds {name} of shape {found}, and the metadata need {shape}. Save it again."
+            )
+    if sizes["L"] > sizes["classes"] + sizes["first_count"] - 1:
+        raise BadInput(
+            f"weights: L={shown(sizes['L'])}, but the {sizes['classes']} classes from {sizes['first_count']} on "
+            f"have none for that count. Save it again."
+        )
+
+
+def _margins(folder: str, about: Mapping[str, Any]) -> list[float]:
+    """The margin for each count, or the one for all.
+
+    Raises: BadInput unless they are positive floats, the least of them the certificate's margin.
+    """
+    margin, each = about.get("margin"), about.get("margin_per_count")
+    margins = [margin] if each is None else each
+    if (
+        not isinstance(margins, list)
+        or not all(map(_is_margin, (margin, *margins)))
+        or margin != min(margins, default=0)
+    ):
+        raise BadInput(f"folder={folder!r}: the certificate states no positive margins and their least. Save it again.")
+    return [float(x) for x in margins]
+
+
+def _is_margin(x: object) -> bool:
+    if isinstance(x, bool) or not isinstance(x, int | float) or not 0 < x <= sys.float_info.max:
+        return False
+    return float(x) == x
+
+
+def _check_certificate(folder: str, about: Mapping[str, Any], stored: StoredModel) -> None:
+    """Raises: BadInput where the certificate says anything else of the file than the file itself."""
+    sizes = {name: stored.sizes[name] for name in ("T", "L", "d", "p")}
     for key, value, way_out in (
         ("task", "histogram", "The kernel knows histogram models."),
         ("reading", "real", "The kernel's theorems are about real arithmetic: save without --precision."),
         ("verdict", "PROVED", "Only what is proved can be a theorem."),
-        ("weights_sha256", digest, "The certificate is about other weights: save both again."),
+        ("weights_sha256", stored.sha256, "The certificate is about other weights: save both again."),
+        ("parameters", {"model": stored.model, **sizes, "dtype": stored.format.name}, "Save both again."),
+        ("inputs_covered", str(fmpz(sizes["T"]) ** sizes["L"]), "Save both again."),
+        ("claim", stored.claim, "Save both again."),
+        ("counterexample", None, "Only what is proved can be a theorem."),
+        ("reason", None, "Only what is proved can be a theorem."),
     ):
-        if about.get(key) != value:
-            found = about.get(key)
-            raise BadInput(f"folder={folder!r}: the certificate's {key} is {found!r}, not {value!r}. {way_out}")
+        if key not in about or not _is_same(about[key], value):
+            found = shown(about.get(key))
+            raise BadInput(f"folder={folder!r}: the certificate's {key} is {found}, not {shown(value, 120)}. {way_out}")
+
+
+def _is_same(a: object, b: object) -> bool:
+    """Whether two JSON values are equal, and of the same types: true is not 1, and 1 is not 1.0."""
+    return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
+
+
+def _header(data: bytes) -> Any:
+    try:
+        return plain_json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    except ValueError as error:
+        raise BadInput(f"weights: the file's header is no JSON ({str(error)[:80]}). Save it again.") from None
 
 
 def _tensors(data: bytes) -> dict[str, Any]:
+    """The tensors by name; the library has seen that they fill the file without a gap, an overlap or a rest."""
     try:
         return dict(deserialize(data))  # type: ignore[no-untyped-call]
     except (SafetensorError, ValueError, TypeError) as error:
-        raise BadInput(f"weights: the file is no safetensors file ({error}). Save it again.") from None
+        raise BadInput(f"weights: the file is no safetensors file ({str(error)[:80]}). Save it again.") from None
 
 
-def _metadata(data: bytes) -> dict[str, Any]:
+def _metadata(header: Any) -> dict[str, Any]:
+    """The sizes, the model and the claim in the metadata.
+
+    Raises: BadInput for a size that is no whole number, one that no model has, or an entry that is not known.
+    """
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        about = json.loads(header["__metadata__"]["weightproof"])
-        if about["model"] not in MODELS or not all(type(about[name]) is int and about[name] >= 0 for name in SIZES):
+        about = plain_json.loads(header["__metadata__"]["weightproof"])
+        if about.keys() - {*SIZES, "model", "claim", "construction"}:
+            raise ValueError("an entry is not known")
+        if about["model"] not in MODELS or not all(type(about[name]) is int for name in SIZES):
             raise ValueError("a size or the model is none")
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"weights: the metadata name no histogram model ({error}). Save them again.") from None
-    return {**{name: about[name] for name in SIZES}, "model": about["model"], "claim": _text(about.get("claim"))}
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+        if min(about["T"], about["L"], about["d"], about["p"]) < 1 or about["first_count"] not in (0, 1):
+            raise ValueError("a size is too small")
+        if not all(isinstance(about.get(name), str | None) for name in ("claim", "construction")):
+            raise ValueError("the claim or the construction is no text")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"weights: the metadata name no histogram model ({str(error)[:80]}). Save them again.") from None
+    return {**{name: about[name] for name in SIZES}, "model": about["model"], "claim": about.get("claim")}
 
 
 def _rows(format: WordFormat, tensor: Mapping[str, Any]) -> Words:
     """A matrix as its rows of words, a vector as one row."""
     code = {64: "<Q", 32: "<I", 16: "<H"}[format.width]
-    if not 1 <= len(tensor["shape"]) <= 2 or 0 in tensor["shape"]:
-        raise BadInput(f"weights: the file holds a tensor of shape {tensor['shape']}; vectors and matrices are stored.")
     words = tuple(word for (word,) in struct.iter_unpack(code, bytes(tensor["data"])))
     columns = tensor["shape"][-1]
     return tuple(words[i : i + columns] for i in range(0, len(words), columns))

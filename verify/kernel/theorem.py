@@ -153,7 +153,8 @@ def has_equal_scores(stored: StoredModel) -> bool:
 
 def _tensor(name: str, rows: Words) -> str:
     if name in VECTORS:
-        return _row(rows[0] if rows else ())
+        (words,) = rows or ((),)  # a second row would be left out
+        return _row(words)
     return "[" + ";\n    ".join(map(_row, rows)) + "]"
 
 
