@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from fractions import Fraction
 
 import pytest
 from models.every_size import DOORS, REFUSED, Answer, Case, drawn, traced_once
@@ -79,8 +80,8 @@ def miscounted(case: Case, certificate: dict, answers: list[Answer], wrong: list
     found = []
     total = sum(a.number for a in answers)
     least, most = sum(a.number for a in wrong), sum(a.number for a in wrong + unknown)
-    share = certificate.get("error_share")
-    if share is not None and total and (number(share[0]) > number(most) / total or number(share[1]) < number(least) / total):
+    share = certificate.get("error_share")  # of floats: each is the nearest to a fraction with a small denominator
+    if share is not None and not (Fraction(share[0]) * total <= most and Fraction(share[1]) * total >= least):
         found.append(f"share of wrong answers in {share}, and it is {least}..{most} of {total}")
     pairs = certificate.get("wrong_pairs")
     if pairs is not None and not least <= int(pairs) <= most:
@@ -90,8 +91,14 @@ def miscounted(case: Case, certificate: dict, answers: list[Answer], wrong: list
         if not case.counts_answers:
             total = len({a.input for a in answers})
             least, most = len({a.input for a in wrong}), len({a.input for a in wrong + unknown})
+        share_of_wrong = certificate.get("wrong_share")
+        if share_of_wrong is not None and not least <= Fraction(share_of_wrong) * total <= most:
+            found.append(f"share {share_of_wrong} of wrong inputs, and {least}..{most} of {total} are wrong")
         if int(counts["wrong"]) > most or int(counts["right"]) > total - least:
             found.append(f"counts {counts}, and {least}..{most} of {total} are wrong")
+    for name, (low, high) in certificate.get("accuracy", {}).items():
+        if not (Fraction(low) * total <= total - least and Fraction(high) * total >= total - most):
+            found.append(f"accuracy {low}..{high} at {name}, and {least}..{most} of {total} are wrong")
     return found
 
 

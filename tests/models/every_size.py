@@ -17,14 +17,17 @@ from typing import Any
 
 import torch
 from flint import arb
+from models.programs import PARTS, Program
+from models.random_models import BUILDERS
 from oracles import every_size as oracle
+from oracles import programs
+from oracles.inductive import right as due
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 import verify
-from constructions import contextual_counting, contextual_positions, count01, inductive, largest, modular, parity
 from constructions import addition as addition_builders
 from constructions import circuit_simulation as circuits
+from constructions import contextual_counting, contextual_positions, count01, inductive, largest, modular, parity
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer
 from constructions.circuits.circuit import Circuit, Gate, decompose
@@ -35,8 +38,6 @@ from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from constructions.histogram import MODELS, HistogramTransformer
 from constructions.parity import ParityTransformer
 from constructions.recurrent.model import RecurrentModel
-from models.random_models import BUILDERS
-from oracles.inductive import right as due
 from verify import decide
 from verify.addition.task import DigitAddition
 from verify.inductive.recurrent.task import Homogeneous
@@ -84,7 +85,16 @@ class Case:
 # How numbers are changed
 
 
-def sized(rng: random.Random, module: nn.Module, layers: list[dict[str, int]], dtype: torch.dtype) -> str:
+@dataclass(frozen=True)
+class Way:
+    """How numbers were changed, what scales the model's layers without a change of an answer, and its dtype."""
+
+    name: str
+    layers: list[dict[str, int]] = field(repr=False)
+    dtype: torch.dtype = field(repr=False)
+
+
+def sized(rng: random.Random, module: nn.Module, layers: list[dict[str, int]], dtype: torch.dtype) -> Way:
     """Changes the module's numbers in one of the ways, stores them in the dtype, and says which way it was.
 
     Each of `layers` is a change that leaves every answer as it is: tensors whose name ends so are multiplied by 2^k
@@ -109,7 +119,7 @@ def sized(rng: random.Random, module: nn.Module, layers: list[dict[str, int]], d
             for value in tensors.values():
                 fill(rng, value, rng.sample(sizes, 2), rng.choice((0.2, 0.6)))
         fits(tensors, dtype)
-    return way
+    return Way(way, layers, dtype)
 
 
 def scaled(rng: random.Random, tensors: dict[str, Tensor], layer: dict[str, int], dtype: torch.dtype) -> None:
@@ -189,12 +199,7 @@ def dtype_of(rng: random.Random) -> torch.dtype:
     return rng.choice((torch.float64,) * 3 + (torch.float32, torch.float16))
 
 
-def as_dtype(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    return module.to(dtype)
-
-
-def seconds() -> dict[str, float]:
-    return {"budget": 2.0}
+BUDGET = 2.0  # seconds
 
 
 # Doors
@@ -226,7 +231,7 @@ def histogram(rng: random.Random) -> Case:
         ],
         dtype,
     )
-    module = as_dtype(module, dtype)
+    module = module.to(dtype)
     kept: dict = {}
 
     def truth() -> list[Answer]:
@@ -245,7 +250,7 @@ def histogram(rng: random.Random) -> Case:
         return truth()
 
     return Case(
-        module, lambda: verify.certify(module, **seconds()), fresh, lambda c: (tuple(c["input"]), c["position"]),
+        module, lambda: verify.certify(module, budget=BUDGET), fresh, lambda c: (tuple(c["input"]), c["position"]),
         module.b_2, lambda a: (len(set(a.input)), a.input), True, {"way": way, "kind": kind},
     )  # fmt: skip
 
@@ -265,7 +270,7 @@ def parity_(rng: random.Random) -> Case:
         {"E": 1, "W_Q": -1, "W_K": -1, "W_1": -1},
     ]
     way = sized(rng, module, layers, dtype)
-    module = as_dtype(module, dtype)
+    module = module.to(dtype)
 
     def truth() -> list[Answer]:
         w, kept, out = oracle.state(module), {}, []
@@ -278,7 +283,7 @@ def parity_(rng: random.Random) -> Case:
         return out
 
     return Case(
-        module, lambda: verify.certify(module, **seconds()), truth, lambda c: (tuple(c["input"]), c["position"]),
+        module, lambda: verify.certify(module, budget=BUDGET), truth, lambda c: (tuple(c["input"]), c["position"]),
         module.b_2, notes={"way": way},
     )  # fmt: skip
 
@@ -297,7 +302,7 @@ def ones(text: str, prompt: int) -> int:
     return found[prompt] if prompt < len(found) else 0
 
 
-def _contextual(rng: random.Random, module: Any, way: str, length: int, regions: int, is_causal: bool) -> Case:
+def _contextual(module: Any, way: Way, length: int, regions: int, is_causal: bool) -> Case:
     def truth() -> list[Answer]:
         w, out = oracle.state(module), []
         for text in strings(length, regions):
@@ -310,7 +315,7 @@ def _contextual(rng: random.Random, module: Any, way: str, length: int, regions:
         return out
 
     return Case(
-        module, lambda: verify.certify(module, length=length, regions=regions, **seconds()), truth,
+        module, lambda: verify.certify(module, length=length, regions=regions, budget=BUDGET), truth,
         lambda c: (c["input"], c["prompt"] - 1), module.b_out, None, True, {"way": way},
     )  # fmt: skip
 
@@ -334,12 +339,12 @@ def contextual(rng: random.Random) -> Case:
         changed(rng, module)
     else:
         module = ContextualCountingTransformer(
-            d=rng.randint(1, 3), p=rng.randint(1, 3), R=R, classes=length + 1 + rng.randint(0, 1), d_h=rng.randint(1, 2),
-            e=rng.randint(1, 2), g=rng.randint(1, 2), bos=rng.random() < 0.7,
+            d=rng.randint(1, 3), p=rng.randint(1, 3), R=R, classes=length + 1 + rng.randint(0, 1),
+            d_h=rng.randint(1, 2), e=rng.randint(1, 2), g=rng.randint(1, 2), bos=rng.random() < 0.7,
         )  # fmt: skip
         gaussian(rng, module)
     way = sized(rng, module, [*READER, *ENCODER[:3], *ENCODER], dtype)
-    return _contextual(rng, as_dtype(module, dtype), way, length, R, True)
+    return _contextual(module.to(dtype), way, length, R, True)
 
 
 def bidirectional(rng: random.Random) -> Case:
@@ -354,14 +359,13 @@ def bidirectional(rng: random.Random) -> Case:
         )
         gaussian(rng, module)
     way = sized(rng, module, [*READER, *ENCODER], dtype)
-    return _contextual(rng, as_dtype(module, dtype), way, length, R, False)
+    return _contextual(module.to(dtype), way, length, R, False)
 
 
 def count01_(rng: random.Random) -> Case:
     dtype, longest, labels = dtype_of(rng), rng.randint(1, 3), rng.choice(count01.LABELS)
     if rng.random() < 0.6:
-        build = rng.choice((count01.documents, count01.documents))
-        module = build(longest, labels=labels, skip=rng.random() < 0.7)
+        module = count01.documents(longest, labels=labels, skip=rng.random() < 0.7)
         changed(rng, module)
     else:
         module = count01.Count01Transformer(
@@ -374,7 +378,7 @@ def count01_(rng: random.Random) -> Case:
         {"E": 1, "W_Q": -1, "W_K": -1, "W_out": -1},
     ]  # fmt: skip
     way = sized(rng, module, layers, dtype)
-    module = as_dtype(module, dtype)
+    module = module.to(dtype)
     if module.has_norm:
         module.norm_eps = torch.tensor(rng.choice((0.0, 5e-324, 1e-300, 1e-12, 1e-5)), dtype=torch.float64)
     words = {4: "=", 5: "4", 6: "5"}
@@ -393,7 +397,7 @@ def count01_(rng: random.Random) -> Case:
         return out
 
     return Case(
-        module, lambda: verify.certify(module, labels=labels, max_length=longest, **seconds()), truth,
+        module, lambda: verify.certify(module, labels=labels, max_length=longest, budget=BUDGET), truth,
         lambda c: (tuple(c["input"]), 0), module.b_out, None, True, {"way": way, "norm": module.has_norm},
     )  # fmt: skip
 
@@ -423,15 +427,13 @@ def modular_(rng: random.Random) -> Case:
         gaussian(rng, module)
     changed(rng, module)
     way = sized(rng, module, ADDER, dtype)
-    module = as_dtype(module, dtype)
+    module = module.to(dtype)
 
     def truth() -> list[Answer]:
         w = oracle.state(module)
         pairs = list(itertools.product(range(P), repeat=2))
         return [
-            Answer(
-                (a, b), 0, (a + b) % P, oracle.settled(lambda a=a, b=b: oracle.adder(w, (a, b, P), 2, (a + b) % P))
-            )
+            Answer((a, b), 0, (a + b) % P, oracle.settled(lambda a=a, b=b: oracle.adder(w, (a, b, P), 2, (a + b) % P)))
             for a, b in pairs
         ]
 
@@ -462,7 +464,7 @@ def addition(rng: random.Random) -> Case:
         gaussian(rng, module)
     changed(rng, module)
     way = sized(rng, module, ADDER, dtype)
-    module = as_dtype(module, dtype)
+    module = module.to(dtype)
 
     def written(number: int, places: int) -> list[int]:
         return [number // B**k % B for k in reversed(range(places))]
@@ -506,7 +508,9 @@ def counting(rng: random.Random, shape: random.Random) -> Case:
                 module = inductive.selective(K=2, C=2, m=None, pe=pe, layernorm=layernorm, positions=positions)
             elif name in ("shifted", "vanilla"):
                 bos = bos or name == "vanilla"
-                module = inductive.started(task=name, M=length, pe=pe, bos=bos, layernorm=layernorm, positions=positions)
+                module = inductive.started(
+                    task=name, M=length, pe=pe, bos=bos, layernorm=layernorm, positions=positions
+                )
             else:
                 build = shape.choice((inductive.ape, inductive.spe))
                 module = build(task=name, N=positions, m=task.m, positions=positions)
@@ -541,7 +545,7 @@ def counting(rng: random.Random, shape: random.Random) -> Case:
         {"W_in": 1, "b_in": 1, "W_out": -1},
     ]  # fmt: skip
     way = sized(rng, module, ways, dtype)
-    module = as_dtype(module, dtype)
+    module = module.to(dtype)
     block = module.blocks[0]
     layout = {
         "pe": module.pe, "bos": module.has_bos, "heads": block.attention.n_heads, "d_head": block.attention.d_head,
@@ -570,18 +574,16 @@ def counting(rng: random.Random, shape: random.Random) -> Case:
             answers = due(name, line, M=task.M, m=task.m, C=task.C)
             right = answers[-1]
             if right is not None:
-                at = oracle.settled(
-                    lambda: oracle.decoder(w, layout, line, len(line) - 1, right, shift), 1200  # noqa: B023
-                )
+                asked = line, len(line) - 1, right, shift
+                at = oracle.settled(lambda: oracle.decoder(w, layout, *asked), 1200)  # noqa: B023
                 out.append(Answer((shift, *line), len(line) - 1, right, at))
         return out
 
     def found(c: dict) -> tuple[Any, int]:
         return (c["shift"], *c["input"][: c["position"] + 1]), c["position"]
 
-    asked = length
     return Case(
-        module, lambda: decide.certify(Counting(module, task, asked), None, decide.Effort(2.0)), truth, found,
+        module, lambda: decide.certify(Counting(module, task, length), None, decide.Effort(BUDGET)), truth, found,
         module.b_U, lambda a: len(a.input), False,
         {"way": way, "task": name, "eps": layout["eps"], "task object": task},
     )  # fmt: skip
@@ -592,7 +594,7 @@ def recurrent(rng: random.Random) -> Case:
     name = rng.choice(("modular", "first-homogeneous"))
     task = Task.of(name, **({"modulus": 2} if name == "modular" else {}))
     module = RecurrentModel(
-        kind, hidden=rng.randint(1, 3), classes=2 + rng.choice((0, 0, 1)) * 0, dtype=torch.float64,
+        kind, hidden=rng.randint(1, 3), classes=2, dtype=torch.float64,
         activation=rng.choice(("tanh", "relu")) if kind == "rnn" else "tanh",
     )  # fmt: skip
     gaussian(rng, module)
@@ -607,7 +609,7 @@ def recurrent(rng: random.Random) -> Case:
     ways += [{"weight_ih_l0": 1, "bias_ih_l0": 1, "bias_hh_l0": 1, r"readout\.weight": -1}] if kind == "rnn" else []
     ways += [{"weight_ih_l0": 1}, {"weight_hh_l0": 1}, {"bias_hh_l0": 1}]
     way = sized(rng, module, ways, dtype)
-    module = as_dtype(module, dtype)
+    module = module.to(dtype)
 
     def truth() -> list[Answer]:
         w, out = oracle.state(module), []
@@ -618,7 +620,7 @@ def recurrent(rng: random.Random) -> Case:
         return out
 
     return Case(
-        module, lambda: decide.certify(Homogeneous(module, task, length), None, decide.Effort(2.0)), truth,
+        module, lambda: decide.certify(Homogeneous(module, task, length), None, decide.Effort(BUDGET)), truth,
         lambda c: (tuple(c["input"]), 0), module.readout.bias, lambda a: len(a.input), True,
         {"way": way, "kind": kind, "task": name},
     )  # fmt: skip
@@ -633,11 +635,12 @@ def circuit(rng: random.Random) -> Case:
     changed(rng, module)
     ways = [
         {"W_Q": 1, "W_K": -1}, {"W_V": 1, "W_O": -1}, {"W_1": 1, "b_1": 1, "W_2": -1},
-        {r"layers\.0\.W_V": 1, r"layers\.0\.W_O": -1}, {r"layers\.1\.W_1": 1, r"layers\.1\.b_1": 1, r"layers\.1\.W_2": -1},
+        {r"layers\.0\.W_V": 1, r"layers\.0\.W_O": -1},
+        {r"layers\.1\.W_1": 1, r"layers\.1\.b_1": 1, r"layers\.1\.W_2": -1},
     ]  # fmt: skip
     dtype = rng.choice((torch.float32, torch.float64))
     way = sized(rng, module, ways, dtype)
-    module = as_dtype(module, dtype)
+    module = module.to(dtype)
     layer = module.layers[1]
 
     def truth() -> list[Answer]:
@@ -653,76 +656,11 @@ def circuit(rng: random.Random) -> Case:
         return out
 
     case = Case(
-        module, lambda: verify.certify(module, circuit=whole, reading="real", **seconds()), truth,
+        module, lambda: verify.certify(module, circuit=whole, reading="real", budget=BUDGET), truth,
         lambda c: (c["input"], None), None, None, False, {"way": way, "layer": layer},
     )  # fmt: skip
     case.notes["tie is right"] = False
     return case
-
-
-class Program(nn.Module):
-    """Steps of tests/oracles/every_size.py, run by torch: two tokens, a row of `width` numbers, logits."""
-
-    def __init__(self, steps: list[tuple]) -> None:
-        super().__init__()
-        self.names = [name for name, *_ in steps]
-        self.constants: list[list] = []
-        for i, (_, *given) in enumerate(steps):
-            for j, x in enumerate(given):
-                if isinstance(x, Tensor):
-                    self.register_parameter(f"p{i}_{j}", nn.Parameter(x, requires_grad=False))
-            self.constants.append([None if isinstance(x, Tensor) else x for x in given])
-
-    def given(self, i: int) -> list:
-        return [getattr(self, f"p{i}_{j}") if x is None else x for j, x in enumerate(self.constants[i])]
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = tokens
-        for i, name in enumerate(self.names):
-            x = RUN[name](x, *self.given(i))
-        return x
-
-
-RUN: dict[str, Callable] = {
-    "embed": lambda t, A, B: A[t[:, 0]] + B[t[:, 1]],
-    "linear": lambda x, W, b: x @ W + b,
-    "layer_norm": lambda x, w, b, eps: F.layer_norm(x, x.shape[-1:], w, b, eps),
-    "group_norm": lambda x, w, b, eps: F.group_norm(x, x.shape[-1] // 2, w, b, eps),
-    "rms_norm": lambda x, w, eps: F.rms_norm(x, x.shape[-1:], w, eps),
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "silu": F.silu,
-    "softmax": lambda x: F.softmax(x, -1),
-    "log_softmax": lambda x: F.log_softmax(x, -1),
-    "divide": lambda x, c: x / c,
-    "scale": lambda x, c: x * c,
-    "shift": lambda x, c: x + c,
-    "divide_by": lambda x, W, b: x / (x @ W + b),
-    "gate": lambda x, W, b: x * (x @ W + b),
-    "unit": lambda x: x / (x * x).sum(-1, keepdim=True).sqrt(),
-    "squares": lambda x: x.pow(2),
-    "root": lambda x: x.abs().sqrt(),
-    "rsqrt": lambda x, c: torch.rsqrt(x * x + c),
-    "reciprocal": lambda x: x.reciprocal(),
-    "standard": lambda x: (x - x.mean(-1, keepdim=True)) / x.var(-1, keepdim=True, correction=0).sqrt(),
-    "cube": lambda x: x.pow(3),
-    "exp": torch.exp,
-    "add_own": lambda x, W, b: x + (x @ W + b),
-    "attend": lambda x, K, V: F.scaled_dot_product_attention(
-        x[:, None], K.expand(len(x), *K.shape), V.expand(len(x), *V.shape)
-    )[:, 0],
-    "clamp": lambda x, low, high: x.clamp(low, high),
-    "minus_max": lambda x: x - x.amax(-1, keepdim=True),
-    "log": lambda x, c: (x * x + c).log(),
-}
-PARTS = {  # which further numbers a step has: a matrix, a vector, an eps or a constant
-    "linear": "Mv", "layer_norm": "vve", "group_norm": "vve", "rms_norm": "ve", "relu": "", "gelu": "", "tanh": "",
-    "sigmoid": "", "silu": "", "softmax": "", "log_softmax": "", "divide": "c", "scale": "c", "shift": "c",
-    "divide_by": "Mv", "gate": "Mv", "unit": "", "squares": "", "root": "", "rsqrt": "e", "reciprocal": "",
-    "standard": "", "cube": "", "exp": "", "add_own": "Mv", "attend": "KK", "clamp": "ll", "minus_max": "", "log": "e",
-}  # fmt: skip
 
 
 def program(rng: random.Random, shape: random.Random) -> Case:
@@ -730,7 +668,8 @@ def program(rng: random.Random, shape: random.Random) -> Case:
     dtype = shape.choice((torch.float64,) * 4 + (torch.float32,))
     T, width = shape.randint(1, 2), shape.choice((2, 2, 4))
     low, high = DTYPES[dtype]
-    base = [rng.choice((0, 0, 0, low // 2, low // 2 - 10, low // 4, high // 2, -30, low + 20, high - 3)) for _ in range(3)]
+    sizes = (0, 0, 0, low // 2, low // 2 - 10, low // 4, high // 2, -30, low + 20, high - 3)
+    base = [rng.choice(sizes) for _ in range(3)]
 
     def matrix(*shape: int) -> Tensor:
         out, style = torch.zeros(shape, dtype=torch.float64), rng.random()
@@ -759,8 +698,8 @@ def program(rng: random.Random, shape: random.Random) -> Case:
     steps: list[tuple] = [("embed", matrix(T, width), matrix(2, width))]
     for _ in range(shape.randint(1, 4)):
         name = shape.choice(list(PARTS))
-        given = [-1.0, shape.choice((1.0, 0.0, 2.0**-600))] if name == "clamp" else [part(letter) for letter in PARTS[name]]
-        steps.append((name, *given))
+        ends = [-1.0, shape.choice((1.0, 0.0, 2.0**-600))] if name == "clamp" else []
+        steps.append((name, *ends, *(part(letter) for letter in PARTS[name])))
     steps.append(("linear", matrix(width, width), matrix(width)))
     module, labels = Program(steps).eval(), [[rng.randrange(width) for _ in range(2)] for _ in range(T)]
     if rng.random() < 0.8:  # what it says is right
@@ -769,21 +708,21 @@ def program(rng: random.Random, shape: random.Random) -> Case:
     table = torch.tensor(labels)
 
     def truth() -> list[Answer]:
-        exact_steps = [
-            (name, *[oracle.exact(x.double().tolist() if isinstance(x, Tensor) else float(x)) for x in module.given(i)])
-            for i, name in enumerate(module.names)
+        stored = [
+            [x.double().tolist() if isinstance(x, Tensor) else x for x in module.given(i)] for i in range(len(steps))
         ]
-        return [
-            Answer((a, b), 0, labels[a][b], oracle.settled(lambda a=a, b=b: oracle.program(exact_steps, (a, b), labels[a][b])))
-            for a in range(T)
-            for b in range(2)
-        ]
+        exact = [(name, *map(oracle.exact, given)) for name, given in zip(module.names, stored, strict=True)]
+        out = []
+        for a, b in itertools.product(range(T), range(2)):
+            at = oracle.settled(lambda: programs.program(exact, (a, b), labels[a][b]))  # noqa: B023
+            out.append(Answer((a, b), 0, labels[a][b], at))
+        return out
 
     return Case(
         module,
-        lambda: verify.certify(module, inputs=every([T, 2]), expected=lambda t: table[t[:, 0], t[:, 1]], **seconds()),
+        lambda: verify.certify(module, inputs=every([T, 2]), expected=lambda t: table[t[:, 0], t[:, 1]], budget=BUDGET),
         truth, lambda c: (tuple(c["input"]), 0), getattr(module, f"p{len(steps) - 1}_1"), lambda a: a.input, False,
-        {"way": " ".join(module.names)},
+        {"way": Way(" ".join(module.names), [], dtype)},
     )  # fmt: skip
 
 
@@ -808,7 +747,7 @@ def separable(rng: random.Random, shape: random.Random) -> Case:
         {"W_E": 1, "W_pos": 1, "W_O": 1, "b_O": 1, "W_Q": -1, "W_K": -1, "W_V": -1}, {"W_K": 1, "b_K": 1},
     ]  # fmt: skip
     way = sized(rng, module, ways, dtype)
-    module = as_dtype(module, dtype).eval()
+    module = module.to(dtype).eval()
     attention = module.blocks[0].attention
     layout = {
         "pe": module.pe, "bos": module.has_bos, "heads": 1, "d_head": attention.d_head, "layers": 1, "eps": None,
@@ -852,12 +791,19 @@ ALIKE = 50  # seeds in a row have one shape at the doors that trace a module, so
 
 
 def drawn(door: str, seed: int) -> Case:
-    """The model of a door and a seed, every third moved next to a tie."""
+    """The model of a door and a seed: every third moved next to a tie, and every third scaled after that."""
     rng = random.Random(f"{door} {seed}")
     shape = [random.Random(f"{door}, shape {seed // ALIKE}")] if door in TRACED else []
     case = DOORS[door](rng, *shape)
-    if seed % 3 == 0:
+    if seed % 3 < 2:
         near_tie(rng, case)
+    if seed % 3 == 1:
+        way = case.notes["way"]
+        tensors = {name: value for name, value in case.module.named_parameters() if value.numel()}
+        with torch.no_grad():
+            for _ in range(rng.randint(1, 2) if way.layers else 0):
+                scaled(rng, tensors, rng.choice(way.layers), way.dtype)
+            fits(tensors, way.dtype)
     return case
 
 
