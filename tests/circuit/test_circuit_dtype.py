@@ -30,7 +30,7 @@ from verify.circuit import rounding as circuit_rounding
 from verify.circuit.attention import Attention, BallVectors, ScoreError, Undecided, attention
 from verify.circuit.dtype import arithmetic_of, certify
 from verify.circuit.forward import next_tokens, runs_of, stored_weights
-from verify.circuit.rounding import RoundedSteps
+from verify.circuit.rounding import RoundedSteps, distance
 from verify.circuit.steps import NONE
 from verify.circuit.verdict import smallest_bits
 
@@ -473,3 +473,20 @@ def test_a_table_beyond_its_limit_leaves_the_step_open(monkeypatch):
     monkeypatch.setattr(circuit_attention, "MAX_TABLE", 0)
     certificate = certify(model, decomposition, fmt=FORMATS["float32"])
     assert certificate.verdict is Verdict.UNKNOWN and "surely retrieves no position" in certificate.reason
+
+
+def test_real_scores_beyond_float64_leave_a_circuit_undecided():
+    """Scores times 2^2000 change no answer, but their balls hold NaN, which once stood for the token 0: REFUTED."""
+    whole = decompose(Circuit("not", ("x",), (Gate("not", (0,), "z"),), (("z", 1),)))
+    model = build(whole.circuit, s=4).double()
+    with torch.no_grad():
+        for layer in model.both:
+            layer.W_Q.mul_(2.0**1000)
+            layer.W_K.mul_(2.0**1000)
+    assert certify(model, whole, fmt=None).verdict.value == "UNKNOWN"
+
+
+def test_the_distance_from_a_half_is_rounded_down():
+    tiny = np.array([2.0**-80])
+    assert distance(np.array([0]), tiny, tiny) == np.nextafter(0.5, 0)  # the truth is 1/2 - 2^-80
+    assert distance(np.array([1]), np.array([1.0]), np.array([1.0])) == 0.5

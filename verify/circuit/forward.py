@@ -88,8 +88,11 @@ def next_tokens(model: CircuitTransformer, fmt: Format | None, run: RoundedRun |
 
 
 def tokens_of(g: Ball) -> Tokens:
-    """1 where g exceeds 1/2, else 0, NaN included; UNDECIDED where a ball holds numbers of both kinds."""
-    is_single = (g.rad == 0) | np.isnan(g.mid)
+    """1 where g exceeds 1/2, else 0, NaN of a run included; UNDECIDED where a ball holds numbers of both kinds.
+
+    A ball of real arithmetic always has a radius: NaN in its middle says only that float64 cannot hold its numbers.
+    """
+    is_single = g.rad == 0
     single, low, high = (g.mid > 0.5).astype(np.int64), g.lower, g.upper
     result: Tokens = np.where(is_single, single, np.where(low > 0.5, 1, np.where(high <= 0.5, 0, UNDECIDED)))
     return result

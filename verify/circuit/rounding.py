@@ -19,6 +19,7 @@ from constructions.circuits.circuit import Circuit
 from verify.arithmetic.any_order import Arithmetic, between, ends
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.outward import above, below
+from verify.arithmetic.rounding import two_sum
 from verify.arithmetic.slack import INFLATION, OF_FEW, Array
 from verify.arithmetic.softmax import FORMATS_OF_A_SUM, small_sum
 from verify.circuit.attention import Attention, BallVectors, Undecided, attention
@@ -310,10 +311,17 @@ class RoundedSteps:
         return Fault(int(p[0]) + 1, tuple(nodes), rows.astype(np.int64), why)
 
 
+def difference_below(x: Array, y: Array) -> Array:
+    """The largest float64 at most x - y, but for differences beyond its range: two_sum gives what rounding left out."""
+    found, rest = two_sum(x, -y)
+    return np.where(rest < 0, np.nextafter(found, -np.inf), found)
+
+
 def distance(wanted: Bits, low: Array, high: Array) -> Array:
-    """How far g surely is on the right side of 1/2, above for the token 1, at or below for 0."""
-    to_zero = np.where(high <= 0.5, np.maximum(0.5 - high, np.finfo(float).tiny), 0.5 - high)
-    right = np.where(wanted == 1, low - 0.5, to_zero)
+    """How far g surely is on the right side of 1/2, above for the token 1, at or below for 0; a lower bound."""
+    below = difference_below(np.asarray(0.5), high)
+    to_zero = np.where(high <= 0.5, np.maximum(below, np.finfo(float).tiny), below)
+    right = np.where(wanted == 1, difference_below(low, np.asarray(0.5)), to_zero)
     return np.where((wanted == NONE) | np.isnan(right), -np.inf, right)
 
 
