@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
+from flint import arb, ctx
 from models.selection import first
 
 from bounds import modular as bounds
@@ -17,6 +19,7 @@ from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput, ProvedImpossible
 from tests.oracles import addition as oracle
 from tests.planted import planted
+from verify.adder.exact import float_at_most
 from verify.adder.rounded import ORDERS
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import reading_of
@@ -259,3 +262,19 @@ def test_binary_kinks():
 
 def test_runs_by_torch():
     assert exhaustive(ModularAddition(modular.staircase(P=11), 11)).verdict == "PROVED"
+
+
+def test_margins_that_float64_does_not_hold_are_rounded_down():
+    """The least margin is 2^59 - 3, and float64's nearest number is 2^59; pair by pair it is 1 - 2^-60, and not 1."""
+    model = modular.staircase(P=3)
+    with torch.no_grad():
+        model.W_out.copy_(torch.tensor([[0.0, 2.0**60, 2.0**61]]))
+        model.b_out.copy_(torch.tensor([-3.0, -(2.0**59), -(2.0**61)]))
+    slopes, heights = ([Fraction(x) for x in W.flatten().tolist()] for W in (model.W_out, model.b_out))
+    lines = [[y * slope + height for slope, height in zip(slopes, heights, strict=True)] for y in range(3)]
+    least = min(line[y] - max(line[:y] + line[y + 1 :]) for y, line in enumerate(lines))
+    certificate = certify(ModularAddition(model, 3))
+    assert certificate.verdict.value == "PROVED" and least * (1 - 2.0**-50) < Fraction(certificate.margin) <= least
+    with ctx.workprec(200):
+        assert float_at_most(1 - arb(2) ** -60) == 1 - 2.0**-53
+        assert float_at_most(arb(2) ** -60) == 2.0**-60

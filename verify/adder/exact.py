@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,8 +45,14 @@ def _answer(logits: list[arb], right: int) -> Answer:
     apart = [logits[right] - y for c, y in enumerate(logits) if c != right]
     is_right = True if all(x > 0 for x in apart) else False if any(x <= 0 for x in apart) else None
     largest = [c for c, y in enumerate(logits) if all(y >= z for j, z in enumerate(logits) if j != c)]
-    least = min(float(x.lower()) for x in apart)
+    least = min(float_at_most(x.lower()) for x in apart)
     return Answer(largest[0] if largest else None, least, is_right)
+
+
+def float_at_most(bound: arb) -> float:
+    """The number itself where float64 holds it, else one below it, NaN for what is none."""
+    value = float(bound)  # the nearest, or next to it
+    return value if math.isnan(value) or arb(value) <= bound else math.nextafter(value, -math.inf)
 
 
 def _logits(model: AdderTransformer, tokens: list[int]) -> arb_mat:

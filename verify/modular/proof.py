@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from flint import fmpq
+from flint import arb, ctx, fmpq
 
 from constructions.adder.transformer import AdderTransformer
 from verify.adder import exact
@@ -97,9 +97,8 @@ def by_sums(model: AdderTransformer, P: int) -> Decided | None:
         if least is None or margin < least:
             least, decided.tightest = margin, first
     assert least is not None
-    decided.margin = float(np.nextafter(int(least.p) / int(least.q), -np.inf)) if least.q != 1 else float(int(least.p))
-    if least.q & (least.q - 1) == 0 and abs(least.p) < 1 << 53:
-        decided.margin = int(least.p) / int(least.q)  # exact
+    with ctx.workprec(max(128, abs(int(least.p)).bit_length() + 2)):  # holds every number over a power of two
+        decided.margin = exact.float_at_most(arb(least).lower())
     decided.wrong = sorted(decided.wrong)[:MOST_LISTED]
     return decided
 
