@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from flint import fmpq
 from models.selection import first
 
 from bounds.addition import wrong_answers
@@ -17,7 +18,7 @@ from constructions.errors import BadInput, NotKnown
 from tests.oracles import addition as oracle
 from tests.planted import planted
 from verify.addition import columns, proof, readout, shares
-from verify.addition.task import DigitAddition
+from verify.addition.task import DigitAddition, below_float
 from verify.arithmetic.readings import reading_of
 from verify.decide import certify, exhaustive, sampled
 
@@ -240,3 +241,14 @@ def test_shares_are_those_of_softmax():
         low += sum(query.answer[j][(123 + 989) // 10**j % 10][0] for j in range(i + 1, 4))
         U = sum((123 // 10**j % 10 + 989 // 10**j % 10) * 10.0 ** (j - i) for j in range(min(i, 2) + 1))
         assert np.isclose(low / 2**stream.bits, U, rtol=1e-9) and tokens
+
+
+def test_scores_beyond_float64_leave_two_layers_undecided():
+    """Scores times 2^1200 changed no answer, and a box with NaN ended the proof as a crash."""
+    model = addition.two_layers(n=1, B=3)
+    with torch.no_grad():
+        for layer in model.blocks:
+            layer.W_Q.mul_(2.0**600)
+            layer.W_K.mul_(2.0**600)
+    assert certify(DigitAddition(model, Digits(1, 3))).verdict.value != "REFUTED"
+    assert below_float(fmpq(10**400)) < np.inf and below_float(fmpq(-(10**400))) == -np.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -58,6 +59,12 @@ def numbers(tensor: torch.Tensor) -> Array:
 
 
 def exactly(x: float) -> fmpq:
+    """The number itself.
+
+    Raises: Unfit for what is none, where numbers of float64 became too large.
+    """
+    if not math.isfinite(x):
+        raise Unfit("numbers beyond the range of float64")
     return fmpq(*float(x).as_integer_ratio())
 
 

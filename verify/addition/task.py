@@ -344,5 +344,8 @@ def _number(text: str, B: int) -> int | None:
 
 def below_float(x: Any) -> float:
     """The largest float64 number that is at most a rational one, or the next one below."""
-    value = int(x.p) / int(x.q)
+    try:
+        value = int(x.p) / int(x.q)
+    except OverflowError:  # beyond float64
+        value = np.inf if x > 0 else -np.inf
     return float(np.nextafter(value, -np.inf))
