@@ -266,7 +266,7 @@ def recurrent(w: dict, kind: str, activation: str, tokens: Sequence[int], right:
 
 
 def circuit(w: dict, tokens: Sequence[int], right: int) -> Differences:
-    """How far coordinate 3 after the last token is on the right side of 1/2, where 1 must exceed it."""
+    """How far coordinate 3 after the last token is on the right side of 1/2; at exactly 1/2 it is 0, rightly."""
     x = [plus(w["E"][t], place) for t, place in zip(tokens, w["P"], strict=False)]
     for k in (0, 1):
         W = {name: w[f"layers.{k}.{name}"] for name in ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2", "b_2")}
@@ -278,4 +278,4 @@ def circuit(w: dict, tokens: Sequence[int], right: int) -> Differences:
             after.append(plus(row, feed_forward(row, W["W_1"], W["b_1"], W["W_2"]), W["b_2"]))
         x = after
     g = x[-1][3] - HALF
-    return {0: g} if right else {1: -g}
+    return {0: g} if right else {} if g.is_zero() else {1: -g}
