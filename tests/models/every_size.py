@@ -365,7 +365,8 @@ def bidirectional(rng: random.Random) -> Case:
 def count01_(rng: random.Random) -> Case:
     dtype, longest, labels = dtype_of(rng), rng.randint(1, 3), rng.choice(count01.LABELS)
     if rng.random() < 0.6:
-        module = count01.documents(longest, labels=labels, skip=rng.random() < 0.7)
+        build = rng.choice((count01.uniform, count01.uniform, count01.documents))
+        module = build(labels=labels) if build is count01.uniform else build(longest, labels=labels)
         changed(rng, module)
     else:
         module = count01.Count01Transformer(
@@ -765,7 +766,7 @@ def separable(rng: random.Random, shape: random.Random) -> Case:
         return out
 
     return Case(
-        module, lambda: verify.certify(module, inputs=every([V] * n), expected=which, budget=0.5), truth,
+        module, lambda: verify.certify(module, inputs=every([V] * n), expected=which, budget=BUDGET), truth,
         lambda c: (tuple(c["input"]), 0), module.b_U, lambda a: a.input, False, {"way": way},
     )  # fmt: skip
 
