@@ -792,13 +792,13 @@ ALIKE = 50  # seeds in a row have one shape at the doors that trace a module, so
 
 
 def drawn(door: str, seed: int) -> Case:
-    """The model of a door and a seed: every third moved next to a tie, and every third scaled after that."""
+    """The model of a door and a seed: two of six moved next to a tie, and one of these scaled after that."""
     rng = random.Random(f"{door} {seed}")
-    shape = [random.Random(f"{door}, shape {seed // ALIKE}")] if door in TRACED else []
+    shape = [random.Random(f"{door}, shape {seed // (ALIKE if seed >= ALIKE else 4)}")] if door in TRACED else []
     case = DOORS[door](rng, *shape)
-    if seed % 3 < 2:
+    if seed % 6 in (0, 1):
         near_tie(rng, case)
-    if seed % 3 == 1:
+    if seed % 6 == 1:
         way = case.notes["way"]
         tensors = {name: value for name, value in case.module.named_parameters() if value.numel()}
         with torch.no_grad():
