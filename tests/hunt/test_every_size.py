@@ -127,7 +127,7 @@ def test_what_is_said_of_models_of_every_size_is_true(door):
         verdict, found, notes = judged(door, seed)
         verdicts[verdict] += 1
         assert not found, (door, seed, notes, found)
-    assert verdicts["PROVED"], verdicts
+    assert verdicts["PROVED"] + verdicts["REFUTED"] > verdicts["UNKNOWN"], verdicts
 
 
 @pytest.mark.deep
@@ -140,4 +140,4 @@ def test_what_is_said_of_many_models_of_every_size_is_true(door):
         wrong += [(seed, line) for line in found]
     summary = ", ".join(f"{number} {verdict}" for verdict, number in sorted(verdicts.items()))
     print(f"\n{door}: {MANY} drawn, {summary}; {time.process_time() - started:.0f} s")
-    assert not wrong, (door, len(wrong), wrong[:10])
+    assert not wrong and verdicts["PROVED"], (door, verdicts, len(wrong), wrong[:10])

@@ -733,6 +733,7 @@ def separable(rng: random.Random, shape: random.Random) -> Case:
     which = shape.choice((largest_of, largest_of, smallest_of))
     is_largest = which is largest_of
     if shape.random() < 0.6:
+        which, is_largest = largest_of, True
         module = largest.steep(V=V, n=n, steepness=rng.choice((None, None, 50.0, 200.0, 290.0)))
         changed(rng, module)
     else:
