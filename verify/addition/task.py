@@ -15,7 +15,6 @@ from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
 from verify.adder import exact
-from verify.adder.judged import check_adder
 from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
 from verify.addition import induction, window
 from verify.addition.proof import Cells, Overflows, Unfit
@@ -24,6 +23,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.decide import SAMPLES, Effort, Failure, Finding, Item, Ran, Run, first_in_order
+from verify.judged import check_judged
 
 Pair = tuple[int, int]
 ARGUMENT = "columns one after another, with carries as states"
@@ -50,7 +50,7 @@ class DigitAddition:
     task: str = "addition"
 
     def __post_init__(self) -> None:
-        check_adder(self.model)
+        check_judged(self.model, AdderTransformer)
         for name, own, due in (
             ("tokens", self.model.E.shape[0], self.sums.tokens),
             ("positions", self.model.length, self.sums.length),

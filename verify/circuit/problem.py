@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
-from constructions.circuit_simulation import CircuitTransformer, Layer
+from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import Decomposition
 from constructions.circuits.machine import UNDEFINED, ConstantBitMachine
 from constructions.errors import BadInput
@@ -28,7 +27,6 @@ from verify.circuit.rounding import RoundedSteps
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, first_in_order
 from verify.judged import check_judged, unparametrized
 
-PARTS = {"layers": nn.ModuleList, "layers.0": Layer, "layers.1": Layer}
 CLAIM = "E-3.4"
 BATCH_TOKENS = 2**25  # tokens of one batch of forward runs: about 250 MiB with their values
 MOST_RUN = 4096  # positions of torch's causal pass beside a proof; it takes their square, and the proof does not
@@ -271,7 +269,7 @@ def judged(g: np.ndarray, tokens: np.ndarray, expected: np.ndarray) -> tuple[np.
 
 def check_sizes(model: CircuitTransformer, decomposition: Decomposition) -> None:
     """Raises: BadInput for the weights of another circuit, or a forward pass that is not the class's own."""
-    check_judged(model, CircuitTransformer, PARTS)
+    check_judged(model, CircuitTransformer)
     if len(model.layers) != len(model.both):
         raise BadInput(f"module.layers: has {len(model.layers)} layers, and two are run. Remove the others.")
     n, T = len(decomposition.circuit.inputs), len(decomposition.circuit.gates)

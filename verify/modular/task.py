@@ -14,12 +14,12 @@ import torch
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
 from verify.adder import exact
-from verify.adder.judged import check_adder
 from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, no_reading
+from verify.judged import check_judged
 from verify.modular.proof import Decided, Pair, by_sums, pair_by_pair
 from verify.modular.rounding import Unfit, margins
 
@@ -42,7 +42,7 @@ class ModularAddition:
     task: str = "modular"
 
     def __post_init__(self) -> None:
-        check_adder(self.model)
+        check_judged(self.model, AdderTransformer)
         if self.model.E.shape[0] != self.P + 1 or self.model.classes != self.P or self.model.length != 3:
             raise BadInput(
                 f"weights: {self.model.E.shape[0]} tokens, {self.model.length} positions and {self.model.classes} "

@@ -22,9 +22,9 @@ from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, check
 from verify.inductive.recurrent import held, sets
 from verify.inductive.recurrent.assumed import assumptions, rounded_in
 from verify.inductive.recurrent.blocks import Proof, Rings, Thermometer
+from verify.inductive.recurrent.judged import check_recurrent
 from verify.inductive.recurrent.network import Network
 from verify.inductive.tasks import Task
-from verify.judged import check_judged
 
 ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
 ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
@@ -52,7 +52,7 @@ class Selective:
     runs_for_ever: bool = True
 
     def __post_init__(self) -> None:
-        check_judged(self.model, GatedModel if isinstance(self.model, GatedModel) else RecurrentModel)
+        check_recurrent(self.model)
         if self.model.vocabulary != self.which.K or self.model.classes != self.which.classes:
             raise BadInput(
                 f"model: has {self.model.vocabulary} tokens and {self.model.classes} classes, and {self.which.name} "

@@ -24,11 +24,11 @@ from verify.inductive.recurrent import exact, gated, rotation
 from verify.inductive.recurrent.assumed import assumptions, rounded_in
 from verify.inductive.recurrent.chain import Rules
 from verify.inductive.recurrent.invariant import as_json
+from verify.inductive.recurrent.judged import check_recurrent
 from verify.inductive.recurrent.network import Network
 from verify.inductive.recurrent.proof import Line, Outcome, finite, for_ever
 from verify.inductive.recurrent.repeated import run_for_ever
 from verify.inductive.tasks import Task
-from verify.judged import check_judged
 
 ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
@@ -60,8 +60,7 @@ class Homogeneous:
     runs_for_ever: bool = True
 
     def __post_init__(self) -> None:
-        kinds = (LinearModel, RotationModel, GatedModel)
-        check_judged(self.model, next((kind for kind in kinds if isinstance(self.model, kind)), RecurrentModel))
+        check_recurrent(self.model)
         if self.model.classes < self.which.classes:
             option = "--modulus" if self.which.m is not None else "--vocabulary"
             size = self.model.classes - (0 if self.which.m is not None else 1)
