@@ -112,6 +112,15 @@ def check_judged(module: object, kind: type[Module]) -> None:
     _check_process()
 
 
+def is_judged(module: object, kind: type[nn.Module]) -> bool:
+    """Whether the door lets the module in, and its class is `kind` itself: its numbers may be read for its forward."""
+    try:
+        check_judged(module, kind)
+    except BadInput:
+        return False
+    return type(module) is kind
+
+
 def check_type(module: object, kind: type[nn.Module]) -> None:
     """Raises BadInput for anything that is no `kind`, with what to do about a wrapper of torch."""
     if issubclass(type(module), kind):

@@ -9,6 +9,7 @@ left, a position at which two heads want different tokens is split between the t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -16,10 +17,10 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import gamma
+from verify.arithmetic.slack import FAINT, gamma
 from verify.clock import Deadline
 from verify.module.largest import Sets
-from verify.module.separable import Layer, Sums, Tables, are_alike
+from verify.module.separable import Layer, Sums, Tables, are_alike, lost_to_underflow
 
 AT_ONCE = 1 << 21  # entries of a batch's tables
 TURNS = 40
@@ -79,7 +80,8 @@ class Gaps:
         self.base, n = tables.base.mid, tables.weights.mid.shape[1]
         # each l_h is off by the rounding of sums of |N| + |l| Z, at most 4 contributions of Z
         self.most = 2 * float(layer.contributions.size.amax()) * ENLARGE  # of any |N_h / Z_h|
-        self.error = (2 * Sums(tables, layer).error + layer.n_heads * gamma(4 * n + 32) * 4 * self.most) * ENLARGE
+        of_head = gamma(4 * n + 32) * 4 * self.most + lost_to_underflow(tables)
+        self.error = (2 * Sums(tables, layer).error + layer.n_heads * of_head) * ENLARGE + FAINT
 
     def __call__(self, products: Products) -> Bounds:
         own, rival = products.own, products.rival
@@ -150,6 +152,8 @@ class Search:
         """Whether all are proved; false also where an input's margin is within the tables' error, or time is over."""
         stack, width = [products], self.gaps.weights.numel()
         at_once = max(1, AT_ONCE // width)
+        if not math.isfinite(self.gaps.error):
+            return False
         while stack:
             top = stack.pop()
             if len(top) > at_once:

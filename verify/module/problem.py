@@ -22,6 +22,7 @@ from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
 from verify.engine.run import enclose
+from verify.judged import is_judged
 from verify.module import heads, separable
 from verify.module.decision import Bounds, Judge, Tally, climb, undecided
 from verify.module.inputs import Listed, Product
@@ -81,7 +82,7 @@ class ModuleProblem:
         found = {}
         for length in dict.fromkeys(self.given.inputs.lengths):
             places = self.given.positions(length)
-            alone = isinstance(self.module, Decoder) and type(self.module).forward is Decoder.forward
+            alone = is_judged(self.module, Decoder)
             arguments = {"position": places[0]} if alone and len(places) == 1 else None
             found[length] = capture(self.module, length, arguments=arguments)
             self._check_output(found[length], alone and arguments is not None)

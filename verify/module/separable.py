@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from constructions.decoder import Decoder
 from constructions.decoder.model import Block
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U, gamma
+from verify.arithmetic.slack import FAINT, LEAST, U, gamma
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.rules.linear import plus, product, times
 from verify.engine.rules.normalisation import layer_norm
 from verify.engine.rules.pointwise import bounded_exp, div
+from verify.judged import is_judged
 from verify.module.inputs import BATCH, Product
 from verify.module.largest import Sets
 from verify.module.task import Task
@@ -34,24 +35,21 @@ AT = Arithmetic()
 
 def applies(module: nn.Module, task: Task) -> bool:
     """Whether module and task are what the reduction speaks of, and more than a batch of inputs."""
-    if type(module) is not Decoder or len(module.blocks) != 1 or module.pe not in ("nope", "ape", "sine"):
+    if not is_judged(module, Decoder):
+        return False
+    assert isinstance(module, Decoder)
+    if len(module.blocks) != 1 or module.pe not in ("nope", "ape", "sine"):
         return False
     block = module.blocks[0]
-    if (
-        not isinstance(block, Block)
-        or block.mlp is not None
-        or not isinstance(module.norm, nn.Identity)
-        or len(task.inputs.parts) != 1
-    ):
-        return False
-    if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
+    assert isinstance(block, Block)
+    if block.mlp is not None or not isinstance(module.norm, nn.Identity) or len(task.inputs.parts) != 1:
         return False
     part = task.inputs.parts[0]
     if not isinstance(part, Product) or part.where is not None or part.length < 2:
         return False
     is_last = task.positions(part.length) == (part.length - 1,)
     splits = hasattr(task.expected, "cells") and (block.attention.n_heads == 1 or part.candidates > MOST)
-    return is_last and (splits or 1 << 16 < part.candidates <= MOST)
+    return is_last and module.W_U.shape[1] > 1 and (splits or 1 << 16 < part.candidates <= MOST)
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,10 @@ class Layer:
         assert isinstance(block, Block)
         attention = block.attention
         self.n_heads, d_head = attention.n_heads, attention.d_head
-        embedded = self._embedded(module, length + bos)
+        self.row, embedded = self._embedded(module, length + bos)
         normal = self._normal(block.norm_1, embedded)
-        last = Ball(normal.mid[-1], None if normal.rad is None else normal.rad[-1])
+        own = int(self.row[-1])
+        last = Ball(normal.mid[own], normal.radius[own])
         q, k, v = (
             self._heads(linear(x, getattr(attention, f"W_{c}"), getattr(attention, f"b_{c}")), d_head)
             for x, c in ((last, "Q"), (normal, "K"), (normal, "V"))
@@ -92,10 +91,10 @@ class Layer:
         keys = Ball(k.mid.reshape(flat).transpose(1, 2), k.radius.reshape(flat).transpose(1, 2))
         self.scores = div(AT, product(AT, q, keys), math.sqrt(d_head))
         out = product(AT, product(AT, Ball(v.mid.reshape(flat), v.radius.reshape(flat)), Ball(W_O)), W_U)
-        self.length, (self.places, self.tokens) = length, normal.mid.shape[:2]
-        shape = (self.n_heads, self.places, self.tokens, -1)
-        self.contributions = Ball(out.mid.reshape(shape), out.radius.reshape(shape))
-        stream = Ball(embedded.mid[-1], None if embedded.rad is None else embedded.rad[-1])
+        self.length, self.tokens = length, normal.mid.shape[1]
+        shape = (self.n_heads, len(normal.mid), self.tokens, -1)
+        self.contributions = Ball(out.mid.reshape(shape)[:, self.row], out.radius.reshape(shape)[:, self.row])
+        stream = Ball(embedded.mid[own], embedded.radius[own])
         if attention.b_O is not None:
             stream = plus(AT, stream, stored(attention.b_O))
         self.residual = product(AT, stream, W_U)
@@ -104,12 +103,16 @@ class Layer:
             self.residual = plus(AT, self.residual, b_U if classes is None else Ball(b_U.mid[list(classes)]))
         self.bos = bos
 
-    def _embedded(self, module: Decoder, places: int) -> Ball:
-        """The stream (positions, tokens, d) before the layer."""
+    def _embedded(self, module: Decoder, places: int) -> tuple[Tensor, Ball]:
+        """The stream (rows, tokens, d) before the layer, and the row of each place.
+
+        Places with the same position embedding share a row: what is computed of them is the same to the last bit.
+        """
         x = stored(module.W_E)
         if module.pe == "nope":
-            return Ball(x.mid.expand(places, *x.mid.shape))
-        return plus(AT, x, Ball(stored(module.W_pos).mid[:places, None, :]))
+            return torch.zeros(places, dtype=torch.long), Ball(x.mid.unsqueeze(0))
+        rows, row = torch.unique(stored(module.W_pos).mid[:places], dim=0, return_inverse=True)
+        return row, plus(AT, x, Ball(rows.unsqueeze(1)))
 
     def _normal(self, norm: nn.Module, x: Ball) -> Ball:
         if isinstance(norm, nn.Identity):
@@ -125,8 +128,8 @@ class Layer:
 
     def tables(self, token: int) -> Tables:
         """The tables where the last token is this one."""
-        shape = (self.n_heads, self.places, self.tokens)
-        mid, rad = self.scores.mid[:, token].reshape(shape), self.scores.radius[:, token].reshape(shape)
+        shape = (self.n_heads, -1, self.tokens)
+        mid, rad = (x[:, token].reshape(shape)[:, self.row] for x in (self.scores.mid, self.scores.radius))
         top = mid.amax((1, 2), keepdim=True)  # every head's weights may be divided by one number
         weights = Ball(*bounded_exp(AT, plus(AT, Ball(mid, rad), Ball(-top))))
         wide = Ball(weights.mid.unsqueeze(-1), weights.radius.unsqueeze(-1))
@@ -161,9 +164,21 @@ def one(x: Ball, place: int, token: int) -> Ball:
 
 
 def relative_error(weights: Ball) -> float:
-    """The largest error of a weight relative to itself; infinite where one may be zero."""
-    share = weights.radius / weights.mid
-    return float(torch.where(weights.mid > 0, share, torch.full_like(share, math.inf)).amax()) * ENLARGE
+    """The largest error of a weight relative to itself; infinite where one may be zero, or is no number."""
+    share = (weights.radius / weights.mid).nan_to_num(math.inf)
+    return float(torch.where(weights.mid > 0, share, torch.full_like(share, math.inf)).amax()) * ENLARGE + LEAST
+
+
+def lost_to_underflow(tables: Tables) -> float:
+    """Bounds what underflow takes from one head's quotient, and from N - l Z divided by Z, on any input.
+
+    Proof. Up to n + 2 products go into N, or into N - l Z, each off by LEAST / 2 besides its relative error, and sums
+    do not underflow: all of it is below (n + 2) LEAST, as is what becomes of it in later roundings. Z is at least the
+    sum of the least weights, itself off by less than a half. The quotient underflows once more, as does this bound.
+    """
+    n = tables.weights.mid.shape[1]
+    least = float((tables.weights.mid.amin(-1).sum(-1) + tables.fixed_weights.mid).amin())
+    return 4 * (n + 2) * LEAST / least + FAINT if least > 0 else math.inf
 
 
 def are_alike(tables: Tables) -> bool:
@@ -216,7 +231,8 @@ class Sums:
     """Logits from sums of table rows, every one of them off by at most `error`.
 
     N / Z is a mean of contributions with positive weights: weights that are off by a share e of themselves move it by
-    at most 2 e / (1 - e) times the largest contribution, and rounding a sum is a share of the same positive sum.
+    at most 2 e / (1 - e) times the largest contribution, and rounding a sum is a share of the same positive sum. What
+    products and quotients lose to underflow is no share of anything, and is added.
     """
 
     def __init__(self, tables: Tables, layer: Layer) -> None:
@@ -225,9 +241,10 @@ class Sums:
         relative = max(relative_error(tables.weights), relative_error(tables.fixed_weights)) + gamma(4 * n + 32)
         mean = float(layer.contributions.size.amax())
         of_mean = float(layer.contributions.radius.amax()) + (4 * relative * mean if relative < 0.5 else math.inf)
+        of_mean += lost_to_underflow(tables)
         size = float(tables.base.size.amax()) + self.n_heads * mean
         error = float(tables.base.radius.amax()) + self.n_heads * of_mean + gamma(2 * self.n_heads + 8) * size
-        self.error = error * ENLARGE
+        self.error = error * ENLARGE + FAINT
 
     def by_prefix(self, free: Sets) -> Iterator[tuple[Tensor, Answers]]:
         """Inputs but for their last token, (N, positions), and a function of their answers (N, 1): margins (N,)."""
