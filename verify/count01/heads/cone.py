@@ -8,6 +8,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import Array
@@ -119,6 +120,7 @@ def whitened(rows: Constraints) -> tuple[Array, Any]:
     """The rows in coordinates in which r of them are the unit vectors, as floats, and those coordinates' matrix.
 
     Only a guide: what it suggests is shown by `Constraints.sign`.
+    Raises: Undecided where no r of them are shown to be independent.
     """
     from flint import arb_mat, ctx
 
@@ -126,7 +128,10 @@ def whitened(rows: Constraints) -> tuple[Array, Any]:
         Z = rows.balls(BITS[1])
         scaled = [[x / max(abs(y).mid() for y in row) if any(y != 0 for y in row) else x for x in row] for row in Z]
         basis = _spread(scaled, rows.size)
-        T = arb_mat([scaled[i] for i in basis]).inv()
+        try:
+            T = arb_mat([scaled[i] for i in basis]).inv()
+        except ZeroDivisionError:
+            raise Undecided("the constraints may depend on one another, in all the bits that are tried") from None
         white = arb_mat(scaled) * T
         found = np.array([[float(white[i, k].mid()) for k in range(rows.size)] for i in range(len(Z))])
     return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-300), T
@@ -155,10 +160,20 @@ def _spread(rows: list[list[Any]], r: int) -> list[int]:
     return chosen
 
 
+def chosen_rows(white: Array, k: int) -> NDArray[np.int64]:
+    """All sets of k rows, one in each row: of no rows there is one set, of more than there are none.
+
+    >>> [chosen_rows(np.ones((2, 1)), k).shape for k in (0, 1, 3)]
+    [(1, 0), (2, 1), (0, 3)]
+    """
+    found = list(combinations(range(len(white)), k))
+    return np.array(found, dtype=np.int64).reshape(len(found), k)
+
+
 def rays_of(white: Array) -> list[tuple[float, tuple[int, ...], Array]]:
     """The likely extreme rays of {x: Z x >= 0}: (least product, the rows that are zero on it, the ray)."""
-    n, r = white.shape
-    sets = np.array(list(combinations(range(n), r - 1)), dtype=np.int64).reshape(-1, r - 1)
+    r = white.shape[1]
+    sets = chosen_rows(white, r - 1)
     with np.errstate(divide="ignore"):  # numpy warns of singular matrices, whose determinant is rightly 0
         minors = [(-1) ** k * np.linalg.det(np.delete(white[sets], k, axis=2)) for k in range(r)]
     found = np.stack(minors, axis=1)
@@ -175,8 +190,8 @@ def rays_of(white: Array) -> list[tuple[float, tuple[int, ...], Array]]:
 
 def dependencies(white: Array) -> list[tuple[int, ...]]:
     """Sets of r + 1 rows with a likely nonnegative combination to zero, the most balanced first."""
-    n, r = white.shape
-    sets = np.array(list(combinations(range(n), r + 1)))
+    r = white.shape[1]
+    sets = chosen_rows(white, r + 1)
     with np.errstate(divide="ignore"):
         minors = [(-1) ** k * np.linalg.det(white[np.delete(sets, k, axis=1)]) for k in range(r + 1)]
     found = np.stack(minors, axis=1)

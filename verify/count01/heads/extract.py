@@ -53,7 +53,10 @@ def extract(model: Count01Transformer, heads: Sequence[int], law: Law, labels: s
         said = "do not separate" if found.is_separable is False else "were not shown to separate"
         named = ",".join(map(str, heads))
         raise BadInput(f"--extract {named}: these heads {said} n1 > n0 from the rest under {law.name}; choose others")
-    w, b = direction(numbers, heads, found)
+    try:
+        w, b = direction(numbers, heads, found)
+    except OverflowError:
+        raise BadInput(f"--extract {named}: the separator is beyond float64; scale the weights down") from None
     small = rebuilt(model, numbers, heads, w, b, labels)
     return decided(small, law, labels)
 
@@ -84,7 +87,9 @@ def direction(model: ModelNumbers, heads: Sequence[int], found: Separability) ->
 def _floats(found: Separability, certificate: dict[str, object]) -> list[float]:
     if certificate["kind"] == SEPARATOR:
         return [float(Fraction(str(x))) for x in certificate["w"]]  # type: ignore[attr-defined]
-    return list(found.w or ())
+    if found.w is None:
+        raise OverflowError("the separator has no floats")
+    return list(found.w)
 
 
 def _offset(found: Separability, certificate: dict[str, object]) -> float:

@@ -7,6 +7,7 @@ solution; then its dual names at most d + 2 triples that rule every separator ou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,7 +22,7 @@ from verify.count01.heads.accuracy import Judged, positive
 from verify.count01.heads.everywhere import Spread, positive_polynomial
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import SEEN, HeadNumbers, ModelNumbers
-from verify.count01.heads.separability import Separability
+from verify.count01.heads.separability import Separability, separated
 from verify.count01.heads.surds import Surd
 from verify.count01.heads.tables import Differences, Kept, column, corners
 from verify.count01.task import EQUALS, Triple
@@ -84,7 +85,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Output:
-    """One head's outputs on all triples, less a shift that makes their means about 0."""
+    """One head's outputs on all triples, less a shift that makes their means about 0; NaN beyond floats."""
 
     values: Array
     shift: tuple[Fraction, ...]
@@ -107,21 +108,32 @@ class Outputs:
             found = column(head, [head.values[t][k] for t in SEEN], self.law.counts, self._corners)
             with ctx.workprec(128):
                 values[:, k] = np.nan_to_num(found.values)
-                middle = float(values[:, k].mean())
-                shift.append(Fraction(float(found.centre.ball(256).mid())) + Fraction(middle))
-            values[:, k] -= middle
+                with np.errstate(over="ignore"):
+                    middle = float(values[:, k].mean())
+                centre = float(found.centre.ball(256).mid())
+            if math.isfinite(centre) and math.isfinite(middle):
+                shift.append(Fraction(centre) + Fraction(middle))
+                values[:, k] -= middle
+            else:
+                shift.append(Fraction(0))
+                values[:, k] = np.nan
         return Output(values, tuple(shift))
 
 
-def features(outputs: Outputs, heads: Sequence[int]) -> Features:
-    """The features of a subset: outputs of unit size and, as far as floats go, orthogonal."""
+def features(outputs: Outputs, heads: Sequence[int]) -> Features | None:
+    """The features of a subset: outputs of unit size and, as far as floats go, orthogonal; None beyond floats."""
     found = [outputs.of(h) for h in heads]
+    if not all(np.isfinite(output.values).all() for output in found):
+        return None
     raw = np.concatenate([output.values for output in found], axis=1)
     scale = np.maximum(np.abs(raw).max(axis=0), 1e-300)
     _, sizes, turned = np.linalg.svd((raw / scale)[:: max(1, len(raw) // 20000)], full_matrices=False)
-    sizes = np.maximum(sizes, sizes[0] * 1e-12)
-    mix = (turned.T / sizes * np.sqrt(len(raw))) / scale[:, None]
-    mixed = raw @ mix
+    sizes = np.maximum(sizes, max(sizes[0] * 1e-12, 1e-300))
+    with np.errstate(all="ignore"):
+        mix = (turned.T / sizes * np.sqrt(len(raw))) / scale[:, None]
+        mixed = raw @ mix
+    if not (np.isfinite(mixed).all() and np.isfinite(mix).all()):
+        return None
     shift = tuple(x for output in found for x in output.shift)
     return Features(np.concatenate([mixed, np.ones((len(mixed), 1))], axis=1), shift, mix)
 
@@ -130,6 +142,8 @@ def _generated(outputs: Outputs, heads: Sequence[int]) -> Separability:
     """Constraint generation over the triples; on all of N^3, over a spread of them, of which only a no counts."""
     model, law = outputs.model, outputs.law
     found, due = features(outputs, heads), law.has_more_ones
+    if found is None:
+        return Separability(None, None, reason="the heads' outputs are beyond what floats compare")
     turned = found.values * np.where(due, 1.0, -1.0)[:, None]
     lengths = np.linalg.norm(turned, axis=1, keepdims=True)
     active = _first(turned)
@@ -143,7 +157,7 @@ def _generated(outputs: Outputs, heads: Sequence[int]) -> Separability:
         if products[worst].min() > 0:
             w, b = found.separator(x)
             if is_separator(model, heads, law, w, b):
-                return Separability(True, _certificate(model, heads, w, b), tuple(map(float, w)), float(b))
+                return separated(_certificate(model, heads, w, b), [*w, b])
         joined = np.union1d(active, worst[products[worst] <= 1e-9])
         if len(joined) == len(active):
             return _unconfirmed("a separator was found and could not be confirmed")

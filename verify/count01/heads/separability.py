@@ -6,6 +6,7 @@ separates if and only if some (w, b) meets the constraints at the corners of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -195,7 +196,18 @@ def _separator(X: list[int], bits: int) -> Separability:
     numbers = [Fraction(k, 2**bits) for k in X]
     *w, b = numbers
     certificate = {"kind": SEPARATOR, "w": [str(x) for x in w], "b": str(b)}
-    return Separability(True, certificate, tuple(float(x) for x in w), float(b))
+    return separated(certificate, numbers)
+
+
+def separated(certificate: dict[str, Any], numbers: Sequence[Fraction | float]) -> Separability:
+    """The answer yes; the separator's floats, w and then b, only where all of them are finite."""
+    try:
+        *w, b = (float(x) for x in numbers)
+    except OverflowError:
+        return Separability(True, certificate)
+    if not all(map(math.isfinite, (*w, b))):
+        return Separability(True, certificate)
+    return Separability(True, certificate, tuple(w), b)
 
 
 def _tight(form: Form, rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
@@ -224,7 +236,7 @@ def _tight(form: Form, rows: Constraints, candidates: Sequence[tuple[int, ...]])
             for tight, sign in chosen
         ],
     }
-    return Separability(True, certificate, tuple(full[:-1]), full[-1])
+    return separated(certificate, full)
 
 
 def confirmed(rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], int]] | None:
@@ -294,7 +306,8 @@ def _combination(form: Form, rows: Constraints, support: tuple[int, ...]) -> dic
         Z = rows.balls(BITS[1])
         parts = [abs(determinant([Z[i] for i in support if i != j])) for j in support]
         whole = sum(parts[1:], parts[0])
-        shares = [float((p / whole).mid()) for p in parts]
+        found = [float((p / whole).mid()) for p in parts]
+        shares = [x if math.isfinite(x) else None for x in found]
     return {
         "kind": GORDAN,
         "columns": list(form.columns),
