@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from verify.arithmetic.slack import ENLARGE_LONG, Array, U
 from verify.count01.heads.numbers import ModelNumbers
-from verify.count01.heads.tables import QUOTIENT_ERROR, SMALLEST_NORMALISER
+from verify.count01.heads.tables import LOST_IN_QUOTIENTS, QUOTIENT_ERROR, SMALLEST_NORMALISER, nearest
 from verify.count01.task import kinds
 
 Integers = NDArray[np.int64]
@@ -26,7 +26,7 @@ class Margins:
     def __init__(self, model: ModelNumbers, last: int, expected: int) -> None:
         rivals, tokens = [j for j in range(model.classes) if j != expected], kinds(last)
         constant = model.constant[last]
-        self.constant = np.array([float(constant[expected] - constant[j]) for j in rivals])
+        self.constant = np.array([nearest(constant[expected] - constant[j]) for j in rivals])
         self.weights, self.added, radius = [], [], np.zeros(len(rivals))
         for h, head in enumerate(model.heads):
             with ctx.workprec(128):
@@ -35,7 +35,7 @@ class Margins:
                 self.weights.append(np.array([float((s - top).exp().mid()) for s in scores]))
                 added = [[float(model.difference(h, expected, j, t).ball(256).mid()) for j in rivals] for t in tokens]
             self.added.append(np.array(added).reshape(len(tokens), len(rivals)))
-            radius += QUOTIENT_ERROR * np.abs(self.added[-1]).max(axis=0)
+            radius += QUOTIENT_ERROR * np.abs(self.added[-1]).max(axis=0) + LOST_IN_QUOTIENTS
         size = np.abs(self.constant) + sum(np.abs(x).max(axis=0) for x in self.added)
         self.radius = (radius + (len(model.heads) + 3) * 2 * U * size) * ENLARGE_LONG
         self.kinds = len(tokens)

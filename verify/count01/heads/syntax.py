@@ -15,7 +15,16 @@ from verify.arithmetic.slack import ENLARGE_LONG, Array, U
 from verify.count01.heads.accuracy import Judged
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
-from verify.count01.heads.tables import MOST_BITS, QUOTIENT_ERROR, Kept, corners, largest, shares
+from verify.count01.heads.tables import (
+    LOST_IN_QUOTIENTS,
+    MOST_BITS,
+    QUOTIENT_ERROR,
+    Kept,
+    corners,
+    largest,
+    nearest,
+    shares,
+)
 from verify.count01.task import EOS, FIVE, FOUR, Triple, answer, kinds, multiplicities
 
 
@@ -108,11 +117,13 @@ class AfterAnswer:
 
     def _constant(self, rival: int) -> float:
         constant = self.model.constant[self.last]
-        return float(constant[EOS] - constant[rival])
+        return nearest(constant[EOS] - constant[rival])
 
     def _radius(self, heads: Sequence[int], rival: int, size: float) -> float:
         """A bound on the error of a sum of shares, each at most its part of `size`, and the constant part."""
-        of_quotients = sum(QUOTIENT_ERROR * float(np.abs(self._stored(h, rival)[1]).max()) for h in heads)
+        of_quotients = sum(
+            QUOTIENT_ERROR * float(np.abs(self._stored(h, rival)[1]).max()) + LOST_IN_QUOTIENTS for h in heads
+        )
         size += abs(self._constant(rival))
         return (of_quotients + (len(heads) + 3) * 2 * U * size) * ENLARGE_LONG
 

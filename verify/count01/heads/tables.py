@@ -13,7 +13,7 @@ from itertools import product
 from typing import Generic, TypeVar
 
 import numpy as np
-from flint import arb, ctx
+from flint import arb, ctx, fmpq
 
 from verify.arithmetic.exact_reals import Combination, Undecided, exponentials, total
 from verify.arithmetic.slack import ENLARGE_LONG, Array, U
@@ -25,6 +25,9 @@ from verify.count01.task import EQUALS, ONE, TWO, ZERO, Triple
 # the quotient within U, so 20 U at most, of the sum of the terms' sizes.
 QUOTIENT_ERROR = 32 * U
 SMALLEST_NORMALISER = 1e-200  # below it, weights lost to underflow could matter
+# What underflow takes from a quotient: five products of a weight, a term and a count below 2^50, 2^-1074 and the count
+# each, over a normaliser above 1e-200 > 2^-665: less than 2^-1074 2^4 2^50 2^665.
+LOST_IN_QUOTIENTS = 2.0**-350
 MOST_BITS = 1 << 13
 EXPANDED_HEADS = 4  # ties of more heads than these are not looked for: the expansion would be too long
 MOST_KEPT = 1 << 26  # numbers that are kept between subsets of heads: half a gigabyte
@@ -90,7 +93,14 @@ def column(head: HeadNumbers, deltas: Sequence[Surd], counts: Array, around: Arr
     if np.isnan(sizes).any():
         sizes = shares(weights, np.abs(off), counts)
     values = shares(weights, off, counts)
-    return Column(centre, values, QUOTIENT_ERROR * largest(sizes) * ENLARGE_LONG, largest(values))
+    radius = QUOTIENT_ERROR * largest(sizes) * ENLARGE_LONG + (LOST_IN_QUOTIENTS if off.any() else 0.0)
+    return Column(centre, values, radius, largest(values))
+
+
+def nearest(x: fmpq) -> float:
+    """The nearest float of a rational number, infinite beyond the largest."""
+    with ctx.workprec(128):
+        return float(arb(x).mid())
 
 
 def shares(weights: Array, terms: Array, counts: Array) -> Array:
