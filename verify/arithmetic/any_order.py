@@ -15,7 +15,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import ENLARGE, INFLATION, Array
+from verify.arithmetic.slack import ENLARGE, INFLATION, LEAST, NORMAL, Array, lost_in_a_product
 
 REAL = Format("real", 1024, -1022, float(np.finfo(float).max))  # rounds less than any number that is computed here
 NO_UNIT = 1 << 20  # log2 of the unit of zero, which is a multiple of everything
@@ -184,8 +184,9 @@ class Arithmetic:
         error = growth * size + np.where(terms > 1, self.underflow(2 * terms) * (1 + growth), 0.0)
         is_exact = self.is_exact_sum(size, of.unit)
         is_sum_exact = (is_exact & of.is_known) | (terms <= 1)  # the unit is that of known factors
-        # a single product of numbers with at most 26 bits is exact in float64 as well
-        is_mid_exact = is_exact | ((terms <= 1) & (~of.hard | (self.stored.p <= 26)))
+        # a single product of numbers with at most 26 bits is exact in float64 as well, unless it underflows
+        is_single = (terms <= 1) & (~of.hard | (self.stored.p <= 26))
+        is_mid_exact = is_exact | (is_single & ((terms == 0) | (np.abs(real.mid) >= NORMAL)))
         rad = np.where(is_sum_exact, np.where(of.is_known & is_mid_exact, 0.0, real.rad), real.rad + error * INFLATION)
         out = self.result(Ball(real.mid, rad))
         return Ball(out.mid, np.where(size + error + out.rad <= self.stored.largest, out.rad, np.inf))
@@ -274,11 +275,14 @@ def is_power_of_two(x: Array) -> np.ndarray:
 
 
 def times(a: Array, b: Array) -> Array:
-    """a b of non-negative numbers, where infinity times zero is zero: an exact zero has no error."""
+    """a b of non-negative numbers, off by a factor of at most 1 + U, and not below it where it underflows.
+
+    Infinity times zero is zero: an exact zero has no error.
+    """
     with np.errstate(invalid="ignore"):
-        return np.where((a == 0) | (b == 0), 0.0, a * b)
+        return np.where((a == 0) | (b == 0), 0.0, a * b + LEAST)
 
 
 def absolute_product(x: Array, W: Array) -> Array:
     """An upper bound on x W for non-negative matrices."""
-    return (x @ W) * INFLATION
+    return (x @ W) * INFLATION + lost_in_a_product(x, W)

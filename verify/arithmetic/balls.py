@@ -1,14 +1,15 @@
 """Vectorised float64 with a proved error radius: every true value lies within rad of mid.
 
-Rounding to nearest has relative error at most U = 2^-53 as long as nothing underflows, so a sum of n
-products computed in any order, fused or not, is off by at most n U / (1 - n U) times the sum of the
-products' absolute values. That costs one more matrix product. Radii are themselves computed in float64
-and then enlarged by far more than their own rounding.
+Every operation follows the one model of rounding in `verify.arithmetic.slack`, for midpoints and radii of any
+size. A sum of n products, computed in any order, fused or not, is off by at most n U / (1 - n U) times the sum
+of the products' absolute values, which costs one more matrix product, and by LEAST / 2 for each product that is
+not exactly zero. Radii are themselves computed in float64 and then enlarged by far more than their own rounding;
+where they are subnormal numbers, their sums are exact and a factor above 1 does not lessen them, so that only
+their products have something to lose, which the absolute term covers as well.
 
-Underflow is kept out at the door: a nonzero number smaller than TINY is replaced by the ball 0 +- TINY.
-What remains on the way to a logit are products of at most eleven factors of at least 2^-60 and of
-differences of such products, which are at least 2^-53 times their terms, so that nothing that is not zero
-comes near 2^-1022. Numbers above HUGE get an infinite radius, which decides nothing.
+`Ball.exact` is a door: it replaces a nonzero number below TINY by the ball 0 +- TINY, and one above HUGE by a ball
+of infinite radius, which decides nothing. That keeps ordinary models away from the slower branches. No operation
+relies on it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 from flint import arb, ctx
 
-from verify.arithmetic.slack import ENLARGE, Array, U, gamma
+from verify.arithmetic.slack import ENLARGE, FAINT, LEAST, NORMAL, Array, U, gamma
 
 TINY = 2.0**-60
 HUGE = 2.0**100
@@ -51,15 +52,17 @@ class Ball:
 
     @property
     def lower(self) -> Array:
+        """A lower bound: the difference is rounded to nearest, so that the next number below is not above it."""
         return np.nextafter(self.mid - self.rad, -np.inf)
 
     @property
     def upper(self) -> Array:
+        """An upper bound, as `lower`."""
         return np.nextafter(self.mid + self.rad, np.inf)
 
     @property
     def magnitude(self) -> Array:
-        """An upper bound on the absolute value."""
+        """An upper bound on the absolute value; a sum that is a subnormal number is exact."""
         return (np.abs(self.mid) + self.rad) * ENLARGE
 
     @property
@@ -73,6 +76,7 @@ class Ball:
         return Ball(-self.mid, self.rad)
 
     def __add__(self, other: Ball) -> Ball:
+        """Sums. One that is inexact is off by at most half of the unit of its last place, which U |mid| is not below."""
         mid = self.mid + other.mid
         return Ball(mid, (self.rad + other.rad + U * np.abs(mid)) * ENLARGE)
 
@@ -82,7 +86,9 @@ class Ball:
     def __mul__(self, other: Ball) -> Ball:
         mid = self.mid * other.mid
         spread = np.abs(self.mid) * other.rad + self.rad * (np.abs(other.mid) + other.rad)
-        return Ball(mid, (spread + U * np.abs(mid)) * ENLARGE)
+        rad = (spread + U * np.abs(mid)) * ENLARGE
+        # four products may underflow: the midpoint's, the two of the spread, and U |mid|
+        return Ball(mid, _with_underflow(rad, self.is_not_zero & other.is_not_zero))
 
     def __matmul__(self, other: Ball) -> Ball:
         n = self.mid.shape[-1]
@@ -96,28 +102,72 @@ class Ball:
         if self.rad.any():
             rad = rad + self.rad @ (other_size + other.rad)
         # gamma(n + 2) also covers the rounding inside these products, whose terms are all positive
-        return Ball(mid, rad * (1 + gamma(2 * n + 8)))
+        rad = rad * (1 + gamma(2 * n + 8))
+        if not _stays_normal(self, other):
+            # each term may underflow in the midpoint and in three sums of the radius, and so may the factor gamma
+            terms = self.is_not_zero.astype(np.float64) @ other.is_not_zero.astype(np.float64)
+            rad = rad + np.where(terms > 0, (4 * terms + 4) * LEAST, 0.0)
+        return Ball(mid, rad)
 
     def __truediv__(self, other: Ball) -> Ball:
         """Quotients; the radius is infinite where the divisor may be zero."""
-        low = np.nextafter(np.abs(other.mid) - other.rad, -np.inf)
-        is_safe = low > TINY**3
+        size = np.abs(other.mid)
+        low = np.where(other.rad == 0, size, np.nextafter(size - other.rad, -np.inf))
+        is_safe = low > 0
         low = np.where(is_safe, low, 1.0)
         mid = self.mid / np.where(is_safe, other.mid, 1.0)
-        # |x/y - m/n| <= (|x - m| + |m/n| |y - n|) / |y|, and mid is m/n up to rounding
-        spread = (self.rad + np.abs(mid) * ENLARGE * other.rad) / low
-        return Ball(mid, np.where(is_safe, (spread + U * np.abs(mid)) * ENLARGE, np.inf))
+        # |x/y - m/n| <= (|x - m| + |m/n| |y - n|) / |y|, and mid is m/n up to rounding: by U |m/n|, and by LEAST
+        numerator = self.rad
+        if other.rad.any():
+            of_divisor = (np.abs(mid) + LEAST) * ENLARGE * other.rad + LEAST
+            numerator = self.rad + np.where(other.rad == 0, 0.0, of_divisor)
+        rad = (numerator / low + U * np.abs(mid)) * ENLARGE
+        # the midpoint, the radius over the divisor, and U |mid| may underflow; zero over anything is zero
+        rad = np.where(self.is_not_zero, _with_underflow(rad, self.is_not_zero), 0.0)
+        return Ball(mid, np.where(is_safe, rad, np.inf))
 
     def times_power_of_two(self, factor: float) -> Ball:
-        return Ball(self.mid * factor, self.rad * factor)
+        """Products with a power of two: exact, but where they underflow, or overflow and nothing is known of them."""
+        mid, rad = self.mid * factor, self.rad * factor
+        is_finite = np.isfinite(mid)
+        is_exact = (np.abs(mid) >= NORMAL) | (self.mid == 0)
+        rad = np.where(is_exact & (self.rad == 0), 0.0, _with_underflow(rad * ENLARGE, self.is_not_zero))
+        return Ball(np.where(is_finite, mid, 0.0), np.where(is_finite, rad, np.inf))
+
+    @property
+    def is_not_zero(self) -> np.ndarray:
+        """Where the number is not exactly zero for sure."""
+        result: np.ndarray = (self.mid != 0) | (self.rad != 0)
+        return result
+
+
+def _with_underflow(rad: Array, may: np.ndarray) -> Array:
+    """Adds to enlarged radii what up to 128 products and quotients in them lose to underflow, where there `may` be any.
+
+    Where the sum rounds that away again, the radius is so large that what ENLARGE has added to it is more.
+    """
+    return rad + np.where(may, FAINT, 0.0)
+
+
+def _stays_normal(x: Ball, y: Ball) -> bool:
+    """Whether no product of midpoints or radii of x and y that is not zero underflows, not even times U.
+
+    Proof. Such a product is at least that of the smallest midpoints and radii that are not zero.
+    """
+    least = [
+        min(float(np.abs(part).min(initial=np.inf, where=part != 0)) for part in (ball.mid, ball.rad))
+        for ball in (x, y)
+    ]
+    return least[0] * least[1] > NORMAL / U**2
 
 
 def _is_exact_product(x: Array, y: Array) -> bool:
     """Whether float64 computes a matrix product without rounding, whatever the order of its sums.
 
-    All terms and partial sums are multiples of one power of two, and below 2^53 times it: no entry has more terms that
-    are not zero than the fullest row of x or column of y. The test's own products may be rounded, but not from 2^53
-    units or more to less; a product of 2^53 + 1 units, 3 times 3002399751580331, is rounded to 2^53.
+    All terms and partial sums are multiples of one power of two, 2^-100 or more, and below 2^53 times it, so that none
+    is rounded and none underflows: no entry has more terms that are not zero than the fullest row of x or column of y.
+    The test's own products may be rounded, but not from 2^53 units or more to less; a product of 2^53 + 1 units, 3
+    times 3002399751580331, is rounded to 2^53. That no entry is above HUGE makes no bound hold: it ends the test early.
     """
     if x.ndim != 2 or y.ndim != 2 or not x.size or not y.size:
         return False
@@ -151,7 +201,10 @@ def stack_last(*balls: Ball) -> Ball:
 
 
 def reciprocal_sqrt(d: int) -> Ball:
-    """1 / sqrt(d): two correctly rounded operations, and none is needed for a power of four."""
+    """1 / sqrt(d): three rounded operations, the first halved by the root, and none for a power of four.
+
+    The result is at least 2^-512, so that none of them underflows.
+    """
     root = float(np.sqrt(float(d)))
     value = 1.0 / root
     is_exact = d & (d - 1) == 0 and d.bit_length() % 2 == 1
@@ -166,7 +219,8 @@ def exponential(x: Ball) -> Ball:
     unique, inverse = np.unique(x.mid, return_inverse=True)
     values = np.array([_exponential(float(m)) for m in unique])
     mid = values[inverse].reshape(x.mid.shape)
-    # |exp(m + r) - exp(m)| <= exp(m) r (1 + r) for 0 <= r <= 1
+    # |exp(m + r) - exp(m)| <= exp(m) r (1 + r) for 0 <= r <= 1; where mid is used it is at least TINY, so that what
+    # ENLARGE adds to 3 U mid is far above what the products with r lose to underflow
     spread = np.where(x.rad <= 1, x.rad * (1 + x.rad), np.inf)
     rad = (mid * spread + 3 * U * mid) * ENLARGE
     too_small = mid < TINY

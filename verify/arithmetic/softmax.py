@@ -15,7 +15,7 @@ from flint import arb, ctx
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
-from verify.arithmetic.slack import INFLATION, Array, gamma
+from verify.arithmetic.slack import FAINT, INFLATION, Array, gamma
 
 ULPS = 4  # times u: exp is within 2 units in the last place, each at most 2 u of the result
 FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
@@ -110,7 +110,8 @@ def total_error(terms: Array | float, J: Array, tau: Array | float, has_ones: np
     So the computed total lies between J and J + 16 (J + 1)^2 tau.
     """
     J = np.maximum(np.asarray(J, dtype=float), 1.0)
-    excess = np.where(has_ones & (2.0**fmt.p > 2 * J), 16 * (J + 1) ** 2 * tau / J, np.inf)
+    doubled = 16 * (J + 1) ** 2 * tau / J + np.where(np.asarray(tau) == 0, 0.0, FAINT)
+    excess = np.where(has_ones & (2.0**fmt.p > 2 * J), doubled, np.inf)
     small_first = np.where(np.asarray(terms) * fmt.u < 0.5, excess, np.inf)
     any_sum = gamma(np.maximum(np.asarray(terms, dtype=float) - 1, 0), fmt.u)
     result: Array = np.minimum(small_first, any_sum) * INFLATION
@@ -143,4 +144,6 @@ def quotient_error(total: Array, rest: Array) -> Array:
 
     Proof. (1 + r) / (1 + t) - 1 = (r - t) / (1 + t), and |t| <= total < 1/4; no bound is given beyond.
     """
-    return np.where(total < 0.25, (rest + total) / (1 - np.minimum(total, 0.25)) * INFLATION, np.inf)
+    both = rest + total
+    found = both / (1 - np.minimum(total, 0.25)) * INFLATION + np.where(both == 0, 0.0, FAINT)
+    return np.where(total < 0.25, found, np.inf)
