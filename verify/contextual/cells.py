@@ -16,7 +16,7 @@ import numpy as np
 
 from constructions.contextual.transformer import BOS, ONE, ZERO
 from verify.arithmetic.balls import TINY, Ball, exponential
-from verify.arithmetic.slack import Array, U
+from verify.arithmetic.slack import LEAST, Array, U
 from verify.contextual.readout import MOST_PAIRS, Readout
 from verify.contextual.stream import Kinds, StoredContextual, encode, hull, see
 from verify.contextual.task import Domain
@@ -170,8 +170,8 @@ def spread(mean: Ball, G: Ball, room: np.ndarray, weighed: Weighed, is_free: np.
         return low, high
     values, heaviest = weighed.values[is_free], float(weighed.weights[is_free].upper.max())
     phi = Ball.exact(room.astype(np.float64) * heaviest).upper
-    share = (phi / (np.maximum(G.lower, TINY) + phi) * (1 + 8 * U))[:, None]
+    share = (phi / (np.maximum(G.lower, TINY) + phi) * (1 + 8 * U) + LEAST)[:, None]
     share = np.where(G.lower[:, None] > TINY, share, np.nan)
-    down = np.maximum(low - values.lower.min(axis=0), 0) * share * (1 + 8 * U)
-    up = np.maximum(values.upper.max(axis=0) - high, 0) * share * (1 + 8 * U)
+    down = np.maximum(low - values.lower.min(axis=0), 0) * share * (1 + 8 * U) + LEAST
+    up = np.maximum(values.upper.max(axis=0) - high, 0) * share * (1 + 8 * U) + LEAST
     return np.nextafter(low - down, -np.inf), np.nextafter(high + up, np.inf)

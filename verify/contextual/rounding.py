@@ -15,7 +15,7 @@ import numpy as np
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
-from verify.arithmetic.slack import INFLATION, Array, gamma
+from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma, lost_in_a_product
 from verify.arithmetic.softmax import argument_error, exponential_error, quotient_error, total_error
 from verify.contextual.stream import Encoded, Kinds, StoredContextual, attend
 
@@ -72,13 +72,15 @@ def magnitude(balls: Ball) -> Array:
 
 
 def dot_size(size: Array, W: Array, extra: Array | float = 0.0) -> Array:
-    return (size @ np.abs(W) + np.abs(extra)) * INFLATION
+    """Bounds the sum of absolute values of x W (+ extra) where |x| <= size."""
+    return (size @ np.abs(W) + np.abs(extra)) * INFLATION + lost_in_a_product(size, W)
 
 
 def dot_error(size: Array, error: Array, W: Array, fmt: Format, extra: Array | float = 0.0) -> Array:
     """The error of x W (+ extra) where |x| <= size (K, n) and x is itself off by at most `error` (K, n).
 
-    Terms that are zero for sure cost nothing, and products with powers of two >= 1 are exact.
+    Terms that are zero for sure cost nothing, and products with powers of two >= 1 are exact. Whether there are others
+    is asked of their factors, as what is computed of them here may underflow; then `flushed` is far more.
     """
     full = size + error
     is_exact_factor = (np.frexp(W)[0] == 0.5) | (np.frexp(W)[0] == -0.5) | (W == 0)
@@ -87,7 +89,8 @@ def dot_error(size: Array, error: Array, W: Array, fmt: Format, extra: Array | f
     total = dot_size(full, W, extra) + fmt.u * inexact
     terms = (full > 0).astype(float) @ (W != 0) + (np.asarray(extra) != 0)
     rounding = fmt.u * inexact + gamma(np.maximum(terms - 1, 0), fmt.u) * total
-    flushed = np.where((terms > 1) | (inexact > 0), 2 * terms * fmt.tiny, 0.0)
+    has_inexact = (full > 0).astype(float) @ ~is_exact_factor > 0
+    flushed = np.where((terms > 1) | has_inexact, 2 * terms * fmt.tiny, 0.0)
     out = known((error @ np.abs(W) + rounding + flushed) * INFLATION)
     return np.where(total < fmt.largest / 2, out, np.inf)
 
@@ -137,7 +140,7 @@ def attention_error(stored: StoredContextual, kinds: Kinds, fmt: Format) -> Arra
     is_top = possible & (S_error == 0) & (highest == S)
     is_known = (is_top & sure).any(axis=1) | ~(possible & ~is_top).any(axis=1)
     is_one = is_top & is_known[:, None]
-    weight = np.exp(np.minimum(S + S_error - highest, 0.0)) * INFLATION
+    weight = (np.exp(np.minimum(S + S_error - highest, 0.0)) + LEAST) * INFLATION
     distance = np.where(possible, np.abs(S - highest) + S_error, 0.0)
     argument = np.minimum(argument_error(distance, S_error, fmt), 50.0)
     relative = (np.expm1(argument) + np.exp(argument) * exponential_error(distance, fmt)) * INFLATION

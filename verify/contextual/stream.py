@@ -17,7 +17,7 @@ import torch
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, WEIGHTS, ZERO, ContextualCountingTransformer
 from constructions.errors import BadInput
-from verify.arithmetic.balls import TINY, Ball, exponential, stack_last
+from verify.arithmetic.balls import Ball, exponential, stack_last
 from verify.arithmetic.formats import EXACT_IN_FLOAT64
 from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import ENLARGE, Array
@@ -159,10 +159,9 @@ def softmax_weights(scores: Ball, counts: np.ndarray) -> Ball:
 
 
 def hull(low: Array, high: Array) -> Ball:
-    """Balls that contain the intervals low..high."""
+    """Balls that contain the intervals low..high; differences that are subnormal numbers are exact."""
     mid = low / 2 + high / 2
     rad = np.maximum(high - mid, mid - low) * ENLARGE
-    rad = np.where(rad > 0, np.maximum(rad, TINY**4), rad)  # so that no product of radii underflows
     return Ball(mid, np.where(np.isfinite(rad), rad, np.inf))
 
 

@@ -18,7 +18,7 @@ from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO
 from verify.arithmetic.any_order import between, ends
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import Format
-from verify.arithmetic.slack import ENLARGE, INFLATION, OF_FEW, Array, gamma
+from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, OF_FEW, Array, gamma, lost_to_underflow
 from verify.contextual.bidirectional.spans import product, relu, stored, total, weights
 from verify.contextual.readout import Readout
 
@@ -79,6 +79,7 @@ class Proof:
                 quotients = np.array([least / D_low, least / D_high, most / D_low, most / D_high])
                 down, up = quotients.min(0), quotients.max(0)
                 slacks = slack + OF_FEW * np.maximum(np.abs(down), np.abs(up))
+                slacks = slacks + np.where((least == 0) & (most == 0), 0.0, FAINT)  # a quotient may underflow
                 is_known = (D_low > 0) & np.isfinite(D_high)
                 columns.append(
                     between(np.where(is_known, down - slacks, -np.inf), np.where(is_known, up + slacks, np.inf))
@@ -86,15 +87,19 @@ class Proof:
         return Ball(np.stack([c.mid for c in columns], 1), np.stack([c.rad for c in columns], 1))
 
     def _sums(self, low: Array, high: Array, least: Array, most: Array) -> tuple[Array, Array]:
-        """The range, over all strings, of the sum of weight times value, for every kind."""
+        """The range, over all strings, of the sum of weight times value, for every kind.
+
+        A sum of n <= places terms is off by gamma(n) times their sizes, and by what each product lost to underflow.
+        """
         terms = np.array([w * v.T for w in (low, high) for v in (least, most)])
         terms = np.where(np.isnan(terms), np.inf, terms)
+        lost = self.places * max(float(lost_to_underflow(w, v.T).max()) for w in (low, high) for v in (least, most))
         rows, m = self.kinds
         out = []
         for sign, ends_ in ((-1.0, -terms.min(0)), (1.0, terms.max(0))):
             extreme = self._extreme(ends_)[rows, m]
             size = float(np.abs(ends_).max()) * self.places
-            out.append(sign * (extreme + gamma(4 * self.places) * size))
+            out.append(sign * (extreme + gamma(4 * self.places) * size + 2 * lost))
         return out[0], out[1]
 
     def _extreme(self, terms: Array) -> Array:
@@ -169,11 +174,11 @@ class Proof:
         if others.any():
             weight = (self.N - k) * high[others].max() * INFLATION
             least = low[bos] + k * ones[0]
-            moved = np.where(least > 0, weight / (least + weight), np.nan)[:, None] * INFLATION
+            moved = np.where(least > 0, weight / (least + weight) + FAINT, np.nan)[:, None] * INFLATION
             mean_low = mean_low - moved * np.maximum(mean_low - v_low[others].min(0), 0) * INFLATION
             mean_high = mean_high + moved * np.maximum(v_high[others].max(0) - mean_high, 0) * INFLATION
         size = float(values.magnitude.max())
-        slack = (ENLARGE - 1) * size
+        slack = (ENLARGE - 1) * size + FAINT * (size > 0)  # the products with values may underflow
         if self.fmt is not None:
             slack += gamma(2 * self.places + 8, self.fmt.u) * size
             slack += 8 * self.places * self.fmt.tiny * (1 + size)

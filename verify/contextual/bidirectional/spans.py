@@ -20,7 +20,8 @@ def product(x: Ball, W: Ball, fmt: Format | None, added: Ball | None = None) -> 
     """The matrix product x W (+ added), exactly and as computed in a format in any order of its sums.
 
     A single product with a power of two is exact where it does not underflow; any other sum of n terms is off by
-    gamma(n) times the sum of absolute values, and by a smallest normal number for every operation.
+    gamma(n) times the sum of absolute values, and by a smallest normal number for every operation. Whether there is a
+    term is asked of its factors, as the product of two that are not zero may itself underflow.
     """
     size_x, size_W = np.abs(x.mid) + x.rad, np.abs(W.mid) + W.rad
     mid, size = x.mid @ W.mid, size_x @ size_W
@@ -51,11 +52,15 @@ def total(x: Ball, y: Ball, fmt: Format | None) -> Ball:
 
 
 def rounding(size: Array, terms: Array, is_hard: np.ndarray, fmt: Format | None) -> Array:
-    """Bounds the rounding of sums of `terms` products whose sizes sum to `size`: float64's own, and the format's."""
+    """Bounds the rounding of sums of `terms` products whose sizes sum to `size`: float64's own, and the format's.
+
+    Nothing is rounded where there is no term, or a single one that is exact and whose size is a normal number. Anywhere
+    else the smallest normal numbers that are added are far more than what `size` itself has lost to underflow.
+    """
     error = np.zeros_like(size)
     for each in (FLOAT64,) if fmt is None else (FLOAT64, fmt):
         steps = np.maximum(terms - 1, 0) + is_hard
-        is_lossy = (steps > 0) | ((size > 0) & (size < each.tiny))
+        is_lossy = (steps > 0) | ((terms > 0) & (size < each.tiny))
         lost = gamma(steps, each.u) * size + np.where(is_lossy, 2 * (terms + 1) * each.tiny, 0.0)
         error = error + np.where(size < each.largest / 4, lost, np.inf)
     return np.where(np.isnan(error), np.inf, error * INFLATION)
