@@ -15,16 +15,18 @@ class Points:
     """Multisets of one cell: which group holds which other tokens.
 
     Shapes: for each group (n, m) indices of tokens in increasing order; the group's other slots hold the query token.
+    n is the `number` of multisets, also where no group says it: a sequence of one token has none.
     """
 
     k: int
+    number: int
     held: tuple[np.ndarray, ...]
 
     def __len__(self) -> int:
-        return len(self.held[0]) if self.held else 1
+        return self.number
 
     def __getitem__(self, index: np.ndarray) -> Points:
-        return Points(self.k, tuple(tokens[index] for tokens in self.held))
+        return Points(self.k, len(index), tuple(tokens[index] for tokens in self.held))
 
     def listed(self) -> Iterator[list[int]]:
         """Each multiset as whole numbers: for each group how many other tokens, and their indices."""
@@ -64,7 +66,7 @@ class Block:
 
     def points(self, index: np.ndarray, k: int) -> Points:
         """These multisets, token by token."""
-        return Points(k, self.held(*np.divmod(index, self.number)))
+        return Points(k, len(index), self.held(*np.divmod(index, self.number)))
 
 
 @dataclass(frozen=True)

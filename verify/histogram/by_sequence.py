@@ -102,5 +102,6 @@ def _points(sequences: np.ndarray, table: Table, k: int) -> list[Points]:
     found = []
     for held in np.unique(is_other, axis=0):
         same = index[(is_other == held).all(1)]
-        found.append(Points(k, tuple(same[:, [g]] if held[g] else same[:, :0] for g in range(len(groups)))))
+        tokens = tuple(same[:, [g]] if held[g] else same[:, :0] for g in range(len(groups)))
+        found.append(Points(k, len(same), tokens))
     return found
