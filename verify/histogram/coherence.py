@@ -97,8 +97,7 @@ def _candidates(stored: Array, by_norm: bool) -> list[tuple[int, int]]:
     if by_norm:
         least, most = np.diag(gram.lower), np.diag(gram.upper)
         with np.errstate(divide="ignore", invalid="ignore"):
-            lower = lower**2 / np.outer(most, most)
-            upper = upper**2 / np.outer(least, least)
+            lower, upper = (x / np.sqrt(np.outer(n, n)) for x, n in ((lower, most), (upper, least)))
         if not (least > TINY).all() or not (most < HUGE).all():
             return list(zip(i.tolist(), j.tolist(), strict=True))
     # a relative 1e-12 is far more than the few roundings since the balls

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.arithmetic.slack import ENLARGE, U, gamma
+from verify.arithmetic.slack import ENLARGE, LEAST, U, gamma, quotient_below
 from verify.histogram.relaxation import Differences, Relaxation
 from verify.histogram.stored import Array, StoredModel
 
@@ -37,7 +37,7 @@ class Judged:
 
     def margins(self, D_upper: Array) -> dict[int, float]:
         """The smallest margin of each count of which some set is right."""
-        smallest = self.bounds.min(1, initial=np.inf) / D_upper * (1 - 4 * U)
+        smallest = quotient_below(self.bounds.min(1, initial=np.inf), D_upper)  # asked for what is right only
         counts = np.unique(self.k[self.right])
         return {int(count): float(smallest[self.right & (self.k == count)].min()) for count in counts}
 
@@ -45,7 +45,7 @@ class Judged:
         """The classes (B, C) that do not lose by more than the smallest margin so far; no part has a smaller one."""
         smallest = np.array([margins.get(int(count), np.inf) for count in self.k])[:, None]
         with np.errstate(invalid="ignore"):
-            is_far = (self.bounds > 0) & (self.bounds / D_upper[:, None] * (1 - 4 * U) >= smallest)
+            is_far = (self.bounds > 0) & (quotient_below(self.bounds, D_upper[:, None]) >= smallest)
         return ~is_far
 
 
@@ -57,8 +57,9 @@ def smaller(margins: dict[int, float], others: dict[int, float]) -> dict[int, fl
 def of_ranges(stored: StoredModel, k: np.ndarray, lower: Array, upper: Array) -> tuple[np.ndarray, np.ndarray, Array]:
     """Right and wrong throughout (B,), and the least margin (B,), by the ranges of every linear form alone (B, r)."""
     low, high = np.maximum(lower[:, :-1], 0), np.maximum(upper[:, :-1], 0)
-    middle, reach = low / 2 + high / 2, (high - low) / 2 * ENLARGE
-    D, D_reach = lower[:, -1] / 2 + upper[:, -1] / 2, (upper[:, -1] - lower[:, -1]) / 2 * ENLARGE
+    # three halves may underflow: two of the middle and one of the reach
+    middle, reach = low / 2 + high / 2, (high - low) / 2 * ENLARGE + np.where(high > 0, 2 * LEAST, 0.0)
+    D, D_reach = lower[:, -1] / 2 + upper[:, -1] / 2, (upper[:, -1] - lower[:, -1]) / 2 * ENLARGE + 2 * LEAST
     right, wrong, margin = np.zeros(len(k), dtype=bool), np.zeros(len(k), dtype=bool), np.full(len(k), np.inf)
     for count in np.unique(k):
         chosen, c = np.flatnonzero(k == count), stored.class_of(int(count))
@@ -71,7 +72,7 @@ def of_ranges(stored: StoredModel, k: np.ndarray, lower: Array, upper: Array) ->
         difference[:, c], error[:, c] = np.inf, 0.0
         least = (difference - error) * (1 - 4 * U)
         right[chosen] = (least > 0).all(1)
-        margin[chosen] = least.min(1) / upper[chosen, -1] * (1 - 4 * U)
+        margin[chosen] = quotient_below(least.min(1), upper[chosen, -1])
         difference[:, c] = np.inf
         wrong[chosen] = (difference + error <= 0).any(1)
     return right, wrong, margin

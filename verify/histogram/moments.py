@@ -14,17 +14,20 @@ is known: the variance of ReLU(z_i) less those of its first q parts.
 What is left out. A neuron's z_i differs from its grid, and at other positions by their weights, by some e_i. That
 changes f by at most the sum of |d_i| |e_i|, and so its mean and its standard deviation by at most the sum of
 |d_i| sqrt(E e_i^2).
+
+Underflow. Cantelli's bound is the same for any positive multiple of f, so each readout is first scaled by a power of
+two to a size of about 1; squares are taken of ratios, and what products and squares still lose is added everywhere.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import comb
+from math import comb, nextafter
 
 import numpy as np
 
-from verify.arithmetic.slack import INFLATION, gamma
+from verify.arithmetic.slack import FAINT, INFLATION, LEAST, gamma
 from verify.histogram.multisets import Multisets, multisets_of
 from verify.histogram.stored import Array
 from verify.histogram.tabulating import Readout, Table
@@ -33,6 +36,8 @@ MOST_GIVEN = 8  # tokens, beyond which rounding is multiplied by too much
 SAMPLED = 1 << 10  # inputs that show which multiple of another difference to take off; they bound nothing
 MULTIPLES = np.linspace(0, 1, 21)[:-1]
 LEAST_UNIT = -500  # of the grid, as a power of two
+ROOT = 2.0**-536  # more than the root of LEAST: what a root of a mean of squares loses where they underflow
+LARGEST_SCALE = 1000  # exponent: readouts are not scaled beyond this power of two
 FAR = 1 << 40  # units, far beyond any sum of a neuron that changes sides
 
 
@@ -62,8 +67,10 @@ class Grid:
         self.unit = np.ldexp(1.0, exponent)
         self.whole = np.rint((steps - self.low[:, None]) / self.unit[:, None]).astype(np.intp)
         off = steps - self.low[:, None] - self.unit[:, None] * self.whole
-        self.rounding = gamma(steps.shape[1] + 20) * np.abs(steps).max(1)
-        self.shift, self.off = off.mean(1), off.std(1) + 4 * self.rounding
+        self.rounding = gamma(steps.shape[1] + 20) * np.abs(steps).max(1) + LEAST
+        # in units the squares are of numbers below 1, and ROOT is far less than the rounding of a step
+        self.shift = off.mean(1)
+        self.off = self.unit * ((off / self.unit[:, None]).std(1) + ROOT) + 4 * self.rounding
         self.most = int(self.whole.max(initial=0))  # units of one step
 
     @cached_property
@@ -90,6 +97,12 @@ class Grid:
             means[:, :-1] = np.cumsum(at_least[:, :0:-1], 1)[:, ::-1]
             found.append(means)
         return found
+
+    @cached_property
+    def lost(self) -> Array:
+        """What a conditional mean (p,) loses to underflow: probabilities are quotients by S, n times, summed twice."""
+        result: Array = (self.n * self.most + 1.0) ** 2 * (self.n + 1) * LEAST * self.unit + 2 * LEAST
+        return result
 
     @cached_property
     def order(self) -> int:
@@ -124,7 +137,7 @@ class Grid:
 class Given:
     """The variances of sums' conditional means given 0, 1, ... q of n tokens, and of their parts of so many tokens.
 
-    Computed means of size x are off by at most `relative` x.
+    Computed means of size x are off by at most `relative` x, and by what they have lost to underflow.
     """
 
     def __init__(self, n: int, q: int, relative: float) -> None:
@@ -134,15 +147,21 @@ class Given:
         self.mean: Array = np.zeros(0)
         self.off: Array = np.zeros(0)
 
-    def add(self, values: Array, weights: Array, sizes: Array) -> None:
-        """Takes the means (m, number) given each multiset of one token more than before, of what sizes (m,)."""
-        off = self.relative * sizes * INFLATION
+    def add(self, values: Array, weights: Array, sizes: Array, lost: Array) -> None:
+        """Takes the means (m, number) given each multiset of one token more than before, of what sizes (m,).
+
+        `lost` (m,) is what underflow has taken from them. The squares here and their products with the weights lose
+        LEAST each at most.
+        """
+        off = self.relative * sizes * INFLATION + lost
         if not self.variances:
             self.mean, self.off = values[:, 0], off
         variance = (values - self.mean[:, None]) ** 2 @ weights
         # each value less the mean is off by at most 2 off, and so is the root of the mean of their squares
         self.variances.append(variance)
-        self.errors.append((self.relative * variance + 4 * off * (np.sqrt(variance) + off)) * INFLATION)
+        of_squares = (2 * values.shape[1] + 8) * LEAST
+        root = np.sqrt(variance + of_squares)
+        self.errors.append((self.relative * variance + 4 * off * (root + off) + of_squares) * INFLATION)
 
     def first(self, side: int) -> Array:
         """Bounds the variance (m,) of the parts of at most q tokens, from below (-1) or above (1)."""
@@ -150,7 +169,7 @@ class Given:
         for r in range(1, self.q + 1):
             n = sum(comb(self.n, m) * comb(m, r) * (-1) ** (m - r) for m in range(r, self.q + 1))
             total += n * self.variances[r]
-            error += abs(n) * (self.errors[r] + gamma(self.q + 4) * self.variances[r])
+            error += abs(n) * (self.errors[r] + gamma(self.q + 4) * self.variances[r] + LEAST)
         return total + side * error * INFLATION
 
 
@@ -190,7 +209,7 @@ class Moments:
             deviation = (np.sqrt(variance) + apart) * INFLATION
             off = (off + rows.error + apart) * INFLATION
             most = float(_cantelli(mean - off, deviation).sum()) * INFLATION
-            least = 1 - float(_cantelli(-mean - off, deviation)[0]) * INFLATION
+            least = nextafter(1 - float(_cantelli(-mean - off, deviation)[0]) * INFLATION, 0.0)
         return (least if 0 < least <= 1 else 0.0), (most if most <= 1 else 1.0)
 
     def _sides(self, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -207,7 +226,7 @@ class Moments:
         tokens = np.random.default_rng(0).integers(0, S, (SAMPLED, n))
         counts = np.zeros((SAMPLED, S))
         np.add.at(counts, (np.arange(SAMPLED)[:, None], tokens), 1.0)
-        z = self.start + counts @ self.steps.T
+        z, readout = self.start + counts @ self.steps.T, self._scaled(readout)
         z[:, :-1] = np.maximum(z[:, :-1], 0)
         f = z @ readout.d.T
         mean, deviation = f.mean(0), f.std(0)
@@ -222,7 +241,14 @@ class Moments:
         d, error, y = readout.d[order], readout.error[order, 0], y[order]
         y[0] = 0.0
         size = np.abs(d) + y[:, None] * np.abs(d[0])
-        return Rows(d - y[:, None] * d[0], (error + y * error[0] + gamma(4) * (size @ self.size)) * INFLATION)
+        lost = LEAST * (4 + self.size.sum())  # by products with y, times a form, and by the error's own
+        return Rows(d - y[:, None] * d[0], (error + y * error[0] + gamma(4) * (size @ self.size) + lost) * INFLATION)
+
+    def _scaled(self, readout: Readout) -> Readout:
+        """The readout, each difference times a power of two of at least 1, which brings it to a size of about 1."""
+        largest, size = (np.frexp(x)[1] for x in (np.abs(readout.d).max(1), np.abs(readout.d) @ self.size))
+        scale = np.ldexp(1.0, np.clip(np.minimum(-size, LARGEST_SCALE - largest), 0, LARGEST_SCALE))[:, None]
+        return replace(readout, d=readout.d * scale, error=readout.error * scale)
 
     def _moments(self, rows: Rows, n: int, is_on: np.ndarray, is_bent: np.ndarray) -> tuple[Array, Array, Array]:
         """Means (C',) of each readout on the grid, what they may be off by, and upper bounds on the variances."""
@@ -237,17 +263,20 @@ class Moments:
         of_linear = grid.multisets.sums(linear - centre, q)
         relative = gamma(4 * n * (grid.most + S + 8) + 4 * len(self.steps) + 100)
         of_rows, of_neurons = Given(n, q, relative), Given(n, q, relative)
+        lost = grid.lost[among]
+        lost_of_rows = (np.abs(d_bent) @ lost + LEAST * (len(self.steps) + 4) * (4 * n + 8)) * INFLATION
         for r in range(q + 1):
             ways = grid.multisets.arrangements[r].astype(np.float64) / float(S**r)
             values = self._given(r, n, among)
             sizes = values.max(1)
-            of_neurons.add(values, ways, sizes)
-            of_rows.add(d_bent @ values + of_linear[r] + start[:, None], ways, np.abs(d_bent) @ sizes + linear_size)
+            of_neurons.add(values, ways, sizes, lost)
+            sizes_of_rows = np.abs(d_bent) @ sizes + linear_size
+            of_rows.add(d_bent @ values + of_linear[r] + start[:, None], ways, sizes_of_rows, lost_of_rows)
         variance = np.maximum(of_rows.first(1), 0.0)
         if q < n and is_bent.any():
             rest = self._variances(n, among, of_neurons.mean) * (1 + 2 * relative) - of_neurons.first(-1)
-            variance = variance + (np.abs(d_bent) @ np.sqrt(np.maximum(rest, 0.0))) ** 2
-        return of_rows.mean, of_rows.off, variance * INFLATION
+            variance = variance + (np.abs(d_bent) @ np.sqrt(np.maximum(rest, 0.0)) + FAINT) ** 2
+        return of_rows.mean, of_rows.off, variance * INFLATION + FAINT
 
     def _given(self, r: int, n: int, among: np.ndarray) -> Array:
         """The mean of each neuron of some on the grid given each multiset of r tokens (p, number)."""
@@ -261,12 +290,16 @@ class Moments:
         return result
 
     def _variances(self, n: int, among: np.ndarray, mean: Array) -> Array:
-        """The variances (p,) of some neurons on the grid."""
+        """Upper bounds on the variances (p,) of some neurons on the grid, but for relative rounding.
+
+        A probability is off by n LEAST where it has underflowed, and a square or a product by LEAST.
+        """
         grid = self.grid
         law = grid.laws[n][among]
         threshold = grid.thresholds(self.start[self.is_bent], n)[0][among]
         above = np.maximum(np.arange(law.shape[1]) - threshold[:, None], 0) * grid.unit[among][:, None]
-        result: Array = (law * (above - mean[:, None]) ** 2).sum(1)
+        squares = (above - mean[:, None]) ** 2
+        result: Array = (law * squares).sum(1) + LEAST * law.shape[1] * (2 * n * squares.max(1) + 4)
         return result
 
     def _apart(self, rows: Rows, n: int, is_on: np.ndarray, is_bent: np.ndarray) -> Array:
@@ -281,7 +314,8 @@ class Moments:
         rounding = gamma(8 * (len(self.steps) + self.L) + 60)
         weights = table.slots.apart[0].sum() + table.slots.drift[0]
         size = np.abs(table.values).max(0) * weights + shift.max(0)
-        result: Array = (found + 4 * rounding * (np.abs(d_on) @ size)) * INFLATION
+        lost = LEAST * (len(self.steps) + 4) * (4 + weights)  # by products with d, times the weights
+        result: Array = (found + 4 * rounding * (np.abs(d_on) @ size) + lost) * INFLATION
         return result
 
     def _of_weights(self, values: Array, n: int) -> Array:
@@ -291,13 +325,32 @@ class Moments:
         value, those of the other tokens are independent and have mean zero, whichever slots hold the query token.
         """
         apart, drift = self.table.slots.apart[0], self.table.slots.drift[0]
-        mean, deviation = values[:, :-1].mean(1), values[:, :-1].std(1)
+        mean = values[:, :-1].mean(1)
+        deviation = _root_of_squares(values[:, :-1] - mean[:, None]) / np.sqrt(values.shape[1] - 1)
         own = apart[n:].sum() * np.abs(values[:, -1] - mean)
-        result: Array = drift * np.abs(mean) + np.sqrt(own**2 + (apart**2).sum() * deviation**2)
+        lost = FAINT * (1 + apart.sum() + drift) if apart.any() or drift else 0.0
+        result: Array = drift * np.abs(mean) + np.hypot(own, _root_of_squares(apart[None]) * deviation) + lost
         return result
 
 
+def _root_of_squares(x: Array) -> Array:
+    """The root of the sum of squares of each row (m, n), which is scaled by a power of two so that none is lost.
+
+    The largest square is then at least 1/4, beside which what the others lose to underflow is nothing that INFLATION
+    does not cover; scaling back may underflow once.
+    """
+    exponent = np.frexp(np.abs(x).max(1, initial=0.0))[1]
+    scaled = np.ldexp(x, -exponent[:, None])
+    result: Array = np.ldexp(np.sqrt((scaled**2).sum(1)), exponent)
+    return result
+
+
 def _cantelli(mean: Array, deviation: Array) -> Array:
-    """Bounds the probability that a number is not positive, by a lower bound on its mean, and one on its deviation."""
-    found = deviation**2 / (deviation**2 + mean**2) * INFLATION
+    """Bounds the probability that a number is not positive, by a lower bound on its mean, and one on its deviation.
+
+    v / (v + m^2) = q / (1 + q), q = v / m^2. The ratio of roots is squared, so that nothing underflows but a
+    probability itself.
+    """
+    q = np.minimum((deviation / mean) ** 2, 2.0**1000)
+    found = q / (1 + q) * INFLATION + np.where(deviation == 0, 0.0, LEAST)
     return np.where(mean > 0, found, 1.0)

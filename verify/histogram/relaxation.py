@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from verify.arithmetic.balls import TINY, Ball
-from verify.arithmetic.slack import ENLARGE, U, gamma
+from verify.arithmetic.slack import ENLARGE, FAINT, U, gamma
 from verify.histogram.reduction import Reduces, Row
 from verify.histogram.regions import Regions, Tree
 from verify.histogram.stored import Array, StoredModel
@@ -52,8 +52,8 @@ class Lines:
             chord = z_high / (z_high - z_low)
         chord = np.where(chord >= TINY, np.minimum(chord, 1.0), 0.0)
         over = np.where(on, 1.0, np.where(off, 0.0, chord))
-        # relu(z) - over z is convex, so it is largest at an end of the range
-        excess = np.maximum(-over * z_low, z_high - over * z_high) + 4 * U * (z_high - z_low)
+        # relu(z) - over z is convex, so it is largest at an end of the range; the products there may underflow
+        excess = np.maximum(-over * z_low, z_high - over * z_high) + 4 * U * (z_high - z_low) + FAINT
         under = np.where(on, 1.0, np.where(off, 0.0, (z_high > -z_low).astype(float)))
         return cls(under, over, np.where(on | off, 0.0, excess))
 
@@ -118,7 +118,8 @@ class Relaxation:
         """Bounds, valid in every region, on the rounding of a pre-activation and of a logit difference (per count).
 
         `size` bounds the sum of absolute terms of each linear form, `radius` the error that its
-        coefficients already carry. A coefficient passes through at most `roundings` operations.
+        coefficients already carry. A coefficient passes through at most `roundings` operations, each of which loses at
+        most LEAST / 2 to underflow, times the slots' number afterwards.
         """
         stored, row = self.stored, self.row
         sizes = row.sizes.astype(float)
@@ -133,9 +134,10 @@ class Relaxation:
         with np.errstate(invalid="ignore"):
             size = (base.magnitude + slots * largest) * ENLARGE
             radius = (base.rad + slots * loosest + slack * largest) * ENLARGE
-            form_error = (gamma(roundings) * size + radius) * ENLARGE  # (r,)
+            lost = np.where((base.magnitude > 0) | (largest > 0), 2.0**-1060 * roundings, 0.0)
+            form_error = (gamma(roundings) * size + radius) * ENLARGE + lost  # (r,)
             # |slope of any relaxation| <= |dW|, intercept <= size |dW|: twice the size covers both.
-            per_neuron = (2 * gamma(2 * roundings) * size + radius) * ENLARGE
+            per_neuron = (2 * gamma(2 * roundings) * size + radius) * ENLARGE + 2 * lost
             # W_2 and b_2 have not come through the door. A product that underflows is off by at most 2^-1075, then
             # multiplied by at most a form's size or by `slots`; one that overflows may hide what it cancels.
             reach = (base.magnitude + max(1.0, slots) * largest) * ENLARGE

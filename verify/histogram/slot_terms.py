@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from verify.arithmetic.balls import Ball, stack_last
-from verify.arithmetic.slack import Array, U
+from verify.arithmetic.slack import FAINT, LEAST, Array, U
 
 BLOCK = 1 << 15  # numbers of a working array
 ENLARGE_FEW = 1 + 2.0**-49  # 16 U > gamma_14: up to 14 operations on a radius
@@ -109,19 +109,22 @@ class Attended(Terms):
         for i in range(0, n, queries):
             for s in range(0, T, others):
                 self._widen(slice(i, i + queries), slice(s, s + others), tokens, least[:, :p], most[:, :p])
-        # rounding to nearest is monotone, so the least difference of all is next to the least of the exact ones
-        least[:, :p], most[:, :p] = np.nextafter(least[:, :p], -np.inf), np.nextafter(most[:, :p], np.inf)
+        # rounding to nearest is monotone, so the least difference of all is next to the least of the exact ones; what
+        # its products lose to underflow is less than FAINT, or than the next number is away
+        least[:, :p] = np.nextafter(least[:, :p] - FAINT, -np.inf)
+        most[:, :p] = np.nextafter(most[:, :p] + FAINT, np.inf)
         return least, most
 
     def _widen(self, i: slice, s: slice, tokens: np.ndarray, least: Array, most: Array) -> None:
         """Takes the terms of some queries and tokens into the ends found so far.
 
         With v = features, known to r, a term w v is off by at most (|w| + rad w) r, (rad w) |v| and U |w v|: together
-        |v| a + r b. A residual that is added first makes v off by U |v| as well.
+        |v| a + r b. A residual that is added first makes v off by U |v| as well. U |w| may underflow before it is
+        multiplied by |v|: that is what LEAST is for.
         """
         w, rad, v, r = self.weight.mid[i, s], self.weight.rad[i, s], self.features.mid[None, s], self.features.rad[s]
         b = (np.abs(w) + rad) * ENLARGE_FEW
-        a = (rad + U * np.abs(w)) * ENLARGE_FEW
+        a = (rad + U * np.abs(w) + LEAST * (b > 0)) * ENLARGE_FEW
         if self.residual is not None:
             a, v = a + U * b, v + self.residual.mid[i, None]
         error = np.abs(v) * a[..., None]

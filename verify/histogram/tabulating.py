@@ -17,7 +17,7 @@ from math import comb, prod
 import numpy as np
 
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, U, gamma
+from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, U, gamma, quotient_below
 from verify.histogram.blocks import Block, Last, Near, Part, Points
 from verify.histogram.candidate import Candidate, Smallest
 from verify.histogram.multisets import multisets_of
@@ -31,7 +31,7 @@ U32 = 2.0**-24
 UNDERFLOW: dict[Kind, float] = {
     np.float64: 2.0**-1060,
     np.float32: 2.0**-110,
-}  # far more than a product loses, in units of its factors
+}  # far more than what up to 2^12 products lose, in units of what multiplies them afterwards
 SMALL = 1 << 21  # numbers in a table that is made as a whole, rather than by the largest tokens of its multisets
 
 
@@ -125,6 +125,7 @@ class Table:
         largest, loosest = np.maximum(H.magnitude.max(0, initial=0), own.magnitude), own.rad
         loosest = np.maximum(H.rad.max(0, initial=0), loosest)
         per_slot = (sizes * (np.abs(a) + self.slots.slack)).sum() * ENLARGE + sum(x.sum() for x in self.slots.apart)
+        self.per_slot = float(per_slot)
         roundings = 4 * self.stored.L + 4 * len(sizes) + 40
         with np.errstate(invalid="ignore", over="ignore"):
             size = base.magnitude + np.abs(self.shifts).max(0)
@@ -133,7 +134,8 @@ class Table:
             self.spread = self._spread()
             self.dtype = self._dtype()
             rounding = gamma(roundings) if self.dtype is np.float64 else gamma32(roundings)
-            self.form_error = (rounding * self.reach + radius + UNDERFLOW[self.dtype]) * ENLARGE
+            # one product a slot may underflow, and few besides
+            self.form_error = (rounding * self.reach + radius + UNDERFLOW[self.dtype] * (1 + self.stored.L)) * ENLARGE
         self.start: Array = start.astype(self.dtype)
         self.is_D_fixed = not (self.values[:, -1] != self.values[0, -1]).any()
 
@@ -144,13 +146,17 @@ class Table:
         return np.float32 if is_narrow else np.float64
 
     def _spread(self) -> Array:
-        """How far the weights can take each form from where the centres and the first position put it (r,)."""
+        """How far the weights can take each form from where the centres and the first position put it (r,).
+
+        Zero only where all weights and positions are alike: what underflows is added wherever some differ.
+        """
         low, high = self.values.min(0), self.values.max(0)
         middle = low / 2 + high / 2
         half = np.maximum(high - middle, middle - low) * ENLARGE
         found = sum((x.sum() for x in self.slots.apart), 0.0) * half + self.slots.drift.sum() * np.abs(middle)
         found = found + np.abs(self.shifts).max(0)
-        result: Array = found * ENLARGE * (1 + gamma(self.stored.L))
+        is_apart = any(x.any() for x in self.slots.apart) or self.slots.drift.any()
+        result: Array = found * ENLARGE * (1 + gamma(self.stored.L)) + (UNDERFLOW[np.float64] if is_apart else 0.0)
         return result
 
     def decide(self, k: int, found: Tabulated, smallest: Smallest) -> None:
@@ -458,7 +464,8 @@ class Readout:
         size, r = np.abs(d), len(d)
         reach = table.reach + table.spread + table.form_error
         is_narrow = table.dtype is np.float32
-        underflow = UNDERFLOW[table.dtype] * (r + reach.sum())
+        # what a product with d loses may be multiplied by the slots' weights, what one of a form loses by d
+        underflow = UNDERFLOW[table.dtype] * ((r + table.stored.L) * (1 + table.per_slot) + reach.sum())
         with np.errstate(invalid="ignore", over="ignore"):
             most = reach @ size
             rounding = gamma32(2 * r + 20) if is_narrow else gamma(4 * r + 40)
@@ -470,7 +477,8 @@ class Readout:
     def record(self, least: Array, D_upper: Array, found: Tabulated) -> None:
         """Keeps the smallest margin of right multisets with these least differences, times D."""
         if len(least):
-            smallest = float((least / D_upper).min()) * (1 - 4 * (U32 if least.dtype == np.float32 else U))
+            below = quotient_below(least.astype(np.float64), D_upper)
+            smallest = float(below.min()) * (1 - 4 * (U32 if least.dtype == np.float32 else 0.0))
             found.margins[self.k] = min(smallest, found.margins.get(self.k, np.inf))
 
 

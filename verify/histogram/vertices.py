@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.slack import U, gamma
+from verify.arithmetic.slack import U, gamma, quotient_above, quotient_below
 from verify.histogram.reduction import Reduces, Row, Tables
 from verify.histogram.slot_terms import Known
 from verify.histogram.stored import Array, StoredModel
@@ -71,8 +71,7 @@ def _decide_chunk(stored: StoredModel, row: Row, tables: Tables, cells: Cells) -
     low = np.where(maybe_on, np.maximum(lower[..., :p], 0), 0).sum(-1) * (1 - gamma(p + 4))
     high = np.where(maybe_on, np.maximum(upper[..., :p], 0), 0).sum(-1) * (1 + gamma(p + 4))
     with np.errstate(invalid="ignore", divide="ignore"):
-        low = low / upper[..., p] * (1 - 4 * U)
-        high = high / lower[..., p] * (1 + 4 * U)
+        low, high = quotient_below(low, upper[..., p]), quotient_above(high, lower[..., p])
     is_scalar &= lower[..., p] > 0
     decided = _decided_by_hull(stored, row, tables, cells, readout, is_scalar, low, high)
     t, k = np.nonzero(is_scalar & ~decided)
@@ -153,7 +152,8 @@ def end_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, hig
         intercept = stored.b_2[of][:, None] - stored.b_2[None, :]
         for margin, end in zip(at_ends, (low[part], high[part]), strict=True):
             difference = slope * end[:, None]
-            # Five roundings, each relative to one of these two terms or to their sum; and two units of underflow.
+            # Five roundings, each relative to one of these two terms or to their sum. Two products may underflow, the
+            # difference's and that with 8 U, by half of LEAST each.
             slack = np.abs(difference)
             slack += np.abs(intercept)
             slack *= 8 * U
@@ -235,12 +235,13 @@ def _ends_of_ratio(
         return parts[0], parts[1]
 
     z_low, z_high = ends(coordinate)
+    # what is subtracted is no less than what is rounded: sums and whole multiples of subnormal numbers are exact
     D_low, D_high = ends(np.full(len(token), -1))
     z_low, z_high = np.maximum(z_low, 0), np.maximum(z_high, 0)
     is_other = np.arange(stored.T)[None, :] != (tables.start + token)[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        smallest = np.where(is_other, z_low / D_high * (1 - 4 * U), np.inf).min(1)
-        largest = np.where(is_other, z_high / D_low * (1 + 4 * U), -np.inf).max(1)
+        smallest = np.where(is_other, quotient_below(z_low, D_high), np.inf).min(1)
+        largest = np.where(is_other, quotient_above(z_high, D_low), -np.inf).max(1)
     usable = np.where(is_other, D_low, np.inf).min(1) > 0
     return np.where(usable, smallest, -np.inf), np.where(usable, largest, np.inf)
 
@@ -287,6 +288,7 @@ def _least_sum(
 def _of_one_group(base: Array, mine: Array, rest: Array, L: int) -> Array:
     """base + (k - 1) mine + (L - k) rest for k = 1..L, less what is rounded away: (n, r) each to (n, L, r).
 
+    Whole multiples and sums of subnormal numbers are exact, so that nothing underflows but the slack, which is then 0.
     The longer one of the last two axes is the last in memory.
     """
     (n, r), k = base.shape, np.arange(1, L + 1)
