@@ -13,6 +13,7 @@ from bounds.recurrent import one_unit
 from constructions.errors import BadInput
 from constructions.recurrent import counters
 from constructions.recurrent.model import RecurrentModel, as_bytes, load
+from tests.clocks import ENDLESS, looks
 from tests.command import as_json, run
 from tests.planted import planted
 from verify.checker.inductive import check
@@ -27,7 +28,7 @@ LATE = {"gru_seed20_stop0.5": 394, "gru_seed2_stop0.5": 111, "lstm_seed5_stop0.5
 FILES = sorted(DATA.glob("*.safetensors"))
 
 
-def decided(model, modulus=10, length=None, budget=5):
+def decided(model, modulus=10, length=None, budget=ENDLESS):
     return certify(Homogeneous(model, Task.of("modular", modulus=modulus), length), effort=Effort(budget=budget))
 
 
@@ -41,7 +42,6 @@ def accepted(model, certificate):
 def test_trained_checkpoints_are_decided_at_every_length(path):
     model = load(path)
     certificate = decided(model)
-    assert certificate.seconds < 5
     wrong = LATE.get(path.stem)
     if wrong is None:
         assert certificate.verdict.value == "PROVED" and certificate.inputs_covered is None
@@ -55,12 +55,15 @@ def test_trained_checkpoints_are_decided_at_every_length(path):
     assert (int(is_wrong.int().argmax()) + 1 if is_wrong.any() else None) == wrong
 
 
+def test_the_late_ones_are_there():
+    assert set(LATE) < {path.stem for path in FILES}
+
+
 @pytest.mark.deep
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in FILES if path.stem not in LATE], ids=lambda path: path.stem)
 def test_a_million_steps_never_contradict(path):
-    if path.stem not in LATE:
-        said = load(path).double()(torch.zeros(1, 10**6, dtype=torch.long))[0].argmax(-1)
-        assert bool((said == torch.arange(10**6) % 10).all())
+    said = load(path).double()(torch.zeros(1, 10**6, dtype=torch.long))[0].argmax(-1)
+    assert bool((said == torch.arange(10**6) % 10).all())
 
 
 @pytest.mark.parametrize("m", range(2, 13))
@@ -180,7 +183,7 @@ def test_planted_faults_do_not_pass_the_checker(owner, name, right, wrong):
     with planted(owner, name, right, wrong):
         for path in FILES[-3:]:
             model = load(path)
-            certificate = decided(model, budget=0.5)
+            certificate = decided(model, budget=looks(100))
             if certificate.verdict.value == "PROVED":
                 try:
                     accepted(model, certificate)

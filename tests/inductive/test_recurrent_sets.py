@@ -114,6 +114,7 @@ def test_planted_faults_in_the_sets_lose_states(right, wrong):
     model = load(DATA / "rnn_K3_C1_seed1.safetensors").double()
     trained = sets.Trained(Network.of(model), Task.of("selective", types=3, max_count=1), None)
     honest = sets.closed(trained, ENDLESS.deadline())
+    assert honest.reason is None
     with planted(sets, "_closed", right, wrong):
         found = sets.closed(trained, ENDLESS.deadline())
         assert found.reason is not None or found.margin > honest.margin  # of fewer states than there are
