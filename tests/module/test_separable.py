@@ -11,9 +11,10 @@ from constructions.decoder import Decoder, initialised
 from tests.clocks import ENDLESS, looks
 from tests.planted import planted
 from verify.certificate import Verdict
-from verify.engine.balls import Arithmetic
+from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import capture
 from verify.engine.margins import Question
+from verify.engine.rules.linear import product
 from verify.engine.run import enclose
 from verify.module import Task, certify, heads, largest, separable, smallest, tokens
 
@@ -62,6 +63,31 @@ def test_orders_of_the_same_tokens_share_their_logits(n_heads, right, wrong):
         assert agrees(model, inputs, lambda t: (t[:, 0] + 2 * t[:, 1]) % V)
     with planted(separable.Sums, "by_multiset", right, wrong):
         assert not agrees(model, inputs, lambda t: (t[:, 0] + 2 * t[:, 1]) % V)
+
+
+def by_place(at, x, W):
+    """A product whose odd rows are one unit in the last place above the even ones, as a kernel's may be."""
+    out = product(at, x, W)
+    odd = (torch.arange(out.mid.shape[-2]) % 2 == 1).unsqueeze(-1) & (out.radius > 0)
+    mid = torch.where(odd, torch.nextafter(out.mid, torch.full_like(out.mid, torch.inf)), out.mid)
+    return Ball(mid, (out.radius + 2 * (mid - out.mid)) * 2)
+
+
+def test_equal_positions_are_told_by_what_is_stored_and_not_by_rows_of_products():
+    model, inputs = layer(5, 2), tokens([[0, 2, 3, 5]] * (N - 1) + [[1, 3]])
+    placed = layer(5, 2, pe="ape")
+    with mock.patch.object(separable, "product", by_place):
+        for one, is_alike in ((model, True), (placed, False)):
+            tables = separable.Layer(one, N, None).tables(1)
+            assert tables.are_alike == is_alike
+            assert bool((tables.values.mid == tables.values.mid[:, :1]).all()) == is_alike
+        with torch.no_grad():
+            placed.W_pos[: N - 1] = placed.W_pos[0]  # the last token's own position may be another
+        assert separable.Layer(placed, N, None).tables(1).are_alike
+        assert len(heads.essential([(1, ((1,), (2,))), (1, ((2,), (1,)))], tables)) == 2
+        with mock.patch.object(separable.Sums, "by_prefix", side_effect=AssertionError("each order alone")):
+            assert agrees(model, inputs, lambda t: (t[:, 0] + 2 * t[:, 1]) % V)
+            assert agrees(placed, inputs, lambda t: (t[:, 0] + 2 * t[:, 1]) % V)
 
 
 def pairs(expected, token):

@@ -20,7 +20,7 @@ from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import FAINT, gamma
 from verify.clock import Deadline
 from verify.module.largest import Sets
-from verify.module.separable import Layer, Sums, Tables, are_alike, lost_to_underflow
+from verify.module.separable import Layer, Sums, Tables, lost_to_underflow
 
 AT_ONCE = 1 << 21  # entries of a batch's tables
 TURNS = 40
@@ -220,7 +220,7 @@ class Search:
 
 def essential(cells: list[tuple[int, Sets]], tables: Tables) -> list[tuple[int, Sets]]:
     """Without the cells that lie in others after exchanging positions, where all positions have the same tables."""
-    if not are_alike(tables):
+    if not tables.are_alike:
         return cells
     kept: list[tuple[int, list[frozenset[int]]]] = []
     found = []

@@ -56,7 +56,8 @@ def applies(module: nn.Module, task: Task) -> bool:
 class Tables:
     """For one last token: at each position and token the weight and weighted values of each head.
 
-    `fixed_weights` and `fixed_values` are those of the last token itself and of BOS.
+    `fixed_weights` and `fixed_values` are those of the last token itself and of BOS. `are_alike` says that all
+    positions have the same tables, so that the order of the free tokens does not matter: they are then one position's.
     Shapes: `weights` (heads, positions, vocabulary), `values` (the same, classes), `base` (classes,).
     """
 
@@ -65,6 +66,7 @@ class Tables:
     base: Ball
     fixed_weights: Ball
     fixed_values: Ball
+    are_alike: bool
 
 
 class Layer:
@@ -102,11 +104,12 @@ class Layer:
             b_U = stored(module.b_U)
             self.residual = plus(AT, self.residual, b_U if classes is None else Ball(b_U.mid[list(classes)]))
         self.bos = bos
+        self.are_alike = bool((self.row[bos:-1] == self.row[bos]).all())  # by what is stored, not by what is computed
 
     def _embedded(self, module: Decoder, places: int) -> tuple[Tensor, Ball]:
         """The stream (rows, tokens, d) before the layer, and the row of each place.
 
-        Places with the same position embedding share a row: what is computed of them is the same to the last bit.
+        Places with the same position embedding share a row.
         """
         x = stored(module.W_E)
         if module.pe == "nope":
@@ -139,14 +142,17 @@ class Layer:
         if self.bos:
             fixed_weights = plus(AT, fixed_weights, one(weights, 0, self.tokens - 1))
             fixed_values = plus(AT, fixed_values, one(values, 0, self.tokens - 1))
-        free = slice(self.bos, -1)
-        return Tables(
-            Ball(weights.mid[:, free], weights.radius[:, free]),
-            Ball(values.mid[:, free], values.radius[:, free]),
-            base,
-            fixed_weights,
-            fixed_values,
-        )
+        return Tables(self._free(weights), self._free(values), base, fixed_weights, fixed_values, self.are_alike)
+
+    def _free(self, x: Ball) -> Ball:
+        """What the positions of the free tokens have; where they are alike, what the first one has.
+
+        Tables of alike positions are one function of the same stored numbers, so that one's ball holds them all. Their
+        midpoints may differ in the last bit by their place in an array, as a kernel may treat its end in another way.
+        """
+        if not self.are_alike:
+            return Ball(x.mid[:, self.bos : -1], x.radius[:, self.bos : -1])
+        return Ball(*(a[:, self.bos : self.bos + 1].expand_as(a[:, self.bos : -1]) for a in (x.mid, x.radius)))
 
 
 def stored(x: Tensor) -> Ball:
@@ -181,12 +187,6 @@ def lost_to_underflow(tables: Tables) -> float:
     return 4 * (n + 2) * LEAST / least + FAINT if least > 0 else math.inf
 
 
-def are_alike(tables: Tables) -> bool:
-    """Whether all positions have the same tables, so that the order of the free tokens does not matter."""
-    values, weights = tables.values.mid, tables.weights.mid
-    return bool((values == values[:, :1]).all()) and bool((weights == weights[:, :1]).all())
-
-
 @dataclass(frozen=True)
 class Orders:
     """All inputs but for their last token, and the multiset that each is.
@@ -219,7 +219,7 @@ def enumerated(layer: Layer, part: Product, answers: Answers) -> Iterator[tuple[
     for token in part.sets[-1]:
         tables = layer.tables(token)
         logits = Sums(tables, layer)
-        found = logits.by_prefix(free) if orders is None or not are_alike(tables) else logits.by_multiset(orders)
+        found = logits.by_prefix(free) if orders is None or not tables.are_alike else logits.by_multiset(orders)
         for rows, margins in found:
             tokens = torch.cat([rows, torch.full((len(rows), 1), token)], 1)
             gap = margins(answers(tokens))
