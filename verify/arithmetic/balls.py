@@ -76,7 +76,7 @@ class Ball:
         return Ball(-self.mid, self.rad)
 
     def __add__(self, other: Ball) -> Ball:
-        """Sums. One that is inexact is off by at most half of the unit of its last place, which U |mid| is not below."""
+        """Sums. An inexact one is off by at most half of the unit of its last place, which U |mid| is not below."""
         mid = self.mid + other.mid
         return Ball(mid, (self.rad + other.rad + U * np.abs(mid)) * ENLARGE)
 
