@@ -164,3 +164,22 @@ def test_the_command(capsys, tmp_path):
 def test_bad_input_is_one_line(capsys, argv):
     code, out, err = run(capsys, "parity", *argv)
     assert code == 2 and out == "" and err.count("\n") == 1
+
+
+def test_layers_scaled_by_powers_of_two_are_judged_as_fractions_say():
+    """Products that underflow or overflow: no wrong PROVED or REFUTED, however each layer is scaled."""
+    seen = []
+    for seed in range(60):
+        g = torch.Generator().manual_seed(100 + seed)
+        module = mutated(3, 3, seed)
+        with torch.no_grad():
+            for names in (("E",), ("W_Q",), ("W_K",), ("W_1", "b_1"), ("W_2", "b_2")):
+                scale = 2.0 ** int(torch.randint(-300, 61, (1,), generator=g)) if seed % 4 else 1.0
+                for name in names if seed % 2 or names[0][-1] in "12" else ():
+                    weight = getattr(module, name)
+                    weight.data = weight.double() * scale
+        module = module.double()
+        verdict = certify(Parity(module)).verdict
+        assert verdict is not (Verdict.REFUTED if right_everywhere(module) else Verdict.PROVED), seed
+        seen.append(verdict)
+    assert Verdict.PROVED in seen and Verdict.REFUTED in seen

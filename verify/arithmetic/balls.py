@@ -76,7 +76,7 @@ class Ball:
         return Ball(-self.mid, self.rad)
 
     def __add__(self, other: Ball) -> Ball:
-        """Sums. An inexact one is off by at most half of the unit of its last place, which U |mid| is not below."""
+        """Sums. One that is inexact is off by at most half a unit of its last place, and U |mid| is not below that."""
         mid = self.mid + other.mid
         return Ball(mid, (self.rad + other.rad + U * np.abs(mid)) * ENLARGE)
 

@@ -18,7 +18,7 @@ from flint import arb, ctx, fmpq
 from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.exact_reals import ONE, Combination, float_below, rational
-from verify.arithmetic.slack import ENLARGE_LONG, Array, U
+from verify.arithmetic.slack import ENLARGE_LONG, FAINT, LEAST, Array, U
 from verify.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
 from verify.count01.rounding import QueryErrors
 from verify.count01.task import Cell, Domain, Triple, cells, kinds
@@ -26,7 +26,7 @@ from verify.count01.task import Cell, Domain, Triple, cells, kinds
 CHUNK = 2048
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
 FLOAT_ERROR = 64 * U  # a quotient of two five- or six-term sums, relative to the largest value
-SMALLEST_NORMALISER = 1e-200  # below it, weights lost to underflow could matter
+SMALLEST_NORMALISER = 1e-200  # below it nothing is said: what weights lose to underflow could then matter, relatively
 CORNERS = np.array(list(cartesian((0, 1), repeat=3)))
 
 
@@ -78,6 +78,7 @@ class Query:
         D = np.where(D > SMALLEST_NORMALISER, D, np.nan)
         weighted = self.weights[:, :, None] * self.differences
         quotients = np.einsum("kct,htr->kchr", counts, weighted) / D[..., None]
+        quotients = quotients - lost(counts, D)[..., None]
         quotients = np.where(np.isfinite(quotients), quotients, np.nan)  # an overflow bounds nothing
         margins = quotients.min(axis=1).sum(axis=1) + self.offset - self.radius
         if self.errors is not None:
@@ -89,13 +90,15 @@ class Query:
         assert self.errors is not None
         V = self.errors.V
         mean = np.abs(np.einsum("kct,hte->kche", counts, self.weights[..., None] * V) / D[..., None]).max(axis=1)
-        size = np.abs(V) + self.errors.V_radius
+        size, underflow = np.abs(V) + self.errors.V_radius, lost(counts, D).max(axis=1)
+        mean = mean + underflow[..., None]
         mean_size = (np.einsum("kct,hte->kche", counts, self.weights[..., None] * size) / D[..., None]).max(1)
+        mean_size = mean_size + underflow[..., None]
         logits = np.einsum("kct,htj->kchj", counts, self.weights[..., None] * self.values) / D[..., None]
         high = logits.max(axis=1).sum(axis=1) + self.constant
         low = logits.min(axis=1).sum(axis=1) + self.constant
         slack = FLOAT_ERROR * (np.abs(self.values).max(axis=(0, 1)) * len(self.weights) + np.abs(self.constant))
-        largest = np.maximum(np.abs(high), np.abs(low)) + slack
+        largest = np.maximum(np.abs(high), np.abs(low)) + slack + underflow.sum(axis=1, keepdims=True)
         widen = ENLARGE_LONG  # far more than the rounding of these normalisers and means
         errors = self.errors.logit_errors(
             counts.min(axis=1),
@@ -116,6 +119,16 @@ class Query:
         first, _, noise = self.origin
         digits = [n0 + a + b * d0 + first, n1 + a + b * d1 + first, c + noise]
         return np.stack([one, *digits, one, *([one] * (len(self.tokens) - 5))], axis=-1).astype(float)
+
+
+def lost(counts: Array, D: Array) -> Array:
+    """What a mean (K, corners, heads) of values loses to underflow, for each normaliser D.
+
+    The product of a weight and a value is off by at most LEAST, once for each token that is counted; whole multiples
+    and sums of subnormal numbers are exact. The quotient may underflow as well.
+    """
+    result: Array = counts.sum(axis=-1, keepdims=True) * LEAST / D * ENLARGE_LONG + FAINT
+    return result
 
 
 def _rational(x: Combination) -> Fraction:

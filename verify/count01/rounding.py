@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from constructions.count01 import Count01Transformer
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import Arithmetic, times
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
-from verify.arithmetic.slack import INFLATION, Array
+from verify.arithmetic.slack import INFLATION, LEAST, Array
 from verify.arithmetic.softmax import exponential_errors
 from verify.count01.real import Matrix, exact
 from verify.count01.task import kinds
@@ -93,7 +93,7 @@ class QueryErrors:
             self.scores.append([self.score(q, key) for key in k])
             v = [[rounded_dot(stored[t], w, at) for w in W_V] for t in self.tokens]
             values.append([[float(x.value) for x in row] for row in v])
-            radii.append([[float(x.radius) * INFLATION for x in row] for row in v])
+            radii.append([[float_above_of(x.radius) if x.radius else 0.0 for x in row] for row in v])
         self.V, self.V_radius = np.array(values), np.array(radii)
         self.tables = [self.weight_errors(h) for h in range(model.heads)]
         self.is_uniform = [all(s.value == row[0].value and not s.radius for s in row) for row in self.scores]
@@ -173,7 +173,8 @@ class QueryErrors:
         for m in range(len(row)):
             small = relative[m] <= 2.0**-4
             by_ratio = np.where(possible & small, relative[m], 0).max(axis=1)
-            by_size = np.where(possible & ~small, high * absolute[m], 0).sum(axis=1) / D_low
+            sizes = np.where(possible & ~small, high * absolute[m], 0).sum(axis=1)
+            by_size = sizes / D_low + np.where(sizes == 0, 0.0, LEAST)
             worst = np.where(candidate[:, m], np.maximum(worst, by_ratio + by_size), worst)
         return worst * INFLATION
 
@@ -233,12 +234,6 @@ class QueryErrors:
         weighted = product(stream_size, self.W_out) + self.b_out
         inherited = product(stream, self.W_out)
         return inherited + sum_error(weighted, largest_logit + inherited, self.W_out, self.b_out != 0, at)
-
-
-def times(a: Array, b: Array) -> Array:
-    """a b, with 0 times infinity taken as 0: a factor that is exactly zero carries no error."""
-    with np.errstate(invalid="ignore"):
-        return np.where((a == 0) | (b == 0), 0.0, a * b)
 
 
 def product(x: Array, W: Array) -> Array:

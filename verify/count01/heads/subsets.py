@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from constructions.errors import BadInput
-from verify.arithmetic.slack import ENLARGE_LONG, Array, U
+from verify.arithmetic.slack import ENLARGE_LONG, FAINT, Array, U
 from verify.count01.heads.accuracy import Learned
 from verify.count01.heads.laws import Law
 from verify.count01.heads.numbers import ModelNumbers
@@ -98,7 +98,7 @@ def all_subsets(
     shift = learned.differences.shift(())
     parts = np.stack([c.values for c in columns]) + np.array([_nearest(c.centre) for c in columns])[:, None]
     size = sum(largest(part) for part in parts) + abs(shift)
-    radius = (sum(c.radius for c in columns) + 4 * (a + 3) * U * size) * ENLARGE_LONG
+    radius = (sum(c.radius for c in columns) + 4 * (a + 3) * U * size) * ENLARGE_LONG + FAINT  # a nearest float may have underflowed
     turned = np.where(law.has_more_ones, 1.0, -1.0)
     low = a // 2
     names = np.array_split(np.arange(parts.shape[1]), -(-parts.shape[1] // BLOCK))

@@ -16,7 +16,7 @@ import numpy as np
 from flint import arb, ctx, fmpq
 
 from verify.arithmetic.exact_reals import Combination, Undecided, exponentials, total
-from verify.arithmetic.slack import ENLARGE_LONG, Array, U
+from verify.arithmetic.slack import ENLARGE_LONG, FAINT, Array, U
 from verify.count01.heads.numbers import SEEN, HeadNumbers, ModelNumbers
 from verify.count01.heads.surds import Surd
 from verify.count01.task import EQUALS, ONE, TWO, ZERO, Triple
@@ -155,7 +155,8 @@ class Differences:
             shift = self.shift(heads)
             out += shift
             size += abs(shift)
-        return out, (radius + (len(heads) + 3) * 2 * U * size) * ENLARGE_LONG
+        # the shift and the differences of each head are nearest floats, which may have underflowed
+        return out, (radius + (len(heads) + 3) * 2 * U * size) * ENLARGE_LONG + len(heads) * FAINT
 
     def shift(self, heads: Sequence[int]) -> float:
         """The constant and the heads' centres: the nearest float, from exact numbers."""
