@@ -127,7 +127,7 @@ def test_what_is_said_of_models_of_every_size_is_true(door):
         verdict, found, notes = judged(door, seed)
         verdicts[verdict] += 1
         assert not found, (door, seed, notes, found)
-    assert verdicts["PROVED"] + verdicts["REFUTED"] > verdicts["UNKNOWN"], verdicts
+    assert verdicts["PROVED"] + verdicts["REFUTED"] >= 3, verdicts
 
 
 @pytest.mark.deep
