@@ -98,7 +98,8 @@ def all_subsets(
     shift = learned.differences.shift(())
     parts = np.stack([c.values for c in columns]) + np.array([_nearest(c.centre) for c in columns])[:, None]
     size = sum(largest(part) for part in parts) + abs(shift)
-    radius = (sum(c.radius for c in columns) + 4 * (a + 3) * U * size) * ENLARGE_LONG + FAINT  # a nearest float may have underflowed
+    # FAINT: the float nearest to a centre may have underflowed
+    radius = (sum(c.radius for c in columns) + 4 * (a + 3) * U * size) * ENLARGE_LONG + FAINT
     turned = np.where(law.has_more_ones, 1.0, -1.0)
     low = a // 2
     names = np.array_split(np.arange(parts.shape[1]), -(-parts.shape[1] // BLOCK))

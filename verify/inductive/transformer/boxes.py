@@ -25,7 +25,7 @@ from verify.clock import Budget, Deadline
 from verify.engine.balls import Arithmetic
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import uniform
-from verify.inductive.transformer.noisy import Noisy, is_power, layer_norm, plus, sum_error
+from verify.inductive.transformer.noisy import Noisy, box, is_power, layer_norm, plus, sum_error, underflow
 
 ARGUMENT = "rows of token, count and range of lengths, for every string: boxes with shared errors"
 LARGEST = 1 << 40  # beyond every length that a dtype tells apart
@@ -122,9 +122,7 @@ def hull(x: Noisy) -> Noisy:
     """Rows (tokens, positions, d) as one row for each token: itself where it has one position, else a box."""
     if x.mid.shape[1] == 1:
         return x.each(lambda a: a[:, 0])
-    low, high = (x.mid - x.noise).amin(1), (x.mid + x.noise).amax(1)
-    mid = (low + high) / 2
-    return Noisy(mid, ((high - low) / 2 + 2.0**-50 * (low.abs() + high.abs())) * ENLARGE)
+    return box((x.mid - x.noise).amin(1), (x.mid + x.noise).amax(1))
 
 
 def rows(at: Arithmetic, model: Decoder, task: Task, tokens: Tokens, lo: int, hi: int) -> Tensor:
@@ -155,18 +153,19 @@ def means(at: Arithmetic, tokens: Tokens, s: Tensor, t: Tensor, k: Tensor, lo: i
     # the others' shares: any number of them from 0 to `many`, each nearly 1/D
     many = ((hi - k) / (hi + 1)).clamp(min=0.0) * (1 + 2.0**-50)
     top, bottom = (others.mid + others.noise).clamp(min=0) * many, (others.mid - others.noise).clamp(max=0) * many
-    box = Noisy((top + bottom) / 2, (top - bottom) / 2 * (1 + 2 * min(off, 1.0)) * ENLARGE)
-    mid = w * (first.mid + k * own.mid) + box.mid
+    rest = Noisy((top + bottom) / 2, (top - bottom) / 2 * (1 + 2 * min(off, 1.0)) * ENLARGE)
+    mid = w * (first.mid + k * own.mid) + rest.mid
     shared = {}
     if "heads.s" in values.shared:
         shared = {"bos.s": w * first.shared["heads.s"], "own.s": w * k * own.shared["heads.s"]}
     sizes = (w * (first.size + k * own.size)) * ENLARGE
-    error = w * (first.own + k * own.own) + box.own + gamma(8) * (sizes + box.size)
+    error = w * (first.own + k * own.own) + rest.own + gamma(8) * (sizes + rest.size)
+    error = error + underflow((first.size > 0) | (own.size > 0) | (others.size > 0), 32)
     if not at.is_real:
         error = error + rounding(at, values, first, t, k, hi, w * (1 + spread), many) + at.lost_in_sums(hi + 1)
-    straight = w * (first.mid + k * own.mid)  # what scales with the weight; the box holds its own weights
+    straight = w * (first.mid + k * own.mid)  # what scales with the weight; the rest holds its own weights
     noise = Noisy(mid, error, shared).noise
-    error = at.checked((sizes + box.size) * (1 + spread), (error + spread * noise + 2 * off * box.size) * ENLARGE)
+    error = at.checked((sizes + rest.size) * (1 + spread), (error + spread * noise + 2 * off * rest.size) * ENLARGE)
     return Noisy(mid, error, {**shared, "weights": straight * spread})
 
 
@@ -177,7 +176,7 @@ def others_hull(values: Noisy, t: Tensor) -> Noisy:
     bottom, top = torch.where(is_own, torch.inf, low).amin(1), torch.where(is_own, -torch.inf, high).amax(1)
     is_alone = is_own.all(1)
     bottom, top = torch.where(is_alone, 0.0, bottom), torch.where(is_alone, 0.0, top)
-    return Noisy((bottom + top) / 2, ((top - bottom) / 2 + 2.0**-50 * (top.abs() + bottom.abs())) * ENLARGE)
+    return box(bottom, top)
 
 
 def rounding(

@@ -27,11 +27,12 @@ from torch import nn
 
 from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
+from verify.arithmetic.slack import LEAST, U
+from verify.engine.balls import length
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import uniform
 
 ARGUMENT = "cells of token and count: forms in the counts, for every string"
-U = 2.0**-53
 Numbers = np.ndarray[Any, Any]  # of floats, or of Fractions where it is exact
 
 
@@ -50,6 +51,9 @@ class Interval:
     >>> x = Interval(np.array([0.1, 0.0]), np.array([0.2, 0.0])) @ np.array([[-1.0, 0.0], [0.0, 5.0]])
     >>> bool(x.low[0] <= -0.2 and -0.1 <= x.high[0]), float(x.low[1]), float(x.high[1])
     (True, 0.0, 0.0)
+    >>> tiny = Interval(np.array([1e-200]), np.array([2e-200]))
+    >>> [bool(part.high[0] > 0) for part in (tiny * tiny, tiny @ np.array([[1e-200]]))]
+    [True, True]
     """
 
     low: Numbers
@@ -70,17 +74,18 @@ class Interval:
         return Interval(self.low[index], self.high[index])
 
     def __add__(self, other: Interval) -> Interval:
-        return outward(self.low + other.low, self.high + other.high)
+        low, high = self.low + other.low, self.high + other.high
+        return Interval(outward(low, low == 0).low, outward(high, high == 0).high)
 
     def __mul__(self, other: Interval) -> Interval:
-        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
-        return outward(np.minimum.reduce(ends), np.maximum.reduce(ends))
+        ends = [outward(a * b, (a == 0) | (b == 0)) for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Interval(np.minimum.reduce([x.low for x in ends]), np.maximum.reduce([x.high for x in ends]))
 
     def __matmul__(self, W: Numbers) -> Interval:
-        """The product with exact float64 numbers over the last axis."""
+        """The product with exact float64 numbers over the last axis: of n terms that are not 0 each may underflow."""
         up, down = np.maximum(W, 0), np.minimum(W, 0)
         low, high = self.low @ up + self.high @ down, self.high @ up + self.low @ down
-        error = self.size @ np.abs(W) * (2 * len(W) + 8) * U
+        error = self.size @ np.abs(W) * (2 * len(W) + 8) * U + 2 * terms(self.size, W) * LEAST
         return Interval(low - error, high + error)
 
     @property
@@ -96,11 +101,18 @@ class Interval:
         return Interval(self.low.min(axis), self.high.max(axis))
 
 
-def outward(low: Numbers, high: Numbers) -> Interval:
-    """One rounded operation's ends, moved out by one float; a zero is exact, but where underflow made it."""
-    return Interval(
-        np.where(low == 0, low, np.nextafter(low, -np.inf)), np.where(high == 0, high, np.nextafter(high, np.inf))
-    )
+def outward(x: Numbers, is_exact: Numbers) -> Interval:
+    """What one rounded operation stands for: the result's neighbours, or itself where it is exact.
+
+    A sum is exact where it is 0, as sums never underflow, and a product where a factor is.
+    """
+    return Interval(np.where(is_exact, x, np.nextafter(x, -np.inf)), np.where(is_exact, x, np.nextafter(x, np.inf)))
+
+
+def terms(x: Numbers, W: Numbers) -> Numbers:
+    """How many terms of each sum of x @ W are not 0."""
+    found: Numbers = (x != 0).astype(float) @ (W != 0).astype(float)
+    return found
 
 
 def fractions(x: torch.Tensor) -> Numbers:
@@ -151,7 +163,8 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
         reason = "in a dtype"
     if reason is not None:
         return Decided(f"no proof over all strings is known {reason}")
-    return _by_cells(model, task, longest)
+    with np.errstate(all="ignore"):  # a row of one number, with eps 0, is 0/0: NaN, which decides nothing
+        return _by_cells(model, task, longest)
 
 
 def unfit(model: Decoder) -> str | None:
@@ -165,8 +178,10 @@ def unfit(model: Decoder) -> str | None:
     if any(bool(((W > 0) & (W < 2.0**-100) | ~(W < 2.0**100)).any()) for W in weights):
         return "for weights beyond 2^100 or within 2^-100 of zero"
     after = [block.mlp.b_in, block.mlp.b_out, block.attention.b_V, block.attention.b_O, model.b_U]
-    norms = (block.norm_1, block.norm_2, model.norm)
-    after += [part.bias for part in norms if isinstance(part, nn.LayerNorm)]
+    norms = [part for part in (block.norm_1, block.norm_2, model.norm) if isinstance(part, nn.LayerNorm)]
+    if not all(0 <= part.eps < np.inf for part in norms):
+        return "for LayerNorms whose eps is negative or no number"
+    after += [part.bias for part in norms]
     if any(b is not None and bool(b.any()) for b in after):
         return "where there are biases"
     return None
@@ -253,12 +268,13 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
             if not (worst > 0).all():
                 return Decided(f"for token {t} and count {k} the least margin times D may be {worst.min():.3g}")
             smallest = min(smallest, float(worst.min()))
-    return Decided(margin_scaled=smallest / (second * last) * (1 - 8 * U))
+    return Decided(margin_scaled=max(0.0, smallest / (second * last) * (1 - 8 * U) - LEAST))
 
 
 def _scaled(x: Interval, most: float) -> Interval:
     """x times any number from 0 to `most`."""
-    return Interval(np.minimum(x.low * most, 0) * (1 + 8 * U), np.maximum(x.high * most, 0) * (1 + 8 * U))
+    low, high = np.minimum(x.low * most, 0), np.maximum(x.high * most, 0)
+    return Interval(low * (1 + 8 * U) - (x.low < 0) * 2 * LEAST, high * (1 + 8 * U) + (x.high > 0) * 2 * LEAST)
 
 
 def _switched(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
@@ -276,7 +292,8 @@ def _weighted(x: Interval, by: Interval) -> Interval:
 
     The least of x y over both intervals is least where x has its lower end for y > 0, and so on: with up and down the
     parts of the ends, low = x_low+ y_low+ + x_low- y_high+ + x_high+ y_low- + x_high- y_high-, sign by sign, is a lower
-    bound, and likewise the upper one; the 4 n products and their sums are off by gamma of their absolute values.
+    bound, and likewise the upper one; the 4 n products and their sums are off by gamma of their absolute values, and by
+    what the products lose to underflow.
     """
     plus_low, minus_low = np.maximum(x.low, 0), np.minimum(x.low, 0)
     plus_high, minus_high = np.maximum(x.high, 0), np.minimum(x.high, 0)
@@ -284,7 +301,7 @@ def _weighted(x: Interval, by: Interval) -> Interval:
     by_up_high, by_down_high = np.maximum(by.high, 0), np.minimum(by.high, 0)
     low = plus_low @ by_up_low + minus_low @ by_up_high + plus_high @ by_down_low + minus_high @ by_down_high
     high = plus_high @ by_up_high + minus_high @ by_up_low + plus_low @ by_down_high + minus_low @ by_down_low
-    error = x.size @ by.size * (8 * by.low.shape[0] + 16) * U
+    error = x.size @ by.size * (8 * by.low.shape[0] + 16) * U + 8 * terms(x.size, by.size) * LEAST
     return Interval(low - error, high + error)
 
 
@@ -324,13 +341,13 @@ def _largest_divisors(model: Decoder, x: Numbers, shared_of: Any) -> tuple[float
     block: Any = model.blocks[0]
     if not isinstance(block.norm_2, nn.LayerNorm):
         return 1.0, 1.0
-    d = x.shape[-1]
+    d, tensor = x.shape[-1], torch.from_numpy
     identity = np.array([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], dtype=object)
     entries = Interval.of(x).size.max((0, 1)) + shared_of(identity).size.max(0)
-    second = float(np.sqrt((entries**2).mean() + block.norm_2.eps) * (1 + 2.0**-40))
+    across = float(length(tensor(entries))) / np.sqrt(d) * (1 + 2.0**-40)
+    second = float(length(tensor(np.array([across, np.sqrt(block.norm_2.eps) * (1 + 2.0**-40)]))))
     # a normalised row has length sqrt(d), so the MLP adds at most sqrt(d) |W_in| |W_out| in the Frobenius norms
     weight = float(block.norm_2.weight.detach().abs().max())
-    W_in, W_out = (float(W.detach().double().norm()) for W in (block.mlp.W_in, block.mlp.W_out))
-    added = np.sqrt(d) * weight * W_in * W_out
-    last = float((np.sqrt((entries**2).sum()) + added) / np.sqrt(d) * (1 + 2.0**-40) + np.sqrt(model.norm.eps))  # type: ignore
+    W_in, W_out = (float(length(W.detach().double().flatten())) for W in (block.mlp.W_in, block.mlp.W_out))
+    last = float((across + weight * W_in * W_out + np.sqrt(model.norm.eps)) * (1 + 2.0**-40) + 2 * LEAST)  # type: ignore
     return second, last

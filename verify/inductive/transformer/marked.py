@@ -25,7 +25,7 @@ from verify.engine.balls import Arithmetic
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import boxes, sharp, uniform
 from verify.inductive.transformer.boxes import Found, Tokens
-from verify.inductive.transformer.noisy import Noisy, layer_norm, plus, product
+from verify.inductive.transformer.noisy import Noisy, box, layer_norm, plus, product, underflow
 
 ARGUMENT = "the first token and later ones after layer 1, then rows of token, count and range of lengths: boxes"
 LARGEST = 1 << 20  # no table of positions, and no length that weights store, is larger
@@ -141,7 +141,8 @@ def by_shares(at: Arithmetic, model: Decoder, n: int) -> Tokens | None:
     off = float(uniform.weight(at, torch.tensor([float(n)]))[0])
     each = off + (0.0 if at.is_real else (at.sums(n) + at.u) * (1 + off)) + gamma(16)
     lost = 0.0 if at.is_real else at.lost_in_sums(n)
-    mixed = Noisy((low + high) / 2, at.checked(2 * size, ((high - low) / 2 + each * size + lost) * ENLARGE**2))
+    mixed, error = box(low, high), each * size + lost + underflow(size > 0, 16)
+    mixed = Noisy(mixed.mid, at.checked(2 * size, (mixed.own + error) * ENLARGE))
     after = uniform.after(at, model, x, mixed.each(lambda a: a[:, None]), 0)
     return _enclosed(at, model, after)
 

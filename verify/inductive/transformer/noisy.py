@@ -3,6 +3,9 @@
 A row is mid + sum_q e_q shared[q] + r with |e_q| <= 1 and |r_i| <= own_i. What is read from a row by a matrix keeps the
 shared errors apart, so that lines j (K x) - (j^2 / 2) x that are all read from one x are compared under one error of x.
 Besides, sums of whole numbers that a format holds are exact in any order, and nearly so where the numbers nearly are.
+
+Every product, quotient and root here may underflow in float64, by LEAST / 2 each, whatever the size of the numbers:
+what is computed from numbers that are not exactly 0 is off by `underflow` of so many operations besides.
 """
 
 from __future__ import annotations
@@ -12,20 +15,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U, gamma
+from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine.balls import LOST, Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.engine.rules.pointwise import gelu as ball_gelu
 
 GRID = range(-8, 5)  # 2^-a, of which numbers may be multiples
-LEAST = 2.0**-500  # of stored numbers that are not 0
-FAINT = 2.0**-900  # sizes below it: float64 may have lost products, and relative bounds on its rounding say nothing
-UNSEEN = 2.0**-860  # more than it loses there
+LARGEST = torch.finfo(torch.float64).max
 ALIKE = 4  # kinds of columns that a matrix has several times, whose errors are kept apart
 SPARSE = 0.75  # of the sum of |G_i - mean(G)|: where that of |G_i| is less, few numbers make it up
 FUNCTIONS = {"gelu": "none", "gelu_tanh": "tanh"}
@@ -84,6 +86,47 @@ class Noisy:
         return Noisy(self.mid, own, {q: G for q, G in self.shared.items() if q not in names})
 
 
+def underflow(is_some: Tensor, operations: int) -> Tensor:
+    """What so many products, quotients and roots lose to underflow in float64, none of them multiplied up since.
+
+    Nothing where not `is_some`: operations on zeros are exact. The bound is twice what they lose, so that it holds for
+    as many more on the way to a bound on the error.
+    """
+    return is_some.double() * (operations * LEAST)
+
+
+def box(low: Tensor, high: Tensor) -> Noisy:
+    """A box that holds all numbers between two ends.
+
+    Its midpoint may be any number. Half of a number may lose LEAST / 2, and so may 2^-50 of it.
+    """
+    mid = (low + high) / 2
+    rad = (high - low) / 2 + 2.0**-50 * (low.abs() + high.abs()) + underflow((low != 0) | (high != 0), 2)
+    return Noisy(mid, rad * ENLARGE)
+
+
+def root_mean_square(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds on sqrt(mean of x_i^2) along the last axis, kept as an axis of size one.
+
+    Rows are scaled by a power of two first, so that their largest number is between 2^-80 and 2^80: what products and
+    squares then lose to underflow is less than 2^-900 of their mean, and gamma counts it. Scaling back loses LEAST / 2.
+    """
+    d = x.shape[-1]
+    largest = x.abs().amax(-1, keepdim=True)
+    exponent = torch.frexp(largest).exponent.clamp(-1000, 1000).numpy()
+    scale = torch.from_numpy(np.ldexp(1.0, -exponent))
+    found = (x * scale).square().mean(-1, keepdim=True).sqrt() / scale
+    lost = underflow(largest > 0, 1)
+    low = (found.clamp(max=LARGEST) * (1 - gamma(d + 16)) - lost).clamp(min=0)
+    return torch.where(largest.isfinite(), low, 0.0), found * (1 + gamma(d + 16)) + lost
+
+
+def hypotenuse(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds on sqrt(x^2 + y^2), scaled as `root_mean_square`."""
+    low, high = root_mean_square(torch.cat(torch.broadcast_tensors(x, y), -1))
+    return (low * (2**0.5 * (1 - 4 * U))).clamp(max=LARGEST), high * (2**0.5 * (1 + 4 * U))
+
+
 def sum_error(at: Arithmetic, most: int) -> Tensor:
     """What a dtype's sum of 0, 1, .., `most` products, in any order, fused or not, may be off by, relatively."""
     if at.is_real:
@@ -113,12 +156,15 @@ def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> No
     of the positive or of the negative terms, that is (sum of absolute values + |sum|) / 2. Where the terms' midpoints
     are multiples of one power of two and all their sums are held, rounding moves a sum no further than it is from its
     midpoint: each step doubles that distance at most.
+
+    What float64 loses to underflow is counted for each of the d products of a sum: twice in what moves the sum, in its
+    midpoint and in each shared error, and in the bounds on them.
     """
-    other = W.mid.abs()
+    other, d = W.mid.abs(), W.mid.shape[-2]
     size, noise = x.size, x.noise
     counted = ((size > 0).double() @ (other + W.radius > 0).double()).long()
     reach = size @ (other + W.radius) * ENLARGE**2
-    moved = (noise @ other + size @ W.radius) * ENLARGE**2
+    moved = (noise @ other + size @ W.radius) * ENLARGE**2 + underflow(counted > 0, 4 * d)
     mid = x.mid @ W.mid
     error = sum_error(at, max(int(counted.max()) if counted.numel() else 0, 1))
     are_powers = (is_power(W.mid) & (W.radius == 0)).all(-2, keepdim=True)
@@ -127,7 +173,7 @@ def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> No
     partial = (reach * (1 + in_products) + result) / 2 * ENLARGE
     rounding = error[(counted - 2).clamp(min=0)] * partial * (1 + error[1])
     local = in_products * reach + rounding + torch.where(counted > 1, error[1], 0.0) * result
-    float64 = 2 * gamma(other.shape[-2] + 8) * reach
+    float64 = 2 * gamma(d + 8) * reach
     if not at.is_real:
         assert at.stored is not None
         bits = min(at.stored.p, at.accumulate.p if at.accumulate else at.stored.p)
@@ -135,13 +181,13 @@ def product(at: Arithmetic, x: Noisy, W: Ball, *, is_carried: bool = True) -> No
         held = (x.mid.abs() @ other) * torch.exp2(grid.clamp(max=64)) <= 2.0**bits
         held &= torch.isfinite(grid) & (counted <= 40)
         local = torch.where(held, torch.minimum(local, moved * torch.exp2(counted + 1.0)), local)
-        float64 = torch.where(held, 2 * gamma(other.shape[-2] + 8) * moved, float64)
+        float64 = torch.where(held, 2 * gamma(d + 8) * moved, float64)
         lost = at.lost_in_sums(1) * torch.where(counted == 0, 0, counted + 2).double()
         local = at.checked(reach, local + lost)
     own = (size @ W.radius) * ENLARGE**2 + (local + float64) * ENLARGE
     if is_carried:
         own = own + (x.own @ other) * ENLARGE**2
-    own = own + ((counted > 0) & (reach < FAINT)).double() * UNSEEN
+    own = own + underflow(counted > 0, (8 + 2 * len(x.shared)) * d)
     return Noisy(mid, own * ENLARGE, {q: G @ W.mid for q, G in x.shared.items()})
 
 
@@ -185,6 +231,10 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     x_i - m and of its quotient by s, or of the products with 1/s and their difference; more with a weight or a bias.
     A shared error G moves x_i - m by G_i - mean(G), times what 1/s is off by relatively: an error of x_i's own, or
     where few numbers of G are large, G_i its own and mean(G), as the mean is, one for the row.
+
+    eps may be any number: s is found without squares of numbers that are not scaled, and where it may be 0, or is no
+    number, nothing is known of the row. What float64 loses to underflow before 1/s is multiplied by it, and what it
+    loses of the gain, 1/s times a weight, by x_i - m.
     """
     if not isinstance(layer, nn.LayerNorm):
         return x
@@ -192,27 +242,15 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
     weight, bias = at.tensor(layer.weight), at.tensor(layer.bias)
     centre = x.mid.mean(-1, keepdim=True)
     size, noise = x.size, x.noise
+    is_some = (size > 0).any(-1, keepdim=True)
     mean_noise = noise.mean(-1, keepdim=True) * ENLARGE
     mean_size = size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
-    square = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
     m_error = (x.own.mean(-1, keepdim=True) + (gamma(d + 8) + at.sums(d + 2)) * mean_size) * ENLARGE
-    m_error = m_error + (0.0 if at.is_real else at.lost_in_sums(d))
+    m_error = m_error + underflow(is_some, 8) + (0.0 if at.is_real else at.lost_in_sums(d))
     c = x.mid - centre
-    variance, rms = c.square().mean(-1, keepdim=True), noise.square().mean(-1, keepdim=True).sqrt() * (1 + gamma(d + 8))
-    rms = rms + 4 * gamma(d + 8) * square.sqrt()
-    deviation = variance.sqrt()
-    low = ((deviation - rms).clamp(min=0).square() + layer.eps).sqrt() * (1 - gamma(d + 16))
-    high = ((deviation + rms).square() + layer.eps).sqrt() * (1 + gamma(d + 16))
-    least, most = 1 / high * (1 - 4 * U), 1 / low * (1 + 4 * U)
-    r = (least + most) / 2
-    r_error = ((most - least) / (2 * r)) * ENLARGE + 4 * U
+    r, r_error = inverse_deviation(at, c, noise, size, layer.eps)
     each = 4 * U
     if not at.is_real:
-        share = (at.sums(2 * d + 8) * square + at.lost_in_sums(2 * d)) / low.square() * ENLARGE
-        is_some = share <= 0.25  # the variance is off by twice the share, and 1/s by 1/sqrt(1 - 2 share) - 1
-        relative = (1 / (1 - 2 * torch.where(is_some, share, 0.0)).sqrt() - 1) * ENLARGE + 8 * U + 2 * ULPS * at.u
-        lost = torch.where(is_some, relative, torch.full_like(share, math.inf))
-        r_error = (r_error + lost * (1 + r_error)) * ENLARGE
         is_plain = bool((weight.mid == 1).all() and (bias.mid == 0).all())
         each += (2 if is_plain else 5) * at.u
     gain = r * weight.mid
@@ -223,19 +261,48 @@ def layer_norm(at: Arithmetic, x: Noisy, layer: nn.Module, name: str) -> Noisy:
         is_sparse = G.abs().sum(-1, keepdim=True) <= SPARSE * centred[q].abs().sum(-1, keepdim=True)
         spread = spread + torch.where(is_sparse, G, centred[q]).abs()
         common = common + torch.where(is_sparse, G.mean(-1, keepdim=True), 0.0).abs()
-    spread, common = spread * ENLARGE, common * ENLARGE
-    local = each * (size + centre.abs() + mean_noise + m_error) + r_error * spread + gamma(d + 8) * (noise + mean_noise)
+    lost = underflow(is_some, 8 + 4 * len(x.shared))
+    spread, common = spread * ENLARGE, common * ENLARGE + lost
+    reach = size + centre.abs() + mean_noise + m_error + lost
+    local = each * reach + r_error * spread + gamma(d + 8) * (noise + mean_noise) + lost
     own = ((x.own + local) * (1 + r_error) * gain.abs() + each * bias.mid.abs()) * ENLARGE
-    own = own + ((size + centre.abs() + mean_noise + m_error) * r * (1 + r_error) * weight.radius + bias.radius) * 2
-    reach = (size + centre.abs() + mean_noise + m_error) * gain.abs()
-    own = own + ((weight.mid != 0) & (reach < FAINT)).double() * UNSEEN
-    own = own + (0.0 if at.is_real else 8 * at.tiny * (1 + gain.abs()))
+    own = own + (reach * r * (1 + r_error) * weight.radius + bias.radius) * 2
+    own = own + (weight.mid != 0) * (2 * reach * (1 + r_error) * LEAST + lost)
     if not at.is_real:
-        own = at.checked((square * d).expand_as(own), own)
+        is_flushed = gain.abs() <= 2 * at.tiny  # the gain itself, where it is computed first
+        own = own + 4 * at.tiny * (1 + weight.size + gain.abs() * (1 + r_error))
+        own = own + torch.where(is_flushed, gain.abs() * reach, 0.0)
+        own = at.checked((size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4)) * d).expand_as(own), own)
     shared = {q: G * gain for q, G in centred.items()}
     shared[f"{name}.m"] = ((m_error * (1 + r_error) + r_error * common) * gain).expand_as(mid) * ENLARGE
     shared[f"{name}.s"] = r_error * mid
     return Noisy(mid + bias.mid, own * ENLARGE, shared)
+
+
+def inverse_deviation(at: Arithmetic, c: Tensor, noise: Tensor, size: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """A number r, and a relative error that holds 1 / sqrt(variance + eps) of each row: 1/s = r (1 + e).
+
+    `c` are midpoints less their mean, which is rounded: the standard deviation is off by that and by the noise's root
+    mean square. Nothing is known where s may be 0, or eps is negative or no number: NaN, or an infinite error.
+    """
+    d = c.shape[-1]
+    rms = root_mean_square(noise)[1] + 4 * gamma(d + 8) * root_mean_square(size)[1]
+    rms = (rms + underflow((size > 0).any(-1, keepdim=True), 2)) * ENLARGE
+    least, most = root_mean_square(c)
+    root = torch.tensor([eps], dtype=torch.float64).sqrt()
+    low = hypotenuse((least * (1 - 4 * U) - rms).clamp(min=0), root * (1 - 4 * U))[0]
+    high = hypotenuse((most + rms) * ENLARGE, root * (1 + 4 * U))[1]
+    least, most = (1 / high * (1 - 4 * U) - LEAST).clamp(min=0), 1 / low * (1 + 4 * U) + LEAST
+    r = (least + most) / 2
+    error = ((most - least) / 2 + LEAST) / r * ENLARGE + 4 * U
+    if at.is_real:
+        return r, error
+    square = size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
+    share = (at.sums(2 * d + 8) * square + at.lost_in_sums(2 * d)) / low.square() * ENLARGE
+    is_some = share <= 0.25  # the variance is off by twice the share, and 1/s by 1/sqrt(1 - 2 share) - 1
+    relative = (1 / (1 - 2 * torch.where(is_some, share, 0.0)).sqrt() - 1) * ENLARGE + 8 * U + 2 * ULPS * at.u
+    lost = torch.where(is_some, relative, torch.full_like(share, math.inf))
+    return r, (error + lost * (1 + error)) * ENLARGE
 
 
 def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
@@ -243,10 +310,10 @@ def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
     noise = x.noise
     if activation == "relu":
         is_on, is_off = x.mid - noise > 0, x.mid + noise <= 0
-        top = (x.mid + noise).clamp(min=0) / 2 * ENLARGE
+        half = box(torch.zeros_like(x.mid), (x.mid + noise).clamp(min=0) * ENLARGE)
         is_narrow = noise < 2.0**-16  # a whole number stays one: ReLU moves no further than its argument
-        mid = torch.where(is_on, x.mid, torch.where(is_off, 0.0, torch.where(is_narrow, x.mid.clamp(min=0), top)))
-        own = torch.where(is_on, x.own, torch.where(is_off, 0.0, torch.where(is_narrow, noise, top * ENLARGE)))
+        mid = torch.where(is_on, x.mid, torch.where(is_off, 0.0, torch.where(is_narrow, x.mid.clamp(min=0), half.mid)))
+        own = torch.where(is_on, x.own, torch.where(is_off, 0.0, torch.where(is_narrow, noise, half.own)))
         return Noisy(mid, own, {q: torch.where(is_on, G, 0.0) for q, G in x.shared.items()})
     found = ball_gelu(at, Ball(x.mid), approximate=FUNCTIONS[activation])
     slope = (1 + torch.erf(x.mid * 0.5**0.5)) / 2 + x.mid * torch.exp(-x.mid.square() / 2) * 0.3989422804014327
@@ -254,7 +321,7 @@ def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
     off = 0.01 if activation == "gelu_tanh" else 2.0**-40
     rest = torch.minimum(0.4 * noise.square() + off * noise, 2.5 * noise)
     wider = 0.0 if at.is_real else ULPS * at.u * noise  # the dtype's GELU is off relative to |x|
-    near = found.radius + slope.abs() * x.own + rest + wider
+    near = found.radius + slope.abs() * x.own + rest + wider + underflow(x.size > 0, 8 + 2 * len(x.shared))
     rest = saturation(x.mid.abs() * (1 - 2.0**-50) - noise, activation)
     far = torch.where(x.mid > 0, x.own, 0.0) + rest + (0.0 if at.is_real else ULPS * at.u * x.size + 4 * at.tiny)
     is_far = far < near
@@ -281,21 +348,22 @@ def carried(x: Noisy, W: Tensor, right: Tensor) -> Tensor:
     out = torch.empty(len(right), W.shape[1], dtype=torch.float64)
     for answer in sorted(set(right.tolist())):
         rows = right == answer
-        out[rows] = (x.own[rows] @ (W - W[:, answer : answer + 1]).abs()) * ENLARGE**2
+        out[rows] = (x.own[rows] @ (W - W[:, answer : answer + 1]).abs()) * ENLARGE**2 + len(W) * LEAST
     return out
 
 
 def margins(x: Noisy, right: Tensor, more: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Bounds on (logit of the right class) - (largest other) of rows of logits.
 
-    `more` (rows, classes) is what each difference to the right class may be off by besides.
+    `more` (rows, classes) is what each difference to the right class may be off by besides. All are sums, and what
+    float64 rounds of sums is relative to their terms, 0 where 4 U of them underflows.
     """
     rows = torch.arange(len(right))
     gap = x.mid[rows, right][:, None] - x.mid
     noise = x.own[rows, right][:, None] + x.own + (0.0 if more is None else more)
     for G in x.shared.values():
         noise = noise + (G[rows, right][:, None] - G).abs()
-    noise = noise * ENLARGE + 4 * U * (x.size[rows, right][:, None] + x.size) + FAINT
+    noise = noise * ENLARGE + 4 * U * (x.size[rows, right][:, None] + x.size)
     low = torch.where(torch.isnan(gap - noise), -torch.inf, gap - noise)
     high = torch.where(torch.isnan(gap + noise), torch.inf, gap + noise)
     low[rows, right] = high[rows, right] = torch.inf

@@ -20,13 +20,13 @@ from torch import Tensor
 from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U, gamma
+from verify.arithmetic.slack import LEAST, U, gamma
 from verify.clock import Budget
 from verify.engine.balls import Arithmetic
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import boxes, uniform
 from verify.inductive.transformer.boxes import Found
-from verify.inductive.transformer.noisy import FAINT, Noisy, layer_norm
+from verify.inductive.transformer.noisy import Noisy, layer_norm, underflow
 
 ARGUMENT = "equal weights over tokens and positions: rows of token, count and length, shifts as shared errors"
 LARGEST = 1 << 20  # no table of positions is larger
@@ -73,7 +73,8 @@ def window(at: Arithmetic, model: Decoder, places: Tensor, n: int) -> Noisy:
     """What the last of n positions and the mean of their numbers add to the stream, over all shifts: (d,).
 
     The shifts' rows are nearly polynomials of few degrees in the shift: what each Chebyshev polynomial T_i brings, with
-    |T_i| <= 1, is one shared error, and what is left is a remainder. Any coefficients will do.
+    |T_i| <= 1, is one shared error, and what is left is a remainder. Any coefficients will do. A mean may lose
+    LEAST / 2 to underflow, which W_O multiplies, and so may each product with it.
     """
     block: Any = model.blocks[0]
     W_O = at.tensor(block.attention.W_O).mid
@@ -81,10 +82,11 @@ def window(at: Arithmetic, model: Decoder, places: Tensor, n: int) -> Noisy:
     table = torch.nn.functional.pad(table, (W_O.shape[1] - table.shape[1], 0))  # spe's lane is the last
     own, mean = table[n - 1 :], places.unfold(0, n, 1).mean(-1)
     size = places.abs().unfold(0, n, 1).mean(-1) @ W_O.abs() + own.abs()
-    y, error = own + mean @ W_O, gamma(n + W_O.shape[0] + 16) * size + FAINT
+    y, error = own + mean @ W_O, gamma(n + W_O.shape[0] + 16) * size
+    error = error + 4 * LEAST * (len(W_O) + W_O.abs().sum(0))
     T = torch.from_numpy(chebvander(np.linspace(-1, 1, len(y)), min(DEGREE, len(y) - 1))).clamp(-1, 1)
     G = torch.linalg.pinv(T) @ y
-    left = (y - T @ G).abs() + error + gamma(DEGREE + 8) * (y.abs() + T.abs() @ G.abs())
+    left = (y - T @ G).abs() + error + gamma(DEGREE + 8) * (y.abs() + T.abs() @ G.abs()) + 4 * len(G) * LEAST
     return Noisy(G[0], left.amax(0) * ENLARGE, {f"shift{i}": row for i, row in enumerate(G[1:], 1)})
 
 
@@ -99,7 +101,8 @@ def rows(at: Arithmetic, model: Decoder, task: Task, types: Tensor, rest: Tensor
     own, more = k[:, None].double() / n, (n - k[:, None]).double() / n
     mid = own * types[t] + more * others.mid
     size = own * types[t].abs() + more * others.mid.abs()
-    mixed = Noisy(mid, (more * others.own + rest + 16 * U * size) * ENLARGE)
+    lost = underflow((types[t] != 0) | (others.size > 0), 16)
+    mixed = Noisy(mid, (more * others.own + rest + 16 * U * size + lost) * ENLARGE)
     E = at.tensor(model.W_E).mid
     E = torch.nn.functional.pad(E, (0, position.mid.shape[0] - E.shape[1]))[t]
     error = position.own + 4 * U * (E.abs() + position.mid.abs())

@@ -19,11 +19,11 @@ from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U, gamma
+from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine.balls import LOST, Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.inductive.transformer import uniform
-from verify.inductive.transformer.noisy import FAINT, Noisy, layer_norm, plus, product
+from verify.inductive.transformer.noisy import Noisy, layer_norm, plus, product, underflow
 from verify.inductive.transformer.runs import Bounds, Runs, padded
 
 ARGUMENT = "one layer whose head brings one key's value: a tail bounds its error"
@@ -81,7 +81,8 @@ def heard(at: Arithmetic, model: Decoder, x: Noisy) -> Heard:
     root = math.sqrt(block.attention.d_head)
     if not at.is_real and math.frexp(root)[0] != 0.5:
         off = off + 3 * at.u * scores.size
-    mid, off = scores.mid / root, off / root * ENLARGE
+    off = off / root * ENLARGE + underflow(scores.size > 0, 2) + (0.0 if at.is_real or root == 1 else at.tiny)
+    mid = scores.mid / root
     n = len(mid)
     is_future = torch.ones(n, n, dtype=torch.bool).triu(1)
     mid = mid.masked_fill(is_future, -torch.inf)
@@ -108,7 +109,7 @@ def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
     tail = torch.where(tail <= SMALL, tail, torch.inf)
     own = v[best]
     largest = v.size.amax(0, keepdim=True)
-    error = 4 * (10 * tail * own.size + own.noise) + 8 * tail * largest + (largest > 0).double() * FAINT
+    error = 4 * (10 * tail * own.size + own.noise) + 8 * tail * largest + underflow(largest > 0, 8)
     if at.stored is not None:
         holds = torch.from_numpy(rounded(own.mid.numpy(), at.stored)) == own.mid
         error = error + torch.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny
@@ -131,7 +132,7 @@ def mixed_near(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
     v, best, behind = heard(at, model, x)
     weights = powers(behind).clamp(max=1.0)
     own = v[best]
-    return Noisy(own.mid, (reached(weights, v, own) + own.noise + 8 * U * own.size + FAINT) * ENLARGE)
+    return Noisy(own.mid, (reached(weights, v, own) + own.noise + 8 * U * own.size) * ENLARGE)
 
 
 def reached(weights: Tensor, v: Noisy, own: Noisy) -> Tensor:
@@ -143,7 +144,7 @@ def reached(weights: Tensor, v: Noisy, own: Noisy) -> Tensor:
     out = torch.zeros_like(own.mid)
     for lane in (v.size.amax(0) != 0).nonzero().flatten():
         apart = (v.mid[:, lane] - own.mid[:, lane, None]).abs() * ENLARGE + v.noise[:, lane] + own.noise[:, lane, None]
-        out[:, lane] = (weights * apart).sum(1) * (1 + gamma(len(weights) + 4))
+        out[:, lane] = (weights * apart).sum(1) * (1 + gamma(len(weights) + 4)) + len(weights) * LEAST
     return out
 
 

@@ -16,14 +16,13 @@ from torch import Tensor, nn
 from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U, gamma
+from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine.balls import Arithmetic, Ball
 from verify.inductive.tasks import Line
 from verify.inductive.transformer.noisy import (
-    FAINT,
-    LEAST,
     Noisy,
     activate,
+    box,
     carried,
     is_power,
     layer_norm,
@@ -32,12 +31,14 @@ from verify.inductive.transformer.noisy import (
     product,
     product_of_alike,
     sum_error,
+    underflow,
 )
 from verify.inductive.transformer.runs import Bounds, Runs, padded
 
 ARGUMENT = "one layer of equal weights: prefix sums of values, in balls"
 ROWS = 1 << 20  # logits held at a time
 RIVALS = 8  # classes that each row is compared with in full
+SMALLEST = 2.0**-500  # of stored numbers that are not 0, below which the engine is quicker to say what is known
 TABLE = 1 << 24  # numbers of tokens at all positions, beyond which shifts are run one by one
 
 
@@ -47,8 +48,8 @@ def applies(model: Decoder) -> bool:
 
 
 def is_faint(model: Decoder) -> bool:
-    """Whether a stored number is so small that bounds here, which are relative, may miss what float64 loses of it."""
-    return any(bool(((value != 0) & (value.abs() < LEAST)).any()) for value in model.state_dict().values())
+    """Whether a stored number is so small that what float64 loses of its products may matter."""
+    return any(bool(((value != 0) & (value.abs() < SMALLEST)).any()) for value in model.state_dict().values())
 
 
 def has_zero_scores(block: Any) -> bool:
@@ -132,7 +133,8 @@ def means(at: Arithmetic, values: Noisy) -> Noisy:
     size = values.size
     mid = values.mid.cumsum(-2) / N
     sizes = size.cumsum(-2) * ENLARGE / N
-    own = values.own.cumsum(-2) / N * ENLARGE + gamma(n + 4) * sizes
+    lost = underflow(sizes + size.cumsum(-2) > 0, 8 + 4 * len(values.shared))
+    own = values.own.cumsum(-2) / N * ENLARGE + gamma(n + 4) * sizes + lost
     shared = {q: G.cumsum(-2) / N for q, G in values.shared.items()}
     off = weight(at, N)
     if not at.is_real:
@@ -252,9 +254,8 @@ def _from_each_on(x: Noisy, n: int) -> Noisy:
     bottom = -(-low).flip(1).cummax(1).values.flip(1)[:, :n]
     top = high.flip(1).cummax(1).values.flip(1)[:, :n]
     is_exact = (bottom == top) & (noise.flip(1).cummax(1).values.flip(1)[:, :n] == 0)
-    mid = torch.where(is_exact, bottom, (bottom + top) / 2)
-    rad = ((top - bottom) / 2 + 2.0**-50 * (bottom.abs() + top.abs())) * ENLARGE
-    return Noisy(mid, torch.where(is_exact, 0.0, rad))
+    found = box(bottom, top)
+    return Noisy(torch.where(is_exact, bottom, found.mid), torch.where(is_exact, 0.0, found.own))
 
 
 def of_lines(
@@ -310,7 +311,7 @@ def _of_rows(at: Arithmetic, W: Ball, b: Noisy | None, x: Noisy, right: Tensor) 
     among = W.mid.T[columns].transpose(-2, -1)  # (rows, d, 1 + RIVALS), the right class first
     in_rows = x.each(lambda part: part[:, None])
     logits = product(at, in_rows, Ball(among), is_carried=False).each(lambda part: part[:, 0])
-    more = (in_rows.own @ (among - among[..., :1]).abs())[:, 0] * ENLARGE**2
+    more = (in_rows.own @ (among - among[..., :1]).abs())[:, 0] * ENLARGE**2 + len(W.mid) * LEAST
     low, high = margins(logits, torch.zeros_like(right), more)
     low = torch.minimum(low, far)
     is_open = ~((low > 0) | (high <= 0))
@@ -330,7 +331,8 @@ def beyond_closest(at: Arithmetic, x: Noisy, W: Tensor, right: Tensor) -> tuple[
 
     Errors are one bound for each logit: at most c terms are not 0, so that c products and their sum are rounded, each
     relative to at most the sum of absolute values, as in `product`; in a dtype what a shared error makes of a logit is
-    told before its sign is lost. NaN where that may overflow.
+    told before its sign is lost. NaN where that may overflow. Each sum loses d products to underflow, in the midpoints,
+    in the errors and in each shared one; what a product with the errors' factors loses, W multiplies.
     """
     d, size, other = len(W), x.size, W.abs()
     c = int((size > 0).any(0).sum())
@@ -338,7 +340,8 @@ def beyond_closest(at: Arithmetic, x: Noisy, W: Tensor, right: Tensor) -> tuple[
     rounding = float(few[1] + (few[max(c - 2, 0)] + few[1]) * (1 + few[1]) ** 2) * ENLARGE
     apart = x.noise if at.is_real else x.own
     terms = ((rounding + 2 * gamma(2 * d + 16)) * size + apart) * (1 + gamma(2 * d + 16)) * ENLARGE
-    logits, error = x.mid @ W, terms @ other
+    terms = terms + underflow(size > 0, 4)
+    logits, error = x.mid @ W, terms @ other + (4 + len(x.shared)) * d * LEAST
     if not at.is_real:
         error += at.lost_in_sums(1) * (c + 2)
         for G in x.shared.values():
@@ -350,5 +353,5 @@ def beyond_closest(at: Arithmetic, x: Noisy, W: Tensor, right: Tensor) -> tuple[
     top = logits.topk(RIVALS + 1, 1)
     rival = top.values[:, RIVALS]
     far = own - rival
-    far = far - 4 * U * (own.abs() + rival.abs() + far.abs()) - FAINT
+    far = far - 4 * U * (own.abs() + rival.abs() + far.abs())
     return at.checked(size @ other.amax(1) * ENLARGE, far), top.indices[:, :RIVALS]
