@@ -53,6 +53,8 @@ class Selective:
 
     def __post_init__(self) -> None:
         check_recurrent(self.model)
+        if self.which.has_distinct_start:
+            raise BadInput("distinct_start=True: is decided for transformers; leave it out for recurrent networks")
         if self.model.vocabulary != self.which.K or self.model.classes != self.which.classes:
             raise BadInput(
                 f"model: has {self.model.vocabulary} tokens and {self.model.classes} classes, and {self.which.name} "

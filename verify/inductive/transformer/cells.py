@@ -254,8 +254,7 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
                 return Decided(f"for token {t} and count {k} a neuron may be on or off")
             constant.low[is_open], constant.high[is_open] = 0.0, top[is_open]
             slopes.low[:, is_open] = slopes.high[:, is_open] = 0.0
-            right = task.answers((t,) * k)[-1]
-            assert right is not None
+            right = task.class_of(k)
             rivals = [c for c in range(task.classes) if c != right]
             if not rivals:
                 continue
