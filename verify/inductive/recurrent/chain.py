@@ -72,8 +72,8 @@ class Ellipsoids:
     def widths(self) -> Array:
         """Upper bounds on half the sides of the boxes around them: the lengths of the rows."""
         n = self.shapes.shape[-1]
-        lengths: Array = np.sqrt((self.shapes**2).sum(-1)) * self.scales[:, None] * (1 + gamma(n + 8)) + LOST
-        return lengths
+        lengths: Array = np.sqrt((self.shapes**2).sum(-1)) * (1 + gamma(n + 8)) + LOST  # squares underflow
+        return np.asarray(lengths * self.scales[:, None] * ENLARGE + LOST)
 
 
 @dataclass(frozen=True)

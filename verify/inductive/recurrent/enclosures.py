@@ -106,7 +106,8 @@ class Duals:
         self._reach, self._size = reach, size
 
     def _sum(self, x: Dual) -> Dual:
-        size: Array = np.sqrt((x.slope.magnitude**2).sum(-1)) * (1 + gamma(self._size + 8)) * self._reach[:, None]
+        norm: Array = np.sqrt((x.slope.magnitude**2).sum(-1)) * (1 + gamma(self._size + 8)) + LEAST  # squares underflow
+        size = norm * self._reach[:, None]
         rad = (x.centre.rad + size * ENLARGE + LEAST) * ENLARGE
         is_narrower = rad < x.value.rad
         value = Ball(np.where(is_narrower, x.centre.mid, x.value.mid), np.where(is_narrower, rad, x.value.rad))
@@ -173,6 +174,7 @@ class Off:
 class Roundings:
     """How far computed vectors are from exact ones when every operation rounds, in any order.
 
+    Stored numbers are weights, biases and what the tokens read: a subnormal one may be read as zero.
     |f(x + e) - f(x)| <= s |e| with s the largest slope between the two; slopes of tanh and sigmoid are largest at the
     number nearest to 0. What float64 rounds of a slope, three roundings of numbers of at most 1, is below 2^-40.
     """
@@ -187,7 +189,7 @@ class Roundings:
         kernel that keeps partial results with more bits rounds them less, and the sum once, when it is stored.
         """
         at = self._at
-        vector = x if isinstance(x, Off) else Off(Ball.exact(x), np.zeros_like(x))
+        vector = x if isinstance(x, Off) else self.stored(x)
         size, k = np.abs(W).T, W.shape[1]
         total = (vector.size @ size + np.abs(b)) * INFLATION
         relative = at.growth(np.maximum(terms, 2), 2)
@@ -196,6 +198,10 @@ class Roundings:
         error = vector.error @ size + relative * total + at.underflow(2 * k + 2) * (1 + relative)
         error = error + vector.size @ at.flush_loss(W).T + at.flush_loss(b)
         return self._checked(Balls().linear(W, vector.value, b, terms), error, total + error)
+
+    def stored(self, x: Array) -> Off:
+        """A stored vector as it is read, whose numbers are those of the format."""
+        return Off(Ball.exact(x), self._at.flush_loss(x))
 
     def whole(self, x: Off, y: Off) -> Off:
         """The sum of both parts is one of the roundings that each part already counts: the other part has a term.
