@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -252,3 +254,74 @@ def test_scores_beyond_float64_leave_two_layers_undecided():
             layer.W_K.mul_(2.0**600)
     assert certify(DigitAddition(model, Digits(1, 3))).verdict.value != "REFUTED"
     assert below_float(fmpq(10**400)) < np.inf and below_float(fmpq(-(10**400))) == -np.inf
+
+
+@pytest.mark.parametrize("B", [2, 10, 36, 37, 60, 101])
+def test_the_tightest_pair_is_the_one_that_is_named(B):
+    rng = random.Random(B)
+    for n in (1, 2, 3):
+        problem = DigitAddition(addition.one_head(n=1, B=2), Digits(1, 2))
+        problem.sums = Digits(n, B)
+        for _ in range(20):
+            pair = rng.randrange(B**n), rng.randrange(B**n)
+            assert problem.tightest_pair({"input": problem.name(pair)}) == pair
+
+
+@pytest.mark.parametrize("precision", [None, "float64"])
+def test_beside_a_proof_in_a_large_base_the_tightest_pair_is_run(precision, monkeypatch):
+    ran, B = [], 40
+    written = DigitAddition._written
+    monkeypatch.setattr(DigitAddition, "_written", lambda self, pairs: ran.append(list(pairs)) or written(self, pairs))
+    found = verdict(addition.one_head(n=1, B=B), 1, B, precision)
+    assert found.verdict == "PROVED"
+    a, b = (int(part) for part in found.tightest["input"].rstrip("=").split("+"))
+    assert (a, b) != (0, 0) and [(a, b)] in ran
+
+
+@pytest.mark.parametrize("power", [-1060, -1000, 700, 1000])
+def test_scaled_readouts_are_right_with_a_margin_that_is_none_too_large(power):
+    """Margins beyond float64's range are printed below what they are, and are no crash."""
+    model = addition.one_head(n=1, B=3)
+    problem = DigitAddition(model, Digits(1, 3))
+    exact = certify(problem, reading_of(None)).margin
+    with torch.no_grad():
+        model.W_out.mul_(2.0**power)
+        model.b_out.mul_(2.0**power)
+    found = verdict(model, 1, 3)
+    assert found.verdict in ("PROVED", "UNKNOWN")
+    if found.verdict == "PROVED":
+        assert 0 <= Fraction(found.margin) <= Fraction(exact) * Fraction(2) ** power * (1 + Fraction(1, 10**9))
+
+
+SIZES = [(1, 10**400), (10**400, 1), (-1, 10**400), (-(10**400), 1), (1, 3), (0, 1)]
+
+
+@pytest.mark.parametrize(("p", "q"), SIZES, ids=["faint", "huge", "below 0", "far below 0", "third", "zero"])
+def test_margins_are_rounded_down_at_any_size(p, q):
+    found = below_float(fmpq(p, q))
+    assert found == -math.inf or Fraction(found) <= Fraction(p, q)
+    assert p < 0 or found >= 0
+
+
+def widened(model, embedded, at_place, read):
+    """The model with one more direction: what tokens and places have there, and what class 1 reads of it."""
+    E, places, classes = model.E, model.positions, model.classes
+    new = AdderTransformer(
+        tokens=len(E), length=len(places), classes=classes, d=E.shape[1] + 1, d_h=3, d_v=1, p=(2,), dtype=torch.float64
+    )
+    weights = {name: torch.zeros_like(value) for name, value in new.state_dict().items()}
+    for name, value in model.state_dict().items():
+        weights[name][tuple(map(slice, value.shape))] = value
+    weights["E"][:, -1], weights["positions"][:, -1], weights["W_out"][-1, 1] = embedded, at_place, read
+    weights["b_out"][1] -= (embedded + at_place) * read
+    new.load_state_dict(weights)
+    return new
+
+
+@pytest.mark.parametrize(("power", "verdict_due"), [(15, "UNKNOWN"), (13, "PROVED")])
+def test_a_sum_of_embedding_and_position_that_is_subnormal_may_be_flushed(power, verdict_due):
+    """All of it is exact, and without the sum, which is 2^-power, the answer 1 loses 1: more than the margin."""
+    model = widened(addition.one_head(n=1, B=2), 1.5 * 2.0 ** (1 - power), -(2.0 ** (1 - power)), 2.0**power)
+    assert verdict(addition.one_head(n=1, B=2), 1, 2, "float16").margin < 1
+    assert verdict(model, 1, 2).verdict == "PROVED"
+    assert verdict(model, 1, 2, "float16").verdict == verdict_due

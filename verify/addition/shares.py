@@ -151,6 +151,8 @@ def _coefficients(
 def _check_values_are_exact(layer: Layer, x: Array, arithmetic: Arithmetic) -> None:
     if (rounded(x, arithmetic.stored) != x).any():
         raise Unfit("the sum of embedding and position is rounded")
+    if arithmetic.flush_loss(x).any():
+        raise Unfit("the sum of embedding and position is subnormal in this format")
     for W_V in numbers(layer.W_V):
         if arithmetic.product(Ball.exact(x), Ball.exact(W_V)).rad.any():
             raise Unfit("values are rounded")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -240,7 +240,16 @@ class DigitAddition:
         return f"a margin of {finding.margin} is proved, and {a} + {b} has {margin}"
 
     def tightest_pair(self, tightest: dict[str, Any]) -> Pair:
-        return parse(tightest["input"], self.sums) if self.sums.B <= 36 else (0, 0)
+        return self.pair(tightest["input"])
+
+    def pair(self, name: str) -> Pair:
+        """The pair of a prompt that `name` wrote, in any base."""
+        a, b = (part.split(".") if self.sums.B > 36 else part for part in name.rstrip("=").split("+"))
+        return self._number(a), self._number(b)
+
+    def _number(self, digits: Sequence[str]) -> int:
+        """The number of these digits, the leading one first."""
+        return sum((int(d) if self.sums.B > 36 else int(d, 36)) * self.sums.B**j for j, d in enumerate(digits[::-1]))
 
     def inputs(self) -> Iterator[Pair]:
         largest = self.sums.B**self.sums.n
@@ -343,9 +352,10 @@ def _number(text: str, B: int) -> int | None:
 
 
 def below_float(x: Any) -> float:
-    """The largest float64 number that is at most a rational one, or the next one below."""
+    """A float64 number below a rational one: its neighbour, or the largest number, but 0 for one between 0 and that."""
     try:
         value = int(x.p) / int(x.q)
-    except OverflowError:  # beyond float64
+    except OverflowError:
         value = np.inf if x > 0 else -np.inf
-    return float(np.nextafter(value, -np.inf))
+    found = float(np.nextafter(value, -np.inf))
+    return found if x < 0 else max(found, 0.0)
