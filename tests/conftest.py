@@ -1,20 +1,35 @@
-"""Shared by all tests: the Hypothesis profiles, and one thread so that xdist's workers do not fight."""
+"""Shared by all tests, so that they mean the same everywhere: one thread, fixed examples, and no machine's seconds."""
 
 import os
 import sys
+from itertools import count
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy are loaded; for the commands in processes, too
+if os.environ.get("WEIGHTPROOF_SUMS") == "other":  # before verify is loaded
+    from tests import other_sums
+
+    other_sums.install()
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 sys.path.append(str(Path(__file__).parents[1] / "docs" / "_ext"))  # terminal: commands as the site runs them
-settings.register_profile("fast", max_examples=40, deadline=None)
+settings.register_profile("fast", max_examples=40, deadline=None, derandomize=True)  # the same examples in every run
+settings.register_profile("drawn", max_examples=40, deadline=None, print_blob=True)  # .ci/check deep
 settings.register_profile("deep", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+LOOKS = 100  # at its clock, that a search's second holds
+
+
+@pytest.fixture(autouse=True)
+def seconds_that_are_looks(monkeypatch):
+    """Makes a search's seconds so many looks at the clock, so that no verdict depends on how fast the machine is."""
+    looks = count()
+    monkeypatch.setattr("verify.clock.wall", lambda: next(looks) / LOOKS)
+
 
 SHARED_WEIGHTS = Path(__file__).parents[2] / "shared" / "data" / "weights"
 
