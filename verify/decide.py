@@ -324,18 +324,17 @@ def run_some(
 ) -> Finding:
     """Runs these items until one fails or the budget ends, and shrinks a failure."""
     run, deadline, done = problem.runner(reading), effort.deadline(), 0
-    for batch in by_length(items):
-        for start in range(0, len(batch), AT_A_TIME):
-            part = batch[start : start + AT_A_TIME]
-            is_wrong, done = run(part).is_wrong, done + len(part)
-            if is_wrong.any():
-                _, item, answer = problem.first(part, is_wrong)
-                item, answer = _shrunk(problem, run, item, answer)
-                extra = {"samples": done}
-                return Finding.refuted(argument, problem.replay(item, answer, reading), extra=extra)
-            effort.progress(done / len(items))
-            if deadline.is_up():
-                break
+    parts = (batch[i : i + AT_A_TIME] for batch in by_length(items) for i in range(0, len(batch), AT_A_TIME))
+    for part in parts:
+        is_wrong, done = run(part).is_wrong, done + len(part)
+        if is_wrong.any():
+            _, item, answer = problem.first(part, is_wrong)
+            item, answer = _shrunk(problem, run, item, answer)
+            extra = {"samples": done}
+            return Finding.refuted(argument, problem.replay(item, answer, reading), extra=extra)
+        effort.progress(done / len(items))
+        if deadline.is_up():
+            break
     reason = f"no failure among {done} sampled inputs, and sampling never proves"
     return Finding.open(argument, reason, extra={"samples": done})
 

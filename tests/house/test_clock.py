@@ -2,12 +2,16 @@
 
 import ast
 from pathlib import Path
+from unittest import mock
 
+import numpy as np
 import pytest
 
 from constructions.errors import BadInput
 from tests.clocks import endless, looks
+from verify.arithmetic.readings import Kernel
 from verify.clock import Budget, Deadline
+from verify.decide import Effort, Ran, run_some
 
 ROOT = Path(__file__).parents[2]
 MEASURING = {"verify/clock.py", "verify/decide.py", "verify/report/progress.py", "verify/claims/running.py"}
@@ -41,3 +45,13 @@ def test_what_is_no_number_of_seconds_is_refused(bad):
     for given in (bad, Budget(bad)):
         with pytest.raises(BadInput, match="number of seconds"):
             Budget.of(given)
+
+
+def test_a_run_of_samples_ends_with_its_time():
+    """Items of many lengths: one batch is always run, and none after the time is up, whatever its length."""
+    problem, ran = mock.Mock(), []
+    problem.runner.return_value = lambda part: ran.append(len(part[0])) or Ran.strictly(np.ones((len(part), 1)))
+    items = [(0,) * n for n in range(1, 9)]
+    assert run_some(problem, Kernel(), Effort(budget=0), items).extra == {"samples": 1} and ran == [1]
+    assert run_some(problem, Kernel(), Effort(budget=looks(3)), items).extra == {"samples": 3}
+    assert run_some(problem, Kernel(), Effort(budget=endless()), items).extra == {"samples": 8}
