@@ -27,6 +27,7 @@ SAMPLES = 1000
 DRAWS = 20  # for each sample that is wanted, before a small domain counts as drawn
 LARGEST_SIZE = 10**300  # that a float holds with room for seconds: no run is for more
 LONGEST_WAIT = 86400.0  # a day: the longest budget that a message suggests
+BESIDE = 0.2  # of a proof's own time is spent on runs beside it
 WARM = 0.2  # seconds of running, after which the time per input is a fair estimate
 AT_A_TIME = 256  # samples that are run before the clock is looked at
 EVERY_INPUT, DRAWN = "every input, run", "inputs drawn at random, run"
@@ -237,16 +238,41 @@ def certify(problem: Provable, reading: Reading | None = None, effort: Effort | 
     with np.errstate(all="ignore"):  # overflow and NaN decide nothing: every test is false for them
         finding = problem.prove(reading, effort)
         if finding.verdict is Verdict.PROVED:
-            finding = _compared(finding, problem, reading)
+            finding = _compared(finding, problem, reading, (time.perf_counter() - started) * BESIDE)
     return _certificate(finding.about or problem, reading, CERTIFIED, finding, assumptions, started)
 
 
-def _compared(finding: Finding, problem: Provable, reading: Reading) -> Finding:
+def _compared(finding: Finding, problem: Provable, reading: Reading, seconds: float) -> Finding:
     """The proof, or an open finding where a run of the module contradicts it."""
-    disagrees = (finding.about or problem).contradiction(finding, reading)
+    about = finding.about or problem
+    disagrees = about.contradiction(finding, reading)
+    if disagrees is None and hasattr(about, "runner"):
+        disagrees = _ran_wrong(about, reading, seconds)  # type: ignore[arg-type]
     if disagrees is None:
         return finding
     return Finding.open(finding.argument, f"{disagrees}: {BUG}", about=finding.about, extra=finding.extra)
+
+
+def _ran_wrong(problem: Decidable, reading: Reading, seconds: float) -> str | None:
+    """Runs inputs drawn at random, 1, 2, 4, ... at a time while there is time: one that is wrong in the reading too.
+
+    A run rounds, and so may be wrong where the proof is right: a wrong answer is replayed in the proof's own reading.
+    """
+    rng, started, done, at_once = random.Random(0), time.perf_counter(), 0, 1
+    try:
+        run = problem.runner(Kernel())
+        while done < SAMPLES and time.perf_counter() - started < seconds:
+            for batch in by_length([problem.draw(rng) for _ in range(min(at_once, SAMPLES - done))]):
+                is_wrong = run(batch).is_wrong
+                if is_wrong.any():
+                    _, item, answer = problem.first(batch, is_wrong)
+                    failure = problem.replay(item, answer, reading)
+                    if failure.margin is not None and failure.margin <= 0:
+                        return f"everything is proved right, and {list(item)} has the margin {failure.margin}"
+            done, at_once = done + at_once, 2 * at_once
+    except BadInput:  # no input can be drawn, or none can be run
+        return None
+    return None
 
 
 def exhaustive(problem: Decidable, reading: Reading | None = None, effort: Effort | None = None) -> Certificate:

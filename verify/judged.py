@@ -9,7 +9,7 @@ parametrization of torch, are not.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from inspect import getattr_static, isclass
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -332,8 +332,12 @@ def _layers_of_torch() -> list[type]:
 
 TORCH = str(Path(str(torch.__file__)).parent)
 SPACES: dict[str, Any] = {
-    "torch": torch, "torch.nn.functional": functional, "Tensor": Tensor, "Tensor's base": torch._C.TensorBase,
-}  # fmt: skip
+    "nn.Module": nn.Module,
+    "torch": torch,
+    "torch.nn.functional": functional,
+    "Tensor": Tensor,
+    "Tensor's base": torch._C.TensorBase,
+}
 # What torch was when this file was imported: a function of it that is replaced changes what every module computes.
 AS_IMPORTED: dict[Any, dict[str, Any]] = {space: dict(vars(space)) for space in (*SPACES.values(), *_layers_of_torch())}
 # functions that take no part in a forward pass, and that other packages replace
@@ -396,14 +400,36 @@ def _check_tensors(module: nn.Module) -> None:
                 continue
             if type(value) not in (Tensor, nn.Parameter):
                 raise BadInput(f"{what}: is a {type(value).__name__}, which may compute in its own way. Use a tensor.")
-            hidden = [own for own in vars(value) if hasattr(Tensor, own) and own not in ("requires_grad", "grad")]
-            if hidden:
-                raise BadInput(f"{what}: has a {hidden[0]} of its own in front of the tensor's. Use a plain tensor.")
+            _check_members(what, value)
             if value.is_meta or value.layout != torch.strided:
                 kind = "on the meta device, without numbers" if value.is_meta else f"stored as {value.layout}"
                 raise BadInput(f"{what}: is {kind}. Use a dense tensor with values.")
             if name in changing and not _same(value, getattr(part, name)):
                 raise BadInput(f"{what}: its parametrization gives another value each time. Remove it first.")
+
+
+def _check_members(what: str, value: Tensor) -> None:
+    """A tensor's attributes must be the class's: one of its own in front of them may read as other numbers."""
+    for name in vars(value):
+        if hasattr(Tensor, name) and name not in ("requires_grad", "grad"):
+            raise BadInput(f"{what}: has a {name} of its own in front of the tensor's. Use a plain tensor.")
+
+
+def check_read(module: nn.Module, stored: Mapping[str, Tensor]) -> None:
+    """Refuses a module whose tensors, by their names in the state dict, are not those that were read there.
+
+    A hook on the state dict, a property or an attribute in front of a parameter shows other numbers than what runs.
+    """
+    for name, read in stored.items():
+        path, _, last = name.rpartition(".")
+        try:
+            value = getattr(module.get_submodule(path), last)
+        except AttributeError:
+            continue  # a constant of the code
+        if isinstance(value, Tensor):
+            _check_members(name, value)
+            if value is not read and not (value.dtype == read.dtype and _same(value, read)):
+                raise BadInput(f"{name}: reads otherwise in the state dict than in the module. Remove what changes it.")
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from verify.judged import check_judged, unparametrized
 
 OPSET = 17  # of 2022: what the verifiers of the field read
 IR_VERSION = 8
@@ -32,8 +33,11 @@ def onnx_library() -> Any:
 def histogram_network(module: HistogramTransformer) -> bytes:
     """The model on one-hot rows X (L, T) in place of tokens, with logits Y (L, C); equal to the module at one-hot rows.
 
-    Raises: BadInput where a stored number is no float32, or sqrt(d) is not whole, as the graph would then hold others.
+    Raises: BadInput for a module that is not judged, and where a stored number is no float32 or sqrt(d) is not whole,
+    as the graph would then hold others.
     """
+    check_judged(module, HistogramTransformer)
+    module = unparametrized(module)
     if not module.is_linear and math.isqrt(module.d) ** 2 != module.d:
         raise BadInput(
             f"d={module.d}: scores are divided by sqrt(d), which float32 rounds. Use a square such as --d 4."

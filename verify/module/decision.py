@@ -16,6 +16,7 @@ from verify.clock import Deadline
 from verify.engine import exact
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
+from verify.engine.guard import Guard
 from verify.engine.margins import Question
 from verify.engine.mean_value import gaps
 from verify.engine.run import enclose
@@ -101,8 +102,15 @@ class Bounds:
 class Judge:
     """Bounds on the margins of inputs of one length, as sharp as they must be to decide."""
 
-    def __init__(self, graph: Graph, question: Question, reading: Real | Rounded, device: str = "cpu") -> None:
-        self.graph, self.reading, self.device = graph, reading, device
+    def __init__(
+        self,
+        graph: Graph,
+        question: Question,
+        reading: Real | Rounded,
+        device: str = "cpu",
+        guard: Guard | None = None,
+    ) -> None:
+        self.graph, self.reading, self.device, self.guard = graph, reading, device, guard
         self.question = question
         self.mean_values = MeanValues(graph, question, arithmetic(reading), device)
         self.models = {
@@ -111,7 +119,16 @@ class Judge:
         }
 
     def bounds(self, tokens: Tensor, answers: Tensor, deadline: Deadline) -> Bounds:
-        """Bounds on each margin, by each model in turn for what the ones before leave undecided."""
+        """Bounds on each margin, by each model in turn for what the ones before leave undecided.
+
+        Raises: Disagreement where a run of the module lies outside them.
+        """
+        found = self._by_models(tokens, answers, deadline)
+        if self.guard is not None:
+            self.guard.check(tokens, answers, found.low, found.high)
+        return found
+
+    def _by_models(self, tokens: Tensor, answers: Tensor, deadline: Deadline) -> Bounds:
         found = Bounds.unknown(len(tokens))
         for name, model in self.models.items():
             rows = found.undecided()

@@ -18,11 +18,12 @@ from verify.arithmetic.formats import format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.certificate import Certificate, Verdict
 from verify.clock import Deadline
-from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
+from verify.decide import BUG, Effort, Failure, Finding, Ran, Run, first_in_order
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
+from verify.engine.guard import Disagreement, Guard
 from verify.engine.run import enclose
-from verify.judged import is_judged
+from verify.judged import check_read, is_judged
 from verify.module import heads, separable
 from verify.module.decision import Bounds, Judge, Tally, climb, undecided
 from verify.module.inputs import Listed, Product
@@ -31,6 +32,8 @@ from verify.module.task import Task
 MANY = 1 << 18  # inputs from which on a hill climb comes first
 CLIMBING = 0.2  # of the budget, as for products of token sets where every input can be looked at
 RUN_AT_ONCE, RUNS = 512, 4
+DRAWN = 1000  # inputs that are run beside tables, at least one of each round
+ROUNDS = 32
 ARGUMENT = "every input enclosed in balls"
 Item = tuple[int, ...]
 CONTRACT = (
@@ -85,7 +88,9 @@ class ModuleProblem:
             alone = is_judged(self.module, Decoder)
             arguments = {"position": places[0]} if alone and len(places) == 1 else None
             found[length] = capture(self.module, length, arguments=arguments)
-            self._check_output(found[length], alone and arguments is not None)
+            graph = found[length]
+            check_read(self.module, {graph.names[name]: value for name, value in graph.stored.items()})
+            self._check_output(graph, alone and arguments is not None)
         for part in self.given.inputs.parts:
             self._check_tokens(part)
         return found
@@ -124,6 +129,8 @@ class ModuleProblem:
         assert isinstance(reading, Real | Rounded)
         try:
             return self._prove(reading, effort)
+        except Disagreement as found:
+            return Finding.open(ARGUMENT, f"{found}: {BUG}")
         except (IndexError, RuntimeError):
             self._run_until_it_fails()
             raise
@@ -170,7 +177,7 @@ class ModuleProblem:
             if is_all or found.verdict is Verdict.PROVED:
                 return found
         tally, columns = Tally(), self.columns(part.length)
-        stopped = False
+        stopped, guard, rng = False, self.guard(part.length, Real()), torch.Generator().manual_seed(effort.seed)
         for tokens, low, high in separable.enumerated(layer, part, lambda t: self.given.answers(t, columns)):
             if deadline.is_up() and tally.seen:
                 stopped = True
@@ -180,6 +187,8 @@ class ModuleProblem:
                 left, is_done = tokens[is_open], ~is_open
                 tally.add(left, judge.bounds(left, self.given.answers(left, columns), deadline))
                 tokens, low, high = tokens[is_done], low[is_done], high[is_done]
+            some = torch.randperm(len(tokens), generator=rng)[: max(1, DRAWN // ROUNDS)]
+            guard.check(tokens[some], self.given.answers(tokens[some], columns), low[some], high[some])
             tally.add(tokens, Bounds(low, high, {"balls": len(tokens)}))
             effort.progress(tally.seen / part.size)
         tally.wrong_inputs.sort()
@@ -196,6 +205,10 @@ class ModuleProblem:
             tally.margin, tally.tightest = margin, worst
             effort.progress(done / len(part.sets[-1]))
         else:
+            some = torch.stack([part.draw(random.Random(i)) for i in range(min(DRAWN, part.size))])
+            low = torch.full((len(some),), tally.margin, dtype=torch.float64)
+            guard = self.guard(part.length, Real())
+            guard.check(some, self.given.answers(some, columns), low, torch.full_like(low, math.inf))
             tally.right = tally.by["balls"] = part.size
             return self.finding(tally, Real(), None, False, effort.seconds)
         tally.margin, tally.tightest = math.inf, None
@@ -215,7 +228,13 @@ class ModuleProblem:
         return lambda sets: [(classes.index(answer), cell) for answer, cell in self.given.expected.cells(sets)]  # type: ignore[attr-defined]
 
     def judge(self, length: int, reading: Real | Rounded) -> Judge:
-        return Judge(self.graphs[length], self.given.question(length), reading, self.device)
+        return Judge(
+            self.graphs[length], self.given.question(length), reading, self.device, self.guard(length, reading)
+        )
+
+    def guard(self, length: int, reading: Real | Rounded) -> Guard:
+        """What runs the module beside its enclosure."""
+        return Guard(self.module, self.graphs[length], self.given.question(length), reading)
 
     def decide_batch(self, judge: Judge, tokens: Tensor, tally: Tally, deadline: Deadline) -> None:
         if not len(tokens):

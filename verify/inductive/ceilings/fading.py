@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from constructions.decoder import Decoder
 from constructions.decoder.model import MLP, Attention, Block, Rotation
 from constructions.errors import BadInput
+from verify.judged import check_judged
 
 BITS = 128
 LARGEST = 10**30  # lengths beyond are not looked for
@@ -55,8 +56,9 @@ def fading(model: Decoder, token: int = 0) -> Fading:
     """Bounds the distance between the logits on BOS a^n and their limit, for the stored numbers in real arithmetic.
 
     Claim: C-I4 (ours).
-    Raises: BadInput for a decoder with position ids in the stream, without BOS, or without that token.
+    Raises: BadInput for a decoder that is not judged, has position ids in the stream, no BOS, or not that token.
     """
+    check_judged(model, Decoder)
     if model.pe not in ("nope", "rope"):
         raise BadInput(f"pe={model.pe}: the argument is for nope and rope, whose streams hold no position ids")
     if not model.has_bos:

@@ -1,0 +1,96 @@
+"""Every door that reads a module's numbers by name: a small right model, and how it is decided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from constructions import addition, contextual_positions
+from constructions.adder.digits import Digits
+from constructions.decoder import Decoder, initialised
+from constructions.inductive import started
+from constructions.recurrent import counters
+from constructions.relation_counting import bos
+from tests.models.judged import MODELS, WAYS
+from verify import public
+from verify.addition.task import DigitAddition
+from verify.contextual.stream import StoredContextual
+from verify.count01.heads.dissect import Question, dissect
+from verify.count01.heads.laws import law_named
+from verify.decide import certify
+from verify.export.networks import histogram_network
+from verify.inductive.ceilings.fading import fading
+from verify.inductive.recurrent.task import Homogeneous
+from verify.inductive.tasks import Task
+from verify.inductive.transformer.problem import Counting
+from verify.module import tokens
+
+
+class Last:
+    """The last token, with the products of token sets that have it: what the tables decide at any size."""
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs[:, -1]
+
+    def cells(self, sets: Any) -> Any:
+        for token in sets[-1]:
+            yield token, (*sets[:-1], (token,))
+
+
+LAST, last = tokens([4] * 3), Last()
+
+
+def faded() -> Decoder:
+    return Decoder(vocabulary=2, d=4, n_heads=2, pe="nope", bos=True)
+
+
+def last_token() -> Decoder:
+    """One attention layer that says the last of three tokens: decided by tables."""
+    model = Decoder(vocabulary=4, d=4, d_mlp=0, layernorm=False, pe="nope", attention_bias=False).eval()
+    with torch.no_grad():
+        model.W_E.copy_(torch.eye(4))
+        model.W_U.copy_(torch.eye(4))
+    return model
+
+
+SHIFTED, CYCLE = Task.of("shifted", vocabulary=4), Task.of("modular", modulus=3)
+BOX = law_named("box:0:1:1")
+
+
+# door -> the file that checks, the model, and what is done with a module
+DOORS = {
+    "histogram": ("histogram/problem.py", MODELS["histogram"], WAYS["histogram", "real"]),
+    "histogram rounded": ("histogram/stored.py", MODELS["histogram"], WAYS["histogram", "rounded"]),
+    "count01": ("count01/judged.py", MODELS["count01"], WAYS["count01", "real"]),
+    "heads": ("count01/judged.py", MODELS["count01"], lambda m: dissect(m, Question(BOX))),
+    "contextual": ("contextual/verdict.py", MODELS["contextual"], WAYS["contextual", "real"]),
+    "contextual stream": ("contextual/stream.py", MODELS["contextual"], StoredContextual.of),
+    "bidirectional": (
+        "contextual/bidirectional/task.py",
+        lambda: contextual_positions.build(3, 1),
+        lambda m: public.certify(m, length=3),
+    ),
+    "circuit": ("circuit/problem.py", MODELS["circuit"], WAYS["circuit", "real"]),
+    "parity": ("parity/task.py", MODELS["parity"], WAYS["parity", "real"]),
+    "modular": ("modular/task.py", MODELS["modular"], WAYS["modular", "real"]),
+    "addition": (
+        "addition/task.py",
+        lambda: addition.one_head(n=2),
+        lambda m: certify(DigitAddition(m, Digits(2))),
+    ),
+    "inductive transformer": (
+        "inductive/transformer/problem.py",
+        lambda: started(task="shifted", M=4),
+        lambda m: certify(Counting(m, SHIFTED)),
+    ),
+    "inductive recurrent": (
+        "inductive/recurrent/judged.py",
+        lambda: counters.cycle(m=3),
+        lambda m: certify(Homogeneous(m, CYCLE, None)),
+    ),
+    "ceilings": ("inductive/ceilings/fading.py", lambda: initialised(faded(), seed=0), fading),
+    "export": ("export/networks.py", lambda: bos(T=3, L=2, d=4), histogram_network),
+    "module": ("module/separable.py", last_token, lambda m: public.certify(m, inputs=LAST, expected=last)),
+    "pytest": (None, MODELS["histogram"], public.assert_proved),
+}

@@ -1,0 +1,140 @@
+"""The run beside the proof: a planted fault in a rule, or in a task's proof, ends it as a bug, with the operation."""
+
+import time
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+
+from constructions.relation_counting import bos
+from tests.models.doors import Last, last_token
+from verify.certificate import Verdict
+from verify.decide import BUG, Finding, certify
+from verify.engine import guard
+from verify.engine.balls import Ball
+from verify.engine.rules import RULES
+from verify.histogram.every_reading import problem
+from verify.histogram.problem import Histogram
+from verify.module import certify as certify_module
+from verify.module import separable, tokens
+from verify.module.problem import ModuleProblem
+
+
+class Small(nn.Module):
+    """A layer of each kind, right about the first token."""
+
+    def __init__(self, dtype=torch.float64):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.E = nn.Parameter(torch.randn(4, 6, generator=generator, dtype=torch.float64).to(dtype))
+        self.norm = nn.LayerNorm(6, dtype=dtype)
+        self.inner = nn.Linear(6, 6, dtype=dtype)
+        with torch.no_grad():
+            self.inner.weight.copy_(torch.randn(6, 6, generator=generator, dtype=torch.float64))
+            self.inner.bias.zero_()
+
+    def forward(self, tokens):
+        x = self.norm(self.E[tokens])
+        x = x + torch.softmax(x @ x.transpose(-2, -1), -1) @ torch.tanh(self.inner(x))
+        return torch.relu(x) @ self.E.T + 9 * nn.functional.one_hot(tokens, 4).to(x.dtype)
+
+
+def decided(reading="real", dtype=torch.float64):
+    module = Small(dtype).eval()
+    return certify_module(module, inputs=tokens([4, 4]), expected=lambda t: t[:, 1], reading=reading)
+
+
+def moved(rule):
+    """A rule whose midpoints are off by a hundredth, and whose radii do not know it."""
+
+    def wrong(at, *args, **options):
+        out = rule(at, *args, **options)
+        if isinstance(out, tuple):
+            return (Ball(out[0].mid * 1.01 + 0.01, out[0].rad), *out[1:])
+        return Ball(out.mid * 1.01 + 0.01, out.rad)
+
+    return wrong
+
+
+FAULTS = ["aten.tanh.default", "aten.linear.default", "aten._softmax.default", "aten.relu.default"]
+
+
+@pytest.mark.parametrize(
+    "reading, dtype", [("real", torch.float64), ("real", torch.float32), ("float64", torch.float64)]
+)
+def test_a_right_proof_stands(reading, dtype):
+    assert decided(reading, dtype).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize("reading", ["real", "float64"])
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_in_a_rule_ends_the_proof(name, reading):
+    with mock.patch.dict(RULES, {name: moved(RULES[name])}):
+        found = decided(reading)
+    assert found.verdict is Verdict.UNKNOWN and BUG in found.reason and name in found.reason
+
+
+def test_nothing_is_said_where_no_bounds_are():
+    """Overflow and NaN leave margins unbounded, and a run of them is no bug."""
+    module = Small().eval()
+    with torch.no_grad():
+        module.E.mul_(1e200)
+    found = certify_module(module, inputs=tokens([4, 4]), expected=lambda t: t[:, 1], budget=1.0)
+    assert BUG not in (found.reason or "")
+
+
+def test_a_module_that_takes_one_input_at_a_time():
+    class One(Small):
+        def forward(self, tokens):
+            assert len(tokens) == 1
+            return super().forward(tokens)
+
+    found = certify_module(One().eval(), inputs=tokens([4, 4]), expected=lambda t: t[:, 1])
+    assert found.verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize("expected, length", [(Last(), 4), (lambda t: t[:, -1], 9)], ids=["products", "inputs"])
+def test_a_planted_fault_in_the_tables_ends_the_proof(expected, length):
+    """The residual stream's logits with the wrong sign: of a model that is wrong everywhere, tables prove all."""
+    model, inputs, right = last_token(), tokens([4] * (length - 1) + [[0, 1]]), separable.Layer.tables
+    with torch.no_grad():
+        model.W_U.neg_()
+
+    def wrong(layer, token):
+        found = right(layer, token)
+        return replace(found, base=Ball(-found.base.mid, found.base.rad))
+
+    with mock.patch.object(separable.Layer, "tables", wrong):
+        found = certify_module(model, inputs=inputs, expected=expected)
+        assert found.verdict is Verdict.UNKNOWN and BUG in found.reason
+        with mock.patch.object(guard.Guard, "check"), mock.patch.object(ModuleProblem, "contradiction"):
+            assert certify_module(model, inputs=inputs, expected=expected).verdict is not Verdict.REFUTED
+    assert certify_module(model, inputs=inputs, expected=expected).verdict is Verdict.REFUTED
+
+
+def test_a_proof_of_a_task_that_a_run_contradicts():
+    """Every input is said to be right of a module that is wrong on most: drawn inputs are run, and replayed exactly."""
+    module = bos(T=4, L=5)
+    with torch.no_grad():
+        module.b_2[2] -= 3
+
+    def proved(self, reading, effort):
+        time.sleep(0.1)  # runs beside a proof take a part of its time
+        return Finding.proved("planted", 0.1)
+
+    assert certify(problem(module)).verdict is Verdict.REFUTED
+    with mock.patch.object(Histogram, "prove", proved), mock.patch.object(Histogram, "contradiction", lambda *_: None):
+        found = certify(problem(module))
+    assert found.verdict is Verdict.UNKNOWN and BUG in found.reason
+
+
+def test_operations_are_compared_one_by_one():
+    from verify.engine.capture import capture
+
+    module = Small().eval()
+    graph = capture(module, 2)
+    assert guard.first_apart(graph, torch.tensor([1, 2])) is None
+    with mock.patch.dict(RULES, {"aten.tanh.default": moved(RULES["aten.tanh.default"])}):
+        assert "aten.tanh.default" in guard.first_apart(graph, torch.tensor([1, 2]))

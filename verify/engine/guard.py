@@ -1,0 +1,163 @@
+"""A run of the module beside its enclosure: what it computes must lie where the bounds say, or a rule is wrong.
+
+The module is run on the inputs that were enclosed, in float64, and in a dtype reading in that dtype. Real numbers and
+the run differ by the run's own roundings. Those are bounded by the same graph in float64 in any order: every order of
+evaluation, the one without roundings among them, lies in its balls, and so does what torch computes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from verify.arithmetic.formats import FORMATS, Format, format_of
+from verify.arithmetic.readings import Real, Rounded
+from verify.engine.balls import Arithmetic, Ball
+from verify.engine.capture import CREATING, Graph
+from verify.engine.margins import Question
+from verify.engine.run import ENTRIES_AT_ONCE, call, condition, enclose, enclosed_weights, is_assertion
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+LOOKED_AT = 16  # inputs of a batch whose run is bounded, those that are furthest out first
+ALONE = 8  # inputs that are run where the module takes no batch
+
+
+class Disagreement(Exception):
+    """A run lies outside what was enclosed: a bug of ours."""
+
+
+class Guard:
+    """One module and its graph: compares runs with bounds on the margins of the same inputs."""
+
+    def __init__(self, module: nn.Module, graph: Graph, question: Question, reading: Real | Rounded) -> None:
+        self.module, self.graph, self.question, self.reading = module, graph, question, reading
+        name = "float64" if isinstance(reading, Real) else reading.format.name
+        self.format, self.dtype = FORMATS["float64"], DTYPES.get(name)
+        if isinstance(reading, Rounded):
+            self.format = reading.format
+
+    def check(self, tokens: Tensor, answers: Tensor, low: Tensor, high: Tensor) -> None:
+        """Runs inputs whose margins lie between `low` and `high`; NaN, and infinite ends, ask nothing.
+
+        Raises: Disagreement, with the first operation at which run and enclosure part.
+        """
+        copied = self._copy()
+        if copied is None or not len(tokens):
+            return
+        found = self._margins(copied, tokens, answers)
+        low, high = low[: len(found)], high[: len(found)]
+        # a run is within about the width of the bounds of them: only what is not is looked at closely
+        wide = torch.where(torch.isfinite(high - low), 2 * (high - low), torch.zeros_like(low))
+        out = torch.fmax(low - wide - found, found - high - wide)
+        out = torch.where(found.isnan() & torch.isfinite(low), torch.inf, out)
+        for row in out.argsort(descending=True)[:LOOKED_AT].tolist():
+            if out[row] > 0:
+                self._look_at(copied, tokens[row : row + 1], answers[row : row + 1])
+
+    def _copy(self) -> nn.Module | None:
+        """The module in the dtype of the run; None where there is none, or it cannot be copied."""
+        if self.dtype is None:
+            return None
+        if all(not v.is_floating_point() or v.dtype == self.dtype for v in self.graph.stored.values()):
+            return self.module
+        try:
+            return deepcopy(self.module).to(self.dtype)
+        except Exception:  # whatever the user's code raises
+            return None
+
+    def _margins(self, module: nn.Module, tokens: Tensor, answers: Tensor) -> Tensor:
+        """The margins of a run in batches, or where that fails of the first inputs one by one."""
+        at_once = max(1, ENTRIES_AT_ONCE // self.graph.widest)
+        try:
+            parts = zip(tokens.split(at_once), answers.split(at_once), strict=True)
+            return torch.cat([self._margin(module, *part) for part in parts])
+        except Exception:  # the module may take one input at a time
+            return torch.cat(
+                [self._margin(module, tokens[i : i + 1], answers[i : i + 1]) for i in range(min(ALONE, len(tokens)))]
+            )
+
+    def _margin(self, module: nn.Module, tokens: Tensor, answers: Tensor) -> Tensor:
+        """The least margin of each input (N,)."""
+        with torch.no_grad():
+            output = module(tokens).double()
+        logits = output[:, list(self.question.positions or (0,))] if output.ndim == 3 else output.unsqueeze(1)
+        if logits.shape[0] != len(tokens):
+            raise ValueError("one output for all inputs")
+        if self.question.classes is not None:
+            logits = logits[..., list(self.question.classes)]
+        own = logits.gather(2, answers.unsqueeze(2)).squeeze(2)
+        found: Tensor = (own - logits.scatter(2, answers.unsqueeze(2), -torch.inf).amax(2)).amin(1)
+        return found
+
+    def _look_at(self, module: nn.Module, tokens: Tensor, answers: Tensor) -> None:
+        """Bounds the run of one input, alone."""
+        margin = float(self._margin(module, tokens, answers))
+        low, high = self._ends(tokens, answers, self.format)
+        if low <= margin <= high:
+            return
+        place = first_apart(self.graph, tokens[0])
+        if place is None and module is not self.module:  # code may depend on the dtype: then its own is what is known
+            own = format_of(next(v.dtype for v in self.graph.stored.values() if v.is_floating_point()))
+            low, high = self._ends(tokens, answers, own)
+            if low <= float(self._margin(self.module, tokens, answers)) <= high:
+                return
+        where = "" if place is None else f", and they part at {place}"
+        raise Disagreement(
+            f"on {tokens[0].tolist()} a run has the margin {margin}, and {low} to {high} is proved{where}"
+        )
+
+    def _ends(self, tokens: Tensor, answers: Tensor, fmt: Format) -> tuple[float, float]:
+        """Between which margins every order of evaluation in a format lies."""
+        accumulate = self.reading.accumulate if isinstance(self.reading, Rounded) else None
+        at = Arithmetic(fmt, accumulate, has_norms=True)
+        low, high = enclose(self.graph, at, self.question)(tokens, answers)
+        return float(low[0].nan_to_num(-torch.inf)), float(high[0].nan_to_num(torch.inf))
+
+
+def first_apart(graph: Graph, tokens: Tensor) -> str | None:
+    """The first operation whose result in float64 lies outside its ball, with its number; None where none does."""
+    at = Arithmetic(FORMATS["float64"])
+    balls: dict[torch.fx.Node, Any] = {}
+    floats: dict[torch.fx.Node, Any] = {}
+    stored = enclosed_weights(graph, at)
+    for number, node in enumerate(graph.program.nodes):
+        if node.op == "placeholder":
+            value = graph.stored.get(node.name, tokens.unsqueeze(0))
+            balls[node] = stored.get(node.name, tokens.unsqueeze(0))
+            floats[node] = value.double() if value.is_floating_point() else value
+        elif node.op == "call_function" and not is_assertion(node):
+            balls[node] = call(node, balls, at, tokens.device)
+            floats[node] = computed(node, floats)
+            if condition(node) is None and is_outside(floats[node], balls[node]):
+                return f"{node.target}, operation {number} of the graph"
+    return None
+
+
+def computed(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
+    """One operation as torch computes it in float64."""
+    arguments: Any = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: values[n])
+    args, kwargs = arguments
+    if node.target is operator.getitem:
+        return args[0][args[1]]
+    name, dtype = str(node.target), node.kwargs.get("dtype")
+    if isinstance(dtype, torch.dtype) and dtype.is_floating_point and name not in CREATING:
+        kwargs = {**kwargs, "dtype": torch.float64}
+    function: Callable[..., Any] = node.target  # type: ignore[assignment]
+    if name == "aten.view.default":
+        return args[0].reshape(args[1])
+    with torch.no_grad():
+        found = function(*args, **kwargs)
+    return found.double() if isinstance(found, Tensor) and found.is_floating_point() else found
+
+
+def is_outside(value: Any, ball: Any) -> bool:
+    """Whether a number lies outside its ball; what is no ball, and a ball of any number, asks nothing."""
+    if not (isinstance(ball, Ball) and isinstance(value, Tensor) and value.shape == ball.mid.shape):
+        return False
+    low, high = ball.ends
+    return bool(((value < low) | (value > high) | (value.isnan() & torch.isfinite(ball.radius))).any())
