@@ -97,11 +97,11 @@ def differences(row: Any, answer: int) -> list[arb]:
 
 
 def below(x: arb) -> float:
-    """A float at most every number of the ball, positive only if they are."""
+    """A float at most every number of the ball: positive only if they are, and not where that is below any float."""
     if x.is_zero():
         return 0.0
     value = math.nextafter(math.nextafter(float(x.lower()), -math.inf), -math.inf)
-    return max(value, 5e-324) if x > 0 else min(value, 0.0)
+    return max(value, 0.0) if x > 0 else min(value, 0.0)
 
 
 def above(x: arb) -> float:
