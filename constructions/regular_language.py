@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from automata.fa.dfa import DFA
 from automata.fa.nfa import NFA
 
 from constructions import plain_json, regular_files
-from constructions.circuits.circuit import MAX_NODES, Circuit, from_signals
+from constructions.circuits.circuit import MAX_NODES, Circuit, Signal, from_signals
 from constructions.circuits.expression import letters, plain
 from constructions.circuits.expression_size import MOST_STATES, check_subsets
 from constructions.errors import BadInput, shown
@@ -207,10 +208,10 @@ def unroll(automaton: Automaton, n: int) -> Unrolling:
     check_unrolled(n, len(automaton.step), len(automaton.alphabet))
     useful = _useful_states(automaton, n)
     inputs = [name for t in range(1, n + 1) for name in _bit_names(automaton, t)]
-    definitions: dict[str, tuple[str, list[str]]] = {}
+    definitions: dict[Signal, tuple[str, Sequence[Signal]]] = {}
     for t in range(1, n + 1):
-        definitions |= _symbols(automaton, t)
-        definitions |= _transitions(automaton, t, useful)
+        definitions.update(_symbols(automaton, t))
+        definitions.update(_transitions(automaton, t, useful))
     last = [_state(n, state) for state in sorted(useful[n] & automaton.accepting)]
     if n == 0:
         definitions["accept"] = ("one" if useful[0] else "zero", [])

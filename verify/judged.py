@@ -55,7 +55,7 @@ WRAPPERS = {
 }
 # The submodules of each model, and the classes that each may have: exactly these, not their subclasses.
 NORM = ("LayerNorm", "Identity")
-LAYERS = {"layers": ("ModuleList",), "layers.*": ("Layer",)}
+LAYERS: dict[str, tuple[str, ...]] = {"layers": ("ModuleList",), "layers.*": ("Layer",)}
 LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "HistogramTransformer": {},
     "Count01Transformer": {},
@@ -376,7 +376,8 @@ def _check_process() -> None:
     """Torch's own functions must be its own, and nothing may stand between them and their callers."""
     for named, space in SPACES.items():
         _check_as_imported("module", named, space)
-    modes = [type(mode).__name__ for mode in _get_current_function_mode_stack() if type(mode) is not DeviceContext]
+    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    modes = [type(mode).__name__ for mode in stack if type(mode) is not DeviceContext]
     if modes or torch._C._len_torch_dispatch_stack():
         raise BadInput(f"module: {modes[0] if modes else 'a dispatch mode'} changes what torch does. Leave it first.")
     if torch.is_autocast_enabled("cpu"):

@@ -180,19 +180,19 @@ def from_signals(name: str, inputs: Sequence[str], definitions: Definitions, out
     (Gate(kind='buf', fan_in=(0,), name='y'), Gate(kind='not', fan_in=(1,), name='z'))
     """
     definitions = _without_wide_gates(definitions)
-    for signal in inputs:
-        if signal in definitions:
-            raise BadInput(f"{name}: input {signal} is also the output of a gate")
+    for given in inputs:
+        if given in definitions:
+            raise BadInput(f"{name}: input {given} is also the output of a gate")
     node_of: dict[Signal, int] = {signal: node for node, signal in enumerate(inputs)}
     gates: list[Gate] = []
     for signal in topological(name, node_of, definitions):
         kind, fan_in = definitions[signal]
         node_of[signal] = len(inputs) + len(gates)
         gates.append(Gate(kind, tuple(node_of[other] for other in fan_in), str(signal)))
-    for signal in outputs:
-        if signal not in node_of:
-            raise BadInput(f"{name}: output {signal} is defined nowhere (is the file truncated?)")
-    return Circuit(name, tuple(inputs), tuple(gates), tuple((signal, node_of[signal]) for signal in outputs))
+    for output in outputs:
+        if output not in node_of:
+            raise BadInput(f"{name}: output {output} is defined nowhere (is the file truncated?)")
+    return Circuit(name, tuple(inputs), tuple(gates), tuple((output, node_of[output]) for output in outputs))
 
 
 def _without_wide_gates(definitions: Definitions) -> Definitions:

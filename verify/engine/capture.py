@@ -414,11 +414,8 @@ def constant(node: torch.fx.Node) -> Tensor:
 def _refusal_of_constant(node: torch.fx.Node, name: str) -> str | None:
     if name.startswith("aten.empty"):
         return f"{name}: its numbers are anything"
-    if (
-        name.startswith("aten.arange")
-        and is_float(_dtype(node))
-        and not all(isinstance(a, int) or float(a).is_integer() for a in node.args)
-    ):  # type: ignore[arg-type]
+    steps: list[Any] = list(node.args)
+    if name.startswith("aten.arange") and is_float(_dtype(node)) and not all(float(a).is_integer() for a in steps):
         return f"{name} with a fractional step has no rule"
     return None
 

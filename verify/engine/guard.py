@@ -74,8 +74,8 @@ class Guard:
         """The margins of a run in batches, or where that fails of the first inputs one by one."""
         at_once = max(1, ENTRIES_AT_ONCE // self.graph.widest)
         try:
-            parts = zip(tokens.split(at_once), answers.split(at_once), strict=True)
-            return torch.cat([self._margin(module, *part) for part in parts])
+            starts = range(0, len(tokens), at_once)
+            return torch.cat([self._margin(module, tokens[i : i + at_once], answers[i : i + at_once]) for i in starts])
         except Exception:  # the module may take one input at a time
             return torch.cat(
                 [self._margin(module, tokens[i : i + 1], answers[i : i + 1]) for i in range(min(ALONE, len(tokens)))]

@@ -152,7 +152,9 @@ class Layer:
         """
         if not self.are_alike:
             return Ball(x.mid[:, self.bos : -1], x.radius[:, self.bos : -1])
-        return Ball(*(a[:, self.bos : self.bos + 1].expand_as(a[:, self.bos : -1]) for a in (x.mid, x.radius)))
+        first = slice(self.bos, self.bos + 1)
+        free = x.mid[:, self.bos : -1]
+        return Ball(x.mid[:, first].expand_as(free), x.radius[:, first].expand_as(free))
 
 
 def stored(x: Tensor) -> Ball:

@@ -123,7 +123,7 @@ def root_mean_square(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def hypotenuse(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Bounds on sqrt(x^2 + y^2), scaled as `root_mean_square`."""
-    low, high = root_mean_square(torch.cat(torch.broadcast_tensors(x, y), -1))
+    low, high = root_mean_square(torch.cat([x + torch.zeros_like(y), y + torch.zeros_like(x)], -1))
     return (low * (2**0.5 * (1 - 4 * U))).clamp(max=LARGEST), high * (2**0.5 * (1 + 4 * U))
 
 
