@@ -116,7 +116,8 @@ class Selective:
         net, at = Network.of(self.model), None
         third, half, most, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 1))
         if isinstance(reading, Rounded):
-            net, at = net.rounded(reading.format), Arithmetic.of(reading.format)
+            at = Arithmetic.of(reading.format)
+            net = net.rounded(at.stored)
         trained = sets.Trained(net, self.which, at)
         refuted = self._wrong(trained, third) if at is None else None
         if refuted is not None:
@@ -190,7 +191,8 @@ class Selective:
             return ARGUMENT, Proof(None, "no proof is known for a network of this shape")
         net, at, p = Network.of(self.model), None, 53
         if isinstance(reading, Rounded):
-            net, at, p = net.rounded(reading.format), Arithmetic.of(reading.format), reading.format.p
+            at, p = Arithmetic.of(reading.format), reading.format.p
+            net = net.rounded(at.stored)
             p = min(p, at.operand.p, int(np.floor(np.log2(reading.format.largest))))
         assert isinstance(reading, Real | Rounded)
         is_plain = net.kind == "rnn" and len(net.layers) == 1 and self.model.embedding is None and self.K > 1

@@ -168,8 +168,8 @@ class Homogeneous:
             raise BadInput("precision: linear recurrences are proved in real arithmetic, or run by --method exhaustive")
         net, rules = Network.of(model), Rules()
         if isinstance(reading, Rounded):
-            net = net.rounded(reading.format)
-            rules = Rules(Arithmetic.of(reading.format, reading.accumulate))
+            rules = Rules(at := Arithmetic.of(reading.format, reading.accumulate))
+            net = net.rounded(at.stored)
 
         def decided(line: Line, length: int | None) -> Outcome:
             if length is None:
