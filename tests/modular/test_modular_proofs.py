@@ -19,7 +19,7 @@ from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput, ProvedImpossible
 from tests.oracles import addition as oracle
 from tests.planted import planted
-from verify.adder.exact import float_at_most
+from verify.adder.exact import at_most
 from verify.adder.rounded import ORDERS
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import reading_of
@@ -276,5 +276,5 @@ def test_margins_that_float64_does_not_hold_are_rounded_down():
     certificate = certify(ModularAddition(model, 3))
     assert certificate.verdict.value == "PROVED" and least * (1 - 2.0**-50) < Fraction(certificate.margin) <= least
     with ctx.workprec(200):
-        assert float_at_most(1 - arb(2) ** -60) == 1 - 2.0**-53
-        assert float_at_most(arb(2) ** -60) == 2.0**-60
+        assert at_most(1 - arb(2) ** -60) == 1 - 2.0**-53
+        assert at_most(arb(2) ** -60) == 2.0**-60

@@ -84,7 +84,8 @@ class ScoreError:
             return cls(0.0, 0.0)
         moved = float((Q * k.rad.max(0) + q.rad.max(0) * K).sum()) * INFLATION
         units = unit_exponent(q.mid).min(0) + unit_exponent(k.mid).min(0)
-        unit, is_known, absolute = units[is_read].min(), moved == 0, moved
+        unit, absolute = units[is_read].min(), moved
+        is_known = not (q.rad[:, is_read].any() or k.rad[:, is_read].any())  # `moved` may underflow
         if not (is_known and at.is_exact_sum(np.array(size), unit)):
             hard_q, hard_k = ((~is_power_of_two(x.mid) | (x.rad > 0)) for x in (q, k))
             hard = is_read & np.any(hard_q, axis=0) & np.any(hard_k, axis=0)

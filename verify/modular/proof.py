@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from flint import arb, ctx, fmpq
+from flint import fmpq
 
 from constructions.adder.transformer import AdderTransformer
 from verify.adder import exact
+from verify.arithmetic.any_order import between
 from verify.arithmetic.balls import Ball, exponential
 from verify.arithmetic.slack import Array
 
@@ -97,8 +98,7 @@ def by_sums(model: AdderTransformer, P: int) -> Decided | None:
         if least is None or margin < least:
             least, decided.tightest = margin, first
     assert least is not None
-    with ctx.workprec(max(128, abs(int(least.p)).bit_length() + 2)):  # holds every number over a power of two
-        decided.margin = exact.float_at_most(arb(least).lower())
+    decided.margin = exact.below(least)
     decided.wrong = sorted(decided.wrong)[:MOST_LISTED]
     return decided
 
@@ -207,10 +207,10 @@ def rows(model: AdderTransformer, P: int, heads: list[Tables]) -> Iterator[tuple
             x = part if x is None else x + part
         assert x is not None
         read = x @ Ball.exact(W_1) + Ball.exact(b_1)
-        low, high = np.maximum(read.lower, 0), np.maximum(read.upper, 0)
         on, off = read.lower >= 0, read.upper <= 0
-        mid = np.where(on, read.mid, np.where(off, 0.0, (low + high) / 2))
-        rad = np.where(on, read.rad, np.where(off, 0.0, (high - low) * (0.5 + 2.0**-40)))
+        bent = between(np.maximum(read.lower, 0), np.maximum(read.upper, 0))
+        mid = np.where(on, read.mid, np.where(off, 0.0, bent.mid))
+        rad = np.where(on, read.rad, np.where(off, 0.0, bent.rad))
         written = Ball(mid, rad) @ Ball.exact(W_2)
         y = x + written if model.has_skip else written
         logits = y @ W_out + b_out

@@ -15,7 +15,7 @@ from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import INFLATION, Array
+from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
 from verify.modular.proof import numbers
 
 
@@ -61,11 +61,14 @@ def margins(model: AdderTransformer, P: int, at: Arithmetic) -> Margins:
         rows = pairs[r, :, 0] * P + pairs[r, :, 1]
         jump = np.abs(W_out[:, [r]] - W_out)
         gains = W_2 @ (W_out[:, [r]] - W_out)
-        loss = (e_1 * (is_on | is_open))[rows] @ np.abs(gains) + e_2[rows] @ jump + e_3[rows] + e_3[rows][:, [r]]
+        off = gamma(W_2.shape[1] + 4) * (np.abs(W_2) @ jump) + W_2.shape[1] * LEAST  # what float64 rounds of them
+        sizes = np.abs(gains) + off
+        loss = (e_1 * (is_on | is_open))[rows] @ sizes + e_2[rows] @ jump + e_3[rows] + e_3[rows][:, [r]]
         direct = (W_out[:, [r]] - W_out) if model.has_skip else np.zeros_like(W_out)
         for j in range(len(W_1)):
             slope = direct[j] + (is_on[rows] * W_1[j]) @ gains
-            change = np.abs(slope) + (is_open[rows] * np.abs(W_1[j])) @ np.abs(gains)
+            rounded_off = np.abs(W_1[j]) @ (off + gamma(len(gains) + 4) * sizes) + gamma(4) * np.abs(direct[j])
+            change = np.abs(slope) + (is_open[rows] * np.abs(W_1[j])) @ sizes + rounded_off + len(gains) * LEAST
             loss = loss + x.rad[rows][:, [j]] * change
         apart = Ball(model_of.mid[rows][:, [r]], model_of.rad[rows][:, [r]]) - model_of[rows]
         bound = apart.lower - loss * (1 + 2.0**-30)
