@@ -19,8 +19,9 @@ from constructions.adder.transformer import AdderTransformer, from_state_dict
 from constructions.errors import BadInput, NotKnown
 from tests.oracles import addition as oracle
 from tests.planted import planted
+from verify.adder.exact import below
 from verify.addition import columns, proof, readout, shares
-from verify.addition.task import DigitAddition, below_float
+from verify.addition.task import DigitAddition
 from verify.arithmetic.readings import reading_of
 from verify.decide import certify, exhaustive, sampled
 
@@ -253,7 +254,7 @@ def test_scores_beyond_float64_leave_two_layers_undecided():
             layer.W_Q.mul_(2.0**600)
             layer.W_K.mul_(2.0**600)
     assert certify(DigitAddition(model, Digits(1, 3))).verdict.value != "REFUTED"
-    assert below_float(fmpq(10**400)) < np.inf and below_float(fmpq(-(10**400))) == -np.inf
+    assert below(fmpq(10**400)) < np.inf and below(fmpq(-(10**400))) == -np.inf
 
 
 @pytest.mark.parametrize("B", [2, 10, 36, 37, 60, 101])
@@ -298,7 +299,7 @@ SIZES = [(1, 10**400), (10**400, 1), (-1, 10**400), (-(10**400), 1), (1, 3), (0,
 
 @pytest.mark.parametrize(("p", "q"), SIZES, ids=["faint", "huge", "below 0", "far below 0", "third", "zero"])
 def test_margins_are_rounded_down_at_any_size(p, q):
-    found = below_float(fmpq(p, q))
+    found = below(fmpq(p, q))
     assert found == -math.inf or Fraction(found) <= Fraction(p, q)
     assert p < 0 or found >= 0
 

@@ -52,7 +52,7 @@ def _answer(logits: list[arb], right: int) -> Answer:
 def below(x: fmpq) -> float:
     """The largest float64 number that is at most a rational one, and not below 0 where that is above it.
 
-    >>> below(fmpq(1, 3)) < 1 / 3 <= below(fmpq(1, 3)) + 2.0**-54, below(fmpq(1, 10**400)), below(fmpq(3, 8))
+    >>> below(fmpq(1, 10)) == math.nextafter(0.1, 0), below(fmpq(1, 10**400)), below(fmpq(3, 8))
     (True, 0.0, 0.375)
     """
     try:

@@ -108,10 +108,10 @@ class DigitAddition:
         except Unfit as error:
             return Finding.open(ARGUMENT, f"no proof for this model: {error}; --method exhaustive runs every pair")
         cell = min(found, key=lambda cell: found[cell])
-        where = {"sum": cell.s, "carry": cell.carry, "margin": below_float(found[cell])}
+        where = {"sum": cell.s, "carry": cell.carry, "margin": exact.below(found[cell])}
         if not found[cell] > 0:
             return Finding.open(ARGUMENT, f"sum {cell.s}, carry {cell.carry}: intervals do not decide it")
-        return Finding.proved(ARGUMENT, below_float(found[cell]), tightest=where)
+        return Finding.proved(ARGUMENT, exact.below(found[cell]), tightest=where)
 
     def _prove_real(self, cells: Cells) -> Finding:
         margin, tightest = None, None
@@ -135,9 +135,9 @@ class DigitAddition:
             "column": tightest.column,
             "sum": tightest.s,
             "carry": tightest.carry,
-            "margin": below_float(margin),
+            "margin": exact.below(margin),
         }
-        return Finding.proved(ARGUMENT, below_float(margin), tightest=where)
+        return Finding.proved(ARGUMENT, exact.below(margin), tightest=where)
 
     def _search(self, effort: Effort) -> Pair | None:
         """A pair that is wrong in real arithmetic, among those that torch finds hardest; None where none is found."""
@@ -182,8 +182,8 @@ class DigitAddition:
                     margins.append((found, next(cells.ends(cell))))
             if reason is None:
                 least, pair = min(margins)
-                where = {"input": self.name(pair), "margin": below_float(least)}
-                return Finding.proved(ARGUMENT, below_float(least), tightest=where)
+                where = {"input": self.name(pair), "margin": exact.below(least)}
+                return Finding.proved(ARGUMENT, exact.below(least), tightest=where)
         except (Unfit, Overflows) as error:
             reason = f"no proof for this model: {error}"
         rng = random.Random(effort.seed)
@@ -349,13 +349,3 @@ def _number(text: str, B: int) -> int | None:
         return int(text, B) if text.isalnum() and text.isascii() else None
     except ValueError:
         return None
-
-
-def below_float(x: Any) -> float:
-    """A float64 number below a rational one: its neighbour, or the largest number, but 0 for one between 0 and that."""
-    try:
-        value = int(x.p) / int(x.q)
-    except OverflowError:
-        value = np.inf if x > 0 else -np.inf
-    found = float(np.nextafter(value, -np.inf))
-    return found if x < 0 else max(found, 0.0)
