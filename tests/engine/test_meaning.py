@@ -3,7 +3,6 @@
 Each module is judged on one input, on which its own run, or exact arithmetic by hand, says what is true.
 """
 
-import math
 import random
 from fractions import Fraction
 
@@ -14,6 +13,7 @@ from torch.nn import functional as F
 
 from constructions.errors import BadInput
 from verify import certify
+from verify.arithmetic.formats import FORMATS
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import capture
 from verify.engine.rules.linear import spectral_norm
@@ -37,8 +37,8 @@ class Stored(nn.Module):
 
 
 def verdict(module, reading="real"):
-    """Of the claim that the first logit is the largest, with its counts."""
-    found = certify(module.eval(), inputs=tokens([1]), expected=lambda t: t[:, 0] * 0, reading=reading)
+    """Of the claim that the first logit is the largest."""
+    found = certify(module.eval(), inputs=tokens([1]), expected=lambda t: t[:, 0] * 0, reading=reading, budget=1)
     return found.verdict.name
 
 
@@ -84,7 +84,7 @@ MEANING = {  # what torch gives, and whether the first logit is then the largest
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("reading", ["real", "float32", "bfloat16"])
+@pytest.mark.parametrize("reading", ["real", "float32"])
 @pytest.mark.parametrize("name", MEANING)
 def test_operations_mean_what_torch_means(name, reading):
     function, row, is_right = MEANING[name]
@@ -146,8 +146,11 @@ def test_what_is_not_sure_stays_so(name):
         return torch.cat([found, x[:, 1:]], 1)
 
     module = Stored(function, [1.0, 0.5])
-    assert verdict(module, "real") == "PROVED"
-    assert verdict(module, "float32") == verdict(module, "bfloat16") == "UNKNOWN"
+    low, high = enclosed_margin(module, Arithmetic())
+    assert low > 0
+    for fmt in ("float32", "bfloat16"):
+        low, high = enclosed_margin(module, Arithmetic(FORMATS[fmt]))
+        assert low < 0 < high
 
 
 def test_large_whole_numbers_are_not_doubles():
@@ -192,24 +195,26 @@ def test_small_matrices_keep_the_error_of_what_they_multiply():
 
 
 @pytest.mark.parametrize("eps", [0.0, 5e-324, 1e-323, 1e-310])
-@pytest.mark.parametrize("size", [1e-150, 2e-162, 3e-162, 1e-163, 1e-170, 5e-324])
-def test_layer_norms_with_any_eps(eps, size):
+def test_layer_norms_with_any_eps(eps):
     """The first number of LayerNorm of (a, -a) is a / sqrt(a^2 + eps), rationally bounded from both sides."""
 
     def function(self, x):
         return F.layer_norm(x, (2,), eps=eps)
 
-    module = Stored(function, [size, -size], torch.float64)
-    share = Fraction(size) ** 2 / (Fraction(size) ** 2 + Fraction(eps))
-    for at in (Arithmetic(), Arithmetic(has_norms=True)):
-        run = enclose(capture(module.eval(), 1), at, lambda out, t, a: out.ends)
-        low, high = (float(x.flatten()[0]) for x in run(torch.tensor([[0]]), torch.tensor([[0]])))
-        assert not (low > 0 and Fraction(low) ** 2 > share) and not (high > 0 and Fraction(high) ** 2 < share)
+    graph = capture(Stored(function, [1.0, -1.0], torch.float64).eval(), 1)
+    for size in (1e-150, 2e-162, 3e-162, 1e-163, 1e-170, 5e-324):
+        graph.stored["p_row"] = torch.tensor([[size, -size]], dtype=torch.float64)
+        share = Fraction(size) ** 2 / (Fraction(size) ** 2 + Fraction(eps))
+        for at in (Arithmetic(), Arithmetic(has_norms=True)):
+            run = enclose(graph, at, lambda out, t, a: out.ends)
+            low, high = (float(x.flatten()[0]) for x in run(torch.tensor([[0]]), torch.tensor([[0]])))
+            is_low = low > 0 and (low == float("inf") or Fraction(low) ** 2 > share)
+            assert not is_low and not 0 < high < 1 or Fraction(high) ** 2 >= share
 
 
 def test_quotients_by_what_has_a_subnormal_inverse():
     rng, big = random.Random(0), 1e300
-    for _ in range(30):
+    for _ in range(5):
         y = rng.uniform(1.2, 1.79) * 1e308
 
         def function(self, x, y=y):
@@ -227,33 +232,29 @@ def test_quotients_by_what_has_a_subnormal_inverse():
 # other orders of a dtype
 
 
-def float32_is_held(module, reading):
-    low, high = enclosed_margin(module, reading)
-    with torch.no_grad():
-        run = module(torch.tensor([[0]]))[0].double()
-    return math.isnan(low) or low <= float(run[0] - run[1]) <= high
-
-
 def test_group_norms_shift_is_rounded():
     """torch computes x (w/s) + (b - mean w/s): b is rounded where |b| is far larger than the rest."""
-    from verify.arithmetic.formats import FORMATS
 
-    rng, at = random.Random(0), Arithmetic(FORMATS["float32"])
-    for _ in range(150):
+    def norm(x, weight):
+        return F.group_norm(x.unsqueeze(-1), 1, weight, torch.full((2,), 1.5))[:, :, 0]
+
+    module = Stored(lambda self, x: norm(x, self.scale), [1.0, 2.0], scale=torch.ones(2))
+    graph, rng, at = capture(module.eval(), 1), random.Random(0), Arithmetic(FORMATS["float32"])
+    bounded = 0
+    for _ in range(300):
         a, d = rng.uniform(1, 5), rng.uniform(-1, 5)
-        scale = rng.uniform(0.1, 1.5) * 2.0**-23 / (abs(a + d) / abs(a - d) + 1e-9)
-
-        def function(self, x, scale=scale):
-            y = F.group_norm(x.unsqueeze(-1), 1, torch.full((2,), scale), torch.full((2,), 1.5))[:, :, 0]
-            return torch.cat([y[:, :1], y[:, :1] * 0], 1)
-
-        assert float32_is_held(Stored(function, [a, d]), at)
+        scale = rng.uniform(0.1, 1.5) * 2.0**-23 * abs(a - d) / (abs(a + d) + 1e-9)
+        row, weight = torch.tensor([[a, d]]), torch.full((2,), scale)
+        graph.stored.update(p_row=row, b_scale=weight)
+        low, high = enclose(graph, at, lambda out, t, a: out.ends)(torch.tensor([[0]]), torch.tensor([[0]]))
+        run = norm(row, weight).double()
+        assert not ((run.flatten() < low.flatten()) | (high.flatten() < run.flatten())).any()
+        bounded += bool(torch.isfinite(low + high).all())
+    assert bounded > 200
 
 
 def test_a_bias_may_be_the_first_term():
     """Each of 64 terms of 2^-25 vanishes when it is added to 1.5 in turn, and their sum 2^-19 does not."""
-    from verify.arithmetic.formats import FORMATS
-
     weight, bias = torch.full((1, 64), 2.0**-25), torch.tensor([1.5])
     module = Stored(lambda self, x: F.linear(x, self.weight, self.bias), [1.0] * 64, weight=weight, bias=bias)
     run = enclose(capture(module.eval(), 1), Arithmetic(FORMATS["float32"]), lambda out, t, a: out.ends)

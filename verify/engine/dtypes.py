@@ -97,13 +97,18 @@ def ends(at: Arithmetic, x: Any) -> tuple[Tensor, Tensor]:
 
 
 def fitted(low: Tensor, high: Tensor, dtype: torch.dtype, is_sure: Tensor) -> Any:
-    """Whole numbers from `low` to `high` in a dtype, any number of it where they wrap or where they are not sure."""
+    """Whole numbers from `low` to `high` in a dtype, where `is_sure` says that int64 holds the two.
+
+    One that is beyond the dtype's range wraps, as torch casts it; several may be any number of the dtype.
+    """
     if dtype == torch.bool:
         true, false = ((low > 0) | (high < 0)) & is_sure, (low == 0) & (high == 0) & is_sure
         return Unsure(true, true | false)
     range_of = torch.iinfo(dtype)
     fits = is_sure & (low >= range_of.min) & (high <= range_of.max)
-    return Whole(torch.where(fits, low, range_of.min), torch.where(fits, high, range_of.max))
+    least, most = torch.where(fits, low, range_of.min), torch.where(fits, high, range_of.max)
+    is_one, one = is_sure & (low == high), low.to(dtype).long()
+    return Whole(torch.where(is_one, one, least), torch.where(is_one, one, most))
 
 
 def truth(at: Arithmetic, x: Any) -> Unsure:
