@@ -2,7 +2,7 @@
 
 A call is one ATen operation on drawn numbers, in a graph of its own that capture judges. What is not refused is
 compared number by number: whole numbers and truth values exactly, floats in their balls. The whole:
-pytest tests/engine/test_operations.py -m deep
+pytest tests/engine/test_against_torch.py -m deep
 """
 
 import contextlib
@@ -527,7 +527,7 @@ def test_operations_are_what_torch_computes():
 
 @pytest.mark.deep
 def test_operations_are_what_torch_computes_in_every_dtype():
-    """Every rule in every dtype: pytest tests/engine/test_operations.py -m deep."""
+    """Every rule in every dtype: pytest tests/engine/test_against_torch.py -m deep."""
     attack = attacked(seed=1)
     assert attack.wrong == []
     assert attack.compared > 200_000
