@@ -57,26 +57,42 @@ class Network:
 
 Vector = list[arb]
 Slopes = list[list[arb]]  # one row of derivatives by the state for each entry
+Reach = Callable[[Vector], arb]
 
 
 @dataclass(frozen=True)
 class Dual:
-    """Numbers on an ellipsoid {P + L e : |e| <= 1}, their derivatives by e, and the numbers at its centre.
+    """Numbers on a set {P + L e}, their derivatives by e, and the numbers at its centre.
 
-    Derivatives and centres are None where only one point is asked for.
+    `reach(v)` bounds |v e| over the set's e: over the unit ball it is the length of v, which is too little over a box.
+    Derivatives are None where only one point is asked for.
     """
 
     value: Vector
     slope: Slopes | None
     centre: Vector
+    reach: Reach
 
 
 def point(x: Vector) -> Dual:
-    return Dual(x, None, x)
+    """One point: nothing is reached beside it, and nothing asks how far."""
+    return Dual(x, None, x, lambda v: arb("inf"))
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
-    """Checks the verdict about an orbit, and returns the certificate's further fields."""
+def on_ball(value: Vector, slope: Slopes, centre: Vector) -> Dual:
+    """{P + L e : |e| <= 1}: |v e| <= |v| by Cauchy and Schwarz."""
+    return Dual(value, slope, centre, length_of)
+
+
+def on_box(value: Vector, slope: Slopes, centre: Vector, sizes: Vector) -> Dual:
+    """{P + L e : |e_j| <= sizes_j}: |v e| <= sum of |v_j| sizes_j."""
+    return Dual(
+        value, slope, centre, lambda v: sum((abs(x) * r for x, r in zip(v, sizes, strict=True)), arb(0)).upper()
+    )
+
+
+def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+    """Checks the verdict about an orbit."""
     net = network(weights, said)
     due = due_of(len(net.b), said)
     if c["verdict"] == "REFUTED":
@@ -151,10 +167,10 @@ def due_of(classes: int, said: dict[str, Any]) -> Callable[[int], int | None]:
 def _linear(W: arb_mat, x: Dual, b: Vector) -> Dual:
     value = _affine(W, x.value, b)
     if x.slope is None:
-        return Dual(value, None, value)
+        return point(value)
     product = W * arb_mat(len(x.slope), len(x.slope[0]), [s for row in x.slope for s in row])
     slope = [[product[i, j] for j in range(product.ncols())] for i in range(product.nrows())]
-    return _narrowed(Dual(value, slope, _affine(W, x.centre, b)))
+    return _narrowed(Dual(value, slope, _affine(W, x.centre, b), x.reach))
 
 
 def _affine(W: arb_mat, x: Vector, b: Vector) -> Vector:
@@ -163,40 +179,40 @@ def _affine(W: arb_mat, x: Vector, b: Vector) -> Vector:
 
 
 def _narrowed(x: Dual) -> Dual:
-    """By the mean value theorem, numbers are within |slope| of those at the centre."""
+    """By the mean value theorem, numbers are as near those at the centre as their slopes reach on the set."""
     assert x.slope is not None
     value = []
     for v, row, c in zip(x.value, x.slope, x.centre, strict=True):
-        reach = length_of(row)
+        reach = x.reach(row)
         value.append(v.intersection((c - reach).union(c + reach)))
-    return Dual(value, x.slope, x.centre)
+    return Dual(value, x.slope, x.centre, x.reach)
 
 
 def _map(x: Dual, f: Callable[[arb], arb], slope_of: Callable[[arb, arb], arb]) -> Dual:
     """f of each entry; slope_of(entry, f(entry)) is the derivative."""
     value = [f(v) for v in x.value]
     if x.slope is None:
-        return Dual(value, None, value)
+        return point(value)
     factors = [slope_of(v, y) for v, y in zip(x.value, value, strict=True)]
     slope = [[factor * s for s in row] for factor, row in zip(factors, x.slope, strict=True)]
-    return Dual(value, slope, [f(v) for v in x.centre])
+    return Dual(value, slope, [f(v) for v in x.centre], x.reach)
 
 
 def _add(x: Dual, y: Dual) -> Dual:
     value = [a + b for a, b in zip(x.value, y.value, strict=True)]
     if x.slope is None or y.slope is None:
-        return Dual(value, None, value)
+        return point(value)
     slope = [[s + t for s, t in zip(r, q, strict=True)] for r, q in zip(x.slope, y.slope, strict=True)]
-    return _narrowed(Dual(value, slope, [a + b for a, b in zip(x.centre, y.centre, strict=True)]))
+    return _narrowed(Dual(value, slope, [a + b for a, b in zip(x.centre, y.centre, strict=True)], x.reach))
 
 
 def _times(x: Dual, y: Dual) -> Dual:
     value = [a * b for a, b in zip(x.value, y.value, strict=True)]
     if x.slope is None or y.slope is None:
-        return Dual(value, None, value)
+        return point(value)
     rows = zip(x.value, y.value, x.slope, y.slope, strict=True)
     slope = [[a * t + b * s for s, t in zip(r, q, strict=True)] for a, b, r, q in rows]
-    return Dual(value, slope, [a * b for a, b in zip(x.centre, y.centre, strict=True)])
+    return Dual(value, slope, [a * b for a, b in zip(x.centre, y.centre, strict=True)], x.reach)
 
 
 def _sigmoid(x: Dual) -> Dual:
@@ -230,22 +246,22 @@ def _relu(x: Dual) -> Dual:
 
 def _cut(x: Dual, start: int, stop: int) -> Dual:
     slope = None if x.slope is None else x.slope[start:stop]
-    return Dual(x.value[start:stop], slope, x.centre[start:stop])
+    return Dual(x.value[start:stop], slope, x.centre[start:stop], x.reach)
 
 
 def _join(parts: list[Dual]) -> Dual:
     value = [v for part in parts for v in part.value]
     if parts[0].slope is None:
-        return Dual(value, None, value)
+        return point(value)
     slope, centre = ([y for part in parts for y in getattr(part, name) or []] for name in ("slope", "centre"))
-    return Dual(value, slope, centre)
+    return Dual(value, slope, centre, parts[0].reach)
 
 
 def step(net: Network, state: Dual) -> Dual:
     """The state after one more token."""
     H, parts, after = net.hidden, PARTS[net.kind], list[Dual]()
     none = None if state.slope is None else [[arb(0)] * net.size for _ in net.x]
-    x = Dual(net.x, none, net.x)
+    x = Dual(net.x, none, net.x, state.reach)
     for k, layer in enumerate(net.layers):
         own = [_cut(state, (parts * k + i) * H, (parts * k + i + 1) * H) for i in range(parts)]
         a, u = _linear(layer.W_x, x, layer.b_x), _linear(layer.W_h, own[0], layer.b_h)
@@ -408,7 +424,7 @@ def _leads(net: Network, P: Vector, L: arb_mat, Q: Vector, M: arb_mat, i: int) -
     image = step(net, point(P)).value
     off = arb_mat(n, 1, [a - b for a, b in zip(image, Q, strict=True)])
     r = length_of([y for row in M.solve(off).tolist() for y in row])
-    slope = step(net, Dual(box, [[L[a, b] for b in range(n)] for a in range(n)], P)).slope
+    slope = step(net, on_ball(box, [[L[a, b] for b in range(n)] for a in range(n)], P)).slope
     assert slope is not None
     JL = arb_mat(n, n, [s for row in slope for s in row])
     G = [y for row in (M.inv() * JL).tolist() for y in row]

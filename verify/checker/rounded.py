@@ -19,7 +19,6 @@ from verify.checker.recurrent import (
     GATES,
     PARTS,
     PERIODS,
-    Dual,
     Layer,
     Network,
     Vector,
@@ -30,6 +29,8 @@ from verify.checker.recurrent import (
     logistic,
     margins,
     network,
+    on_ball,
+    on_box,
     point,
     positive_margin,
     step,
@@ -228,11 +229,11 @@ def _enter(net: Network, fmt: Format, due: Due, margin: arb, entry: int, P: Vect
         reaches = [_reach(G) for G in generators]
         box = _box(state, reaches)
         identity = [[arb(int(i == j)) for j in range(net.size)] for i in range(net.size)]
-        slope = step(net, Dual(box, identity, state)).slope
+        apart = [(b.rad() + abs(b.mid() - s)).upper() for b, s in zip(box, state, strict=True)]
+        slope = step(net, on_box(box, identity, state, apart)).slope
         assert slope is not None
         middle = arb_mat([[v.mid() for v in row] for row in slope])
         varied = [[v.rad() for v in row] for row in slope]
-        apart = [(b.rad() + abs(b.mid() - s)).upper() for b, s in zip(box, state, strict=True)]
         delta = rounding_of_step(net, box, fmt)
         new = [
             (e + sum((v * a for v, a in zip(row, apart, strict=True)), arb(0))).upper()
@@ -292,7 +293,7 @@ def _leads(net: Network, fmt: Format, before: tuple[Vector, arb_mat], after: tup
     off = inverse * arb_mat(n, 1, [a - b for a, b in zip(image, Q, strict=True)])
     room = 1 - length_of([y for row in off.tolist() for y in row])
     require(bool(room > 0), f"invariant: the image of centre {i} is not in the next ellipsoid")
-    slope = step(net, Dual(box, L.tolist(), P)).slope
+    slope = step(net, on_ball(box, L.tolist(), P)).slope
     assert slope is not None
     A = inverse * arb_mat([[v.mid() for v in row] for row in slope])
     D = [
