@@ -677,7 +677,7 @@ def test_the_checker_imports_nothing_of_the_prover():
         "{'torch', 'numpy', 'scipy', 'sympy', 'safetensors', 'verify', 'constructions', 'bounds'}))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    own = ("", ".fields", ".leaves", ".mathematics", ".reading", ".splits")
+    own = ("", ".fields", ".leaves", ".mathematics", ".reading", ".splits", ".table")
     assert found.strip() == str(["verify", *(f"verify.checker{name}" for name in own)])
 
 

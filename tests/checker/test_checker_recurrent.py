@@ -1,20 +1,25 @@
 """The checker on recurrent certificates of every kind: honest ones hold, and whatever is changed in them is refused."""
 
 import copy
+import hashlib
 import json
 import subprocess
 import sys
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
+from flint import arb, arb_mat
 from models.selection import every
 
 from constructions.recurrent import counters, diagonal, gated, holding, selective
 from constructions.recurrent.model import load
 from tests.planted import planted
 from verify.arithmetic.readings import Real, reading_of
+from verify.checker import formats, recurrent, rounded
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
 from verify.decide import Effort, certify, exhaustive
@@ -224,13 +229,142 @@ def test_a_forgotten_rounding_term_is_refused():
 
 @pytest.mark.parametrize("name", ["ssm", "thermometer", "rings", "held", "cycle, float32", "cycle, bits", "rotation"])
 def test_other_weights_are_refused_even_when_the_digest_was_made_to_fit(name):
-    import hashlib
-
     weights, certificate = saved(name)
     changed = bytearray(weights)
     changed[-1] ^= 0x40  # the exponent of the readout's last number
     fitted = certificate | {"weights_sha256": hashlib.sha256(bytes(changed)).hexdigest()}
     assert outcome(bytes(changed), certificate) == outcome(bytes(changed), fitted) == FAILS
+
+
+# ---- what was once said to hold
+
+
+STRING = "token 0 9 times, token 1 {} times, token 0 1 times"
+FORGED = {
+    "-2 times": ("held", "token 0 -2 times, token 1 7 times, token 0 1 times", 6, -1, 0, 0),
+    "a token -2": ("held, wrong", "token -2 9 times, token 1 26983199 times, token -2 1 times", 26983209, 10, 9, 5),
+    "a sign": ("held, wrong", STRING.format("+26983199"), 26983209, 10, 9, 5),
+    "an underscore": ("held, wrong", STRING.format("26_983199"), 26983209, 10, 9, 5),
+    "other digits": ("held, wrong", STRING.format("2698319\u0669"), 26983209, 10, 9, 5),
+    "two blanks": ("held, wrong", STRING.format(" 26983199"), 26983209, 10, 9, 5),
+    "the first, and shorter ones may be wrong": ("held, wrong", STRING.format(26983199), 26983209, 10, 9, 0, True),
+    "the first, and longer": ("held, wrong", STRING.format(2 * 26983199), 2 * 26983199 + 10, 10, 9, 5, True),
+    "the first of those of other lengths": ("held, wrong", STRING.format(26983199), 26983209, 10, 9, 26983209, True),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_strings_that_are_none_and_first_ones_that_are_not_are_refused(name):
+    of, shown, length, expected, predicted, right_to, *first = FORGED[name]
+    weights, certificate = saved(of)
+    case = {"input": shown, "length": length, "expected": expected, "predicted": predicted}
+    case |= {"is_first": True} if first else {}
+    told = {"verdict": "REFUTED", "inputs_covered": "1", "margin": -1e-19, "right_to": right_to, "counterexample": case}
+    assert outcome(weights, certificate | told | {"tightest": None}) == FAILS
+
+
+def late_one():
+    """A ReLU network that is right in real arithmetic, and wrong in bfloat16 from length 57 on; its tensors."""
+    names, n = ["F", "G1", "G2", "G3", "P", "A", "Y"], 8
+    at, C, H = {name: i for i, name in enumerate(names)}, len(names), len(names) + n
+    W, b = torch.zeros(H, H), torch.zeros(H)
+    edges = [("F", C, -2304), ("G1", 0, 1), ("G2", 1, 1), ("G3", 2, 1), ("P", 4, 0.80078125), ("P", 3, 32), ("A", 5, 1)]
+    edges += [("A", 3, 1), ("Y", 6, 1), ("Y", 5, 1), ("Y", 4, -1), *(("A", C + k, -1.8984375) for k in range(n))]
+    for name, j, weight in edges:
+        W[at[name], j] = weight
+    for name, bias in {"F": 1152, "G1": -432, "G2": -128, "G3": -24, "P": -160, "Y": -352}.items():
+        b[at[name]] = bias
+    b[C:] = 1
+    V, c = torch.zeros(2, H), torch.tensor([8192.0, 0.0])
+    V[0, at["Y"]], V[1, 0] = -1, 16
+    cell = {"cell.weight_ih_l0": torch.zeros(H, 1), "cell.weight_hh_l0": W, "cell.bias_ih_l0": torch.zeros(H)}
+    return cell | {"cell.bias_hh_l0": b, "readout.weight": V, "readout.bias": c}
+
+
+def bfloat16(x):
+    """The nearest one, ties to even; none here is subnormal."""
+    if not x:
+        return x
+    e = abs(x).numerator.bit_length() - abs(x).denominator.bit_length()
+    unit = Fraction(2) ** (e - (Fraction(2) ** e > abs(x)) - 7)
+    return round(x / unit) * unit
+
+
+def first_wrong(tensors, rounded, steps):
+    """Run in one order: the own state, the others, then the bias."""
+    W = [[Fraction(x) for x in row] for row in tensors["cell.weight_hh_l0"].tolist()]
+    b, h = [Fraction(x) for x in tensors["cell.bias_hh_l0"].tolist()], [Fraction(0)] * len(W)
+    for t in range(1, steps + 1):
+        after = []
+        for i, row in enumerate(W):
+            total = Fraction(0)
+            for j in [i, *range(i), *range(i + 1, len(W))]:
+                total = rounded(total + rounded(row[j] * h[j]))
+            after.append(max(Fraction(0), rounded(total + b[i])))
+        h = after
+        logits = rounded(8192 - h[6]), rounded(16 * h[0])
+        if not (logits[1] > logits[0] if t == 1 else logits[0] > logits[1]):
+            return t
+    return None
+
+
+def of_file(tensors, about, **fields):
+    weights = safetensors.torch.save(tensors, metadata={"weightproof": json.dumps(about)})
+    _, honest = saved("cycle, float32")
+    return weights, honest | {"weights_sha256": hashlib.sha256(weights).hexdigest()} | fields
+
+
+def test_a_box_is_no_ball():
+    """The slopes over a box were taken for those over the unit ball within it, and so what they reach."""
+    tensors = late_one()
+    assert (first_wrong(tensors, lambda x: x, 70), first_wrong(tensors, bfloat16, 70)) == (None, 57)
+    sizes = [410.0, 75.0, 18.0, 3.8, 24.0, 12.0, 150.0, *[0.12] * 8]
+    ring = {"entry": 300, "place": 0, "rate": 1.0, "margin": 1.0, "centres": [[0.0] * 7 + [1.0] * 8]}
+    ring |= {"exponents": [0], "shapes": [[[0.0] * i + [size] for i, size in enumerate(sizes)]]}
+    said = {"task": "first-homogeneous", "model": "rnn", "units": 15, "layers": 1, "activation": "relu"}
+    said |= {"length": "all", "dtype": "float32", "precision": "bfloat16"}
+    about = {"activation": "relu", "model": "rnn"}
+    weights, certificate = of_file(tensors, about, parameters=said, margin=1.0, invariant=ring, tightest=None)
+    assert outcome(weights, certificate) == FAILS
+
+
+def test_sums_whose_parts_overflow_are_refused():
+    """3e38 + 3e38 - 3e38 - 3e38 is 0, or infinity: what adds up to little in the end may not on the way."""
+    on = rounded.Rounding(rounded.Format(*formats.NAMED["float32"]))
+    one, big = [arb(1)] * 2, arb_mat([[arb(3e38), arb(-3e38)], [arb(0), arb(0)]])
+    with pytest.raises(Refusal):
+        on.fits(recurrent.Layer(big, big, [arb(0)] * 2, [arb(0)] * 2), one, one)
+    small = arb_mat([[arb(1), arb(-1)], [arb(0), arb(0)]])
+    on.fits(recurrent.Layer(small, small, [arb(0)] * 2, [arb(0)] * 2), one, one)
+
+
+@pytest.mark.parametrize("name", ["ssm", "rotation", "thermometer", "held", "mamba", "cycle, float32", "cycle, bits"])
+@pytest.mark.parametrize("change", ["a second row", "one row of a matrix", "another dtype"])
+def test_files_of_which_only_a_part_was_read_are_refused(name, change):
+    weights, certificate = saved(name)
+    tensors, n = safetensors.torch.load(weights), int.from_bytes(weights[:8], "little")
+    about = json.loads(weights[8 : 8 + n])["__metadata__"]
+    bias = tensors["readout.bias"]
+    if change == "another dtype":
+        tensors["readout.bias"] = bias.double() if bias.dtype != torch.float64 else bias.float()
+    else:
+        tensors["readout.bias"] = torch.stack([bias, bias + 100])[: 2 if change == "a second row" else 1]
+    changed = safetensors.torch.save(tensors, metadata=about)
+    fitted = certificate | {"weights_sha256": hashlib.sha256(changed).hexdigest()}
+    assert outcome(changed, fitted) == UNREADABLE
+
+
+def test_the_margin_of_a_run_is_named_as_trusted():
+    weights, certificate = saved("cycle, bits")
+    assert "margin" in check(weights, json.dumps(certificate).encode())[1]
+
+
+@pytest.mark.parametrize("precision", ["p\u0668", "p08", "p+8", "p 8", "p8_", "p1", "p54", ["p8"], 8])
+def test_formats_are_named_as_the_prover_names_them(precision):
+    weights, certificate = saved("thermometer, p8")
+    changed = copy.deepcopy(certificate)
+    changed["parameters"]["precision"] = precision
+    assert outcome(weights, changed) in (FAILS, NOT_CHECKABLE)
 
 
 def test_it_imports_nothing_of_the_prover():

@@ -1,5 +1,6 @@
 """Floating point formats for the checker: numbers rounded once, and how far sums in any order can be off."""
 
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -81,9 +82,9 @@ class Format:
 def named(said: dict[str, Any]) -> Format:
     """The format of a certificate in the reading "dtype, any order". Raises: Refusal for one that is not checked."""
     name = said.get("precision")
-    require(said.get("accumulate") is None, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
+    require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
     if name in NAMED:
         return Format(*NAMED[name])
-    is_bits = isinstance(name, str) and name[:1] == "p" and name[1:].isdecimal() and 2 <= int(name[1:]) <= 53
-    require(is_bits, f"parameters: the precision {name!r} is not checked", NOT_CHECKABLE)
+    is_bits = isinstance(name, str) and re.fullmatch("p[1-9][0-9]?", name) and 2 <= int(name[1:]) <= 53
+    require(bool(is_bits), f"parameters: the precision {name!r} is not checked", NOT_CHECKABLE)
     return Format(int(str(name)[1:]), -126, 127)

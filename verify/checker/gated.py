@@ -6,21 +6,22 @@ from flint import arb, ctx
 
 from verify.checker import held
 from verify.checker.linear import wrong_one
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require
-from verify.checker.recurrent import as_rows, due_of, positive_margin
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tensors, require, tables_of
+from verify.checker.recurrent import due_of, positive_margin, predicts
 
 KINDS = {"mamba": ("A", "delta", "B", "C"), "rwkv": ("w", "k", "v", "r")}
 BITS, MOST_STEPS = 400, 20_000
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
-    """Checks a proof, or a wrong input, in real arithmetic, and returns the certificate's further fields."""
+def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+    """Checks a proof, or a wrong input, in real arithmetic."""
     kind = said["model"]
     tensors, about = read_tensors(weights)
     names = [*(f"cell.{name}" for name in KINDS[kind]), "readout.weight", "readout.bias"]
     require(about == {"model": kind}, f"the metadata name another network: {about}")
     require({*tensors} == {*names}, f"the file must hold {', '.join(names)}", UNREADABLE)
-    rows = {name.rpartition(".")[2] if "cell" in name else name: as_rows(*tensors[name]) for name in names}
+    tables = tables_of(tensors, ("cell.A",))
+    rows = {name.rpartition(".")[2] if "cell" in name else name: tables[name] for name in names}
     V, b = rows["readout.weight"], rows["readout.bias"][0]
     shape = {"units": len(V[0]), "layers": 1, "dtype": WORDS[tensors["readout.weight"][0]][0]}
     for name, value in shape.items():
@@ -36,9 +37,10 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
             is_own = all(row[k] == 0 for x, row in enumerate(read) for k in range(len(row)) if x != k)
             require(is_own, "a state is read at another type's token", NOT_CHECKABLE)
             turned = [[list(unit) for unit in zip(*table, strict=True)] for table in (add, keep, read)]
-            return held.Held(V, b, int(str(C)), turned[0], turned[1], turned[2], lambda x: x).decide(c)
+            held.Held(V, b, int(str(C)), turned[0], turned[1], turned[2], lambda x: x).decide(c)
+            return
         require(len(keep) == 1, "the network reads more than one token", NOT_CHECKABLE)
-        return _line(keep[0], add[0], read[0], V, b, c, said)
+        _line(keep[0], add[0], read[0], V, b, c, said)
 
 
 def _tables(kind: str, rows: dict[str, list[list[float]]]) -> tuple[held.Table, held.Table, held.Table]:
@@ -62,7 +64,7 @@ def _line(
     b: list[float],
     c: dict[str, Any],
     said: dict[str, Any],
-) -> set[str]:
+) -> None:
     """One repeated token: right up to a length, or first wrong after so many."""
     due, is_wrong = due_of(len(b), said), c["verdict"] == "REFUTED"
     n, margin, other = wrong_one(c, due, said) if is_wrong else (c["length"], 0.0, 0)
@@ -81,8 +83,7 @@ def _line(
         gaps = {j: logits[right or 0] - x for j, x in enumerate(logits) if j != right}
         if is_wrong and t == n:
             require(bool(gaps[other] <= arb(margin)), f"counterexample: the margin at length {n} is {gaps[other]}")
-            require(not any(x < gaps[other] for x in gaps.values()), "counterexample: another class is predicted")
-            return {"right_to"}
+            predicts(gaps, other, [(*row, x) for row, x in zip(V, b, strict=True)])
+            return
         is_right = all(bool(g >= least and g > 0) for g in gaps.values())
         require(is_right, f"length {t}: class {right} does not win by {least}")
-    return set()

@@ -1,28 +1,39 @@
 """Separability certificates of `verify heads`, re-checked from the stored numbers (docs/checker.md)."""
 
 import hashlib
-import json
 import math
 import re
-import struct
 from collections.abc import Callable, Iterator, Sequence
-from fractions import Fraction
 from functools import reduce
 from itertools import product
 from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_json, require
+from verify.checker.reading import (
+    MOST_DIGITS,
+    NOT_CHECKABLE,
+    UNREADABLE,
+    WORDS,
+    Refusal,
+    as_text,
+    read_json,
+    read_tiles,
+    require,
+    rows_of,
+)
+from verify.checker.table import OF_HEADS, walk
 
 TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
 LINES = ((0, 4), (1,), (2,), (3,))  # the tokens whose weights are the coefficients of 1, n0, n1, n2
+PARTS = ("W_Q", "W_K", "W_V")
 NAMES = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out", "skip")
 BITS = (128, 1024, 8192)
 MOST_BOXES = 400_000
+LABELS = ("majority-ones", "thesis")
 BOXES = {"d-train": (0, 100, 100), "d-val": (101, 150, 150), "d-test": (151, 200, 200)}
-TRUSTED = ["seconds", "counts", "accuracy", "wrong_inputs", "learned_accuracy", "auc", "syntactic_accuracy", "svc"]
-TRUSTED += ["w01", "w02", "values", "kappa", "separator", "shares", "all_subsets"]
+NUMBER = "0|[1-9][0-9]*"  # neither sign nor leading zeros
+FRACTION = f"(-?)({NUMBER})(?:/([1-9][0-9]*))?"
 
 Sum = dict[fmpq, fmpq]  # exponent -> coefficient: the sum of c e^x
 Row = tuple[int, ...]
@@ -33,24 +44,44 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     c = read_json(certificate, "the certificate")
     require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
-    heads = _heads(weights)
-    require(len(c.get("heads", [])) == len(heads), f"heads: the file has {len(heads)}")
-    law = _law(c.get("law"))
+    heads, parameters = _heads(weights)
+    trusted, law = walk(c, "heads"), _law(c["law"])
+    due: dict[str, Any] = {
+        "task": "heads",
+        "reading": "real",
+        "parameters": parameters,
+        "empty_prompt": "counts as n1 <= n0",
+    }
+    due |= _of_law(law) | {"complete": not c["open"]}
+    for name, value in due.items():
+        require(as_text(c[name]) == as_text(value), f"{name}: is {as_text(c[name])[:80]}, must be {as_text(value)}")
+    require(c["labels"] in LABELS, f"labels: must be one of {', '.join(LABELS)}")
+    require(len(c["heads"]) == len(heads), f"heads: the file has {len(heads)}")
     for h, found in enumerate(c["heads"]):
-        require(found.get("head") == h, f"head {h}: is missing")
-        _certified(heads, (h,), law, found.get("separable"), found.get("certificate"))
-        _certified(heads, (h,), None, found.get("separable_unbounded"), found.get("certificate_unbounded"))
-    for found in [*(c.get("pairs") or []), *c.get("subsets", [])]:
-        _certified(heads, tuple(found["heads"]), law, found.get("separable"), found.get("certificate"))
-    return "SEPARABILITY", TRUSTED
+        require(found["head"] == h, f"head {h}: is missing")
+        trusted += _certified(heads, (h,), law, found["separable"], found["certificate"])
+        trusted += _certified(heads, (h,), None, found["separable_unbounded"], found["certificate_unbounded"])
+    for found in [*(c["pairs"] or []), *c["subsets"]]:
+        trusted += _certified(heads, tuple(found["heads"]), law, found["separable"], found["certificate"])
+    return "SEPARABILITY", list(dict.fromkeys(trusted))
+
+
+def _of_law(law: tuple[int, int, int] | None) -> dict[str, str]:
+    """How many triples a law has, and the law in words."""
+    if law is None:
+        return {"inputs": "infinite", "law_text": "all n0, n1, n2 >= 0"}
+    lo, hi, M = law
+    text = f"n0, n1 uniform in [{lo}, {hi}], n2 uniform in [0, {M}], independent"
+    return {"inputs": str((hi - lo + 1) ** 2 * (M + 1)), "law_text": text}
 
 
 def _law(name: Any) -> tuple[int, int, int] | None:
     """The box (lo, hi, M), None for all of N^3."""
     if name == "unbounded":
         return None
-    found = re.fullmatch(r"box:(\d+):(\d+):(\d+)", str(name))
-    box = BOXES.get(name) or (found and tuple(int(x) for x in found.groups()))
+    found = re.fullmatch(f"box:({NUMBER}):({NUMBER}):({NUMBER})", name)
+    is_short = len(name) <= MOST_DIGITS
+    box = BOXES.get(name) or (found and is_short and tuple(int(x) for x in found.groups()))
     require(bool(box), f"law: {name!r} is no box; only boxes and unbounded are re-checked", NOT_CHECKABLE)
     lo, hi, M = box  # type: ignore[misc]
     require(lo <= hi, f"law: {name!r} is empty")
@@ -79,17 +110,18 @@ class Head:
         )
 
 
-def _certified(heads: list[Head], named: tuple[int, ...], law: Any, said: Any, c: Any) -> None:
-    """Accepts one answer with its certificate. Raises: Refusal."""
+def _certified(heads: list[Head], named: tuple[int, ...], law: Any, said: Any, c: Any) -> list[str]:
+    """Accepts one answer with its certificate, and returns what of it is trusted. Raises: Refusal."""
     where = f"heads {list(named)}, {'all of N^3' if law is None else f'box {law}'}"
-    require(all(type(h) is int and 0 <= h < len(heads) for h in named) and len(set(named)) == len(named), where)
+    is_named = len(named) > 0 and all(type(h) is int and 0 <= h < len(heads) for h in named)
+    require(is_named and len(set(named)) == len(named), f"{where}: must be different heads of the file")
     require(type(said) is bool, f"{where}: is open", NOT_CHECKABLE)
-    require(isinstance(c, dict), f"{where}: has no certificate")
-    kind = c.get("kind")
+    require(isinstance(c, dict) and c.get("kind") in [*OF_HEADS], f"{where}: has no certificate")
+    kind, trusted = c["kind"], walk(c, f"heads, {c['kind']}")
     try:
         if kind == "one head":
             require(said and c["head"] in named, f"{where}: one head separates only where it does")
-            return _certified(heads, (c["head"],), law, True, c["certificate"])
+            return trusted + _certified(heads, (c["head"],), law, True, c["certificate"])
         checks: dict[tuple[Any, bool], Callable[[], bool]] = {
             ("separator", True): lambda: _separates(heads[named[0]], law, c),
             ("tight", True): lambda: _touches(heads[named[0]], law, c),
@@ -104,6 +136,7 @@ def _certified(heads: list[Head], named: tuple[int, ...], law: Any, said: Any, c
         require(checks[kind, said](), f"{where}: the certificate {kind!r} does not hold")
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError) as error:
         raise Refusal(f"{where}: the certificate is malformed ({error})") from None
+    return trusted
 
 
 def constraints(law: Any) -> Sequence[Constraint]:
@@ -390,45 +423,41 @@ def _determinant(rows: list[list[Sum]]) -> Sum:
 
 
 def _rational(text: Any) -> fmpq:
-    require(isinstance(text, str), "a number of a separator is no string")
-    x = Fraction(text)
-    return fmpq(x.numerator, x.denominator)
+    found = re.fullmatch(FRACTION, text) if isinstance(text, str) and len(text) <= 2 * MOST_DIGITS else None
+    require(found is not None, "a number of a separator is no fraction")
+    sign, numerator, denominator = found.groups()  # type: ignore[union-attr]
+    return fmpq(int(sign + numerator), int(denominator or 1))
 
 
-def _heads(data: bytes) -> list[Head]:
-    """The heads in the bytes of a safetensors file of a plain Count01 model."""
-    length = int.from_bytes(data[:8], "little")
-    header, buffer = read_json(data[8 : 8 + length], "the weights file's header"), data[8 + length :]
-    try:
-        tensors = {name: _tensor(name, entry, buffer) for name, entry in header.items() if name != "__metadata__"}
-        extra = sorted(set(tensors) - set(NAMES))
-        require(not extra, f"weights: {extra[:1]} is beyond plain Count01 models", NOT_CHECKABLE)
-        (_, (rows, d)), (_, (a, _, d_h)) = ((tensors["E"][1], tensors["E"][0]), (tensors["W_Q"][1], tensors["W_Q"][0]))
-        require(rows == 8 and all(tensors[f"W_{k}"][0] == [a, d, d_h] for k in "QKV"), "weights: shapes do not fit")
-        E = fmpq_mat(8, d, tensors["E"][1])
-        parts = [[fmpq_mat(d, d_h, tensors[f"W_{k}"][1][h * d * d_h :][: d * d_h]) for k in "QKV"] for h in range(a)]
-    except (KeyError, TypeError, ValueError, struct.error):
-        raise Refusal("the weights file's header does not describe a Count01 model", UNREADABLE) from None
-    return [Head(E, *part) for part in parts]
-
-
-def _tensor(name: str, entry: Any, buffer: bytes) -> tuple[list[int], list[fmpq]]:
-    start, stop = entry["data_offsets"]
-    if name == "skip":
-        return entry["shape"], []
-    kind = WORDS[entry["dtype"]][1]
-    raw = buffer[start:stop]
-    if entry["dtype"] == "BF16":
-        raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
-    values = [x for (x,) in struct.iter_unpack("<" + kind, raw)]
-    is_whole = len(values) == math.prod(entry["shape"]) and all(map(math.isfinite, values))
-    require(is_whole, f"{name}: holds NaN or infinity, or is cut", UNREADABLE)
-    return entry["shape"], [fmpq(*x.as_integer_ratio()) for x in values]
+def _heads(data: bytes) -> tuple[list[Head], dict[str, Any]]:
+    """The heads in the bytes of a safetensors file of a plain Count01 model, and what its certificate says of them."""
+    tensors, _ = read_tiles(data, {"BOOL": 1})
+    extra = sorted({*tensors} - {*NAMES})
+    require(not extra, f"weights: {extra[:1]} is beyond plain Count01 models", NOT_CHECKABLE)
+    require({*NAMES} - {"skip"} <= {*tensors}, "the file holds no Count01 model", UNREADABLE)
+    skip, (dtype, of_E, _), of_W = tensors.pop("skip", None), tensors["E"], tensors["W_Q"][1]
+    d, a, d_h = of_E[-1] if of_E else 0, of_W[0] if of_W else 0, of_W[-1] if of_W else 0
+    classes = tensors["b_out"][1][:1]
+    shapes = {"E": [8, d], "W_O": [a, d_h, d], "W_out": [d, *classes], "b_out": classes}
+    shapes |= {name: [a, d, d_h] for name in PARTS}
+    found = {name: (its, shape) for name, (its, shape, _) in tensors.items()}
+    is_right = (
+        min(d, a, d_h, *classes) > 0 and dtype in WORDS and found == {name: (dtype, x) for name, x in shapes.items()}
+    )
+    require(is_right, "weights: shapes do not fit", UNREADABLE)
+    is_skip = skip is None or skip[0] == "BOOL" and skip[1] == [] and skip[2] in (b"\0", b"\1")
+    require(is_skip, "weights: skip is neither true nor false", UNREADABLE)
+    numbers = {k: [fmpq(*x.as_integer_ratio()) for row in rows_of(k, *tensors[k]) for x in row] for k in (*PARTS, "E")}
+    E, size = fmpq_mat(8, d, numbers["E"]), d * d_h
+    parts = [[fmpq_mat(d, d_h, numbers[k][h * size :][:size]) for k in PARTS] for h in range(a)]
+    said = {"heads": a, "d": d, "d_h": d_h, "norm": False, "dtype": WORDS[dtype][0]}
+    return [Head(E, *part) for part in parts], said | {"skip": skip is None or skip[2] == b"\1"}
 
 
 def task_of(certificate: bytes) -> Any:
-    """What a certificate says it is about."""
+    """What a certificate says it is about, None where that cannot be read."""
     try:
-        return json.loads(certificate.decode()).get("task")
-    except (ValueError, AttributeError):
+        task = read_json(certificate, "the certificate").get("task")
+    except Refusal:
         return None
+    return task if isinstance(task, str) else None

@@ -1,12 +1,14 @@
 """Units that add at the tokens of their own type and keep a share at each, on all strings in real arithmetic."""
 
+import re
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 from flint import arb
 
-from verify.checker.reading import NOT_CHECKABLE, Refusal, require
-from verify.checker.recurrent import positive_margin
+from verify.checker.reading import NOT_CHECKABLE, require
+from verify.checker.recurrent import positive_margin, predicts
 
 BITS = 400
 MOST_LENGTH = 1 << 64
@@ -43,14 +45,14 @@ class Held:
         require(kept and all(x >= 0 for row in show for x in row), "a gate is not from 0 to 1", NOT_CHECKABLE)
         self.add = [add[k][k] for k in range(self.K)]
 
-    def decide(self, c: dict[str, Any]) -> set[str]:
+    def decide(self, c: dict[str, Any]) -> None:
         if c["verdict"] == "PROVED":
             length = c["length"]
             require(length != "all", "length: in real arithmetic a unit forgets", NOT_CHECKABLE)
             require(c.get("inputs_covered") == strings(self.K, length), "inputs_covered: another number")
             self._holds(length, positive_margin(c))
-            return set()
-        return self._refuted(c)
+        else:
+            self._refuted(c)
 
     def _holds(self, length: int, margin: arb) -> None:
         """Every judged answer of every string up to the length has the margin."""
@@ -75,7 +77,7 @@ class Held:
                     is_right = bool(gap >= margin and gap > 0)
                     require(is_right, f"length {length}, count {n} of type {i}: class {n} does not win over {j}")
 
-    def _refuted(self, c: dict[str, Any]) -> set[str]:
+    def _refuted(self, c: dict[str, Any]) -> None:
         """A string n - 1 times a, T times b, once a is read wrong; all strings up to `right_to` are right."""
         case, right_to, margin = c["counterexample"], c["right_to"], c["margin"]
         parts = _parts(case["input"])
@@ -96,11 +98,13 @@ class Held:
         logits = [sum((arb(x[k]) * h for k, h in shown.items()), arb(y)) for x, y in zip(self.V, self.c, strict=True)]
         gap = logits[n] - logits[j]
         require(type(margin) is float and margin <= 0 and bool(gap <= arb(margin)), f"counterexample: margin {gap}")
-        require(not any(x > logits[j] for x in logits), "counterexample: another class is predicted")
+        gaps = {k: logits[n] - x for k, x in enumerate(logits) if k != n}
+        predicts(gaps, j, [(*row, x) for row, x in zip(self.V, self.c, strict=True)])
         require(type(right_to) is int and 0 <= right_to < length, f"right_to: {right_to!r}")
         if right_to:
             self._holds(right_to, arb(0))
-        return {"right_to"}
+        is_first = case.get("is_first", True) is True and ("is_first" not in case or right_to == length - 1)
+        require(is_first, f"is_first: strings up to {right_to} are right, and this one has {length} tokens")
 
     def _added(self, k: int, times: int) -> arb:
         """The unit after so many tokens of its type, from 0."""
@@ -109,15 +113,11 @@ class Held:
 
 
 def _parts(shown: Any) -> list[tuple[int, int]]:
-    """Runs of equal tokens: (token, times)."""
+    """Runs of equal tokens: (token, times), no times zero. Words and numbers are as the prover writes them."""
     if isinstance(shown, str):
-        words = [part.split() for part in shown.split(", ")]
-        is_right = all(len(w) == 4 and w[0] == "token" and w[3] == "times" for w in words)
-        if not is_right:
-            raise Refusal("counterexample: its input cannot be read")
-        return [(int(w[1]), int(w[2])) for w in words if int(w[2])]
-    runs: list[tuple[int, int]] = []
-    for token in shown:
-        require(type(token) is int and token >= 0, "counterexample: its input holds no token")
-        runs = [*runs[:-1], (token, runs[-1][1] + 1)] if runs and runs[-1][0] == token else [*runs, (token, 1)]
-    return runs
+        runs = [re.fullmatch("token (0|[1-9][0-9]{0,19}) ([1-9][0-9]{0,19}) times", x) for x in shown.split(", ")]
+        require(all(runs), "counterexample: its input cannot be read")
+        return [(int(run[1]), int(run[2])) for run in runs if run]
+    is_list = isinstance(shown, list) and all(type(token) is int and token >= 0 for token in shown)
+    require(is_list, "counterexample: its input holds no token")
+    return [(token, len([*run])) for token, run in groupby(shown)]

@@ -9,8 +9,8 @@ from typing import Any
 
 from flint import acb, arb, ctx, fmpq, fmpq_mat
 
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require
-from verify.checker.recurrent import as_rows, due_of, network, positive_margin
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
+from verify.checker.recurrent import due_of, is_line, network, positive_margin, predicts
 
 KINDS = ("ssm", "decay")
 MOST_STEPS, MOST_BITS = 100_000, 1 << 14
@@ -19,7 +19,7 @@ ROTATION_BITS = 400
 Step = Callable[[fmpq_mat], fmpq_mat]
 
 
-def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
+def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     """Runs the network in fractions: to the length, to the first wrong one, or until a state comes again."""
     start, step, V, b = _stepped(weights, said)
     due, verdict, length = due_of(V.nrows(), said), c["verdict"], c["length"]
@@ -29,13 +29,13 @@ def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
         gaps = _gaps(V, b, step(h), due(n))
         require(gaps[wrong] <= _fraction(margin), f"counterexample: the margin at length {n} is {gaps[wrong]}")
         require(gaps[wrong] == min(gaps.values()), "counterexample: another class is predicted")
-        return {"right_to"}
+        return
     positive_margin(c)
     least = _fraction(c["margin"])
     if length != "all":
         require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
         _run(start, step, V, b, length, due, least)
-        return set()
+        return
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
     first, again = c["repeats"]
     period = said.get("modulus", 1)
@@ -44,7 +44,6 @@ def exact(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
     before = _run(start, step, V, b, first, due, least)
     after = _run(before, step, V, b, again - first, lambda t: due(t + first), least)
     require(before == after, f"repeats: the states after {first} and {again} tokens differ")
-    return {"repeats"}
 
 
 def _stepped(weights: bytes, said: dict[str, Any]) -> tuple[fmpq_mat, Step, fmpq_mat, fmpq_mat]:
@@ -58,7 +57,8 @@ def _stepped(weights: bytes, said: dict[str, Any]) -> tuple[fmpq_mat, Step, fmpq
         require(said.get("units") == d, f"parameters: units is {said.get('units')!r}, and the file has {d}")
         return fmpq_mat(d, 1), lambda h: A * h + B, V, b
     net = network(weights, said)
-    require(net.activation == "relu" and len(net.layers) == 1, "repeats: the states of this network are no fractions")
+    is_relu = net.kind == "rnn" and net.activation == "relu" and len(net.layers) == 1
+    require(is_relu, "repeats: the states of this network are no fractions")
     layer = net.layers[0]
     W = _of_balls(layer.W_h)
     given = _of_balls(layer.W_x) * _column(net.x) + _column(layer.b_x) + _column(layer.b_h)
@@ -75,7 +75,7 @@ def _read(weights: bytes, said: dict[str, Any], names: set[str]) -> dict[str, li
     require({*tensors} == names, f"the file must hold {', '.join(sorted(names))}", UNREADABLE)
     dtype = WORDS[tensors["readout.weight"][0]][0]
     require(said.get("dtype") == dtype and said.get("layers") == 1, f"parameters: the file has one layer in {dtype}")
-    return {name: as_rows(*tensor) for name, tensor in tensors.items()}
+    return tables_of(tensors, ("cell.B", "cell.omega"))
 
 
 def _fraction(x: float) -> fmpq:
@@ -129,8 +129,7 @@ def wrong_one(c: dict[str, Any], due: Callable[[int], int | None], said: dict[st
     require(c["length"] == "all" or n <= c["length"], "counterexample: is longer than the lengths that are judged")
     require(case.get("is_first") is True and c.get("right_to") == n - 1, "counterexample: must be the first")
     shown = case["input"]
-    is_line = shown == [0] * n if isinstance(shown, list) else shown == f"token 0, {n} times"
-    require(is_line, "counterexample: its input is not so many tokens 0")
+    require(is_line(shown, n), "counterexample: its input is not so many tokens 0")
     require(type(margin) is float and margin <= 0, f"margin: {margin!r} must be zero or negative")
     right, first = due(n), int("modulus" in said)
     require(right is not None and case.get("expected") == right + first, "counterexample: another answer is expected")
@@ -139,7 +138,7 @@ def wrong_one(c: dict[str, Any], due: Callable[[int], int | None], said: dict[st
     return n, margin, predicted - first
 
 
-def rotation(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
+def rotation(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     """Right up to a length of any size, or first wrong at one, in closed form."""
     with ctx.workprec(ROTATION_BITS):
         rows = _read(weights, said, {"cell.omega", "readout.weight", "readout.bias"})
@@ -155,13 +154,12 @@ def rotation(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str
             require(0 <= wrong < len(b), "counterexample: predicts no class")
             gaps = {j: found.gap(n, j) for j in range(len(b)) if j != (n - 1) % found.m}
             require(bool(gaps[wrong] <= arb(margin)), f"counterexample: the margin at length {n} is {gaps[wrong]}")
-            require(not any(x < gaps[wrong] for x in gaps.values()), "counterexample: another class is predicted")
-            return {"right_to"}
+            predicts(gaps, wrong, [(*row, x) for row, x in zip(V, b, strict=True)])
+            return
         margin_of_all, length = positive_margin(c), c["length"]
         require(length != "all", "length: no rotation by a stored angle counts at every length")
         require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
         found.check(length, margin_of_all)
-        return set()
 
 
 class _Circle:

@@ -4,12 +4,17 @@ import hashlib
 import json
 import math
 import struct
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 WORDS = {"F64": ("float64", "d"), "F32": ("float32", "f"), "F16": ("float16", "e"), "BF16": ("bfloat16", "f")}
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 FAILS, UNREADABLE, NOT_CHECKABLE = 1, 2, 3  # exit codes
 MOST_DIGITS = 1000  # of an integer: no size of a model that can be checked has more
+
+
+Rows = list[list[float]]
+Tensors = dict[str, tuple[str, list[int], bytes]]  # dtype, shape and bytes by name
 
 
 class Refusal(Exception):
@@ -42,6 +47,7 @@ def read_json(data: bytes, what: str) -> Any:
 
     def whole(digits: str) -> int:
         require(len(digits) <= MOST_DIGITS, f"{what}: an integer has {len(digits)} digits", UNREADABLE)
+        require(digits != "-0", f"{what}: 0 has a sign", UNREADABLE)
         return int(digits)
 
     try:
@@ -70,25 +76,45 @@ def read_weights(data: bytes) -> Weights:
     return Weights(repeated, first_count, {name: rows_of(name, *tensor) for name, tensor in tensors.items()})
 
 
-def read_tensors(data: bytes) -> tuple[dict[str, tuple[str, list[int], bytes]], Any]:
-    """Length, header, buffer: the tensors must tile the buffer without gaps, overlaps or rest."""
-    length, tensors, start = int.from_bytes(data[:8], "little"), {}, 0
-    header, buffer = read_json(data[8 : 8 + length], "the weights file's header"), data[8 + length :]
+def read_tensors(data: bytes) -> tuple[Tensors, Any]:
+    """Length, header, buffer: the tensors must tile the buffer without gaps, overlaps or rest. And the metadata."""
+    tensors, metadata = read_tiles(data, {})
     try:
-        about = read_json(header.pop("__metadata__")["weightproof"].encode(), "the weights' metadata")
+        return tensors, read_json(metadata["weightproof"].encode(), "the weights' metadata")
+    except (TypeError, LookupError, AttributeError):
+        raise Refusal("the weights file has no metadata", UNREADABLE) from None
+
+
+def read_tiles(data: bytes, more: dict[str, int]) -> tuple[Tensors, Any]:
+    """Its tensors and its metadata; `more` has the bytes of a number of dtypes beyond WORDS."""
+    length, tensors, start = int.from_bytes(data[:8], "little"), Tensors(), 0
+    header, buffer = read_json(data[8 : 8 + length], "the weights file's header"), data[8 + length :]
+    sizes = {dtype: int(word[-2:]) // 8 for dtype, (word, _) in WORDS.items()} | more
+    try:
+        metadata = header.pop("__metadata__", None)
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
             dtype, shape = entry["dtype"], entry["shape"]
-            stop = start + math.prod(shape) * int(WORDS[dtype][0][-2:]) // 8
+            stop = start + math.prod(shape) * sizes[dtype]
             must_be = {"dtype": dtype, "shape": [abs(int(n)) for n in shape], "data_offsets": [start, stop]}
             require(as_text(entry) == as_text(must_be), f"the weights file's entry for {name!r} is wrong", UNREADABLE)
             tensors[name], start = (dtype, shape, buffer[start:stop]), stop
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
         raise Refusal("the weights file's header does not describe tensors", UNREADABLE) from None
     require(len(data) == 8 + length + start, "the weights file does not end where its header says", UNREADABLE)
-    return tensors, about
+    return tensors, metadata
 
 
-def rows_of(name: str, dtype: str, shape: list[int], raw: bytes) -> list[list[float]]:
+def tables_of(tensors: Tensors, vectors: Collection[str]) -> dict[str, Rows]:
+    """The rows of every tensor, all of one dtype: one row of each of the `vectors` and biases, matrices else."""
+    require(len({dtype for dtype, _, _ in tensors.values()}) == 1, "the tensors have several dtypes", UNREADABLE)
+    for name, (_, shape, _) in tensors.items():
+        rank = 1 if name in vectors or "bias" in name else 2
+        is_right = len(shape) == rank and min(shape) > 0
+        require(is_right, f"{name} of shape {shape} must have {rank} dimensions, and entries", UNREADABLE)
+    return {name: rows_of(name, *tensor) for name, tensor in tensors.items()}
+
+
+def rows_of(name: str, dtype: str, shape: list[int], raw: bytes) -> Rows:
     if dtype == "BF16":  # the upper half of a float32
         raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
     word = WORDS[dtype][1]

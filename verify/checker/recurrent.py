@@ -4,13 +4,13 @@ The prover's floats are not used: the state is followed from 0 in balls of hundr
 saved ellipsoids, and one step is then shown to lead from each of them into the next.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flint import arb, arb_mat, ctx
 
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, rows_of
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, read_tensors, require, tables_of
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 PARTS = {"rnn": 1, "gru": 1, "lstm": 2}
@@ -96,15 +96,18 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     net = network(weights, said)
     due = due_of(len(net.b), said)
     if c["verdict"] == "REFUTED":
-        return refuted(net, c, due)
-    return for_ever(net, c, due) if c["length"] == "all" else finite(net, c, due)
+        refuted(net, c, due)
+    elif c["length"] == "all":
+        for_ever(net, c, due)
+    else:
+        finite(net, c, due)
 
 
 def network(data: bytes, said: dict[str, Any]) -> Network:
     tensors, about = read_tensors(data)
     kind, activation = about.get("model"), about.get("activation")
     require(kind in GATES and activation in ("tanh", "relu"), f"the metadata name no network: {about}", UNREADABLE)
-    rows = {name: as_rows(*tensor) for name, tensor in tensors.items()}
+    rows = tables_of(tensors, ())
     layers, k = [], 0
     while f"cell.weight_hh_l{k}" in rows:
         names = [f"cell.{name}_l{k}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
@@ -131,11 +134,6 @@ def network(data: bytes, said: dict[str, Any]) -> Network:
     for name, value in shape.items():
         require(said.get(name) == value, f"parameters: {name} is {said.get(name)!r}, and the file has {value!r}")
     return net
-
-
-def as_rows(dtype: str, shape: list[int], raw: bytes) -> list[list[float]]:
-    require(len(shape) in (1, 2) and min(shape) > 0, "a tensor is no matrix", UNREADABLE)
-    return rows_of("a tensor", dtype, shape, raw)
 
 
 def matrix(rows: list[list[float]]) -> arb_mat:
@@ -325,14 +323,13 @@ def positive_margin(c: dict[str, Any]) -> arb:
     return arb(margin)
 
 
-def finite(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
+def finite(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
     length = c["length"]
     require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
     follow(net, length, due, positive_margin(c))
-    return set()
 
 
-def refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
+def refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
     """Right before, and wrong at the counterexample's length; a tie is wrong."""
     case, margin = c["counterexample"], c["margin"]
     n = case["length"]
@@ -340,7 +337,7 @@ def refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -
     require(c["length"] == "all" or n <= c["length"], "counterexample: is longer than the lengths that are judged")
     require(case.get("is_first") is True and c.get("right_to") == n - 1, "counterexample: must be the first")
     shown = case["input"]
-    require(shown == [0] * n or shown == f"token 0, {n} times", "counterexample: its input is not so many tokens 0")
+    require(is_line(shown, n), "counterexample: its input is not so many tokens 0")
     require(type(margin) is float and margin <= 0, f"margin: {margin!r} must be zero or negative")
     right = due(n)
     require(right is not None, "counterexample: has no right class")
@@ -354,14 +351,30 @@ def refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -
     found = margins(net, h, right or 0)
     worst = found[place]
     require(bool(worst <= arb(margin)), f"counterexample: the margin at length {n} is {worst}, not at most {margin}")
-    require(not any(x < worst for x in found), "counterexample: another class is predicted")
-    return {"right_to"}
+    values = iter(found)
+    gaps = {j: next(values) for j in range(len(net.b)) if j != right}
+    predicts(gaps, predicted - said, [(*net.V.tolist()[j], net.b[j]) for j in range(len(net.b))])
+
+
+def is_line(shown: Any, n: int) -> bool:
+    """Whether an input is n tokens 0, as a list or in words."""
+    if isinstance(shown, list):
+        return len(shown) == n and all(type(token) is int and token == 0 for token in shown)
+    return bool(shown == f"token 0, {n} times")
+
+
+def predicts(gaps: dict[int, arb], j: int, rows: Sequence[Any]) -> None:
+    """No class surely has a larger logit than j, or may have one: where `rows` are alike, logits are the same."""
+    for k, gap in gaps.items():
+        require(not gap < gaps[j], f"counterexample: class {k} is predicted rather than {j}")
+        is_shown = bool(gap >= gaps[j]) or rows[k] == rows[j]
+        require(is_shown, f"counterexample: whether class {k} or {j} is predicted does not show", NOT_CHECKABLE)
 
 
 # ---- the ring of ellipsoids
 
 
-def for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> set[str]:
+def for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
     """Follows the state into the ring, and checks that the ring is mapped into itself and right.
 
     E_i = {P_i + L_i e : |e| <= 1}. With J the derivatives over E_i, r = |L_next^-1 (f(P_i) - P_next)|
@@ -390,7 +403,6 @@ def for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) 
             _leads(net, centres[i], shapes[i], centres[(i + 1) % k], shapes[(i + 1) % k], i)
             t = entry + (i - place) % k
             _is_right(net, centres[i], shapes[i], due(t), arb(own), i)
-    return {"invariant"}
 
 
 def ellipsoids(ring: dict[str, Any], size: int) -> tuple[list[Vector], list[arb_mat]]:

@@ -61,6 +61,15 @@ class Rounding:
     def __init__(self, fmt: Format) -> None:
         self.fmt = fmt
 
+    def fits(self, layer: Layer, x: Vector, h: Vector) -> None:
+        """No partial sum of W_x x + b_x + W_h h + b_h overflows, in whatever order: not even all sizes together do."""
+        columns = layer.W_x.ncols() + layer.W_h.ncols()
+        for i, terms in enumerate(_terms(layer)):
+            parts = [abs(W[i, j] * v) for W, y in ((layer.W_x, x), (layer.W_h, h)) for j, v in enumerate(y)]
+            size = sum(parts, abs(layer.b_x[i]) + abs(layer.b_h[i])).upper()
+            whole = (size + self.fmt.of_sum(size, terms, columns)).upper()
+            require(self.fmt.holds(whole), "a partial sum may overflow")
+
     def linear(self, W: arb_mat, x: Off, b: Vector, terms: list[int]) -> Off:
         sizes, value, error = x.sizes(), [], []
         for i in range(W.nrows()):
@@ -135,6 +144,7 @@ def rounding_of_step(net: Network, box: Vector, fmt: Format) -> Vector:
     x = Off(net.x, [arb(0)] * len(net.x))
     for k, layer in enumerate(net.layers):
         own = [Off(box[i * H : i * H + H], [arb(0)] * H) for i in range(parts * k, parts * (k + 1))]
+        on.fits(layer, x.sizes(), own[0].sizes())
         terms = _terms(layer)
         a, u = on.linear(layer.W_x, x, layer.b_x, terms), on.linear(layer.W_h, own[0], layer.b_h, terms)
         if net.kind == "gru":
@@ -176,8 +186,8 @@ def _rounded(net: Network, fmt: Format) -> Network:
     return Network(net.kind, net.activation, layers, vector(net.x), matrix(net.V), vector(net.b))
 
 
-def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
-    """Checks a proof of all lengths in a format, and returns the certificate's further fields."""
+def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+    """Checks a proof of all lengths in a format."""
     require(said.get("model") in GATES, f"parameters: no recurrent model, but {said.get('model')!r}", NOT_CHECKABLE)
     require(c["verdict"] == "PROVED" and c["length"] == "all", "only proofs of all lengths are checked", NOT_CHECKABLE)
     fmt, net = formats.named(said), network(weights, said)
@@ -203,7 +213,6 @@ def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str
             box = _box(centres[i], [[length_of(row) for row in shapes[i].tolist()]])
             right = due(entry + (i - place) % k)
             _wins(net, fmt, centres[i], box, generator, right, arb(own), f"on ellipsoid {i}", is_ball=True)
-    return {"invariant"}
 
 
 def _box(centre: Vector, reaches: list[Vector]) -> Vector:
@@ -364,7 +373,7 @@ def _wins(
         require(bool(gap >= margin and gap > 0), f"{where}: class {right} does not win over {j} by {margin}")
 
 
-def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
+def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     """Checks the saved states of a run in one format until one of them comes again.
 
     That torch computes just these is taken on trust; that each is one of the states that a kernel may compute from the
@@ -383,6 +392,7 @@ def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str
     require(is_right and (again - first) % period == 0, f"repeats: {first!r} and {again!r} are no turns of {period}")
     require(states[first - 1] == states[again - 1], f"repeats: the states after {first} and {again} tokens differ")
     with ctx.workprec(BITS):
+        net = _rounded(net, fmt)  # which changes nothing, and refuses numbers that may be flushed
         before = [arb(0)] * net.size
         for t, numbers in enumerate(states, 1):
             is_state = len(numbers) == net.size and all(type(x) is float and fmt.nearest(x) == x for x in numbers)
@@ -392,7 +402,6 @@ def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str
             is_near = all(bool(abs(x - y) <= e) for x, y, e in zip(before, image, delta, strict=True))
             require(is_near, f"states: no order of a step leads to that after {t} tokens")
             _is_won(net, fmt, before, due(t), margin, f"after {t} tokens")
-    return {"repeats", "states"}
 
 
 def _is_won(net: Network, fmt: Format, state: Vector, right: int | None, margin: arb, where: str) -> None:

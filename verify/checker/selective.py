@@ -11,8 +11,8 @@ from flint import arb, ctx
 
 from verify.checker import formats, held
 from verify.checker.formats import Format
-from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, as_text, read_tensors, require
-from verify.checker.recurrent import GATES, as_rows, positive_margin
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, as_text, read_tensors, require, tables_of
+from verify.checker.recurrent import GATES, positive_margin
 
 BITS = 128
 MOST_UNITS, MOST_STATES = 1024, 10_000
@@ -40,15 +40,14 @@ class Stored:
     fmt: Format | None
 
 
-def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
-    """Checks a proof for all strings, or a wrong string, and returns the certificate's further fields."""
+def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
+    """Checks a proof for all strings, or a wrong string."""
     net = _stored(weights, c, said)
     if net.kind == "lstm":
         require(net.fmt is None and net.m is None, "an LSTM is checked in real arithmetic", NOT_CHECKABLE)
         with ctx.workprec(held.BITS):
-            return _held(net).decide(c)
-    is_block = c["verdict"] == "PROVED" and "invariant_found" in c
-    require(is_block, "only proofs by block invariants are checked", NOT_CHECKABLE)
+            _held(net).decide(c)
+        return
     with ctx.workprec(BITS):
         margin = positive_margin(c)
         length = c["length"]
@@ -60,7 +59,6 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> set[str]:
         else:
             require(net.m is None, "no proof is known for this network", NOT_CHECKABLE)
             _Thermometer(net, found).check(margin)
-    return {"invariant_found"}
 
 
 def _stored(data: bytes, c: dict[str, Any], said: dict[str, Any]) -> Stored:
@@ -68,7 +66,8 @@ def _stored(data: bytes, c: dict[str, Any], said: dict[str, Any]) -> Stored:
     kind, activation = about.get("model"), about.get("activation")
     require(kind in ("rnn", "lstm") and activation in ("tanh", "relu"), f"the metadata name no network: {about}")
     require({*tensors} == {*TENSORS}, "the file must hold one layer on one-hot tokens", NOT_CHECKABLE)
-    rows = [as_rows(*tensors[name]) for name in TENSORS]
+    tables = tables_of(tensors, ())
+    rows = [tables[name] for name in TENSORS]
     dtype, H = WORDS[tensors["readout.weight"][0]][0], len(rows[4][0])
     shape: dict[str, Any] = {"model": kind, "units": H, "layers": 1, "dtype": dtype}
     shape |= {"activation": activation} if kind == "rnn" else {}

@@ -185,8 +185,8 @@ def _decide_tree(model: Model, tree: Any) -> tuple[Held, set[tuple[int, int, int
         rows, cells = _read(tree["data"])
         covered, held, work = set[tuple[int, int, int]](), Held(), Work()
         for index, t, clusters, trees in cells:
+            _whole([index, t, *(n for pair in clusters for n in pair)])
             positions, slots = rows[index]
-            _whole([t, *(n for pair in clusters for n in pair)])
             require(t < model.T, f"tree: no token {t}")
             _check_row(model, positions, slots)
             cell = Cell(model, t, clusters, positions, slots)

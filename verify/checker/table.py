@@ -1,0 +1,319 @@
+"""What every field of every kind of certificate may hold, and how it is known: one table, and the walk along it.
+
+A field that is not in the table of its kind is refused, and so is a value of another type than stands there.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from verify.checker.reading import as_text, require
+
+
+class Field(NamedTuple):
+    """One place of a certificate.
+
+    types: which JSON values may stand there, as names of TYPES with " | " between them.
+    how: what decides it again ("by module.function"), what it is compared with ("equals ..."), or "trusted: ...".
+    name: how the answer names what is trusted there, "" where nothing is.
+    """
+
+    types: str
+    how: str
+    name: str = ""
+
+
+TYPES: dict[str, Callable[[Any], bool]] = {
+    "null": lambda x: x is None,
+    "flag": lambda x: type(x) is bool,
+    "whole": lambda x: type(x) is int and x >= 0,
+    "integer": lambda x: type(x) is int,
+    "number": lambda x: type(x) is float and math.isfinite(x),
+    "text": lambda x: type(x) is str,
+    "list": lambda x: type(x) is list,
+    "object": lambda x: type(x) is dict,
+    "anything": lambda x: True,  # it is not walked: nothing rests on it
+    "elsewhere": lambda x: type(x) is dict,  # it is walked along a table of its own
+}
+NULL = Field("null", "equals null")
+FILE, HEADER, TASK = "equals the digest of the file", "equals what the file's header says", "equals the task's own"
+
+# A path names keys with dots, and any element of a list by []; a key that may be missing ends in "?".
+Table = dict[str, Field]
+
+
+def _trusted(types: str, name: str, sentence: str) -> Field:
+    return Field(types, f"trusted: {sentence}", name)
+
+
+SECONDS = _trusted("number", "seconds", "how long deciding took")
+HISTOGRAM: Table = {
+    "seconds": SECONDS,
+    "verdict": Field("text", "by fields.check"),
+    "claim": Field("text | null", HEADER),
+    "task": Field("text", "equals histogram"),
+    "parameters": Field("object", HEADER),
+    "parameters.model": Field("text", HEADER),
+    **{f"parameters.{name}": Field("whole", HEADER) for name in "TLdp"},
+    "parameters.dtype": Field("text", HEADER),
+    "reading": Field("text", "equals real"),
+    "method": Field("text", "equals certified"),
+    "argument?": Field("text", "equals a known one, by fields.check"),
+    "inputs_covered": Field("text", "by fields.check"),
+    "margin": Field("number | null", "by fields._replay"),
+    "margin_exact": Field("text | null", "by fields._replay"),
+    "assumptions": Field("list", TASK),
+    "assumptions[]": Field("text", TASK),
+    "wrong_pairs?": Field("text | null", "by splits.decide"),
+    "error_share": Field("list | null", "by splits.decide"),
+    "error_share[]": Field("number", "by splits.decide"),
+    "reason": NULL,
+    "weights_sha256": Field("text", FILE),
+    "tree?": Field("object | null", "a search, every leaf decided again by splits.decide"),
+    "tree.parts": Field("whole | null", "by splits._decide_tree"),
+    "tree.data": Field("text | null", "a search, every leaf decided again by splits.decide"),
+    "tree.reason": Field("text | null", "equals null or a known reason, by splits.decide"),
+}
+
+
+def _an_input(name: str) -> Table:
+    return {
+        f"{name}.tokens": Field("list", "run exactly by fields._replay"),
+        f"{name}.tokens[]": Field("whole", "run exactly by fields._replay"),
+        f"{name}.position": Field("whole", "run exactly by fields._replay"),
+        f"{name}.expected": Field("whole", "by fields._replay"),
+    }
+
+
+COUNTEREXAMPLE: Table = {
+    "counterexample": Field("object", "run exactly by fields._replay"),
+    **_an_input("counterexample"),
+    "counterexample.input?": Field("list", "equals its tokens"),
+    "counterexample.input[]": Field("whole", "equals its tokens"),
+    "counterexample.predicted": Field("whole", "by fields._replay"),
+    "counterexample.is_tie": Field("flag", "by fields._replay"),
+    "counterexample.is_smallest": _trusted("flag", "is_smallest", "no smaller input is wrong"),
+    "counterexample.module_predicts": _trusted("whole", "module_predicts", "what torch answers there"),
+}
+WRONG: Table = {"seconds": SECONDS} | COUNTEREXAMPLE | HISTOGRAM | {"margin_per_count": NULL, "tightest": NULL}
+UNCOUNTED: Table = {
+    "error_share": _trusted("list", "error_share", "how many pairs are wrong; it must fit wrong_pairs"),
+    "error_share[]": _trusted("number", "error_share", "how many pairs are wrong; it must fit wrong_pairs"),
+    "wrong_pairs?": _trusted("text | null", "wrong_pairs", "how many pairs are wrong; it must fit error_share"),
+}
+
+# ---- recurrent networks
+
+INDUCTIVE: Table = {
+    "seconds": SECONDS,
+    "verdict": Field("text", "by inductive.check"),
+    "claim": _trusted("text | null", "claim", "which claim the weights come from"),
+    "task": Field("text", "equals inductive"),
+    "parameters": Field("object", "equals the file's and the task's, by inductive._check_parameters"),
+    **{f"parameters.{name}": Field("text", HEADER) for name in ("model", "dtype")},
+    **{f"parameters.{name}": Field("whole", HEADER) for name in ("units", "layers")},
+    "parameters.activation?": Field("text", HEADER),
+    "parameters.task": Field("text", "the statement that is decided, by inductive._route"),
+    **{
+        f"parameters.{name}?": Field("whole", "the statement that is decided, by inductive._route")
+        for name in ("modulus", "vocabulary", "types", "max_count")
+    },
+    "parameters.length": Field("whole | text", "equals length"),
+    "parameters.precision?": Field("text", "the statement that is decided, by formats.named"),
+    "reading": Field("text", "the statement that is decided, by inductive._route"),
+    "method": Field("text", "the statement that is decided, by inductive._route"),
+    "length": Field("whole | text", "the statement that is decided, by inductive._route"),
+    "argument": _trusted("text", "argument", "how the prover came to it"),
+    "inputs_covered": Field("text", "by inductive._route"),
+    "margin": Field("number", "a bound, shown by inductive._route"),
+    "margin_exact": NULL,
+    "margin_per_count": NULL,
+    "tightest": _trusted("object | null", "tightest", "where the margin is least"),
+    "tightest.length": _trusted("whole", "tightest", "where the margin is least"),
+    "tightest.margin": _trusted("number", "tightest", "where the margin is least"),
+    "counterexample": NULL,
+    "assumptions": _trusted("list", "assumptions", "how the prover words what is taken for granted"),
+    "assumptions[]": _trusted("text", "assumptions", "how the prover words what is taken for granted"),
+    "error_share": NULL,
+    "reason": NULL,
+    "weights_sha256": Field("text", FILE),
+}
+WRONG_STRING: Table = INDUCTIVE | {
+    "tightest": NULL,
+    "right_to": Field("whole", "a bound, shown by inductive._route"),
+    "counterexample": Field("object", "by inductive._route"),
+    "counterexample.input": Field("list | text", "run by inductive._route"),
+    "counterexample.input[]": Field("whole", "run by inductive._route"),
+    "counterexample.length": Field("whole", "by inductive._route"),
+    "counterexample.expected": Field("whole", "by inductive._route"),
+    "counterexample.predicted": Field("whole", "by inductive._route"),
+    "counterexample.is_first?": Field("flag", "by inductive._route"),
+    "counterexample.float64_predicts?": _trusted("whole | null", "float64_predicts", "what torch answers there"),
+}
+RING = "a witness, tried by recurrent.for_ever or rounded.for_ever"
+FOR_EVER: Table = INDUCTIVE | {
+    "invariant": Field("object", RING),
+    "invariant.entry": Field("whole", RING),
+    "invariant.place": Field("whole", RING),
+    "invariant.rate": _trusted("number", "the rate of the invariant", "from 0 to 1; nothing rests on it"),
+    "invariant.margin": Field("number", "a bound, shown by recurrent.for_ever or rounded.for_ever"),
+    "invariant.centres": Field("list", RING),
+    "invariant.centres[]": Field("list", RING),
+    "invariant.centres[][]": Field("number", RING),
+    "invariant.exponents": Field("list", RING),
+    "invariant.exponents[]": Field("integer", RING),
+    "invariant.shapes": Field("list", RING),
+    "invariant.shapes[]": Field("list", RING),
+    "invariant.shapes[][]": Field("list", RING),
+    "invariant.shapes[][][]": Field("number", RING),
+}
+TURNS: Table = INDUCTIVE | {
+    "repeats": Field("list", "a witness, tried by linear.exact"),
+    "repeats[]": Field("whole", "a witness, tried by linear.exact"),
+}
+STATES: Table = INDUCTIVE | {
+    "margin": _trusted("number", "margin", "that the run has it: some order of the readout's sums does"),
+    "repeats": Field("object", "a witness, tried by rounded.repeated"),
+    "repeats.state_after": Field("whole", "a witness, tried by rounded.repeated"),
+    "repeats.comes_again_after": Field("whole", "a witness, tried by rounded.repeated"),
+    "states": _trusted("list", "that torch runs through the saved states", "each follows in some order of the sums"),
+    "states[]": Field("list", "a step of some order of the sums, by rounded.repeated"),
+    "states[][]": Field("number", "a step of some order of the sums, by rounded.repeated"),
+}
+BLOCKS: Table = INDUCTIVE | {
+    "invariant_found": Field("object", "by selective.decide"),
+    "invariant_found.least_sign?": Field("number", "a witness, tried by selective.decide"),
+    "invariant_found.cases?": Field("whole", "by selective.decide"),
+    "invariant_found.states?": Field("whole", "by selective.decide"),
+}
+
+# ---- heads
+
+ANSWERED: Table = {
+    "separable": Field("flag | null", "by heads._certified; an open one is not checkable"),
+    "certificate": Field("elsewhere | null", "a witness, tried by heads._certified"),
+    "separator": _trusted("anything", "separator", "the certificate's in floating point"),
+    **{name: _trusted("text | null", name, "a share of the law") for name in ("learned_accuracy", "auc")},
+    "syntactic_accuracy": _trusted("text | null", "syntactic_accuracy", "a share of the law"),
+}
+HEAD: Table = ANSWERED | {
+    "head": Field("whole", "equals its place"),
+    "separable_unbounded": Field("flag | null", "by heads._certified; an open one is not checkable"),
+    "certificate_unbounded": Field("elsewhere | null", "a witness, tried by heads._certified"),
+    **{name: _trusted("anything", name, "a number of the head in floating point") for name in ("svc", "w01", "w02")},
+    **{name: _trusted("anything", name, "a number of the head in floating point") for name in ("values", "kappa")},
+}
+TOGETHER: Table = ANSWERED | {
+    "heads": Field("list", "the statement that is decided, by heads._certified"),
+    "heads[]": Field("whole", "the statement that is decided, by heads._certified"),
+}
+HEADS: Table = {
+    "seconds": SECONDS,
+    "task": Field("text", "equals heads"),
+    "reading": Field("text", "equals real"),
+    "parameters": Field("object", HEADER),
+    **{f"parameters.{name}": Field("whole", HEADER) for name in ("heads", "d", "d_h")},
+    **{f"parameters.{name}": Field("flag", HEADER) for name in ("skip", "norm")},
+    "parameters.dtype": Field("text", HEADER),
+    "weights_sha256": Field("text", FILE),
+    "law": Field("text", "the statement that is decided, by heads._law"),
+    "law_text": Field("text", "equals the law in words"),
+    "labels": _trusted("text", "labels", "which answers the counts and accuracies count as right"),
+    "inputs": Field("text", "equals the size of the law"),
+    "counts": _trusted("object | null", "counts", "of right and wrong answers"),
+    "counts.right": _trusted("text", "counts", "of right and wrong answers"),
+    "counts.wrong": _trusted("text", "counts", "of right and wrong answers"),
+    "accuracy": _trusted("text | null", "accuracy", "the share of right answers"),
+    "wrong_inputs?": _trusted("anything", "wrong_inputs", "inputs that are answered wrongly"),
+    "empty_prompt": Field("text", TASK),
+    "heads": Field("list", "one for each head of the file"),
+    "heads[]": Field("object", "see HEAD"),
+    "pairs": Field("list | null", "the statement that is decided, by heads._certified"),
+    "pairs[]": Field("object", "see TOGETHER"),
+    "subsets": Field("list", "the statement that is decided, by heads._certified"),
+    "subsets[]": Field("object", "see TOGETHER"),
+    **{f"heads[].{name}": field for name, field in HEAD.items()},
+    **{f"{these}[].{name}": field for these in ("pairs", "subsets") for name, field in TOGETHER.items()},
+    "all_subsets?": _trusted("anything", "all_subsets", "accuracies and shares of all subsets"),
+    "complete": Field("flag", "equals whether nothing is open"),
+    "open": _trusted("list", "open", "which numbers under the law the prover left open"),
+    "open[]": _trusted("text", "open", "which numbers under the law the prover left open"),
+}
+WITNESS = "a witness, tried by heads._certified"
+KIND = {"kind": Field("text", "the statement that is decided, by heads._certified")}
+COLUMNS = {name: Field("list", WITNESS) for name in ("columns", "rows", "more_ones")}
+COLUMNS |= {"columns[]": Field("whole", WITNESS), "more_ones[]": Field("flag", WITNESS)}
+COLUMNS |= {"rows[]": Field("list", WITNESS), "rows[][]": Field("whole", WITNESS)}
+SHARES = {"shares": _trusted("list | null", "shares", "the combination's in floating point")}
+SHARES |= {"shares[]": _trusted("number", "shares", "the combination's in floating point")}
+NAMED = {
+    "heads": Field("list", "equals the heads it stands at"),
+    "heads[]": Field("whole", "equals those it stands at"),
+}
+RAYS = {"rays": Field("list", WITNESS), "rays[]": Field("object", WITNESS), "rays[].sign": Field("integer", WITNESS)}
+OF_HEADS: dict[str, Table] = {
+    "separator": KIND | {"w": Field("list", WITNESS), "w[]": Field("text", WITNESS), "b": Field("text", WITNESS)},
+    "tight": KIND | RAYS | {name: COLUMNS[name] for name in ("columns", "columns[]")}
+    | {f"rays[].{name}": field for name, field in COLUMNS.items() if "columns" not in name},
+    "gordan": KIND | COLUMNS | SHARES,
+    "one head": KIND | {"head": Field("whole", WITNESS), "certificate": Field("elsewhere", WITNESS)},
+    "joint separator": KIND | NAMED | {"w": Field("list", WITNESS), "w[]": Field("list", WITNESS),
+                                       "w[][]": Field("text", WITNESS), "b": Field("text", WITNESS)},
+    "joint gordan": KIND | NAMED | SHARES | {name: f for name, f in COLUMNS.items() if "columns" not in name},
+    "joint tight": KIND | NAMED | RAYS | {"rays[].rows": Field("list", WITNESS),
+                                          "rays[].rows[]": Field("whole", WITNESS)},
+}  # fmt: skip
+
+TABLES: dict[str, Table] = {
+    "histogram, proved": HISTOGRAM
+    | {
+        "margin_per_count": Field("list", "a bound, shown by splits.decide"),
+        "margin_per_count[]": Field("number | null", "a bound, shown by splits.decide"),
+        "tightest": Field("object | null", "run exactly by fields._replay"),
+        **_an_input("tightest"),
+        "tightest.margin": Field("number | null", "by fields._replay"),
+        "counterexample": NULL,
+    },
+    "histogram, wrong, with its search": WRONG,
+    "histogram, wrong": WRONG | UNCOUNTED,
+    "line": INDUCTIVE,
+    "line, wrong": WRONG_STRING,
+    "line, for ever": FOR_EVER,
+    "line, fractions that repeat": TURNS,
+    "line, states of a run that repeat": STATES,
+    "strings": INDUCTIVE,
+    "strings, wrong": WRONG_STRING,
+    "strings, block by block": BLOCKS,
+    "heads": HEADS,
+    **{f"heads, {kind}": table for kind, table in OF_HEADS.items()},
+}
+
+
+def walk(found: Any, kind: str) -> list[str]:
+    """Refuses whatever has no place in certificates of this kind, and returns what is trusted, each once."""
+    table, met = TABLES[kind], set[str]()
+    _visit(found, "", table, met)
+    return list(dict.fromkeys(field.name for field in table.values() if field.name in met))
+
+
+def _visit(value: Any, path: str, table: Table, met: set[str]) -> None:
+    if path:
+        field = table.get(path) or table.get(f"{path}?")
+        require(field is not None, f"{path}: is no field of such a certificate")
+        assert field is not None
+        is_right = any(TYPES[name](value) for name in field.types.split(" | "))
+        require(is_right, f"{path}: is {as_text(value)[:80]}, must be {field.types.replace(' | ', ' or ')}")
+        met |= {field.name} - {""}
+        if "anything" in field.types or "elsewhere" in field.types:
+            return
+    prefix = f"{path}." if path else ""
+    within = [name[len(prefix) :] for name in table if name.startswith(prefix) and "[" not in name[len(prefix) :]]
+    if isinstance(value, dict):
+        due = {name for name in within if "." not in name and not name.endswith("?")}
+        missing = sorted(due - {*value})
+        require(not missing, f"{prefix}{missing[0] if missing else ''}: is missing")
+        for name, inner in value.items():
+            _visit(inner, prefix + name, table, met)
+    if isinstance(value, list):
+        for inner in value:
+            _visit(inner, f"{path}[]", table, met)
