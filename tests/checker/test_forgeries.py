@@ -1,0 +1,191 @@
+"""Forged certificates of every kind: whatever is said to hold is true by an oracle that shares nothing."""
+
+import contextlib
+import importlib
+import json
+import random
+import re
+from unittest import mock
+
+import pytest
+from models.certificates import NAMES, honest
+from models.forgeries import LITERALS, VALUES, at, forged, places, put
+from models.selection import first
+from oracles.forged import falsehood
+
+from tests.planted import planted
+from verify.checker import fields, gated, heads, held, inductive, linear, reading, recurrent, selective, table
+from verify.checker.reading import FAILS, UNREADABLE, Refusal
+
+CHUNK = 250  # of the 20,000 under -m deep: `pytest tests/checker/test_forgeries.py -m deep`
+
+
+def outcome(weights, text):
+    """The verdict that holds and what is trusted, or the exit code and why. Nothing but a Refusal is raised."""
+    check = {"heads": heads.check, "inductive": inductive.check}.get(heads.task_of(text.encode()), fields.check)
+    try:
+        return 0, check(weights, text.encode())
+    except Refusal as refusal:
+        assert str(refusal) and "\n" not in str(refusal)
+        return refusal.exit_code, str(refusal)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_honest_certificates_hold_and_the_oracle_agrees(name):
+    weights, text = honest(name)
+    code, found = outcome(weights, text)
+    said = json.loads(text)
+    assert (code, found[0]) == (0, said.get("verdict", "SEPARABILITY"))
+    assert said["task"] == "heads" or ("wrong" in name) == (said["verdict"] == "REFUTED")
+    assert falsehood(weights, text) is None
+
+
+def lies(seeds, names=NAMES):
+    """Of these forgeries: how many hold, and which of them are false."""
+    holds, found = 0, []
+    for seed in seeds:
+        name, weights, text = forged(random.Random(seed), names)
+        if outcome(weights, text)[0] == 0:
+            holds += 1
+            what = falsehood(weights, text)
+            found += [(seed, name, what)] if what else []
+    return holds, found
+
+
+@pytest.mark.parametrize("start", first(1, range(0, 20_000, CHUNK)))
+def test_no_forgery_that_holds_is_false(start):
+    holds, found = lies(range(start, start + CHUNK))
+    assert not found and CHUNK / 8 < holds < CHUNK / 2
+
+
+FAULTS = [
+    (reading, "tables_of", "len(shape) == rank and", ""),
+    (held.Held, "_refuted", "right_to == length - 1)", "True)"),
+    (held, "_parts", "token (0|[1-9][0-9]{0,19}) ([1-9][0-9]{0,19}) times", r"token (-?[0-9]+) (-?[0-9]+) times"),
+    (reading, "tables_of", "len({dtype for dtype, _, _ in tensors.values()}) == 1", "True"),
+    (linear, "wrong_one", 'c.get("right_to") == n - 1', "True"),
+    (fields, "_replay", "require(is_near", "require(True"),
+    (selective._Thermometer, "_wins", "low >= margin", "True"),
+    (heads, "_certified", "checks[kind, said]()", "True"),
+]
+
+
+OF_FAULTS = ["ssm", "held, wrong", "held, wrong", "ssm", "decay, wrong", "bos, wrong", "thermometer", "pair"]
+
+
+@pytest.mark.parametrize("number", first(1, range(len(FAULTS))))
+def test_a_checker_that_forgets_something_is_found(number):
+    """Each of these was once so, or leaves out one comparison; forgeries are drawn until one holds and is false."""
+    owner, name, right, wrong = FAULTS[number]
+    with planted(owner, name, right, wrong):
+        users = [module for module in (gated, linear, recurrent, selective) if getattr(module, name, None)]
+        with contextlib.ExitStack() as stack:
+            for module in users if owner is reading else []:
+                stack.enter_context(mock.patch.object(module, name, getattr(reading, name)))
+            assert any(lies([seed], [OF_FAULTS[number]])[1] for seed in range(2000))
+
+
+# ---- the table
+
+
+def walked(weights, text):
+    """The kind of a certificate."""
+    met = []
+
+    def walk(found, kind):
+        met.append(kind)
+        return table.walk(found, kind)
+
+    with contextlib.ExitStack() as stack:
+        for module in (fields, heads, inductive):
+            stack.enter_context(mock.patch.object(module, "walk", walk))
+        outcome(weights, text)
+    return met
+
+
+def test_every_kind_of_certificate_is_tried():
+    met = {kind for name in NAMES for kind in walked(*honest(name))}
+    assert met == {*table.TABLES}
+
+
+def test_what_decides_a_field_exists():
+    """Every "by module.function" of the table names a function of the checker."""
+    for fields_of in table.TABLES.values():
+        for path, field in fields_of.items():
+            assert {*field.types.split(" | ")} <= {*table.TYPES}, path
+            assert field.how.startswith("trusted: ") == bool(field.name) or "by " in field.how, path
+            named = re.findall(r"by (\w+)\.(\w+)|or (\w+)\.(\w+)", field.how)
+            for module, function in (tuple(filter(None, found)) for found in named):
+                assert callable(getattr(importlib.import_module(f"verify.checker.{module}"), function)), field.how
+
+
+def field_of(c, path, kind):
+    """The table's entry for a place: its own, or that of the whole that is trusted with it."""
+    found = table.TABLES[kind]
+    for end in range(len(path), 0, -1):
+        name = "".join("[]" if isinstance(key, int) else f".{key}" for key in path[:end]).removeprefix(".")
+        field = found.get(name) or found.get(f"{name}?")
+        if field is not None and "elsewhere" in field.types and end < len(path):
+            within = at(c, path[:end])
+            return field_of(within, path[end:], f"heads, {within['kind']}")
+        if field is not None:
+            return field
+    raise AssertionError(f"{path} has no place in the table")
+
+
+def changes(name):
+    """Every place of a certificate with every value, with none, and every object with a key more; the texts."""
+    _, text = honest(name)
+    for path in places(json.loads(text)):
+        for value in VALUES:
+            changed = json.loads(text)
+            before = json.dumps(at(changed, path))
+            if json.dumps(value) != before:
+                put(changed, path, value)
+                yield path, json.dumps(changed)
+        changed = json.loads(text)
+        del at(changed, path[:-1])[path[-1]]
+        yield path, json.dumps(changed)
+        changed = json.loads(text)
+        if isinstance(at(changed, path), dict):
+            at(changed, path)["note"] = 1
+            yield (*path, "note"), json.dumps(changed)
+
+
+@pytest.mark.parametrize("is_all", first(1, [False, True]))
+@pytest.mark.parametrize("name", NAMES)
+def test_any_value_at_any_place_is_refused_or_named(name, is_all):
+    """What is accepted is named as trusted, or is a bound, a witness or another statement, and true."""
+    weights, text = honest(name)
+    kind, said, tried = walked(weights, text)[0], json.loads(text), 0
+    tries = [*changes(name)]
+    for path, changed in tries if is_all else random.Random(name).sample(tries, 12):
+        code, found = outcome(weights, changed)
+        tried += 1
+        if code == 0:
+            field = field_of(said, path, kind)
+            is_true = not field.how.startswith(("equals", "by ")) and falsehood(weights, changed) is None
+            assert field.name in found[1] or is_true, (path, changed, field)
+    assert tried >= 12
+
+
+@pytest.mark.parametrize("name", ["dot", "bos, wrong", "ssm", "held, wrong", "cycle, bits", "pair"])
+def test_numbers_are_written_as_json_writes_them(name):
+    """A literal of another kind, or a key that is there twice, at any place: refused or named as trusted."""
+    weights, text = honest(name)
+    bare = re.sub('"[^"]*"', lambda found: "_" * len(found[0]), text)
+    numbers = [*re.finditer(r"(?<=[ \[])-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?(?=[,\]}])", bare)]
+    draw = random.Random(name)
+    for literal in LITERALS:
+        found = draw.choice(numbers)
+        changed = text[: found.start()] + literal + text[found.end() :]
+        if literal != "1E3":  # which is a number, and no whole one
+            assert outcome(weights, changed)[0] == UNREADABLE, literal
+    for key in re.finditer(r'"(\w+)": ', text):
+        twice = text[: key.start()] + f'"{key[1]}": 1, ' + text[key.start() :]
+        assert outcome(weights, twice)[0] == UNREADABLE
+
+
+@pytest.mark.parametrize("text", ['{"task": []}', '{"a":' * 100_000, "[]", "", '{"task": {"a": 1}}', '{"task": 1e999}'])
+def test_a_task_that_is_none_is_no_crash(text):
+    assert outcome(honest("dot")[0], text)[0] in (FAILS, UNREADABLE)

@@ -1,0 +1,444 @@
+"""Whether what a certificate states is true: by enumeration of short inputs, and by closed forms of a few long ones.
+
+It reads both files by itself and shares nothing with the prover or the checker. Numbers are balls of 400 bits, so that
+"less" is certain; what does not show is not called false.
+"""
+
+import hashlib
+import json
+import re
+import struct
+from fractions import Fraction
+from itertools import product
+
+from flint import arb, ctx
+
+BITS = 400
+SIZES = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("", 2)}
+DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+FORMATS = {"float64": (53, -1022), "float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}
+ULPS = Fraction(1, 2**50)  # of what floats stand for
+LINE, STRING = 40, 5  # how long the inputs are that are run
+
+
+class Lie(Exception):
+    """What is false."""
+
+
+def falsehood(weights, certificate):
+    """What is false about a certificate, None where nothing was found."""
+    try:
+        with ctx.workprec(BITS):
+            c = json.loads(certificate)
+            tensors, about = read(weights)
+            say(c["weights_sha256"] == hashlib.sha256(weights).hexdigest(), "the digest")
+            {"histogram": histogram, "inductive": inductive, "heads": heads}[c["task"]](tensors, about, c)
+    except Lie as lie:
+        return str(lie)
+    return None
+
+
+def say(holds, what):
+    if not holds:
+        raise Lie(what)
+
+
+def read(data):
+    n = int.from_bytes(data[:8], "little")
+    header, buffer, out = json.loads(data[8 : 8 + n]), data[8 + n :], {}
+    about = json.loads(header.pop("__metadata__", {"weightproof": "{}"})["weightproof"])
+    for name, entry in header.items():
+        raw = buffer[slice(*entry["data_offsets"])]
+        if entry["dtype"] == "BOOL":
+            out[name] = ("BOOL", entry["shape"], [raw == b"\1"])
+            continue
+        word, size = SIZES[entry["dtype"]]
+        if not word:
+            raw, word, size = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2)), "f", 4
+        out[name] = (entry["dtype"], entry["shape"], [*struct.unpack(f"<{len(raw) // size}{word}", raw)])
+    return out, about
+
+
+def matrix(tensor):
+    _, shape, values = tensor
+    say(len(shape) == 2, "a matrix has another shape")
+    return [[arb(x) for x in values[i * shape[1] :][: shape[1]]] for i in range(shape[0])]
+
+
+def vector(tensor):
+    say(len(tensor[1]) == 1, "a vector has another shape")
+    return [arb(x) for x in tensor[2]]
+
+
+def dot(a, b):
+    return sum((x * y for x, y in zip(a, b, strict=True)), arb(0))
+
+
+def times(W, x):
+    return [dot(row, x) for row in W]
+
+
+def added(*parts):
+    return [sum(column, arb(0)) for column in zip(*parts, strict=True)]
+
+
+def margin_of(logits, right):
+    """(right logit) - (largest other)."""
+    return min((logits[right] - x for j, x in enumerate(logits) if j != right), key=lambda g: g.mid())
+
+
+# ---- histogram
+
+
+def histogram(tensors, about, c):
+    p, T, L = c["parameters"], about["T"], about["L"]
+    say(
+        {k: p[k] for k in ("model", "T", "L", "d", "p")} == {k: about[k] for k in ("model", "T", "L", "d", "p")},
+        "sizes",
+    )
+    say(tensors["E"][1] == [T, about["d"]] and p["dtype"] == DTYPES[tensors["E"][0]], "shapes")
+    W = {name: matrix(x) if len(x[1]) == 2 else vector(x) for name, x in tensors.items()}
+    first, model, wrong, least = about["first_count"], about["model"], 0, {}
+    if c["verdict"] == "REFUTED":
+        case = c["counterexample"]
+        tokens, position = case["tokens"], case["position"]
+        logits = histogram_logits(W, model, tokens, position, about["d"])
+        k = tokens.count(tokens[position])
+        say(case["expected"] == k, "expected")
+        gaps = [logits[k - first] - x for i, x in enumerate(logits) if i != k - first]
+        say(not all(g > 0 for g in gaps), "the input is right")
+        gap = min(gaps, key=lambda g: float(g.mid()))
+        say(abs(gap - arb(c["margin"])) < arb(2) ** -40 * (1 + abs(gap)), "its margin")
+        top = logits[case["predicted"] - first]
+        say(not any(x > top for x in logits) and case["predicted"] != k, "predicted")
+    for tokens in product(range(T), repeat=L):
+        for position in range(L):
+            k = tokens.count(tokens[position])
+            logits = histogram_logits(W, model, tokens, position, about["d"])
+            gaps = [logits[k - first] - x for i, x in enumerate(logits) if i != k - first]
+            wrong += not all(g > 0 for g in gaps)
+            if gaps:
+                gap = min(gaps, key=lambda g: float(g.mid()))
+                least[k] = min(least.get(k, gap), gap, key=lambda g: float(g.mid()))
+    share = c["error_share"]
+    if c["verdict"] == "PROVED":
+        say(not wrong, f"{wrong} pairs are wrong")
+        for k, gap in least.items():
+            say(not gap < arb(c["margin_per_count"][k - 1]), f"the margin of count {k}")
+        say(c["margin"] == min(c["margin_per_count"]) if least else c["margin"] is None, "the least margin")
+        say(c["inputs_covered"] == str(T**L) and c.get("wrong_pairs") in (None, "0"), "counts")
+        say(share in (None, [0.0, 0.0]), "shares")
+        case = c["tightest"]
+        if case:
+            k = case["tokens"].count(case["tokens"][case["position"]])
+            logits = histogram_logits(W, model, case["tokens"], case["position"], about["d"])
+            gap = margin_of(logits, k - first)
+            near = abs(gap - arb(case["margin"])) < arb(2) ** -40 * (1 + abs(gap))
+            is_bound = case["margin"] == c["margin"] and not gap < arb(case["margin"])
+            say(case["expected"] == k and (near or is_bound), "tightest")
+    elif (c.get("tree") or {}).get("data"):
+        exact = Fraction(wrong, T**L * L)
+        low, high = (Fraction(x) for x in share)
+        say(low * (1 - ULPS) <= exact <= high * (1 + ULPS), "share")
+        say(c["wrong_pairs"] in (None, str(wrong)), "wrong pairs")
+
+
+def histogram_logits(W, model, tokens, position, d):
+    E, t = W["E"], tokens[position]
+    context = [E[s] for s in tokens] + ([W["e_BOS"]] if "e_BOS" in W else [])
+    if "A" in W:
+        scores = W["A"][position]
+    else:
+        columns = {k: list(zip(*W[k], strict=True)) for k in ("W_Q", "W_K")}
+        q = times(columns["W_Q"], E[t])
+        scores = [dot(q, times(columns["W_K"], x)) / arb(d).sqrt() for x in context]
+    if model.endswith("+sftm"):
+        powers = [s.exp() for s in scores]
+        total = sum(powers, arb(0))
+        scores = [x / total for x in powers]
+    mixed = [e + dot(scores, column) for e, column in zip(E[t], zip(*context, strict=True), strict=True)]
+    z = added(times(list(zip(*W["W_1"], strict=True)), mixed), W["b_1"])
+    on = [x.max(arb(0)) for x in z]
+    return added(times(list(zip(*W["W_2"], strict=True)), on), W["b_2"])
+
+
+# ---- recurrent networks
+
+
+class Network:
+    """One step after another in real arithmetic, and shapes as torch's own modules have them."""
+
+    def __init__(self, tensors, about, c):
+        said, kind = c["parameters"], about["model"]
+        dtypes = {x[0] for x in tensors.values()}
+        say(len(dtypes) == 1 and said["dtype"] == DTYPES[dtypes.pop()], "dtype")
+        say(said["model"] == kind and said["layers"] == 1, "model")
+        say(said.get("activation") == (about["activation"] if kind == "rnn" else None), "activation")
+        self.kind, self.relu = kind, about.get("activation") == "relu"
+        self.V, self.b = matrix(tensors["readout.weight"]), vector(tensors["readout.bias"])
+        vectors = ("cell.B", "cell.omega") if kind in ("ssm", "decay", "s4") else ("cell.A",) if kind == "mamba" else ()
+        self.W = {
+            name.rpartition(".")[2]: vector(x) if name in vectors or "bias" in name else matrix(x)
+            for name, x in tensors.items()
+            if "cell" in name
+        }
+        self.units = {"s4": lambda: len(self.W["omega"]), "ssm": lambda: len(self.W["B"])}.get(
+            kind.replace("decay", "ssm"), lambda: len(self.V[0])
+        )()
+        say(said["units"] == self.units and len(self.V) == len(self.b), "units")
+
+    def start(self):
+        return [arb(0)] * self.units * (1 + (self.kind in ("lstm", "s4")))
+
+    def step(self, h, token):
+        W, kind = self.W, self.kind
+        if kind in ("ssm", "decay"):
+            return added(times(W["A"], h), W["B"])
+        if kind == "s4":
+            c, s = W["omega"][0].cos(), W["omega"][0].sin()
+            return [c * h[0] - s * h[1] + 1, s * h[0] + c * h[1]]
+        if kind == "mamba":
+            steps = [(1 + x.exp()).log() for x in W["delta"][token]]
+            keep = [(-s * a.exp()).exp() for s, a in zip(steps, W["A"], strict=True)]
+            return [k * x + s * b for k, x, s, b in zip(keep, h, steps, W["B"][token], strict=True)]
+        if kind == "rwkv":
+            keep = [(-x.exp()).exp() for x in W["w"][token]]
+            return [f * x + k * v for f, x, k, v in zip(keep, h, W["k"][token], W["v"][token], strict=True)]
+        n = self.units
+        x = [row[token] for row in W["weight_ih_l0"]]
+        a, u = added(x, W["bias_ih_l0"]), added(times(W["weight_hh_l0"], h[:n]), W["bias_hh_l0"])
+        z = added(a, u)
+        if kind == "lstm":
+            i, f, o = ([1 / (1 + (-v).exp()) for v in z[k * n : k * n + n]] for k in (0, 1, 3))
+            g = [v.tanh() for v in z[2 * n : 3 * n]]
+            c = [p * q + r * s for p, q, r, s in zip(f, h[n:], i, g, strict=True)]
+            return [p * q.tanh() for p, q in zip(o, c, strict=True)] + c
+        return [v.max(arb(0)) if self.relu else v.tanh() for v in z]
+
+    def logits(self, h, token):
+        seen = h[: 2 if self.kind == "s4" else self.units]
+        if self.kind in ("mamba", "rwkv"):
+            seen = [x * y for x, y in zip(self.W["C" if self.kind == "mamba" else "r"][token], h, strict=True)]
+        return added(times(self.V, seen), self.b)
+
+    def after(self, runs):
+        """The last state of runs (token, times), by affine powers where no unit sees another."""
+        h = self.start()
+        for token, n in runs:
+            if n <= 64:
+                for _ in range(n):
+                    h = self.step(h, token)
+                continue
+            if self.kind == "s4":
+                turn, c = self.W["omega"][0] * n, self.W["omega"][0]
+                centre = [(1 - c.cos()) / (2 - 2 * c.cos()), c.sin() / (2 - 2 * c.cos())]
+                h = [x - y for x, y in zip(h, centre, strict=True)]
+                h = [turn.cos() * h[0] - turn.sin() * h[1], turn.sin() * h[0] + turn.cos() * h[1]]
+                h = [x + y for x, y in zip(h, centre, strict=True)]
+                continue
+            say(self.kind in ("lstm", "mamba", "rwkv"), "cannot be run")
+            first = slice(self.units, None) if self.kind == "lstm" else slice(None)
+            zero, one = self.step(self.start(), token), self.step([arb(1)] * len(h), token)
+            f = [y - x for x, y in zip(zero[first], one[first], strict=True)]
+            c = [k**n * (x - a / (1 - k)) + a / (1 - k) for k, x, a in zip(f, h[first], zero[first], strict=True)]
+            h = [arb(0)] * self.units + c if self.kind == "lstm" else c
+        return h
+
+
+def inductive(tensors, about, c):
+    said, length = c["parameters"], c["length"]
+    say(said["length"] == length, "length")
+    net, task = Network(tensors, about, c), said["task"]
+    K, C, m = said.get("types"), said.get("max_count"), said.get("modulus")
+    classes = m or (said["vocabulary"] + 1 if task == "vanilla" else 2 if task == "first-homogeneous" else C + 1)
+    say(len(net.b) >= classes, "classes")
+    is_strings = task in ("selective", "selective-modular")
+
+    def due(tokens):
+        n = tokens.count(tokens[-1])
+        if task == "modular" or task == "selective-modular":
+            return None if C is not None and n > C else (n - 1) % m
+        if task == "first-homogeneous":
+            return int(len(tokens) == 1)
+        return n if n <= (said["vocabulary"] if task == "vanilla" else C) else None
+
+    def least(runs):
+        """(length, margin) of the answers of every input that is run."""
+        stack = [((), net.start())]
+        most = min(STRING if is_strings else LINE, runs)
+        while stack:
+            tokens, h = stack.pop()
+            if tokens:
+                right, logits = due(tokens), net.logits(h, tokens[-1])
+                if right is not None:
+                    yield tokens, margin_of(logits, right)
+            if len(tokens) < most:
+                stack += [((*tokens, t), net.step(h, t)) for t in range(K if is_strings else 1)]
+
+    def right_up_to(n, margin, what):
+        for tokens, gap in least(n):
+            say(not gap < margin and not gap <= 0, f"{what}: {tokens} has the margin {gap}")
+        if net.kind in ("lstm", "rwkv", "mamba") and is_strings and n > STRING:
+            for a, b in product(range(K), repeat=2):
+                for k in range(2, min(C, n - 1) + 1):
+                    tokens = ((a, k - 1), (b, n - k), (a, 1))
+                    gap = of_runs(tokens) if a != b else margin + 1
+                    say(not gap < margin and not gap <= 0, f"{what}: {tokens}")
+        if net.kind == "s4" and n > LINE:
+            for t in {*range(max(LINE, n - 9), n + 1)}:
+                logits = net.logits(net.after([(0, t)]), 0)
+                gap = margin_of(logits, (t - 1) % m)
+                say(not gap < margin and not gap <= 0, f"{what}: {t} tokens")
+
+    def of_runs(runs):
+        h, n = net.after(runs), sum(k for t, k in runs if t == runs[-1][0])
+        logits, right = net.logits(h, runs[-1][0]), n if task == "selective" else (n - 1) % m
+        return margin_of(logits, right)
+
+    most = 10**30 if length == "all" else length
+    say(length == "all" or type(length) is int and length > 0, "length")
+    if c["verdict"] == "PROVED":
+        covered = "infinite" if length == "all" else str(K**length if is_strings else length)
+        say(c["inputs_covered"] == covered and c["margin"] > 0, "inputs or margin")
+        if c["reading"] == "real":
+            right_up_to(most, arb(c["margin"]), "margin")
+        else:
+            rounded(net, c, least, due, K if is_strings else 1)
+        if "repeats" in c and c["reading"] == "real":
+            first, again = c["repeats"]
+            states = [net.after([(0, n)]) for n in (first, again)]
+            say(0 < first < again and not any(x != y for x, y in zip(*states, strict=True)), "repeats")
+        found = c.get("invariant_found", {})
+        say("cases" not in found or found["cases"] == K * K * (C + 1), "cases")
+        return
+    case = c["counterexample"]
+    shown, n = case["input"], case["length"]
+    if isinstance(shown, str):
+        word = r"token 0, ([0-9]+) times" if not is_strings else r"token ([0-9]+) ([0-9]+) times"
+        found = [re.fullmatch(word, x) for x in ([shown] if not is_strings else shown.split(", "))]
+        say(all(found), "an input that cannot be read")
+        runs = [tuple(map(int, x.groups())) if is_strings else (0, int(x[1])) for x in found]
+    else:
+        runs = [(t, 1) for t in shown]
+    say(all(0 <= t < (K if is_strings else 1) and k > 0 for t, k in runs), "no tokens of the task")
+    say(sum(k for _, k in runs) == n and n <= most and c["inputs_covered"] == "1", "its length")
+    count = sum(k for t, k in runs if t == runs[-1][0])
+    right = int(n == 1) if task == "first-homogeneous" else (count - 1) % m if m else count
+    say(C is None or count <= C, "is not judged")
+    first = 1 if m else 0
+    say(case["expected"] == right + first, "expected")
+    logits = net.logits(net.after(runs), runs[-1][0])
+    top = logits[case["predicted"] - first]
+    say(0 <= case["predicted"] - first != right and not any(x > top for x in logits), "predicted")
+    say(not logits[right] - top > arb(c["margin"]) and c["margin"] <= 0, "its margin")
+    say(0 <= c["right_to"] < n, "right_to")
+    right_up_to(c["right_to"], arb(0), "right_to")
+    say("is_first" not in case or case["is_first"] is True, "is_first")
+    if "is_first" in case:
+        right_up_to(n - 1, arb(0), "is_first")
+
+
+def rounded(net, c, least, due, K):
+    """Runs the network with every operation rounded, in two orders of each sum, small results flushed or not."""
+    name = c["parameters"].get("precision", c["parameters"]["dtype"])
+    p, lowest = FORMATS[name] if name in FORMATS else (int(name[1:]), -126)
+
+    def near(x, flush):
+        if x == 0:
+            return Fraction(0)
+        n, d = abs(x).numerator, abs(x).denominator
+        e = n.bit_length() - d.bit_length()
+        e = max(e - (Fraction(n, d) < Fraction(2) ** e), lowest)
+        unit = Fraction(2) ** (e - p + 1)
+        y = round(abs(x) / unit) * unit
+        y = Fraction(0) if flush and y < Fraction(2) ** lowest else y
+        return y if x > 0 else -y
+
+    def exact(x):
+        m, e = x.mid().man_exp()
+        return Fraction(int(m)) * Fraction(2) ** int(e)
+
+    say(net.kind == "rnn", "cannot be run")
+    for backwards, flush in ((False, False), (True, True)):
+
+        def f(x, flush=flush):
+            return near(x, flush)
+
+        W = {}
+        for key, v in net.W.items():
+            W[key] = [[f(exact(x)) for x in row] for row in v] if "weight" in key else [f(exact(x)) for x in v]
+        V, b = [[f(exact(x)) for x in row] for row in net.V], [f(exact(x)) for x in net.b]
+
+        def summed(pairs, rest, backwards=backwards, f=f):
+            terms = [f(x * y) for x, y in pairs if x and y] + [x for x in rest if x]
+            total = Fraction(0)
+            for x in reversed(terms) if backwards else terms:
+                total = f(total + x)
+            return total
+
+        stack = [((), [Fraction(0)] * net.units)]
+        while stack:
+            tokens, h = stack.pop()
+            if tokens and due(tokens) is not None:
+                logits = [summed(zip(row, h, strict=True), [y]) for row, y in zip(V, b, strict=True)]
+                gap = min(logits[due(tokens)] - x for j, x in enumerate(logits) if j != due(tokens))
+                is_least = gap >= Fraction(c["margin"]) or c["reading"] == "bit-exact"  # of one order that is not known
+                say(gap > 0 and is_least, f"{name}: {tokens} has the margin {float(gap)}")
+            if len(tokens) >= (4 if K > 1 else 24):
+                continue
+            for t in range(K):
+                after = []
+                for i in range(net.units):
+                    rest = [W["weight_ih_l0"][i][t], W["bias_ih_l0"][i], W["bias_hh_l0"][i]]
+                    z = summed(zip(W["weight_hh_l0"][i], h, strict=True), rest)
+                    tanh = exact((arb(z.numerator) / z.denominator).tanh()) if z else z
+                    after.append(max(z, Fraction(0)) if net.relu else f(tanh))
+                stack.append(((*tokens, t), after))
+
+
+# ---- heads
+
+
+def heads(tensors, about, c):
+    a, d, d_h = tensors["W_Q"][1]
+    p = c["parameters"]
+    say((p["heads"], p["d"], p["d_h"], p["dtype"]) == (a, d, d_h, DTYPES[tensors["E"][0]]), "sizes")
+    say(p["skip"] == tensors["skip"][2][0] and p["norm"] is False and len(c["heads"]) == a, "skip, norm or heads")
+    lo, hi, M = (0, 8, 3) if c["law"] == "unbounded" else map(int, c["law"].split(":")[1:])
+    inputs = "infinite" if c["law"] == "unbounded" else str((hi - lo + 1) ** 2 * (M + 1))
+    say(c["inputs"] == inputs, "inputs")
+    for name in ("separable", "separable_unbounded"):
+        is_all = name != "separable" or c["law"] == "unbounded"
+        box = (0, 8, 3) if is_all else (lo, hi, M)
+        for h, found in enumerate(c["heads"]):
+            say(found["head"] == h, "head")
+            if d_h == 1:
+                can = separates(tensors, h, box)
+                say(not (found[name] and can is False), f"head {h} does not separate")
+                say(is_all or found[name] or can is not True, f"head {h} separates")
+    for found in [*(c["pairs"] or []), *c["subsets"]]:
+        for h in found["heads"] if d_h == 1 and found["separable"] is False and c["law"] != "unbounded" else []:
+            say(separates(tensors, h, (lo, hi, M)) is not True, f"head {h} separates, so these do")
+
+
+def separates(tensors, h, box):
+    """Whether a threshold on a one-dimensional head separates n1 > n0 from the rest; None where that does not show."""
+    lo, hi, M = box
+    E = matrix(tensors["E"])
+    d = len(E[0])
+    of = {k: [arb(x) for x in tensors[k][2][h * d : h * d + d]] for k in ("W_Q", "W_K", "W_V")}
+    q = dot(E[4], of["W_Q"])
+    weight = [(q * dot(E[t], of["W_K"])).exp() for t in range(5)]
+    value = [dot(E[t], of["W_V"]) for t in range(5)]
+    sides = {True: [], False: []}
+    for n0, n1, n2 in product(range(lo, hi + 1), range(lo, hi + 1), range(M + 1)):
+        w = [x * n for x, n in zip(weight, (1, n0, n1, n2, 1), strict=True)]
+        sides[n1 > n0].append(dot(w, value) / sum(w, arb(0)))
+    if not sides[True]:
+        return True
+    ways = []
+    for turn in (1, -1):
+        low = min((turn * x for x in sides[True]), key=lambda v: v.mid())
+        high = max((turn * x for x in sides[False]), key=lambda v: v.mid())
+        ways.append(True if low > high else False if low < high else None)
+    return True if True in ways else None if None in ways else False
