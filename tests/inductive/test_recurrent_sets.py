@@ -63,7 +63,7 @@ def test_trained_networks_are_proved_at_all_lengths_refuted_or_open(capsys, tmp_
     assert model(torch.tensor([case["input"]]))[0, -1].argmax() == case["predicted"] != case["expected"]
     code, found = asked(capsys, "lstm_K2_C2_seed0", "--length", "9")
     assert code == 0 and found["inputs_covered"] == str(2**9)
-    code, found = asked(capsys, "lstm_K2_C2_seed0", "--budget", "0.5")
+    code, found = asked(capsys, "lstm_K2_C2_seed0", "--budget", "3")
     assert code == 3 and found["right_to"] >= 10 and "do not close" in found["reason"]
 
 
@@ -139,7 +139,7 @@ def test_built_thermometers_close_as_well_and_formats_widen():
     trained = Selective(load(DATA / "rnn_K2_C2_seed1.safetensors"), which, None)
     from verify.arithmetic.readings import reading_of
 
-    assert certify(trained, reading_of("float32"), Effort(budget=10)).verdict.value == "PROVED"
+    assert certify(trained, reading_of("float32"), Effort(budget=ENDLESS)).verdict.value == "PROVED"
 
 
 def test_numbers_that_underflow_are_not_told_apart():
