@@ -3,10 +3,13 @@
 import collections
 import itertools
 import random
+from fractions import Fraction
 
 import numpy as np
+import pytest
 import torch
 
+from constructions.errors import BadInput
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import FORMATS
@@ -14,6 +17,7 @@ from verify.arithmetic.readings import reading_of
 from verify.certificate import Verdict
 from verify.decide import Effort, certify
 from verify.inductive.recurrent.enclosures import Roundings
+from verify.inductive.recurrent.exact import as_float
 from verify.inductive.recurrent.selective import Selective
 from verify.inductive.recurrent.task import Homogeneous
 from verify.inductive.tasks import Task
@@ -134,3 +138,34 @@ def test_a_linear_map_charges_the_vector_that_it_reads():
     subnormal, W = np.array([2.0**-15]), np.array([[2.0**15]])
     off = on.linear(W, subnormal, np.zeros(1), np.ones(1))
     assert off.error[0] >= 1
+
+
+@pytest.mark.parametrize("power", [1000, -1000, 0])
+def test_exact_margins_of_any_size_are_rounded_and_no_crash(power):
+    """Logits beyond float64: what is printed of a proof is below its margin, of a failure above it."""
+    model = flip(1.0, 1.0, activation="relu")
+    with torch.no_grad():
+        model.cell.weight_hh_l0.fill_(-1.0)
+        model.readout.weight.mul_(2.0**power)
+        model.cell.weight_ih_l0.mul_(2.0**power)
+        model.readout.bias.copy_(torch.tensor([-1.0, 1.0], dtype=torch.float64) * 2.0 ** min(2 * power, 1000))
+    found = certify(Homogeneous(model, Task.of("modular", modulus=2), 3), reading_of(None), Effort(budget=2))
+    state, least = Fraction(0), None
+    for t in range(3):
+        state = max(Fraction(2) ** power - state, Fraction(0))
+        gap = 8 * state * Fraction(2) ** power - 2 * Fraction(2.0 ** min(2 * power, 1000))
+        least = min(gap if t % 2 == 0 else -gap, least if least is not None else Fraction(10) ** 1000)
+    assert found.verdict is (Verdict.PROVED if least > 0 else Verdict.REFUTED)
+    if least > 0:
+        assert Fraction(found.margin) <= least
+
+
+@pytest.mark.parametrize("x", [Fraction(10) ** 400, -(Fraction(10) ** 400), Fraction(1, 10**400), Fraction(1, 3)])
+def test_fractions_as_floats_lie_on_their_side(x):
+    assert as_float(x, -1) <= x <= as_float(x, 1)
+
+
+def test_infinite_weights_are_refused():
+    model = flip(1.0, float("inf"), activation="relu")
+    with pytest.raises(BadInput, match="finite"):
+        certify(Homogeneous(model, Task.of("modular", modulus=2), 3), reading_of(None), Effort(budget=2))

@@ -11,6 +11,7 @@ import torch
 from flint import fmpq, fmpq_mat
 from torch import Tensor
 
+from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
@@ -64,6 +65,12 @@ def is_rational(
 
 
 def rational(x: Tensor) -> fmpq_mat:
+    """The stored numbers, exactly.
+
+    Raises: BadInput for numbers that are not finite.
+    """
+    if not bool(x.isfinite().all()):
+        raise BadInput("weights: must hold finite numbers")
     entries = []
     for value in x.detach().double().flatten().tolist():
         n, d = value.as_integer_ratio()
@@ -107,7 +114,10 @@ def as_float(x: Fraction | None, direction: int) -> float:
     """The float next to x, not above it for direction -1, and not below it for 1."""
     if x is None:
         return float("inf")
-    nearest = float(x)
+    try:
+        nearest = float(x)
+    except OverflowError:
+        nearest = math.inf if x > 0 else -math.inf
     if (nearest > x and direction < 0) or (nearest < x and direction > 0):
         return math.nextafter(nearest, math.inf * direction)
     return nearest
