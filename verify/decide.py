@@ -186,6 +186,10 @@ class Decidable(Provable, Protocol):
     def runs_for_ever(self) -> bool:
         """Whether infinitely many inputs can all be run: until the module's state comes again."""
 
+    @property
+    def replays_exactly(self) -> bool:
+        """Whether `replay` in real arithmetic is exact, and no run that rounds."""
+
     def batches(self) -> Iterator[Batch]:
         """Every item; BadInput where they cannot all be run."""
 
@@ -246,7 +250,7 @@ def _compared(finding: Finding, problem: Provable, reading: Reading, seconds: fl
     """The proof, or an open finding where a run of the module contradicts it."""
     about = finding.about or problem
     disagrees = about.contradiction(finding, reading)
-    if disagrees is None and hasattr(about, "runner"):
+    if disagrees is None and isinstance(reading, Real) and getattr(about, "replays_exactly", False):
         disagrees = _ran_wrong(about, reading, seconds)  # type: ignore[arg-type]
     if disagrees is None:
         return finding
@@ -254,9 +258,9 @@ def _compared(finding: Finding, problem: Provable, reading: Reading, seconds: fl
 
 
 def _ran_wrong(problem: Decidable, reading: Reading, seconds: float) -> str | None:
-    """Runs inputs drawn at random, 1, 2, 4, ... at a time while there is time: one that is wrong in the reading too.
+    """Runs inputs drawn at random, 1, 2, 4, ... at a time while there is time: one that is wrong exactly, too.
 
-    A run rounds, and so may be wrong where the proof is right: a wrong answer is replayed in the proof's own reading.
+    A run rounds, and so may be wrong where the proof is right: a wrong answer is replayed in exact arithmetic.
     """
     rng, started, done, at_once = random.Random(0), time.perf_counter(), 0, 1
     try:

@@ -47,6 +47,7 @@ class DigitAddition:
     named: dict[str, Any] = field(default_factory=dict)
     counts_answers: bool = False
     runs_for_ever: bool = False
+    replays_exactly: bool = True
     task: str = "addition"
 
     def __post_init__(self) -> None:

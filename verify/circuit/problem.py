@@ -67,6 +67,7 @@ class CircuitProblem:
     claim = CLAIM
     counts_answers = True
     runs_for_ever = False
+    replays_exactly = False
 
     @classmethod
     def of(

@@ -71,6 +71,7 @@ class ContextualCounting:
     task = "contextual counting"
     counts_answers = True
     runs_for_ever = False
+    replays_exactly = False
 
     def __post_init__(self) -> None:
         check_judged(self.module, ContextualCountingTransformer)

@@ -66,6 +66,7 @@ class Count01:
     named: dict[str, Any] = field(default_factory=dict)
     task = "count01"
     runs_for_ever = False
+    replays_exactly = False
 
     @classmethod
     def of(

@@ -21,6 +21,7 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run
 from verify.histogram import runs
 from verify.histogram.agreement import contradiction
+from verify.histogram.exact_forward import ExactForward
 from verify.histogram.stored import StoredModel
 from verify.histogram.task import RIGHT, formula, parameters
 from verify.judged import check_judged
@@ -40,6 +41,7 @@ class Histogram:
     task = "histogram"
     counts_answers = False
     runs_for_ever = False
+    replays_exactly = True
 
     @classmethod
     def of(cls, module: HistogramTransformer, L: int | None, claim: str | None, proof: Proof) -> Histogram:
@@ -122,4 +124,6 @@ class Histogram:
         run = runs.runner(self.module, reading.s if isinstance(reading, ConstantBits) else None)
         margin = float(runs.run_margins(run, torch.tensor([item]), self.stored.first_count)[0, answer])
         found = runs.counterexample(run, self.stored, list(item), answer, False)
+        if isinstance(reading, Real):  # a run rounds
+            margin = ExactForward(self.stored).judge(item, answer).margin[1]
         return Failure(found, margin if margin == margin else None)

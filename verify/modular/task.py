@@ -39,6 +39,7 @@ class ModularAddition:
     named: dict[str, Any] = field(default_factory=dict)
     counts_answers: bool = False
     runs_for_ever: bool = False
+    replays_exactly: bool = True
     task: str = "modular"
 
     def __post_init__(self) -> None:

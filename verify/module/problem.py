@@ -50,6 +50,7 @@ class ModuleProblem:
     task = "module"
     counts_answers = False
     runs_for_ever = False
+    replays_exactly = False
     claim: str | None = None
 
     def __init__(self, module: nn.Module, task: Task, device: str = "cpu") -> None:

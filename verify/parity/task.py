@@ -42,6 +42,7 @@ class Parity:
     task = "parity"
     counts_answers = False
     runs_for_ever = False
+    replays_exactly = True
 
     def __post_init__(self) -> None:
         check_judged(self.module, ParityTransformer)

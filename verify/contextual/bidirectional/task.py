@@ -48,6 +48,7 @@ class Bidirectional:
     task = "contextual counting, bidirectional"
     counts_answers = True
     runs_for_ever = False
+    replays_exactly = False
 
     @classmethod
     def of(

@@ -50,6 +50,7 @@ class Selective:
     task: str = "inductive"
     counts_answers: bool = False
     runs_for_ever: bool = True
+    replays_exactly: bool = False
 
     def __post_init__(self) -> None:
         check_recurrent(self.model)

@@ -58,6 +58,7 @@ class Homogeneous:
     task: str = "inductive"
     counts_answers: bool = True
     runs_for_ever: bool = True
+    replays_exactly: bool = False
 
     def __post_init__(self) -> None:
         check_recurrent(self.model)

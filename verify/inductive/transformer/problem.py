@@ -60,6 +60,7 @@ class Counting:
     task = "inductive"
     counts_answers = False
     runs_for_ever = False
+    replays_exactly = False
 
     def __post_init__(self) -> None:
         check_judged(self.module, Decoder)
