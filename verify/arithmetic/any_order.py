@@ -284,5 +284,9 @@ def times(a: Array, b: Array) -> Array:
 
 
 def absolute_product(x: Array, W: Array) -> Array:
-    """An upper bound on x W for non-negative matrices."""
-    return (x @ W) * INFLATION + lost_in_a_product(x, W)
+    """An upper bound on x W for non-negative matrices, 0 only where all products are 0."""
+    found: Array = (x @ W) * INFLATION
+    lost = lost_in_a_product(x, W)
+    if not lost:
+        return found
+    return found + np.where((x > 0).astype(float) @ (W > 0) > 0, lost, 0.0)

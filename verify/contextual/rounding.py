@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from verify.arithmetic.any_order import absolute_product
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
-from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma, lost_in_a_product
+from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
 from verify.arithmetic.softmax import argument_error, exponential_error, quotient_error, total_error
 from verify.contextual.stream import Encoded, Kinds, StoredContextual, attend
 
@@ -72,8 +73,8 @@ def magnitude(balls: Ball) -> Array:
 
 
 def dot_size(size: Array, W: Array, extra: Array | float = 0.0) -> Array:
-    """Bounds the sum of absolute values of x W (+ extra) where |x| <= size."""
-    return (size @ np.abs(W) + np.abs(extra)) * INFLATION + lost_in_a_product(size, W)
+    """Bounds the sum of absolute values of x W (+ extra) where |x| <= size, 0 only where there is no term."""
+    return absolute_product(size, np.abs(W)) + np.abs(extra) * INFLATION
 
 
 def dot_error(size: Array, error: Array, W: Array, fmt: Format, extra: Array | float = 0.0) -> Array:

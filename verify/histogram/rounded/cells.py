@@ -13,7 +13,7 @@ import numpy as np
 from verify.arithmetic.any_order import NO_UNIT, between, ends, is_power_of_two, times, unit_exponent
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import INFLATION, Array, U, gamma
+from verify.arithmetic.slack import INFLATION, Array, U, gamma, quotient_above, quotient_below
 from verify.histogram.reduction import Row, Tables, slot_groups
 from verify.histogram.rounded.coordinate import sharper_ends
 from verify.histogram.rounded.reduction import RoundedReduction
@@ -43,8 +43,8 @@ class RoundedReadout:
         lower, upper = form_ranges(stored, row, tables)
         maybe_on = ~(upper[..., :p] <= 0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            low = np.where(maybe_on, np.maximum(lower[..., :p], 0), 0) / upper[..., p:] * (1 - 4 * U)
-            high = np.where(maybe_on, np.maximum(upper[..., :p], 0), 0) / lower[..., p:] * (1 + 4 * U)
+            low = quotient_below(np.where(maybe_on, np.maximum(lower[..., :p], 0), 0), upper[..., p:])
+            high = quotient_above(np.where(maybe_on, np.maximum(upper[..., :p], 0), 0), lower[..., p:])
         out = np.full(maybe_on.shape[:2], -np.inf)
         count = maybe_on.sum(-1)
         t, k = np.nonzero((count <= 1) & (lower[..., p] > 0))
@@ -141,8 +141,8 @@ class RoundedReadout:
             for m in group:
                 total = total + (own if tokens[m] == t else others[tokens[m]]) * row.weight[g]
         with np.errstate(all="ignore"):
-            low = np.maximum(total.lower[:p], 0) / total.upper[p] * (1 - 4 * U)
-            high = np.maximum(total.upper[:p], 0) / total.lower[p] * (1 + 4 * U)
+            low = quotient_below(np.maximum(total.lower[:p], 0), total.upper[p])
+            high = quotient_above(np.maximum(total.upper[:p], 0), total.lower[p])
             on = np.nonzero(~(high <= 0))[0]
             if len(on) > 1 or not total.lower[p] > 0:
                 return False
@@ -257,8 +257,8 @@ def joint_margin(readout: RoundedReadout, row: Row, t: int, k: int) -> float:
     lower, upper = (x[0, k] for x in form_ranges(stored, row, reduction.tables(row, t, t + 1)))
     if not (lower[p] > 0 and np.isfinite(upper).all()):
         return -np.inf
-    low = np.maximum(lower[:p], 0) / upper[p] * (1 - 4 * U)
-    high = np.maximum(upper[:p], 0) / lower[p] * (1 + 4 * U)
+    low = quotient_below(np.maximum(lower[:p], 0), upper[p])
+    high = quotient_above(np.maximum(upper[:p], 0), lower[p])
     ends_h = at.factors(low, high)
     error, _, largest = readout.errors((high > 0)[None], ends_h[0][None], ends_h[1][None])
     cost = (error[0] + readout.step(high) @ np.abs(stored.W_2)) * INFLATION + 4 * U * np.abs(stored.b_2)

@@ -11,7 +11,7 @@ import numpy as np
 
 from verify.arithmetic.any_order import is_power_of_two
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.slack import INFLATION, Array
+from verify.arithmetic.slack import INFLATION, Array, quotient_above, quotient_below
 from verify.histogram.reduction import Row, Tables
 from verify.histogram.rounded.copies import ends_of_copies
 from verify.histogram.rounded.reduction import RoundedReduction
@@ -45,7 +45,7 @@ def sharper_ends(
     lower, upper = form_ranges(stored, row, tables)
     D = lower[t, k, stored.p]
     bottom, top = np.maximum(lower[t, k, neuron], 0), np.maximum(upper[t, k, neuron], 0)
-    exact = bottom / upper[t, k, stored.p] / INFLATION, top / D * INFLATION
+    exact = quotient_below(bottom, upper[t, k, stored.p]) / INFLATION, quotient_above(top, D) * INFLATION
     if stored.is_softmax and not stored.is_linear:
         exact = ratio_at_vertices(stored, tables, t, k, maybe_on, *exact)
     error = _error(reduction, row, tables, t, k, neuron, D)

@@ -28,7 +28,7 @@ from verify.arithmetic.any_order import (
 )
 from verify.arithmetic.balls import Ball, reciprocal_sqrt, stack_last
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import INFLATION, OF_FEW, Array, U
+from verify.arithmetic.slack import FAINT, INFLATION, OF_FEW, Array, U
 from verify.arithmetic.softmax import ULPS, partial_sums, sum_with_ones
 from verify.histogram.reduction import (
     Row,
@@ -264,7 +264,7 @@ class RoundedReduction:
         exact = E @ W_1
         inherited = absolute_product(E.magnitude * self.mixed.slot_error, W_1.magnitude)
         size = absolute_product(E.magnitude, W_1.magnitude)
-        rad = exact.rad + (inherited + size) * self.reader.growth + inherited
+        rad = exact.rad + (inherited + size) * self.reader.growth + inherited + np.where(size == 0, 0.0, FAINT)
         return Ball(exact.mid, np.where(self.reader.is_exact, exact.rad, rad * INFLATION))
 
     @cached_property
@@ -279,6 +279,7 @@ class RoundedReduction:
         lost = absolute_product(mixed.lost[None, :], W_1.magnitude)[0] * (1 + reader.growth) + reader.lost
         flushed = absolute_product(self.at.flush_loss(stored.E), W_1.magnitude) + self.at.flush_loss(stored.b_1)
         rad = exact.rad + inherited * (1 + reader.growth) + own + lost + flushed * (1 + reader.growth)
+        rad = rad + np.where((size == 0) & (b_1.magnitude == 0), 0.0, FAINT)
         return Ball(exact.mid, np.where(reader.is_exact, exact.rad, rad * INFLATION))
 
     def tables(self, row: Row, start: int, stop: int) -> Tables:
