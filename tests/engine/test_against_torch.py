@@ -559,7 +559,7 @@ def everywhere(owner, function, right, wrong):
     before = getattr(owner, function)
     with planted(owner, function, right, wrong) as faulty, contextlib.ExitStack() as stack:
         for module in MODULES:
-            if hasattr(module, function):
+            if getattr(module, function, None) is before:
                 stack.enter_context(mock.patch.object(module, function, faulty))
         for name, found in COVERS.items():
             new = [replace(cover, rule=faulty) if cover.rule is before else cover for cover in found]

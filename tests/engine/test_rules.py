@@ -345,7 +345,10 @@ def test_comparisons_are_sure_only_where_the_balls_do_not_meet():
     opposite = RULES["aten.logical_not.default"](Arithmetic(), greater)
     assert opposite.known.tolist() == greater.known.tolist()
     settled = RULES["aten.logical_and.default"](Arithmetic(), greater, torch.tensor([False, True, True, True]))
-    assert settled.known.tolist()[0] and not settled.known.tolist()[2] and isinstance(settled, Unsure)
+    assert settled.known.tolist()[0] and isinstance(settled, Unsure)
+    assert greater.known[2] and not greater.value[2] and least.known[2] and least.value[2]  # both are exact
+    open_ = RULES["aten.logical_and.default"](Arithmetic(), greater, torch.ones(4, dtype=torch.bool))
+    assert open_.known.tolist() == greater.known.tolist() == [False, True, True, True]
 
 
 @settings(max_examples=30, deadline=None)
