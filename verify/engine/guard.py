@@ -42,13 +42,14 @@ class Guard:
             self.format = reading.format
 
     def check(self, tokens: Tensor, answers: Tensor, low: Tensor, high: Tensor) -> None:
-        """Runs inputs whose margins lie between `low` and `high`; NaN, and infinite ends, ask nothing.
+        """Runs the inputs whose margins between `low` and `high` are decided; what is undecided is not run.
 
         Raises: Disagreement, with the first operation at which run and enclosure part.
         """
-        copied = self._copy()
-        if copied is None or not len(tokens):
+        copied, is_decided = self._copy(), (low > 0) | (high <= 0)
+        if copied is None or not bool(is_decided.any()):
             return
+        tokens, answers, low, high = (x[is_decided] for x in (tokens, answers, low, high))
         found = self._margins(copied, tokens, answers)
         low, high = low[: len(found)], high[: len(found)]
         # a run is within about the width of the bounds of them: only what is not is looked at closely
@@ -57,7 +58,9 @@ class Guard:
         out = torch.where(found.isnan() & torch.isfinite(low), torch.inf, out)
         for row in out.argsort(descending=True)[:LOOKED_AT].tolist():
             if out[row] > 0:
-                self._look_at(copied, tokens[row : row + 1], answers[row : row + 1])
+                self._look_at(
+                    copied, tokens[row : row + 1], answers[row : row + 1], (float(low[row]), float(high[row]))
+                )
 
     def _copy(self) -> nn.Module | None:
         """The module in the dtype of the run; None where there is none, or it cannot be copied."""
@@ -78,8 +81,16 @@ class Guard:
             return torch.cat([self._margin(module, tokens[i : i + at_once], answers[i : i + at_once]) for i in starts])
         except Exception:  # the module may take one input at a time
             return torch.cat(
-                [self._margin(module, tokens[i : i + 1], answers[i : i + 1]) for i in range(min(ALONE, len(tokens)))]
+                [self._alone(module, tokens[i : i + 1], answers[i : i + 1]) for i in range(len(tokens))[:ALONE]]
             )
+
+    def _alone(self, module: nn.Module, tokens: Tensor, answers: Tensor) -> Tensor:
+        """The margin of one input, which is decided: a module that fails on it is another one."""
+        try:
+            return self._margin(module, tokens, answers)
+        except Exception as error:  # whatever the user's code raises
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise Disagreement(f"{tokens[0].tolist()} is decided, and the module fails on it: {reason}") from None
 
     def _margin(self, module: nn.Module, tokens: Tensor, answers: Tensor) -> Tensor:
         """The least margin of each input (N,)."""
@@ -94,17 +105,21 @@ class Guard:
         found: Tensor = (own - logits.scatter(2, answers.unsqueeze(2), -torch.inf).amax(2)).amin(1)
         return found
 
-    def _look_at(self, module: nn.Module, tokens: Tensor, answers: Tensor) -> None:
-        """Bounds the run of one input, alone."""
-        margin = float(self._margin(module, tokens, answers))
+    def _look_at(self, module: nn.Module, tokens: Tensor, answers: Tensor, said: tuple[float, float]) -> None:
+        """Bounds the run of one input, alone: it must lie there, and something of what is said of the margin must."""
+        margin = float(self._alone(module, tokens, answers))
         low, high = self._ends(tokens, answers, self.format)
+        if said[0] > high or said[1] < low:
+            raise Disagreement(
+                f"on {tokens[0].tolist()} the margin lies in {low} to {high}, and {said[0]} to {said[1]} is proved"
+            )
         if low <= margin <= high:
             return
         place = first_apart(self.graph, tokens[0])
         if place is None and module is not self.module:  # code may depend on the dtype: then its own is what is known
             own = format_of(next(v.dtype for v in self.graph.stored.values() if v.is_floating_point()))
             low, high = self._ends(tokens, answers, own)
-            if low <= float(self._margin(self.module, tokens, answers)) <= high:
+            if low <= float(self._alone(self.module, tokens, answers)) <= high:
                 return
         where = "" if place is None else f", and they part at {place}"
         raise Disagreement(
