@@ -88,6 +88,12 @@ def test_an_exact_zero_stays_exact():
     assert product.rad[0, 1] == product.rad[1, 0] == 0 and product.mid[1, 1] == 2
 
 
+def test_a_bound_on_products_is_zero_only_where_there_is_no_term():
+    x, W = np.array([[LEAST, 0.0], [0.0, 1.0]]), np.array([[0.25, 0.0], [0.0, 1.0]])
+    bound = absolute_product(x, W)
+    assert bound[0, 0] > 0 and bound[0, 1] == bound[1, 0] == 0 and 1 <= bound[1, 1] < 1.001
+
+
 @pytest.mark.parametrize("narrow", [None, -537, -300, -1060])
 def test_matrix_products_hold_what_fractions_say(narrow):
     rng, spoken = np.random.default_rng([8, 0 if narrow is None else 2000 + narrow]), 0
