@@ -24,7 +24,7 @@ from verify.arithmetic.formats import FORMATS
 from verify.engine import balls, capture, dtypes, run
 from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
 from verify.engine.capture import computed_in
-from verify.engine.rules import COVERS, cover_of, linear, movement, normalisation, pointwise, registry, whole
+from verify.engine.rules import COVERS, RULES, cover_of, linear, movement, normalisation, pointwise, registry, whole
 from verify.engine.run import call
 
 aten = torch.ops.aten
@@ -564,6 +564,8 @@ def everywhere(owner, function, right, wrong):
         for name, found in COVERS.items():
             new = [replace(cover, rule=faulty) if cover.rule is before else cover for cover in found]
             stack.enter_context(mock.patch.dict(COVERS, {name: new}))
+        named = {name: faulty for name, rule in RULES.items() if rule is before}
+        stack.enter_context(mock.patch.dict(RULES, named))
         yield
 
 

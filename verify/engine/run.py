@@ -12,7 +12,7 @@ from torch import Tensor
 from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
 from verify.engine.capture import CREATING, Graph, computed_in, constant, is_exact_constant
 from verify.engine.dtypes import ANY, cast, is_float, truth
-from verify.engine.rules import cover_of
+from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.movement import MOVES, record_move
 
 ENTRIES_AT_ONCE = 2**22
@@ -99,14 +99,15 @@ def covered(node: torch.fx.Node, name: str, at: Arithmetic, args: Any, kwargs: A
     dtype = computed_in(node)
     cover = cover_of(name, dtype)
     assert cover is not None and dtype is not None, f"{name} on {dtype}: refused at capture"
+    rule = cover.rule if cover.is_of_intervals else RULES[name]
     if cover.dtypes is ANY:  # the truth of numbers of any dtype
-        return cast(at, cover.rule(at, *args, **kwargs), node.meta["val"].dtype)
+        return cast(at, rule(at, *args, **kwargs), node.meta["val"].dtype)
     args = [x if i in cover.aside else cast_all(at, x, dtype) for i, x in enumerate(args)]
     if cover.is_of_intervals:
-        return cover.rule(at, *args, **kwargs, dtype=dtype)
-    out = cover.rule(at, *args, **kwargs)
-    if at.tape is not None and cover.rule in MOVES:
-        record_move(at, cover.rule, args, kwargs, out)
+        return rule(at, *args, **kwargs, dtype=dtype)
+    out = rule(at, *args, **kwargs)
+    if at.tape is not None and rule in MOVES:
+        record_move(at, rule, args, kwargs, out)
     return out
 
 
