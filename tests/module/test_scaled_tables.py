@@ -8,7 +8,9 @@ import torch
 from models.selection import first
 
 from constructions.decoder import Decoder
+from tests.clocks import ENDLESS
 from verify.certificate import Verdict
+from verify.clock import Deadline
 from verify.module import Task, certify, heads, largest, separable, smallest, tokens
 
 V, N = 4, 4
@@ -101,7 +103,7 @@ def test_products_of_scaled_layers_that_are_proved_have_positive_margins(scale, 
             for answer, cell in expected.cells([range(V)] * (N - 1) + [(token,)]):
                 least = min(oracle.margin(row, answer) for row in itertools.product(*cell))
                 search = heads.Search(gaps, float("inf"))
-                if search.run(heads.Products.of([(answer, cell[:-1])], V, built.tokens), float("inf")):
+                if search.run(heads.Products.of([(answer, cell[:-1])], V, built.tokens), Deadline.never()):
                     proved += 1
                     assert least >= search.goal > 0
     assert proved or scale < 1e-30
@@ -122,6 +124,6 @@ def test_nothing_false_is_proved_of_a_scaled_layer(scale, gap, dtype):
                 wrong += 29 * counts[last] - 10 * length >= min(29 * c for i, c in enumerate(counts) if i != last)
     assert wrong == 10_467
     inputs = tokens([V] * (length - 1) + [[1, 2, 3]])
-    found = certify(model, inputs=inputs, expected=lambda t: t[:, -1], budget=100.0)
+    found = certify(model, inputs=inputs, expected=lambda t: t[:, -1], budget=ENDLESS)
     assert found.verdict is Verdict.REFUTED and int(found.extra["counts"]["wrong"]) <= wrong
     assert int(found.extra["counts"]["right"]) <= V ** (length - 1) * 3 - wrong
