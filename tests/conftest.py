@@ -6,10 +6,6 @@ from itertools import count
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy are loaded; for the commands in processes, too
-if os.environ.get("WEIGHTPROOF_SUMS") == "other":  # before verify is loaded
-    from tests import other_sums
-
-    other_sums.install()
 
 import pytest  # noqa: E402
 import torch  # noqa: E402

@@ -28,6 +28,7 @@ DRAWS = 20  # for each sample that is wanted, before a small domain counts as dr
 LARGEST_SIZE = 10**300  # that a float holds with room for seconds: no run is for more
 LONGEST_WAIT = 86400.0  # a day: the longest budget that a message suggests
 BESIDE = 0.2  # of a proof's own time is spent on runs beside it
+FASTEST = 1e-10  # seconds that any run of one input takes at least
 WARM = 0.2  # seconds of running, after which the time per input is a fair estimate
 AT_A_TIME = 256  # samples that are run before the clock is looked at
 EVERY_INPUT, DRAWN = "every input, run", "inputs drawn at random, run"
@@ -333,7 +334,8 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
 def _check_time(done: int, size: int, seconds: float, budget: float) -> None:
     """Refuses a run that the time of `done` inputs, the first batch not among them, shows to outlast the budget."""
     needed = seconds / max(done, 1) * min(size, LARGEST_SIZE)
-    if needed > budget and seconds > min(WARM, budget):
+    is_hopeless = min(size, LARGEST_SIZE) * FASTEST > budget
+    if needed > budget and (is_hopeless or seconds > min(WARM, budget)):
         wait = f", or --budget {needed * 1.5:.0f}" if needed <= LONGEST_WAIT else ""
         raise BadInput(
             f"method=exhaustive: {decimal(size)} inputs take about {readable_time(needed)} here, more than the budget "

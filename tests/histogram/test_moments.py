@@ -12,7 +12,7 @@ from oracles.histogram import forward, weights_of, wrong_pairs
 
 from constructions import checkpoint
 from verify.certificate import Verdict
-from verify.checker.fields import TRUSTED, check
+from verify.checker.fields import check
 from verify.histogram import bracket, by_cost, by_mass, by_sequence, moments, record
 from verify.histogram.best_first import Queue
 from verify.histogram.merging import merged_row, normalised
@@ -185,7 +185,8 @@ def test_the_checker_takes_the_bracket_of_a_refuted_model_on_trust(monkeypatch):
     weights = checkpoint.as_bytes(module, claim=None, construction=None)
     certificate = certify(module, budget=2).about(weights).to_json()
     assert json.loads(certificate)["tree"]["reason"] == record.BY_MASS
-    assert check(weights, certificate.encode()) == ("REFUTED", ["seconds", *TRUSTED])
+    verdict, trusted = check(weights, certificate.encode())
+    assert verdict == "REFUTED" and {"error_share", "is_smallest"} <= {*trusted}
 
 
 def test_a_bracket_without_width_says_how_many_pairs_are_wrong(monkeypatch):

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import pytest
 from models.every_size import DOORS, REFUSED, Answer, Case, drawn, traced_once
-from oracles.every_size import is_right, margin, number
+from oracles.exact_sizes import is_right, margin, number
 
 from verify.inductive.transformer import runs
 from verify.module import problem

@@ -19,8 +19,8 @@ import torch
 from flint import arb
 from models.programs import PARTS, Program
 from models.random_models import BUILDERS
-from oracles import every_size as oracle
-from oracles import programs
+from oracles import exact_programs as programs
+from oracles import exact_sizes as oracle
 from oracles.inductive import right as due
 from torch import Tensor, nn
 

@@ -1,4 +1,4 @@
-"""Small modules as lists of steps, run by torch; tests/oracles/programs.py runs the same steps in balls."""
+"""Small modules as lists of steps, run by torch; tests/oracles/exact_programs.py runs the same steps in balls."""
 
 from __future__ import annotations
 

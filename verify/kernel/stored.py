@@ -100,6 +100,8 @@ def read_saved(folder: str) -> StoredModel:
     and says of it what the file says.
     """
     path = Path(folder)
+    if not (folder and path.is_dir()):
+        raise BadInput(f"folder={folder!r}: no such folder. Name a folder that --save wrote.")
     data = regular_files.read(path / "weights.safetensors", "weights", MOST_BYTES)
     said = regular_files.read(path / "certificate.json", "certificate", MOST_BYTES)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flint import arb
-from oracles.every_size import (
+from oracles.exact_sizes import (
     ZERO,
     Differences,
     Row,
