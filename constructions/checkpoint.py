@@ -11,7 +11,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from constructions.errors import BadInput
-from constructions.files import read_tensors
+from constructions.files import check_stated, read_tensors, stated_length
 from constructions.histogram import DTYPES, MODELS, HistogramTransformer
 from constructions.names import near
 from constructions.written_files import write_whole
@@ -71,7 +71,10 @@ def load(path: str | os.PathLike[str], *, model: str | None = None, L: int | Non
     if model is None:
         choices = "lin or lin+sftm" if "A" in weights else "dot, dot+sftm, bos or bos+sftm"
         raise BadInput(f"{what}: the file does not say which model it holds. Add --model {choices}.")
-    return _assemble(what, model, weights, first_count, L, header.get("L"))
+    module = _assemble(what, model, weights, first_count, L, stated_length(header, what))
+    stated = {name: getattr(module, name) for name in ("T", "d", "p", "first_count")}
+    check_stated(header, stated | ({"L": module.L} if L is None else {}), what)
+    return module
 
 
 def _from_our_layout(tensors: dict[str, Tensor], what: str) -> dict[str, Tensor]:
@@ -116,11 +119,11 @@ def _consistent(what: str, name: str, asked: Any, stored: Any) -> Any:
 
 
 def _assemble(
-    what: str, model: str, weights: dict[str, Tensor], first_count: Any, L: int | None, stored_L: Any
+    what: str, model: str, weights: dict[str, Tensor], first_count: Any, L: int | None, stored_L: int | None
 ) -> HistogramTransformer:
     if model not in MODELS:
         raise BadInput(f"model={model!r}: must be one of {', '.join(MODELS)}")
-    if first_count not in (0, 1):
+    if type(first_count) is not int or first_count not in (0, 1):
         raise BadInput(f"{what}: first_count={first_count!r} must be 0 or 1. Save it again.")
     _check_mixing(what, model, weights)
     for name, value in weights.items():
@@ -139,7 +142,7 @@ def _assemble(
         if L is not None and inferred != L:
             raise BadInput(f"L={L}: {what} mixes positions by a {inferred} x {inferred} matrix. Use --L {inferred}.")
     else:
-        inferred = stored_L if isinstance(stored_L, int) and L is None else classes + first_count - 1
+        inferred = classes + first_count - 1 if stored_L is None else stored_L
         inferred = inferred if L is None else L
     dtype = weights["E"].dtype
     for value in weights.values():

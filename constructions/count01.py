@@ -327,7 +327,7 @@ def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> 
     if min(heads, d, d_h) < 1:
         raise BadInput(f"weights: W_Q has shape {(heads, d, d_h)}; every size must be at least 1")
     stored = weights.get("skip")
-    if stored is not None and (not isinstance(stored, Tensor) or stored.numel() != 1):
+    if stored is not None and (not isinstance(stored, Tensor) or stored.numel() != 1 or stored.item() not in (0, 1)):
         raise BadInput("weights: skip must be one boolean")
     has_skip = skip if skip is not None else True if stored is None else bool(stored)
     model = Count01Transformer(

@@ -50,6 +50,34 @@ def read_tensors(path: StrPath, key: str, marks: Iterable[str] = ()) -> tuple[di
     return under_root(tensors, marks, what), header
 
 
+def check_stated(header: Mapping[str, Any], found: Mapping[str, Any], what: str) -> None:
+    """Refuses metadata that say anything else than what was found in the file, where they say it.
+
+    Raises: BadInput, naming the first such entry; true is not 1, and 1.0 is not either.
+
+    >>> check_stated({"T": 99}, {"T": 4}, "weights='m.safetensors'")
+    Traceback (most recent call last):
+    constructions.errors.BadInput: weights='m.safetensors': the metadata say T=99, and the tensors T=4. Save it again.
+    """
+    for name, value in found.items():
+        said = header.get(name)
+        if said is not None and (type(said) is not type(value) or said != value):
+            raise BadInput(
+                f"{what}: the metadata say {name}={shown(said)}, and the tensors {name}={value}. Save it again."
+            )
+
+
+def stated_length(header: Mapping[str, Any], what: str) -> int | None:
+    """The sequence length L that the metadata state, None where they do not.
+
+    Raises: BadInput for anything but a whole number, at least 1.
+    """
+    L = header.get("L")
+    if L is None or (type(L) is int and L >= 1):
+        return L
+    raise BadInput(f"{what}: the metadata say L={shown(L)}, which must be a whole number, at least 1. Save it again.")
+
+
 def state_bytes(model: torch.nn.Module, key: str, header: Mapping[str, Any]) -> bytes:
     """The state dict as a safetensors file, with the JSON object `header` in its metadata under `key`."""
     from safetensors.torch import save

@@ -7,13 +7,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from constructions.errors import BadInput
-from constructions.files import read_tensors, state_bytes
+from constructions.errors import BadInput, shown
+from constructions.files import check_stated, read_tensors, state_bytes, stated_length
+from constructions.histogram_sizes import LONGEST
 from constructions.names import near
 
 METADATA_KEY = "weightproof"
 NAMES = ("E", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 MOST_PARAMETERS = 1 << 26
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class ParityTransformer(nn.Module):
@@ -88,19 +91,25 @@ def load(path: str | Path, *, L: int | None = None) -> ParityTransformer:
 
     Raises: BadInput for any other file, and where L is needed and missing.
     """
+    what = f"weights={str(path)!r}"
     tensors, header = read_tensors(path, METADATA_KEY, ("E",))
     E, W_1 = tensors.get("E"), tensors.get("W_1")
     missing = [name for name in NAMES if name not in tensors]
     if missing or E is None or W_1 is None or E.dim() != 2 or W_1.dim() != 2:
         hint = near(missing, set(tensors) - set(NAMES))
-        raise BadInput(f"weights={str(path)!r}: is no ParityTransformer, whose tensors are {', '.join(NAMES)}.{hint}")
-    length = L if L is not None else header.get("L")
-    if not isinstance(length, int):
-        raise BadInput(f"weights={str(path)!r}: does not say its length. Add --L.")
+        raise BadInput(f"{what}: is no ParityTransformer, whose tensors are {', '.join(NAMES)}.{hint}")
+    length = stated_length(header, what) if L is None else L
+    if length is None:
+        raise BadInput(f"{what}: does not say its length. Add --L.")
+    if type(length) is not int or not 1 <= length <= LONGEST:
+        raise BadInput(f"L={shown(length)}: must be a whole number from 1 to {LONGEST}")
+    if E.dtype not in DTYPES or any(tensors[name].dtype != E.dtype for name in NAMES):
+        raise BadInput(f"{what}: its tensors must all have one of the dtypes {', '.join(map(str, DTYPES))}.")
+    check_stated(header, {"T": len(E), "d": E.shape[1], "p": W_1.shape[1]}, what)
     module = ParityTransformer(T=len(E), L=length, d=E.shape[1], p=W_1.shape[1], dtype=E.dtype)
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     found = {name: tuple(value.shape) for name, value in tensors.items()}
     if expected != found:
-        raise BadInput(f"weights={str(path)!r}: holds {found}; a ParityTransformer of this T, d and p has {expected}.")
+        raise BadInput(f"{what}: holds {found}; a ParityTransformer of this T, d and p has {expected}.")
     module.load_state_dict(tensors)
     return module

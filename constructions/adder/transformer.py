@@ -190,7 +190,7 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> AdderTransformer:
     if not layers:
         raise BadInput("weights: layers.0.W_Q is missing; an adder has E, positions, layers.N.W_Q, ..., W_out, b_out")
     skip = weights.get("skip", torch.tensor(True))
-    if skip.numel() != 1:
+    if skip.numel() != 1 or skip.item() not in (0, 1):
         raise BadInput("weights: skip must be one boolean")
     for name in names:
         W = weights.get(name)

@@ -152,7 +152,7 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> ContextualCountingTransfor
                 f"weights: {name} has shape {tuple(weights[name].shape)}, "
                 f"where the other weights ask for {tuple(parameter.shape)}"
             )
-    model.load_state_dict(dict(weights))
+    model.load_state_dict({**weights, "bos": weights["bos"].reshape(())})
     return model
 
 

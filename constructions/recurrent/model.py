@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from constructions.errors import BadInput
-from constructions.files import read_tensors, state_bytes
+from constructions.errors import BadInput, shown
+from constructions.files import check_stated, read_tensors, state_bytes
 
 METADATA_KEY = "weightproof"
 KINDS = {"rnn": 1, "gru": 3, "lstm": 4}  # rows of weight_hh for each hidden unit
@@ -96,6 +96,8 @@ def load(path: str | Path, *, kind: str | None = None, activation: str | None = 
     for key in tensors:
         if key.endswith("_reverse") or re.search(r"weight_hr_l\d+$", key):
             raise BadInput(f"{what}: {key} is of a second direction or a projection. {HOW_TO_SAVE}, without them.")
+        if not tensors[key].numel():
+            raise BadInput(f"{what}: {key} is empty, of shape {tuple(tensors[key].shape)}. {HOW_TO_SAVE}.")
         if not bool(tensors[key].isfinite().all()):
             raise BadInput(f"{what}: {key} holds NaN or infinity. Save finite weights.")
     if len({match[1] for match in parts.values()}) > 1:
@@ -108,7 +110,11 @@ def load(path: str | Path, *, kind: str | None = None, activation: str | None = 
         raise BadInput(f"{what}: weight_hh_l0 is that of --model {found}, not {kind}. Name --model {found}.")
     others = {key: value for key, value in tensors.items() if key not in parts}
     readout, bias, embedding = _others(others, hidden, inputs, what)
-    said = header.get("activation") if header.get("activation") in ACTIVATIONS else None
+    said = header.get("activation")
+    if said is not None and (said not in ACTIVATIONS or (found == "rnn" and said != (activation or said))):
+        asked = f"activation={activation}" if said in ACTIVATIONS else " or ".join(ACTIVATIONS)
+        raise BadInput(f"{what}: the metadata say activation={shown(said)}, not {asked}. Leave --activation out.")
+    check_stated(header, {"model": found}, what)
     types = None if embedding is None else len(embedding)
     model = RecurrentModel(
         found, hidden=hidden, classes=len(readout), inputs=inputs, layers=layers, types=types,
