@@ -109,9 +109,8 @@ def show_general(name: str, is_json: bool) -> int:
 
 def _report(about: dict[str, Any], outcome: Outcome) -> str:
     lines = [f"theorem  {about['theorem']} : {about['statement']}"]
-    lines += [f"unsaid   {', '.join(about['unsaid'])}: what the certificate says there is in no theorem"] * bool(
-        about.get("unsaid")
-    )
+    if about.get("unsaid"):
+        lines += [f"unsaid   {', '.join(about['unsaid'])}: what the certificate says there is in no theorem"]
     lines += [f"axiom    {name}" for name in outcome.axioms or ()]
     lines += [f"coqc     {outcome.seconds:.1f} s"]
     if outcome.is_proved:
