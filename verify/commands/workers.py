@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import sys
@@ -116,29 +117,52 @@ def _here(workers: Workers, jobs: int) -> Iterator[Executor]:
 
 @contextmanager
 def _cluster(address: str) -> Iterator[Executor]:
+    from concurrent.futures import CancelledError
+
     try:
         distributed: Any = import_module("distributed")
     except ImportError:
         raise BadInput(f"--scheduler {address}: needs dask.distributed. Install weightproof[cluster].") from None
-    client: Any
-    try:
-        client = distributed.Client(address, timeout=SECONDS_TO_ANSWER, set_as_default=False)
-    except (OSError, ValueError) as error:
-        start = "Start `dask scheduler`, and name the address that it prints."
-        raise BadInput(f"--scheduler {address}: no scheduler answers ({type(error).__name__}). {start}") from None
-    with client:
-        threads = [worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
-        if not threads or max(threads) > 1:
-            found = "no workers" if not threads else f"a worker of {max(threads)} threads"
-            start = f"Start them with `dask worker {address} --nthreads 1`, one for each core."
-            raise BadInput(f"--scheduler {address}: has {found}. {start}")
+    with _unlogged():
+        client = _client(distributed, address)
         executor = client.get_executor(pure=False)
         try:
             yield executor
         except distributed.KilledWorker:
             raise BadInput(f"--scheduler {address}: a job ended several workers. Give them more memory.") from None
+        except (CancelledError, distributed.comm.CommClosedError):
+            advice = "Start it again; what was saved is kept, and the same command goes on from there."
+            raise BadInput(f"--scheduler {address}: went away before all was done. {advice}") from None
         finally:
             executor.shutdown(wait=False)
+            client.close(timeout=SECONDS_TO_ANSWER)
+
+
+def _client(distributed: Any, address: str) -> Any:
+    """Raises: BadInput where no scheduler answers, or its workers have more than one thread."""
+    try:
+        client = distributed.Client(address, timeout=SECONDS_TO_ANSWER, set_as_default=False)
+    except (OSError, ValueError) as error:
+        start = "Start `dask scheduler`, and name the address that it prints."
+        raise BadInput(f"--scheduler {address}: no scheduler answers ({type(error).__name__}). {start}") from None
+    threads = [worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+    if not threads or max(threads) > 1:
+        client.close(timeout=SECONDS_TO_ANSWER)
+        found = "no workers" if not threads else f"a worker of {max(threads)} threads"
+        start = f"Start them with `dask worker {address} --nthreads 1`, one for each core."
+        raise BadInput(f"--scheduler {address}: has {found}. {start}")
+    return client
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Meanwhile nothing is logged: what libraries would log of a lost connection is told in one line."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager
