@@ -11,23 +11,28 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from constructions.errors import BadInput
 from verify.arguments import check_whole_number
+from verify.arithmetic.formats import format_of
 from verify.arithmetic.outward import decimal
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
-from verify.arithmetic.torch_settings import warn_if_lowered
+from verify.arithmetic.torch_settings import lowered, warn_if_lowered
 from verify.certificate import CERTIFIED, EXHAUSTIVE, METHODS, SAMPLED, Certificate, Verdict
 from verify.clock import Budget, Clock, Deadline
+
+if TYPE_CHECKING:
+    import torch
 
 SAMPLES = 1000
 DRAWS = 20  # for each sample that is wanted, before a small domain counts as drawn
 LARGEST_SIZE = 10**300  # that a float holds with room for seconds: no run is for more
 LONGEST_WAIT = 86400.0  # a day: the longest budget that a message suggests
-BESIDE = 0.2  # of a proof's own time is spent on runs beside it
+BESIDE = 0.1  # of a proof's own time is spent on runs beside it
+LONGEST_BESIDE = 2048  # tokens of such a run: attention holds the square of it
 FASTEST = 1e-10  # seconds that any run of one input takes at least
 WARM = 0.2  # seconds of running, after which the time per input is a fair estimate
 AT_A_TIME = 256  # samples that are run before the clock is looked at
@@ -172,6 +177,7 @@ class Provable(Protocol):
         """
 
 
+@runtime_checkable
 class Decidable(Provable, Protocol):
     """A model that can also be run on inputs of its domain: what a task gives the house.
 
@@ -186,10 +192,6 @@ class Decidable(Provable, Protocol):
     @property
     def runs_for_ever(self) -> bool:
         """Whether infinitely many inputs can all be run: until the module's state comes again."""
-
-    @property
-    def replays_exactly(self) -> bool:
-        """Whether `replay` in real arithmetic is exact, and no run that rounds."""
 
     def batches(self) -> Iterator[Batch]:
         """Every item; BadInput where they cannot all be run."""
@@ -211,6 +213,19 @@ class Decidable(Provable, Protocol):
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         """Runs one wrong answer of an item and says what it is."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """In which the module's numbers are stored, and torch runs it."""
+
+    def length_of(self, item: Item) -> int:
+        """How many tokens the module reads at once when an item is run."""
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        """Whether an answer that a run got wrong is so in real arithmetic, or the run is not that of the weights.
+
+        False where the rounding of the run is all that is known. Raises: BadInput where nobody can tell.
+        """
 
 
 @dataclass(frozen=True)
@@ -251,33 +266,57 @@ def _compared(finding: Finding, problem: Provable, reading: Reading, seconds: fl
     """The proof, or an open finding where a run of the module contradicts it."""
     about = finding.about or problem
     disagrees = about.contradiction(finding, reading)
-    if disagrees is None and isinstance(reading, Real) and getattr(about, "replays_exactly", False):
-        disagrees = _ran_wrong(about, reading, seconds)  # type: ignore[arg-type]
+    if disagrees is None and isinstance(about, Decidable):
+        disagrees = _ran_wrong(about, reading, seconds)
     if disagrees is None:
         return finding
     return Finding.open(finding.argument, f"{disagrees}: {BUG}", about=finding.about, extra=finding.extra)
 
 
 def _ran_wrong(problem: Decidable, reading: Reading, seconds: float) -> str | None:
-    """Runs inputs drawn at random, 1, 2, 4, ... at a time while there is time: one that is wrong exactly, too.
+    """Runs inputs drawn at random, 1, 2, 4, ... at a time while there is time: what is wrong there, if anything.
 
-    A run rounds, and so may be wrong where the proof is right: a wrong answer is replayed in exact arithmetic.
+    Where every order of rounding in the module's own dtype is proved right, a wrong run contradicts the proof. Where
+    real arithmetic is, a run may be wrong by its own rounding, so that a wrong answer is looked at without it.
     """
+    is_own = isinstance(reading, Rounded) and reading.accumulate is None and reading.format == format_of(problem.dtype)
+    if lowered(format_of(problem.dtype)) or not (is_own or isinstance(reading, Real)):
+        return None
     rng, started, done, at_once = random.Random(0), time.perf_counter(), 0, 1
     try:
         run = problem.runner(Kernel())
         while done < SAMPLES and time.perf_counter() - started < seconds:
-            for batch in by_length([problem.draw(rng) for _ in range(min(at_once, SAMPLES - done))]):
+            drawn = [problem.draw(rng) for _ in range(min(at_once, SAMPLES - done))]
+            for batch in by_length(item for item in drawn if problem.length_of(item) <= LONGEST_BESIDE):
                 is_wrong = run(batch).is_wrong
                 if is_wrong.any():
                     _, item, answer = problem.first(batch, is_wrong)
-                    failure = problem.replay(item, answer, reading)
-                    if failure.margin is not None and failure.margin <= 0:
-                        return f"everything is proved right, and {list(item)} has the margin {failure.margin}"
+                    if is_own or problem.is_surely_wrong(item, answer):
+                        return f"everything is proved right, and the module is wrong on {list(item)}"
             done, at_once = done + at_once, 2 * at_once
-    except BadInput:  # no input can be drawn, or none can be run
+    except BadInput:  # no input can be drawn or run, or nobody can tell
         return None
     return None
+
+
+def is_wrong_exactly(problem: Decidable, item: Item, answer: int) -> bool:
+    """Whether an answer is wrong in real arithmetic, of a problem whose replay in it is exact."""
+    margin = problem.replay(item, answer, Real()).margin
+    return margin is not None and margin <= 0
+
+
+def is_wrong_in_its_ball(
+    module: torch.nn.Module, tokens: Sequence[int], right: int, row: int = -1, **options: Any
+) -> bool:
+    """Whether the answer is wrong in real arithmetic; or right in every order of rounding, so that the run was not of
+    these weights.
+
+    Raises: BadInput where the engine has no rule for an operation of the module.
+    """
+    from verify.engine.guard import ends  # loads torch's tracer
+
+    run_at_least, really_at_most = ends(module, tokens, right, row, **options)
+    return really_at_most <= 0 or run_at_least > 0
 
 
 def exhaustive(problem: Decidable, reading: Reading | None = None, effort: Effort | None = None) -> Certificate:

@@ -22,7 +22,7 @@ from verify.addition.shares import check_normal
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import SAMPLES, Effort, Failure, Finding, Item, Ran, Run, first_in_order
+from verify.decide import SAMPLES, Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_exactly
 from verify.judged import check_judged
 
 Pair = tuple[int, int]
@@ -47,7 +47,6 @@ class DigitAddition:
     named: dict[str, Any] = field(default_factory=dict)
     counts_answers: bool = False
     runs_for_ever: bool = False
-    replays_exactly: bool = True
     task: str = "addition"
 
     def __post_init__(self) -> None:
@@ -272,6 +271,16 @@ class DigitAddition:
         with torch.no_grad():
             values = self.model(torch.from_numpy(tokens))[:, 2 * self.sums.n + 1 :].double().numpy()
         return np.asarray(margins_of(values, right))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def length_of(self, item: Item) -> int:
+        return self.sums.length
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        return is_wrong_exactly(self, item, answer)
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         """The wrong answer in the reading's arithmetic, and what torch generates."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import Decomposition
@@ -25,6 +26,7 @@ from verify.circuit.forward import in_kernel, stored_weights
 from verify.circuit.refutation import EXHAUSTIVE_INPUTS
 from verify.circuit.rounding import RoundedSteps
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, first_in_order
+from verify.engine.guard import ends
 from verify.judged import check_judged, unparametrized
 
 CLAIM = "E-3.4"
@@ -67,7 +69,6 @@ class CircuitProblem:
     claim = CLAIM
     counts_answers = True
     runs_for_ever = False
-    replays_exactly = False
 
     @classmethod
     def of(
@@ -228,6 +229,23 @@ class CircuitProblem:
     def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
         return first_in_order(batch, is_wrong)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.E.dtype
+
+    def length_of(self, item: Item) -> int:
+        return self.decomposition.circuit.nodes
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        n, expected = self.model.n, self.expected([item])
+        tokens, g = self._g_of(Kernel())(expected)
+        is_wrong = judged(g, tokens, expected[:, n:])[1]
+        step = int(is_wrong[0].argmax())
+        right = int(expected[0, n + step])
+        run_at_least, really_at_most = ends(Sides(self.model), expected[0, : n + step].tolist(), right)
+        is_wrong_at_tie = right == 1  # g = 1/2 is the token 0
+        return run_at_least > 0 or really_at_most < 0 or (is_wrong_at_tie and really_at_most == 0)
+
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         assert isinstance(reading, Kernel | ConstantBits)
         n, expected = self.model.n, self.expected([item])
@@ -252,6 +270,18 @@ class CircuitProblem:
             "predicted": token,
             "why": None,
         }
+
+
+class Sides(nn.Module):
+    """The next token of a circuit's transformer as the larger of two logits, (batch, L, 2): 1/2 - g and g - 1/2."""
+
+    def __init__(self, model: CircuitTransformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        g: Tensor = self.model(tokens)
+        return torch.stack([0.5 - g, g - 0.5], dim=-1)
 
 
 def judged(g: np.ndarray, tokens: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 
 from constructions.contextual.transformer import CLOSE, ONE, OPEN, ZERO, ContextualCountingTransformer
 from constructions.errors import BadInput
@@ -22,8 +23,19 @@ from verify.contextual.agreement import contradiction
 from verify.contextual.rounding import CONTRACT
 from verify.contextual.runs import counterexample, margins, real_margin
 from verify.contextual.stream import StoredContextual
-from verify.contextual.task import Domain
-from verify.decide import Effort, Failure, Finding, Item, Ran, Run, check_not_accumulated, first_in_order, no_reading
+from verify.contextual.task import Domain, answers
+from verify.decide import (
+    Effort,
+    Failure,
+    Finding,
+    Item,
+    Ran,
+    Run,
+    check_not_accumulated,
+    first_in_order,
+    is_wrong_in_its_ball,
+    no_reading,
+)
 from verify.judged import check_judged, check_whole_number
 
 ASSUMES = (
@@ -71,7 +83,6 @@ class ContextualCounting:
     task = "contextual counting"
     counts_answers = True
     runs_for_ever = False
-    replays_exactly = False
 
     def __post_init__(self) -> None:
         check_judged(self.module, ContextualCountingTransformer)
@@ -146,6 +157,16 @@ class ContextualCounting:
 
     def first(self, batch: list[Item], is_wrong: np.ndarray) -> tuple[int, Item, int]:
         return first_in_order(batch, is_wrong)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.dtype
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        return is_wrong_in_its_ball(self.module, item, answers(list(item), self.module.R)[answer], answer)
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         """Runs the string through the module in its dtype."""

@@ -28,7 +28,7 @@ from verify.count01.real import check_plain
 from verify.count01.rounding import assumptions
 from verify.count01.runs import chunks, failed, margin_of
 from verify.count01.task import BOS, DIGITS, EOS, EQUALS, Domain, Triple, answer, by_length, string
-from verify.decide import Effort, Failure, Finding, Item, Ran, Run
+from verify.decide import Effort, Failure, Finding, Item, Ran, Run, is_wrong_in_its_ball
 
 LONGEST_STRINGS = 40  # far beyond what can be run; 3^strings is still a short number
 LONGEST_CAUSAL = 64  # tokens whose whole causal pass is run; beyond, the last position's alone
@@ -66,7 +66,6 @@ class Count01:
     named: dict[str, Any] = field(default_factory=dict)
     task = "count01"
     runs_for_ever = False
-    replays_exactly = False
 
     @classmethod
     def of(
@@ -216,6 +215,17 @@ class Count01:
         answer = int(is_wrong.any(0).argmax())
         item = tuple(batch[int(is_wrong[:, answer].argmax())])
         return (len(item), answer), item, answer
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.dtype
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        last = self.domain.lasts[answer]
+        return is_wrong_in_its_ball(self.module, tuple(prompt(item, last)), self._due(item, last))
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         last = self.domain.lasts[answer]

@@ -8,7 +8,7 @@ evaluation, the one without roundings among them, lies in its balls, and so does
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from verify.arithmetic.formats import FORMATS, Format, format_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.engine.balls import Arithmetic, Ball
-from verify.engine.capture import CREATING, Graph
+from verify.engine.capture import CREATING, Graph, capture
 from verify.engine.margins import Question
 from verify.engine.run import ENTRIES_AT_ONCE, call, condition, enclose, enclosed_weights, is_assertion
 
@@ -132,6 +132,22 @@ class Guard:
         at = Arithmetic(fmt, accumulate, has_norms=True)
         low, high = enclose(self.graph, at, self.question)(tokens, answers)
         return float(low[0].nan_to_num(-torch.inf)), float(high[0].nan_to_num(torch.inf))
+
+
+def ends(module: nn.Module, tokens: Sequence[int], right: int, row: int = -1, **options: Any) -> tuple[float, float]:
+    """The margin of class `right` in a row of what the module returns for these tokens: at least in a run, and at most.
+
+    It is at least the first number in the module's own dtype, sums in any order; and at most the second one in real
+    arithmetic. `options` are further arguments of its forward.
+    Raises: BadInput where there is no rule for an operation of the module.
+    """
+    graph = capture(deepcopy(module).eval(), len(tokens), arguments=options)
+    own = next((v.dtype for v in graph.stored.values() if v.is_floating_point()), torch.float32)
+    question = Question((range(graph.output.shape[1])[row],), None)
+    asked = torch.tensor([list(tokens)]), torch.tensor([[right]])
+    low, _ = enclose(graph, Arithmetic(format_of(own), has_norms=True), question)(*asked)
+    _, high = enclose(graph, Arithmetic(), question)(*asked)
+    return float(low[0].nan_to_num(-torch.inf)), float(high[0].nan_to_num(torch.inf))
 
 
 def first_apart(graph: Graph, tokens: Tensor) -> str | None:

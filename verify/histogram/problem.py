@@ -18,7 +18,7 @@ from constructions.partition_sampler import sample
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.contract import STORED, Contract, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run
+from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, is_wrong_exactly
 from verify.histogram import runs
 from verify.histogram.agreement import contradiction
 from verify.histogram.exact_forward import ExactForward
@@ -41,7 +41,6 @@ class Histogram:
     task = "histogram"
     counts_answers = False
     runs_for_ever = False
-    replays_exactly = True
 
     @classmethod
     def of(cls, module: HistogramTransformer, L: int | None, claim: str | None, proof: Proof) -> Histogram:
@@ -119,6 +118,16 @@ class Histogram:
 
     def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
         return runs.smallest_wrong(torch.as_tensor(batch), is_wrong)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.dtype
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        return is_wrong_exactly(self, item, answer)
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         run = runs.runner(self.module, reading.s if isinstance(reading, ConstantBits) else None)

@@ -18,7 +18,7 @@ from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, no_reading
+from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_exactly, no_reading
 from verify.judged import check_judged
 from verify.modular.proof import Decided, Pair, by_sums, pair_by_pair
 from verify.modular.rounding import Unfit, margins
@@ -39,7 +39,6 @@ class ModularAddition:
     named: dict[str, Any] = field(default_factory=dict)
     counts_answers: bool = False
     runs_for_ever: bool = False
-    replays_exactly: bool = True
     task: str = "modular"
 
     def __post_init__(self) -> None:
@@ -187,6 +186,16 @@ class ModularAddition:
                 values = self.model(torch.from_numpy(tokens))[:, -1].double().numpy()
             parts.append(margins_of(values, right))
         return np.concatenate(parts)[:, None]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def length_of(self, item: Item) -> int:
+        return 3
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        return is_wrong_exactly(self, item, answer)
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         wrong = item[0], item[1]

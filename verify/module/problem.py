@@ -50,7 +50,6 @@ class ModuleProblem:
     task = "module"
     counts_answers = False
     runs_for_ever = False
-    replays_exactly = False
     claim: str | None = None
 
     def __init__(self, module: nn.Module, task: Task, device: str = "cpu") -> None:
@@ -380,11 +379,22 @@ class ModuleProblem:
                 )
         return None
 
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The coarsest that a number of the module is stored in."""
+        floats = [v.dtype for graph in self.graphs.values() for v in graph.stored.values() if v.is_floating_point()]
+        return min(floats, key=lambda d: torch.finfo(d).bits) if floats else torch.float32
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        low, high = self._margin_in_own_dtype(torch.tensor(item))
+        return high <= 0 or low > 0
+
     def _margin_in_own_dtype(self, tokens: Tensor) -> tuple[float, float]:
         """Between which numbers every order of evaluation in the stored dtype lies."""
-        floats = [v.dtype for v in self.graphs[len(tokens)].stored.values() if v.is_floating_point()]
-        fmt = format_of(min(floats, key=lambda d: torch.finfo(d).bits) if floats else torch.float32)
-        at = Arithmetic(fmt, has_norms=True)
+        at = Arithmetic(format_of(self.dtype), has_norms=True)
         answers = self.given.answers(tokens.unsqueeze(0), self.columns(len(tokens)))
         run = enclose(self.graphs[len(tokens)], at, self.given.question(len(tokens)))
         low, high = run(tokens.unsqueeze(0), answers)

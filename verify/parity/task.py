@@ -18,7 +18,7 @@ from constructions.errors import BadInput
 from constructions.parity import ParityTransformer
 from verify.arithmetic.contract import STORED, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order, no_reading
+from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order, is_wrong_exactly, no_reading
 from verify.judged import check_judged
 from verify.parity import proof
 
@@ -42,7 +42,6 @@ class Parity:
     task = "parity"
     counts_answers = False
     runs_for_ever = False
-    replays_exactly = True
 
     def __post_init__(self) -> None:
         check_judged(self.module, ParityTransformer)
@@ -114,6 +113,16 @@ class Parity:
 
     def first(self, batch: list[Tokens], is_wrong: np.ndarray) -> tuple[int, Tokens, int]:
         return first_in_order(batch, is_wrong)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.E.dtype
+
+    def length_of(self, item: Tokens) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Tokens, answer: int) -> bool:
+        return is_wrong_exactly(self, item, answer)
 
     def replay(self, wrong: Tokens, answer: int, reading: Reading) -> Failure:
         exact = isinstance(reading, Real)

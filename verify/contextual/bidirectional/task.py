@@ -23,7 +23,7 @@ from verify.contextual.bidirectional import exact
 from verify.contextual.bidirectional.proof import Proof
 from verify.contextual.rounding import CONTRACT
 from verify.contextual.task import Domain, answers, written
-from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order
+from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.judged import check_judged, check_whole_number
 
 Tokens = tuple[int, ...]
@@ -48,7 +48,6 @@ class Bidirectional:
     task = "contextual counting, bidirectional"
     counts_answers = True
     runs_for_ever = False
-    replays_exactly = False
 
     @classmethod
     def of(
@@ -218,6 +217,16 @@ class Bidirectional:
 
     def first(self, batch: list[Tokens], is_wrong: np.ndarray) -> tuple[int, Tokens, int]:
         return first_in_order(batch, is_wrong)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.dtype
+
+    def length_of(self, item: Tokens) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Tokens, answer: int) -> bool:
+        return is_wrong_in_its_ball(self.module, item, answers(list(item), self.module.R)[answer], answer)
 
     def replay(self, wrong: Tokens, answer: int, reading: Reading) -> Failure:
         tokens, expected = list(wrong), answers(list(wrong), self.module.R)

@@ -18,7 +18,18 @@ from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.clock import Deadline
-from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, check_not_accumulated, first_in_order
+from verify.decide import (
+    Batch,
+    Effort,
+    Failure,
+    Finding,
+    Item,
+    Ran,
+    Run,
+    check_not_accumulated,
+    first_in_order,
+    is_wrong_in_its_ball,
+)
 from verify.inductive.recurrent import held, sets
 from verify.inductive.recurrent.assumed import assumptions, rounded_in
 from verify.inductive.recurrent.blocks import Proof, Rings, Thermometer
@@ -50,7 +61,6 @@ class Selective:
     task: str = "inductive"
     counts_answers: bool = False
     runs_for_ever: bool = True
-    replays_exactly: bool = False
 
     def __post_init__(self) -> None:
         check_recurrent(self.model)
@@ -254,6 +264,18 @@ class Selective:
 
     def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
         return first_in_order(batch, is_wrong)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        right = self.which.answers(item[: answer + 1])[-1]
+        assert right is not None
+        return is_wrong_in_its_ball(self.model, item[: answer + 1], right)
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         tokens = item[: answer + 1]

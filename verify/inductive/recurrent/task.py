@@ -19,7 +19,7 @@ from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.certificate import Verdict
-from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run
+from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, is_wrong_in_its_ball
 from verify.inductive.recurrent import exact, gated, rotation
 from verify.inductive.recurrent.assumed import assumptions, rounded_in
 from verify.inductive.recurrent.chain import Rules
@@ -58,7 +58,6 @@ class Homogeneous:
     task: str = "inductive"
     counts_answers: bool = True
     runs_for_ever: bool = True
-    replays_exactly: bool = False
 
     def __post_init__(self) -> None:
         check_recurrent(self.model)
@@ -333,6 +332,17 @@ class Homogeneous:
         ends = np.where(is_wrong.any(1), is_wrong.argmax(1), is_wrong.shape[1])
         row = int(ends.argmin())
         return int(ends[row]), tuple(batch[row]), int(ends[row])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        tokens = item[: answer + 1]
+        return is_wrong_in_its_ball(self.model, self._read(tokens), self._due(tokens, len(tokens)))
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         tokens = item[: answer + 1]

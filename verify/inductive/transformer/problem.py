@@ -16,7 +16,7 @@ from constructions.decoder import Decoder
 from constructions.errors import BadInput
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.certificate import Verdict
-from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order
+from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import ASSUMPTIONS
 from verify.inductive.document_c import lengths
@@ -60,7 +60,6 @@ class Counting:
     task = "inductive"
     counts_answers = False
     runs_for_ever = False
-    replays_exactly = False
 
     def __post_init__(self) -> None:
         check_judged(self.module, Decoder)
@@ -352,6 +351,19 @@ class Counting:
     def first(self, batch: list[Item], is_wrong: np.ndarray) -> tuple[int, Item, int]:
         _, item, answer = first_in_order(batch, is_wrong)
         return len(item), item, answer
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.W_E.dtype
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        shift, tokens = item[0], tuple(item[1:])
+        right = self.wanted.answers(tokens)[answer]
+        assert right is not None
+        return is_wrong_in_its_ball(self.module, tokens, right, answer, shift=shift)
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         shift, tokens = item[0], tuple(item[1:])

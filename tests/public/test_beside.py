@@ -1,0 +1,103 @@
+"""The runs beside a proof, of every task: a wrong answer that no rounding explains ends the proof as a bug."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+from constructions.recurrent import selective
+from tests.models.doors import DOORS
+from verify import decide
+from verify.addition.task import DigitAddition
+from verify.arithmetic.readings import Real
+from verify.certificate import Verdict
+from verify.circuit.problem import CircuitProblem
+from verify.contextual.bidirectional.task import Bidirectional
+from verify.contextual.verdict import ContextualCounting
+from verify.count01.verdict import Count01
+from verify.decide import BUG, Decidable, Finding, Ran, certify
+from verify.histogram.problem import Histogram
+from verify.inductive.recurrent.selective import Selective
+from verify.inductive.recurrent.task import Homogeneous
+from verify.inductive.tasks import Task
+from verify.inductive.transformer.problem import Counting
+from verify.modular.task import ModularAddition
+from verify.module.problem import ModuleProblem
+from verify.parity.task import Parity
+
+RINGS = Task.of("selective-modular", types=2, modulus=3)
+TASKS = {
+    "histogram": (Histogram, *DOORS["histogram"][1:]),
+    "histogram rounded": (Histogram, *DOORS["histogram rounded"][1:]),
+    "count01": (Count01, *DOORS["count01"][1:]),
+    "contextual": (ContextualCounting, *DOORS["contextual"][1:]),
+    "bidirectional": (Bidirectional, *DOORS["bidirectional"][1:]),
+    "circuit": (CircuitProblem, *DOORS["circuit"][1:]),
+    "parity": (Parity, *DOORS["parity"][1:]),
+    "modular": (ModularAddition, *DOORS["modular"][1:]),
+    "addition": (DigitAddition, *DOORS["addition"][1:]),
+    "inductive transformer": (Counting, *DOORS["inductive transformer"][1:]),
+    "inductive recurrent": (Homogeneous, *DOORS["inductive recurrent"][1:]),
+    "selective": (Selective, lambda: selective.rings(types=2, m=3), lambda m: certify(Selective(m, RINGS, None))),
+    "module": (ModuleProblem, *DOORS["module"][1:]),
+}
+
+
+def everything_is_right(problem, reading, effort):
+    return Finding.proved("planted", None)
+
+
+@pytest.fixture
+def time_to_draw(monkeypatch):
+    """Runs beside a proof take a part of its time, and a planted proof takes none."""
+    monkeypatch.setattr(decide, "BESIDE", 1000.0)
+    monkeypatch.setattr(decide, "SAMPLES", 50)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_planted_proof_of_a_wrong_module(name, monkeypatch, time_to_draw):
+    """All numbers are drawn, and everything is said to be right."""
+    kind, build, decided = TASKS[name]
+    module, generator = build(), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    monkeypatch.setattr(kind, "prove", everything_is_right)
+    monkeypatch.setattr(kind, "contradiction", lambda *_: None)  # which runs the tightest input
+    found = decided(module)
+    assert found.verdict is Verdict.UNKNOWN and BUG in found.reason
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_right_module_stands(name, time_to_draw):
+    _, build, decided = TASKS[name]
+    with mock.patch.object(decide, "_ran_wrong", wraps=decide._ran_wrong) as beside:
+        assert decided(build()).verdict is Verdict.PROVED
+    problem = beside.call_args.args[0]
+    assert isinstance(problem, Decidable)
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "histogram rounded"])
+def test_a_run_that_is_wrong_by_its_rounding_alone(name, monkeypatch, time_to_draw):
+    """Every run is said to be wrong, and is right without roundings: of a proof in real arithmetic no contradiction."""
+    kind, build, decided = TASKS[name]
+    seen = []
+
+    def tells(problem, item, answer):
+        seen.append((item, answer))
+        return False
+
+    monkeypatch.setattr(kind, "contradiction", lambda *_: None)  # which runs inputs of its own
+    monkeypatch.setattr(kind, "runner", lambda *_: lambda batch: Ran.strictly(np.zeros((len(batch), 1))))
+    with mock.patch.object(kind, "is_surely_wrong", tells):
+        assert decided(build()).verdict is Verdict.PROVED and seen
+
+
+def test_long_inputs_are_not_run(monkeypatch, time_to_draw):
+    """A run holds the square of its tokens."""
+    kind, build, _ = TASKS["parity"]
+    problem = kind(build())
+    monkeypatch.setattr(decide, "LONGEST_BESIDE", problem.module.L - 1)
+    monkeypatch.setattr(kind, "runner", lambda *_: pytest.fail)
+    assert decide._ran_wrong(problem, Real(), 10.0) is None
