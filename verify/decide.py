@@ -17,7 +17,7 @@ import numpy as np
 
 from constructions.errors import BadInput
 from verify.arguments import check_whole_number
-from verify.arithmetic.formats import format_of
+from verify.arithmetic.formats import KERNEL_NAMES, format_of
 from verify.arithmetic.outward import decimal
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.arithmetic.torch_settings import lowered, warn_if_lowered
@@ -279,8 +279,9 @@ def _ran_wrong(problem: Decidable, reading: Reading, seconds: float) -> str | No
     Where every order of rounding in the module's own dtype is proved right, a wrong run contradicts the proof. Where
     real arithmetic is, a run may be wrong by its own rounding, so that a wrong answer is looked at without it.
     """
-    is_own = isinstance(reading, Rounded) and reading.accumulate is None and reading.format == format_of(problem.dtype)
-    if lowered(format_of(problem.dtype)) or not (is_own or isinstance(reading, Real)):
+    own = format_of(problem.dtype)
+    is_own = isinstance(reading, Rounded) and reading.accumulate is None and reading.format == own
+    if own.name not in KERNEL_NAMES or lowered(own) or not (is_own or isinstance(reading, Real)):
         return None
     rng, started, done, at_once = random.Random(0), time.perf_counter(), 0, 1
     try:
