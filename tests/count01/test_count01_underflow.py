@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sys
+
 import mpmath
 import numpy as np
 import pytest
@@ -16,7 +19,8 @@ from verify.count01.heads.numbers import model_numbers
 from verify.count01.heads.syntax import AfterAnswer
 from verify.count01.heads.tables import Differences
 from verify.count01.real import exact_model
-from verify.count01.task import EOS, EQUALS, FIVE, FOUR, cells, kinds, multiplicities
+from verify.count01.task import EOS, EQUALS, FIVE, FOUR, Domain, cells, kinds, multiplicities
+from verify.count01.verdict import certify
 
 TOKENS = 8
 
@@ -89,3 +93,18 @@ def test_shares_of_heads_lie_within_their_radius():
         for n, found in zip(triples.tolist(), score, strict=True):
             true = margins(parts, tuple(n), FOUR, EOS, [0])[0]
             assert not abs(mpmath.mpf(float(found)) - true) > radius, (seed, n)
+
+
+@pytest.mark.parametrize("skip, heads", [(True, 1), (False, 1), (False, 2)])
+def test_a_margin_beyond_all_floats_is_the_last_float(skip, heads):
+    """Values of 2^1000 read with 2^1000: the certificate of the failure can be saved, and is refuted by it."""
+    model = Count01Transformer(d=TOKENS, heads=heads, d_h=1, skip=skip)
+    with torch.no_grad():
+        model.E.copy_(torch.eye(TOKENS))
+        model.W_V.fill_(2.0**1000)
+        model.W_O.fill_(2.0**1000)
+        model.W_out[:, FIVE] = 1.0
+    found = certify(model, "majority-ones", Domain(max_length=2))
+    said = json.loads(found.to_json())
+    assert said["verdict"] == "REFUTED" and said["margin"] == -sys.float_info.max
+    assert said["counterexample"]["margin"] == said["margin"]

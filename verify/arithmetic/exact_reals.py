@@ -14,6 +14,7 @@ enough digits show. That is why no tie stays open.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -235,6 +236,16 @@ def float_below(ball: arb) -> float:
 def float_above(ball: arb) -> float:
     """A float at or above every number in the ball."""
     return _directed(ball.upper(), 1)
+
+
+def float_of(ball: arb) -> float:
+    """The float nearest the middle of a ball, and the largest or smallest float where that is beyond them all.
+
+    >>> float_of(arb("-1e400")), float_of(arb(3))
+    (-1.7976931348623157e+308, 3.0)
+    """
+    largest = sys.float_info.max
+    return max(-largest, min(float(ball.mid()), largest))
 
 
 def _directed(bound: arb, direction: int) -> float:

@@ -17,7 +17,7 @@ from flint import arb, ctx, fmpq
 
 from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import Arithmetic
-from verify.arithmetic.exact_reals import ONE, Combination, float_below, rational
+from verify.arithmetic.exact_reals import ONE, Combination, float_below, float_of, rational
 from verify.arithmetic.slack import ENLARGE_LONG, FAINT, LEAST, Array, U
 from verify.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
 from verify.count01.rounding import QueryErrors
@@ -185,7 +185,7 @@ def decide_boxes(
                 sign, rival, ball = margin_at(exact, n, cell.last, cell.expected)
                 if sign <= 0:
                     tie = "0" if sign == 0 else None
-                    found = ExactFailure(n, cell.last, cell.expected, rival, float(ball.mid()), tie)
+                    found = ExactFailure(n, cell.last, cell.expected, rival, float_of(ball), tie)
                     return BoxResult(False, None, boxes, failure=found)
                 margin = min(margin, max(float_below(ball), 0.0))
             order = np.argsort(-np.nan_to_num(bound, nan=-np.inf), kind="stable")

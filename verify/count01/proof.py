@@ -10,7 +10,7 @@ from typing import Any
 
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
-from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.exact_reals import Undecided, float_of
 from verify.count01.boxes import decide_boxes
 from verify.count01.heads.counting import LARGEST, wrong_inputs
 from verify.count01.heads.margins import least_margin
@@ -181,7 +181,7 @@ def one_more(exact: ExactModel, seed: ExactFailure, domain: Domain, labels: str)
         if n in domain:
             sign, rival, ball = margin_at(exact, n, seed.last, expected)
             if sign <= 0:
-                yield ExactFailure(n, seed.last, expected, rival, float(ball.mid()), None if sign else "0")
+                yield ExactFailure(n, seed.last, expected, rival, float_of(ball), None if sign else "0")
 
 
 def proved(problem: DecidablePrompts, decision: Decision, extra: dict[str, Any]) -> Finding:

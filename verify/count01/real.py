@@ -23,6 +23,7 @@ from verify.arithmetic.exact_reals import (
     exponentials,
     first_nonpositive,
     float_below,
+    float_of,
     precisions,
     total,
 )
@@ -295,7 +296,7 @@ def smallest_failure(form: Form, domain: Domain, scale: Combination) -> ExactFai
         point[i] = point[i] if k is None else k
     n = side.at(*point)
     zero = form.at(n).sign() == 0
-    margin = 0.0 if zero else float((form.quotient((1, *n)) / scale.ball(256)).mid())
+    margin = 0.0 if zero else float_of(form.quotient((1, *n)) / scale.ball(256))
     return ExactFailure(n, form.cell.last, form.cell.expected, form.rival, margin, "0" if zero else None)
 
 
