@@ -1,5 +1,6 @@
 """The runs beside a proof, of every task: a wrong answer that no rounding explains ends the proof as a bug."""
 
+import random
 from unittest import mock
 
 import numpy as np
@@ -10,7 +11,7 @@ from constructions.recurrent import selective
 from tests.models.doors import DOORS
 from verify import decide
 from verify.addition.task import DigitAddition
-from verify.arithmetic.readings import Real
+from verify.arithmetic.readings import Kernel, Real
 from verify.certificate import Verdict
 from verify.circuit.problem import CircuitProblem
 from verify.contextual.bidirectional.task import Bidirectional
@@ -92,6 +93,18 @@ def test_a_run_that_is_wrong_by_its_rounding_alone(name, monkeypatch, time_to_dr
     monkeypatch.setattr(kind, "runner", lambda *_: lambda batch: Ran.strictly(np.zeros((len(batch), 1))))
     with mock.patch.object(kind, "is_surely_wrong", tells):
         assert decided(build()).verdict is Verdict.PROVED and seen
+
+
+@pytest.mark.parametrize("name", ["histogram", "parity", "modular", "addition"])
+def test_a_right_answer_is_not_surely_wrong(name):
+    """A run may get an answer wrong by its rounding: where real arithmetic is exact, it says so of each answer."""
+    kind, build, decided = TASKS[name]
+    with mock.patch.object(decide, "_ran_wrong", return_value=None) as asked:
+        decided(build())
+    problem, rng = asked.call_args.args[0], random.Random(0)
+    for item in (problem.draw(rng) for _ in range(4)):
+        answers = problem.runner(Kernel())([item]).is_wrong.shape[1]
+        assert not any(problem.is_surely_wrong(item, answer) for answer in range(answers))
 
 
 def test_long_inputs_are_not_run(monkeypatch, time_to_draw):

@@ -18,7 +18,7 @@ from constructions.errors import BadInput
 from constructions.parity import ParityTransformer
 from verify.arithmetic.contract import STORED, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order, is_wrong_exactly, no_reading
+from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order, no_reading
 from verify.judged import check_judged
 from verify.parity import proof
 
@@ -122,7 +122,7 @@ class Parity:
         return len(item)
 
     def is_surely_wrong(self, item: Tokens, answer: int) -> bool:
-        return is_wrong_exactly(self, item, answer)
+        return proof.exact_margin(self.module, item, answer) <= 0
 
     def replay(self, wrong: Tokens, answer: int, reading: Reading) -> Failure:
         exact = isinstance(reading, Real)
