@@ -12,6 +12,7 @@ from verify.arithmetic.slack import Array
 from verify.clock import Budget, Deadline
 from verify.inductive.recurrent.chain import Ellipsoids, Margins, Rules, excess, margins
 from verify.inductive.recurrent.network import Network, orbit
+from verify.inductive.recurrent.precise import Followed, follow
 from verify.inductive.recurrent.search import (
     Cycle,
     along,
@@ -31,6 +32,7 @@ GROWTHS_REAL = (1 + 2.0**-13, 1 + 2.0**-18, 1 + 2.0**-8)
 GROWTHS_ROUNDED = (1.3, 1.0, 1.05, 2.0, 4.0)
 SLACKS = (1.05, 1.1, 1.03)  # of rings that are no larger than rounding makes them
 MOST_DOUBLINGS = 60
+BEYOND = 2  # times as far as where a float64 run is first wrong: its rounding may have brought that about too early
 PATIENCE = 12  # turns of the cycle for which entering it is tried again
 
 Expected = Callable[[int], int]  # the right class after so many tokens
@@ -83,6 +85,7 @@ class Outcome:
     predicted: int | None = None
     invariant: Invariant | None = None
     reason: str | None = None
+    bits: int | None = None  # of the balls, where these were followed
     facts: dict[str, Any] | None = None
 
 
@@ -180,13 +183,23 @@ def best_walk(net: Network, line: Line, steps: int, rules: Rules, until: Deadlin
 
 def finite(net: Network, line: Line, length: int, rules: Rules, budget: float | Budget) -> Outcome:
     """Right after each of 1..length tokens?"""
-    return _outcome(best_walk(net, line, length, rules, Budget.of(budget).deadline()))
+    return _outcome(followed(net, line, length, rules, Budget.of(budget).deadline()))
 
 
-def _outcome(found: Walk, reason: str | None = None) -> Outcome:
+def followed(net: Network, line: Line, steps: int, rules: Rules, until: Deadline) -> Walk | Followed:
+    """The orbit as far as it is known: by ellipsoids, and in real arithmetic by ever more digits where these end."""
+    found = best_walk(net, line, steps, rules, until)
+    if found.stuck is None or rules.at is not None:
+        return found
+    further = follow(net, line, steps, until)
+    return found if further.stuck is not None and further.right_to <= found.right_to else further
+
+
+def _outcome(found: Walk | Followed, reason: str | None = None) -> Outcome:
+    bits = found.bits if isinstance(found, Followed) else None
     return Outcome(
         found.right_to, found.margin, found.tightest, found.wrong_at, found.wrong_by, found.predicted,
-        reason=found.stuck or reason,
+        reason=found.stuck or reason, bits=bits,
     )  # fmt: skip
 
 
@@ -199,7 +212,7 @@ def for_ever(net: Network, line: Line, rules: Rules, budget: float | Budget) -> 
         states = np.concatenate([states, orbit(net, line.tokens(looked, look), states[-1])[1:]])
         wrong = _first_wrong(net, line, states, looked)
         if wrong is not None:
-            return _outcome(best_walk(net, line, wrong, rules, until), "a float64 run is wrong there")
+            return _outcome(followed(net, line, BEYOND * wrong, rules, until), "a float64 run is wrong there")
         looked = look
         cycle = find_cycle(net, line.token, states, line.period)
         if cycle is not None:
@@ -209,7 +222,7 @@ def for_ever(net: Network, line: Line, rules: Rules, budget: float | Budget) -> 
             reason = locked
         if half.is_up():
             break
-    found = best_walk(net, line, looked, rules, until)
+    found = followed(net, line, looked, rules, until)
     return _outcome(found, f"{reason}, and it is right as far as it was followed")
 
 

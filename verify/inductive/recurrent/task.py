@@ -32,6 +32,7 @@ from verify.inductive.tasks import Task
 
 ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
+ARGUMENT_PRECISE = "balls of {} bits round the state after every token"
 ARGUMENT_EXACT = "states in exact fractions, until one comes again or the length is reached"
 ARGUMENT_ROTATION = "each difference of two logits is a cosine of the state's angle, which moves evenly"
 ARGUMENT_GATED = "balls round the states of every step"
@@ -211,7 +212,9 @@ class Homogeneous:
         argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
         argument = ARGUMENT_ROTATION if isinstance(self.model, RotationModel) else argument
         argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) else argument
-        if exact.is_rational(self.model) and outcome.invariant is None:
+        if outcome.bits is not None:
+            argument = ARGUMENT_PRECISE.format(outcome.bits)
+        elif exact.is_rational(self.model) and outcome.invariant is None:
             argument = ARGUMENT_EXACT
         extra: dict[str, Any] = {}
         if outcome.wrong_at is not None:
