@@ -21,9 +21,10 @@ settings.register_profile("drawn", max_examples=40, deadline=None, print_blob=Tr
 settings.register_profile("deep", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-operations = cache(utils._collect_all_valid_cia_ops)  # a third of a capture's time, and the same in every capture
-for part in (utils, decomp_utils, exported_program):
-    part._collect_all_valid_cia_ops = operations
+if hasattr(utils, "_collect_all_valid_cia_ops"):  # a third of a capture's time, and the same in every capture
+    operations = cache(utils._collect_all_valid_cia_ops)
+    for part in (utils, decomp_utils, exported_program):
+        part._collect_all_valid_cia_ops = operations
 LOOKS = 100  # at its clock, that a search's second holds
 
 

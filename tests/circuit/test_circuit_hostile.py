@@ -10,6 +10,7 @@ import itertools
 import random
 
 import pytest
+from models.selection import first
 
 from constructions.circuits import circuit as circuits
 from constructions.circuits.circuit import decompose, from_signals
@@ -105,9 +106,10 @@ def folded(rng, words):
     return "".join(word + rng.choice([" ", "\t ", " \\\n", " "]) for word in words[:-1]) + words[-1]
 
 
-def test_blif_files_mean_what_their_covers_mean(tmp_path):
+@pytest.mark.parametrize("files", first(1, [250, FILES]))
+def test_blif_files_mean_what_their_covers_mean(files, tmp_path):
     rng = random.Random(6)
-    for _ in range(FILES):
+    for _ in range(files):
         text, inputs, outputs, covers = random_blif(rng)
         assert agrees(tmp_path / "f.blif", text, inputs, outputs, lambda y, v, c=covers: cover_value(c, y, v))
 
@@ -213,9 +215,10 @@ def random_bench(rng):
     return "\r\n".join(lines) + "\n", inputs, outputs, gates
 
 
-def test_bench_files_mean_what_their_gates_mean(tmp_path):
+@pytest.mark.parametrize("files", first(1, [250, FILES]))
+def test_bench_files_mean_what_their_gates_mean(files, tmp_path):
     rng = random.Random(7)
-    for _ in range(FILES):
+    for _ in range(files):
         text, inputs, outputs, gates = random_bench(rng)
         assert agrees(tmp_path / "f.bench", text, inputs, outputs, lambda y, v, g=gates: gate_value(g, y, v))
 
@@ -279,8 +282,8 @@ def ascii_aiger(rng, n, ands, outputs):
 def binary_aiger(n, ands, outputs):
     data = f"aig {n + len(ands)} {n} 0 {len(outputs)} {len(ands)}\n".encode()
     data += "".join(f"{y}\n" for y in outputs).encode()
-    for variable, (first, second) in ands.items():
-        for difference in (2 * variable - first, first - second):
+    for variable, (left, right) in ands.items():
+        for difference in (2 * variable - left, left - right):
             while difference > 127:
                 data, difference = data + bytes([128 | difference & 127]), difference >> 7
             data += bytes([difference])
@@ -294,9 +297,10 @@ def symbols(rng, n, outputs):
     return "\n".join([*table, "c", "i0 not read", ""]), ins, outs
 
 
-def test_aiger_files_mean_what_their_literals_mean(tmp_path):
+@pytest.mark.parametrize("files", first(1, [250, FILES]))
+def test_aiger_files_mean_what_their_literals_mean(files, tmp_path):
     rng = random.Random(8)
-    for _ in range(FILES):
+    for _ in range(files):
         n, ands, outputs = random_aiger(rng)
         for suffix in (".aag", ".aig"):
             data = ascii_aiger(rng, n, ands, outputs).encode() if suffix == ".aag" else binary_aiger(n, ands, outputs)

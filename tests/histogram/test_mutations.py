@@ -49,7 +49,7 @@ def test_an_intercept_beyond_the_margin(build, k):
 
 
 @pytest.mark.parametrize("build", BUILDERS, ids=ids)
-@pytest.mark.parametrize("k", first(3, [0, 5, 9, 1, 2, 3, 4, 6, 7, 8]))
+@pytest.mark.parametrize("k", first(1, [0, 5, 9, 1, 2, 3, 4, 6, 7, 8]))
 @pytest.mark.parametrize("sign", [1, -1])
 def test_an_intercept_within_the_margin(build, k, sign):
     """Moving one intercept by less than the certified margin changes no verdict."""
@@ -58,7 +58,7 @@ def test_an_intercept_within_the_margin(build, k, sign):
     assert certify(module).verdict is Verdict.PROVED
 
 
-@pytest.mark.parametrize("build", first(2, BUILDERS))
+@pytest.mark.parametrize("build", first(1, BUILDERS))
 def test_flips_and_scales(build):
     sizes = {"T": 32, "L": 10}
     assert_refuted(mutated(build, "W_2", (0, 3), lambda w: -w, **sizes))

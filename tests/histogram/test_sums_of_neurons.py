@@ -60,7 +60,7 @@ def smallest_margin(module, fmt, seed, n=24):
     return least
 
 
-@pytest.mark.parametrize("seed", first(3, range(12)))
+@pytest.mark.parametrize("seed", first(2, range(12)))
 def test_models_at_the_edge_of_the_proof_are_right_in_every_order(seed):
     found, module, fmt = squeezed(seed)
     if found is None:
@@ -82,5 +82,5 @@ def test_float32_at_32_tokens(capsys, d):
 
 def test_the_precision_command_takes_the_constructions_of_exact_laws(capsys):
     argv = ("precision", "histogram", "--model", "dot+sftm", "--construction", "logarithmic", "--T", "3", "--L", "3")
-    code, out, _ = run(capsys, *argv, "--d", "3", "--p", "2", "--budget", "1", "--format", "csv")
+    code, out, _ = run(capsys, *argv, "--d", "3", "--p", "2", "--budget", "0.1", "--format", "csv")
     assert code == 0 and "float32,PROVED" in out

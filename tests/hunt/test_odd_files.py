@@ -19,7 +19,7 @@ from command import run
 
 from verify.cli import main
 
-DRAWN = 6  # of each command; a hundred in the deep part
+DRAWN = 3  # of each command; a hundred in the deep part
 ODD = (0, -1, 1, 2, 3, 99, 2**31, 2**63, 10**9, 10**100, 10**400, True, False, None, "", "3", "a\nb", 3.0, 0.5, -1.0,
        1e300, 5e-324, [], {}, [3], {"a": 1}, [[[]]], "tanh", "rnn", "real", "infinite", "-1", "1/0",
        "9" * 5000)  # fmt: skip

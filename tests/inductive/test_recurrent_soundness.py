@@ -142,7 +142,7 @@ def rotating(seed):
 
 
 FAMILIES = {"format": in_a_format, "bits": bit_by_bit, "linear": linear_space, "rotation": rotating}
-DEFAULT, DEEP = {"format": 3, "bits": 4, "linear": 12, "rotation": 4}, 500
+DEFAULT, DEEP = {"format": 1, "bits": 2, "linear": 6, "rotation": 2}, 500
 
 
 def counted(family, seeds):

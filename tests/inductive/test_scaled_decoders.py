@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
+from models.selection import first
 from oracles import decoder as oracle
 from oracles.inductive import right
 from planted import planted
@@ -117,12 +118,13 @@ MODELS = {
 }
 
 
+@pytest.mark.parametrize("models", first(1, [2, 4]))
 @pytest.mark.parametrize("norm", [False, True])
 @pytest.mark.parametrize("name", MODELS)
-def test_scaled_layers_have_the_verdict_of_their_function(name, norm, no_door):
+def test_scaled_layers_have_the_verdict_of_their_function(name, norm, models, no_door):
     task, build = MODELS[name]
     base, rng, seen = build(norm), random.Random(f"{name}{norm}"), collections.Counter()
-    for number in range(4):
+    for number in range(models):
         model = changed(base, number) if number % 2 else base
         powers = [rng.choice((-1000, -700, -500, -300, 0, 300, 700, 900)) for _ in range(3)]
         powers[0] = rng.choice((-520, -400, 0, 3)) if norm else powers[0]  # so that eps is held
@@ -167,10 +169,11 @@ def bent(model, task, rng):
     return model
 
 
+@pytest.mark.parametrize("models", first(1, [4, 8]))
 @pytest.mark.parametrize("eps", EPS)
-def test_layer_norms_of_any_eps(eps, no_door):
+def test_layer_norms_of_any_eps(eps, models, no_door):
     rng, seen = random.Random(str(eps)), collections.Counter()
-    for number in range(8):
+    for number in range(models):
         model, task = drawn(rng, eps)
         bent(model, task, rng)
         inputs = [(0, line.tokens[: 1 + line.leading]) for line in task.lines(1)] if task.is_homogeneous else [

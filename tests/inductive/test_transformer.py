@@ -113,7 +113,7 @@ def test_margin_is_the_formula():
     )
 
 
-@pytest.mark.parametrize("seed", first(3, [0, 1, 4, 2, 3, 5]))
+@pytest.mark.parametrize("seed", first(2, [0, 1, 4, 2, 3, 5]))
 def test_mutated_models_are_never_proved_where_a_run_fails(seed):
     """A weight changed at random: PROVED only where all runs are right, REFUTED only at the shortest wrong length."""
     generator = torch.Generator().manual_seed(seed)
@@ -156,10 +156,10 @@ def test_random_decoders_of_two_layers(pe, positions):
 
 def test_prefix_sums_agree_with_the_engine():
     """Shift by shift, and where one run bounds all shifts together."""
-    task = Task.of("helper-shifted", vocabulary=5)
+    task = Task.of("helper-shifted", vocabulary=3)
     for pe, layernorm in (("nope", True), ("sine", False), ("spe", True), ("ape", True)):
-        runs = Runs(started(task="helper-shifted", M=5, pe=pe, layernorm=layernorm, positions=8), task, None,
-                    None if pe == "nope" else 8)  # fmt: skip
+        runs = Runs(started(task="helper-shifted", M=3, pe=pe, layernorm=layernorm, positions=6), task, None,
+                    None if pe == "nope" else 6)  # fmt: skip
         (shared,) = uniform.bounds(runs, Real())
         assert shared.shifts == runs.shifts
         for b in runs.bounds(Real()):

@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
+from models.selection import every, first
 from torch import nn
 
 from constructions.relation_counting import bos
@@ -66,14 +67,17 @@ FAULTS = ["aten.tanh.default", "aten.linear.default", "aten._softmax.default", "
 
 
 @pytest.mark.parametrize(
-    "reading, dtype", [("real", torch.float64), ("real", torch.float32), ("float64", torch.float64)]
+    "reading, dtype", first(2, [("real", torch.float64), ("real", torch.float32), ("float64", torch.float64)])
 )
 def test_a_right_proof_stands(reading, dtype):
     assert decided(reading, dtype).verdict is Verdict.PROVED
 
 
-@pytest.mark.parametrize("reading", ["real", "float64"])
-@pytest.mark.parametrize("name", FAULTS)
+READINGS = ("real", "float64")
+BY_TURNS = [(name, READINGS[(i + j) % 2]) for i, name in enumerate(FAULTS) for j in range(2)]
+
+
+@pytest.mark.parametrize(("name", "reading"), every(2, BY_TURNS))
 def test_a_planted_fault_in_a_rule_ends_the_proof(name, reading):
     with planted_in(name):
         found = decided(reading)
@@ -85,7 +89,7 @@ def test_nothing_is_said_where_no_bounds_are():
     module = Small().eval()
     with torch.no_grad():
         module.E.mul_(1e200)
-    found = certify_module(module, inputs=tokens([4, 4]), expected=lambda t: t[:, 1], budget=1.0)
+    found = certify_module(module, inputs=tokens([4, 4]), expected=lambda t: t[:, 1], budget=0.1)
     assert BUG not in (found.reason or "")
 
 
@@ -99,7 +103,7 @@ def test_a_module_that_takes_one_input_at_a_time():
     assert found.verdict is Verdict.PROVED
 
 
-@pytest.mark.parametrize("expected, length", [(Last(), 4), (lambda t: t[:, -1], 9)], ids=["products", "inputs"])
+@pytest.mark.parametrize("expected, length", [(Last(), 3), (lambda t: t[:, -1], 4)], ids=["products", "inputs"])
 def test_a_planted_fault_in_the_tables_ends_the_proof(expected, length):
     """The residual stream's logits with the wrong sign: of a model that is wrong everywhere, tables prove all."""
     model, inputs, right = last_token(), tokens([4] * (length - 1) + [[0, 1]]), separable.Layer.tables

@@ -62,7 +62,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("name", first(2, MODELS))
+@pytest.mark.parametrize("name", first(1, MODELS))
 def test_count01(name):
     """After "=", on all strings of 3 digits: none is wrong where the task's verifier proves, as the engine counts."""
     model = MODELS[name]()
@@ -75,7 +75,7 @@ def test_count01(name):
 
 
 @pytest.mark.parametrize(
-    ("build", "by"), first(2, [(modular.staircase, 0.4), (modular.pizza, 0.0), (modular.pizza, -2.0)])
+    ("build", "by"), first(1, [(modular.staircase, 0.4), (modular.pizza, 0.0), (modular.pizza, -2.0)])
 )
 def test_modular_addition(build, by):
     model = changed(build(P=5), "W_out", (0, 2), by)

@@ -117,7 +117,7 @@ def disagreements(model, expected, last_tokens, shifts=(1e-6, -1e-6), budget=END
                     yield answer, rival, cell, shift, search.goal
 
 
-@pytest.mark.parametrize("seed, n_heads", first(3, [(0, 2), (1, 1), (2, 4), (3, 2), (4, 4), (5, 1)]))
+@pytest.mark.parametrize("seed, n_heads", first(1, [(0, 2), (1, 1), (2, 4), (3, 2), (4, 4), (5, 1)]))
 def test_products_are_proved_as_far_as_their_least_margin_is_positive(seed, n_heads):
     model = layer(seed, n_heads, pe=["nope", "ape"][seed % 2], bos=seed == 2)
     for expected in (largest, smallest):
@@ -134,7 +134,7 @@ def test_products_are_proved_as_far_as_their_least_margin_is_positive(seed, n_he
 )
 def test_wrong_bounds_of_heads_are_caught(name, right, wrong):
     with planted(heads.Bounds, name, right, wrong):
-        assert any(disagreements(layer(2, 2), largest, (3,), budget=looks(200)))
+        assert any(disagreements(layer(2, 2), largest, (3,), budget=looks(60)))
 
 
 def trained(n, seed=0, steps=300):

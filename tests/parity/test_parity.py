@@ -57,7 +57,7 @@ def mutated(T, L, seed):
     return module
 
 
-@pytest.mark.parametrize("T,L", first(3, [(1, 1), (3, 3), (2, 4), (1, 4), (2, 3)]))
+@pytest.mark.parametrize("T,L", first(2, [(1, 1), (3, 3), (2, 4), (1, 4), (2, 3)]))
 def test_verdicts_equal_enumeration(T, L):
     seen = set()
     for seed in range(40):

@@ -64,7 +64,7 @@ def shown(certificate, module, capsys):
 def test_printed_margins_are_at_most_certified_ones_and_those_at_most_exact_ones(seed):
     module = random_model(seed)
     assume(module.T**module.L <= 64)
-    certificate = certify(module, budget=2.0)
+    certificate = certify(module, budget=0.5)
     assume(certificate.verdict is Verdict.PROVED)
     check_against_the_oracle(certificate, module)
 
