@@ -11,7 +11,6 @@ import torch
 from command import as_json, run
 from models.kernel import accepted, needs_coqc
 from models.random_models import BUILDERS
-from models.selection import first
 
 from constructions import relation_counting
 from constructions.adder.digits import Digits
@@ -72,10 +71,9 @@ def mutated(kind, seed):
     return module
 
 
-@pytest.mark.parametrize("seeds", first(1, [2, 5]))
-def test_mutated_models_are_accepted_exactly_where_verify_proves_them(seeds):
+def test_mutated_models_are_accepted_exactly_where_verify_proves_them():
     """Regions are split down to single multisets where need be, but not for lin; none of these needs it there."""
-    models = [mutated(kind, seed) for kind in MODELS for seed in range(seeds)]
+    models = [mutated(kind, seed) for kind in MODELS for seed in range(5)]
     certificates = [certify(module) for module in models]
     inputs = [
         check_inputs(stored_of(module, x.margin_per_count if x.verdict is Verdict.PROVED else [2.0**-30]))
@@ -83,7 +81,7 @@ def test_mutated_models_are_accepted_exactly_where_verify_proves_them(seeds):
     ]
     is_proved = [x.verdict is Verdict.PROVED for x in certificates]
     assert accepted(inputs) == is_proved
-    assert seeds < sum(is_proved) < 5 * seeds
+    assert 5 < sum(is_proved) < 25
 
 
 def test_margins_beyond_the_certificates_are_refused():
