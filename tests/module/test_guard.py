@@ -103,7 +103,7 @@ def test_a_module_that_takes_one_input_at_a_time():
     assert found.verdict is Verdict.PROVED
 
 
-@pytest.mark.parametrize("expected, length", [(Last(), 3), (lambda t: t[:, -1], 4)], ids=["products", "inputs"])
+@pytest.mark.parametrize("expected, length", [(Last(), 3), (lambda t: t[:, -1], 9)], ids=["products", "inputs"])
 def test_a_planted_fault_in_the_tables_ends_the_proof(expected, length):
     """The residual stream's logits with the wrong sign: of a model that is wrong everywhere, tables prove all."""
     model, inputs, right = last_token(), tokens([4] * (length - 1) + [[0, 1]]), separable.Layer.tables
