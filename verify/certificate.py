@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from constructions.errors import BadInput
-from verify.arithmetic.outward import below, decimal
+from verify.arithmetic.outward import below, decimal, float_at_least, float_at_most
 
 
 class ExitCode(int):
@@ -125,7 +125,7 @@ class Certificate:
         """
         share = None
         if self.error_share is not None:
-            share = [_float_below(self.error_share[0]), _float_above(self.error_share[1])]
+            share = [float_at_most(self.error_share[0]), float_at_least(self.error_share[1])]
         return {
             "verdict": self.verdict.value,
             "claim": self.claim,
@@ -274,16 +274,6 @@ def _plain(value: Any) -> str:
 
 def _finite_margin(case: dict[str, Any] | None) -> dict[str, Any] | None:
     return case if case is None or "margin" not in case else case | {"margin": _finite(case["margin"])}
-
-
-def _float_below(x: Fraction) -> float:
-    y = float(x)
-    return y if Fraction(y) <= x else max(0.0, math.nextafter(y, -math.inf))
-
-
-def _float_above(x: Fraction) -> float:
-    y = float(x)
-    return y if Fraction(y) >= x else math.nextafter(y, math.inf)
 
 
 def rounded_margin(certificate: Certificate, digits: int = 4) -> float | None:

@@ -19,9 +19,9 @@ from constructions.adder.transformer import AdderTransformer, from_state_dict
 from constructions.errors import BadInput, NotKnown
 from tests.oracles import addition as oracle
 from tests.planted import planted
-from verify.adder.exact import below
 from verify.addition import columns, proof, readout, shares
 from verify.addition.task import DigitAddition
+from verify.arithmetic.outward import float_at_most as below
 from verify.arithmetic.readings import reading_of
 from verify.decide import certify, exhaustive, sampled
 

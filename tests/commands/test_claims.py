@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from command import as_json, run
 from models.selection import first
@@ -185,7 +186,7 @@ def test_a_check_that_fails_leaves_the_argument_open(capsys, monkeypatch):
     monkeypatch.setattr(histogram_impossible, "_is_beaten_in_the_middle", lambda seed: seed % 7 != 3)
     code, result = as_json(capsys, "histogram", "--impossible", "W-7")
     assert code == 3 and result["verdict"] == "UNKNOWN" and result["holds"] is False
-    monkeypatch.setattr(histogram_impossible, "relative_spread", lambda module: [[histogram_impossible.Fraction(0)]])
+    monkeypatch.setattr(histogram_impossible, "relative_spread", lambda module: np.zeros((1, 1), dtype=int))
     assert not histogram_impossible.rank_of_readings().holds
     monkeypatch.setattr(count01_impossible, "_is_right_everywhere", lambda model, labels: model.E.shape[1] == 3)
     assert not count01_impossible.no_skip().holds

@@ -361,7 +361,7 @@ def test_infinite_and_nan_weights_are_refused():
     for value in (math.inf, math.nan):
         model = build.uniform()
         model.W_out[0, 3] = value
-        with pytest.raises(BadInput, match="W_out: has an infinite or NaN entry"):
+        with pytest.raises(BadInput, match="W_out: holds NaN or infinity"):
             certify(model, ONES, Domain(3, 3))
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from constructions.errors import BadInput
 from tests.models.small_modules import CLASSES, JUDGED, REFUSED, VOCABULARY, Body
+from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.formats import FORMATS
 from verify.engine import exact
 from verify.engine.balls import Arithmetic
@@ -150,6 +151,6 @@ def test_ends_of_exact_margins_keep_their_sign(value, low, high):
 
     with ctx.workprec(300):
         x = arb(value)
-        assert exact.below(x) <= low + 1e-16 and exact.above(x) >= high - 1e-16
-        assert (exact.below(x) > 0) <= bool(x > 0) and (exact.above(x) <= 0) == bool(x <= 0)
-    assert exact.below(arb(0)) == 0 == exact.above(arb(0))
+        assert float_below(x) <= low + 1e-16 and float_above(x) >= high - 1e-16
+        assert (float_below(x) > 0) <= bool(x > 0) and (float_above(x) <= 0) == bool(x <= 0)
+    assert float_below(arb(0)) == 0 == float_above(arb(0))

@@ -5,7 +5,8 @@ from fractions import Fraction
 import pytest
 from flint import arb, ctx
 
-from verify.engine.exact import above, below
+from verify.arithmetic.exact_reals import float_above as above
+from verify.arithmetic.exact_reals import float_below as below
 
 SIZES = [Fraction(n) * Fraction(2) ** k for n in (1, -1, 3) for k in (-1200, -1076, -1075, -1074, -1022, 0, 900)]
 

@@ -13,11 +13,11 @@ from constructions.errors import BadInput
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import reading_of
 from verify.certificate import Verdict
 from verify.decide import Effort, certify
 from verify.inductive.recurrent.enclosures import Roundings
-from verify.inductive.recurrent.exact import as_float
 from verify.inductive.recurrent.selective import Selective
 from verify.inductive.recurrent.task import Homogeneous
 from verify.inductive.tasks import Task
@@ -162,10 +162,10 @@ def test_exact_margins_of_any_size_are_rounded_and_no_crash(power):
 
 @pytest.mark.parametrize("x", [Fraction(10) ** 400, -(Fraction(10) ** 400), Fraction(1, 10**400), Fraction(1, 3)])
 def test_fractions_as_floats_lie_on_their_side(x):
-    assert as_float(x, -1) <= x <= as_float(x, 1)
+    assert float_at_most(x) <= x <= float_at_least(x)
 
 
 def test_infinite_weights_are_refused():
     model = flip(1.0, float("inf"), activation="relu")
-    with pytest.raises(BadInput, match="finite"):
+    with pytest.raises(BadInput, match="infinity"):
         certify(Homogeneous(model, Task.of("modular", modulus=2), 3), reading_of(None), Effort(budget=2))

@@ -19,9 +19,9 @@ from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput, ProvedImpossible
 from tests.oracles import addition as oracle
 from tests.planted import planted
-from verify.adder.exact import at_most
 from verify.adder.rounded import ORDERS
 from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.exact_reals import float_below as at_most
 from verify.arithmetic.readings import reading_of
 from verify.decide import certify, exhaustive
 from verify.modular import best, impossible

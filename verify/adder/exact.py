@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flint import arb, arb_mat, ctx, fmpq
+from flint import arb, arb_mat, ctx
 
 from constructions.adder.transformer import AdderTransformer
+from verify.arithmetic.exact_reals import float_below
 
 PRECISIONS = (128, 512, 2048, 8192)
 
@@ -45,31 +46,8 @@ def _answer(logits: list[arb], right: int) -> Answer:
     apart = [logits[right] - y for c, y in enumerate(logits) if c != right]
     is_right = True if all(x > 0 for x in apart) else False if any(x <= 0 for x in apart) else None
     largest = [c for c, y in enumerate(logits) if all(y >= z for j, z in enumerate(logits) if j != c)]
-    least = min(map(at_most, apart), default=math.inf)
+    least = min(map(float_below, apart), default=math.inf)
     return Answer(largest[0] if largest else None, least, is_right)
-
-
-def below(x: fmpq) -> float:
-    """The largest float64 number that is at most a rational one, and not below 0 where that is above it.
-
-    >>> below(fmpq(1, 10)) == math.nextafter(0.1, 0), below(fmpq(1, 10**400)), below(fmpq(3, 8))
-    (True, 0.0, 0.375)
-    """
-    try:
-        found = int(x.p) / int(x.q)
-    except OverflowError:
-        found = math.inf if x > 0 else -math.inf
-    if not math.isfinite(found) or fmpq(*found.as_integer_ratio()) > x:
-        found = math.nextafter(found, -math.inf)
-    return max(found, 0.0) if x > 0 else found
-
-
-def at_most(x: arb) -> float:
-    """The largest float64 number that is at most all of a ball, and not below 0 where the ball is above it."""
-    low = x.lower()
-    found = float(low)
-    found = math.nextafter(found, -math.inf) if arb(found) > low else found
-    return max(found, 0.0) if x > 0 else found
 
 
 def _logits(model: AdderTransformer, tokens: list[int]) -> arb_mat:

@@ -20,10 +20,11 @@ from constructions.adder.transformer import AdderTransformer, Layer
 from verify.addition.columns import CLASSES, sums_of
 from verify.addition.proof import Cell
 from verify.addition.readout import Box, Readout
-from verify.addition.shares import Unfit, exactly, numbers
+from verify.addition.shares import Unfit, exactly
 from verify.arithmetic.any_order import between
 from verify.arithmetic.balls import Ball, exponential
 from verify.arithmetic.slack import OF_FEW, Array, U
+from verify.arithmetic.stored import numbers
 
 Interval = tuple[float, float]
 FAR = 40.5  # a difference of scores that floats subtract, off by less than a half

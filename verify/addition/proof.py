@@ -16,8 +16,9 @@ from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer
 from verify.addition.columns import Range
 from verify.addition.readout import Box, Overflows, Readout, slack
-from verify.addition.shares import Direction, Stream, Unfit, exactly, numbers, stream_of
+from verify.addition.shares import Direction, Stream, Unfit, exactly, stream_of
 from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.stored import numbers
 
 
 @dataclass(frozen=True)

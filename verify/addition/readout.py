@@ -9,9 +9,10 @@ import numpy as np
 from flint import fmpq
 
 from constructions.adder.transformer import AdderTransformer, Layer
-from verify.addition.shares import exactly, numbers
+from verify.addition.shares import exactly
 from verify.arithmetic.any_order import Arithmetic, is_power_of_two
 from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, Array
+from verify.arithmetic.stored import numbers
 
 Box = list[tuple[fmpq, fmpq]]  # the range of each lane
 DEEPEST = 10

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-import torch
 from flint import arb, ctx, fmpq, fmpq_mat
 
 from constructions.adder.digits import Digits
@@ -15,8 +14,10 @@ from constructions.adder.transformer import AdderTransformer, Layer
 from verify.addition.columns import Query, Range, Terms
 from verify.arithmetic.any_order import Arithmetic, between, ends, is_power_of_two
 from verify.arithmetic.balls import Ball
+from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array
+from verify.arithmetic.stored import numbers
 
 Ratio = tuple[int, int]  # numerator and denominator
 
@@ -53,11 +54,6 @@ class Stream:
     directions: list[list[Direction]]
 
 
-def numbers(tensor: torch.Tensor) -> Array:
-    """The stored numbers, exactly, as float64."""
-    return np.asarray(tensor.detach().cpu().double().numpy())
-
-
 def exactly(x: float) -> fmpq:
     """The number itself.
 
@@ -65,7 +61,7 @@ def exactly(x: float) -> fmpq:
     """
     if not math.isfinite(x):
         raise Unfit("numbers beyond the range of float64")
-    return fmpq(*float(x).as_integer_ratio())
+    return rational(x)
 
 
 def stream_of(model: AdderTransformer, sums: Digits, arithmetic: Arithmetic | None = None) -> Stream:

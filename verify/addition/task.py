@@ -21,6 +21,7 @@ from verify.addition.proof import Cells, Overflows, Unfit
 from verify.addition.shares import check_normal
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.decide import SAMPLES, Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_exactly
 from verify.judged import check_judged
@@ -108,10 +109,10 @@ class DigitAddition:
         except Unfit as error:
             return Finding.open(ARGUMENT, f"no proof for this model: {error}; --method exhaustive runs every pair")
         cell = min(found, key=lambda cell: found[cell])
-        where = {"sum": cell.s, "carry": cell.carry, "margin": exact.below(found[cell])}
+        where = {"sum": cell.s, "carry": cell.carry, "margin": float_at_most(found[cell])}
         if not found[cell] > 0:
             return Finding.open(ARGUMENT, f"sum {cell.s}, carry {cell.carry}: intervals do not decide it")
-        return Finding.proved(ARGUMENT, exact.below(found[cell]), tightest=where)
+        return Finding.proved(ARGUMENT, float_at_most(found[cell]), tightest=where)
 
     def _prove_real(self, cells: Cells) -> Finding:
         margin, tightest = None, None
@@ -135,9 +136,9 @@ class DigitAddition:
             "column": tightest.column,
             "sum": tightest.s,
             "carry": tightest.carry,
-            "margin": exact.below(margin),
+            "margin": float_at_most(margin),
         }
-        return Finding.proved(ARGUMENT, exact.below(margin), tightest=where)
+        return Finding.proved(ARGUMENT, float_at_most(margin), tightest=where)
 
     def _search(self, effort: Effort) -> Pair | None:
         """A pair that is wrong in real arithmetic, among those that torch finds hardest; None where none is found."""
@@ -182,8 +183,8 @@ class DigitAddition:
                     margins.append((found, next(cells.ends(cell))))
             if reason is None:
                 least, pair = min(margins)
-                where = {"input": self.name(pair), "margin": exact.below(least)}
-                return Finding.proved(ARGUMENT, exact.below(least), tightest=where)
+                where = {"input": self.name(pair), "margin": float_at_most(least)}
+                return Finding.proved(ARGUMENT, float_at_most(least), tightest=where)
         except (Unfit, Overflows) as error:
             reason = f"no proof for this model: {error}"
         rng = random.Random(effort.seed)

@@ -225,17 +225,21 @@ def square_root_terms(d: int, numerator: fmpq) -> dict[Key, fmpq]:
 
 
 def float_below(ball: arb) -> float:
-    """A float at or below every number in the ball.
+    """The largest float at or below every number in the ball: positive only if all of them are; -inf without a bound.
 
     >>> 2.9 < float_below(arb(3)) <= 3.0 <= float_above(arb(3)) < 3.1
     True
     """
-    return _directed(ball.lower(), -1)
+    low = ball.lower()
+    found = float(low)  # within one unit in the last place
+    if math.isnan(found):
+        return -math.inf
+    return math.nextafter(found, -math.inf) if arb(found) > low else found
 
 
 def float_above(ball: arb) -> float:
-    """A float at or above every number in the ball."""
-    return _directed(ball.upper(), 1)
+    """The smallest float at or above every number in the ball."""
+    return 0.0 - float_below(-ball)
 
 
 def float_of(ball: arb) -> float:
@@ -246,11 +250,3 @@ def float_of(ball: arb) -> float:
     """
     largest = sys.float_info.max
     return max(-largest, min(float(ball.mid()), largest))
-
-
-def _directed(bound: arb, direction: int) -> float:
-    value = float(bound)
-    if math.isnan(value):
-        return direction * math.inf
-    # float() is within one unit in the last place of the exact bound
-    return math.nextafter(value, direction * math.inf)

@@ -13,6 +13,8 @@ import numpy as np
 from flint import fmpq, fmpq_mat
 from scipy.optimize import linprog
 
+from verify.arithmetic.exact_reals import rational
+
 Row = Sequence[Fraction | int]
 TOLERANCE = 1e-7  # below which a proposed number counts as 0, before the exact check
 
@@ -112,9 +114,3 @@ def _projected(rows: Sequence[Row], right: Row, near: Sequence[Fraction]) -> tup
     for i, pivot in enumerate(pivots):
         x[pivot] = reduced[i, n] - sum((reduced[i, j] * x[j] for j in free), fmpq(0))
     return tuple(Fraction(int(v.p), int(v.q)) for v in x)
-
-
-def rational(x: Fraction | int) -> fmpq:
-    """Converts a fraction into flint's type."""
-    value = Fraction(x)
-    return fmpq(value.numerator, value.denominator)

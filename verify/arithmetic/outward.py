@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flint import fmpq
 
 Number = int | float | Fraction
 DIGITS = 6
@@ -19,6 +25,26 @@ def decimal(n: int) -> str:
     from flint import fmpz
 
     return str(fmpz(n))
+
+
+def float_at_most(x: fmpq | Fraction) -> float:
+    """The largest float64 number that is at most a rational one.
+
+    >>> float_at_most(Fraction(1, 10)) == math.nextafter(0.1, 0), float_at_most(Fraction(1, 10**400))
+    (True, 0.0)
+    """
+    p, q = int(x.numerator), int(x.denominator)
+    try:
+        found = p / q  # Python rounds a quotient of integers to the nearest
+    except OverflowError:
+        return sys.float_info.max if p > 0 else -math.inf
+    n, d = found.as_integer_ratio()
+    return math.nextafter(found, -math.inf) if n * q > p * d else found
+
+
+def float_at_least(x: fmpq | Fraction) -> float:
+    """The smallest float64 number that is at least a rational one."""
+    return 0.0 - float_at_most(-x)
 
 
 def below(x: Number, digits: int = DIGITS) -> str:

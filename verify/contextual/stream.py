@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, WEIGHTS, ZERO, ContextualCountingTransformer
-from constructions.errors import BadInput
 from verify.arithmetic.balls import Ball, exponential, stack_last
-from verify.arithmetic.formats import EXACT_IN_FLOAT64
 from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import ENLARGE, Array
+from verify.arithmetic.stored import finite
 from verify.contextual.task import Domain
 from verify.decide import Failure, Provable
 from verify.judged import check_judged
@@ -56,15 +54,7 @@ class StoredContextual:
         Raises: BadInput for a dtype that float64 does not hold, and for NaN or infinity.
         """
         check_judged(module, ContextualCountingTransformer)
-        weights = {}
-        for name in WEIGHTS:
-            value = getattr(module, name).detach().cpu()
-            if value.dtype not in EXACT_IN_FLOAT64:
-                raise BadInput(f"{name}: dtype {value.dtype}: use float64, float32, bfloat16 or float16")
-            if not bool(torch.isfinite(value).all()):
-                raise BadInput(f"{name}: holds NaN or infinity, and such weights compute nothing. Check the file.")
-            weights[name] = value.to(torch.float64).numpy()
-        return cls(weights, module.has_bos)
+        return cls({name: finite(name, getattr(module, name)) for name in WEIGHTS}, module.has_bos)
 
 
 class DecidableRegions(Provable, Protocol):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from flint import arb, ctx
-from torch import Tensor
 
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
@@ -27,6 +26,7 @@ from verify.arithmetic.exact_reals import (
     precisions,
     total,
 )
+from verify.arithmetic.stored import check_finite, fractions
 from verify.count01.task import (
     EQUALS,
     FIVE,
@@ -40,7 +40,6 @@ from verify.count01.task import (
     multiplicities,
 )
 
-Matrix = list[list[Fraction]]
 MOST_BITS = 1 << 14  # for several heads, where no theorem says that more bits end the search
 
 
@@ -69,22 +68,19 @@ def exact_model(model: Count01Transformer) -> ExactModel:
     Raises: BadInput for a weight that is NaN or infinite.
     """
     check_plain(model)
-    for name, weight in model.named_parameters():
-        if not bool(weight.isfinite().all()):
-            raise BadInput(f"{name}: has an infinite or NaN entry; nothing can be proved about it. Check the weights.")
-    E, W_out = exact(model.E), exact(model.W_out)
+    check_finite(model.named_parameters())
+    E, W_out, lasts = fractions(model.E), fractions(model.W_out), (EQUALS, FOUR, FIVE)
     b_out = [Fraction(b) for b in model.b_out.double().tolist()]
     scores, values = [], []
     for h in range(model.heads):
-        W_Q, W_K, W_V, W_O = (exact(W[h]) for W in (model.W_Q, model.W_K, model.W_V, model.W_O))
-        keys = product_of(E, W_K)
-        queries = product_of([E[last] for last in (EQUALS, FOUR, FIVE)], W_Q)
-        scores.append({last: [dot(q, k) for k in keys] for last, q in zip((EQUALS, FOUR, FIVE), queries, strict=True)})
-        values.append(as_sums(product_of(product_of(product_of(E, W_V), W_O), W_out)))
-    residual = product_of(E, W_out)
+        W_Q, W_K, W_V, W_O = (fractions(W[h]) for W in (model.W_Q, model.W_K, model.W_V, model.W_O))
+        found = E[list(lasts)] @ W_Q @ (E @ W_K).T
+        scores.append(dict(zip(lasts, found.tolist(), strict=True)))
+        values.append([[exponentials({0: x}) for x in row] for row in E @ W_V @ W_O @ W_out])
+    residual = E @ W_out
     constant = {
         last: [exponentials({0: b + (r if model.has_skip else 0)}) for r, b in zip(residual[last], b_out, strict=True)]
-        for last in (EQUALS, FOUR, FIVE)
+        for last in lasts
     }
     return ExactModel(len(b_out), tuple(scores), tuple(values), constant, exponentials({0: 1}))
 
@@ -94,25 +90,6 @@ def check_plain(model: Count01Transformer) -> None:
     if model.has_norm or model.scale != 1:
         what = "layer norm" if model.has_norm else f"scores divided by sqrt({model.scale})"
         raise BadInput(f"weights: {what} is decided in the reading real on bounded counts alone; leave --precision out")
-
-
-def exact(W: Tensor) -> Matrix:
-    """The entries as fractions: every finite float of every dtype is one, and float64 holds it."""
-    return [[Fraction(x) for x in row] for row in W.double().tolist()]
-
-
-def product_of(A: Matrix, B: Matrix) -> Matrix:
-    """The exact matrix product."""
-    columns = list(zip(*B, strict=True))
-    return [[dot(row, column) for column in columns] for row in A]
-
-
-def dot(x: list[Fraction] | tuple[Fraction, ...], y: list[Fraction] | tuple[Fraction, ...]) -> Fraction:
-    return sum((a * b for a, b in zip(x, y, strict=True) if a and b), Fraction(0))
-
-
-def as_sums(A: Matrix) -> list[list[Combination]]:
-    return [[exponentials({0: x}) for x in row] for row in A]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ the result: `Arithmetic.growth`.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -21,9 +20,10 @@ from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import Arithmetic, times
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
+from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.slack import INFLATION, LEAST, Array
 from verify.arithmetic.softmax import exponential_errors
-from verify.count01.real import Matrix, exact
+from verify.arithmetic.stored import fractions
 from verify.count01.task import kinds
 
 CONTRACT = Contract(normalised="normalises, then weighs the values")
@@ -81,19 +81,19 @@ class QueryErrors:
     def __init__(self, model: Count01Transformer, last: int, at: Arithmetic) -> None:
         self.model, self.last, self.at = model, last, at
         self.tokens = kinds(last)
-        E = exact(model.E)
+        E = fractions(model.E)
         stored = {t: [Computed(x, Fraction(0)) for x in E[t]] for t in self.tokens}
         self.scores: list[list[Computed]] = []
         values, radii = [], []
         self.obstacle: str | None = None
         for h in range(model.heads):
-            W_Q, W_K, W_V = (columns(exact(W[h])) for W in (model.W_Q, model.W_K, model.W_V))
+            W_Q, W_K, W_V = (fractions(W[h]).T for W in (model.W_Q, model.W_K, model.W_V))
             q = [rounded_dot(stored[last], w, at) for w in W_Q]
             k = [[rounded_dot(stored[t], w, at) for w in W_K] for t in self.tokens]
             self.scores.append([self.score(q, key) for key in k])
             v = [[rounded_dot(stored[t], w, at) for w in W_V] for t in self.tokens]
             values.append([[float(x.value) for x in row] for row in v])
-            radii.append([[float_above_of(x.radius) if x.radius else 0.0 for x in row] for row in v])
+            radii.append([[float_at_least(x.radius) for x in row] for row in v])
         self.V, self.V_radius = np.array(values), np.array(radii)
         self.tables = [self.weight_errors(h) for h in range(model.heads)]
         self.is_uniform = [all(s.value == row[0].value and not s.radius for s in row) for row in self.scores]
@@ -165,8 +165,8 @@ class QueryErrors:
         relative, absolute = self.tables[h]
         row = self.scores[h]
         possible, sure = high > 0, low > 0
-        upper = np.array([float_above_of(s.value + s.radius) for s in row])
-        lower = np.array([-float_above_of(s.radius - s.value) for s in row])
+        upper = np.array([float_at_least(s.value + s.radius) for s in row])
+        lower = np.array([float_at_most(s.value - s.radius) for s in row])
         floor = np.where(sure, lower, -np.inf).max(axis=1, keepdims=True)
         candidate = possible & (upper >= floor)
         worst = np.zeros(len(low))
@@ -255,12 +255,3 @@ def sum_error(size: Array, result: Array | None, W: Array, extra: Any, at: Arith
     single = at.once * ((size if result is None else result) + 2.0**-10 * size + products)
     many = times(at.growth(np.maximum(k - 1.0, 0), 2), size + products)
     return products + np.where(k <= 1, 0, np.where(k == 2, single, many) + 2 * k * tiny)
-
-
-def float_above_of(x: Fraction) -> float:
-    """A float above a fraction: the next one after the nearest, which is off by half a step."""
-    return math.nextafter(float(x), math.inf)
-
-
-def columns(W: Matrix) -> list[list[Fraction]]:
-    return [list(column) for column in zip(*W, strict=True)]

@@ -16,6 +16,8 @@ import torch
 from flint import arb, arb_series, ctx, fmpq
 from torch import Tensor
 
+from verify.arithmetic.exact_reals import rational
+
 U = fmpq(1, 2**53)
 BITS = 200
 LARGEST_ANGLE = 2.0**20  # beyond it sine and cosine are only known to lie in [-1, 1]
@@ -27,17 +29,7 @@ LOST = 2.0**-1000
 def upper(x: arb) -> fmpq:
     """A rational number at least |x|, for every x in the ball."""
     with ctx.workprec(BITS):
-        return exactly(float(abs(x).upper())) * (1 + 8 * U) + fmpq(1, 2**1000)
-
-
-def rational(x: arb) -> fmpq:
-    """The midpoint of a ball, as a rational number."""
-    mantissa, exponent = x.mid().man_exp()
-    return fmpq(mantissa) * fmpq(2) ** int(exponent)
-
-
-def exactly(x: float) -> fmpq:
-    return fmpq(*x.as_integer_ratio())
+        return rational(float(abs(x).upper())) * (1 + 8 * U) + fmpq(1, 2**1000)
 
 
 def nearest(x: fmpq) -> float:
@@ -82,9 +74,9 @@ def taylor(exact: list[fmpq], radius: fmpq, remainder: fmpq, t_error: fmpq) -> P
     """The polynomial with these exact coefficients, rounded; |t| <= radius."""
     rounded = [nearest(a) for a in exact]
     rounding = sum(
-        (abs(exactly(r) - a) * radius**i for i, (r, a) in enumerate(zip(rounded, exact, strict=True))), fmpq(0)
+        (abs(rational(r) - a) * radius**i for i, (r, a) in enumerate(zip(rounded, exact, strict=True))), fmpq(0)
     )
-    evaluation = horner_error([exactly(r) for r in rounded], radius, t_error)
+    evaluation = horner_error([rational(r) for r in rounded], radius, t_error)
     return Polynomial(tuple(rounded), remainder + rounding + evaluation)
 
 
@@ -101,11 +93,11 @@ class Reduction:
 
     @classmethod
     def by(cls, period: arb) -> Reduction:
-        exact = rational(period)
+        exact = period.mid().fmpq()
         high = float((exact * 2**31).floor()) / 2**31  # 32 bits or fewer, so that k high is exact
-        middle = float(((exact - exactly(high)) * 2**63).floor()) / 2**63
-        low = nearest(exact - exactly(high) - exactly(middle))
-        left = abs(exact - exactly(high) - exactly(middle) - exactly(low)) + upper(period - period.mid())
+        middle = float(((exact - rational(high)) * 2**63).floor()) / 2**63
+        low = nearest(exact - rational(high) - rational(middle))
+        left = abs(exact - rational(high) - rational(middle) - rational(low)) + upper(period - period.mid())
         return cls((high, middle, low), nearest(1 / exact), left)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,7 +111,7 @@ class Reduction:
 
         The first difference is at most r + k (middle + low) < 2 r, as k middle < 2^-11 for |k| <= 2^20.
         """
-        return 3 * U * 2 * r + k * (U * abs(exactly(self.parts[2])) * 2 + self.left)
+        return 3 * U * 2 * r + k * (U * abs(rational(self.parts[2])) * 2 + self.left)
 
 
 HALF_LOG_2 = fmpq(36, 100)  # r of exp, beyond ln(2)/2 = 0.3466 by what rounding k can add
@@ -176,7 +168,7 @@ def _erf() -> tuple[Tensor, float]:
     with ctx.workprec(BITS):
         for i in range(ERF_END * ERF_STEPS):
             centre = (2 * i + 1) * radius
-            exact = [rational(a) for a in _erf_series(arb(centre.numerator) / centre.denominator)]
+            exact = [a.mid().fmpq() for a in _erf_series(arb(centre.numerator) / centre.denominator)]
             interval = arb(float(centre), float(radius))
             last = abs(_erf_series(interval, ERF_DEGREE + 2)[ERF_DEGREE + 1])
             # t = x - centre is exact: both are multiples of the spacing of x, or x is below 1/64 and t is rounded once

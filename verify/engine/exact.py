@@ -16,6 +16,7 @@ import torch
 from flint import arb, arb_mat, ctx
 from torch import Tensor
 
+from verify.arithmetic.exact_reals import float_above, float_below
 from verify.engine.capture import CREATING, Graph, computed_in, constant, is_exact_constant
 from verify.engine.dtypes import is_float
 from verify.engine.margins import Question
@@ -86,7 +87,7 @@ def margin(graph: Graph, question: Question, tokens: Tensor, answers: Tensor, bi
         found = [differences(row, answer) for row, answer in zip(logits, answers.tolist(), strict=True)]
         if not all(row and all(d.is_finite() for d in row) for row in found):
             return -math.inf, math.inf
-        return min(below(d) for row in found for d in row), min(min(above(d) for d in row) for row in found)
+        return min(float_below(d) for row in found for d in row), min(min(float_above(d) for d in row) for row in found)
 
 
 def differences(row: Any, answer: int) -> list[arb]:
@@ -94,20 +95,6 @@ def differences(row: Any, answer: int) -> list[arb]:
     if row[answer] is MINUS_INFINITY:
         return []
     return [row[answer] - x for i, x in enumerate(row) if i != answer and x is not MINUS_INFINITY]
-
-
-def below(x: arb) -> float:
-    """A float at most every number of the ball: positive only if they are, and not where that is below any float."""
-    if x.is_zero():
-        return 0.0
-    value = math.nextafter(math.nextafter(float(x.lower()), -math.inf), -math.inf)
-    return max(value, 0.0) if x > 0 else min(value, 0.0)
-
-
-def above(x: arb) -> float:
-    """A float at least every number of the ball, not positive only if they are not."""
-    value = math.nextafter(math.nextafter(float(x.upper()), math.inf), math.inf)
-    return min(value, 0.0) if x <= 0 else max(value, 5e-324)
 
 
 def rows(output: Array, question: Question) -> Array:

@@ -12,6 +12,7 @@ from torch import Tensor
 from constructions.errors import BadInput
 from verify.arithmetic.balls import HUGE, TINY, Ball
 from verify.arithmetic.formats import EXACT_IN_FLOAT64
+from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.slack import Array
 from verify.histogram.exact_forward import DyadicMatrix
 
@@ -37,8 +38,7 @@ class CertifiedCoherence:
         >>> certify_coherence(torch.eye(3, dtype=torch.float64)).overlap_above
         0.0
         """
-        nearest = float(self.overlap)
-        return nearest if Fraction(nearest) >= self.overlap else float(np.nextafter(nearest, np.inf))
+        return float_at_least(self.overlap)
 
     def is_below(self, M_squared: Fraction) -> bool:
         """Whether the lines' coherence is strictly below the square root of an exact number.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
+import numpy as np
 import torch
-from flint import fmpq, fmpq_mat
-from torch import Tensor
+from flint import fmpq
 
 from bounds.coherent_counting import rank_bound_dot, rank_bound_lin
 from bounds.even_readings import Quartic, fewest_in_the_regime, quartic, widest_kernel
@@ -19,6 +19,7 @@ from constructions.fewer_dimensions import code
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.exact_reals import Combination
 from verify.arithmetic.outward import above
+from verify.arithmetic.stored import Numbers, fractions, matrix
 from verify.certificate import Verdict
 from verify.histogram.attack import tried
 from verify.histogram.exact_forward import ExactForward
@@ -31,8 +32,6 @@ from verify.impossibility import Impossibility, seeds
 MODELS = 36  # random ones per property
 ONE_NEURON = ("lin", "lin+sftm", "dot+sftm")
 
-Matrix = list[list[Fraction]]
-
 
 def random_model(kind: str, seed: int, *, T: int, L: int, d: int, p: int) -> HistogramTransformer:
     """Gaussian weights, half of them rounded to whole numbers, so that ties and equal readings occur."""
@@ -43,11 +42,6 @@ def random_model(kind: str, seed: int, *, T: int, L: int, d: int, p: int) -> His
             drawn = torch.randn(parameter.shape, generator=g, dtype=torch.float64) * 2
             parameter.copy_(drawn.round() if seed % 2 else drawn)
     return module
-
-
-def fractions(matrix: Tensor) -> Matrix:
-    """The stored numbers, exactly."""
-    return [[Fraction(x) for x in row] for row in matrix.detach().double().tolist()]
 
 
 def common_direction(seed: int = 0) -> Impossibility:
@@ -159,41 +153,26 @@ def rank_of_readings(seed: int = 0) -> Impossibility:
     )
 
 
-def relative_spread(module: HistogramTransformer) -> Matrix:
+def relative_spread(module: HistogramTransformer) -> Numbers:
     """N of a counting code: 1 - D_ts over the middle of the range of neuron t's D_ts; zero at s = t. Shape (T, T).
 
     D_ts is by how much the reading of neuron t falls when one of its own tokens is replaced by s.
     """
     E, W_1 = fractions(module.E), fractions(module.W_1)
-    V = product(E, W_1)
-    if module.is_linear:
-        values = transposed(V)
-    else:
-        scores = product(product(E, product(fractions(module.W_Q), transposed(fractions(module.W_K)))), transposed(E))
-        values = [[scores[t][s] * V[s][t] for s in range(module.T)] for t in range(module.T)]
+    values = (E @ W_1).T
+    if not module.is_linear:
+        values = E @ fractions(module.W_Q) @ (E @ fractions(module.W_K)).T * values
     out = []
     for t, row in enumerate(values):
         falls = [row[t] - x for s, x in enumerate(row) if s != t]
         middle = (max(falls) + min(falls)) / 2
         out.append([Fraction(0) if s == t else 1 - (row[t] - x) / middle for s, x in enumerate(row)])
-    return out
+    return np.array(out)
 
 
-def rank_of_identity_plus(noise: Matrix) -> int:
+def rank_of_identity_plus(noise: Numbers) -> int:
     """The exact rank of I + N."""
-    T = len(noise)
-    entries = [fmpq(x.numerator, x.denominator) + (i == j) for i, row in enumerate(noise) for j, x in enumerate(row)]
-    return int(fmpq_mat(T, T, entries).rank())
-
-
-def transposed(A: Matrix) -> Matrix:
-    return [list(column) for column in zip(*A, strict=True)]
-
-
-def product(A: Matrix, B: Matrix) -> Matrix:
-    """The exact matrix product."""
-    columns = transposed(B)
-    return [[sum((a * b for a, b in zip(row, column, strict=True)), Fraction(0)) for column in columns] for row in A]
+    return int(matrix(noise + np.eye(len(noise), dtype=int)).rank())
 
 
 def tokens_on_a_line(seed: int = 0) -> Impossibility:
@@ -388,15 +367,14 @@ def _sum_of_projection(seed: int, T: int, m: int) -> float:
     return float((Q @ Q.T).abs().sum())
 
 
-def free_vectors(module: HistogramTransformer) -> Matrix:
+def free_vectors(module: HistogramTransformer) -> list[list[Fraction]]:
     """A basis of the u with sum u_s = 0 and sum u_s e_s = 0 (lin), or sum u_s e_s e_s^T = 0, in exact rationals."""
     E, T = fractions(module.E), module.T
-    rows = [[Fraction(1)] * T, *transposed(E)]
+    rows = [[Fraction(1)] * T, *E.T]
     if not module.is_linear:
         pairs = [(i, j) for i in range(module.d) for j in range(i + 1)]
         rows = [rows[0], *([e[i] * e[j] for e in E] for i, j in pairs)]
-    entries = [fmpq(x.numerator, x.denominator) for row in rows for x in row]
-    reduced, rank = fmpq_mat(len(rows), T, entries).rref()
+    reduced, rank = matrix(np.array(rows)).rref()
     pivots = [next(s for s in range(T) if reduced[i, s] != 0) for i in range(rank)]
     basis = []
     for free in (s for s in range(T) if s not in pivots):
@@ -407,11 +385,10 @@ def free_vectors(module: HistogramTransformer) -> Matrix:
     return basis
 
 
-def _is_reproduced(kernel: Matrix, noise: Matrix, L: int) -> bool:
+def _is_reproduced(kernel: list[list[Fraction]], noise: Numbers, L: int) -> bool:
     """Whether u_t = -sum of n_ts u_s for all u of the kernel, with all |n_ts| < 1/(2L - 3): the dual certificate."""
-    is_small = all(abs(x) * (2 * L - 3) < 1 for row in noise for x in row)
-    images = product(kernel, transposed(noise))
-    return is_small and images == [[-x for x in u] for u in kernel]
+    is_small = all(abs(x) * (2 * L - 3) < 1 for x in noise.flat)
+    return is_small and all((noise @ np.array(u) == [-x for x in u]).all() for u in kernel)
 
 
 ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {

@@ -19,7 +19,8 @@ from constructions.codes import library
 from constructions.errors import BadInput
 from constructions.fewer_dimensions import code
 from constructions.histogram import check_sizes
-from verify.arithmetic.linear_programs import Farkas, decide_system, rational
+from verify.arithmetic.exact_reals import rational
+from verify.arithmetic.linear_programs import Farkas, decide_system
 from verify.arithmetic.outward import above
 
 Matrix = Sequence[Sequence[Fraction | int]]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from constructions.errors import BadInput
 from verify.arguments import check_whole_number
+from verify.arithmetic.stored import finite
 from verify.histogram.catalogue import MODELS
 
 if TYPE_CHECKING:
@@ -63,10 +64,8 @@ class StoredModel:
 
         Raises: BadInput for weights that are not finite, or a length the model cannot be judged at.
         """
-        import torch
 
         from constructions.histogram import HistogramTransformer
-        from verify.arithmetic.formats import EXACT_IN_FLOAT64
         from verify.judged import check_judged
 
         check_judged(module, HistogramTransformer)
@@ -88,16 +87,7 @@ class StoredModel:
 
         def read(name: str) -> Array | None:
             parameter = getattr(module, name, None)
-            if parameter is None:
-                return None
-            if parameter.dtype not in EXACT_IN_FLOAT64:
-                raise BadInput(
-                    f"{name}: dtype {parameter.dtype} is not supported. Use float64, float32, bfloat16 or float16."
-                )
-            value: Array = parameter.detach().cpu().to(torch.float64).numpy()
-            if not np.isfinite(value).all():
-                raise BadInput(f"{name}: holds NaN or infinity, and such weights compute nothing. Check the file.")
-            return value
+            return None if parameter is None else finite(name, parameter)
 
         weights = {name: read(name) for name in NAMES}
         return cls(module.model, module.T, L, module.d, module.p, classes, module.first_count, **weights)  # type: ignore[arg-type]

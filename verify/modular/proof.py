@@ -16,7 +16,9 @@ from constructions.adder.transformer import AdderTransformer
 from verify.adder import exact
 from verify.arithmetic.any_order import between
 from verify.arithmetic.balls import Ball, exponential
-from verify.arithmetic.slack import Array
+from verify.arithmetic.exact_reals import rational
+from verify.arithmetic.outward import float_at_most
+from verify.arithmetic.stored import numbers
 
 MOST_LISTED = 1000  # wrong pairs
 Pair = tuple[int, int]
@@ -50,15 +52,6 @@ class Decided:
             self.margin, self.tightest = margin, pair
 
 
-def numbers(tensor: object) -> Array:
-    """The stored numbers, exactly, as float64."""
-    return np.asarray(tensor.detach().cpu().double().numpy())  # type: ignore[attr-defined]
-
-
-def exactly(x: float) -> fmpq:
-    return fmpq(*float(x).as_integer_ratio())
-
-
 # Sums alone: one dimension, uniform attention, numbers on a line
 
 
@@ -73,7 +66,7 @@ def by_sums(model: AdderTransformer, P: int) -> Decided | None:
     if len(model.blocks) != 1 or model.W_out.shape[0] != 1 or numbers(layer.W_Q).any() or numbers(layer.W_K).any():
         return None
     line = _line(model, P)
-    slopes, heights = ([exactly(w) for w in W.flatten()] for W in (numbers(model.W_out), numbers(model.b_out)))
+    slopes, heights = ([rational(w) for w in W.flatten()] for W in (numbers(model.W_out), numbers(model.b_out)))
     steps = [b - a for a, b in zip(slopes, slopes[1:], strict=False)]
     if line is None or not all(step > 0 for step in steps):
         return None
@@ -98,7 +91,7 @@ def by_sums(model: AdderTransformer, P: int) -> Decided | None:
         if least is None or margin < least:
             least, decided.tightest = margin, first
     assert least is not None
-    decided.margin = exact.below(least)
+    decided.margin = float_at_most(least)
     decided.wrong = sorted(decided.wrong)[:MOST_LISTED]
     return decided
 
@@ -108,14 +101,14 @@ def _line(model: AdderTransformer, P: int) -> tuple[fmpq, fmpq] | None:
     layer = model.blocks[0]
     E, X = numbers(model.E)[:, 0], numbers(model.positions)[:, 0]
     gain = sum(
-        (exactly(v) * exactly(o) for W_V, W_O in zip(numbers(layer.W_V), numbers(layer.W_O), strict=True)
+        (rational(v) * rational(o) for W_V, W_O in zip(numbers(layer.W_V), numbers(layer.W_O), strict=True)
          for v, o in zip(W_V[0], W_O[:, 0], strict=True)), fmpq(0)
     )  # fmt: skip
-    first, step = exactly(E[0]), exactly(E[1]) - exactly(E[0])
-    if any(exactly(e) != first + step * a for a, e in enumerate(E[:P])):
+    first, step = rational(E[0]), rational(E[1]) - rational(E[0])
+    if any(rational(e) != first + step * a for a, e in enumerate(E[:P])):
         return None
-    own = exactly(E[P]) + exactly(X[2])
-    start = (2 * first + exactly(X[0]) + exactly(X[1]) + own) * gain / 3
+    own = rational(E[P]) + rational(X[2])
+    start = (2 * first + rational(X[0]) + rational(X[1]) + own) * gain / 3
     return start + own if model.has_skip else start, step * gain / 3
 
 
@@ -124,9 +117,9 @@ def _stream(model: AdderTransformer, z: fmpq) -> fmpq:
     y = z if model.has_skip else fmpq(0)
     parts = (numbers(layer.W_1)[0], numbers(layer.b_1), numbers(layer.W_2)[:, 0])
     for w, b, out in zip(*parts, strict=True):
-        reading = exactly(w) * z + exactly(b)
+        reading = rational(w) * z + rational(b)
         if reading > 0:
-            y += exactly(out) * reading
+            y += rational(out) * reading
     return y
 
 

@@ -16,7 +16,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
-from verify.modular.proof import numbers
+from verify.arithmetic.stored import numbers
 
 
 class Unfit(Exception):

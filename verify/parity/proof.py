@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from constructions.errors import BadInput
 from constructions.parity import ParityTransformer
 from verify.arithmetic.any_order import between
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.formats import EXACT_IN_FLOAT64
+from verify.arithmetic.stored import finite, fractions
 
 NAMES = ("E", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 
@@ -34,11 +31,7 @@ class Stored:
     @classmethod
     def of(cls, module: ParityTransformer) -> Stored:
         """Raises: BadInput for a weight that is not finite, or of a dtype that float64 does not hold."""
-        for name in NAMES:
-            weight = getattr(module, name)
-            if weight.dtype not in EXACT_IN_FLOAT64 or not bool(weight.isfinite().all()):
-                raise BadInput(f"{name}: must hold finite numbers of at most 64 bits")
-        return cls(*(Ball.exact(getattr(module, name).detach().double().numpy()) for name in NAMES))
+        return cls(*(Ball.exact(finite(name, getattr(module, name))) for name in NAMES))
 
 
 def margins(stored: Stored, L: int) -> np.ndarray:
@@ -79,16 +72,10 @@ def vertices(T: int, L: int, t: int, k: int) -> Iterator[tuple[int, ...]]:
 
 def exact_margin(module: ParityTransformer, tokens: tuple[int, ...], position: int) -> Fraction:
     """(logit of the right class) - (the other) at one position, in rational arithmetic."""
-    E, W_Q, W_K, W_1, b_1, W_2, b_2 = (_fractions(getattr(module, name)) for name in NAMES)
+    E, W_Q, W_K, W_1, b_1, W_2, b_2 = (fractions(getattr(module, name)) for name in NAMES)
     x = E[list(tokens)]
     mixed = x[position] + ((x[position] @ W_Q) @ (x @ W_K).T) @ x
     hidden = [max(z, Fraction(0)) for z in mixed @ W_1 + b_1]
     logits = np.array(hidden, dtype=object) @ W_2 + b_2
     difference: Fraction = logits[1] - logits[0]
     return difference if tokens.count(tokens[position]) % 2 else -difference
-
-
-def _fractions(weight: Tensor) -> Any:
-    """The stored numbers as an array of fractions."""
-    values = weight.detach().double().numpy()
-    return np.array([Fraction(float(x)) for x in values.flat], dtype=object).reshape(values.shape)

@@ -17,6 +17,7 @@ from constructions.constant_bits.run import constant_bit
 from constructions.errors import BadInput
 from constructions.parity import ParityTransformer
 from verify.arithmetic.contract import STORED, constant_bits
+from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.decide import Effort, Failure, Finding, Ran, Run, first_in_order, no_reading
 from verify.judged import check_judged
@@ -140,7 +141,8 @@ class Parity:
             "predicted": 1 - expected if margin == margin else None,
             "is_tie": margin == 0,
         }
-        return Failure(found, _at_least(margin), str(margin) if exact else None)
+        at_least = float_at_least(margin) if isinstance(margin, Fraction) else margin if margin == margin else None
+        return Failure(found, at_least, str(margin) if exact else None)
 
     def _margins(self, tokens: Tensor, reading: Reading) -> np.ndarray:
         run: Callable[[Tensor], Tensor] = self.module
@@ -152,14 +154,3 @@ class Parity:
         difference = logits[..., 1] - logits[..., 0]
         result: np.ndarray = np.where(odd, difference, -difference)
         return result
-
-
-def _at_least(margin: Fraction | float) -> float | None:
-    """The margin of a failure as a float that is not below it, None where it is not a number."""
-    if margin != margin:
-        return None
-    try:
-        nearest = float(margin)
-    except OverflowError:  # a fraction beyond float64, and negative
-        return -float(np.finfo(float).max)
-    return nearest if nearest >= margin else float(np.nextafter(nearest, np.inf))

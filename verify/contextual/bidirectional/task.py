@@ -19,6 +19,7 @@ from verify.arithmetic.formats import format_of
 from verify.arithmetic.outward import below
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import Array
+from verify.arithmetic.stored import check_finite
 from verify.contextual.bidirectional import exact
 from verify.contextual.bidirectional.proof import Proof
 from verify.contextual.rounding import CONTRACT
@@ -113,8 +114,7 @@ class Bidirectional:
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         if not isinstance(reading, Real | Rounded):
             raise BadInput("method=certified: is for real arithmetic and dtypes. Use --method exhaustive or sampled.")
-        if not all(bool(p.isfinite().all()) for p in self.module.parameters()):
-            raise BadInput("weights: hold NaN or infinity, and such weights compute nothing. Check the file.")
+        check_finite(self.module.named_parameters())
         fmt = reading.format if isinstance(reading, Rounded) else None
         proof = Proof(self.weights, self.domain.N, self.domain.R, fmt)
         cells = []

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from flint import arb, ctx, fmpq, fmpq_mat
 from torch import Tensor
 
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
-from verify.arithmetic.exact_reals import Combination, exponentials
+from verify.arithmetic.exact_reals import Combination, exponentials, rational
+from verify.arithmetic.stored import check_finite, matrix
 from verify.count01.heads.surds import Surd
 from verify.count01.task import BOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO
 
@@ -80,9 +80,7 @@ def model_numbers(model: Count01Transformer) -> ModelNumbers:
 
     Raises: BadInput for a weight that is NaN or infinite, or scores beyond 2^50.
     """
-    for name, weight in model.named_parameters():
-        if not bool(weight.isfinite().all()):
-            raise BadInput(f"{name}: has an infinite or NaN entry; nothing can be proved about it. Check the weights.")
+    check_finite(model.named_parameters())
     E, W_out, b_out = matrix(model.E), matrix(model.W_out), [rational(b) for b in model.b_out.double().tolist()]
     fixed, varying, radicands = attention_input(model, E)
     heads = tuple(
@@ -145,13 +143,3 @@ def dot(x: Sequence[Surd], y: Sequence[Surd]) -> Surd:
     for a, b in zip(x, y, strict=True):
         out = out + a * b
     return out
-
-
-def rational(x: float) -> fmpq:
-    return fmpq(*x.as_integer_ratio())
-
-
-def matrix(W: Any) -> fmpq_mat:
-    """The exact entries of a two-dimensional tensor."""
-    rows = W.detach().double().tolist()
-    return fmpq_mat(len(rows), len(rows[0]), [rational(x) for row in rows for x in row])

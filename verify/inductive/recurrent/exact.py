@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeGuard
 
 import torch
 from flint import fmpq, fmpq_mat
-from torch import Tensor
 
-from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
+from verify.arithmetic.outward import float_at_least, float_at_most
+from verify.arithmetic.stored import check_finite, matrix
 from verify.clock import Budget
 from verify.inductive.recurrent.proof import Line, Outcome
 
@@ -34,16 +33,20 @@ class Exact:
 
     @classmethod
     def of(cls, model: RecurrentModel | LinearModel) -> Exact:
-        """Only for linear models and RNNs with one layer of ReLUs."""
-        V, b = rational(model.readout.weight), rational(model.readout.bias[:, None])
+        """Only for linear models and RNNs with one layer of ReLUs.
+
+        Raises: BadInput for numbers that are not finite.
+        """
+        check_finite(model.state_dict().items())
+        V, b = matrix(model.readout.weight), matrix(model.readout.bias[:, None])
         if isinstance(model, LinearModel):
-            return cls(rational(model.cell.A), [rational(model.cell.B[:, None])], V, b, False)
+            return cls(matrix(model.cell.A), [matrix(model.cell.B[:, None])], V, b, False)
         cell = dict(model.cell.named_parameters())
-        given = rational(cell["bias_ih_l0"][:, None]) + rational(cell["bias_hh_l0"][:, None])
-        W_x = rational(cell["weight_ih_l0"])
+        given = matrix(cell["bias_ih_l0"][:, None]) + matrix(cell["bias_hh_l0"][:, None])
+        W_x = matrix(cell["weight_ih_l0"])
         tokens = model.embedding.weight if model.embedding is not None else torch.eye(model.inputs, dtype=model.dtype)
-        inputs = [W_x * rational(row[:, None]) + given for row in tokens]
-        return cls(rational(cell["weight_hh_l0"]), inputs, V, b, True)
+        inputs = [W_x * matrix(row[:, None]) + given for row in tokens]
+        return cls(matrix(cell["weight_hh_l0"]), inputs, V, b, True)
 
     def step(self, h: fmpq_mat, token: int) -> fmpq_mat:
         after = self.A * h + self.B[token]
@@ -64,20 +67,6 @@ def is_rational(
     return isinstance(model, LinearModel) or (model.kind == "rnn" and model.activation == "relu" and model.layers == 1)
 
 
-def rational(x: Tensor) -> fmpq_mat:
-    """The stored numbers, exactly.
-
-    Raises: BadInput for numbers that are not finite.
-    """
-    if not bool(x.isfinite().all()):
-        raise BadInput("weights: must hold finite numbers")
-    entries = []
-    for value in x.detach().double().flatten().tolist():
-        n, d = value.as_integer_ratio()
-        entries.append(fmpq(n, d))
-    return fmpq_mat(x.shape[0], x.shape[1], entries)
-
-
 def run(model: RecurrentModel | LinearModel, line: Line, length: int | None, budget: float | Budget) -> Outcome:
     """Right after each of 1..length tokens, or at every length (None), where a state must come again."""
     net, until = Exact.of(model), Budget.of(budget).deadline()
@@ -93,31 +82,22 @@ def run(model: RecurrentModel | LinearModel, line: Line, length: int | None, bud
         gap = logits[right] - best
         margin = Fraction(int(gap.p), int(gap.q))
         if margin <= 0:
-            return Outcome(t - 1, as_float(least, -1), tightest, t, min(0.0, as_float(margin, 1)), place)
+            return Outcome(t - 1, _margin(least), tightest, t, min(0.0, float_at_least(margin)), place)
         if least is None or margin < least:
             least, tightest = margin, t
         entries = [x for row in h.tolist() for x in row]
         if length is None and t > line.settled and t >= len(line.leading):
             key = (tuple(str(x) for x in entries), t % line.period)
             if key in seen:
-                return Outcome(None, as_float(least, -1), tightest, facts={"repeats": [seen[key], t]})
+                return Outcome(None, _margin(least), tightest, facts={"repeats": [seen[key], t]})
             seen[key] = t
         if until.is_up() or max(int(x.q).bit_length() for x in entries) > MOST_BITS:
             reason = "time is up" if until.is_up() else "fractions grow too long"
-            return Outcome(t, as_float(least, -1), tightest, reason=f"{reason} after {t} tokens")
+            return Outcome(t, _margin(least), tightest, reason=f"{reason} after {t} tokens")
     if length is None:
-        return Outcome(steps, as_float(least, -1), tightest, reason="no state has come again")
-    return Outcome(None, as_float(least, -1), tightest)
+        return Outcome(steps, _margin(least), tightest, reason="no state has come again")
+    return Outcome(None, _margin(least), tightest)
 
 
-def as_float(x: Fraction | None, direction: int) -> float:
-    """The float next to x, not above it for direction -1, and not below it for 1."""
-    if x is None:
-        return float("inf")
-    try:
-        nearest = float(x)
-    except OverflowError:
-        nearest = math.inf if x > 0 else -math.inf
-    if (nearest > x and direction < 0) or (nearest < x and direction > 0):
-        return math.nextafter(nearest, math.inf * direction)
-    return nearest
+def _margin(least: Fraction | None) -> float:
+    return float("inf") if least is None else float_at_most(least)

@@ -10,9 +10,10 @@ import numpy as np
 
 from constructions.errors import BadInput
 from constructions.recurrent.model import RecurrentModel
-from verify.arithmetic.formats import EXACT_IN_FLOAT64, Format
+from verify.arithmetic.formats import Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import Array
+from verify.arithmetic.stored import finite
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,7 @@ class Network:
     @classmethod
     def of(cls, model: RecurrentModel) -> Network:
         """Raises: BadInput for weights that are not finite, or of a dtype that float64 does not hold."""
-        state = {}
-        for name, value in model.state_dict().items():
-            if value.dtype not in EXACT_IN_FLOAT64 or not bool(value.isfinite().all()):
-                raise BadInput(f"{name}: must hold finite numbers of at most 64 bits")
-            state[name] = value.detach().double().numpy()
+        state = {name: finite(name, value) for name, value in model.state_dict().items()}
         layers = tuple(
             Layer(*(state[f"cell.{name}_l{k}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")))
             for k in range(model.layers)

@@ -22,12 +22,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from flint import fmpq, fmpq_mat
 from torch import nn
 
 from constructions.decoder import Decoder
+from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import LEAST, U
+from verify.arithmetic.stored import exact_product, fractions
 from verify.engine.balls import length
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import uniform
@@ -62,13 +63,8 @@ class Interval:
     @classmethod
     def of(cls, exact: Numbers) -> Interval:
         """Fractions, each between its neighbours in float64."""
-        near = exact.astype(float)
-        error = np.array([a - Fraction(b) for a, b in zip(exact.flat, near.flat, strict=True)], dtype=object)
-        error = error.reshape(exact.shape)
-        return cls(
-            np.where(error < 0, np.nextafter(near, -np.inf), near),
-            np.where(error > 0, np.nextafter(near, np.inf), near),
-        )
+        ends = np.array([(float_at_most(x), float_at_least(x)) for x in exact.flat]).reshape(*exact.shape, 2)
+        return cls(ends[..., 0], ends[..., 1])
 
     def __getitem__(self, index: Any) -> Interval:
         return Interval(self.low[index], self.high[index])
@@ -113,19 +109,6 @@ def terms(x: Numbers, W: Numbers) -> Numbers:
     """How many terms of each sum of x @ W are not 0."""
     found: Numbers = (x != 0).astype(float) @ (W != 0).astype(float)
     return found
-
-
-def fractions(x: torch.Tensor) -> Numbers:
-    """The stored numbers, exactly."""
-    values = x.detach().double().numpy()
-    return np.array([Fraction(float(v)) for v in values.flat], dtype=object).reshape(values.shape)
-
-
-def exact_product(A: Numbers, B: Numbers) -> Numbers:
-    """A @ B of matrices of Fractions."""
-    left, right = (fmpq_mat(M.shape[0], M.shape[1], [fmpq(v.numerator, v.denominator) for v in M.flat]) for M in (A, B))
-    found = [Fraction(int(v.p), int(v.q)) for v in (left * right).entries()]
-    return np.array(found, dtype=object).reshape(A.shape[0], B.shape[1])
 
 
 def read_by(x: Numbers, W: Numbers) -> Interval:

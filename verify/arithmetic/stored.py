@@ -1,0 +1,64 @@
+"""Stored numbers, read off tensors exactly: every finite number of a format that torch computes in is a float64."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from flint import fmpq_mat
+from torch import Tensor
+
+from constructions.errors import BadInput
+from verify.arithmetic.exact_reals import rational
+from verify.arithmetic.formats import EXACT_IN_FLOAT64
+from verify.arithmetic.slack import Array
+
+Numbers = np.ndarray[Any, Any]  # of Fractions
+
+
+def numbers(x: Tensor) -> Array:
+    """The stored numbers as float64."""
+    return np.asarray(x.detach().cpu().double().numpy())
+
+
+def finite(name: str, x: Tensor) -> Array:
+    """The stored numbers as float64.
+
+    Raises: BadInput for a dtype that float64 does not hold, and for NaN or infinity.
+    """
+    if x.dtype not in EXACT_IN_FLOAT64:
+        raise BadInput(f"{name}: dtype {x.dtype} is not supported. Use float64, float32, bfloat16 or float16.")
+    if not bool(x.isfinite().all()):
+        raise BadInput(f"{name}: holds NaN or infinity, and such weights compute nothing. Check the file.")
+    return numbers(x)
+
+
+def check_finite(parameters: Iterable[tuple[str, Tensor]]) -> None:
+    """Raises BadInput for the first weight that is no finite number, or of a dtype that float64 does not hold."""
+    for name, x in parameters:
+        finite(name, x)
+
+
+def fractions(x: Tensor) -> Numbers:
+    """The stored numbers as an array of fractions."""
+    values = numbers(x)
+    return np.array([Fraction(float(v)) for v in values.flat], dtype=object).reshape(values.shape)
+
+
+def matrix(x: Tensor | Numbers) -> fmpq_mat:
+    """The stored numbers of a matrix, or the fractions of an array, as a matrix of flint's rationals."""
+    values = numbers(x) if isinstance(x, Tensor) else x
+    return fmpq_mat(*values.shape, [rational(v) for v in values.flatten().tolist()])
+
+
+def exact_product(A: Numbers, B: Numbers) -> Numbers:
+    """The matrix product of arrays of fractions.
+
+    >>> half = np.array([[Fraction(1, 2)]])
+    >>> exact_product(half, half)
+    array([[Fraction(1, 4)]], dtype=object)
+    """
+    found = [Fraction(int(v.p), int(v.q)) for v in (matrix(A) * matrix(B)).entries()]
+    return np.array(found, dtype=object).reshape(A.shape[0], B.shape[1])
