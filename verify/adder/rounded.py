@@ -51,12 +51,3 @@ def logits(model: AdderTransformer, tokens: Tokens, at: Evaluation) -> Array:
             elif not model.has_skip:
                 x = np.zeros_like(x)
         return at.tensor(at(add, at.product(x, stored(model.W_out)), stored(model.b_out)))
-
-
-def margins_of(values: Array, right: Tokens) -> Array:
-    """(logit of the right class) - (largest other logit) of logits (..., classes), NaN where a logit is NaN."""
-    values = values.copy()
-    at_right = np.take_along_axis(values, right[..., None], -1)[..., 0]
-    np.put_along_axis(values, right[..., None], -np.inf, -1)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isnan(values).any(-1) | np.isnan(at_right), np.nan, at_right - values.max(-1))

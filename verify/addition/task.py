@@ -15,12 +15,13 @@ from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
 from verify.adder import exact
-from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
+from verify.adder.rounded import ORDERS, logits, rounded_model
 from verify.addition import induction, window
 from verify.addition.proof import Cells, Overflows, Unfit
 from verify.addition.shares import check_normal
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.decide import SAMPLES, Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_exactly

@@ -10,6 +10,7 @@ import torch
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO, ContextualCountingTransformer
 from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.margins import margins as margins_of_logits
 from verify.arithmetic.slack import Array
 from verify.contextual.cells import Cells
 from verify.contextual.readout import Comparison, Readout
@@ -83,12 +84,11 @@ def margins(module: ContextualCountingTransformer, strings: Sequence[Sequence[in
 
     NaN where a logit is, infinite where there is no other class.
     """
-    right = torch.tensor([answers(list(tokens), module.R) for tokens in strings])[..., None]
+    right = torch.tensor([answers(list(tokens), module.R) for tokens in strings])
     tokens = torch.tensor([list(tokens) for tokens in strings], dtype=torch.long).reshape(len(strings), -1)
     with torch.no_grad():
         logits = module(tokens).double()
-    others = logits.scatter(-1, right, -torch.inf).amax(-1, keepdim=True)  # amax propagates NaN
-    result: Array = (logits.gather(-1, right) - others)[..., 0].numpy()
+    result: Array = margins_of_logits(logits, right).numpy()
     return result
 
 

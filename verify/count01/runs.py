@@ -14,6 +14,7 @@ from torch import Tensor
 from constructions.count01 import DTYPES, TOKENS, Count01Transformer
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, Format
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.rounding import add, rounded
 from verify.arithmetic.slack import Array
 from verify.count01.task import EQUALS, Cell, Domain, Triple, cells, string
@@ -237,5 +238,5 @@ def margin_of(found: dict[str, Any]) -> float | None:
     logits, right = found["logits"], TOKENS.index(found["expected"])
     if None in logits:
         return None
-    margin = float(logits[right] - max(x for j, x in enumerate(logits) if j != right))
+    margin = float(margins_of(np.array(logits), right))
     return margin if margin <= 0 else None  # else rounding hides what exact arithmetic shows

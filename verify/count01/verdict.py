@@ -18,6 +18,7 @@ from constructions.count01 import Count01Transformer, check_labels
 from constructions.errors import BadInput
 from verify import decide
 from verify.arithmetic.contract import constant_bits
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.certificate import CERTIFIED, EXHAUSTIVE, Certificate
 from verify.count01 import bits, dtype, proof
@@ -205,8 +206,9 @@ class Count01:
 
         def run(batch: Sequence[Item]) -> Ran:
             logits = self._logits(batch, forward)
-            margins = [_margins(rows, [self._due(w, last) for w in batch]) for last, rows in logits.items()]
-            return Ran.strictly(np.stack(margins, axis=1))
+            due = {last: np.array([self._due(w, last) for w in batch]) for last in logits}
+            found = [margins_of(rows.double().numpy(), due[last]) for last, rows in logits.items()]
+            return Ran.strictly(np.stack(found, axis=1))
 
         return run
 
@@ -283,15 +285,6 @@ def without(item: Item, digit: int) -> Item:
     """The string less the last one of a digit."""
     i = len(item) - 1 - item[::-1].index(digit)
     return item[:i] + item[i + 1 :]
-
-
-def _margins(logits: Tensor, due: list[int]) -> np.ndarray:
-    """(logit that is due) - (largest other) in each row; NaN where a logit is."""
-    right = torch.tensor(due)[:, None]
-    rows = logits.double()
-    others = rows.scatter(-1, right, -torch.inf).amax(-1, keepdim=True)  # amax propagates NaN
-    result: np.ndarray = (rows.gather(-1, right) - others)[:, 0].numpy()
-    return result
 
 
 def certify(

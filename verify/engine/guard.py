@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from verify.arithmetic.formats import FORMATS, Format, format_of
+from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import Real, Rounded
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import CREATING, Graph, capture
@@ -101,9 +102,7 @@ class Guard:
             raise ValueError("one output for all inputs")
         if self.question.classes is not None:
             logits = logits[..., list(self.question.classes)]
-        own = logits.gather(2, answers.unsqueeze(2)).squeeze(2)
-        found: Tensor = (own - logits.scatter(2, answers.unsqueeze(2), -torch.inf).amax(2)).amin(1)
-        return found
+        return margins(logits, answers).amin(1)
 
     def _look_at(self, module: nn.Module, tokens: Tensor, answers: Tensor, said: tuple[float, float]) -> None:
         """Bounds the run of one input, alone: it must lie there, and something of what is said of the margin must."""

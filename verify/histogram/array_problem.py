@@ -11,6 +11,7 @@ import numpy as np
 from constructions.histogram_arrays import HistogramArrays
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.formats import FORMATS
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import Reading
 from verify.decide import Effort, Finding
 from verify.histogram import verdict
@@ -64,4 +65,4 @@ class ArrayHistogram:
         """(right logit) - (largest other logit) of a run of the arrays."""
         logits = self.arrays.logits(tokens)[position].astype(np.float64)
         right = self.stored.class_of(list(tokens).count(tokens[position]))
-        return float(logits[right] - np.delete(logits, right).max(initial=-np.inf))
+        return float(margins_of(logits, right))

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from verify.arithmetic.margins import margins
+
 LEARNING_RATE = 0.03
 SHARPNESS, STEPS_TO_DOUBLE = 4.0, 20  # of the loss, which looks at the smallest margins more and more
 Size = tuple[str, int, int, int, int]  # model, T, L, d, p
@@ -65,12 +67,12 @@ def attack(model: str, *, T: int, L: int, d: int, p: int, starts: int = 32, step
     parameters = [x.requires_grad_() for x in weights.values()]
     optimiser = torch.optim.Adam(parameters, LEARNING_RATE)
     tokens = torch.cartesian_prod(*[torch.arange(T)] * L).reshape(-1, L)
-    right = ((tokens[:, :, None] == tokens[:, None, :]).sum(-1) - 1)[None, ..., None].expand(starts, -1, -1, 1)
+    right = ((tokens[:, :, None] == tokens[:, None, :]).sum(-1) - 1)[None].expand(starts, -1, -1)
     best = torch.full((starts,), -torch.inf, dtype=torch.float64)
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = LEARNING_RATE * (1 - 0.95 * step / steps)
         logits = _logits(model, weights, tokens)
-        margin = logits.gather(-1, right)[..., 0] - logits.scatter(-1, right, -torch.inf).amax(-1)
+        margin = margins(logits, right)
         size = torch.maximum(weights["W_2"].abs().amax((1, 2)), weights["b_2"].abs().amax(1)).detach()
         reached = margin.detach().amin((1, 2)) / size
         best = torch.where(reached > best, reached, best)  # NaN is never better

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from constructions.constant_bits.run import constant_bit
 from constructions.histogram import HistogramTransformer
+from verify.arithmetic.margins import margins
 from verify.histogram.stored import StoredModel
 from verify.histogram.task import histogram
 from verify.judged import unparametrized
@@ -34,12 +35,7 @@ def run_margins(run: Forward, tokens: Tensor, first_count: int = 1) -> Tensor:
     parts = [tokens[start : start + at_a_time] for start in range(0, len(tokens), at_a_time)]
     logits = torch.cat([run(part) for part in parts]).double()
     equal = [(part[:, :, None] == part[:, None, :]).sum(-1) for part in parts]
-    right = (torch.cat(equal) - first_count)[..., None]
-    at_right = logits.gather(-1, right)[..., 0]
-    if logits.shape[-1] == 1:
-        return torch.where(at_right.isnan(), at_right, torch.inf)
-    others = logits.scatter(-1, right, -torch.inf).max(-1).values  # max propagates NaN
-    return at_right - others
+    return margins(logits, torch.cat(equal) - first_count)
 
 
 def all_sequences(T: int, L: int) -> Iterator[Tensor]:

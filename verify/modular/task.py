@@ -14,9 +14,10 @@ import torch
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
 from verify.adder import exact
-from verify.adder.rounded import ORDERS, logits, margins_of, rounded_model
+from verify.adder.rounded import ORDERS, logits, rounded_model
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_exactly, no_reading
 from verify.judged import check_judged

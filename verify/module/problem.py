@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from constructions.decoder import Decoder
 from constructions.errors import BadInput
 from verify.arithmetic.formats import format_of
+from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.certificate import Certificate, Verdict
 from verify.clock import Deadline
@@ -407,11 +408,9 @@ class ModuleProblem:
             output = self.module(tokens.unsqueeze(0)).double()
         logits = question.logits(Ball(output)).mid
         answers = self.given.answers(tokens.unsqueeze(0), output.shape[-1])[0]
-        own = logits.gather(1, answers.unsqueeze(1)).squeeze(1)
-        others = logits.scatter(1, answers.unsqueeze(1), -torch.inf).amax(1)
         classes = list(self.given.classes or range(output.shape[-1]))
         said = [classes[i] for i in logits.argmax(1).tolist()]
-        return (own - others).tolist(), [classes[i] for i in answers.tolist()], said
+        return margins(logits, answers).tolist(), [classes[i] for i in answers.tolist()], said
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
         """Runs one wrong input, and says what is proved where the module's own run differs from it."""
@@ -442,9 +441,9 @@ class ModuleProblem:
             return (question.logits(output).mid,)
 
         (logits,) = enclose(self.graphs[length], Arithmetic(), middle)(tokens.unsqueeze(0), answers)
-        own = logits[0].gather(1, answers[0].unsqueeze(1)).squeeze(1)
-        rivals, rival = logits[0].scatter(1, answers[0].unsqueeze(1), -torch.inf).max(1)
-        is_wrong = own - rivals <= (own - rivals).amin().clamp(min=0)  # the least margin is proved not to be positive
+        gap = margins(logits[0], answers[0])
+        rival = logits[0].scatter(1, answers[0].unsqueeze(1), -torch.inf).argmax(1)
+        is_wrong = gap <= gap.amin().clamp(min=0)  # the least margin is proved not to be positive
         found = torch.where(is_wrong, rival, answers[0])
         classes = list(self.given.classes or range(self.columns(length)))
         return float(high[0]), [classes[i] for i in found.tolist()]

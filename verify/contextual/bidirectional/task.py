@@ -16,6 +16,7 @@ from constructions.contextual.transformer import CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.formats import format_of
+from verify.arithmetic.margins import margins
 from verify.arithmetic.outward import below
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import Array
@@ -175,12 +176,10 @@ class Bidirectional:
 
     def _run(self, batch: Sequence[Tokens]) -> np.ndarray:
         """(right logit) - (largest other) as the module computes them: (strings, prompts)."""
-        right = torch.tensor([answers(list(tokens), self.module.R) for tokens in batch])[..., None]
+        right = torch.tensor([answers(list(tokens), self.module.R) for tokens in batch])
         with torch.no_grad():
             logits = self.module(torch.tensor([list(t) for t in batch], dtype=torch.long).reshape(len(batch), -1))
-        logits = logits.double()
-        others = logits.scatter(-1, right, -torch.inf).amax(-1)
-        result: np.ndarray = (logits.gather(-1, right)[..., 0] - others).numpy()
+        result: np.ndarray = margins(logits.double(), right).numpy()
         return result
 
     def facts(self) -> dict[str, Any]:

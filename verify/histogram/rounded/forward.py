@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from verify.arithmetic.evaluation import ELEMENTS, Evaluation, Tokens, square_root
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.rounding import add, divide, multiply
 from verify.arithmetic.slack import Array
 from verify.histogram.stored import StoredModel
@@ -37,11 +38,7 @@ def logits(model: StoredModel, tokens: Tokens, evaluation: Evaluation) -> Array:
 def margins(model: StoredModel, tokens: Tokens, evaluation: Evaluation) -> Array:
     """(logit of the right class) - (largest other logit): (n, L), NaN where a logit is."""
     values = logits(model, tokens, evaluation)
-    right = ((tokens[:, :, None] == tokens[:, None, :]).sum(-1) - model.first_count)[..., None]
-    at_right = np.take_along_axis(values, right, -1)[..., 0]
-    np.put_along_axis(values, right, -np.inf, -1)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isnan(values).any(-1), np.nan, at_right - values.max(-1))
+    return margins_of(values, (tokens[:, :, None] == tokens[:, None, :]).sum(-1) - model.first_count)
 
 
 def rounded_model(model: StoredModel, evaluation: Evaluation) -> StoredModel:

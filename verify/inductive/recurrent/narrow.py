@@ -9,6 +9,7 @@ import torch
 
 from bounds.recurrent import decays, one_unit, rotation_limit
 from constructions.recurrent import diagonal
+from verify.arithmetic.margins import margins_of
 from verify.impossibility import Impossibility
 from verify.inductive.recurrent import rotation
 
@@ -119,7 +120,7 @@ def _decay_run(rng: np.random.Generator, m: int, s: int) -> int:
 def _right_for(logits: np.ndarray, m: int) -> int:
     """How many first lengths have strictly the right class, by more than rounding."""
     for t, row in enumerate(logits):
-        if not row[t % m] > np.delete(row, t % m).max() + 1e-9:
+        if not margins_of(row, t % m) > 1e-9:
             return t
     return len(logits)
 

@@ -16,6 +16,7 @@ from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.clock import Deadline
 from verify.decide import (
@@ -256,9 +257,7 @@ class Selective:
             answers = [self.which.answers(tuple(item)) for item in batch]
             is_judged = np.array([[a is not None for a in row] for row in answers])
             due = np.array([[a or 0 for a in row] for row in answers])
-            right = np.take_along_axis(logits, due[..., None], -1)[..., 0]
-            np.put_along_axis(logits, due[..., None], -np.inf, -1)
-            return Ran.strictly(np.where(is_judged, right - logits.max(-1), np.inf))
+            return Ran.strictly(np.where(is_judged, margins_of(logits, due), np.inf))
 
         return run
 
@@ -283,7 +282,7 @@ class Selective:
             logits = self.model(torch.tensor([tokens]))[0, -1].double().numpy()
         right = self.which.answers(tokens)[-1]
         assert right is not None
-        margin = float(logits[right] - np.delete(logits, right).max())
+        margin = float(margins_of(logits, right))
         predicted = None if np.isnan(logits).any() else self.which.said(int(logits.argmax()))
         case = {
             "input": list(tokens), "length": len(tokens), "expected": self.which.said(right), "predicted": predicted,

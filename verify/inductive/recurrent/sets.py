@@ -16,6 +16,7 @@ from flint import arb, ctx
 
 from verify.arithmetic.any_order import Arithmetic, between
 from verify.arithmetic.balls import Ball
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import ENLARGE_LONG, Array
 from verify.clock import Deadline
 from verify.inductive.recurrent.blocks import Proof
@@ -210,7 +211,7 @@ def wrong_string(trained: Trained, most: int | None, until: Deadline) -> tuple[i
             for (worst, string, counts), row in zip(beam, logits, strict=True):
                 now = trained.counted(counts, x)
                 right = trained.due(now, x)
-                gap = np.inf if right is None else float(row[right] - np.delete(row, right).max())
+                gap = np.inf if right is None else float(margins_of(row, right))
                 if gap < 0:
                     return (*string, x)
                 grown.append((min(gap, worst + 0.1 * abs(worst)) if worst else gap, (*string, x), now))

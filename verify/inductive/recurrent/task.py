@@ -17,6 +17,7 @@ from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.certificate import Verdict
 from verify.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, is_wrong_in_its_ball
@@ -279,7 +280,7 @@ class Homogeneous:
         if len(self.lines) > 1 or len(tokens) > LONGEST_SHOWN:
             return None
         logits, right = self._logits(tokens), self._expected(self.lines[0], len(tokens))
-        margin = float(logits[right] - np.delete(logits, right).max(initial=-np.inf))
+        margin = float(margins_of(logits, right))
         if margin >= finding.margin - AGREES * (1 + np.abs(logits).max()):
             return None
         return f"a margin of {finding.margin} is proved, and length {length} has {margin}"
@@ -321,9 +322,7 @@ class Homogeneous:
             with torch.no_grad():
                 logits = self.model(tokens).double().numpy()
             due = np.array([[self._due(tuple(item), t) for t in range(1, len(item) + 1)] for item in batch])
-            right = np.take_along_axis(logits, due[..., None], -1)[..., 0]
-            np.put_along_axis(logits, due[..., None], -np.inf, -1)
-            return Ran.strictly(right - logits.max(-1))
+            return Ran.strictly(margins_of(logits, due))
 
         return run
 
@@ -352,7 +351,7 @@ class Homogeneous:
         with torch.no_grad():
             logits = self.model(torch.tensor([self._read(tokens)]))[0, -1].double().numpy()
         right = self._due(tokens, len(tokens))
-        margin = float(logits[right] - np.delete(logits, right).max(initial=-np.inf))
+        margin = float(margins_of(logits, right))
         case = self._case(tokens, len(tokens), None if np.isnan(logits).any() else int(logits.argmax()))
         return Failure(case, margin if np.isfinite(margin) else None)
 

@@ -14,6 +14,7 @@ import torch
 
 from constructions.decoder import Decoder
 from constructions.errors import BadInput
+from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.certificate import Verdict
 from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_in_its_ball
@@ -345,7 +346,8 @@ class Counting:
             with torch.no_grad():
                 logits = self.module(torch.tensor(strings), shift=shift).double().numpy()
             for i, string, said in zip(rows, strings, logits, strict=True):
-                out[i] = [_margin(row, right) for row, right in zip(said, self.wanted.answers(string), strict=True)]
+                answers = enumerate(self.wanted.answers(string))
+                out[i] = [np.inf if right is None else float(margins_of(said[j], right)) for j, right in answers]
         return out
 
     def first(self, batch: list[Item], is_wrong: np.ndarray) -> tuple[int, Item, int]:
@@ -373,7 +375,7 @@ class Counting:
         due = right[answer]
         assert due is not None
         row, leading = said[answer], self._leading
-        margin = _margin(row, due)
+        margin = float(margins_of(row, due))
         predicted = None if np.isnan(row).any() else self._rival(row, due, is_proved=not isinstance(reading, Kernel))
         found = {
             "input": list(tokens),
@@ -404,11 +406,3 @@ def _is_decided(finding: Finding) -> bool:
 def _before(length: int) -> int | None:
     """The largest length below; None where a number word alone, of length 0, is not right already."""
     return length - 1 if length else None
-
-
-def _margin(row: np.ndarray, right: int | None) -> float:
-    """(logit of the right class) - (largest other); infinite where no class is judged, or there is no other."""
-    if right is None:
-        return np.inf
-    others = np.delete(row, right)
-    return float(row[right] - others.max()) if len(others) else np.inf
