@@ -18,7 +18,9 @@ from oracles.operations import Rounded
 from planted import planted
 
 from constructions.inductive import selective, started, succession
+from verify.arithmetic import intervals
 from verify.arithmetic.readings import reading_of
+from verify.arithmetic.stored import fractions
 from verify.certificate import Verdict
 from verify.decide import Effort, certify
 from verify.inductive.tasks import Task
@@ -326,13 +328,13 @@ def decide_products(seed):
     rng = np.random.default_rng(seed)
     x, W = (rng.integers(-4, 5, size=shape).astype(float) for shape in ((3, 4), (4, 2)))
     reach, about = rng.integers(0, 3, size=x.shape), rng.integers(0, 3, size=W.shape)
-    found = cells._weighted(cells.Interval(x - reach, x + reach), cells.Interval(W - about, W + about))
+    found = intervals.weighted(intervals.Interval(x - reach, x + reach), intervals.Interval(W - about, W + about))
     for _ in range(20):
         inside = (x + reach * rng.choice([-1, 1], x.shape)) @ (W + about * rng.choice([-1, 1], W.shape))
         assert (found.low <= inside).all() and (inside <= found.high).all(), seed
     norm = torch.nn.LayerNorm(4, dtype=torch.float64)
     norm.weight.data = torch.from_numpy(rng.normal(size=4))
-    reads = cells.centred(cells.fractions(torch.from_numpy(W)), norm).astype(float)
+    reads = cells.centred(fractions(torch.from_numpy(W)), norm).astype(float)
     spread = np.sqrt(x.var(1, keepdims=True) + norm.eps)
     assert np.allclose(norm(torch.from_numpy(x)).detach().numpy() @ W, x @ reads / spread), seed
     return Verdict.PROVED, False
@@ -343,7 +345,7 @@ def decide_forms(seed):
     rng = np.random.default_rng(seed)
     K, room = int(rng.integers(1, 4)), int(rng.integers(0, 6))
     own, shared, first_ = (rng.integers(-4, 5, size=shape).astype(float) for shape in ((K, 2), (K, 2), (2,)))
-    forms = cells.Forms(*(cells.Interval(x, x) for x in (own, shared, first_)))
+    forms = cells.Forms(*(intervals.Interval(x, x) for x in (own, shared, first_)))
     t, k, has_bos = int(rng.integers(K)), int(rng.integers(1, 4)), bool(rng.integers(2))
     constant, slopes = forms.cell(t, k, has_bos)
     low, high = cells.least(constant, slopes, float(room)), cells.largest(constant, slopes, float(room))
@@ -369,7 +371,7 @@ FAULTS = (  # where, what it says, what it says wrongly there, the seeds that sh
     (cells, "_by_cells", "float(longest - k)", "0.0", "nudged"),
     (cells, "_by_cells", "moved[0] + own_part[0]", "moved[0]", "nudged"),
     (cells, "_by_cells", "gains[on]", "gains[~on]", "nudged"),
-    (cells, "_weighted", "minus_low @ by_up_high", "minus_low @ by_up_low", "products"),
+    (intervals, "weighted", "minus_low @ by_up_high", "minus_low @ by_up_low", "products"),
     (cells, "centred", "W - centre", "W", "products"),
     (cells, "decide", "_by_cells(model, task, longest)", "_by_cells(model, task, 1)", "nudged"),
     (cells, "unfit", "block.mlp.b_in, ", "", "nudged"),

@@ -16,6 +16,7 @@ from planted import planted
 
 from constructions.decoder import Decoder
 from constructions.inductive import positioned, selective, started, succession, unmarked
+from verify.arithmetic import intervals
 from verify.arithmetic.readings import Real
 from verify.arithmetic.slack import LEAST
 from verify.certificate import Verdict
@@ -256,8 +257,8 @@ def test_halves_products_and_means_of_the_least_number_are_not_zero():
     means = uniform.means(at, noisy.Noisy.exact(torch.tensor([[LEAST], [0.0], [0.0], [0.0]]).double()))
     assert (means.noise >= LEAST / 4).all()
     for name in ("low", "high"):
-        x = cells.Interval(np.array([[-1e-200]]), np.array([[1e-200]]))
-        for found in (x * x, x @ np.array([[1e-200]]), cells._weighted(x, x), cells._scaled(x, 1e-200)):
+        x = intervals.Interval(np.array([[-1e-200]]), np.array([[1e-200]]))
+        for found in (x * x, x @ np.array([[1e-200]]), intervals.weighted(x, x), cells._scaled(x, 1e-200)):
             assert abs(getattr(found, name).item()) > 0
 
 
