@@ -203,7 +203,7 @@ FAULTS = {
         "no flushing": (" + self.lost_b\n", "\n", neurons(1.0, W_2=0.0, b_2=0.75 * tiny), E4M3),
     },
     (RoundedReadout, "_value_by_value"): {
-        "exact sum": ("ends(at.result(between(low_sum, high_sum)))", "(low_sum, high_sum)",
+        "exact sum": ("ends(at.result(Ball.between(low_sum, high_sum)))", "(low_sum, high_sum)",
                       neurons(1.0, b_2=u), BFLOAT16),
     },
     (RoundedReadout, "_with_sum"): {

@@ -136,7 +136,7 @@ def test_the_ends_of_sums_of_copies_hold_all_orders(name, cases):
             "lows.min(0), -np.inf), np.nextafter(highs.max(0)",
             "lows[0], -np.inf), np.nextafter(highs[0]",
         ),  # one way of splitting the sum
-        ("ends(reduction.at.result(between(least, greatest)))", "(least, greatest)"),  # no rounding
+        ("ends(reduction.at.result(Ball.between(least, greatest)))", "(least, greatest)"),  # no rounding
     ],
 )
 def test_ends_of_sums_that_miss_an_order_are_found(right, wrong):

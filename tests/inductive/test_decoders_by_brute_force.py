@@ -26,6 +26,7 @@ from verify.decide import Effort, certify
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import cells, runs, uniform
 from verify.inductive.transformer.problem import Counting
+from verify.reduction.domains import Counts
 
 BRIEF = Effort(budget=5.0)
 BITS = {"float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}
@@ -328,10 +329,10 @@ def decide_products(seed):
     rng = np.random.default_rng(seed)
     x, W = (rng.integers(-4, 5, size=shape).astype(float) for shape in ((3, 4), (4, 2)))
     reach, about = rng.integers(0, 3, size=x.shape), rng.integers(0, 3, size=W.shape)
-    found = intervals.weighted(intervals.Interval(x - reach, x + reach), intervals.Interval(W - about, W + about))
+    found = intervals.Interval(x - reach, x + reach) @ intervals.Interval(W - about, W + about)
     for _ in range(20):
         inside = (x + reach * rng.choice([-1, 1], x.shape)) @ (W + about * rng.choice([-1, 1], W.shape))
-        assert (found.low <= inside).all() and (inside <= found.high).all(), seed
+        assert (found.lower <= inside).all() and (inside <= found.upper).all(), seed
     norm = torch.nn.LayerNorm(4, dtype=torch.float64)
     norm.weight.data = torch.from_numpy(rng.normal(size=4))
     reads = cells.centred(fractions(torch.from_numpy(W)), norm).astype(float)
@@ -345,33 +346,36 @@ def decide_forms(seed):
     rng = np.random.default_rng(seed)
     K, room = int(rng.integers(1, 4)), int(rng.integers(0, 6))
     own, shared, first_ = (rng.integers(-4, 5, size=shape).astype(float) for shape in ((K, 2), (K, 2), (2,)))
-    forms = cells.Forms(*(intervals.Interval(x, x) for x in (own, shared, first_)))
+    tables = cells.Tables(*(intervals.Interval.exact(x) for x in (own, shared, first_)))
     t, k, has_bos = int(rng.integers(K)), int(rng.integers(1, 4)), bool(rng.integers(2))
-    constant, slopes = forms.cell(t, k, has_bos)
-    low, high = cells.least(constant, slopes, float(room)), cells.largest(constant, slopes, float(room))
+    domain, forms, gains = Counts(np.array(float(room))), tables.cell(t, k, has_bos), rng.integers(-2, 3, (2, 2))
+    plain, read = (
+        domain.range(forms),
+        cells.leaf(domain, forms, intervals.Interval.exact(gains.astype(float)), forms).range,
+    )
     for others in itertools.product(range(room + 1), repeat=K - 1):
         if sum(others) <= room:
             c = [*others[:t], k, *others[t:]]
             value = sum(c[j] * (own[t] + shared[j]) for j in range(K)) + has_bos * (first_ + own[t])
-            assert (low <= value).all() and (value <= high).all(), seed
-            on, is_open = cells._switched(low, high)
-            assert (on | (value <= 0)).all() and (is_open | ~on | (value >= 0)).all(), seed
+            for found, inside in ((plain, value), (read, np.maximum(value, 0) @ gains + value)):
+                assert (found.lower <= inside).all() and (inside <= found.upper).all(), seed
     return Verdict.PROVED, False
 
 
 FAULTS = (  # where, what it says, what it says wrongly there, the seeds that show it, of lines or of strings
-    (cells, "least", "steepest * room", "0 * steepest", "forms"),
-    (cells.Forms, "cell", "!= t", "== t", "forms"),
-    (cells.Forms, "cell", "self.first + self.own[t]", "self.first", "forms"),
-    (cells.Forms, "cell", "float(k)", "1.0", "forms"),
-    (cells, "_switched", "return ~(high <= 0), ~(high <= 0)", "return ~(low <= 0), ~(low <= 0)", "forms"),
-    (cells, "_by_cells", "0.0, top[is_open]", "0.0, 0.0", "nudged"),
+    (Counts, "range", "between(total, total)", "between(0 * total, 0 * total)", "forms"),
+    (cells.Tables, "cell", "!= t", "== t", "forms"),
+    (cells.Tables, "cell", "self.first + self.own[t]", "self.first", "forms"),
+    (cells.Tables, "cell", "float(k)", "1.0", "forms"),
+    (cells, "leaf", "is_on | (z.upper <= 0)", "is_on | (z.lower <= 0)", "forms"),
+    (cells, "leaf", "z.lower >= 0", "z.upper >= 0", "forms"),
+    (cells, "leaf", "zeros_like(tops), tops)", "zeros_like(tops), 0 * tops)", "forms"),
     (cells, "_by_cells", "if c != right]", "if c > right]", "nudged"),
     (cells, "_by_cells", "task.C + 1", "task.C", "nudged"),
     (cells, "_by_cells", "float(longest - k)", "0.0", "nudged"),
-    (cells, "_by_cells", "moved[0] + own_part[0]", "moved[0]", "nudged"),
-    (cells, "_by_cells", "gains[on]", "gains[~on]", "nudged"),
-    (intervals, "weighted", "minus_low @ by_up_high", "minus_low @ by_up_low", "products"),
+    (Counts, "plus", "forms.constant + more.constant", "forms.constant", "forms"),
+    (Counts, "readout", "where(on[..., None], a, 0.0)", "where(on[..., None], 0.0, a)", "forms"),
+    (intervals.Interval, "__matmul__", "minus_low @ by_up_high", "minus_low @ by_up_low", "products"),
     (cells, "centred", "W - centre", "W", "products"),
     (cells, "decide", "_by_cells(model, task, longest)", "_by_cells(model, task, 1)", "nudged"),
     (cells, "unfit", "block.mlp.b_in, ", "", "nudged"),

@@ -17,6 +17,7 @@ from verify.certificate import Verdict
 from verify.decide import certify, exhaustive, sampled
 from verify.parity import proof
 from verify.parity.task import Parity
+from verify.reduction.domains import Counts
 
 
 def right_everywhere(module):
@@ -88,17 +89,20 @@ def test_the_bound_is_below_every_exact_margin():
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong"),
+    ("owner", "name", "right", "wrong"),
     [
-        ("Ball.exact(L - k)", "Ball.exact(L - 1 - k)"),
-        ("between(low, high)", "between(low, low)"),
-        ("is_odd, difference.lower, -difference.upper", "is_odd, difference.upper, -difference.lower"),
-        ("features[t][None] + stored.b_1[None]", "features[t][None]"),
+        (proof, "margins", "L - k, is_full", "L - 1 - k, is_full"),
+        (proof, "margins", "difference.lower, -difference.upper", "difference.upper, -difference.lower"),
+        (proof, "margins", "features[t][None] + stored.b_1[None]", "features[t][None]"),
+        (proof, "leaf", "z.lower >= 0", "z.upper >= 0"),
+        (proof, "leaf", "zeros_like(tops), tops)", "zeros_like(tops), 0 * tops)"),
+        (Counts, "range", "forms.slopes.hull(-2)", "forms.slopes[..., 0, :]"),
+        (Counts, "readout", "forms.constant[..., used], box", "box[..., used], box"),
     ],
 )  # fmt: skip
-def test_planted_faults_are_caught(right, wrong):
+def test_planted_faults_are_caught(owner, name, right, wrong):
     """With the fault a built model is not proved, or a wrong one is, or a certified margin is above an exact one."""
-    with planted(proof, "margins", right, wrong):
+    with planted(owner, name, right, wrong):
         if certify(Parity(sawtooth(T=3, L=3))).verdict is not Verdict.PROVED:
             return
         for seed in range(120):

@@ -21,7 +21,6 @@ from verify.addition.columns import CLASSES, sums_of
 from verify.addition.proof import Cell
 from verify.addition.readout import Box, Readout
 from verify.addition.shares import Unfit, exactly
-from verify.arithmetic.any_order import between
 from verify.arithmetic.balls import Ball, exponential
 from verify.arithmetic.slack import OF_FEW, Array, U
 from verify.arithmetic.stored import numbers
@@ -179,7 +178,7 @@ def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
         return lows + base_low[q, rest].sum() - slack[q], highs + base_high[q, rest].sum() + slack[q]
 
     def stream(q: int, ends: tuple[Array, Array]) -> Ball:
-        read = between(*ends)
+        read = Ball.between(*ends)
         x = Ball(np.repeat(own.mid[q : q + 1], len(read.mid), 0), np.repeat(own.rad[q : q + 1], len(read.mid), 0))
         lane = int(written[0])
         added = Ball(x.mid[:, lane], x.rad[:, lane]) + read
@@ -201,7 +200,7 @@ def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
 def _after_neurons(x: Ball, layer: Layer) -> Ball:
     read = x @ Ball.exact(numbers(layer.W_1)) + Ball.exact(numbers(layer.b_1))
     exact_zero = read.upper <= 0
-    hidden = between(np.maximum(read.lower, 0), np.maximum(read.upper, 0))
+    hidden = Ball.between(np.maximum(read.lower, 0), np.maximum(read.upper, 0))
     hidden = Ball(np.where(exact_zero, 0.0, hidden.mid), np.where(exact_zero, 0.0, hidden.rad))
     return x + hidden @ Ball.exact(numbers(layer.W_2))
 
@@ -255,7 +254,7 @@ def _interval(x: Ball, index: tuple[int, ...]) -> Interval:
 
 
 def _hull(x: Ball, axis: int) -> Ball:
-    return between(x.lower.min(axis), x.upper.max(axis))
+    return Ball.between(x.lower.min(axis), x.upper.max(axis))
 
 
 def _decided(
@@ -278,7 +277,7 @@ def _decided(
                 for i in columns:
                     if (i, carry) in outputs:
                         x = streams.query[i, s]
-                        written = (between(*(np.array([end]) for end in outputs[i, carry])) @ gain)[0]
+                        written = (Ball.between(*(np.array([end]) for end in outputs[i, carry])) @ gain)[0]
                         total = Ball(x.mid[lane[0]], x.rad[lane[0]]) + written
                         mid, rad = x.mid.copy(), x.rad.copy()
                         mid[lane[0]], rad[lane[0]] = total.mid, total.rad

@@ -12,8 +12,8 @@ from flint import arb, ctx, fmpq, fmpq_mat
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer, Layer
 from verify.addition.columns import Query, Range, Terms
-from verify.arithmetic.any_order import Arithmetic, between, ends, is_power_of_two
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.any_order import Arithmetic, is_power_of_two
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array
@@ -218,7 +218,7 @@ def _weights(
     query_ball = arithmetic.product(Ball.exact(x[q:]), Ball.exact(W_Q))
     found = arithmetic.product(query_ball, keys.T)
     low, high = ends(found)
-    largest = between(np.full_like(low, low.max()), np.full_like(high, high.max()))
+    largest = Ball.between(np.full_like(low, low.max()), np.full_like(high, high.max()))
     is_largest = (found.rad == 0) & (largest.rad == 0) & (found.mid == largest.mid)  # less itself: zero, exactly
     apart = arithmetic.sum_of(found, -largest)
     known = Ball(np.where(is_largest, 0.0, apart.mid), np.where(is_largest, 0.0, apart.rad))

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from constructions.errors import BadInput
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import ENLARGE, INFLATION, LEAST, NORMAL, Array, lost_in_a_product
+from verify.arithmetic.slack import INFLATION, LEAST, NORMAL, Array, lost_in_a_product
 
 REAL = Format("real", 1024, -1022, float(np.finfo(float).max))  # rounds less than any number that is computed here
 NO_UNIT = 1 << 20  # log2 of the unit of zero, which is a multiple of everything
@@ -127,7 +127,7 @@ class Arithmetic:
         low, high = np.minimum(low, rounded(low, self.stored)), np.maximum(high, rounded(high, self.stored))
         low = np.where(self._may_flush(low), np.minimum(low, 0.0), low)
         high = np.where(self._may_flush(high), np.maximum(high, 0.0), high)
-        return between(np.where(is_kept, x.mid, low), np.where(is_kept, x.mid, high))
+        return Ball.between(np.where(is_kept, x.mid, low), np.where(is_kept, x.mid, high))
 
     def factors(self, low: Array, high: Array) -> tuple[Array, Array]:
         """The ends of what numbers between two ends are as factors of a matrix product.
@@ -154,7 +154,7 @@ class Arithmetic:
         if is_fit.all():
             return x
         low, high = ends(x)
-        changed = between(*self.factors(low, high))
+        changed = Ball.between(*self.factors(low, high))
         return Ball(np.where(is_fit, x.mid, changed.mid), np.where(is_fit, 0.0, changed.rad))
 
     def product(self, x: Ball, W: Ball, *added: Ball) -> Ball:
@@ -236,24 +236,10 @@ class Arithmetic:
         return result
 
 
-def ends(x: Ball) -> tuple[Array, Array]:
-    """The ends of balls; the number itself where there is no radius."""
-    return np.where(x.rad == 0, x.mid, x.lower), np.where(x.rad == 0, x.mid, x.upper)
-
-
 def hull(*balls: Ball) -> Ball:
     """Balls that hold what any of the balls holds."""
     lows, highs = zip(*(ends(x) for x in balls), strict=True)
-    return between(np.minimum.reduce(lows), np.maximum.reduce(highs))
-
-
-def between(low: Array, high: Array) -> Ball:
-    """Balls that hold all numbers between two ends."""
-    with np.errstate(invalid="ignore", over="ignore"):
-        mid = np.where(low == high, low, low / 2 + high / 2)
-        rad = np.where(low == high, 0.0, np.maximum(high - mid, mid - low) * ENLARGE)
-    is_finite = np.isfinite(low) & np.isfinite(high)
-    return Ball(np.where(is_finite, mid, 0.0), np.where(is_finite, rad, np.inf))
+    return Ball.between(np.minimum.reduce(lows), np.maximum.reduce(highs))
 
 
 def unit_exponent(x: Array) -> np.ndarray:

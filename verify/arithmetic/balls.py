@@ -50,6 +50,22 @@ class Ball:
         rad = np.where(tiny, TINY, np.where(size <= HUGE, 0.0, np.inf))
         return cls(np.where(tiny, 0.0, x), rad)
 
+    @classmethod
+    def between(cls, low: Array, high: Array) -> Ball:
+        """Balls that hold all numbers between two ends."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            mid = np.where(low == high, low, low / 2 + high / 2)
+            rad = np.where(low == high, 0.0, np.maximum(high - mid, mid - low) * ENLARGE)
+        is_finite = np.isfinite(low) & np.isfinite(high)
+        return cls(np.where(is_finite, mid, 0.0), np.where(is_finite, rad, np.inf))
+
+    def hull(self, axis: int) -> Ball:
+        """Balls that hold what any of the balls along an axis holds: itself where there is one."""
+        if self.mid.shape[axis] == 1:
+            return Ball(self.mid.take([0], axis).squeeze(axis), self.rad.take([0], axis).squeeze(axis))
+        low, high = ends(self)
+        return Ball.between(low.min(axis), high.max(axis))
+
     @property
     def lower(self) -> Array:
         """A lower bound: the difference is rounded to nearest, so that the next number below is not above it."""
@@ -190,6 +206,11 @@ def _unit(x: Array) -> int:
     integer = (mantissa * 2.0**53).astype(np.int64)
     lowest = np.frexp((integer & -integer).astype(np.float64))[1] - 1
     return int((exponent - 53 + lowest).min())
+
+
+def ends(x: Ball) -> tuple[Array, Array]:
+    """The ends of balls; the number itself where there is no radius."""
+    return np.where(x.rad == 0, x.mid, x.lower), np.where(x.rad == 0, x.mid, x.upper)
 
 
 def stack_last(*balls: Ball) -> Ball:

@@ -50,7 +50,8 @@ def fractions(x: Tensor) -> Numbers:
 def matrix(x: Tensor | Numbers) -> fmpq_mat:
     """The stored numbers of a matrix, or the fractions of an array, as a matrix of flint's rationals."""
     values = numbers(x) if isinstance(x, Tensor) else x
-    return fmpq_mat(*values.shape, [rational(v) for v in values.flatten().tolist()])
+    rows, columns = values.shape
+    return fmpq_mat(rows, columns, [rational(v) for v in values.flatten().tolist()])
 
 
 def exact_product(A: Numbers, B: Numbers) -> Numbers:

@@ -16,8 +16,8 @@ import numpy as np
 
 from constructions.circuit_simulation import Lanes
 from constructions.circuits.circuit import Circuit
-from verify.arithmetic.any_order import Arithmetic, between, ends
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.outward import above, below
 from verify.arithmetic.rounding import two_sum
 from verify.arithmetic.slack import INFLATION, OF_FEW, Array
@@ -108,7 +108,7 @@ def mixed(at: Arithmetic, whole_head: Head, p: Indices, v: Ball) -> Ball:
     low, high, size = low - error, high + error, size + error
     nudge = (N > 1) | (low != high)
     low, high = np.where(nudge, np.nextafter(low, -np.inf), low), np.where(nudge, np.nextafter(high, np.inf), high)
-    out = at.result(between(low, high))
+    out = at.result(Ball.between(low, high))
     return Ball(out.mid, np.where(size + out.rad <= at.stored.largest, out.rad, np.inf))
 
 
@@ -143,7 +143,7 @@ class RoundedLayer:
         y = self._added_to(stream, mixture, self.W["W_O"])
         h = self._linear(y, self.W["W_1"], stored(self.at, self.W["b_1"]))
         low, high = ends(h)
-        h = between(np.maximum(low, 0), np.maximum(high, 0))
+        h = Ball.between(np.maximum(low, 0), np.maximum(high, 0))
         b_2 = self.W["b_2"][columns]
         return self._added_to(y[..., columns], h, self.W["W_2"][:, columns], b_2)
 

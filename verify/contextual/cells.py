@@ -18,7 +18,7 @@ from constructions.contextual.transformer import BOS, ONE, ZERO
 from verify.arithmetic.balls import TINY, Ball, exponential
 from verify.arithmetic.slack import LEAST, Array, U
 from verify.contextual.readout import MOST_PAIRS, Readout
-from verify.contextual.stream import Kinds, StoredContextual, encode, hull, see
+from verify.contextual.stream import Kinds, StoredContextual, encode, see
 from verify.contextual.task import Domain
 
 
@@ -108,7 +108,7 @@ class Proof(ABC):
             zeros = is_free & (tokens == ZERO)
             number = Ball.exact(float(self.domain.zeros))
             if self.domain.zeros:
-                G, F = G + number * around(weighed.weights[zeros]), F + number * around(weighed.products[zeros])
+                G, F = G + number * weighed.weights[zeros].hull(0), F + number * weighed.products[zeros].hull(0)
             is_free &= tokens != ZERO
         count = Ball.exact(k.astype(np.float64))
         if is_target.any():
@@ -127,7 +127,7 @@ class Proof(ABC):
         fixed = ~self.is_digit
         regions = np.arange(fewest, most + 1)[:, None]
         chosen = Ball.exact((fixed & ((m <= 2 * regions) | (tokens == BOS))).astype(np.float64))
-        return around(chosen @ weighed.weights), around(chosen @ weighed.products)
+        return (chosen @ weighed.weights).hull(0), (chosen @ weighed.products).hull(0)
 
 
 class CellProof(Proof):
@@ -149,15 +149,8 @@ def weighed(scores: Ball, values: Ball) -> Weighed:
     shifted = scores - Ball.exact(np.where(np.isfinite(scores.rad), scores.mid, -np.inf).max())
     low = exponential(Ball(shifted.lower, np.zeros_like(shifted.rad)))
     high = exponential(Ball(shifted.upper, np.zeros_like(shifted.rad)))
-    weights = hull(np.maximum(low.lower, 0.0), high.upper)
+    weights = Ball.between(np.maximum(low.lower, 0.0), high.upper)
     return Weighed(weights, values, weights[:, None] * values, np.zeros(len(weights.mid), dtype=bool))
-
-
-def around(balls: Ball) -> Ball:
-    """One ball around several (along the first axis)."""
-    if len(balls.mid) == 1:
-        return balls[0]
-    return hull(balls.lower.min(axis=0), balls.upper.max(axis=0))
 
 
 def spread(mean: Ball, G: Ball, room: np.ndarray, weighed: Weighed, is_free: np.ndarray) -> tuple[Array, Array]:

@@ -21,7 +21,7 @@ from verify.contextual.readout import Readout
 from verify.contextual.real import where
 from verify.contextual.rounding import lowest_bit, position_errors
 from verify.contextual.runs import candidates, margins
-from verify.contextual.stream import DecidableRegions, Positions, StoredContextual, hull, see
+from verify.contextual.stream import DecidableRegions, Positions, StoredContextual, see
 from verify.contextual.task import Domain
 from verify.decide import Finding, Item
 
@@ -50,7 +50,7 @@ class RoundedCells(Proof):
         relative = np.where(is_one, 0.0, exponential_error(distance + argument, self.fmt))
         exact = weighed(Ball(scores.mid, (scores.rad + argument) * ENLARGE), self.seen.values)
         upper = exact.weights.upper * (1 + relative) * INFLATION
-        weights = hull(np.maximum(exact.weights.lower * (1 - relative) / INFLATION, 0.0), upper)
+        weights = Ball.between(np.maximum(exact.weights.lower * (1 - relative) / INFLATION, 0.0), upper)
         weights = Ball(weights.mid, np.where(np.isnan(weights.mid), np.inf, weights.rad))
         return Weighed(weights, exact.values, weights[:, None] * exact.values, is_one)
 

@@ -17,11 +17,13 @@ import numpy as np
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, WEIGHTS, ZERO, ContextualCountingTransformer
 from verify.arithmetic.balls import Ball, exponential, stack_last
 from verify.arithmetic.readings import Reading
-from verify.arithmetic.slack import ENLARGE, Array
+from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import finite
 from verify.contextual.task import Domain
 from verify.decide import Failure, Provable
 from verify.judged import check_judged
+from verify.reduction.domains import Hull
+from verify.reduction.leaf import leaf
 
 
 @dataclass(frozen=True)
@@ -111,22 +113,9 @@ def see(stored: StoredContextual, encoded: Encoded) -> Positions:
     """Scores for every prompt, and values."""
     x, pre = encoded.x, encoded.pre
     seen_by = stack_last(stored.ball("U_K") @ (stored.ball("P") @ stored.ball("U_Q")).T, stored.ball("U_V"))
-    low, high = pre.lower.min(axis=1), pre.upper.max(axis=1)
-    is_on, is_off = low >= 0, high <= 0
-    is_open = ~(is_on | is_off)
-    readers = stored.ball("W_2") @ seen_by
     affine = x @ seen_by + stored.ball("b_2")[None, None] @ seen_by
-    gated = Ball(np.where(is_on[:, None], pre.mid, 0.0), np.where(is_on[:, None], pre.rad, 0.0)) @ readers
-    undecided = hull(np.zeros_like(high), np.where(is_open, high, 0.0))
-    bounds = corners_hull(affine + gated + (undecided @ readers)[:, None, :])
+    bounds = leaf(Hull(), pre, stored.ball("W_2") @ seen_by, affine).range
     return Positions(bounds[:, : stored.R], bounds[:, stored.R :])
-
-
-def corners_hull(balls: Ball) -> Ball:
-    """One ball around each kind's corners; a number known exactly stays so."""
-    is_exact = (balls.rad == 0).all(axis=1) & (balls.mid == balls.mid[:, :1]).all(axis=1)
-    around = hull(balls.lower.min(axis=1), balls.upper.max(axis=1))
-    return Ball(np.where(is_exact, balls.mid[:, 0], around.mid), np.where(is_exact, 0.0, around.rad))
 
 
 def attend(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray, values: Ball) -> Ball:
@@ -146,13 +135,6 @@ def softmax_weights(scores: Ball, counts: np.ndarray) -> Ball:
     shifted = Ball(mid, rad) - Ball.exact(reference)
     shifted = Ball(np.where(is_there, shifted.mid, 0.0), np.where(is_there, shifted.rad, 0.0))
     return exponential(shifted) * Ball.exact(counts.astype(np.float64))
-
-
-def hull(low: Array, high: Array) -> Ball:
-    """Balls that contain the intervals low..high; differences that are subnormal numbers are exact."""
-    mid = low / 2 + high / 2
-    rad = np.maximum(high - mid, mid - low) * ENLARGE
-    return Ball(mid, np.where(np.isfinite(rad), rad, np.inf))
 
 
 @dataclass(frozen=True)

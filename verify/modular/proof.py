@@ -14,7 +14,6 @@ from flint import fmpq
 
 from constructions.adder.transformer import AdderTransformer
 from verify.adder import exact
-from verify.arithmetic.any_order import between
 from verify.arithmetic.balls import Ball, exponential
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.outward import float_at_most
@@ -201,7 +200,7 @@ def rows(model: AdderTransformer, P: int, heads: list[Tables]) -> Iterator[tuple
         assert x is not None
         read = x @ Ball.exact(W_1) + Ball.exact(b_1)
         on, off = read.lower >= 0, read.upper <= 0
-        bent = between(np.maximum(read.lower, 0), np.maximum(read.upper, 0))
+        bent = Ball.between(np.maximum(read.lower, 0), np.maximum(read.upper, 0))
         mid = np.where(on, read.mid, np.where(off, 0.0, bent.mid))
         rad = np.where(on, read.rad, np.where(off, 0.0, bent.rad))
         written = Ball(mid, rad) @ Ball.exact(W_2)

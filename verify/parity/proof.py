@@ -9,9 +9,10 @@ from fractions import Fraction
 import numpy as np
 
 from constructions.parity import ParityTransformer
-from verify.arithmetic.any_order import between
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.stored import finite, fractions
+from verify.reduction.domains import Counts, Forms
+from verify.reduction.leaf import leaf
 
 NAMES = ("E", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 
@@ -37,27 +38,23 @@ class Stored:
 def margins(stored: Stored, L: int) -> np.ndarray:
     """A lower bound on the margin of every token t at every own count k: shape (T, L).
 
-    A pre-activation is e_t W_1 + b_1 plus k times the term of t itself plus one term for each other slot. The other
-    slots hold any tokens but t, so their sum lies between L - k times the least and the largest term. ReLU is
-    monotone, so its values lie between those at the ends, and the difference of the logits follows in balls.
+    A pre-activation is e_t W_1 + b_1 plus k times the term of t itself plus one term for each other slot: a form in the
+    counts of the other tokens, whose sum is L - k.
     """
     T = len(stored.E.mid)
     scores = (stored.E @ stored.W_Q) @ (stored.E @ stored.W_K).T  # (T, T)
     features = stored.E @ stored.W_1  # (T, p)
     odd = stored.W_2[:, 1:2] - stored.W_2[:, 0:1]
     bias = stored.b_2[1:2] - stored.b_2[0:1]
-    k = np.arange(1, L + 1, dtype=float)[:, None]
+    k = np.arange(1.0, L + 1)
+    domain = Counts(L - k, is_full=True)
     out = np.empty((T, L))
     for t in range(T):
         terms = scores[t][:, None] * features  # (T, p)
-        base = features[t][None] + stored.b_1[None] + Ball.exact(k) * terms[t][None]  # (L, p)
-        others = np.arange(T) != t
-        low, high = terms.lower[others].min(0, initial=np.inf), terms.upper[others].max(0, initial=-np.inf)
-        z = base if T == 1 else base + Ball.exact(L - k) * between(low, high)[None]
-        hidden = between(np.maximum(z.lower, 0.0), np.maximum(z.upper, 0.0))  # (L, p)
-        difference = (hidden @ odd)[:, 0] + bias
-        is_odd = np.arange(1, L + 1) % 2 == 1
-        out[t] = np.where(is_odd, difference.lower, -difference.upper)
+        own = features[t][None] + stored.b_1[None] + Ball.exact(k)[:, None] * terms[t][None]  # (L, p)
+        others = terms[np.arange(T) != t] if T > 1 else Ball.exact(np.zeros((1, terms.mid.shape[1])))
+        difference = (leaf(domain, Forms(own, others), odd).range + bias)[:, 0]
+        out[t] = np.where(k % 2 == 1, difference.lower, -difference.upper)
     if T == 1:  # no other token: only k = L occurs
         out[:, : L - 1] = np.inf
     return out

@@ -15,8 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO
-from verify.arithmetic.any_order import between, ends
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, OF_FEW, Array, gamma, lost_to_underflow
 from verify.contextual.bidirectional.spans import product, relu, stored, total, weights
@@ -82,7 +81,7 @@ class Proof:
                 slacks = slacks + np.where((least == 0) & (most == 0), 0.0, FAINT)  # a quotient may underflow
                 is_known = (D_low > 0) & np.isfinite(D_high)
                 columns.append(
-                    between(np.where(is_known, down - slacks, -np.inf), np.where(is_known, up + slacks, np.inf))
+                    Ball.between(np.where(is_known, down - slacks, -np.inf), np.where(is_known, up + slacks, np.inf))
                 )
         return Ball(np.stack([c.mid for c in columns], 1), np.stack([c.rad for c in columns], 1))
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from verify.arithmetic.any_order import between, ends, is_power_of_two
-from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.any_order import is_power_of_two
+from verify.arithmetic.balls import Ball, ends, exponential
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array, U, gamma
@@ -69,7 +69,7 @@ def rounding(size: Array, terms: Array, is_hard: np.ndarray, fmt: Format | None)
 def relu(x: Ball) -> Ball:
     """The positive part; exactly zero where the number is not positive for sure."""
     low, high = ends(x)
-    return between(np.maximum(low, 0), np.maximum(high, 0))
+    return Ball.between(np.maximum(low, 0), np.maximum(high, 0))
 
 
 def weights(scores: Ball, always: Ball, fmt: Format | None) -> tuple[Array, Array]:
@@ -88,8 +88,8 @@ def weights(scores: Ball, always: Ball, fmt: Format | None) -> tuple[Array, Arra
         slack = slack + 2 * fmt.u * (np.maximum(np.abs(down), np.abs(up)) + top) * INFLATION
         least, most = 1 - 4 * fmt.u, 1 + 4 * fmt.u
         lost = 4 * fmt.tiny * np.exp(top) * INFLATION  # times what the maximum is above the reference
-    least_weight = exponential(between(down - slack, down - slack)).lower * least
-    most_weight = exponential(between(up + slack, up + slack)).upper * most
+    least_weight = exponential(Ball.between(down - slack, down - slack)).lower * least
+    most_weight = exponential(Ball.between(up + slack, up + slack)).upper * most
     low_weight = np.maximum(least_weight / INFLATION - lost, 0.0)
     is_known = ~(np.isnan(least_weight) | np.isnan(most_weight))
     return np.where(is_known, low_weight, 0.0), np.where(is_known, most_weight * INFLATION + lost, np.inf)

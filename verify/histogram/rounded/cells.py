@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from verify.arithmetic.any_order import NO_UNIT, between, ends, is_power_of_two, times, unit_exponent
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.any_order import NO_UNIT, is_power_of_two, times, unit_exponent
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array, U, gamma, quotient_above, quotient_below
 from verify.histogram.reduction import Row, Tables, slot_groups
@@ -125,8 +125,8 @@ class RoundedReadout:
         if not np.maximum(product.magnitude, np.abs(self.b_2)).max() * 4 <= at.stored.largest:
             return nothing
         low_product, high_product = ends(at.result(product))
-        low_sum, high_sum = ends(between(low_product, high_product) + Ball(self.b_2, self.lost_b))
-        low_logit, high_logit = ends(at.result(between(low_sum, high_sum)))
+        low_sum, high_sum = ends(Ball.between(low_product, high_product) + Ball(self.b_2, self.lost_b))
+        low_logit, high_logit = ends(at.result(Ball.between(low_sum, high_sum)))
         right = k + 1 - self.reduction.stored.first_count
         least = low_logit[:, right] - np.delete(high_logit, right, axis=1).max(1, initial=-np.inf)
         greatest = high_logit[:, right] - np.delete(low_logit, right, axis=1).max(1, initial=-np.inf)

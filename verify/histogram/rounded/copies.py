@@ -10,8 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from verify.arithmetic.any_order import between, ends
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.slack import Array, U
 from verify.histogram.reduction import Row, Tables
 from verify.histogram.rounded.reduction import RoundedReduction
@@ -52,7 +51,7 @@ def ends_of_copies(
     count, column = k[i] + 1, np.arange(len(i))
     mixed = sums[0][count, column], sums[1][count, column]
     W, b = stored.W_1[coordinate[i], neuron], stored.b_1[neuron]
-    read = at.result(between(*at.factors(*mixed)) * reduction.operand(W)) + Ball(b, at.flush_loss(b))
+    read = at.result(Ball.between(*at.factors(*mixed)) * reduction.operand(W)) + Ball(b, at.flush_loss(b))
     low[i], high[i] = ends(read)
     return low, high
 
@@ -68,7 +67,7 @@ def _term(reduction: RoundedReduction, weight: Ends, D: Ends, value: Array) -> E
     corners = [w / d * v for w, d, v in product(weight, D, ends(reduction.operand(value)))]
     low, high = np.min(corners, axis=0), np.max(corners, axis=0)
     wider = 8 * U
-    exact = between(low - wider * np.abs(low), high + wider * np.abs(high))
+    exact = Ball.between(low - wider * np.abs(low), high + wider * np.abs(high))
     return ends(reduction.at.result(exact * reduction.operand(np.ones(1))))
 
 
@@ -88,5 +87,5 @@ def _ends_of_sums(reduction: RoundedReduction, copy: Ends, extras: list[Ends], m
         ]
         lows, highs = (np.array([x[a, c] + x[chosen ^ a, copies - c] for a, c in parts]) for x in (low, high))
         least, greatest = np.nextafter(lows.min(0), -np.inf), np.nextafter(highs.max(0), np.inf)  # float64 rounds too
-        low[chosen, copies], high[chosen, copies] = ends(reduction.at.result(between(least, greatest)))
+        low[chosen, copies], high[chosen, copies] = ends(reduction.at.result(Ball.between(least, greatest)))
     return low[everything], high[everything]

@@ -16,17 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from verify.arithmetic.any_order import (
-    NO_UNIT,
-    Arithmetic,
-    absolute_product,
-    between,
-    ends,
-    is_power_of_two,
-    times,
-    unit_exponent,
-)
-from verify.arithmetic.balls import Ball, reciprocal_sqrt, stack_last
+from verify.arithmetic.any_order import NO_UNIT, Arithmetic, absolute_product, is_power_of_two, times, unit_exponent
+from verify.arithmetic.balls import Ball, ends, reciprocal_sqrt, stack_last
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import FAINT, INFLATION, OF_FEW, Array, U
 from verify.arithmetic.softmax import ULPS, partial_sums, sum_with_ones
@@ -93,7 +84,7 @@ class RoundedReduction:
             factors += [rounded(factor, self.at.inner) for factor in factors]
             wider = 2.0 ** -(2 * self.at.stored.p + 1) + OF_FEW  # kept wider, or computed in float64 here
             low, high = np.min(factors) * (1 - wider), np.max(factors) * (1 + wider)
-            scaled = scores * between(low, high)
+            scaled = scores * Ball.between(low, high)
             scaled = Ball(scaled.mid, np.where((scores.mid == 0) & (scores.rad == 0), 0.0, scaled.rad))
         return self.at.result(scaled)
 

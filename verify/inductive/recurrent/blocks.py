@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from verify.arithmetic.any_order import Arithmetic, between
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import Array
 from verify.inductive.recurrent.enclosures import Balls, Off, Roundings, tanh
@@ -129,7 +129,7 @@ class Thermometer:
 
     def _computed(self, run: Callable[[Numbers, Any], Any], low: Array, high: Array) -> tuple[Array, Array]:
         """The ends of all computed results over boxes of states."""
-        box = between(low, high)
+        box = Ball.between(low, high)
         if self.at is None:
             exact: Ball = run(Balls(), box)
             return exact.lower, exact.upper

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from verify.arithmetic.any_order import Arithmetic, between
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, INFLATION, Array, U, gamma
 from verify.engine import elementary
@@ -48,7 +48,7 @@ def relu(x: Ball) -> Ball:
     """The larger of x and 0. What may be above 0 and below LEAST is anything up to LEAST, so nothing underflows."""
     low, high = np.maximum(x.lower, 0.0), np.maximum(x.upper, 0.0)
     is_small = low < LEAST
-    return between(np.where(is_small, 0.0, low), np.where(is_small & (high > 0), np.maximum(high, LEAST), high))
+    return Ball.between(np.where(is_small, 0.0, low), np.where(is_small & (high > 0), np.maximum(high, LEAST), high))
 
 
 ONE = Ball(np.asarray(1.0), np.asarray(0.0))
@@ -137,17 +137,17 @@ class Duals:
         return self.add(self.multiply(rest, n), self.multiply(z, h))
 
     def tanh(self, x: Dual) -> Dual:
-        y = between(tanh(end(x.value, -1)).lower, tanh(end(x.value, 1)).upper)
+        y = Ball.between(tanh(end(x.value, -1)).lower, tanh(end(x.value, 1)).upper)
         return Dual(y, (ONE - y * y)[..., None] * x.slope, tanh(x.centre))
 
     def sigmoid(self, x: Dual) -> Dual:
-        y = between(sigmoid(end(x.value, -1)).lower, sigmoid(end(x.value, 1)).upper)
+        y = Ball.between(sigmoid(end(x.value, -1)).lower, sigmoid(end(x.value, 1)).upper)
         return Dual(y, (y * (ONE - y))[..., None] * x.slope, sigmoid(x.centre))
 
     def relu(self, x: Dual) -> Dual:
         """The slope is 1 above 0, 0 below, and anything from 0 to 1 where the box has both (the mean value theorem)."""
         low, high = (x.value.lower > 0).astype(float), (x.value.upper > 0).astype(float)
-        return Dual(relu(x.value), between(low, high)[..., None] * x.slope, relu(x.centre))
+        return Dual(relu(x.value), Ball.between(low, high)[..., None] * x.slope, relu(x.centre))
 
     def cut(self, x: Dual, start: int, stop: int) -> Dual:
         return Dual(x.value[..., start:stop], x.slope[..., start:stop, :], x.centre[..., start:stop])

@@ -17,7 +17,8 @@ from flint import arb, ctx
 
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.model import RecurrentModel
-from verify.arithmetic.any_order import Arithmetic, between
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.slack import ENLARGE_LONG, U
 from verify.inductive.recurrent.enclosures import Off, Roundings
@@ -272,7 +273,7 @@ class BitByBit:
         h = self._step(full, x)[1].double().abs().numpy()
         low, high = np.tile(-h, (C, 1)), np.tile(h, (C, 1))
         low[:, x] = high[:, x] = shown[1:]
-        box = between(low, high)
+        box = Ball.between(low, high)
         at = Arithmetic.of(FORMATS[KEPT_BITS[self.model.dtype]])
         on = Roundings(at)
         d = V[1 : C + 1, None, :] - V[None]  # (C, classes, K)

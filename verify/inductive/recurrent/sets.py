@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from flint import arb, ctx
 
-from verify.arithmetic.any_order import Arithmetic, between
+from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import ENLARGE_LONG, Array
@@ -72,7 +72,7 @@ class Trained:
 
     def step(self, ends: Ends, token: int) -> Ends:
         """The ends of all computed states (S, size) after one more token."""
-        parts = cut(self.net, between(*ends))
+        parts = cut(self.net, Ball.between(*ends))
         if self.at is None:
             after = step(self.net, parts, token, Balls())
             low = np.concatenate([x.lower for x in after], axis=-1)
@@ -83,7 +83,7 @@ class Trained:
 
     def margins(self, ends: Ends, right: np.ndarray) -> Array:
         """A lower bound on (right logit) - (largest other) on each box (S,)."""
-        h = between(ends[0][:, self.net.read], ends[1][:, self.net.read])
+        h = Ball.between(ends[0][:, self.net.read], ends[1][:, self.net.read])
         V, b = self.net.V, self.net.b
         rows = np.arange(len(right))
         found = np.full(len(right), np.inf)

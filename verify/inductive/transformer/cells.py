@@ -25,13 +25,15 @@ import torch
 from torch import nn
 
 from constructions.decoder import Decoder
-from verify.arithmetic.intervals import Interval, Numbers, weighted
+from verify.arithmetic.intervals import Interval, Numbers
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import LEAST, U
 from verify.arithmetic.stored import exact_product, fractions
 from verify.engine.balls import length
 from verify.inductive.tasks import Task
 from verify.inductive.transformer import uniform
+from verify.reduction.domains import Counts, Forms
+from verify.reduction.leaf import each, leaf
 
 ARGUMENT = "cells of token and count: forms in the counts, for every string"
 
@@ -48,7 +50,7 @@ def read_by(x: Numbers, W: Numbers) -> Interval:
     """x W at each position, (tokens, positions, d): exactly where a token has one, else in float64 rounded outwards."""
     if x.shape[1] == 1:
         return Interval.of(exact_product(x[:, 0], W))[:, None]
-    return weighted(Interval.of(x), Interval.of(W))
+    return Interval.of(x) @ Interval.of(W)
 
 
 def centred(W: Numbers, layer: nn.Module) -> Numbers:
@@ -69,7 +71,7 @@ def divisors(x: Numbers, layer: nn.Module) -> Interval:
     mean = x.sum(-1, keepdims=True) / d
     square = ((x - mean) ** 2).sum(-1) / d + Fraction(layer.eps)
     found = Interval.of(square)
-    return Interval(1 / np.sqrt(found.high) * (1 - 8 * U), 1 / np.sqrt(found.low) * (1 + 8 * U))
+    return Interval(1 / np.sqrt(found.upper) * (1 - 8 * U), 1 / np.sqrt(found.lower) * (1 + 8 * U))
 
 
 def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded) -> Decided:
@@ -104,8 +106,8 @@ def unfit(model: Decoder) -> str | None:
 
 
 @dataclass(frozen=True)
-class Forms:
-    """Linear forms D f = sum_j c_j (own[t] + shared[j]) + (own[t] + shared[BOS]) for many f at once.
+class Tables:
+    """Forms D f = sum_j c_j (own[t] + shared[j]) + (own[t] + shared[BOS]) for many f at once.
 
     Shapes: own (K, f), shared (K, f), first (f,): the share of BOS, zero where there is none.
     """
@@ -114,34 +116,19 @@ class Forms:
     shared: Interval
     first: Interval
 
-    def cell(self, t: int, k: int, has_bos: bool) -> tuple[Interval, Interval]:
-        """In the cell (t, k) the constant (f,) and the coefficients (K, f), those of t itself zero."""
-        each = self.shared + self.own[t]
-        times = np.array(float(k))
-        constant = Interval(times, times) * each[t]
+    def cell(self, t: int, k: int, has_bos: bool) -> Forms[Interval]:
+        """In the cell (t, k) the forms in the counts of the types; that of t itself is k, and its slopes are 0."""
+        slopes = self.shared + self.own[t]
+        constant = Interval.exact(np.array(float(k))) * slopes[t]
         if has_bos:
             constant = constant + self.first + self.own[t]
-        others = np.arange(len(each.low)) != t
-        return constant, Interval(each.low * others[:, None], each.high * others[:, None])
+        others = np.arange(len(slopes.lower)) != t
+        return Forms(constant, each(slopes, lambda end: end * others[:, None]))
 
 
-def least(constant: Interval, slopes: Interval, room: float) -> Numbers:
-    """The least value of each form where the other counts are >= 0 and sum to at most `room`."""
-    steepest = np.minimum(slopes.low.min(0), 0.0)
-    falls = np.where(steepest < 0, steepest * room if np.isfinite(room) else -np.inf, 0.0)
-    found: Numbers = np.nextafter(constant.low + np.nextafter(falls, -np.inf), -np.inf)
-    return np.where(falls == 0, constant.low, found)
-
-
-def largest(constant: Interval, slopes: Interval, room: float) -> Numbers:
-    """The largest value of each form there."""
-    mirrored: Numbers = least(Interval(-constant.high, -constant.low), Interval(-slopes.high, -slopes.low), room)
-    return -mirrored
-
-
-def forms(own: Interval, shared: Interval, has_bos: bool, K: int) -> Forms:
-    zero = np.zeros(shared.low.shape[1])
-    return Forms(own[:K], shared[:K], shared[K] if has_bos else Interval(zero, zero))
+def tables(own: Interval, shared: Interval, has_bos: bool, K: int) -> Tables:
+    zero = np.zeros(shared.lower.shape[1])
+    return Tables(own[:K], shared[:K], shared[K] if has_bos else Interval.exact(zero))
 
 
 def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
@@ -152,9 +139,9 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
     own_of, shared_of = _readers(model, x)
     readout = centred(fractions(model.W_U), model.norm)
     W_in = centred(fractions(block.mlp.W_in), block.norm_2)
-    neurons = forms(own_of(W_in), shared_of(W_in), bos, K)
+    neurons = tables(own_of(W_in), shared_of(W_in), bos, K)
     gains = Interval.of(exact_product(fractions(block.mlp.W_out), readout))  # (p, classes)
-    direct = forms(own_of(readout), shared_of(readout), bos, K)
+    direct = tables(own_of(readout), shared_of(readout), bos, K)
     second, last = _largest_divisors(model, x, shared_of)
     smallest = float("inf")
     is_plain = not isinstance(block.norm_2, nn.LayerNorm)
@@ -162,24 +149,19 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
         for k in range(1, task.C + 1):
             if longest is not None and k > longest:
                 continue
-            room = np.inf if longest is None else float(longest - k)
-            constant, slopes = neurons.cell(t, k, bos)
-            top = largest(constant, slopes, room)
-            on, is_open = _switched(least(constant, slopes, room), top)
-            if np.isinf(top[is_open]).any():
-                return Decided(f"for token {t} and count {k} a neuron may be on or off")
-            constant.low[is_open], constant.high[is_open] = 0.0, top[is_open]
-            slopes.low[:, is_open] = slopes.high[:, is_open] = 0.0
             right = task.class_of(k)
             rivals = [c for c in range(task.classes) if c != right]
             if not rivals:
                 continue
-            by = _difference(gains[on], right, rivals)  # (on, rivals)
-            moved = [weighted(part[..., on], by) for part in (constant, slopes)]
-            own_part = [_difference(part, right, rivals) for part in direct.cell(t, k, bos)]
+            own = direct.cell(t, k, bos)
+            own_parts = [_difference(part, right, rivals) for part in (own.constant, own.slopes)]
             if not is_plain:  # A s + B with 0 < s <= second
-                own_part = [_scaled(part, second) for part in own_part]
-            worst = least(moved[0] + own_part[0], moved[1] + own_part[1], room)
+                own_parts = [_scaled(part, second) for part in own_parts]
+            domain = Counts(np.array(np.inf if longest is None else float(longest - k)))
+            found = leaf(domain, neurons.cell(t, k, bos), _difference(gains, right, rivals), Forms(*own_parts))
+            if np.isinf(found.tops).any():
+                return Decided(f"for token {t} and count {k} a neuron may be on or off")
+            worst = found.range.lower
             if not (worst > 0).all():
                 return Decided(f"for token {t} and count {k} the least margin times D may be {worst.min():.3g}")
             smallest = min(smallest, float(worst.min()))
@@ -188,18 +170,12 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
 
 def _scaled(x: Interval, most: float) -> Interval:
     """x times any number from 0 to `most`."""
-    low, high = np.minimum(x.low * most, 0), np.maximum(x.high * most, 0)
-    return Interval(low * (1 + 8 * U) - (x.low < 0) * 2 * LEAST, high * (1 + 8 * U) + (x.high > 0) * 2 * LEAST)
-
-
-def _switched(low: Numbers, high: Numbers) -> tuple[Numbers, Numbers]:
-    """Which neurons may be on, and which of them may be off too: those lie between 0 and their largest value."""
-    return ~(high <= 0), ~(high <= 0) & ~(low >= 0)
+    low, high = np.minimum(x.lower * most, 0), np.maximum(x.upper * most, 0)
+    return Interval(low * (1 + 8 * U) - (x.lower < 0) * 2 * LEAST, high * (1 + 8 * U) + (x.upper > 0) * 2 * LEAST)
 
 
 def _difference(x: Interval, right: int, rivals: list[int]) -> Interval:
-    mine = x[..., [right]]
-    return mine + Interval(-x.high[..., rivals], -x.low[..., rivals])
+    return x[..., [right]] + Interval(-x.upper[..., rivals], -x.lower[..., rivals])
 
 
 def _streams(model: Decoder) -> Numbers:
@@ -228,7 +204,7 @@ def _readers(model: Decoder, x: Numbers) -> tuple[Any, Any]:
     def shared_of(W: Numbers) -> Interval:
         exact = read_by(x, centred(exact_product(W_V, exact_product(W_O, W)), block.norm_1))
         is_plain = not isinstance(block.norm_1, nn.LayerNorm)
-        return (exact if is_plain else exact * Interval(factor.low[..., None], factor.high[..., None])).hull(1)
+        return (exact if is_plain else exact * Interval(factor.lower[..., None], factor.upper[..., None])).hull(1)
 
     return own_of, shared_of
 
