@@ -22,6 +22,7 @@ from verify.addition.proof import Cell
 from verify.addition.readout import Box, Readout
 from verify.addition.shares import Unfit, exactly
 from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import OF_FEW, Array, U
 from verify.arithmetic.stored import numbers
 
@@ -57,7 +58,7 @@ class Mix:
 
 
 def _ends(x: arb) -> Interval:
-    return math.nextafter(float(x.lower()), -math.inf), math.nextafter(float(x.upper()), math.inf)
+    return float_below(x), float_above(x)
 
 
 def _share(log_weight: float, score: float, side: int) -> float:

@@ -13,6 +13,7 @@ from flint import arb
 
 from bounds.modular import clock_margin
 from constructions.errors import BadInput
+from verify.arithmetic.exact_reals import float_above, float_below
 
 MOST_SETS = 50_000_000
 SAFE = 1e-12  # far more than the float64 errors of a sum of at most 64 cosines, each within 1e-15
@@ -87,7 +88,7 @@ def best(P: int, K: int, progress: Callable[[float], None] | None = None) -> Bes
         elif not clock_margin(P, other) <= clock_margin(P, winner) and not _equal(P, other, winner):
             raise AssertionError(f"128 bits do not compare {other} with {winner}")
     margin = clock_margin(P, winner)
-    ends = float(np.nextafter(float(margin.lower()), -np.inf)), float(np.nextafter(float(margin.upper()), np.inf))
+    ends = float_below(margin), float_above(margin)
     return Best(K, winner, ends, compared, Fraction(K * P, P - 1))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 from flint import arb, ctx
 
 from constructions.recurrent.gated import GatedModel, MambaCell
+from verify.arithmetic.exact_reals import float_above, float_below
 from verify.clock import Budget
 from verify.inductive.recurrent.proof import Line, Outcome
 
@@ -51,9 +50,9 @@ def run(model: GatedModel, line: Line, length: int | None, budget: float | Budge
             gaps = [(logits[right] - other, j) for j, other in enumerate(logits) if j != right]
             worst = min(gaps, key=lambda pair: float(pair[0].upper()), default=None)
             if worst is not None and worst[0] < 0:
-                top = min(0.0, math.nextafter(float(worst[0].upper()), math.inf))
+                top = min(0.0, float_above(worst[0]))
                 return Outcome(t - 1, least, tightest, t, top, worst[1])
-            margin = min((math.nextafter(float(gap.lower()), -math.inf) for gap, _ in gaps), default=1.0)
+            margin = min((float_below(gap) for gap, _ in gaps), default=1.0)
             if not all(gap > 0 for gap, _ in gaps) or not margin > 0:
                 return Outcome(t - 1, least, tightest, reason=f"the margin after {t} tokens may have either sign")
             if margin < least:

@@ -19,6 +19,7 @@ from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
+from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.slack import ENLARGE_LONG, U
 from verify.inductive.recurrent.enclosures import Off, Roundings
@@ -135,8 +136,7 @@ class Real:
                 low, high = self.state(i, n, other, length - n), self.state(i, n, other, 0)
                 squash = self.gates.squash
                 shown = show[i][i] * squash(low).union(squash(high))
-                value = float(self.margin(i, n, shown, leak)[0].lower())
-                least = min(least, float(np.nextafter(value, -np.inf)))
+                least = min(least, float_below(self.margin(i, n, shown, leak)[0]))
                 if not least > 0:
                     return None
         return least
@@ -187,7 +187,7 @@ class Real:
                 if worst is None or float(value.upper()) < float(worst[0].upper()):
                     worst = (value, j)
         assert worst is not None
-        top = float(np.nextafter(float(worst[0].upper()), np.inf))
+        top = float_above(worst[0])
         return Wrong(i, n, other, others, worst[1], top) if worst[0] < 0 else None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from flint import acb, arb, ctx, fmpz
 
 from constructions.recurrent.linear import RotationModel
+from verify.arithmetic.exact_reals import float_above, float_below
 
 BITS = 400
 
@@ -71,8 +72,8 @@ def _count(model: RotationModel, m: int, length: int | None) -> Counted | None:
     worst, predicted = min(others, key=lambda pair: float(pair[0].upper()))
     if not worst < 0 or (least is not None and not least > 0):
         return None
-    proved = math.inf if least is None else math.nextafter(float(least), -math.inf)
-    wrong_by = min(0.0, math.nextafter(float(worst.upper()), math.inf))
+    proved = math.inf if least is None else float_below(least)
+    wrong_by = min(0.0, float_above(worst))
     return Counted(last, proved, tightest if last else 0, predicted, wrong_by)
 
 

@@ -16,6 +16,7 @@ from flint import arb, ctx
 
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
+from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import ENLARGE_LONG, Array
 from verify.clock import Deadline
@@ -274,6 +275,5 @@ def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int]:
             parts = step(net, parts, token, Points())
         h = parts[net.read.start // net.hidden]
         logits = Points().linear(net.V, h, net.b, net.b)
-        gaps = [(float((logits[right] - x).upper()), j) for j, x in enumerate(logits) if j != right]
-    worst, j = min(gaps)
-    return float(np.nextafter(worst, np.inf)), j
+        gaps = [(float_above(logits[right] - x), j) for j, x in enumerate(logits) if j != right]
+    return min(gaps)
