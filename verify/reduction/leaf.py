@@ -27,7 +27,7 @@ from verify.arithmetic.slack import Array
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
-class Numbers(Protocol):
+class Enclosed(Protocol):
     """Arrays of numbers with an error, as a dataclass of arrays of one shape: `Ball`, `Interval`."""
 
     @property
@@ -50,31 +50,31 @@ class Numbers(Protocol):
     def __matmul__(self, other: Self) -> Self: ...
 
 
-N = TypeVar("N", bound=Numbers)
+N = TypeVar("N", bound=Enclosed)
 F = TypeVar("F")
 
 
-class Domain(Protocol[F, N]):
-    """Bags of things, and what forms (f of them) come to on all of them."""
+class Bags(Protocol[F, N]):
+    """A domain of bags of things, and what forms (f of them) come to on all of them."""
 
     def range(self, forms: F) -> N:
-        """Numbers that hold every value of each form."""
+        """Returns numbers that hold every value of each form on the domain."""
 
     def readout(self, forms: F, is_on: Mask, box: N, gains: N) -> F:
-        """The forms sum over i of gains_i times form i where it `is_on`, and any number of box i elsewhere."""
+        """Returns the forms sum over i of gains_i times form i where it `is_on`, and any number of box i elsewhere."""
 
     def plus(self, forms: F, more: F) -> F: ...
 
 
 @dataclass(frozen=True)
-class Leaf(Generic[N]):
+class Outputs(Generic[N]):
     """The range of each output, and how far each ReLU may be above 0 that may be on or off (0 for others)."""
 
     range: N
     tops: Array
 
 
-def leaf(domain: Domain[F, N], neurons: F, gains: N, direct: F | None = None) -> Leaf[N]:
+def leaf(domain: Bags[F, N], neurons: F, gains: N, direct: F | None = None) -> Outputs[N]:
     """Bounds D times the outputs: readouts of ReLUs by `gains` (neurons, outputs), and the forms that pass them by.
 
     A NaN or infinite bound makes every test false, so that such a neuron may be on or off without a known end.
@@ -84,7 +84,7 @@ def leaf(domain: Domain[F, N], neurons: F, gains: N, direct: F | None = None) ->
     tops = np.where(is_on | (z.upper <= 0), 0.0, z.upper)
     box = type(z).between(np.zeros_like(tops), tops)
     outputs = domain.readout(neurons, is_on, box, gains)
-    return Leaf(domain.range(outputs if direct is None else domain.plus(outputs, direct)), tops)
+    return Outputs(domain.range(outputs if direct is None else domain.plus(outputs, direct)), tops)
 
 
 def each(x: N, change: Callable[[Array], Array]) -> N:

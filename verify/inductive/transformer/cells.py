@@ -106,7 +106,7 @@ def unfit(model: Decoder) -> str | None:
 
 
 @dataclass(frozen=True)
-class Tables:
+class Shares:
     """Forms D f = sum_j c_j (own[t] + shared[j]) + (own[t] + shared[BOS]) for many f at once.
 
     Shapes: own (K, f), shared (K, f), first (f,): the share of BOS, zero where there is none.
@@ -126,9 +126,9 @@ class Tables:
         return Forms(constant, each(slopes, lambda end: end * others[:, None]))
 
 
-def tables(own: Interval, shared: Interval, has_bos: bool, K: int) -> Tables:
+def shares(own: Interval, shared: Interval, has_bos: bool, K: int) -> Shares:
     zero = np.zeros(shared.lower.shape[1])
-    return Tables(own[:K], shared[:K], shared[K] if has_bos else Interval.exact(zero))
+    return Shares(own[:K], shared[:K], shared[K] if has_bos else Interval.exact(zero))
 
 
 def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
@@ -139,9 +139,9 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
     own_of, shared_of = _readers(model, x)
     readout = centred(fractions(model.W_U), model.norm)
     W_in = centred(fractions(block.mlp.W_in), block.norm_2)
-    neurons = tables(own_of(W_in), shared_of(W_in), bos, K)
+    neurons = shares(own_of(W_in), shared_of(W_in), bos, K)
     gains = Interval.of(exact_product(fractions(block.mlp.W_out), readout))  # (p, classes)
-    direct = tables(own_of(readout), shared_of(readout), bos, K)
+    direct = shares(own_of(readout), shared_of(readout), bos, K)
     second, last = _largest_divisors(model, x, shared_of)
     smallest = float("inf")
     is_plain = not isinstance(block.norm_2, nn.LayerNorm)
