@@ -1,6 +1,5 @@
 """The run beside the proof: a planted fault in a rule, or in a task's proof, ends it as a bug, with the operation."""
 
-import time
 from dataclasses import replace
 from unittest import mock
 
@@ -9,15 +8,12 @@ import torch
 from models.selection import every, first
 from torch import nn
 
-from constructions.relation_counting import bos
 from tests.models.doors import Last, last_token
 from verify.certificate import Verdict
-from verify.decide import BUG, Finding, certify
+from verify.decide import BUG
 from verify.engine import guard
 from verify.engine.balls import Ball
 from verify.engine.rules import RULES
-from verify.histogram.every_reading import problem
-from verify.histogram.problem import Histogram
 from verify.module import certify as certify_module
 from verify.module import separable, tokens
 from verify.module.problem import ModuleProblem
@@ -121,22 +117,6 @@ def test_a_planted_fault_in_the_tables_ends_the_proof(expected, length):
         with mock.patch.object(guard.Guard, "check"), mock.patch.object(ModuleProblem, "contradiction"):
             assert certify_module(model, inputs=inputs, expected=expected).verdict is not Verdict.REFUTED
     assert certify_module(model, inputs=inputs, expected=expected).verdict is Verdict.REFUTED
-
-
-def test_a_proof_of_a_task_that_a_run_contradicts():
-    """Every input is said to be right of a module that is wrong on most: drawn inputs are run, and replayed exactly."""
-    module = bos(T=4, L=5)
-    with torch.no_grad():
-        module.b_2[2] -= 3
-
-    def proved(self, reading, effort):
-        time.sleep(0.1)  # runs beside a proof take a part of its time
-        return Finding.proved("planted", 0.1)
-
-    assert certify(problem(module)).verdict is Verdict.REFUTED
-    with mock.patch.object(Histogram, "prove", proved), mock.patch.object(Histogram, "contradiction", lambda *_: None):
-        found = certify(problem(module))
-    assert found.verdict is Verdict.UNKNOWN and BUG in found.reason
 
 
 def test_operations_are_compared_one_by_one():
