@@ -102,7 +102,7 @@ def test_enclosures_hold_gelu():
     ("says", "wrongly"),
     [
         ("x.own, 0.0) + rest", "x.own, 0.0)"),
-        ("x.mid.abs() * (1 - 2.0**-50) - noise", "x.mid.abs() * (1 - 2.0**-50)"),
+        ("x.mid.abs() * (1 - OF_FEW) - noise", "x.mid.abs() * (1 - OF_FEW)"),
         ("torch.where(x.mid > 0, x.own, 0.0) + rest", "0.0 * x.own + rest"),
         ("is_far, x.mid.clamp(min=0), found.mid", "is_far, x.mid, found.mid"),
         ("is_far, (x.mid > 0).double(), slope", "is_far, 0 * slope, slope"),

@@ -80,7 +80,7 @@ def _moved(output: float, value: float, p: float) -> Interval:
 def _log_sum(x: float, y: float) -> Interval:
     top, rest = max(x, y), min(x, y)
     if top - rest > FAR:
-        return top, math.nextafter(top + 2.0**-50, math.inf)
+        return top, math.nextafter(top + OF_FEW, math.inf)
     return _ends(arb(top) + (1 + (arb(rest) - arb(top)).exp()).log())
 
 

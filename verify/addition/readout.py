@@ -11,7 +11,7 @@ from flint import fmpq
 from constructions.adder.transformer import AdderTransformer, Layer
 from verify.addition.shares import exactly
 from verify.arithmetic.any_order import Arithmetic, is_power_of_two
-from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, Array
+from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, OF_MANY, Array
 from verify.arithmetic.stored import numbers
 
 Box = list[tuple[fmpq, fmpq]]  # the range of each lane
@@ -159,7 +159,7 @@ def slack(
     reads = np.array([float(max(abs(low), abs(high))) for low, high in readout.ranges(box)]) * INFLATION
     e_1 = sum_error(x, W_1, (b_1,), reads, arithmetic)
     top = np.array([float(high) for _, high in readout.ranges(box)])
-    is_off = top * (1 - 2.0**-40) + e_1 < 0  # however it is computed, it stays below 0
+    is_off = top * (1 - OF_MANY) + e_1 < 0  # however it is computed, it stays below 0
     e_1 = np.where(is_off, 0.0, e_1)
     hidden = np.where(is_off, 0.0, np.maximum(top, 0.0) * INFLATION + e_1)
     written = written_sizes(readout, W_2, lanes, embedded, box) + e_1 @ np.abs(W_2) * INFLATION

@@ -26,9 +26,11 @@ LEAST = 2.0**-1074  # the smallest positive number of float64: twice what one pr
 NORMAL = 2.0**-1022  # the smallest normal number: a result of at least this size has not underflowed
 FAINT = 64 * LEAST  # what up to 128 products, quotients and roots lose to underflow, none of them multiplied up since
 ENLARGE = 1 + 2.0**-48  # 2^-48 = 32 U > gamma_30: up to 30 operations on a radius
-ENLARGE_LONG = 1 + 2.0**-40  # 2^-40 = 8192 U > gamma_4000: up to 4000 operations on positive numbers
-INFLATION = 1 + 2.0**-30  # 2^-30 = 2^23 U: sums of up to 2^22 positive terms, expm1, log1p and exp among the operations
 OF_FEW = 2.0**-50  # 8 U > gamma_7: up to 7 operations, relative to the sum of the absolute values that go in
+OF_MANY = 2.0**-40  # 8192 U > gamma_4000: as OF_FEW, up to 4000 operations; absolutely, of numbers of size 1 at most
+OF_SUMS = 2.0**-30  # 2^23 U: sums of up to 2^22 positive terms, expm1, log1p and exp among the operations
+ENLARGE_LONG = 1 + OF_MANY  # an upper bound by positive numbers; a lower one is multiplied by 1 - OF_MANY
+INFLATION = 1 + OF_SUMS  # as ENLARGE_LONG
 LARGEST_NU = 0.25  # n u beyond which gamma_n is no useful bound, and taken as infinite
 
 

@@ -17,6 +17,7 @@ from flint import arb, arb_series, ctx, fmpq
 from torch import Tensor
 
 from verify.arithmetic.exact_reals import rational
+from verify.arithmetic.slack import OF_FEW
 
 U = fmpq(1, 2**53)
 BITS = 200
@@ -53,7 +54,7 @@ def horner_error(coefficients: list[fmpq], t: fmpq, t_error: fmpq) -> fmpq:
 
 
 def round_up(x: fmpq) -> float:
-    return nearest(x) * (1 + 2.0**-50) if x else 0.0
+    return nearest(x) * (1 + OF_FEW) if x else 0.0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import INFLATION, LEAST, Array, gamma
+from verify.arithmetic.slack import INFLATION, LEAST, OF_MANY, Array, gamma
 from verify.arithmetic.stored import numbers
 
 
@@ -50,7 +50,7 @@ def margins(model: AdderTransformer, P: int, at: Arithmetic) -> Margins:
     hidden = Ball(np.maximum(read.mid, 0), np.where(is_on | is_open, read.rad, 0.0))
     kept = (x,) if model.has_skip else ()
     y = at.product_and(hidden, Ball.exact(W_2), *kept)
-    e_2 = _own_error(y, hidden.rad, W_2) - (x.rad * (1 - 2.0**-40) if model.has_skip else 0.0)
+    e_2 = _own_error(y, hidden.rad, W_2) - (x.rad * (1 - OF_MANY) if model.has_skip else 0.0)
     e_2 = np.maximum(e_2, 0.0)
     logits = at.product_and(y, Ball.exact(W_out), _rows(b_out, len(x.mid)))
     e_3 = _own_error(logits, y.rad, W_out)
@@ -71,7 +71,7 @@ def margins(model: AdderTransformer, P: int, at: Arithmetic) -> Margins:
             change = np.abs(slope) + (is_open[rows] * np.abs(W_1[j])) @ sizes + rounded_off + len(gains) * LEAST
             loss = loss + x.rad[rows][:, [j]] * change
         apart = Ball(model_of.mid[rows][:, [r]], model_of.rad[rows][:, [r]]) - model_of[rows]
-        bound = apart.lower - loss * (1 + 2.0**-30)
+        bound = apart.lower - loss * INFLATION
         bound[:, r] = np.inf
         finite = np.isfinite(loss).all(1) & np.isfinite(logits.rad[rows]).all(1)
         least[r] = np.where(finite, bound.min(1), np.nan)
@@ -116,7 +116,7 @@ def _exact_logits(x: Array, model: AdderTransformer) -> Ball:
 
 def _own_error(result: Ball, inherited: Array, W: Array) -> Array:
     """The part of a product's radius that is not inherited from its factor: its own roundings."""
-    rest = inherited @ np.abs(W) * (1 - 2.0**-40)
+    rest = inherited @ np.abs(W) * (1 - OF_MANY)
     with np.errstate(invalid="ignore"):
         own = np.where(np.isfinite(result.rad), np.maximum(result.rad - rest, 0.0), np.inf)
     return np.asarray(own * INFLATION)

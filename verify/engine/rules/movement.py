@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verify.arithmetic.slack import ENLARGE_LONG, gamma
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import gamma
 from verify.engine.balls import Arithmetic, Ball, Norm, Pull, Unsure, length, norm_after
 from verify.engine.dtypes import truth
 from verify.engine.rules.registry import RULES, as_ball, midpoint, rule
@@ -269,7 +269,7 @@ def where(at: Arithmetic, condition: Any, a: Any, b: Any) -> Ball:
         rad = torch.where(known, x.radius, y.radius)
     if isinstance(condition, Unsure):
         other = torch.where(known, y.mid, x.mid)
-        apart = (other - mid).abs() * (1 + 2.0**-40) + torch.maximum(x.radius, y.radius)
+        apart = (other - mid).abs() * ENLARGE_LONG + torch.maximum(x.radius, y.radius)
         apart = torch.where(torch.isfinite(apart), apart, torch.full_like(apart, math.nan))  # a mask or none
         sure = rad if rad is not None else torch.zeros_like(mid)
         rad = torch.where(condition.known, sure, apart)

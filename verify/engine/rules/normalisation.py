@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U, gamma
+from verify.arithmetic.slack import LEAST, OF_SUMS, U, gamma
 from verify.engine import elementary
 from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length
 from verify.engine.rules.linear import SLOPES, mean, negated, plus, product, times, total, turned, widened
@@ -48,7 +48,7 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     r = torch.where(out, 0.0, x.radius)
     far = torch.where(out, 0.0, below.abs())
     own = elementary.exp_error() + U * far * ENLARGE + gamma(n + 4)
-    beyond = 2.0**-30 + 8 * ULPS * at.u + 4 * at.sums((ULPS + 2) * n + 16)  # how far above 1 a weight may be
+    beyond = OF_SUMS + 8 * ULPS * at.u + 4 * at.sums((ULPS + 2) * n + 16)  # how far above 1 a weight may be
     if not at.is_real:
         spread = far.amax(dim, keepdim=True) + 2 * r.amax(dim, keepdim=True)
         own = own + torch.expm1(4 * at.u * spread) + at.sums((ULPS + 2) * n + 16)

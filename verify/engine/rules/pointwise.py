@@ -10,7 +10,7 @@ from flint import arb, ctx
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U
+from verify.arithmetic.slack import LEAST, OF_FEW, OF_MANY, OF_SUMS, U
 from verify.engine import elementary
 from verify.engine.balls import LOST, Arithmetic, Ball, Norm, Unsure, of_finite
 from verify.engine.dtypes import ANY, TRUTHS, truth
@@ -89,7 +89,7 @@ def div(at: Arithmetic, a: Any, b: Any) -> Ball:
 
 def beyond(out: Ball, spread: Tensor) -> Tensor:
     """How much larger a radius is than what came from the arguments."""
-    return (out.radius - spread + 2.0**-50 * out.radius + LOST) * ENLARGE
+    return (out.radius - spread + OF_FEW * out.radius + LOST) * ENLARGE
 
 
 @rule("aten.neg.default")
@@ -159,7 +159,7 @@ def steepest(x: Ball, slope: Tensor, bend: float, most: float) -> Tensor:
 
     `slope` may be off by 2^-40.
     """
-    return (slope.abs() + 2.0**-40 + bend * x.radius).clamp(max=most) * ENLARGE
+    return (slope.abs() + OF_MANY + bend * x.radius).clamp(max=most) * ENLARGE
 
 
 def smooth(
@@ -301,7 +301,7 @@ def tanh(at: Arithmetic, x: Ball) -> Ball:
 def within(at: Arithmetic, x: Ball, least: float, most: float) -> Ball:
     """The ball, its radius no larger than reaches the ends of the function's range, and its dtype's error beyond."""
     assert x.rad is not None
-    reach = torch.maximum(x.mid - least, most - x.mid) + 2.0**-30 + 2 * ULPS * at.u
+    reach = torch.maximum(x.mid - least, most - x.mid) + OF_SUMS + 2 * ULPS * at.u
     out = Ball(x.mid, torch.minimum(x.rad, reach), x.norm)
     return at.record(out, (x,), torch.zeros_like(x.mid), lambda slope: (slope,))
 

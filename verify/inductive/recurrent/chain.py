@@ -28,7 +28,7 @@ import numpy as np
 
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.slack import ENLARGE, Array, gamma
+from verify.arithmetic.slack import ENLARGE, OF_MANY, Array, gamma
 from verify.inductive.recurrent.enclosures import Balls, Dual, Duals, Off, Roundings
 from verify.inductive.recurrent.network import Network, nonzeros, step
 
@@ -141,7 +141,7 @@ def _scaled(x: Ball, factor: Array) -> Ball:
 def _columns(inverse: Array, D: Array, weights: Array) -> Ball:
     """M diag(D_j / sqrt(w_j)), w proportional to the weights."""
     size = np.where(np.isfinite(weights), weights, 1.0) + LOST
-    w = size / size.sum(-1, keepdims=True) * (1 - 2.0**-40) + 2.0**-60
+    w = size / size.sum(-1, keepdims=True) * (1 - OF_MANY) + 2.0**-60
     return Ball.exact(inverse) * Ball(D / np.sqrt(w) * ENLARGE, np.zeros_like(D))[:, None, :]
 
 
@@ -229,7 +229,7 @@ def spectral_norm(G: Ball) -> Array:
     mid = Ball(G.mid, np.zeros_like(G.mid)) / Ball.exact(scale)[:, None, None]
     gram = Ball(np.swapaxes(mid.mid, -1, -2), np.swapaxes(mid.rad, -1, -2)) @ mid
     gram = Ball(np.where(np.isfinite(gram.mid), gram.mid, 0.0), gram.rad)
-    nu = np.sqrt(np.maximum(np.linalg.eigvalsh(gram.mid)[:, -1], 0.0)) * (1 + 2.0**-24) + 2.0**-40
+    nu = np.sqrt(np.maximum(np.linalg.eigvalsh(gram.mid)[:, -1], 0.0)) * (1 + 2.0**-24) + OF_MANY
     square = (Ball.exact(nu) * Ball.exact(nu))[:, None, None]
     target = Ball.exact(np.broadcast_to(np.eye(N), gram.mid.shape)) * square
     is_bound = is_positive_definite(target - gram)

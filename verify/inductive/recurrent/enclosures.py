@@ -9,7 +9,7 @@ import torch
 
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.slack import ENLARGE, INFLATION, Array, U, gamma
+from verify.arithmetic.slack import ENLARGE, INFLATION, OF_MANY, Array, U, gamma
 from verify.engine import elementary
 
 LEAST = 2.0**-100  # radii of sigmoid, tanh and small ReLUs are at least this, so that no product of them underflows
@@ -225,12 +225,12 @@ class Roundings:
 
     def tanh(self, x: Off) -> Off:
         at_least = np.maximum(tanh(Ball(x.least, np.zeros_like(x.least))).lower, 0.0)
-        return self._function(tanh(x.value), x.error * np.minimum(1 - at_least**2 + 2.0**-40, 1.0))
+        return self._function(tanh(x.value), x.error * np.minimum(1 - at_least**2 + OF_MANY, 1.0))
 
     def sigmoid(self, x: Off) -> Off:
         at_least = np.maximum(sigmoid(Ball(x.least, np.zeros_like(x.least))).lower, 0.5)
         return self._function(
-            sigmoid(x.value), x.error * np.minimum(at_least * (1 - at_least) * INFLATION + 2.0**-40, 0.25)
+            sigmoid(x.value), x.error * np.minimum(at_least * (1 - at_least) * INFLATION + OF_MANY, 0.25)
         )
 
     def relu(self, x: Off) -> Off:

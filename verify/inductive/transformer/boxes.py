@@ -20,7 +20,7 @@ from torch import Tensor
 from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import gamma
+from verify.arithmetic.slack import OF_FEW, gamma
 from verify.clock import Budget, Deadline
 from verify.engine.balls import Arithmetic
 from verify.inductive.tasks import Task
@@ -81,7 +81,7 @@ def widest(
         low = rows(at, model, task, tokens, lo, hi)
         if bool((low > 0).all()):
             done, least = hi, float(low.min())
-            margin, scaled = min(margin, least), min(scaled, least * (lo + 1) * (1 - 2.0**-50))
+            margin, scaled = min(margin, least), min(scaled, least * (lo + 1) * (1 - OF_FEW))
         elif lo < hi:
             middle = (lo + hi) // 2
             todo += [(middle + 1, hi), (lo, middle)]
@@ -151,7 +151,7 @@ def means(at: Arithmetic, tokens: Tokens, s: Tensor, t: Tensor, k: Tensor, lo: i
     off = float(uniform.weight(at, torch.tensor([hi + 1.0]))[0])
     spread = ((most - least) / (2 * w) * (1 + off) + off) * ENLARGE
     # the others' shares: any number of them from 0 to `many`, each nearly 1/D
-    many = ((hi - k) / (hi + 1)).clamp(min=0.0) * (1 + 2.0**-50)
+    many = ((hi - k) / (hi + 1)).clamp(min=0.0) * (1 + OF_FEW)
     top, bottom = (others.mid + others.noise).clamp(min=0) * many, (others.mid - others.noise).clamp(max=0) * many
     rest = Noisy((top + bottom) / 2, (top - bottom) / 2 * (1 + 2 * min(off, 1.0)) * ENLARGE)
     mid = w * (first.mid + k * own.mid) + rest.mid

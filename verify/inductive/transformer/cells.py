@@ -27,7 +27,7 @@ from torch import nn
 from constructions.decoder import Decoder
 from verify.arithmetic.intervals import Interval, Numbers
 from verify.arithmetic.readings import Real, Rounded
-from verify.arithmetic.slack import LEAST, U
+from verify.arithmetic.slack import ENLARGE_LONG, LEAST, U
 from verify.arithmetic.stored import exact_product, fractions
 from verify.engine.balls import length
 from verify.inductive.tasks import Task
@@ -217,10 +217,10 @@ def _largest_divisors(model: Decoder, x: Numbers, shared_of: Any) -> tuple[float
     d, tensor = x.shape[-1], torch.from_numpy
     identity = np.array([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], dtype=object)
     entries = Interval.of(x).size.max((0, 1)) + shared_of(identity).size.max(0)
-    across = float(length(tensor(entries))) / np.sqrt(d) * (1 + 2.0**-40)
-    second = float(length(tensor(np.array([across, np.sqrt(block.norm_2.eps) * (1 + 2.0**-40)]))))
+    across = float(length(tensor(entries))) / np.sqrt(d) * ENLARGE_LONG
+    second = float(length(tensor(np.array([across, np.sqrt(block.norm_2.eps) * ENLARGE_LONG]))))
     # a normalised row has length sqrt(d), so the MLP adds at most sqrt(d) |W_in| |W_out| in the Frobenius norms
     weight = float(block.norm_2.weight.detach().abs().max())
     W_in, W_out = (float(length(W.detach().double().flatten())) for W in (block.mlp.W_in, block.mlp.W_out))
-    last = float((across + weight * W_in * W_out + np.sqrt(model.norm.eps)) * (1 + 2.0**-40) + 2 * LEAST)  # type: ignore
+    last = float((across + weight * W_in * W_out + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)  # type: ignore
     return second, last

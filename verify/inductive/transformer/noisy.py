@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U, gamma
+from verify.arithmetic.slack import INFLATION, LEAST, OF_FEW, OF_MANY, U, gamma
 from verify.engine.balls import LOST, Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.engine.rules.pointwise import gelu as ball_gelu
@@ -101,7 +101,7 @@ def box(low: Tensor, high: Tensor) -> Noisy:
     Its midpoint may be any number. Half of a number may lose LEAST / 2, and so may 2^-50 of it.
     """
     mid = (low + high) / 2
-    rad = (high - low) / 2 + 2.0**-50 * (low.abs() + high.abs()) + underflow((low != 0) | (high != 0), 2)
+    rad = (high - low) / 2 + OF_FEW * (low.abs() + high.abs()) + underflow((low != 0) | (high != 0), 2)
     return Noisy(mid, rad * ENLARGE)
 
 
@@ -318,11 +318,11 @@ def activate(at: Arithmetic, x: Noisy, activation: str) -> Noisy:
     found = ball_gelu(at, Ball(x.mid), approximate=FUNCTIONS[activation])
     slope = (1 + torch.erf(x.mid * 0.5**0.5)) / 2 + x.mid * torch.exp(-x.mid.square() / 2) * 0.3989422804014327
     # the tanh form's slope is within 0.01 of this one; torch's functions are within 2^-40 here
-    off = 0.01 if activation == "gelu_tanh" else 2.0**-40
+    off = 0.01 if activation == "gelu_tanh" else OF_MANY
     rest = torch.minimum(0.4 * noise.square() + off * noise, 2.5 * noise)
     wider = 0.0 if at.is_real else ULPS * at.u * noise  # the dtype's GELU is off relative to |x|
     near = found.radius + slope.abs() * x.own + rest + wider + underflow(x.size > 0, 8 + 2 * len(x.shared))
-    rest = saturation(x.mid.abs() * (1 - 2.0**-50) - noise, activation)
+    rest = saturation(x.mid.abs() * (1 - OF_FEW) - noise, activation)
     far = torch.where(x.mid > 0, x.own, 0.0) + rest + (0.0 if at.is_real else ULPS * at.u * x.size + 4 * at.tiny)
     is_far = far < near
     slope = torch.where(is_far, (x.mid > 0).double(), slope)
@@ -340,7 +340,7 @@ def saturation(least: Tensor, activation: str) -> Tensor:
         found = 0.39895 * torch.exp(-least.square() / 2)
     else:
         found = least * torch.exp(-1.59 * (least + 0.0447 * least**3))
-    return torch.where(least >= 2, found * (1 + 2.0**-30) + LOST, torch.inf)
+    return torch.where(least >= 2, found * INFLATION + LOST, torch.inf)
 
 
 def carried(x: Noisy, W: Tensor, right: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from constructions.decoder import Decoder
 from constructions.errors import BadInput
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.slack import OF_FEW
 from verify.certificate import Verdict
 from verify.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.engine.balls import Arithmetic
@@ -221,7 +222,7 @@ class Counting:
             return self._boxes(found.reason, reading, effort)
         assert found.margin_scaled is not None
         extra = {"length": self.proved_length, "margin_scaled": found.margin_scaled}
-        margin = None if self.longest is None else found.margin_scaled / (self.longest + 1) * (1 - 2.0**-50)
+        margin = None if self.longest is None else found.margin_scaled / (self.longest + 1) * (1 - OF_FEW)
         return Finding.proved(cells.ARGUMENT, margin, extra=extra)
 
     def _boxes(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:

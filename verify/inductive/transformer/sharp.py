@@ -18,8 +18,8 @@ from torch import Tensor
 from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
+from verify.arithmetic.slack import ENLARGE_LONG, LEAST, OF_MANY, U, gamma
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine.balls import LOST, Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.inductive.transformer import uniform
@@ -96,7 +96,7 @@ def heard(at: Arithmetic, model: Decoder, x: Noisy) -> Heard:
 
 def powers(behind: Tensor) -> Tensor:
     """Upper bounds on e^behind."""
-    found = (behind + 2.0**-40 * behind.abs().nan_to_num(posinf=0.0)).exp() * (1 + 2.0**-40)
+    found = (behind + OF_MANY * behind.abs().nan_to_num(posinf=0.0)).exp() * ENLARGE_LONG
     return torch.where(torch.isneginf(behind), 0.0, found + LOST)
 
 
