@@ -46,14 +46,20 @@ class Interval:
         return Interval(self.lower[index], self.upper[index])
 
     def __add__(self, other: Interval) -> Interval:
-        ends = ((self.lower, other.lower), (self.upper, other.upper))
-        low, high = (outward(a + b, (a == 0) | (b == 0) | (a + b == 0)) for a, b in ends)
-        return Interval(low.lower, high.upper)
+        """Sums. One is exact where a term is 0, and where it is 0 itself, as sums never underflow."""
+        low, high = self.lower + other.lower, self.upper + other.upper
+        return Interval(
+            next_below(low, (low == 0) | (self.lower == 0) | (other.lower == 0)),
+            next_above(high, (high == 0) | (self.upper == 0) | (other.upper == 0)),
+        )
 
     def __mul__(self, other: Interval) -> Interval:
+        """Products. One is exact where a factor is 0."""
         pairs = [(a, b) for a in (self.lower, self.upper) for b in (other.lower, other.upper)]
-        ends = [outward(a * b, (a == 0) | (b == 0)) for a, b in pairs]
-        return Interval(np.minimum.reduce([x.lower for x in ends]), np.maximum.reduce([x.upper for x in ends]))
+        ends = [(a * b, (a == 0) | (b == 0)) for a, b in pairs]
+        return Interval(
+            np.minimum.reduce([next_below(*end) for end in ends]), np.maximum.reduce([next_above(*end) for end in ends])
+        )
 
     def __matmul__(self, by: Interval) -> Interval:
         """Products of rows (..., n) and (..., n, m), by the four products of their positive and negative parts.
@@ -81,12 +87,13 @@ class Interval:
         return Interval(self.lower.min(axis), self.upper.max(axis))
 
 
-def outward(x: Numbers, is_exact: Numbers) -> Interval:
-    """What one rounded operation stands for: the result's neighbours, or itself where it is exact.
+def next_below(x: Numbers, is_exact: Numbers) -> Numbers:
+    """A number below all that one rounded operation stands for: the result's neighbour, or itself where it is exact."""
+    return np.where(is_exact, x, np.nextafter(x, -np.inf))
 
-    A sum is exact where it is 0, as sums never underflow, or a term is; a product where a factor is 0.
-    """
-    return Interval(np.where(is_exact, x, np.nextafter(x, -np.inf)), np.where(is_exact, x, np.nextafter(x, np.inf)))
+
+def next_above(x: Numbers, is_exact: Numbers) -> Numbers:
+    return np.where(is_exact, x, np.nextafter(x, np.inf))
 
 
 def terms(x: Numbers, W: Numbers) -> Numbers:
