@@ -257,6 +257,21 @@ def test_group_norms_shift_is_rounded():
     assert bounded > 200
 
 
+def test_group_norms_scale_may_overflow():
+    """x w/s and mean w/s are beyond float32 where w (x - mean)/s is not: torch says NaN, and the ball must allow it."""
+    row, weight = torch.tensor([[10.0, 10.1, 9.9, 10.0]]), torch.full((4,), 3e37)
+    module = Stored(
+        lambda self, x: F.group_norm(x.unsqueeze(-1), 1, self.scale)[:, :, 0], row[0].tolist(), scale=weight
+    )
+    graph = capture(module.eval(), 1)
+    assert F.group_norm(row.unsqueeze(-1), 1, weight).isnan().all()
+    for factor, is_bounded in ((1.0, False), (1e-6, True)):
+        graph.stored.update(b_scale=weight * factor)
+        at = Arithmetic(FORMATS["float32"])
+        low, high = enclose(graph, at, lambda out, t, a: out.ends)(torch.tensor([[0]]), torch.tensor([[0]]))
+        assert bool(torch.isfinite(low + high).all()) == is_bounded
+
+
 def test_a_bias_may_be_the_first_term():
     """Each of 64 terms of 2^-25 vanishes when it is added to 1.5 in turn, and their sum 2^-19 does not."""
     weight, bias = torch.full((1, 64), 2.0**-25), torch.tensor([1.5])

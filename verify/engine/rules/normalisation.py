@@ -217,24 +217,36 @@ def layer_norm(
         out = times(at, out, weight)
     if bias is not None:
         out = plus(at, out, bias)
-    if not at.is_real:
-        mean_size = x.size.mean(-1, keepdim=True) * (1 + gamma(d + 4))
-        most = (x.size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4)) + eps).sqrt() * ENLARGE
-        out = reordered(at, out, x.size + mean_size, most, weight, bias)
-    return out, None, None
+    return (out if at.is_real else reordered(at, out, x, eps, weight, bias)), None, None
 
 
-def reordered(at: Arithmetic, x: Ball, size: Tensor, most: Tensor, weight: Ball | None, bias: Ball | None) -> Ball:
-    """w N(x) + b in a dtype, widened to what fused kernels compute: x (w/s) + (b - mean w/s); s is at most `most`.
+def reordered(at: Arithmetic, out: Ball, x: Ball, eps: float, weight: Ball | None, bias: Ball | None) -> Ball:
+    """w N(x) + b in a dtype, widened to what fused kernels compute: x (w/s) + (b - mean w/s), rows along the last axis.
 
     What rounding x w/s and mean w/s adds is within what N(x) may be off by. b is rounded once more, with mean w/s
     subtracted, and so is the sum; w/s underflows only where it is small, and is multiplied by |x| + |mean|, `size`.
+    It may overflow where w (x - mean)/s does not: then the sum is no number. The computed s is at least half of it, as
+    N(x) is unbounded where the variance is off by more than a quarter.
     """
-    extra = 4 * at.u * x.size + (0.0 if bias is None else 4 * at.u * bias.size) + 4 * at.tiny
+    d = x.mid.shape[-1]
+    square = x.size.square().mean(-1, keepdim=True) * (1 + gamma(d + 4))
+    size = (x.size + x.size.mean(-1, keepdim=True) * (1 + gamma(d + 4))).reshape(out.mid.shape)
+    least, most = least_deviation(x, eps), (square + eps).sqrt() * ENLARGE
+    least, most = (end.expand_as(x.mid).reshape(out.mid.shape) for end in (least, most))
+    scale, shift = (0.0 if part is None else part.size for part in (weight, bias))
+    extra = 4 * at.u * out.size + 4 * at.u * shift + 4 * at.tiny
     if weight is not None:
         may_underflow = (weight.mid.abs() - weight.radius <= 4 * at.tiny * most) & (weight.size > 0)
         extra = extra + torch.where(may_underflow, 2 * at.tiny * size, torch.zeros_like(size))
-    return widened(at, x, extra.expand_as(x.mid))
+    loudest = 2 * (1.0 if weight is None else scale) * (size + 1.0) / least * ENLARGE + shift
+    return widened(at, out, at.checked(loudest, extra.expand_as(out.mid)))
+
+
+def least_deviation(x: Ball, eps: float) -> Tensor:
+    """Less than s = sqrt(var + eps) of every row: of d numbers, two that are `apart` have var >= apart^2 / (2 d)."""
+    low, high = x.ends
+    apart = (low.amax(-1, keepdim=True) - high.amin(-1, keepdim=True)).clamp(min=0)
+    return (apart / math.sqrt(2 * x.mid.shape[-1])).clamp(min=math.sqrt(eps)) * (1 - 8 * U)
 
 
 def normal_slopes(slope: Ball, normal: Ball, s: Tensor, least: Tensor, width: Tensor) -> Ball:
@@ -300,12 +312,7 @@ def group_norm(
         out = times(at, out, weight)
     if bias is not None:
         out = plus(at, out, bias)
-    if not at.is_real:
-        k = rows.mid.shape[-1]
-        size = rows.size + rows.size.mean(-1, keepdim=True) * (1 + gamma(k + 4))
-        most = (rows.size.square().mean(-1, keepdim=True) * (1 + gamma(k + 4)) + eps).sqrt() * ENLARGE
-        out = reordered(at, out, size.reshape(shape), most.expand_as(size).reshape(shape), weight, bias)
-    return out, None, None
+    return (out if at.is_real else reordered(at, out, rows, eps, weight, bias)), None, None
 
 
 def by_channel(x: Ball, sides: list[int]) -> Ball:
