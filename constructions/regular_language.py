@@ -162,7 +162,7 @@ def majority(n: int) -> Automaton:
 class Unrolling:
     """The circuit of an automaton on strings of length n, and its node for each (position, state) kept.
 
-    `slices[t]` maps states after t symbols to nodes. It claims nothing: verify.circuit.language checks it.
+    `slices[t]` maps states after t symbols to nodes. It claims nothing: verify.tasks.circuit.language.task checks it.
     """
 
     automaton: Automaton

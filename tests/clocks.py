@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from verify.clock import Budget
+from verify.frame.clock import Budget
 
 
 def endless(seconds=30.0):

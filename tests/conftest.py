@@ -38,7 +38,7 @@ def pytest_collection_finish():
 def seconds_that_are_looks(monkeypatch):
     """Makes a search's seconds so many looks at the clock, so that no verdict depends on how fast the machine is."""
     looks = count()
-    monkeypatch.setattr("verify.clock.wall", lambda: next(looks) / LOOKS)
+    monkeypatch.setattr("verify.frame.clock.wall", lambda: next(looks) / LOOKS)
 
 
 SHARED_WEIGHTS = Path(__file__).parents[2] / "shared" / "data" / "weights"

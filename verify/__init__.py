@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from verify.arithmetic.readings import Real as Real
     from verify.arithmetic.readings import Rounded as Rounded
     from verify.arithmetic.readings import reading_of as reading_of
-    from verify.certificate import Certificate as Certificate
-    from verify.certificate import Verdict as Verdict
+    from verify.frame.certificate import Certificate as Certificate
+    from verify.frame.certificate import Verdict as Verdict
     from verify.public import assert_proved as assert_proved
     from verify.public import certify as certify
 
@@ -19,8 +19,8 @@ __version__ = "0.1.0"
 _HOME = {
     "certify": "public",
     "assert_proved": "public",
-    "Certificate": "certificate",
-    "Verdict": "certificate",
+    "Certificate": "frame.certificate",
+    "Verdict": "frame.certificate",
     "Real": "arithmetic.readings",
     "Rounded": "arithmetic.readings",
     "ConstantBits": "arithmetic.readings",

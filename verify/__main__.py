@@ -3,7 +3,7 @@
 import _signal  # type: ignore[import-not-found]  # `signal` itself loads for milliseconds: Ctrl-C would be a traceback
 import sys
 
-from verify.interruption import leave
+from verify.commands.interruption import leave
 
 
 def start() -> int:

@@ -14,11 +14,11 @@ from typing import Any, TextIO, cast
 
 from constructions.errors import BadInput, ProvedImpossible
 from verify import __version__
-from verify.certificate import BAD_INPUT_EXIT_CODE, ExitCode
+from verify.commands.interruption import INTERRUPTED_EXIT_CODE
 from verify.commands.outcome import CRASH_EXIT_CODE, Outcome
 from verify.commands.parsing import OneLineParser, Stopped, one_line, parsed
-from verify.interruption import INTERRUPTED_EXIT_CODE
-from verify.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
+from verify.commands.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
+from verify.frame.certificate import BAD_INPUT_EXIT_CODE, ExitCode
 from verify.report.console import Guarded, ReaderGone
 
 # What each does; a module of verify.commands of its name has add_arguments(parser) and run(args) -> exit code.

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from constructions.errors import BadInput
 from constructions.written_files import write_whole
 from verify.arithmetic.readings import Reading
-from verify.certificate import CERTIFIED, Certificate, Verdict
-from verify.judged import check_judged
+from verify.frame.certificate import CERTIFIED, Certificate, Verdict
+from verify.frame.judged import check_judged
 
 HOME = "constructions."
 PACKAGES = ("constructions", "bounds", "verify")

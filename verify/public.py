@@ -12,21 +12,22 @@ from torch import nn
 
 from constructions.errors import BadInput
 from verify.arithmetic.readings import Reading, reading_of
-from verify.certificate import CERTIFIED, Certificate, in_words
-from verify.clock import Budget
-from verify.decide import Effort, How, decide
-from verify.judged import check_type
+from verify.frame.certificate import CERTIFIED, Certificate, in_words
+from verify.frame.clock import Budget
+from verify.frame.decide import Effort, How, decide
+from verify.frame.judged import check_type
 
 # The class of each task's model, and the module whose `posed(module, how, **options)` is the problem to decide, with
 # how, and whose `command` writes the weights and decides them again.
 MODELS = {
-    "constructions.histogram:HistogramTransformer": "verify.histogram.door",
-    "constructions.count01:Count01Transformer": "verify.count01.door",
-    "constructions.contextual.transformer:ContextualCountingTransformer": "verify.contextual.door",
-    "constructions.contextual.bidirectional:BidirectionalContextualTransformer": "verify.contextual.bidirectional.door",
-    "constructions.circuit_simulation:CircuitTransformer": "verify.circuit.door",
-    "constructions.parity:ParityTransformer": "verify.parity.door",
-}
+    "constructions.histogram:HistogramTransformer": "verify.tasks.histogram.door",
+    "constructions.count01:Count01Transformer": "verify.tasks.count01.door",
+    "constructions.contextual.transformer:ContextualCountingTransformer": "verify.tasks.contextual.door",
+    "constructions.contextual.bidirectional:BidirectionalContextualTransformer":
+        "verify.tasks.contextual.bidirectional.door",
+    "constructions.circuit_simulation:CircuitTransformer": "verify.tasks.circuit.door",
+    "constructions.parity:ParityTransformer": "verify.tasks.parity.door",
+}  # fmt: skip
 
 ANY_MODULE = {"inputs", "expected"}  # what says that a module of any type is to be judged
 

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from torch import nn
 
-    from verify.certificate import Certificate
+    from verify.frame.certificate import Certificate
 
 FOLDER = "weightproof"
 

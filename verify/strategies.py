@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from constructions.errors import BadInput, shown
-from verify.inductive.tasks import NUMBER_WORDS, STARTED, Task
+from verify.counting.tasks import NUMBER_WORDS, STARTED, Task
 
 CountingInput = tuple[int, tuple[int, ...]]
 

@@ -23,7 +23,8 @@ from constructions.frames.optimiser import STEPS, Progress, coherence, optimised
 class Frame:
     """T unit vectors in R^d, rounded to float64.
 
-    `coherence` is the float64 estimate of max |<v_i, v_j>|; verify.histogram.coherence certifies the stored numbers.
+    `coherence` is the float64 estimate of max |<v_i, v_j>|; verify.tasks.histogram.coherence certifies the stored
+    numbers.
     `coherence_squared` is the exact value before rounding where the family is exact and rational.
 
     Shapes: vectors (T, d).

@@ -24,7 +24,7 @@ FINE = (1000.0, 1e6, torch.float64)
 
 
 def coherence(vectors: Tensor) -> Tensor:
-    """The largest |<v_i, v_j>|, i != j, in float64: an estimate, verify.histogram.coherence certifies it.
+    """The largest |<v_i, v_j>|, i != j, in float64: an estimate, verify.tasks.histogram.coherence certifies it.
 
     Shapes: (..., T, d) -> (...).
 

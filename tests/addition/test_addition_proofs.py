@@ -19,11 +19,11 @@ from constructions.adder.transformer import AdderTransformer, from_state_dict
 from constructions.errors import BadInput, NotKnown
 from tests.oracles import addition as oracle
 from tests.planted import planted
-from verify.addition import columns, proof, readout, shares
-from verify.addition.task import DigitAddition
 from verify.arithmetic.outward import float_at_most as below
 from verify.arithmetic.readings import reading_of
-from verify.decide import certify, exhaustive, sampled
+from verify.frame.decide import certify, exhaustive, sampled
+from verify.tasks.addition import columns, proof, readout, shares
+from verify.tasks.addition.task import DigitAddition
 
 SMALL = [(1, 2), (2, 2), (3, 2), (4, 2), (1, 3), (2, 3), (1, 10), (2, 4)]
 BUILDERS = {"one_head": addition.one_head, "two_heads": addition.two_heads, "lookahead": addition.lookahead}
@@ -139,8 +139,8 @@ def test_float32_in_any_order():
 
 @pytest.mark.parametrize("n, B, precision", first(2, [(2, 2, "p9"), (1, 8, "p11"), (3, 2, "p12"), (2, 3, "float32")]))
 def test_no_order_goes_below_a_margin_proved_for_any_order(n, B, precision):
-    from verify.adder.rounded import ORDERS
     from verify.arithmetic.evaluation import Evaluation
+    from verify.tasks.addition.adder.rounded import ORDERS
 
     reading = reading_of(precision)
     model = addition.two_heads(n=n, B=B)

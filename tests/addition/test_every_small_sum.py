@@ -13,9 +13,9 @@ from bounds.modular import neurons_needed
 from constructions import addition, modular
 from constructions.adder.digits import Digits
 from tests.oracles import all_sums
-from verify.addition.task import DigitAddition
-from verify.decide import certify
-from verify.modular.task import ModularAddition
+from verify.frame.decide import certify
+from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.addition.task import DigitAddition
 
 MOST = 10**6
 BUILDS = (addition.one_head, addition.two_heads, addition.two_layers)

@@ -18,10 +18,10 @@ from constructions.histogram import HistogramTransformer
 from tests.clocks import ENDLESS
 from verify.arithmetic.balls import HUGE, TINY, Ball, exponential, reciprocal_sqrt
 from verify.arithmetic.exact_reals import ONE, SQRT, Basis, Combination, Undecided, exponentials, first_nonpositive
-from verify.certificate import Verdict
-from verify.histogram.exact_forward import DyadicMatrix, ExactForward
-from verify.histogram.stored import StoredModel
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.exact_forward import DyadicMatrix, ExactForward
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.stored import StoredModel
 
 numbers = st.one_of(
     st.floats(-4, 4),

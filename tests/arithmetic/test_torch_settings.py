@@ -14,12 +14,12 @@ from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
 from verify.arithmetic.torch_settings import LoweredPrecision, lowered
-from verify.circuit import dtype as circuit_dtype
-from verify.contextual.verdict import certify as certify_contextual
-from verify.contextual.verdict import domain_of
-from verify.count01.task import Domain
-from verify.count01.verdict import certify as certify_count01
-from verify.histogram.rounded.verdict import certify
+from verify.tasks.circuit import dtype as circuit_dtype
+from verify.tasks.contextual.verdict import certify as certify_contextual
+from verify.tasks.contextual.verdict import domain_of
+from verify.tasks.count01.task import Domain
+from verify.tasks.count01.verdict import certify as certify_count01
+from verify.tasks.histogram.rounded.verdict import certify
 
 FLOAT32, TF32 = FORMATS["float32"], FORMATS["tf32"]
 

@@ -26,11 +26,11 @@ from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.count01 import documents
 from verify.checker.fields import check
-from verify.circuit.verdict import certify as certify_circuit
 from verify.count01 import certify as certify_count01
-from verify.count01.task import Domain
-from verify.histogram.runs import all_sequences, run_margins, runner
-from verify.histogram.verdict import certify
+from verify.tasks.circuit.proof import certify as certify_circuit
+from verify.tasks.count01.task import Domain
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.runs import all_sequences, run_margins, runner
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 BIG = 1e4  # of a neuron in a MILP

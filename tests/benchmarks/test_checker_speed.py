@@ -8,7 +8,7 @@ import pytest
 
 from constructions import checkpoint, inventory_counting, relation_counting
 from verify.checker.fields import check
-from verify.histogram.verdict import certify
+from verify.tasks.histogram.proof import certify
 
 pytestmark = pytest.mark.benchmark
 BUILDERS = [

@@ -7,7 +7,7 @@ import torch
 
 from constructions.contextual_counting import build
 from verify.arithmetic.formats import FORMATS
-from verify.contextual.verdict import certify, domain_of
+from verify.tasks.contextual.verdict import certify, domain_of
 
 pytestmark = pytest.mark.benchmark
 

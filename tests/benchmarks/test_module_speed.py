@@ -11,7 +11,7 @@ import torch
 from constructions.decoder import Decoder, initialised
 from constructions.largest import steep
 from verify.arithmetic.readings import Real
-from verify.decide import Effort, decide
+from verify.frame.decide import Effort, decide
 from verify.module import ModuleProblem, Task, largest, tokens
 
 pytestmark = pytest.mark.benchmark

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from constructions import inventory_counting, relation_counting
-from verify.decide import readable_time
-from verify.histogram.runs import all_sequences, run_margins
-from verify.histogram.verdict import certify
+from verify.frame.decide import readable_time
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.runs import all_sequences, run_margins
 
 pytestmark = pytest.mark.benchmark
 MAIN_JOB = ["histogram", "--model", "dot", "--T", "32", "--L", "10", "--d", "32"]

@@ -11,7 +11,7 @@ from bounds import inventory_counting as inventory_bounds
 from bounds import readout as readout_bounds
 from bounds import relation_counting as relation_bounds
 from constructions import inventory_counting, relation_counting
-from verify.histogram.verdict import certify
+from verify.tasks.histogram.proof import certify
 
 PAIRS = [
     (relation_counting.dot, relation_bounds.dot),

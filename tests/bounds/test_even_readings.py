@@ -10,7 +10,7 @@ from command import run
 from models.selection import every, first
 
 from bounds.even_readings import fewest_in_the_regime, is_excluded, most_diagonal, quartic, widest_kernel
-from verify.histogram.impossible import ARGUMENTS
+from verify.tasks.histogram.impossible import ARGUMENTS
 
 # N lines in R^m, every two of the same angle of cosine alpha, as unit vectors that sum to 0 with suitable signs.
 TRIANGLE = np.array([[np.cos(a), np.sin(a)] for a in (0, 2 * np.pi / 3, 4 * np.pi / 3)])

@@ -20,8 +20,8 @@ from constructions.written_files import write_whole_folder
 from verify.checker import fields, mathematics, reading
 from verify.checker.fields import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
-from verify.histogram.catalogue import CONSTRUCTIONS
-from verify.histogram.verdict import certify
+from verify.tasks.histogram.catalogue import CONSTRUCTIONS
+from verify.tasks.histogram.proof import certify
 
 ROOT = Path(__file__).parents[2]
 BUILDERS = {

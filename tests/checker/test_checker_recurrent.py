@@ -22,12 +22,12 @@ from verify.arithmetic.readings import Real, reading_of
 from verify.checker import formats, recurrent, rounded
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
-from verify.decide import Effort, certify, exhaustive
-from verify.inductive.recurrent import chain
-from verify.inductive.recurrent.command import bytes_of
-from verify.inductive.recurrent.selective import Selective
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.decide import Effort, certify, exhaustive
+from verify.tasks.recurrent import chain
+from verify.tasks.recurrent.models import bytes_of
+from verify.tasks.recurrent.selective import Selective
+from verify.tasks.recurrent.task import Homogeneous
 
 ROOT = Path(__file__).parents[2]
 TRAINED = ROOT / "tests" / "data" / "recurrent" / "gru_seed13_stop0.25.safetensors"

@@ -17,8 +17,8 @@ from constructions import checkpoint, inventory_counting
 from verify.checker import splits
 from verify.checker.fields import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal
-from verify.histogram import branch_and_bound, by_cost, by_mass, record
-from verify.histogram.verdict import certify
+from verify.tasks.histogram import branch_and_bound, by_cost, by_mass, record
+from verify.tasks.histogram.proof import certify
 
 DATA = Path(__file__).parents[1] / "data"
 RIGHT, WRONG, OPEN, EACH, PLACES, FIRST = range(6)
@@ -107,7 +107,7 @@ def test_trees_hold_and_say_what_enumeration_says(searches, seeds):
 def test_trees_of_which_a_part_is_open_hold(searches, monkeypatch):
     """A search that is over after a few batches: the bracket is what its tree shows, and no edit of it is."""
     batches = iter(range(10**9))
-    monkeypatch.setattr("verify.histogram.best_first.Queue._is_over", lambda self: next(batches) > 6)
+    monkeypatch.setattr("verify.tasks.histogram.best_first.Queue._is_over", lambda self: next(batches) > 6)
     seen = 0
     for seed in range(0, 40, 5):
         weights, certificate = saved(random_model(seed))

@@ -24,15 +24,15 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.readings import Rounded
 from verify.arithmetic.rounding import rounded
-from verify.certificate import READING_DTYPE, READING_REAL, Verdict
-from verify.circuit import attention as circuit_attention
-from verify.circuit import rounding as circuit_rounding
-from verify.circuit.attention import Attention, BallVectors, ScoreError, Undecided, attention
-from verify.circuit.dtype import arithmetic_of, certify
-from verify.circuit.forward import next_tokens, runs_of, stored_weights
-from verify.circuit.rounding import RoundedSteps, distance
-from verify.circuit.steps import NONE
-from verify.circuit.verdict import smallest_bits
+from verify.frame.certificate import READING_DTYPE, READING_REAL, Verdict
+from verify.tasks.circuit import attention as circuit_attention
+from verify.tasks.circuit import rounding as circuit_rounding
+from verify.tasks.circuit.attention import Attention, BallVectors, ScoreError, Undecided, attention
+from verify.tasks.circuit.dtype import arithmetic_of, certify
+from verify.tasks.circuit.forward import next_tokens, runs_of, stored_weights
+from verify.tasks.circuit.proof import smallest_bits
+from verify.tasks.circuit.rounding import RoundedSteps, distance
+from verify.tasks.circuit.steps import NONE
 
 COARSE = ("p4", "p5", "p6", "bfloat16", "float16", "e4m3", "e5m2", "p14")
 KERNELS = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -257,7 +257,7 @@ def test_proved_circuits_compute_every_gate_in_every_run(name, seeds, monkeypatc
         decomposition, model = random_transformer(rng)
         fmt, accumulate = reading_of(name, seed % 2)
         ways = list(runs_of(fmt, accumulate, 1))
-        monkeypatch.setattr("verify.circuit.dtype.runs_of", lambda *_, w=ways[:1]: iter(w))
+        monkeypatch.setattr("verify.tasks.circuit.dtype.runs_of", lambda *_, w=ways[:1]: iter(w))
         certificate = certify(model, decomposition, fmt=fmt, accumulate=accumulate)
         seen[certificate.verdict] += 1
         if certificate.verdict is Verdict.PROVED and model.T:

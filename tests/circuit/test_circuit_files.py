@@ -13,8 +13,8 @@ from oracles.circuit import bench_outputs, gate_values, random_gates
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.circuits.files import read_circuit
 from constructions.errors import BadInput
-from verify.circuit.decomposition import first_by_shape, wrong_decomposition
-from verify.circuit.refutation import exhaustive_words
+from verify.tasks.circuit.decomposition import first_by_shape, wrong_decomposition
+from verify.tasks.circuit.refutation import exhaustive_words
 
 # sizes as the publishers state them: inputs, outputs, AND gates (EPFL) or gates (ISCAS)
 SIZES = {

@@ -16,9 +16,9 @@ from constructions.circuits.circuit import decompose
 from constructions.circuits.machine import ConstantBitMachine
 from constructions.errors import BadInput
 from constructions.regular_language import from_dfa_file, from_regex, majority, parity, unroll
-from verify.certificate import Verdict
-from verify.circuit.language import accepted, for_strings, wrong_position
-from verify.circuit.verdict import smallest_bits
+from verify.frame.certificate import Verdict
+from verify.tasks.circuit.language.task import accepted, for_strings, wrong_position
+from verify.tasks.circuit.proof import smallest_bits
 
 PARITY = "0*1(0|10*1)*"
 # expressions that mean the same to Python's re

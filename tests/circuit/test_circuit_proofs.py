@@ -18,9 +18,9 @@ from constructions.circuits.files import read_circuit
 from constructions.circuits.machine import ConstantBitMachine
 from constructions.circuits.weights import load_weights, save_weights
 from constructions.errors import BadInput
-from verify.certificate import READING_BIT_EXACT, Verdict
-from verify.circuit.retrieval import Vectors, addresses, surviving_pairs
-from verify.circuit.verdict import certify, smallest_bits
+from verify.frame.certificate import READING_BIT_EXACT, Verdict
+from verify.tasks.circuit.proof import certify, smallest_bits
+from verify.tasks.circuit.retrieval import Vectors, addresses, surviving_pairs
 
 
 def and_not_circuit(rng, n, size):
@@ -379,7 +379,7 @@ def test_float32_is_exact_where_the_bound_says(one_thread, bits):
 
 
 def test_hashed_pairs_equal_the_table_of_pairs():
-    from verify.circuit.retrieval import _table
+    from verify.tasks.circuit.retrieval import _table
 
     hashed = 0
     for seed in range(30):

@@ -18,11 +18,11 @@ from oracles.circuit_real import next_tokens as next_real_tokens
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from verify.arithmetic.formats import FORMATS, format_named
-from verify.certificate import Verdict
-from verify.circuit import dtype
-from verify.circuit.dtype import certify
-from verify.circuit.forward import stored_weights
-from verify.circuit.verdict import smallest_bits
+from verify.frame.certificate import Verdict
+from verify.tasks.circuit import dtype
+from verify.tasks.circuit.dtype import certify
+from verify.tasks.circuit.forward import stored_weights
+from verify.tasks.circuit.proof import smallest_bits
 
 NOT = decompose(Circuit("not", ("x", "y"), (Gate("not", (0,), "z"),), (("z", 2),)))
 KERNELS = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -14,8 +14,8 @@ from constructions.circuits.circuit import Circuit, Gate, decompose
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS
-from verify.circuit import dtype
-from verify.circuit.attention import ScoreError
+from verify.tasks.circuit import dtype
+from verify.tasks.circuit.attention import ScoreError
 
 XOR = decompose(Circuit("xor", ("x", "y"), (Gate("xor", (0, 1), "z"),), (("z", 2),)))
 NAND = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))

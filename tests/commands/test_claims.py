@@ -13,8 +13,8 @@ from verify.claims.claim import PROMISES, Claim
 from verify.claims.running import commands, last_verdict
 from verify.claims.running import run as run_command
 from verify.commands.claims import run_claims
-from verify.count01 import impossible as count01_impossible
-from verify.histogram import impossible as histogram_impossible
+from verify.tasks.count01 import impossible as count01_impossible
+from verify.tasks.histogram import impossible as histogram_impossible
 
 KINDS = {
     Kind.SAMPLED: {"A-D"},

@@ -11,7 +11,7 @@ from command import as_json, run
 from models.selection import first
 
 from constructions.histogram import HistogramTransformer
-from verify.histogram import frontier
+from verify.tasks.histogram.frontier import search
 
 KEYS = {
     "verdict", "claim", "task", "parameters", "reading", "method", "inputs_covered", "margin", "margin_exact",
@@ -154,7 +154,7 @@ def test_interrupted(tmp_path):
     code = (
         "import signal, sys, threading, time, torch\n"
         "from verify import cli\n"
-        "from verify.histogram import branch_and_bound\n"
+        "from verify.tasks.histogram import branch_and_bound\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored where the tests run in the background
         "def interrupt():\n"
         "    while True:\n"  # Python ignores a Ctrl-C that comes during an import's callbacks: press it again
@@ -179,8 +179,8 @@ def test_an_interrupted_frontier_says_what_it_wrote(tmp_path, monkeypatch, capsy
         found.append(sizes)
         return smallest_d(*sizes, **options)
 
-    smallest_d = frontier.smallest_d
-    monkeypatch.setattr(frontier, "smallest_d", interrupted)
+    smallest_d = search.smallest_d
+    monkeypatch.setattr(search, "smallest_d", interrupted)
     argv = ("frontier", "histogram", "--model", "bos+sftm", "--T", "4,5,6", "--L", "3", "--save", str(tmp_path / "out"))
     code, out, err = run(capsys, *argv)
     written = list((tmp_path / "out").iterdir())
@@ -205,7 +205,7 @@ def test_an_unexpected_error_is_no_verdict(monkeypatch, capsys, error, code, lin
     def broken(*args, **options):
         raise error
 
-    monkeypatch.setattr(frontier, "smallest_d", broken)
+    monkeypatch.setattr(search, "smallest_d", broken)
     found, out, err = run(capsys, "frontier", "histogram", "--T", "4", "--L", "3")
     assert found == code and out == "" and (len(err.splitlines()) == 1) == (lines == 1)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from command import run
 
-from verify.histogram import frontier
+from verify.tasks.histogram.frontier import search
 
 ARGV = ("frontier", "histogram", "--L", "3", "--steps", "20", "--format", "csv")
 
@@ -22,8 +22,8 @@ def searched(monkeypatch):
         found.append((model, T))
         return smallest_d(model, T, L, **options)
 
-    smallest_d = frontier.smallest_d
-    monkeypatch.setattr(frontier, "smallest_d", counted)
+    smallest_d = search.smallest_d
+    monkeypatch.setattr(search, "smallest_d", counted)
     return found
 
 

@@ -18,8 +18,8 @@ from constructions.constant_bits.run import constant_bit
 from constructions.contextual.transformer import BOS, ContextualCountingTransformer
 from constructions.errors import BadInput
 from constructions.histogram import MODELS
-from verify.certificate import Verdict
-from verify.histogram.constant_bits import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.constant_bits import certify
 
 
 class Integers(NaiveTransformer):

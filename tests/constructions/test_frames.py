@@ -30,7 +30,7 @@ from constructions.frames.finite_fields import conference_matrix, hadamard_matri
 from constructions.frames.optimiser import coherence, optimised_lines
 from constructions.frames.polish import polished
 from constructions.frames.symmetries import KINDS, random_group
-from verify.histogram.coherence import certify_coherence
+from verify.tasks.histogram.coherence import certify_coherence
 
 TABLE = json.loads((Path(__file__).parents[1] / "data" / "best_known_lines.json").read_text())["best_sin2"]
 BEST_KNOWN = {(int(T), int(d)): math.sqrt(1 - v) for d, row in TABLE.items() for T, v in row.items()}

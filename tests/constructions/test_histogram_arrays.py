@@ -13,9 +13,9 @@ from constructions import relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import DTYPES as TORCH_DTYPES
 from constructions.histogram_arrays import DTYPES, relation
-from verify.decide import certify
-from verify.histogram.array_problem import ArrayHistogram
-from verify.histogram.verdict import certify as certify_module
+from verify.frame.decide import certify
+from verify.tasks.histogram.array_problem import ArrayHistogram
+from verify.tasks.histogram.proof import certify as certify_module
 
 BUILDERS = {"dot": relation_counting.dot, "bos": relation_counting.bos}
 SIZES = [(2, 1, None, None), (4, 3, None, None), (5, 9, 8, 3), (32, 10, 32, 1), (3, 40, 3, 1), (2, 300, None, None)]

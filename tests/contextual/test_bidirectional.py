@@ -16,11 +16,11 @@ from constructions.contextual_positions import block_length, build
 from constructions.errors import BadInput
 from verify import certify
 from verify.arithmetic.formats import FORMATS, format_named
-from verify.certificate import Verdict
-from verify.contextual.bidirectional.exact import margins as exact_margins
-from verify.contextual.bidirectional.proof import Proof
-from verify.contextual.bidirectional.task import Bidirectional
-from verify.contextual.task import Domain
+from verify.frame.certificate import Verdict
+from verify.tasks.contextual.bidirectional.exact import margins as exact_margins
+from verify.tasks.contextual.bidirectional.proof import Proof
+from verify.tasks.contextual.bidirectional.task import Bidirectional
+from verify.tasks.contextual.task import Domain
 
 
 def oracle(string, R):

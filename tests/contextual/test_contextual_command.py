@@ -10,11 +10,11 @@ from oracles.contextual import float_margins
 from bounds import contextual_counting as bounds
 from constructions import contextual_fewest_neurons
 from constructions.contextual_counting import build, gate, line
-from verify.certificate import Verdict
-from verify.contextual.impossible import is_between, middle_weights, random_logits
-from verify.contextual.patterns import BiasRow, verdict_of
-from verify.contextual.task import parse
-from verify.contextual.verdict import certify, domain_of, exhaustive
+from verify.frame.certificate import Verdict
+from verify.tasks.contextual.impossible import is_between, middle_weights, random_logits
+from verify.tasks.contextual.patterns import BiasRow, verdict_of
+from verify.tasks.contextual.task import parse
+from verify.tasks.contextual.verdict import certify, domain_of, exhaustive
 
 
 def run(capsys, *argv):

@@ -10,13 +10,13 @@ from oracles.contextual import counts, float_margins, margins, random_model, val
 
 from constructions.contextual_counting import BIASES, KEYS, build
 from constructions.errors import BadInput
-from verify.certificate import Verdict
-from verify.contextual import real as contextual
-from verify.contextual.cells import CellProof
-from verify.contextual.runs import judge
-from verify.contextual.stream import StoredContextual
-from verify.contextual.task import Domain, answers, parse
-from verify.contextual.verdict import certify, domain_of, exhaustive
+from verify.frame.certificate import Verdict
+from verify.tasks.contextual import proof as contextual
+from verify.tasks.contextual.cells import CellProof
+from verify.tasks.contextual.runs import judge
+from verify.tasks.contextual.stream import StoredContextual
+from verify.tasks.contextual.task import Domain, answers, parse
+from verify.tasks.contextual.verdict import certify, domain_of, exhaustive
 
 
 def worst_margin(model, N, regions):

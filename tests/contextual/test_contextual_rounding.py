@@ -16,11 +16,11 @@ from constructions.contextual_counting import KEYS, build
 from constructions.errors import BadInput
 from verify.arithmetic.formats import FORMATS, format_of_bits
 from verify.arithmetic.softmax import total_error
-from verify.certificate import READING_DTYPE, Verdict
-from verify.contextual import cells as contextual_cells
-from verify.contextual.dtype import RoundedCells, round_weights
-from verify.contextual.stream import StoredContextual
-from verify.contextual.verdict import certify, domain_of, exhaustive
+from verify.frame.certificate import READING_DTYPE, Verdict
+from verify.tasks.contextual import cells as contextual_cells
+from verify.tasks.contextual.dtype import RoundedCells, round_weights
+from verify.tasks.contextual.stream import StoredContextual
+from verify.tasks.contextual.verdict import certify, domain_of, exhaustive
 
 
 class Machine:

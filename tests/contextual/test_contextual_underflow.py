@@ -14,13 +14,13 @@ from constructions.contextual_counting import build as build_causal
 from constructions.contextual_positions import build
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS
-from verify.certificate import Verdict
-from verify.contextual.bidirectional.spans import product, total
-from verify.contextual.bidirectional.task import Bidirectional
-from verify.contextual.rounding import dot_error, dot_size
-from verify.contextual.task import Domain
-from verify.contextual.verdict import certify as certify_causal
-from verify.decide import certify
+from verify.frame.certificate import Verdict
+from verify.frame.decide import certify
+from verify.tasks.contextual.bidirectional.spans import product, total
+from verify.tasks.contextual.bidirectional.task import Bidirectional
+from verify.tasks.contextual.rounding import dot_error, dot_size
+from verify.tasks.contextual.task import Domain
+from verify.tasks.contextual.verdict import certify as certify_causal
 
 FLOAT64 = FORMATS["float64"]
 

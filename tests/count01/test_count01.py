@@ -20,12 +20,12 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.exact_reals import exponentials, first_nonpositive
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.readings import Rounded
-from verify.certificate import READING_REAL, Verdict
-from verify.count01.boxes import Query, decide_boxes
-from verify.count01.real import decide, exact_model, largest_digits, largest_noise, margin_at
-from verify.count01.symbolic import symbolic_model
-from verify.count01.task import Domain, cells, triples
-from verify.count01.verdict import certify
+from verify.frame.certificate import READING_REAL, Verdict
+from verify.tasks.count01.boxes import Query, decide_boxes
+from verify.tasks.count01.real import decide, exact_model, largest_digits, largest_noise, margin_at
+from verify.tasks.count01.symbolic import symbolic_model
+from verify.tasks.count01.task import Domain, cells, triples
+from verify.tasks.count01.verdict import certify
 
 ONES = "majority-ones"
 

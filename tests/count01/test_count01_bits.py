@@ -14,12 +14,12 @@ from oracles.circuit import rounded, stored
 
 from constructions.count01 import Count01Transformer, documents, uniform
 from verify.arithmetic.readings import ConstantBits
-from verify.certificate import READING_BIT_EXACT, Verdict
 from verify.cli import main
-from verify.count01 import bits as count01_bits
-from verify.count01.bits import strings_of
-from verify.count01.task import Domain
-from verify.count01.verdict import certify
+from verify.frame.certificate import READING_BIT_EXACT, Verdict
+from verify.tasks.count01 import bits as count01_bits
+from verify.tasks.count01.bits import strings_of
+from verify.tasks.count01.task import Domain
+from verify.tasks.count01.verdict import certify
 
 
 class Naive:

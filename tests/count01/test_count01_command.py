@@ -10,11 +10,11 @@ import torch
 
 from constructions import count01 as build
 from constructions.errors import BadInput, ProvedImpossible
-from verify.certificate import Verdict
 from verify.cli import main
-from verify.count01.task import Domain
-from verify.count01.verdict import Count01, certify, exhaustive
-from verify.decide import Effort, decide
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, decide
+from verify.tasks.count01.task import Domain
+from verify.tasks.count01.verdict import Count01, certify, exhaustive
 
 ONES = "majority-ones"
 

@@ -16,15 +16,15 @@ from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named, format_of, format_of_bits
 from verify.arithmetic.readings import Rounded
 from verify.arithmetic.rounding import rounded
-from verify.certificate import Verdict
-from verify.count01.boxes import Query, decide_boxes
-from verify.count01.dtype import largest_domain
-from verify.count01.real import exact_model
-from verify.count01.rounding import is_exact, sum_error
-from verify.count01.runs import fails, rounded_logits, rounded_model, sequential_logits
-from verify.count01.table import smallest_bits
-from verify.count01.task import Domain, cells, triples
-from verify.count01.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.count01.boxes import Query, decide_boxes
+from verify.tasks.count01.dtype import largest_domain
+from verify.tasks.count01.real import exact_model
+from verify.tasks.count01.rounding import is_exact, sum_error
+from verify.tasks.count01.runs import fails, rounded_logits, rounded_model, sequential_logits
+from verify.tasks.count01.table import smallest_bits
+from verify.tasks.count01.task import Domain, cells, triples
+from verify.tasks.count01.verdict import certify
 
 ONES = "majority-ones"
 

@@ -11,12 +11,12 @@ from command import as_json, run
 from constructions.count01 import Count01Transformer, documents, load, save, uniform, with_heads
 from constructions.errors import BadInput
 from tests.oracles.heads import EOS, EQUALS, FIVE, FOUR, Oracle, box
-from verify.count01.heads import bounding
-from verify.count01.heads.counting import wrong_inputs
-from verify.count01.heads.numbers import model_numbers
-from verify.count01.real import exact_model, margin_at
-from verify.count01.task import Domain, triples
-from verify.count01.verdict import certify
+from verify.tasks.count01.layer_norm import bounding
+from verify.tasks.count01.layer_norm.counting import wrong_inputs
+from verify.tasks.count01.layer_norm.numbers import model_numbers
+from verify.tasks.count01.real import exact_model, margin_at
+from verify.tasks.count01.task import Domain, triples
+from verify.tasks.count01.verdict import certify
 
 MODELS = Path(__file__).parents[1] / "data" / "count01"
 ONES = "majority-ones"

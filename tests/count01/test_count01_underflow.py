@@ -14,14 +14,14 @@ from models.selection import first
 from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import FORMATS
-from verify.count01.boxes import Query
-from verify.count01.heads.bounding import Margins
-from verify.count01.heads.numbers import model_numbers
-from verify.count01.heads.syntax import AfterAnswer
-from verify.count01.heads.tables import Differences
-from verify.count01.real import exact_model
-from verify.count01.task import EOS, EQUALS, FIVE, FOUR, Domain, cells, kinds, multiplicities
-from verify.count01.verdict import certify
+from verify.tasks.count01.boxes import Query
+from verify.tasks.count01.layer_norm.bounding import Margins
+from verify.tasks.count01.layer_norm.numbers import model_numbers
+from verify.tasks.count01.layer_norm.syntax import AfterAnswer
+from verify.tasks.count01.layer_norm.tables import Differences
+from verify.tasks.count01.real import exact_model
+from verify.tasks.count01.task import EOS, EQUALS, FIVE, FOUR, Domain, cells, kinds, multiplicities
+from verify.tasks.count01.verdict import certify
 
 TOKENS = 8
 

@@ -10,10 +10,10 @@ import torch
 from bounds.count01_heads import least_w02
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
-from verify.count01.heads import svc
-from verify.count01.heads.best_threshold import best_share
-from verify.count01.heads.laws import law_named
-from verify.count01.heads.numbers import model_numbers
+from verify.tasks.count01.heads import svc
+from verify.tasks.count01.heads.best_threshold import best_share
+from verify.tasks.count01.layer_norm.laws import law_named
+from verify.tasks.count01.layer_norm.numbers import model_numbers
 
 TRAINING, TEST = law_named("box:0:6:5"), law_named("box:5:9:9")
 

@@ -8,8 +8,8 @@ from models.selection import first
 
 from constructions.count01 import Count01Transformer, save
 from verify.cli import main
-from verify.count01.heads.dissect import Question, dissect
-from verify.count01.heads.laws import law_named
+from verify.tasks.count01.heads.dissect import Question, dissect
+from verify.tasks.count01.layer_norm.laws import law_named
 
 BOX = "box:0:3:2"
 

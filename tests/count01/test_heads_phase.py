@@ -9,10 +9,10 @@ from models.selection import first
 from bounds.count01_heads import separates
 from constructions.count01_heads import uniform_head
 from constructions.errors import BadInput
-from verify.count01.heads.laws import law_named
-from verify.count01.heads.numbers import model_numbers
-from verify.count01.heads.phase import decided
-from verify.count01.heads.separability import kappa, separability
+from verify.tasks.count01.heads.phase import decided
+from verify.tasks.count01.heads.separability import kappa, separability
+from verify.tasks.count01.layer_norm.laws import law_named
+from verify.tasks.count01.layer_norm.numbers import model_numbers
 
 N3 = law_named("unbounded")
 

@@ -19,11 +19,12 @@ from tests.oracles.heads import Oracle, box
 from verify.checker import heads as checker
 from verify.checker.reading import Refusal
 from verify.cli import main
-from verify.count01.heads import cone, everywhere, laws, separability
-from verify.count01.heads.joint import joint
-from verify.count01.heads.laws import Law, law_named
-from verify.count01.heads.numbers import model_numbers
-from verify.count01.heads.phase import decided
+from verify.tasks.count01.heads import everywhere, separability
+from verify.tasks.count01.heads.joint import joint
+from verify.tasks.count01.heads.phase import decided
+from verify.tasks.count01.layer_norm import cone, laws
+from verify.tasks.count01.layer_norm.laws import Law, law_named
+from verify.tasks.count01.layer_norm.numbers import model_numbers
 
 MODELS = Path(__file__).parents[1] / "data" / "count01"
 LAWS = ("d-train", "d-val", "d-test")
@@ -176,7 +177,7 @@ def test_layer_norm_and_scaled_scores_are_what_torch_runs(tmp_path):
     triples = box(0, 4, 4)
     string = torch.tensor([[0, 1, 2, 2, 3, 4]])
     assert np.allclose(model(string)[0, -1], oracle.logits(np.array([[1, 2, 1]]), range(3))[0])
-    from verify.count01.heads.accuracy import whole_model
+    from verify.tasks.count01.layer_norm.accuracy import whole_model
 
     logits = oracle.logits(triples, range(3))
     expected = np.where(triples[:, 1] > triples[:, 0], 5, 6)

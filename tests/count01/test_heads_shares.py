@@ -11,14 +11,14 @@ import torch
 
 from constructions.count01 import Count01Transformer, load, save
 from tests.oracles.heads import FIVE, FOUR, Oracle, box
-from verify.count01.heads.accuracy import Learned, whole_model
-from verify.count01.heads.auc import Auc
-from verify.count01.heads.counting import wrong_after_equals, wrong_where_due
-from verify.count01.heads.laws import law_named
-from verify.count01.heads.numbers import model_numbers
-from verify.count01.heads.shapley import shapley
-from verify.count01.heads.subsets import all_subsets, mask
-from verify.count01.heads.syntax import Syntax
+from verify.tasks.count01.heads.auc import Auc
+from verify.tasks.count01.heads.shapley import shapley
+from verify.tasks.count01.heads.subsets import all_subsets, mask
+from verify.tasks.count01.layer_norm.accuracy import Learned, whole_model
+from verify.tasks.count01.layer_norm.counting import wrong_after_equals, wrong_where_due
+from verify.tasks.count01.layer_norm.laws import law_named
+from verify.tasks.count01.layer_norm.numbers import model_numbers
+from verify.tasks.count01.layer_norm.syntax import Syntax
 
 MODELS = Path(__file__).parents[1] / "data" / "count01"
 ONES = "majority-ones"

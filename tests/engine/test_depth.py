@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from constructions.decoder import Decoder, initialised
-from verify.certificate import Verdict
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import capture
 from verify.engine.run import enclose
+from verify.frame.certificate import Verdict
 from verify.module import certify, tokens
 
 

@@ -9,11 +9,11 @@ from models.selection import first
 
 from constructions.recurrent import counters
 from constructions.recurrent.model import load
-from verify.decide import certify
-from verify.figures.cycle import cycle, ellipsoids, in_next, outline, plane
-from verify.inductive.recurrent.network import Network
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.decide import certify
+from verify.tasks.recurrent.drawing import cycle, ellipsoids, in_next, outline, plane
+from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent.task import Homogeneous
 
 TRAINED = Path(__file__).parents[1] / "data" / "recurrent" / "gru_seed0_stop0.5.safetensors"
 

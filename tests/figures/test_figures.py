@@ -22,17 +22,17 @@ from constructions.circuits.files import read_circuit
 from constructions.contextual_counting import build
 from constructions.errors import BadInput
 from constructions.histogram import MODELS, HistogramTransformer
-from verify.certificate import Verdict
-from verify.contextual.task import parse
-from verify.figures import histogram as figures
-from verify.figures.contextual import contextual_quantities
-from verify.figures.phase import PANELS, phase
-from verify.figures.precision import COLOURS, precision
 from verify.figures.style import rendered
-from verify.figures.tape import tape
-from verify.histogram.activations import activation_ranges, thresholds
-from verify.histogram.phase import corners, excluded
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.circuit.drawing import tape
+from verify.tasks.contextual.drawing import contextual_quantities
+from verify.tasks.contextual.task import parse
+from verify.tasks.histogram.activations import activation_ranges, thresholds
+from verify.tasks.histogram.drawings import histogram as figures
+from verify.tasks.histogram.drawings.phase import PANELS, phase
+from verify.tasks.histogram.drawings.precision import COLOURS, precision
+from verify.tasks.histogram.phase import corners, excluded
+from verify.tasks.histogram.proof import certify
 
 CIRCUITS = Path(__file__).parents[1] / "data" / "circuits"
 

@@ -10,11 +10,11 @@ from models.selection import first
 
 from bounds.count01_heads import least_w02
 from constructions.count01 import load
-from verify.count01.heads.dissect import Question, dissect
-from verify.count01.heads.laws import law_named
-from verify.count01.heads.phase import decided
-from verify.figures.heads import heads, pair_matrix
-from verify.figures.ratios import boundary, ratios
+from verify.tasks.count01.heads.dissect import Question, dissect
+from verify.tasks.count01.heads.drawing import heads, pair_matrix
+from verify.tasks.count01.heads.phase import decided
+from verify.tasks.count01.heads.ratios import boundary, ratios
+from verify.tasks.count01.layer_norm.laws import law_named
 
 MODEL = str(Path(__file__).parents[1] / "data" / "count01" / "a4_s1.safetensors")
 

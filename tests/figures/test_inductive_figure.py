@@ -6,7 +6,7 @@ from command import run
 
 from constructions.errors import BadInput
 from constructions.inductive_waves import build
-from verify.figures.inductive import beyond, inductive
+from verify.tasks.inductive.drawing import beyond, inductive
 
 
 def test_the_curve_is_the_share_right_among_the_positions_so_far():

@@ -5,8 +5,8 @@ import torch
 from command import run
 
 from constructions.modular import clock
-from verify.figures.modular import logits_of, margins_by_K, modular
-from verify.modular.best import best
+from verify.tasks.addition.modular.best import best
+from verify.tasks.addition.modular.drawing import logits_of, margins_by_K, modular
 
 
 def test_margins_are_below_every_pair_and_logits_those_of_the_pair():

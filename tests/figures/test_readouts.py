@@ -9,11 +9,11 @@ from command import run
 from constructions.errors import BadInput
 from constructions.inventory_counting import lin
 from constructions.relation_counting import bos_sftm
-from verify.figures.confusion import confusion_matrix
-from verify.figures.readouts import class_map, cosines, logits_over_counts
-from verify.histogram.confusion import confusion
-from verify.histogram.parameters import fewest_parameters, number_of_parameters
-from verify.histogram.stored import StoredModel
+from verify.tasks.histogram.confusion import confusion
+from verify.tasks.histogram.drawings.confusion import confusion_matrix
+from verify.tasks.histogram.drawings.readouts import class_map, cosines, logits_over_counts
+from verify.tasks.histogram.parameters import fewest_parameters, number_of_parameters
+from verify.tasks.histogram.stored import StoredModel
 
 
 def test_orthonormal_tokens_have_cosine_zero():

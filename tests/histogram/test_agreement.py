@@ -12,9 +12,9 @@ from oracles.histogram import all_wrong_pairs, forward, smallest, weights_of
 
 from constructions.histogram import MODELS
 from tests.clocks import ENDLESS
-from verify.certificate import Verdict
-from verify.histogram.every_reading import exhaustive
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.every_reading import exhaustive
+from verify.tasks.histogram.proof import certify
 
 RANDOM_MODELS, CHUNK = 500, 125
 

@@ -10,9 +10,9 @@ from models.random_models import almost_two_weights
 from oracles.histogram import differs, wrong_pairs
 
 from tests.clocks import ENDLESS
-from verify.histogram import by_cost, by_mass, by_sequence, tabulating
-from verify.histogram.by_mass import ByMass, Unit, number_of
-from verify.histogram.verdict import certify
+from verify.tasks.histogram import by_cost, by_mass, by_sequence, tabulating
+from verify.tasks.histogram.by_mass import ByMass, Unit, number_of
+from verify.tasks.histogram.proof import certify
 
 KINDS = ["lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm"]
 SIZES = [(4, 4), (3, 5), (5, 3)]

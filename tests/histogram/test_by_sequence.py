@@ -9,14 +9,14 @@ from models.random_models import random_model, trained_like
 from oracles.histogram import differs
 
 from tests.clocks import ENDLESS
-from verify.histogram import by_sequence
-from verify.histogram.branch_and_bound import Search
-from verify.histogram.by_sequence import Fillings
-from verify.histogram.exact_forward import ExactForward
-from verify.histogram.reduction import Reduction
-from verify.histogram.stored import StoredModel
-from verify.histogram.tabulating import Table
-from verify.histogram.verdict import certify
+from verify.tasks.histogram import by_sequence
+from verify.tasks.histogram.branch_and_bound import Search
+from verify.tasks.histogram.by_sequence import Fillings
+from verify.tasks.histogram.exact_forward import ExactForward
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.reduction import Reduction
+from verify.tasks.histogram.stored import StoredModel
+from verify.tasks.histogram.tabulating import Table
 
 SIZES = [(4, 4), (3, 5), (5, 3)]
 

@@ -15,8 +15,8 @@ from constructions import inventory_counting, relation_counting
 from constructions.checkpoint import load, save
 from constructions.errors import BadInput
 from constructions.histogram import DTYPES, MODELS, HistogramTransformer
-from verify.certificate import Verdict
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.proof import certify
 
 TRAINED = Path(__file__).parents[1] / "data" / "trained_bos_sftm_T32_L10_d64_p64.safetensors"
 

@@ -15,10 +15,10 @@ from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from constructions.partition_sampler import sample
 from constructions.relation_counting import dot
-from verify.decide import Effort
-from verify.histogram.confusion import confusion
-from verify.histogram.impossible import random_model
-from verify.histogram.stored import StoredModel
+from verify.frame.decide import Effort
+from verify.tasks.histogram.confusion import confusion
+from verify.tasks.histogram.impossible import random_model
+from verify.tasks.histogram.stored import StoredModel
 
 
 def probability(x, T, law):

@@ -25,14 +25,14 @@ from constructions.histogram import HistogramTransformer
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
-from verify.certificate import Verdict
-from verify.histogram.rounded.cells import cell_margins
-from verify.histogram.rounded.directed import Directed
-from verify.histogram.rounded.forward import margins, rounded_model
-from verify.histogram.rounded.reduction import RoundedReduction
-from verify.histogram.rounded.verdict import certify, is_finite, rounded_module
-from verify.histogram.runs import run_margins
-from verify.histogram.stored import StoredModel
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.rounded.cells import cell_margins
+from verify.tasks.histogram.rounded.directed import Directed
+from verify.tasks.histogram.rounded.forward import margins, rounded_model
+from verify.tasks.histogram.rounded.reduction import RoundedReduction
+from verify.tasks.histogram.rounded.verdict import certify, is_finite, rounded_module
+from verify.tasks.histogram.runs import run_margins
+from verify.tasks.histogram.stored import StoredModel
 
 CHUNK = 100
 CHUNKS = [(start, CHUNK) for start in range(0, 600, CHUNK)]

@@ -22,11 +22,11 @@ from constructions.codes.even import search_even
 from constructions.errors import BadInput
 from constructions.exact_laws import balanced, logarithmic, rational
 from constructions.fewer_dimensions import code
-from verify.certificate import Verdict
-from verify.histogram.attack import ABOVE, BELOW, _logits, attack
-from verify.histogram.impossible import ARGUMENTS, random_model
-from verify.histogram.rounded.verdict import certify as certify_in
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.attack import ABOVE, BELOW, _logits, attack
+from verify.tasks.histogram.impossible import ARGUMENTS, random_model
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.rounded.verdict import certify as certify_in
 
 
 @pytest.mark.parametrize(

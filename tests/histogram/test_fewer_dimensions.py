@@ -24,10 +24,10 @@ from constructions.codes.search import Code, log_readings, search
 from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer
 from constructions.planar_relation import plane
-from verify.certificate import Verdict
 from verify.cli import main
-from verify.histogram.frontier import smallest_d
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.frontier.search import smallest_d
+from verify.tasks.histogram.proof import certify
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -254,8 +254,8 @@ def test_gaussian_shares_agree_with_the_exact_decision():
 
     import numpy as np
 
-    from verify.histogram.gaussian import has_readouts, shares
-    from verify.histogram.kernels import Even, decide_kernel
+    from verify.tasks.histogram.gaussian import has_readouts, shares
+    from verify.tasks.histogram.kernels import Even, decide_kernel
 
     rng = np.random.default_rng(0)
     for L in (2, 3):

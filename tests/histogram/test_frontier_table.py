@@ -8,9 +8,9 @@ from models.selection import every
 
 from constructions.checkpoint import load
 from verify.commands.frontier import COLUMNS
-from verify.histogram.kept import kept_table
-from verify.histogram.verdict import certify
 from verify.report.tables import render
+from verify.tasks.histogram.frontier.kept import kept_table
+from verify.tasks.histogram.proof import certify
 
 ROOT = Path(__file__).parents[2]
 ROWS = kept_table()

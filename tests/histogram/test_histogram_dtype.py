@@ -20,14 +20,14 @@ from verify.arithmetic.any_order import Arithmetic, unit_exponent
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import add, multiply, rounded
-from verify.certificate import READING_DTYPE, Verdict
-from verify.histogram.precision import Construction, frontier, judge
-from verify.histogram.rounded.directed import Directed
-from verify.histogram.rounded.forward import margins, rounded_model
-from verify.histogram.rounded.refutation import directed_failure, evaluations
-from verify.histogram.rounded.verdict import certify, rounded_module
-from verify.histogram.stored import StoredModel
-from verify.histogram.verdict import certify as certify_real
+from verify.frame.certificate import READING_DTYPE, Verdict
+from verify.tasks.histogram.precision.search import Construction, frontier, judge
+from verify.tasks.histogram.proof import certify as certify_real
+from verify.tasks.histogram.rounded.directed import Directed
+from verify.tasks.histogram.rounded.forward import margins, rounded_model
+from verify.tasks.histogram.rounded.refutation import directed_failure, evaluations
+from verify.tasks.histogram.rounded.verdict import certify, rounded_module
+from verify.tasks.histogram.stored import StoredModel
 
 NAMES = ("p3", "p5", "p8", "bfloat16", "float16", "e4m3", "e5m2", "tf32")
 

@@ -8,8 +8,8 @@ from models.selection import every, first
 
 from constructions import inventory_counting, relation_counting
 from constructions.histogram import DTYPES
-from verify.certificate import Verdict
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.proof import certify
 
 RELATION = [relation_counting.dot, relation_counting.bos, relation_counting.bos_sftm, relation_counting.zero_bos]
 INVENTORY = [

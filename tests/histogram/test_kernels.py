@@ -13,10 +13,18 @@ from command import run
 from constructions.errors import BadInput
 from constructions.exact_laws import on_kernel
 from verify.arithmetic.linear_programs import Farkas, Solution, decide_system, is_farkas, is_solution
-from verify.certificate import Verdict
-from verify.histogram.kernels import Even, Uneven, block_space, decide_kernel, decide_regime, is_certificate, rank_of
-from verify.histogram.small_cases import kernel_signs, largest_family, orders_of_counts
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.kernels import (
+    Even,
+    Uneven,
+    block_space,
+    decide_kernel,
+    decide_regime,
+    is_certificate,
+    rank_of,
+)
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.small_cases import kernel_signs, largest_family, orders_of_counts
 
 
 def drawn(rng, T, m):

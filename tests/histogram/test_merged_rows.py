@@ -14,13 +14,13 @@ from oracles.histogram import all_wrong_pairs, smallest
 from constructions.checkpoint import load
 from constructions.histogram import HistogramTransformer
 from tests.clocks import ENDLESS
-from verify.certificate import Verdict
-from verify.histogram import branch_and_bound, by_cost, merging
-from verify.histogram.arrangements import Arrangements, Place
-from verify.histogram.reduction import Reduction
-from verify.histogram.relaxation import Relaxation
-from verify.histogram.stored import StoredModel
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram import branch_and_bound, by_cost, merging
+from verify.tasks.histogram.arrangements import Arrangements, Place
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.reduction import Reduction
+from verify.tasks.histogram.relaxation import Relaxation
+from verify.tasks.histogram.stored import StoredModel
 
 DATA = Path(__file__).parents[1] / "data"
 SIZES = [(4, 4), (3, 5), (5, 3)]

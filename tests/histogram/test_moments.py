@@ -11,16 +11,16 @@ from models.random_models import almost_two_weights
 from oracles.histogram import forward, weights_of, wrong_pairs
 
 from constructions import checkpoint
-from verify.certificate import Verdict
 from verify.checker.fields import check
-from verify.histogram import bracket, by_cost, by_mass, by_sequence, moments, record
-from verify.histogram.best_first import Queue
-from verify.histogram.merging import merged_row, normalised
-from verify.histogram.moments import Detail, Given, Grid, Moments, Rows
-from verify.histogram.reduction import Reduction
-from verify.histogram.stored import StoredModel
-from verify.histogram.tabulating import Readout, Space, Table
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram import bracket, by_cost, by_mass, by_sequence, moments, record
+from verify.tasks.histogram.best_first import Queue
+from verify.tasks.histogram.merging import merged_row, normalised
+from verify.tasks.histogram.moments import Detail, Given, Grid, Moments, Rows
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.reduction import Reduction
+from verify.tasks.histogram.stored import StoredModel
+from verify.tasks.histogram.tabulating import Readout, Space, Table
 
 KINDS = ["lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm"]
 SIZES = [(4, 4), (3, 5), (5, 3)]

@@ -7,8 +7,8 @@ from oracles.histogram import all_wrong_pairs, exactly_right, smallest, weights_
 
 from constructions import inventory_counting, relation_counting
 from constructions.histogram import HistogramTransformer
-from verify.certificate import Verdict
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.proof import certify
 
 BUILDERS = [
     relation_counting.dot,

@@ -35,12 +35,12 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import rounded
-from verify.histogram.rounded import coordinate as rounded_coordinate
-from verify.histogram.rounded.cells import RoundedReadout, cell_margins
-from verify.histogram.rounded.directed import Directed
-from verify.histogram.rounded.forward import logits, margins, rounded_model
-from verify.histogram.rounded.reduction import Mixed, Reader, RoundedReduction
-from verify.histogram.stored import StoredModel
+from verify.tasks.histogram.rounded import coordinate as rounded_coordinate
+from verify.tasks.histogram.rounded.cells import RoundedReadout, cell_margins
+from verify.tasks.histogram.rounded.directed import Directed
+from verify.tasks.histogram.rounded.forward import logits, margins, rounded_model
+from verify.tasks.histogram.rounded.reduction import Mixed, Reader, RoundedReduction
+from verify.tasks.histogram.stored import StoredModel
 
 
 def is_proved(stored, at):

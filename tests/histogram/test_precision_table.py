@@ -8,8 +8,8 @@ import pytest
 from models.selection import every
 
 from verify.arithmetic.formats import FORMATS
-from verify.certificate import Verdict
-from verify.histogram.precision import constructions, judge
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.precision.search import constructions, judge
 
 PAGE = (Path(__file__).parents[2] / "docs" / "precision.md").read_text()
 ROWS = {(row.model, row.construction): row for row in constructions(32, 10)}

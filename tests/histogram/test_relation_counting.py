@@ -6,8 +6,8 @@ from flint import fmpq
 
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.exact_reals import Combination
-from verify.histogram.exact_forward import ExactForward
-from verify.histogram.stored import StoredModel
+from verify.tasks.histogram.exact_forward import ExactForward
+from verify.tasks.histogram.stored import StoredModel
 
 
 @pytest.mark.parametrize("seed", range(20))

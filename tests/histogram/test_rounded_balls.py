@@ -19,14 +19,14 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.evaluation import Evaluation, square_root
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import add, divide, multiply
-from verify.certificate import Verdict
-from verify.histogram.reduction import exponentials, slot_groups
-from verify.histogram.rounded.coordinate import sharper_ends
-from verify.histogram.rounded.forward import rounded_model
-from verify.histogram.rounded.reduction import RoundedReduction
-from verify.histogram.rounded.refutation import evaluations
-from verify.histogram.rounded.verdict import certify, is_finite
-from verify.histogram.stored import StoredModel
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.reduction import exponentials, slot_groups
+from verify.tasks.histogram.rounded.coordinate import sharper_ends
+from verify.tasks.histogram.rounded.forward import rounded_model
+from verify.tasks.histogram.rounded.reduction import RoundedReduction
+from verify.tasks.histogram.rounded.refutation import evaluations
+from verify.tasks.histogram.rounded.verdict import certify, is_finite
+from verify.tasks.histogram.stored import StoredModel
 
 NAMES = ("p4", "p5", "p6", "p7", "p8", "p9", "p10", "p11", "tf32", "e4m3", "float16")
 

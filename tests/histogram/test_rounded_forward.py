@@ -15,8 +15,8 @@ from constructions import relation_counting
 from constructions.histogram import MODELS
 from verify.arithmetic.evaluation import ORDERS, Evaluation, square_root
 from verify.arithmetic.formats import FORMATS, format_named
-from verify.histogram.rounded.forward import logits, margins
-from verify.histogram.stored import StoredModel
+from verify.tasks.histogram.rounded.forward import logits, margins
+from verify.tasks.histogram.stored import StoredModel
 
 
 def tokens_for(module, seed, n=4):

@@ -12,14 +12,14 @@ from models.selection import every
 
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.balls import Ball
-from verify.certificate import Verdict
-from verify.histogram.bracket import in_one_group
-from verify.histogram.moments import Moments
-from verify.histogram.reduction import Reduction
-from verify.histogram.slot_terms import Attended
-from verify.histogram.stored import StoredModel
-from verify.histogram.tabulating import Space, Table
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.bracket import in_one_group
+from verify.tasks.histogram.moments import Moments
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.reduction import Reduction
+from verify.tasks.histogram.slot_terms import Attended
+from verify.tasks.histogram.stored import StoredModel
+from verify.tasks.histogram.tabulating import Space, Table
 
 LAYERS = ("E", "W_Q", "W_K", "A", "W_1", "b_1", "W_2", "b_2")
 

@@ -20,13 +20,13 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import rounded
-from verify.certificate import Verdict
-from verify.histogram.rounded import copies as rounded_copies
-from verify.histogram.rounded.cells import cell_margins
-from verify.histogram.rounded.forward import margins, rounded_model
-from verify.histogram.rounded.reduction import RoundedReduction
-from verify.histogram.rounded.verdict import certify
-from verify.histogram.stored import StoredModel
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.rounded import copies as rounded_copies
+from verify.tasks.histogram.rounded.cells import cell_margins
+from verify.tasks.histogram.rounded.forward import margins, rounded_model
+from verify.tasks.histogram.rounded.reduction import RoundedReduction
+from verify.tasks.histogram.rounded.verdict import certify
+from verify.tasks.histogram.stored import StoredModel
 
 SIZES = {"T": 3, "L": 3, "dtype": torch.float64}
 EDGE = {

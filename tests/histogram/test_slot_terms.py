@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from verify.arithmetic.balls import Ball
-from verify.histogram import slot_terms
-from verify.histogram.slot_terms import Attended, Known
+from verify.tasks.histogram import slot_terms
+from verify.tasks.histogram.slot_terms import Attended, Known
 
 
 def ball(rng, *shape):

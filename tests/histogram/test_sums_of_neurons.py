@@ -11,11 +11,11 @@ from models.selection import first
 from constructions.exact_laws import logarithmic
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import format_named
-from verify.certificate import Verdict
-from verify.histogram.rounded.forward import margins, rounded_model
-from verify.histogram.rounded.verdict import certify as certify_in
-from verify.histogram.stored import StoredModel
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.rounded.forward import margins, rounded_model
+from verify.tasks.histogram.rounded.verdict import certify as certify_in
+from verify.tasks.histogram.stored import StoredModel
 
 FORMATS = ("float32", "bfloat16", "float16", "p12", "p30", "float64")
 SIZES = ((3, 3, 3), (3, 4, 2), (4, 3, 4), (6, 3, 5))

@@ -18,15 +18,15 @@ from constructions import relation_counting
 from constructions.checkpoint import load
 from constructions.histogram import HistogramTransformer
 from tests.clocks import ENDLESS
-from verify.certificate import Verdict
-from verify.histogram import by_cost, by_sequence, merging, tabulating
-from verify.histogram.blocks import Near, Part
-from verify.histogram.candidate import Smallest
-from verify.histogram.multisets import Multisets
-from verify.histogram.reduction import Reduction
-from verify.histogram.stored import StoredModel
-from verify.histogram.tabulating import Readout, Slots, Space, Table
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram import by_cost, by_sequence, merging, tabulating
+from verify.tasks.histogram.blocks import Near, Part
+from verify.tasks.histogram.candidate import Smallest
+from verify.tasks.histogram.multisets import Multisets
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.reduction import Reduction
+from verify.tasks.histogram.stored import StoredModel
+from verify.tasks.histogram.tabulating import Readout, Slots, Space, Table
 
 DATA = Path(__file__).parents[1] / "data"
 SIZES = [(4, 4), (3, 5), (5, 3)]

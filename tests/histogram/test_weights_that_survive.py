@@ -11,9 +11,9 @@ from constructions.codes import tokens as token_codes
 from constructions.errors import BadInput
 from constructions.readout import rounding_cost, staircase, staircase_at
 from verify.arithmetic.formats import FORMATS, format_named
-from verify.certificate import Verdict
-from verify.histogram.precision import Construction, judge
-from verify.histogram.rounded.verdict import certify
+from verify.frame.certificate import Verdict
+from verify.tasks.histogram.precision.search import Construction, judge
+from verify.tasks.histogram.rounded.verdict import certify
 
 SIZES = {"T": 32, "L": 10, "dtype": torch.float64}
 # builder, bits that suffice for ours

@@ -10,11 +10,11 @@ import pytest
 from constructions.errors import BadInput
 from tests.clocks import endless, looks
 from verify.arithmetic.readings import Kernel
-from verify.clock import Budget, Deadline
-from verify.decide import Effort, Ran, run_some
+from verify.frame.clock import Budget, Deadline
+from verify.frame.decide import Effort, Ran, run_some
 
 ROOT = Path(__file__).parents[2]
-MEASURING = {"verify/clock.py", "verify/decide.py", "verify/report/progress.py", "verify/claims/running.py"}
+MEASURING = {"verify/frame/clock.py", "verify/frame/decide.py", "verify/report/progress.py", "verify/claims/running.py"}
 CLOCKS = {"perf_counter", "monotonic", "process_time", "time_ns"}
 
 

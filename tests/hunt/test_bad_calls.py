@@ -464,7 +464,7 @@ def test_a_long_forward_run_is_announced(tmp_path, capsys, monkeypatch):
     names = [f"i{j}" for j in range(20_000)]
     text = "".join(f"INPUT({name})\n" for name in names) + f"OUTPUT(z)\nz = AND({', '.join(names)})\n"
     (tmp_path / "and.bench").write_text(text)
-    monkeypatch.setattr("verify.circuit.verdict.smallest_bits", interrupted)
+    monkeypatch.setattr("verify.tasks.circuit.proof.smallest_bits", interrupted)
     code, _, err = run(capsys, "circuit", str(tmp_path / "and.bench"))
     assert code == 130 and "39999 positions: a forward run takes about" in err.splitlines()[0] and "--bits 2" in err
 

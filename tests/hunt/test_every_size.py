@@ -16,8 +16,8 @@ import pytest
 from models.every_size import DOORS, REFUSED, Answer, Case, drawn, traced_once
 from oracles.exact_sizes import is_right, margin, number
 
-from verify.inductive.transformer import runs
 from verify.module import problem
+from verify.tasks.inductive import runs
 
 LEAST, FEW, MANY = 6, 12, 1780
 

@@ -6,9 +6,9 @@ from models.selection import first
 
 from constructions.decoder import Decoder
 from constructions.errors import BadInput, NotKnown
-from verify.inductive.ceilings import ARGUMENTS, stored_bos_fades
-from verify.inductive.ceilings.fading import GELU_SLOPE, Fading, fading
-from verify.inductive.ceilings.random_models import random_decoder
+from verify.tasks.inductive.ceilings.fading import GELU_SLOPE, Fading, fading
+from verify.tasks.inductive.ceilings.random_models import random_decoder
+from verify.tasks.inductive.impossible import ARGUMENTS, stored_bos_fades
 
 
 def differences(logits, best):

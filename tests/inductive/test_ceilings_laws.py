@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from verify.inductive.ceilings.laws import (
+from verify.tasks.inductive.ceilings.laws import (
     constant_answer,
     equal_prefix,
     equal_prefix_independent,

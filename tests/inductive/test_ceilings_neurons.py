@@ -17,8 +17,8 @@ from bounds.inductive_limits import (
     m,
     s,
 )
-from verify.inductive.ceilings.limits import longest_by_counting
-from verify.inductive.ceilings.sawtooth import build
+from verify.tasks.inductive.ceilings.limits import longest_by_counting
+from verify.tasks.inductive.ceilings.sawtooth import build
 
 
 def changes_needed(length, modulus):

@@ -6,10 +6,10 @@ import pytest
 from command import run
 
 from constructions.errors import NotKnown, ProvedImpossible
-from verify.inductive import table as module
-from verify.inductive.ceilings.laws import equal_prefix
-from verify.inductive.document_c import reported
 from verify.report.tables import render
+from verify.tasks.inductive import table as module
+from verify.tasks.inductive.ceilings.laws import equal_prefix
+from verify.tasks.inductive.document_c import reported
 
 
 class Unbuilt:

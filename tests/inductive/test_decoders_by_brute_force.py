@@ -21,12 +21,12 @@ from constructions.inductive import selective, started, succession
 from verify.arithmetic import intervals
 from verify.arithmetic.readings import reading_of
 from verify.arithmetic.stored import fractions
-from verify.certificate import Verdict
-from verify.decide import Effort, certify
-from verify.inductive.tasks import Task
-from verify.inductive.transformer import cells, runs, uniform
-from verify.inductive.transformer.problem import Counting
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, certify
 from verify.reduction.domains import Counts
+from verify.tasks.inductive import cells, runs, uniform
+from verify.tasks.inductive.task import Counting
 
 BRIEF = Effort(budget=5.0)
 BITS = {"float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}
@@ -443,8 +443,8 @@ def test_planted_faults_are_caught(fault):
 
 
 def test_short_strings_prove_nothing_of_longer_ones(monkeypatch):
-    monkeypatch.setattr("verify.inductive.transformer.problem.MOST", 10)
-    monkeypatch.setattr("verify.inductive.transformer.boxes.applies", lambda *_: False)
+    monkeypatch.setattr("verify.tasks.inductive.task.MOST", 10)
+    monkeypatch.setattr("verify.tasks.inductive.boxes.applies", lambda *_: False)
     model = selective(K=2, C=4, layernorm=False)
     model.blocks[0].mlp.b_in.data += 1e-6  # cells know nothing of biases
     problem = Counting(model, Task.of("selective", types=2, max_count=4), 4)

@@ -10,11 +10,11 @@ from constructions.errors import BadInput
 from constructions.inductive import selective as with_bos
 from constructions.recurrent import selective as recurrent
 from tests.command import run
-from verify.certificate import Verdict
-from verify.decide import Effort, certify
-from verify.inductive.recurrent.selective import Selective
-from verify.inductive.tasks import Task
-from verify.inductive.transformer.problem import Counting
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, certify
+from verify.tasks.inductive.task import Counting
+from verify.tasks.recurrent.selective import Selective
 
 
 @pytest.mark.parametrize("m", [None, 2])

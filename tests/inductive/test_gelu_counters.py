@@ -17,9 +17,9 @@ from planted import planted
 from constructions.errors import BadInput
 from constructions.inductive import selective
 from verify.arithmetic.readings import Real, reading_of
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
-from verify.inductive.tasks import Task
-from verify.inductive.transformer import boxes, noisy
+from verify.tasks.inductive import boxes, noisy
 
 KINDS = ("gelu", "gelu_tanh")
 

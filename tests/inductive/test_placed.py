@@ -18,11 +18,11 @@ from constructions.errors import BadInput
 from constructions.inductive import positioned
 from constructions.inductive.lanes import LOUD
 from verify.arithmetic.readings import Real, reading_of
-from verify.certificate import Verdict
-from verify.decide import Effort, certify
-from verify.inductive.tasks import Task
-from verify.inductive.transformer import noisy, placed
-from verify.inductive.transformer.problem import Counting
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, certify
+from verify.tasks.inductive import noisy, placed
+from verify.tasks.inductive.task import Counting
 
 STYLES = ("built", "changed", "nudged", "quiet", "table", "fitted", "near", "drawn")
 BUILT = STYLES[:5]

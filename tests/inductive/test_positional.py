@@ -13,11 +13,11 @@ from oracles.inductive import right
 
 from constructions.inductive import ape, load, spe, with_layernorm
 from verify.arithmetic.readings import reading_of
-from verify.certificate import Verdict
-from verify.decide import certify, exhaustive
-from verify.inductive.tasks import Task
-from verify.inductive.transformer import sharp
-from verify.inductive.transformer.problem import Counting
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import certify, exhaustive
+from verify.tasks.inductive import sharp
+from verify.tasks.inductive.task import Counting
 
 DATA = Path(__file__).parents[1] / "data" / "inductive"
 TRAINING = Path(__file__).parents[1] / "tools" / "train_inductive.py"

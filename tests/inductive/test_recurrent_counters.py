@@ -18,10 +18,10 @@ from tests.command import as_json, run
 from tests.planted import planted
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, Refusal
-from verify.decide import Effort, certify, exhaustive
-from verify.inductive.recurrent import proof
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.decide import Effort, certify, exhaustive
+from verify.tasks.recurrent import proof
+from verify.tasks.recurrent.task import Homogeneous
 
 DATA = Path(__file__).parents[1] / "data" / "recurrent"
 LATE = {"gru_seed20_stop0.5": 394, "gru_seed2_stop0.5": 111, "lstm_seed5_stop0.5": 204, "lstm_seed6_stop0.25": 151}

@@ -15,10 +15,10 @@ from constructions.recurrent import diagonal
 from tests.command import as_json, run
 from tests.models.selection import first
 from tests.planted import planted
-from verify.decide import certify
-from verify.inductive.recurrent import rotation
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.decide import certify
+from verify.tasks.recurrent import rotation
+from verify.tasks.recurrent.task import Homogeneous
 
 SIZES = [(2, 1), (3, 2), (10, 3), (10, 4), *((m, s) for s in range(1, 5) for m in range(2, 11))]
 

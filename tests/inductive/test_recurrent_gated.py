@@ -11,12 +11,12 @@ from bounds.recurrent import decays
 from constructions.recurrent import gated
 from tests.command import as_json, run
 from tests.planted import planted
-from verify.decide import certify
-from verify.inductive.recurrent import gated as proofs
-from verify.inductive.recurrent import held
-from verify.inductive.recurrent.selective import Selective
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.decide import certify
+from verify.tasks.recurrent import gated as proofs
+from verify.tasks.recurrent import held
+from verify.tasks.recurrent.selective import Selective
+from verify.tasks.recurrent.task import Homogeneous
 
 LENGTH, C = 10, 3
 STRINGS = torch.tensor(list(product(range(2), repeat=LENGTH)))

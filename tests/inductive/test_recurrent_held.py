@@ -11,11 +11,11 @@ from constructions.recurrent import holding
 from constructions.recurrent.gated import GatedModel, RwkvCell
 from tests.command import as_json
 from tests.planted import planted
-from verify.certificate import Verdict
-from verify.decide import exhaustive
-from verify.inductive.recurrent import held
-from verify.inductive.recurrent.selective import Selective
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import exhaustive
+from verify.tasks.recurrent import held
+from verify.tasks.recurrent.selective import Selective
 
 LENGTH = 11
 

@@ -14,12 +14,12 @@ from constructions.recurrent.model import RecurrentModel
 from tests.clocks import endless, looks
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
-from verify.certificate import Verdict
-from verify.clock import Deadline
-from verify.decide import Effort, certify
-from verify.inductive.recurrent import precise, proof
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.clock import Deadline
+from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent import precise, proof
+from verify.tasks.recurrent.task import Homogeneous
 
 STEPS, DEEP = 120, pytest.mark.deep
 

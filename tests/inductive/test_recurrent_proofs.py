@@ -15,13 +15,13 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Kernel, Rounded
 from verify.arithmetic.rounding import rounded
-from verify.decide import Effort, certify
-from verify.inductive.recurrent import chain
-from verify.inductive.recurrent.chain import Ellipsoids, Rules
-from verify.inductive.recurrent.enclosures import Duals, Roundings
-from verify.inductive.recurrent.network import Network, float_step, orbit, step, vectors
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent import chain
+from verify.tasks.recurrent.chain import Ellipsoids, Rules
+from verify.tasks.recurrent.enclosures import Duals, Roundings
+from verify.tasks.recurrent.network import Network, float_step, orbit, step, vectors
+from verify.tasks.recurrent.task import Homogeneous
 
 STEPS = 400
 

@@ -13,10 +13,10 @@ from constructions.errors import BadInput
 from constructions.recurrent import selective
 from tests.command import as_json
 from verify.arithmetic.readings import Real, reading_of
-from verify.decide import Effort, certify, exhaustive, sampled
-from verify.inductive.recurrent.selective import Selective
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.decide import Effort, certify, exhaustive, sampled
+from verify.tasks.recurrent.selective import Selective
+from verify.tasks.recurrent.task import Homogeneous
 
 
 def counted(string, m=None, C=None):

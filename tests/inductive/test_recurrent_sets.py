@@ -17,12 +17,12 @@ from tests.command import as_json, run
 from tests.planted import planted
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import FORMATS
-from verify.certificate import Verdict
-from verify.decide import Effort, certify
-from verify.inductive.recurrent import sets
-from verify.inductive.recurrent.network import Network
-from verify.inductive.recurrent.selective import Selective
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent import sets
+from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent.selective import Selective
 
 DATA = Path(__file__).parents[1] / "data" / "recurrent_selective"
 LENGTH = 10

@@ -16,10 +16,10 @@ from constructions.recurrent import counters, diagonal
 from constructions.recurrent.linear import LinearModel
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Kernel, Real, Rounded
-from verify.decide import Effort, certify
-from verify.inductive.recurrent.network import Network, step, vectors
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent.network import Network, step, vectors
+from verify.tasks.recurrent.task import Homogeneous
 
 STEPS = 300
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}

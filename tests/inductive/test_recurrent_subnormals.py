@@ -15,12 +15,12 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import reading_of
-from verify.certificate import Verdict
-from verify.decide import Effort, certify
-from verify.inductive.recurrent.enclosures import Roundings
-from verify.inductive.recurrent.selective import Selective
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, certify
+from verify.tasks.recurrent.enclosures import Roundings
+from verify.tasks.recurrent.selective import Selective
+from verify.tasks.recurrent.task import Homogeneous
 
 TINY = 2.0**-14  # the smallest normal number of float16
 PARTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")

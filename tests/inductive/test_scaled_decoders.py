@@ -19,12 +19,12 @@ from constructions.inductive import positioned, selective, started, succession, 
 from verify.arithmetic import intervals
 from verify.arithmetic.readings import Real
 from verify.arithmetic.slack import LEAST
-from verify.certificate import Verdict
-from verify.decide import Effort, certify
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic, Ball
-from verify.inductive.tasks import Task
-from verify.inductive.transformer import cells, noisy, uniform
-from verify.inductive.transformer.problem import Counting
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, certify
+from verify.tasks.inductive import cells, noisy, uniform
+from verify.tasks.inductive.task import Counting
 
 BRIEF = Effort(budget=3.0)
 EPS = (5e-324, 1e-320, 2.0**-1022, 1e-300, 1e-200, 1e-30, 1e-5)

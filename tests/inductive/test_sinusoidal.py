@@ -18,11 +18,11 @@ from constructions.errors import BadInput, NotKnown
 from constructions.inductive import ape, sine, spe, with_layernorm
 from constructions.inductive.sinusoidal import position_reading
 from verify.arithmetic.readings import Real, reading_of
-from verify.certificate import Verdict
-from verify.decide import certify
-from verify.inductive.tasks import Task
-from verify.inductive.transformer import sharp
-from verify.inductive.transformer.problem import Counting
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import certify
+from verify.tasks.inductive import sharp
+from verify.tasks.inductive.task import Counting
 
 CASES = [
     ("modular", 16, True, 11, 3), ("modular", 8, False, 12, 10), ("vanilla", 64, True, 9, None),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oracles.inductive import right
 
 from constructions.errors import BadInput
-from verify.inductive.tasks import TASKS, Task
+from verify.counting.tasks import TASKS, Task
 from verify.strategies import counting_inputs
 
 

@@ -14,14 +14,14 @@ from constructions.decoder import Decoder, initialised
 from constructions.errors import BadInput
 from constructions.inductive import as_bytes, load, selective, started, succession
 from verify.arithmetic.readings import Real, reading_of
-from verify.certificate import Verdict
-from verify.decide import Effort, certify, exhaustive, sampled
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
 from verify.engine.rules.linear import kept_norms
-from verify.inductive.tasks import Task
-from verify.inductive.transformer import cells, uniform
-from verify.inductive.transformer.problem import Counting
-from verify.inductive.transformer.runs import Runs
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, certify, exhaustive, sampled
+from verify.tasks.inductive import cells, uniform
+from verify.tasks.inductive.runs import Runs
+from verify.tasks.inductive.task import Counting
 
 
 def wrong_lines(model, task, length=None):

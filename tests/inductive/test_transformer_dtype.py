@@ -9,13 +9,13 @@ from oracles.inductive import right
 
 from constructions.inductive import selective, started
 from verify.arithmetic.readings import reading_of
-from verify.certificate import Verdict
-from verify.decide import Effort, certify
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
-from verify.inductive.tasks import Task
-from verify.inductive.transformer import boxes, uniform
-from verify.inductive.transformer.problem import Counting
-from verify.inductive.transformer.runs import Runs
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, certify
+from verify.tasks.inductive import boxes, uniform
+from verify.tasks.inductive.runs import Runs
+from verify.tasks.inductive.task import Counting
 
 
 def mutated(model, seed, size):

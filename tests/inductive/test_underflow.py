@@ -8,11 +8,11 @@ from oracles.inductive import right
 
 from constructions.decoder import Decoder
 from constructions.inductive import positioned, selective, started, succession, unmarked
-from verify.certificate import Verdict
-from verify.decide import certify
-from verify.inductive.tasks import Task
-from verify.inductive.transformer import uniform
-from verify.inductive.transformer.problem import Counting
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import certify
+from verify.tasks.inductive import uniform
+from verify.tasks.inductive.task import Counting
 
 SHIFTED, SUCCESSION = (Task.of(name, vocabulary=4) for name in ("shifted", "succession"))
 SELECTIVE = Task.of("selective", types=2, max_count=2)

@@ -17,11 +17,11 @@ from planted import planted
 from constructions.errors import BadInput
 from constructions.inductive import unmarked, with_layernorm
 from verify.arithmetic.readings import Real, reading_of
-from verify.certificate import Verdict
-from verify.decide import certify, exhaustive
-from verify.inductive.tasks import Task
-from verify.inductive.transformer import boxes, marked, sharp
-from verify.inductive.transformer.problem import Counting
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import certify, exhaustive
+from verify.tasks.inductive import boxes, marked, sharp
+from verify.tasks.inductive.task import Counting
 
 STYLES = ("built", "changed", "changed", "changed", "nudged", "soft", "flag", "gates", "drawn", "scores", "table")
 BITS = {"float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}

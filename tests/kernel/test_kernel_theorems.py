@@ -18,12 +18,12 @@ from constructions.addition import one_head
 from constructions.checkpoint import as_bytes
 from constructions.count01 import documents, uniform
 from constructions.histogram import MODELS
-from verify.certificate import Verdict
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Verdict
 from verify.kernel.compiler import ALLOWED_AXIOMS, SOURCES, compile_theorem, library, sources
 from verify.kernel.general import GENERAL
 from verify.kernel.stored import read_saved, read_weights
 from verify.kernel.theorem import check_inputs, state
+from verify.tasks.histogram.proof import certify
 
 pytestmark = needs_coqc
 TOKENS_IN_COQ = ("BOS", "Zero", "One", "Two", "Equals", "Four", "Five", "EOS")

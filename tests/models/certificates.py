@@ -16,12 +16,12 @@ from constructions.count01_heads import counting_pair
 from constructions.recurrent import counters, diagonal, gated, holding, selective
 from verify.arithmetic.readings import Real, reading_of
 from verify.cli import main
-from verify.decide import Effort, certify, exhaustive
-from verify.histogram.verdict import certify as decide_histogram
-from verify.inductive.recurrent.command import bytes_of
-from verify.inductive.recurrent.selective import Selective
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
+from verify.frame.decide import Effort, certify, exhaustive
+from verify.tasks.histogram.proof import certify as decide_histogram
+from verify.tasks.recurrent.models import bytes_of
+from verify.tasks.recurrent.selective import Selective
+from verify.tasks.recurrent.task import Homogeneous
 
 HALF = torch.bfloat16
 

@@ -11,7 +11,7 @@ from constructions.decoder import Decoder
 from constructions.decoder.model import POSITIONAL
 from constructions.errors import BadInput, NotKnown
 from constructions.inductive import ape, selective, spe, started, with_layernorm
-from verify.inductive.tasks import NUMBER_WORDS, SELECTIVE, Task
+from verify.counting.tasks import NUMBER_WORDS, SELECTIVE, Task
 
 ALIKE = 8
 STYLES = ("drawn", "fitted", "near", "built", "changed", "tied")

@@ -14,17 +14,17 @@ from constructions.recurrent import counters
 from constructions.relation_counting import bos
 from tests.models.judged import MODELS, WAYS
 from verify import public
-from verify.addition.task import DigitAddition
-from verify.contextual.stream import StoredContextual
-from verify.count01.heads.dissect import Question, dissect
-from verify.count01.heads.laws import law_named
-from verify.decide import certify
+from verify.counting.tasks import Task
 from verify.export.networks import histogram_network
-from verify.inductive.ceilings.fading import fading
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
-from verify.inductive.transformer.problem import Counting
+from verify.frame.decide import certify
 from verify.module import tokens
+from verify.tasks.addition.task import DigitAddition
+from verify.tasks.contextual.stream import StoredContextual
+from verify.tasks.count01.heads.dissect import Question, dissect
+from verify.tasks.count01.layer_norm.laws import law_named
+from verify.tasks.inductive.ceilings.fading import fading
+from verify.tasks.inductive.task import Counting
+from verify.tasks.recurrent.task import Homogeneous
 
 
 class Last:
@@ -60,36 +60,36 @@ BOX = law_named("box:0:1:1")
 
 # door -> the file that checks, the model, and what is done with a module
 DOORS = {
-    "histogram": ("histogram/problem.py", MODELS["histogram"], WAYS["histogram", "real"]),
-    "histogram rounded": ("histogram/stored.py", MODELS["histogram"], WAYS["histogram", "rounded"]),
-    "count01": ("count01/judged.py", MODELS["count01"], WAYS["count01", "real"]),
-    "heads": ("count01/judged.py", MODELS["count01"], lambda m: dissect(m, Question(BOX))),
-    "contextual": ("contextual/verdict.py", MODELS["contextual"], WAYS["contextual", "real"]),
-    "contextual stream": ("contextual/stream.py", MODELS["contextual"], StoredContextual.of),
+    "histogram": ("tasks/histogram/problem.py", MODELS["histogram"], WAYS["histogram", "real"]),
+    "histogram rounded": ("tasks/histogram/stored.py", MODELS["histogram"], WAYS["histogram", "rounded"]),
+    "count01": ("tasks/count01/judged.py", MODELS["count01"], WAYS["count01", "real"]),
+    "heads": ("tasks/count01/judged.py", MODELS["count01"], lambda m: dissect(m, Question(BOX))),
+    "contextual": ("tasks/contextual/verdict.py", MODELS["contextual"], WAYS["contextual", "real"]),
+    "contextual stream": ("tasks/contextual/stream.py", MODELS["contextual"], StoredContextual.of),
     "bidirectional": (
-        "contextual/bidirectional/task.py",
+        "tasks/contextual/bidirectional/task.py",
         lambda: contextual_positions.build(3, 1),
         lambda m: public.certify(m, length=3),
     ),
-    "circuit": ("circuit/problem.py", MODELS["circuit"], WAYS["circuit", "real"]),
-    "parity": ("parity/task.py", MODELS["parity"], WAYS["parity", "real"]),
-    "modular": ("modular/task.py", MODELS["modular"], WAYS["modular", "real"]),
+    "circuit": ("tasks/circuit/task.py", MODELS["circuit"], WAYS["circuit", "real"]),
+    "parity": ("tasks/parity/task.py", MODELS["parity"], WAYS["parity", "real"]),
+    "modular": ("tasks/addition/modular/task.py", MODELS["modular"], WAYS["modular", "real"]),
     "addition": (
-        "addition/task.py",
+        "tasks/addition/task.py",
         lambda: addition.one_head(n=2),
         lambda m: certify(DigitAddition(m, Digits(2))),
     ),
     "inductive transformer": (
-        "inductive/transformer/problem.py",
+        "tasks/inductive/task.py",
         lambda: started(task="shifted", M=4),
         lambda m: certify(Counting(m, SHIFTED)),
     ),
     "inductive recurrent": (
-        "inductive/recurrent/judged.py",
+        "tasks/recurrent/judged.py",
         lambda: counters.cycle(m=3),
         lambda m: certify(Homogeneous(m, CYCLE, None)),
     ),
-    "ceilings": ("inductive/ceilings/fading.py", lambda: initialised(faded(), seed=0), fading),
+    "ceilings": ("tasks/inductive/ceilings/fading.py", lambda: initialised(faded(), seed=0), fading),
     "export": ("export/networks.py", lambda: bos(T=3, L=2, d=4), histogram_network),
     "module": ("module/separable.py", last_token, lambda m: public.certify(m, inputs=LAST, expected=last)),
     "pytest": (None, MODELS["histogram"], public.assert_proved),

@@ -38,15 +38,15 @@ from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from constructions.histogram import MODELS, HistogramTransformer
 from constructions.parity import ParityTransformer
 from constructions.recurrent.model import RecurrentModel
-from verify import decide
-from verify.addition.task import DigitAddition
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
-from verify.inductive.transformer.problem import Counting
-from verify.modular.task import ModularAddition
+from verify.counting.tasks import Task
+from verify.frame import decide
 from verify.module import largest as largest_of
 from verify.module import smallest as smallest_of
 from verify.module import tokens as every
+from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.addition.task import DigitAddition
+from verify.tasks.inductive.task import Counting
+from verify.tasks.recurrent.task import Homogeneous
 
 DTYPES = {torch.float64: (-1074, 1023), torch.float32: (-149, 127), torch.float16: (-24, 15)}
 MANTISSAS = (1.0, 1.0, 1.5, 1 + 2.0**-52, 2 - 2.0**-52, 1 + 2.0**-10)

@@ -7,17 +7,17 @@ from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.relation_counting import bos
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import ConstantBits, Rounded
-from verify.circuit import dtype as circuit_dtype
-from verify.circuit import verdict as circuit
-from verify.contextual import verdict as contextual
-from verify.count01 import verdict as counting
-from verify.count01.task import Domain
-from verify.decide import certify
-from verify.histogram import constant_bits, every_reading
-from verify.histogram import verdict as histogram
-from verify.histogram.rounded import verdict as rounded
-from verify.modular.task import ModularAddition
-from verify.parity.task import Parity
+from verify.frame.decide import certify
+from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.circuit import dtype as circuit_dtype
+from verify.tasks.circuit import proof as circuit
+from verify.tasks.contextual import verdict as contextual
+from verify.tasks.count01 import verdict as counting
+from verify.tasks.count01.task import Domain
+from verify.tasks.histogram import constant_bits, every_reading
+from verify.tasks.histogram import proof as histogram
+from verify.tasks.histogram.rounded import verdict as rounded
+from verify.tasks.parity.task import Parity
 
 FLOAT32 = FORMATS["float32"]
 NAND = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))

@@ -19,14 +19,14 @@ from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput, ProvedImpossible
 from tests.oracles import addition as oracle
 from tests.planted import planted
-from verify.adder.rounded import ORDERS
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.exact_reals import float_below as at_most
 from verify.arithmetic.readings import reading_of
-from verify.decide import certify, exhaustive
-from verify.modular import best, impossible
-from verify.modular import proof as proofs
-from verify.modular.task import ModularAddition
+from verify.frame.decide import certify, exhaustive
+from verify.tasks.addition.adder.rounded import ORDERS
+from verify.tasks.addition.modular import best, impossible
+from verify.tasks.addition.modular import proof as proofs
+from verify.tasks.addition.modular.task import ModularAddition
 
 
 def verdict(model, P, precision=None):
@@ -206,9 +206,9 @@ def test_no_order_goes_below_a_margin_proved_for_any_order(name, precision):
 
 
 def test_bounds_of_single_pairs_hold_in_every_order():
-    from verify.adder.rounded import rounded_model
     from verify.arithmetic.any_order import Arithmetic
-    from verify.modular.rounding import margins
+    from verify.tasks.addition.adder.rounded import rounded_model
+    from verify.tasks.addition.modular.rounding import margins
 
     P, reading = 11, reading_of("p7")
     model = modular.pizza(P=P, frequencies=(1, 3), m=5)

@@ -11,13 +11,13 @@ import torch
 from flint import arb, fmpq
 
 from constructions import modular
-from verify.adder.rounded import ORDERS
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.exact_reals import float_below
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.readings import reading_of
-from verify.decide import certify
-from verify.modular.task import ModularAddition
+from verify.frame.decide import certify
+from verify.tasks.addition.adder.rounded import ORDERS
+from verify.tasks.addition.modular.task import ModularAddition
 
 MODELS = {"staircase": lambda P: modular.staircase(P=P), "clock": lambda P: modular.clock(P=P, frequencies=(1,))}
 

@@ -10,7 +10,7 @@ from command import run
 from safetensors.torch import load_file
 
 from constructions.decoder import from_progress_measures
-from verify.modular.rotation import by_difference, spectrum
+from verify.tasks.addition.modular.rotation import by_difference, spectrum
 
 FILES = Path(__file__).parents[1] / "data" / "modular"
 P = 13

@@ -9,11 +9,11 @@ from models.selection import every, first
 from torch import nn
 
 from tests.models.doors import Last, last_token
-from verify.certificate import Verdict
-from verify.decide import BUG
 from verify.engine import guard
 from verify.engine.balls import Ball
 from verify.engine.rules import RULES
+from verify.frame.certificate import Verdict
+from verify.frame.decide import BUG
 from verify.module import certify as certify_module
 from verify.module import separable, tokens
 from verify.module.problem import ModuleProblem

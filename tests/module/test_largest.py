@@ -7,7 +7,7 @@ from models.selection import first
 from bounds import largest as bound
 from constructions.errors import BadInput
 from constructions.largest import steep
-from verify.certificate import Verdict
+from verify.frame.certificate import Verdict
 from verify.module import certify, largest, tokens
 
 

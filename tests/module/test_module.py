@@ -20,10 +20,10 @@ from tests.models.small_modules import Body
 from tests.oracles import decoder_layouts
 from verify import assert_proved, certify
 from verify.arithmetic.readings import Real
-from verify.certificate import Verdict
 from verify.cli import main
-from verify.clock import Deadline
-from verify.decide import Effort, decide
+from verify.frame.certificate import Verdict
+from verify.frame.clock import Deadline
+from verify.frame.decide import Effort, decide
 from verify.module import ModuleProblem, Task, strings, tokens
 from verify.module.decision import Bounds, Judge
 

@@ -9,8 +9,8 @@ from models.selection import every, first
 
 from constructions.decoder import Decoder
 from tests.clocks import ENDLESS
-from verify.certificate import Verdict
-from verify.clock import Deadline
+from verify.frame.certificate import Verdict
+from verify.frame.clock import Deadline
 from verify.module import Task, certify, heads, largest, separable, smallest, tokens
 
 V, N = 4, 4

@@ -7,7 +7,7 @@ from models.selection import first
 from constructions import inventory_counting, relation_counting
 from tests.models.random_models import random_model
 from verify import certify
-from verify.certificate import Verdict
+from verify.frame.certificate import Verdict
 from verify.histogram import certify as histogram
 from verify.module import tokens
 

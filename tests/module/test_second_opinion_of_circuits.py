@@ -13,10 +13,10 @@ from torch import nn
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import decompose
 from verify import certify
-from verify.certificate import Verdict
-from verify.circuit.dtype import certify as certify_circuit
-from verify.contextual.verdict import certify as certify_contextual
-from verify.contextual.verdict import domain_of
+from verify.frame.certificate import Verdict
+from verify.tasks.circuit.dtype import certify as certify_circuit
+from verify.tasks.contextual.verdict import certify as certify_contextual
+from verify.tasks.contextual.verdict import domain_of
 
 LONGEST = 3
 

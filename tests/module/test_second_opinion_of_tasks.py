@@ -13,13 +13,13 @@ from constructions.decoder import from_progress_measures
 from tests.oracles import decoder_layouts
 from verify import certify
 from verify.arithmetic.readings import reading_of
-from verify.certificate import Verdict
-from verify.count01.task import Domain
-from verify.count01.verdict import certify as certify_count01
-from verify.decide import certify as decided
-from verify.modular.task import ModularAddition
+from verify.frame.certificate import Verdict
+from verify.frame.decide import certify as decided
 from verify.module import ModuleProblem, Task, tokens
-from verify.parity.task import Parity
+from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.count01.task import Domain
+from verify.tasks.count01.verdict import certify as certify_count01
+from verify.tasks.parity.task import Parity
 
 FILES = Path(__file__).parents[1] / "data" / "modular"
 TRAINED = Path(__file__).parents[1] / "data" / "count01" / "a4_s1.safetensors"

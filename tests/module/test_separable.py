@@ -10,12 +10,12 @@ from models.selection import first
 from constructions.decoder import Decoder, initialised
 from tests.clocks import ENDLESS, looks
 from tests.planted import planted
-from verify.certificate import Verdict
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import capture
 from verify.engine.margins import Question
 from verify.engine.rules.linear import product
 from verify.engine.run import enclose
+from verify.frame.certificate import Verdict
 from verify.module import Task, certify, heads, largest, separable, smallest, tokens
 
 V, N = 6, 4

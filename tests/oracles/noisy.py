@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verify.arithmetic.rounding import rounded
-from verify.inductive.recurrent.network import Floats
+from verify.tasks.recurrent.network import Floats
 
 
 class Noisy(Floats):

@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 
 from verify.arithmetic import evaluation
-from verify.histogram.rounded import directed
+from verify.tasks.histogram.rounded import directed
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from planted import planted
 
 from constructions.errors import BadInput
 from constructions.parity import ParityTransformer, load, sawtooth
-from verify.certificate import Verdict
-from verify.decide import certify, exhaustive, sampled
-from verify.parity import proof
-from verify.parity.task import Parity
+from verify.frame.certificate import Verdict
+from verify.frame.decide import certify, exhaustive, sampled
 from verify.reduction.domains import Counts
+from verify.tasks.parity import proof
+from verify.tasks.parity.task import Parity
 
 
 def right_everywhere(module):

@@ -13,14 +13,14 @@ from constructions import contextual_counting, count01
 from tests.models.judged import MODELS, NAND
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Real, Rounded
-from verify.certificate import Verdict
-from verify.circuit.problem import CircuitProblem
-from verify.contextual import verdict as contextual
-from verify.contextual.agreement import contradiction as contextual_contradiction
-from verify.count01 import agreement
-from verify.count01.task import Domain
-from verify.count01.verdict import certify
-from verify.decide import BUG, Ran
+from verify.frame.certificate import Verdict
+from verify.frame.decide import BUG, Ran
+from verify.tasks.circuit.task import CircuitProblem
+from verify.tasks.contextual import verdict as contextual
+from verify.tasks.contextual.agreement import contradiction as contextual_contradiction
+from verify.tasks.count01 import agreement
+from verify.tasks.count01.task import Domain
+from verify.tasks.count01.verdict import certify
 
 REGION = Domain(4, 4)
 
@@ -65,7 +65,7 @@ def test_a_run_that_contradicts_contextual_counting_is_reported():
     assert contextual_contradiction(module, stored, domain, honest.tightest) is None
     with mock.patch.object(torch.Tensor, "argmax", lambda self, *a, **k: torch.tensor(-1)):
         assert "counts -1" in contextual_contradiction(module, stored, domain, honest.tightest)
-    with mock.patch("verify.contextual.verdict.contradiction", return_value="the module counts 3"):
+    with mock.patch("verify.tasks.contextual.verdict.contradiction", return_value="the module counts 3"):
         for certificate in (
             contextual.certify(module, domain),
             contextual.certify(module, domain, fmt=FORMATS["float32"]),

@@ -9,23 +9,23 @@ import torch
 
 from constructions.recurrent import selective
 from tests.models.doors import DOORS
-from verify import decide
-from verify.addition.task import DigitAddition
 from verify.arithmetic.readings import Kernel, Real
-from verify.certificate import Verdict
-from verify.circuit.problem import CircuitProblem
-from verify.contextual.bidirectional.task import Bidirectional
-from verify.contextual.verdict import ContextualCounting
-from verify.count01.verdict import Count01
-from verify.decide import BUG, Decidable, Finding, Ran, certify
-from verify.histogram.problem import Histogram
-from verify.inductive.recurrent.selective import Selective
-from verify.inductive.recurrent.task import Homogeneous
-from verify.inductive.tasks import Task
-from verify.inductive.transformer.problem import Counting
-from verify.modular.task import ModularAddition
+from verify.counting.tasks import Task
+from verify.frame import decide
+from verify.frame.certificate import Verdict
+from verify.frame.decide import BUG, Decidable, Finding, Ran, certify
 from verify.module.problem import ModuleProblem
-from verify.parity.task import Parity
+from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.addition.task import DigitAddition
+from verify.tasks.circuit.task import CircuitProblem
+from verify.tasks.contextual.bidirectional.task import Bidirectional
+from verify.tasks.contextual.verdict import ContextualCounting
+from verify.tasks.count01.verdict import Count01
+from verify.tasks.histogram.problem import Histogram
+from verify.tasks.inductive.task import Counting
+from verify.tasks.parity.task import Parity
+from verify.tasks.recurrent.selective import Selective
+from verify.tasks.recurrent.task import Homogeneous
 
 RINGS = Task.of("selective-modular", types=2, modulus=3)
 TASKS = {

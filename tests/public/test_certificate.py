@@ -17,7 +17,7 @@ from constructions.relation_counting import bos
 from tests.models.judged import MODELS, WAYS
 from verify import Certificate, Verdict
 from verify.histogram import certify
-from verify.histogram.every_reading import exhaustive, sampled
+from verify.tasks.histogram.every_reading import exhaustive, sampled
 
 ROOT = Path(__file__).parents[2]
 PROVED, REFUTED = certify(bos(T=3, L=2)), certify(bos(T=3, L=2, as_printed=True))

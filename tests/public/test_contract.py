@@ -13,7 +13,7 @@ from constructions import circuit_simulation, contextual_counting, count01, pari
 from constructions.errors import BadInput
 from tests.models.judged import NAND
 from verify import Certificate, certify
-from verify.certificate import KEYS
+from verify.frame.certificate import KEYS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "certificate.md").read_text(encoding="utf-8")
 

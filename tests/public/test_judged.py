@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 
 from constructions.errors import BadInput
 from tests.models.judged import MODELS, WAYS
-from verify.certificate import Verdict
+from verify.frame.certificate import Verdict
 
 
 def subclassed(module, **members):

@@ -20,13 +20,13 @@ from oracles import histogram as oracle
 from constructions import inventory_counting, relation_counting
 from constructions.contextual_counting import build
 from verify.arithmetic.outward import about, above, below, value
-from verify.certificate import Certificate, Verdict, rounded_margin
 from verify.commands.bounds import ends
-from verify.contextual.verdict import certify as certify_contextual
-from verify.contextual.verdict import domain_of
-from verify.histogram.verdict import certify
+from verify.frame.certificate import Certificate, Verdict, rounded_margin
 from verify.report.certificate import weights_fact
-from verify.report.histogram import print_certificate
+from verify.tasks.contextual.verdict import certify as certify_contextual
+from verify.tasks.contextual.verdict import domain_of
+from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.report import print_certificate
 
 NUMBER = r"(-?[\d.]+(?:e[+-]\d+)?|inf)"
 EXACT_TO = mpmath.mpf(10) ** -40  # what 60 digits leave open
@@ -164,7 +164,7 @@ def test_a_circuit_prints_at_most_its_distance(capsys, name):
 
 
 def test_a_circuits_margin_of_zero_is_said_in_words():
-    from verify.report.circuit import _margin_fact
+    from verify.tasks.circuit.report import _margin_fact
 
     ((name, text),) = _margin_fact(None)
     assert name == "margin" and "e-308" not in text and "1/2 itself" in text
@@ -180,7 +180,7 @@ def test_a_circuits_margin_of_zero_is_said_in_words():
     ],
 )
 def test_an_infimum_of_zero_is_printed_where_it_is_proved(tightest, shown_as):
-    from verify.report.count01 import _margin_fact
+    from verify.tasks.count01.report import _margin_fact
 
     ((_, text),) = _margin_fact(certificate_with(verdict=Verdict.PROVED, margin=0.0, reason=None, tightest=tightest))
     assert shown_as in text
@@ -218,7 +218,7 @@ def test_least_coherence_is_a_lower_bound(capsys):
 
 
 def test_a_figures_label_is_a_bound():
-    from verify.figures.histogram import margins
+    from verify.tasks.histogram.drawings.histogram import margins
 
     certificate = certify(relation_counting.dot(T=4, L=3))
     (axes,) = margins(certificate).axes

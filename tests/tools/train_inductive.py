@@ -16,7 +16,7 @@ import torch
 
 from constructions.decoder import Decoder, initialised
 from constructions.inductive import as_bytes
-from verify.inductive.tasks import Task
+from verify.counting.tasks import Task
 
 
 def trained(

@@ -7,7 +7,9 @@ _WHERE = "this project, on document C"
 
 def _impossible(name: str, statement: str, place: str, bound: str = "-", source: str = _WHERE) -> Claim:
     command = f"verify inductive --impossible {name}"
-    return Claim(name, statement, source, "-", bound, f"verify.inductive.ceilings.{place}", command, Kind.IMPOSSIBLE)
+    return Claim(
+        name, statement, source, "-", bound, f"verify.tasks.inductive.ceilings.{place}", command, Kind.IMPOSSIBLE
+    )
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -16,21 +18,21 @@ CLAIMS: tuple[Claim, ...] = (
         "without BOS and with NoPE, RoPE, ALiBi or T5's bias all positions of a^n have one answer, at every depth: "
         "vanilla counting has the ceiling 1/N, modular counting ceil(N/m)/N",
         "homogeneous:no_length",
-        "verify.inductive.ceilings.laws:constant_answer",
+        "verify.tasks.inductive.ceilings.laws:constant_answer",
     ),
     _impossible(
         "C-I2",
         "without BOS and with NoPE or RoPE selective counting is wrong on every prefix of two equal tokens: ceiling "
         "99.73 % at C's length 50, 99.82 % with answers modulo 4 at 64",
         "homogeneous:equal_start",
-        "verify.inductive.ceilings.laws:equal_prefix",
+        "verify.tasks.inductive.ceilings.laws:equal_prefix",
     ),
     _impossible(
         "C-I3",
         "one layer with NoPE and without BOS sees proportions only: ab and aabb have one answer, and selective "
         "counting has the ceiling 99.39 % at C's length 50",
         "homogeneous:proportions_only",
-        "verify.inductive.ceilings.laws:proportions",
+        "verify.tasks.inductive.ceilings.laws:proportions",
     ),
     _impossible(
         "C-I4",
@@ -38,7 +40,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bound, unless two logits tie in the limit; no margin stays above a fixed one at all lengths of modular "
         "counting",
         "limits:bos_fades",
-        "verify.inductive.ceilings.fading:fading",
+        "verify.tasks.inductive.ceilings.fading:fading",
         f"{_WHERE} (its qualitative form: Hahn 2020)",
     ),
     _impossible(

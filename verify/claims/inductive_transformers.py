@@ -8,7 +8,7 @@ _WHERE = "this project, on document C"
 def _built(name: str, statement: str, builder: str, command: str, *deep: str, bound: str = "-") -> Claim:
     return Claim(
         name, statement, _WHERE, f"constructions.inductive.{builder}", bound,
-        "verify.inductive.transformer.problem:Counting", f"verify inductive {command}",
+        "verify.tasks.inductive.task:Counting", f"verify inductive {command}",
         deep=tuple(f"verify inductive {line}" for line in deep),
     )  # fmt: skip
 

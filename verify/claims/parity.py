@@ -10,7 +10,7 @@ CLAIMS: tuple[Claim, ...] = (
         "this project",
         "constructions.parity:sawtooth",
         "bounds.parity:difference, bounds.parity:neurons",
-        "verify.parity.task:Parity",
+        "verify.tasks.parity.task:Parity",
         "verify parity --T 32 --L 10",
     ),
 )

@@ -3,7 +3,7 @@
 from verify.claims.claim import Claim, Kind
 
 _WHERE = "this project, on document C"
-_VERIFIER = "verify.inductive.recurrent.task:Homogeneous"
+_VERIFIER = "verify.tasks.recurrent.task:Homogeneous"
 _SELECTIVE = "verify inductive --model rnn --task"
 _RNN = "verify inductive --task modular --model rnn"
 
@@ -14,19 +14,19 @@ def _built(name: str, statement: str, builder: str, command: str, *deep: str, bo
 
 
 def _selective(name: str, statement: str, builder: str, command: str, *deep: str) -> Claim:
-    place, verifier = f"constructions.recurrent.selective:{builder}", "verify.inductive.recurrent.selective:Selective"
+    place, verifier = f"constructions.recurrent.selective:{builder}", "verify.tasks.recurrent.selective:Selective"
     return Claim(name, statement, _WHERE, place, "-", verifier, command, deep=deep)
 
 
 def _beside(name: str, statement: str, builder: str, command: str, *deep: str) -> Claim:
-    place, selective = f"constructions.recurrent.{builder}", "verify.inductive.recurrent.selective:Selective"
+    place, selective = f"constructions.recurrent.{builder}", "verify.tasks.recurrent.selective:Selective"
     verifier = selective if "selective" in command else _VERIFIER
     return Claim(name, statement, _WHERE, place, "-", verifier, command, deep=deep)
 
 
 def _impossible(name: str, statement: str, bound: str, place: str) -> Claim:
     command = f"verify inductive --impossible {name}"
-    verifier = f"verify.inductive.recurrent.narrow:{place}"
+    verifier = f"verify.tasks.recurrent.impossible:{place}"
     return Claim(name, statement, _WHERE, "-", f"bounds.recurrent:{bound}", verifier, command, Kind.IMPOSSIBLE)
 
 

@@ -109,9 +109,9 @@ def run(args: argparse.Namespace) -> int:
     if wish.say is not None:
         return say(model, wish, request.is_json)
     from constructions.adder.transformer import to_bytes
-    from verify.addition.task import DigitAddition
-    from verify.decide import decide
+    from verify.frame.decide import decide
     from verify.report.progress import progress_bar
+    from verify.tasks.addition.task import DigitAddition
 
     facts: dict[str, object] = {"construction": wish.construction}
     if wish.lookahead is not None:
@@ -127,7 +127,7 @@ def say(model: AdderTransformer, wish: Wish, is_json: bool) -> int:
     """Prints what the model generates for one prompt; exit code 1 where it is wrong."""
     import torch
 
-    from verify.addition.task import DigitAddition, parse
+    from verify.tasks.addition.task import DigitAddition, parse
 
     problem = DigitAddition(model, wish.sums)
     pair = parse(wish.say or "", wish.sums)

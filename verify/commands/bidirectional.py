@@ -13,7 +13,7 @@ from verify.commands.parsing import add_weights
 
 if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
-    from verify.contextual.bidirectional.task import Bidirectional
+    from verify.tasks.contextual.bidirectional.task import Bidirectional
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 LENGTH, REGIONS = 64, 3
@@ -46,7 +46,7 @@ class Wish:
     @classmethod
     def of(cls, args: argparse.Namespace) -> Wish:
         """Raises: BadInput for sizes out of range, and for those that a file has of its own."""
-        from verify.contextual.bidirectional.task import LONGEST
+        from verify.tasks.contextual.bidirectional.task import LONGEST
 
         check_least(args, 1, "length", "regions", "coordinates", "on_length")
         check_least(args, 0, "on_regions")
@@ -66,7 +66,7 @@ class Wish:
         from constructions.contextual import bidirectional
         from constructions.contextual.transformer import DTYPES as TORCH_DTYPES
         from verify.arithmetic.readings import Rounded
-        from verify.contextual.bidirectional.task import Bidirectional
+        from verify.tasks.contextual.bidirectional.task import Bidirectional
 
         if self.weights is not None:
             return Bidirectional.of(bidirectional.load(self.weights), length=self.on_length, regions=self.on_regions)
@@ -89,7 +89,7 @@ class Wish:
 def run(args: argparse.Namespace) -> int:
     asked, wish = request.Request.of(args), Wish.of(args)
     from constructions.contextual.bidirectional import as_bytes
-    from verify.decide import decide
+    from verify.frame.decide import decide
 
     problem = wish.problem(asked.reading)
     certificate = decide(problem, asked.reading, asked.method, asked.effort())

@@ -115,14 +115,14 @@ def check(args: argparse.Namespace) -> None:
 
 def regime_rows(T: int, L: int) -> list[list[object]]:
     """One row per d of lin and lin+sftm with even readings: exists, impossible or open, and what shows it."""
-    from verify.histogram.kernels import cells
+    from verify.tasks.histogram.kernels import cells
 
     return [[cell.T, cell.L, cell.d, cell.verdict, cell.shown_by] for cell in cells(T, L)]
 
 
 def gaussian_rows(T: int, L: int, draws: int) -> list[list[object]]:
     """One row per d: how many of the draws meet the conditions of W-2 and W-3; sampled, not proved."""
-    from verify.histogram.gaussian import dimensions, shares
+    from verify.tasks.histogram.gaussian import dimensions, shares
 
     out: list[list[object]] = []
     for d in dimensions(T):
@@ -167,7 +167,7 @@ def rows(T: int, L: int) -> list[list[object]]:
 
 def size_rows(T: int, L: int) -> list[list[object]]:
     """One row per model and size: the fewest dimensions d, and the fewest neurons p."""
-    from verify.histogram.smallest import smallest_sizes
+    from verify.tasks.histogram.smallest import smallest_sizes
 
     return [
         [s.model, T, L, s.size, s.printed, s.proved, s.needed, s.needed_in_the_regime, s.open]
@@ -203,7 +203,7 @@ def formulas() -> list[list[object]]:
 
 def proved_d(name: str, T: int, L: int) -> int:
     """The smallest d that is proved, in the kept frontier table or by a construction for all sizes."""
-    from verify.histogram.smallest import proved_dimensions
+    from verify.tasks.histogram.smallest import proved_dimensions
 
     model, is_one_neuron = {
         "lin": ("lin", False),

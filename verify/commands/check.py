@@ -10,7 +10,7 @@ from typing import Any
 
 from constructions.errors import BadInput
 from constructions.regular_files import read
-from verify.certificate import ExitCode
+from verify.frame.certificate import ExitCode
 
 MOST_BYTES = 256 << 20  # of each file; every number becomes a Python integer
 OUTCOMES = {0: "HOLDS", 1: "DOES NOT HOLD", 2: "UNREADABLE", 3: "NOT CHECKABLE"}

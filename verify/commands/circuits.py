@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
-from verify.certificate import CERTIFIED
 from verify.commands import request
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request
+from verify.frame.certificate import CERTIFIED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from constructions.circuit_simulation import CircuitTransformer
     from constructions.circuits.circuit import Decomposition
     from verify.arithmetic.readings import Real, Rounded
-    from verify.certificate import Certificate
-    from verify.circuit.problem import Progress
+    from verify.frame.certificate import Certificate
+    from verify.tasks.circuit.task import Progress
 
 DEFAULT_RUNS = 64
 MOST_RUNS = 1_000_000
@@ -69,7 +69,7 @@ class Wish:
 
     def runs_beside(self, nodes: int) -> int:
         """How many inputs are run forward beside the proof of a circuit of so many positions."""
-        from verify.circuit.forward import inputs_run
+        from verify.tasks.circuit.forward import inputs_run
 
         if self.runs is not None:
             return self.runs
@@ -90,7 +90,7 @@ def _reading(asked: Request, bits: int | None) -> tuple[Real | Rounded | None, i
     """The arithmetic that is asked for, None for constant bits, and how many of them."""
     from verify.arithmetic.any_order import Arithmetic
     from verify.arithmetic.readings import ConstantBits, Real, Rounded
-    from verify.decide import running
+    from verify.frame.decide import running
 
     reading = asked.reading
     if isinstance(reading, ConstantBits):
@@ -130,7 +130,7 @@ def _decided(
     wish: Wish, asked: Request, decomposition: Decomposition, progress: Progress
 ) -> tuple[CircuitTransformer, Certificate]:
     """The weights and their certificate, in the arithmetic that is asked for."""
-    from verify.circuit.verdict import smallest_bits
+    from verify.tasks.circuit.proof import smallest_bits
 
     runs, decide = wish.runs_beside(decomposition.circuit.nodes), _decider(wish, asked)
     if wish.weights is None and wish.bits is None and asked.method == CERTIFIED:
@@ -143,11 +143,11 @@ def _decider(wish: Wish, asked: Request) -> Callable[..., Certificate]:
     """Returns the function that decides a transformer and a circuit, in the arithmetic and by the method asked for."""
     from functools import partial
 
-    from verify.circuit import dtype, verdict
-    from verify.report.circuit import format_of
+    from verify.tasks.circuit import dtype, proof
+    from verify.tasks.circuit.report import format_of
 
     if wish.reading is None:
-        return partial(verdict.certify, s=wish.bits, method=asked.method, budget=asked.budget)
+        return partial(proof.certify, s=wish.bits, method=asked.method, budget=asked.budget)
     if asked.method != CERTIFIED:
         return partial(dtype.run_by_torch, method=asked.method, budget=asked.budget)
     fmt, accumulate = format_of(wish.reading)
@@ -172,7 +172,7 @@ def publish(
 ) -> int:
     """Writes what was asked for, prints the certificate and the chain of thought on `bits`. Returns the exit code."""
     from constructions.circuits.weights import as_bytes
-    from verify.report.circuit import chain_of_thought, print_certificate
+    from verify.tasks.circuit.report import chain_of_thought, print_certificate
 
     model, certificate = judged
     if bits is not None:

@@ -16,7 +16,7 @@ from verify.commands.request import Request, publish, save_weights
 if TYPE_CHECKING:
     from constructions.contextual.transformer import ContextualCountingTransformer
     from verify.arithmetic.readings import Reading
-    from verify.contextual.task import Domain
+    from verify.tasks.contextual.task import Domain
 
 BIASES = ("BOS", "]", "0")
 KEYS = ("onehot", "convex")
@@ -86,7 +86,7 @@ class Wish:
         from constructions.contextual import transformer
         from constructions.contextual_counting import build
         from verify.arithmetic.readings import Rounded, precision_of
-        from verify.contextual.dtype import round_weights
+        from verify.tasks.contextual.dtype import round_weights
 
         if self.weights is not None:
             return transformer.load(self.weights), None
@@ -116,7 +116,7 @@ class Strings:
 
     def of(self, module: ContextualCountingTransformer, wish: Wish) -> Domain:
         """Raises: BadInput for impossible sizes, or counts that the model has no class for."""
-        from verify.contextual.verdict import domain_of
+        from verify.tasks.contextual.verdict import domain_of
 
         N = self.length or (wish.N if wish.weights is None else len(module.b_out) - 1)
         return domain_of(module, N, regions=self.regions, exactly=self.exactly, zeros=self.zeros)
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     asked, wish = Request.of(args), Wish.of(args)
     reading = asked.reading
     if args.figure5:
-        from verify.report.contextual import figure5
+        from verify.tasks.contextual.report import figure5
 
         return figure5(wish.N, wish.R, wish.keys, wish.dtype or "float32", is_json=args.json)
     from constructions.contextual.transformer import as_bytes
@@ -140,9 +140,9 @@ def run(args: argparse.Namespace) -> int:
     if args.string is not None:
         save_weights(asked, "--string", as_bytes(module))
         return count(module, args.string, is_json=args.json)
-    from verify.contextual.verdict import ContextualCounting
-    from verify.decide import decide
-    from verify.report.contextual import facts, report
+    from verify.frame.decide import decide
+    from verify.tasks.contextual.report import facts, report
+    from verify.tasks.contextual.verdict import ContextualCounting
 
     domain = Strings(args.on_length, args.on_regions, args.exactly, args.zeros).of(module, wish)
     problem = ContextualCounting(module, domain, claim, wish.named())
@@ -152,8 +152,8 @@ def run(args: argparse.Namespace) -> int:
 
 def argue(claim: str, length: int | None, seed: int, *, is_json: bool) -> int:
     """Prints an argument of impossibility and its checks; B-2.4 at the length that is asked."""
-    from verify.contextual.impossible import ARGUMENTS, causal_rank
     from verify.report.impossibility import print_argument
+    from verify.tasks.contextual.impossible import ARGUMENTS, causal_rank
 
     if length is not None:
         if claim != "B-2.4" or length > LONGEST_RANK:
@@ -171,9 +171,9 @@ def count(module: ContextualCountingTransformer, text: str, *, is_json: bool) ->
     """Prints the module's counts of one string; exit code 1 where one is wrong."""
     import torch
 
-    from verify.contextual.runs import regions
-    from verify.contextual.task import answers, parse
-    from verify.report.contextual import shortened
+    from verify.tasks.contextual.report import shortened
+    from verify.tasks.contextual.runs import regions
+    from verify.tasks.contextual.task import answers, parse
 
     tokens = parse(text)
     if not tokens and not module.has_bos:

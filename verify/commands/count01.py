@@ -16,7 +16,7 @@ from verify.commands.request import Request, publish, save_weights
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
     from verify.arithmetic.readings import Reading
-    from verify.count01.task import Domain
+    from verify.tasks.count01.task import Domain
 
 LARGEST_N = 500
 BOUNDS = ("max_digits", "max_noise", "max_length", "min_digits", "min_noise")
@@ -151,8 +151,8 @@ def run(args: argparse.Namespace) -> int:
     precision = None if asked.precision == "real" else asked.precision
     wish = Wish.of(args, precision)
     if args.impossible is not None:
-        from verify.count01.impossible import ARGUMENTS
         from verify.report.impossibility import print_argument
+        from verify.tasks.count01.impossible import ARGUMENTS
 
         return print_argument(ARGUMENTS[args.impossible](0), is_json=args.json)
     if args.table:
@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
 
         save_weights(asked, "--say", as_bytes(model))
         return say(model, args.say, args.labels, is_json=args.json)
-    from verify.count01.task import Domain
+    from verify.tasks.count01.task import Domain
 
     least = (args.min_digits or 0, args.min_noise or 0)
     domain = Domain(args.max_digits, args.max_noise, args.max_length, *least, is_semantic=args.semantic_only)
@@ -177,10 +177,10 @@ def decided(
     """Prints the verdict on a domain in the reading and by the method that are asked for."""
     from constructions.count01 import as_bytes
     from verify.arithmetic.readings import Real, Rounded
-    from verify.count01.runs import rounded_model
-    from verify.count01.verdict import Count01
-    from verify.decide import decide
-    from verify.report.count01 import facts, report
+    from verify.frame.decide import decide
+    from verify.tasks.count01.report import facts, report
+    from verify.tasks.count01.runs import rounded_model
+    from verify.tasks.count01.verdict import Count01
 
     reading, method, named = asked.reading, asked.method, wish.named(model)
     judged = model
@@ -205,8 +205,8 @@ def check_said(reading: Reading) -> None:
 
 def exact_weights(N: int, labels: str, skip: bool) -> dict[str, Any]:
     """Returns the largest counts that hold for the weights as formulas, in which e is not rounded."""
-    from verify.count01.real import largest_noise
-    from verify.count01.symbolic import symbolic_model
+    from verify.tasks.count01.real import largest_noise
+    from verify.tasks.count01.symbolic import symbolic_model
 
     symbolic = symbolic_model(N, labels, skip)
     noise = largest_noise(symbolic, labels, None)
@@ -218,9 +218,9 @@ def exact_weights(N: int, labels: str, skip: bool) -> dict[str, Any]:
 def say(model: Count01Transformer, text: str, labels: str, *, is_json: bool) -> int:
     """Prints the continuation of a prompt with its logits; exit code 1 where it is wrong."""
     from constructions.count01 import EOS, TOKENS
-    from verify.count01.runs import fails
-    from verify.count01.runs import name as token_name
-    from verify.count01.task import answer
+    from verify.tasks.count01.runs import fails
+    from verify.tasks.count01.runs import name as token_name
+    from verify.tasks.count01.task import answer
 
     prompt = parse_prompt(text)
     right = [answer(prompt.count(1), prompt.count(2), labels), EOS]
@@ -247,7 +247,7 @@ def say(model: Count01Transformer, text: str, labels: str, *, is_json: bool) -> 
 
 
 def names(classes: int) -> list[str]:
-    from verify.count01.runs import name
+    from verify.tasks.count01.runs import name
 
     return [name(j) for j in range(classes)]
 
@@ -269,7 +269,7 @@ def parse_prompt(text: str) -> list[int]:
 def show_table(N: int | None, *, is_json: bool) -> int:
     """Prints N x precision: the largest length proved in the reading "dtype, any order"."""
     from constructions.count01 import documents, uniform
-    from verify.count01.table import smallest_bits, table
+    from verify.tasks.count01.table import smallest_bits, table
 
     sizes = (5, 8, 10, 12, 15) if N is None else (N,)
     rows = table(sizes)

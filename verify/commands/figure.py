@@ -112,26 +112,26 @@ def draw(args: argparse.Namespace) -> Figure:
     if args.kind == "tape":
         return _tape(args.file, args.input)
     if args.kind == "phase":
-        from verify.figures.phase import phase
+        from verify.tasks.histogram.drawings.phase import phase
 
         return phase(args.T, args.L)
     if args.kind == "parameters":
-        from verify.figures.parameters import parameters
+        from verify.tasks.histogram.drawings.parameters import parameters
 
         return parameters(args.T, args.L)
     if args.kind == "inductive":
-        from verify.figures.inductive import inductive
+        from verify.tasks.inductive.drawing import inductive
 
         return inductive(args.d_head, args.d)
     if args.kind == "cycle":
         return _cycle(args.modulus, args.weights)
     if args.kind == "ratios":
         from verify.commands.options import fractions
-        from verify.count01.heads.laws import law_named
-        from verify.figures.ratios import ratios
+        from verify.tasks.count01.heads.ratios import ratios
+        from verify.tasks.count01.layer_norm.laws import law_named
 
         return ratios(fractions("--values", args.values, 3), law_named(args.law))
-    from verify.figures.modular import modular
+    from verify.tasks.addition.modular.drawing import modular
 
     a, b = _tokens(args.pair, "pair", 2)
     return modular(args.P, (a, b), args.K)
@@ -140,27 +140,27 @@ def draw(args: argparse.Namespace) -> Figure:
 def _cycle(modulus: int, weights: str | None) -> Figure:
     from constructions.recurrent import counters
     from constructions.recurrent.model import load
-    from verify.figures.cycle import cycle
+    from verify.tasks.recurrent.drawing import cycle
 
     counters.check(modulus)
     return cycle(counters.chinese(m=modulus) if weights is None else load(weights), modulus)
 
 
 def _attention(wish: Wish, tokens: list[int]) -> Figure:
-    from verify.figures.histogram import attention
+    from verify.tasks.histogram.drawings.histogram import attention
 
     return attention(wish.chosen(quiet=False).module, tokens)
 
 
 def _activation(wish: Wish, neuron: int) -> Figure:
-    from verify.figures.histogram import activation
+    from verify.tasks.histogram.drawings.histogram import activation
 
     return activation(wish.chosen(quiet=False).module, neuron)
 
 
 def _margins(wish: Wish, budget: float) -> Figure:
-    from verify.figures.histogram import margins
-    from verify.histogram.verdict import certify
+    from verify.tasks.histogram.drawings.histogram import margins
+    from verify.tasks.histogram.proof import certify
 
     found = wish.chosen(quiet=False)
     return margins(certify(found.module, L=wish.L, claim=found.claim, budget=budget))
@@ -168,7 +168,7 @@ def _margins(wish: Wish, budget: float) -> Figure:
 
 def _readout(wish: Wish, neurons: list[int], token: int | None) -> Figure:
     """The classes over two neurons, one token's logits, or where neither is named every token's cosines."""
-    from verify.figures.readouts import class_map, cosines, logits_over_counts
+    from verify.tasks.histogram.drawings.readouts import class_map, cosines, logits_over_counts
 
     module = wish.chosen(quiet=False).module
     if token is not None:
@@ -177,11 +177,11 @@ def _readout(wish: Wish, neurons: list[int], token: int | None) -> Figure:
 
 
 def _confusion(wish: Wish, law: str, budget: float) -> Figure:
-    from verify.decide import Effort
-    from verify.figures.confusion import confusion_matrix
-    from verify.histogram.confusion import confusion
-    from verify.histogram.stored import StoredModel
-    from verify.judged import check_judged
+    from verify.frame.decide import Effort
+    from verify.frame.judged import check_judged
+    from verify.tasks.histogram.confusion import confusion
+    from verify.tasks.histogram.drawings.confusion import confusion_matrix
+    from verify.tasks.histogram.stored import StoredModel
 
     module = wish.chosen(quiet=False).module
     check_judged(module, type(module))
@@ -191,8 +191,8 @@ def _confusion(wish: Wish, law: str, budget: float) -> Figure:
 
 def _contextual(string: str, regions: int | None, bias: str, keys: str) -> Figure:
     from constructions.contextual_counting import build
-    from verify.contextual.task import parse
-    from verify.figures.contextual import contextual
+    from verify.tasks.contextual.drawing import contextual
+    from verify.tasks.contextual.task import parse
 
     tokens = parse(string)
     regions = max(1, string.count("[")) if regions is None else regions
@@ -202,9 +202,9 @@ def _contextual(string: str, regions: int | None, bias: str, keys: str) -> Figur
 
 def _heads(file: str, named: str, labels: str, head: int, *, svc: bool) -> Figure:
     from constructions.count01 import load
-    from verify.count01.heads.dissect import check_subset
-    from verify.count01.heads.laws import law_named
-    from verify.figures.heads import heads
+    from verify.tasks.count01.heads.dissect import check_subset
+    from verify.tasks.count01.heads.drawing import heads
+    from verify.tasks.count01.layer_norm.laws import law_named
 
     model, law = load(file), law_named(named)
     check_subset("--head", [head], model.heads)
@@ -216,7 +216,7 @@ def _heads(file: str, named: str, labels: str, head: int, *, svc: bool) -> Figur
 def _tape(file: str, bits: str) -> Figure:
     from constructions.circuits.files import read_circuit
     from verify.commands.circuit import input_bits
-    from verify.figures.tape import tape
+    from verify.tasks.circuit.drawing import tape
 
     circuit = read_circuit(file)
     return tape(circuit, input_bits(bits, circuit.inputs))

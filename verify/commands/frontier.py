@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from constructions.errors import BadInput
-from verify.certificate import Verdict, rounded_margin
 from verify.commands import request, workers
 from verify.commands.ranges import integers
-from verify.histogram.catalogue import MODELS
+from verify.frame.certificate import Verdict, rounded_margin
 from verify.report.console import say_written
 from verify.report.tables import FORMS, render
+from verify.tasks.histogram.catalogue import MODELS
 
 COLUMNS = ("model", "T", "L", "p", "d", "margin", "lower bound on d", "of what", "tried")
 ROWS = "frontier.json"  # in the folder of --save: what was searched, so that the next run goes on from there
@@ -53,7 +53,7 @@ class Search:
     def run(self) -> list[tuple[TableRow, dict[str, bytes]]]:
         """A line of the table for each model, and its files by name."""
         from constructions import checkpoint
-        from verify.histogram.frontier import smallest_d
+        from verify.tasks.histogram.frontier.search import smallest_d
 
         found = []
         for model in self.models:
@@ -143,7 +143,7 @@ def _kept(folder: Path, seed: int, steps: int, wanted: set[Key]) -> dict[Key, Ta
 def _is_proved(folder: Path, row: TableRow) -> bool:
     """Whether the weights of a line are there, have its sizes, and are PROVED once more."""
     from constructions import checkpoint
-    from verify.histogram.verdict import certify
+    from verify.tasks.histogram.proof import certify
 
     name = _name(row)
     try:

@@ -19,8 +19,8 @@ from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
-    from verify.count01.heads.dissect import Question
-    from verify.count01.heads.laws import Law
+    from verify.tasks.count01.heads.dissect import Question
+    from verify.tasks.count01.layer_norm.laws import Law
 
 CONSTRUCTIONS = ("documents", "uniform", "counting-pair")
 LAWS = "d-test, d-val, d-train, e-lengths, box:LO:HI:M or unbounded"
@@ -69,8 +69,8 @@ class HeadsRequest:
     @classmethod
     def of(cls, args: argparse.Namespace) -> HeadsRequest:
         from constructions.written_files import check_target_folder
-        from verify.count01.heads.dissect import Question
-        from verify.count01.heads.laws import law_named
+        from verify.tasks.count01.heads.dissect import Question
+        from verify.tasks.count01.layer_norm.laws import law_named
 
         if args.save is not None:
             check_target_folder(args.save, shared.SAVED)
@@ -131,7 +131,7 @@ class Ratios:
     @classmethod
     def of(cls, args: argparse.Namespace) -> Ratios:
         """Raises: BadInput for options that do not go together, no box, and ratios that are not positive."""
-        from verify.count01.heads.laws import law_named
+        from verify.tasks.count01.layer_norm.laws import law_named
 
         if args.ratios is None or args.values is None or args.file or args.construction:
             raise BadInput("--ratios W01,W02 and --values V0,V1,V2: go together, and without FILE and --construction")
@@ -166,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
 
 def decide_ratios(asked: Ratios, *, is_json: bool) -> int:
     """Whether a one-dimensional head with given ratios separates: by the closed form, and by the linear programme."""
-    from verify.count01.heads.phase import decided
+    from verify.tasks.count01.heads.phase import decided
 
     law, w02 = asked.law, "inf" if asked.w02 is None else str(asked.w02)
     found = decided(asked.w01, asked.w02, asked.values, law)
@@ -188,7 +188,7 @@ def decide_ratios(asked: Ratios, *, is_json: bool) -> int:
 
 def show(request: HeadsRequest, model: Count01Transformer) -> int:
     """Dissects, saves and prints; exit code 0 when everything was decided."""
-    from verify.count01.heads.dissect import dissect
+    from verify.tasks.count01.heads.dissect import dissect
 
     started = time.perf_counter()
     answer = dissect(model, request.question, progress_line())
@@ -197,7 +197,7 @@ def show(request: HeadsRequest, model: Count01Transformer) -> int:
     if request.is_json:
         print(json.dumps(data))
     else:
-        from verify.report.heads import print_heads
+        from verify.tasks.count01.heads.report import print_heads
 
         print_heads(data)
     return 0 if answer.is_complete else 3
@@ -250,8 +250,8 @@ def progress_line() -> Any:
 
 def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, ...]) -> int:
     """Builds the smaller model, decides it on the law, saves and prints it. Returns 0 when proved, 1 when refuted."""
-    from verify.count01.heads.dissect import check_subset
-    from verify.count01.heads.extract import extract as extracted
+    from verify.tasks.count01.heads.dissect import check_subset
+    from verify.tasks.count01.heads.extract import extract as extracted
 
     started = time.perf_counter()
     check_subset("--extract", heads, model.heads)

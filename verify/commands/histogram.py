@@ -11,14 +11,14 @@ from verify.commands import request
 from verify.commands.options import check_alone, flag
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish
-from verify.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, check_known, chosen, storage
 from verify.report.progress import progress_bar
+from verify.tasks.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, check_known, chosen, storage
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
-    from verify.certificate import Certificate
-    from verify.decide import Effort
-    from verify.histogram.task import Progress
+    from verify.frame.certificate import Certificate
+    from verify.frame.decide import Effort
+    from verify.tasks.histogram.task import Progress
 
 
 LAWS = ("uniform", "partitions")
@@ -160,8 +160,8 @@ class Chosen:
 def run(args: argparse.Namespace) -> int:
     check_alone(args, ALONE, DEFAULTS)
     if args.impossible is not None:
-        from verify.histogram.impossible import ARGUMENTS
         from verify.report.impossibility import print_argument
+        from verify.tasks.histogram.impossible import ARGUMENTS
 
         return print_argument(ARGUMENTS[args.impossible](args.seed), is_json=args.json)
     wish = Wish.of(args, precision=args.precision)
@@ -178,7 +178,7 @@ def run(args: argparse.Namespace) -> int:
         if args.law is not None:
             certificate = _with_shares(found.module, wish.L, args.law, certificate, asked.effort(progress))
     from verify.report.certificate import weights_fact
-    from verify.report.histogram import print_certificate
+    from verify.tasks.histogram.report import print_certificate
 
     return publish(asked, certificate, _bytes(found, asked), [weights_fact(found.module)], print_certificate)
 
@@ -186,8 +186,8 @@ def run(args: argparse.Namespace) -> int:
 def _check(asked: Request, law: str | None) -> None:
     from verify.arithmetic.any_order import Arithmetic
     from verify.arithmetic.readings import Rounded
-    from verify.certificate import CERTIFIED
-    from verify.decide import running
+    from verify.frame.certificate import CERTIFIED
+    from verify.frame.decide import running
 
     reading = asked.reading
     if isinstance(reading, Rounded):
@@ -212,10 +212,10 @@ def _needs_no_torch(wish: Wish, asked: Request, law: str | None) -> bool:
 
 def _run_arrays(wish: Wish, asked: Request) -> int:
     from constructions.histogram_arrays import relation
-    from verify.decide import certify
-    from verify.histogram.array_problem import ArrayHistogram
+    from verify.frame.decide import certify
     from verify.report.certificate import shapes_fact
-    from verify.report.histogram import print_certificate
+    from verify.tasks.histogram.array_problem import ArrayHistogram
+    from verify.tasks.histogram.report import print_certificate
 
     sizes = wish.sizes()
     arrays = relation(model=sizes.model, T=sizes.T, L=sizes.L, d=sizes.d, p=sizes.p, dtype=wish.dtype or "float32")
@@ -237,7 +237,7 @@ def _bytes(found: Chosen, asked: Request) -> bytes:
 
 def _print_unknown(wish: Wish, asked: Request, reason: str) -> int:
     """No construction is known for these sizes, which is neither bad input nor impossible."""
-    from verify.certificate import READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
+    from verify.frame.certificate import READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
 
     parameters = {name: getattr(wish, name) for name in ("model", "T", "L", "d", "p", "dtype")}
     rounded = READING_BIT_EXACT if (asked.precision or "").startswith("s") else READING_DTYPE
@@ -250,8 +250,8 @@ def _print_unknown(wish: Wish, asked: Request, reason: str) -> int:
 
 
 def _decide(found: Chosen, L: int | None, asked: Request, progress: Progress) -> Certificate:
-    from verify.decide import decide
-    from verify.histogram.every_reading import problem
+    from verify.frame.decide import decide
+    from verify.tasks.histogram.every_reading import problem
 
     posed = problem(found.module, L=L, claim=found.claim)
     return decide(posed, asked.reading, asked.method, asked.effort(progress))
@@ -263,8 +263,8 @@ def _with_shares(
     """The certificate with the exact accuracy and confusion matrix under the asked law."""
     from dataclasses import replace
 
-    from verify.histogram.confusion import confusion
-    from verify.histogram.stored import StoredModel
+    from verify.tasks.histogram.confusion import confusion
+    from verify.tasks.histogram.stored import StoredModel
 
     found = confusion(StoredModel.of(module, L), law, effort)
     return replace(certificate, extra=certificate.extra | found.to_dict())

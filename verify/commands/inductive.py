@@ -14,8 +14,8 @@ from verify.commands.options import check_least, flag, stored_dtype
 from verify.commands.parsing import add_weights
 
 if TYPE_CHECKING:
-    from verify.impossibility import Impossibility
-    from verify.inductive.asked import Asked
+    from verify.counting.asked import Asked
+    from verify.frame.impossibility import Impossibility
 
 TASKS = ("vanilla", "succession", "shifted", "helper", "helper-shifted", "modular", "selective", "selective-modular",
          "first-homogeneous", "first-heterogeneous")  # fmt: skip
@@ -76,12 +76,12 @@ def run(args: argparse.Namespace) -> int:
     if args.workers != 1 or args.scheduler is not None:
         raise BadInput("--workers: prove the cells of a table; add --table, or drop it")
     request, asked = shared.Request.of(args), parsed(args)
-    from verify.decide import decide
+    from verify.frame.decide import decide
     from verify.report.progress import progress_bar
 
-    family = "transformer" if asked.model == "transformer" else "recurrent"
+    family = "inductive" if asked.model == "transformer" else "recurrent"
     try:
-        judged = import_module(f"verify.inductive.{family}.command").judged(asked)
+        judged = import_module(f"verify.tasks.{family}.models").judged(asked)
     except NotKnown as error:
         return shared.print_unknown(str(error), request.is_json)
     with progress_bar("deciding", quiet=request.is_json) as progress:
@@ -106,8 +106,8 @@ def parsed(args: argparse.Namespace) -> Asked:
     is_built = args.weights is None
     if not is_built:
         _check_stored(args)
-    from verify.inductive.asked import Asked
-    from verify.inductive.tasks import Task
+    from verify.counting.asked import Asked
+    from verify.counting.tasks import Task
 
     task = Task.of(
         args.task,
@@ -195,11 +195,11 @@ def _argument(claim: str, seed: int, decoder: StoredDecoder | None) -> Impossibi
     """An argument with its checks, about all models or about one that is stored."""
     if decoder is not None:
         from constructions.inductive import load
-        from verify.inductive.ceilings import stored_bos_fades
+        from verify.tasks.inductive.impossible import stored_bos_fades
 
         return stored_bos_fades(load(decoder.weights, decoder.given), decoder.modulus)
-    place = "recurrent.narrow" if claim.startswith("C-R") else "ceilings"
-    found: Impossibility = import_module(f"verify.inductive.{place}").ARGUMENTS[claim](seed)
+    place = "recurrent" if claim.startswith("C-R") else "inductive"
+    found: Impossibility = import_module(f"verify.tasks.{place}.impossible").ARGUMENTS[claim](seed)
     return found
 
 
@@ -207,7 +207,7 @@ def _print_table(seed: int, form: str, helpers: workers.Workers) -> int:
     """Prints the table; exit code 3 where a cell is open."""
     from verify.report.tables import render
 
-    module = import_module("verify.inductive.table")
+    module = import_module("verify.tasks.inductive.table")
     table = module.table(dict(workers.results(module.Job.run, module.jobs(seed), helpers)), seed)
     print(render(table.columns, table.rows, form), end="")
     return 0 if table.is_complete else 3

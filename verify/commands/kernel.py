@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
-from verify.certificate import Verdict
+from verify.frame.certificate import Verdict
 from verify.kernel.general import NAMES
 from verify.report.console import say_written
 

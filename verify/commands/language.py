@@ -55,7 +55,7 @@ class Strings:
 
 def run(args: argparse.Namespace) -> int:
     from constructions.circuits.circuit import decompose
-    from verify.circuit.language import for_strings
+    from verify.tasks.circuit.language.task import for_strings
 
     asked = Request.of(args)
     wish, unrolling = circuits.Wish.of(args, asked), Strings.of(args).unrolled()

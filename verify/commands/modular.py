@@ -69,7 +69,7 @@ class Wish:
         from constructions import modular
         from constructions.adder.transformer import DTYPES as dtypes
         from constructions.adder.transformer import load
-        from verify.modular.best import best, canonical
+        from verify.tasks.addition.modular.best import best, canonical
 
         dtype = dtypes[self.dtype]
         facts: dict[str, object] = {"construction": self.construction}
@@ -114,8 +114,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     request = Request.of(args)
     if args.impossible is not None:
-        from verify.modular.impossible import ARGUMENTS
         from verify.report.impossibility import print_argument
+        from verify.tasks.addition.modular.impossible import ARGUMENTS
 
         return print_argument(ARGUMENTS[args.impossible](args.seed), is_json=args.json)
     if args.best is not None:
@@ -133,9 +133,9 @@ def run(args: argparse.Namespace) -> int:
     except NotKnown as error:
         return print_unknown(str(error), request.is_json)
     from constructions.adder.transformer import to_bytes
-    from verify.decide import decide
-    from verify.modular.task import ModularAddition
+    from verify.frame.decide import decide
     from verify.report.progress import progress_bar
+    from verify.tasks.addition.modular.task import ModularAddition
 
     problem = ModularAddition(model, wish.P, claim, facts)
     with progress_bar("deciding", quiet=request.is_json) as progress:
@@ -168,7 +168,7 @@ def parse(text: str) -> tuple[int, ...]:
 def show_best(P: int, largest: int, is_json: bool) -> int:
     """Prints the best sets of 1..K frequencies, their margins, and the upper bound K P/(P-1)."""
     from verify.arithmetic.outward import above, below
-    from verify.modular.best import best, sets_to_compare
+    from verify.tasks.addition.modular.best import best, sets_to_compare
 
     if P < 3 or P > LARGEST_PAIRWISE:
         raise BadInput(f"--P {P}: --best needs P from 3 to {LARGEST_PAIRWISE}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from constructions.decoder import Decoder
-    from verify.certificate import Certificate
+    from verify.frame.certificate import Certificate
     from verify.module.problem import ModuleProblem
 
 LAYOUT = "embed.W_E"  # a name that only this layout has
@@ -38,7 +38,7 @@ def judge(request: Request, weights: Mapping[str, Tensor], P: int) -> int:
     """Decides all P^2 pairs, prints and saves; the exit code."""
     from safetensors.torch import save
 
-    from verify.decide import decide
+    from verify.frame.decide import decide
     from verify.report.progress import progress_bar
 
     problem, decoder = problem_of(weights, P)
@@ -78,8 +78,8 @@ def findings(problem: ModuleProblem, decoder: Decoder, P: int) -> dict[str, Any]
     import torch
 
     from verify.arithmetic.readings import Real
-    from verify.clock import Deadline
-    from verify.modular.rotation import by_difference, spectrum
+    from verify.frame.clock import Deadline
+    from verify.tasks.addition.modular.rotation import by_difference, spectrum
 
     shares = spectrum(decoder.W_E[:P].detach().double().numpy())
     pairs = [(a, b) for a in range(P) for b in range(P)]

@@ -7,7 +7,7 @@ import gc
 
 from verify.commands import request
 from verify.commands.parsing import add_weights
-from verify.uncollected import uncollected
+from verify.engine.uncollected import uncollected
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +21,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with uncollected():
         asked = request.Request.of(args)
-        from verify.decide import decide
+        from verify.frame.decide import decide
         from verify.module.problem import ModuleProblem
-        from verify.module.taskfile import as_bytes, errors_named, problem_parts
         from verify.report.progress import progress_bar
+        from verify.tasks.module.task import as_bytes, errors_named, problem_parts
 
         problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
         with errors_named(args.task_file):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from constructions.errors import BadInput
-from verify.certificate import BAD_INPUT_EXIT_CODE
 from verify.commands.parsing import one_line
+from verify.frame.certificate import BAD_INPUT_EXIT_CODE
 
 CRASH_EXIT_CODE = 70
 MOST_OF_AN_ERROR = 200

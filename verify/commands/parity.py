@@ -24,8 +24,8 @@ def run(args: argparse.Namespace) -> int:
     if args.weights is None and (args.T is None or args.L is None):
         raise BadInput("--T and --L: missing. Give both, or judge a file with --weights.")
     from constructions import parity
-    from verify.decide import decide
-    from verify.parity.task import Parity
+    from verify.frame.decide import decide
+    from verify.tasks.parity.task import Parity
 
     if args.weights is None:
         problem = Parity(parity.sawtooth(T=args.T, L=args.L), "W-12")

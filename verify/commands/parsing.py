@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from constructions.errors import BadInput
-from verify.certificate import BAD_INPUT_EXIT_CODE
+from verify.frame.certificate import BAD_INPUT_EXIT_CODE
 
 MOST_DIGITS = 1000  # of an integer on the command line; Python itself stops at 4300
 MOST_CHARACTERS = 200  # of one word in a message

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, NotKnown
-from verify.certificate import rounded_margin
 from verify.commands import request, workers
 from verify.commands.ranges import integers
-from verify.histogram import catalogue
-from verify.histogram.catalogue import CONSTRUCTIONS, MODELS
+from verify.frame.certificate import rounded_margin
 from verify.report.console import say_written
 from verify.report.tables import FORMS, render
+from verify.tasks.histogram import catalogue
+from verify.tasks.histogram.catalogue import CONSTRUCTIONS, MODELS
 
 if TYPE_CHECKING:
     from verify.arithmetic.formats import Format
-    from verify.certificate import Certificate
-    from verify.histogram.precision import Construction
+    from verify.frame.certificate import Certificate
     from verify.report.progress import Advance
+    from verify.tasks.histogram.precision.search import Construction
 
 
 COLUMNS = ("precision", "verdict", "margin", "input that fails", "how it fails")
@@ -83,7 +83,7 @@ class Wish:
 
     def chosen(self, d: int | None) -> Construction:
         """The construction of the one model that is asked about, with embeddings of size d."""
-        from verify.histogram.precision import Construction
+        from verify.tasks.histogram.precision.search import Construction
 
         assert self.model is not None
         sizes = catalogue.Sizes(self.model, self.T, self.L, d, self.p)
@@ -91,7 +91,7 @@ class Wish:
 
     def judge(self, construction: Construction, fmt: Format) -> Certificate:
         """Builds a construction and decides it in a format."""
-        from verify.histogram.precision import judge
+        from verify.tasks.histogram.precision.search import judge
 
         return judge(construction, fmt, self.accumulate, self.budget)
 
@@ -200,7 +200,7 @@ def run(args: argparse.Namespace) -> int:
 def _frontier(wish: Wish, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
     """The named formats, then every number of bits that was tried, most first."""
     from verify.arithmetic.formats import FORMATS
-    from verify.histogram.precision import frontier
+    from verify.tasks.histogram.precision.search import frontier
 
     construction = wish.chosen(wish.d)
     rows = []
@@ -231,7 +231,7 @@ def _table(
 ) -> tuple[tuple[str, ...], list[list[Any]]]:
     """A line for every construction, with its verdict in every named format."""
     from verify.arithmetic.formats import FORMATS
-    from verify.histogram.precision import constructions
+    from verify.tasks.histogram.precision.search import constructions
 
     todo, formats = list(constructions(wish.T, wish.L)), list(FORMATS.values())
     cells = [Cell(wish, made, fmt, (i, j)) for i, made in enumerate(todo) for j, fmt in enumerate(formats)]
@@ -274,8 +274,8 @@ def _swept(
 
 def _draw(title: str, sweep: Sweep, rows: list[list[Any]]) -> None:
     """The phase diagram: d across, bits upwards."""
-    from verify.figures.precision import precision
     from verify.figures.style import save
+    from verify.tasks.histogram.drawings.precision import precision
 
     assert sweep.figure is not None
     save(precision(title, [row[0] for row in rows], sweep.bits, [row[1:] for row in rows]), sweep.figure, "figure")

@@ -14,8 +14,8 @@ from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
-    from verify.certificate import Certificate
-    from verify.decide import Effort
+    from verify.frame.certificate import Certificate
+    from verify.frame.decide import Effort
 
 METHODS = ("certified", "exhaustive", "sampled")
 SAVED = ("weights.safetensors", "certificate.json")
@@ -74,7 +74,7 @@ class Request:
         return reading_of(self.precision, self.accumulate)
 
     def effort(self, progress: object = None) -> Effort:
-        from verify.decide import Effort, silent
+        from verify.frame.decide import Effort, silent
 
         return Effort(self.budget, self.seed, progress or silent)  # type: ignore[arg-type]
 

@@ -185,7 +185,7 @@ def _ended_as_interrupted() -> Iterator[None]:
 def _say_left(done: int, of: int, started: float) -> None:
     passed = time.perf_counter() - started
     if done < of and passed > LONG:
-        from verify.decide import readable_time  # loads numpy
+        from verify.frame.decide import readable_time  # loads numpy
 
         left = readable_time(passed / done * (of - done))
         print(f"{done} of {of} done, about {left} left", file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ from constructions.errors import BadInput
 from verify.engine.dtypes import ANY, FLOATS, is_float, is_whole, widens
 from verify.engine.rules import RULES, cover_of
 from verify.engine.rules.pointwise import known_power
-from verify.uncollected import uncollected
+from verify.engine.uncollected import uncollected
 
 KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu", "baddbmm")
 CREATING = (

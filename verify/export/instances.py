@@ -14,10 +14,10 @@ from torch import Tensor
 from constructions import inventory_counting, parity, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
-from verify.certificate import Certificate, Verdict
 from verify.export.networks import histogram_network, scalar_network
 from verify.export.queries import Query, one_hot_box
 from verify.export.scalar import ScalarLayer
+from verify.frame.certificate import Certificate, Verdict
 
 UNSAT, SAT = "unsat", "sat"
 MOST_POINTS = 4096

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
-from verify.judged import check_judged, unparametrized
+from verify.frame.judged import check_judged, unparametrized
 
 OPSET = 17  # of 2022: what the verifiers of the field read
 IR_VERSION = 8

@@ -7,9 +7,9 @@ from typing import Any
 from torch import nn
 
 from verify.arithmetic.readings import reading_of
-from verify.certificate import CERTIFIED, Certificate, Verdict
-from verify.clock import Budget
-from verify.decide import Effort, decide
+from verify.frame.certificate import CERTIFIED, Certificate, Verdict
+from verify.frame.clock import Budget
+from verify.frame.decide import Effort, decide
 from verify.module.inputs import Domain, strings, tokens
 from verify.module.largest import largest, smallest
 from verify.module.problem import ModuleProblem

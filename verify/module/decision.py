@@ -12,7 +12,6 @@ from torch import Tensor
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import U
-from verify.clock import Deadline
 from verify.engine import exact
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
@@ -20,6 +19,7 @@ from verify.engine.guard import Guard
 from verify.engine.margins import Question
 from verify.engine.mean_value import gaps
 from verify.engine.run import enclose
+from verify.frame.clock import Deadline
 
 MODELS = ("balls", "l2", "mean_value", "exact")
 LISTED = 1000

@@ -17,14 +17,14 @@ from constructions.errors import BadInput
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.certificate import Certificate, Verdict
-from verify.clock import Deadline
-from verify.decide import BUG, Effort, Failure, Finding, Ran, Run, first_in_order
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
 from verify.engine.guard import Disagreement, Guard
 from verify.engine.run import enclose
-from verify.judged import check_read, is_judged
+from verify.frame.certificate import Certificate, Verdict
+from verify.frame.clock import Deadline
+from verify.frame.decide import BUG, Effort, Failure, Finding, Ran, Run, first_in_order
+from verify.frame.judged import check_read, is_judged
 from verify.module import heads, separable
 from verify.module.decision import Bounds, Judge, Tally, climb, undecided
 from verify.module.inputs import Listed, Product

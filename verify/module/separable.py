@@ -22,7 +22,7 @@ from verify.engine.balls import Arithmetic, Ball
 from verify.engine.rules.linear import plus, product, times
 from verify.engine.rules.normalisation import layer_norm
 from verify.engine.rules.pointwise import bounded_exp, div
-from verify.judged import is_judged
+from verify.frame.judged import is_judged
 from verify.module.inputs import BATCH, Product
 from verify.module.largest import Sets
 from verify.module.task import Task

@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from constructions.errors import BadInput
-from verify.certificate import Certificate
+from verify.frame.certificate import Certificate
 
 WORDS = {0: "PROVED", 1: "REFUTED", 2: "BAD INPUT", 3: "UNKNOWN", 70: "BUG"}
 WORST_FIRST = (70, 2, 1, 3, 0)

@@ -7,8 +7,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from verify.arithmetic.outward import about, below, decimal, value
-from verify.certificate import Certificate, Verdict
 from verify.claims import CLAIMS
+from verify.frame.certificate import Certificate, Verdict
 from verify.report.console import folded, screen
 
 if TYPE_CHECKING:

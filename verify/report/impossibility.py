@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from verify.impossibility import Impossibility
+from verify.frame.impossibility import Impossibility
 from verify.report.console import say
 
 

@@ -1,0 +1,76 @@
+"""How long a search may run. Whoever decides hands in seconds, or seconds of a clock of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from verify.frame.arguments import check_seconds
+
+Clock = Callable[[], float]  # seconds since some moment
+
+
+def wall() -> float:
+    """Seconds of this machine."""
+    return time.perf_counter()
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Seconds for a search, and the clock that counts them.
+
+    A search reads no other clock, so that its result depends on what this one says and not on the machine's speed.
+
+    >>> looks = iter(range(10))
+    >>> deadline = Budget(2, lambda: next(looks)).deadline()
+    >>> [deadline.is_up() for _ in range(4)]
+    [False, True, True, True]
+    """
+
+    seconds: float
+    clock: Clock = wall
+
+    @classmethod
+    def of(cls, given: float | Budget) -> Budget:
+        """The budget that is meant: plain seconds are the machine's.
+
+        Raises: BadInput for what is no number of seconds, or below zero.
+        """
+        found = given if isinstance(given, Budget) else cls(given, wall)  # looked up here, as it is now
+        check_seconds("budget", found.seconds)
+        return found
+
+    def deadline(self, share: float = 1.0) -> Deadline:
+        """When this share of the budget is up, counted from now."""
+        return Deadline(self.clock() + share * self.seconds, self.clock)
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The moment at which a search ends, on its clock."""
+
+    at: float
+    clock: Clock
+
+    @classmethod
+    def never(cls) -> Deadline:
+        """One that does not come."""
+        return cls(float("inf"), wall)
+
+    def is_up(self) -> bool:
+        """Whether it is over; a budget of 0 is over at once."""
+        return self.clock() >= self.at
+
+    def left(self) -> float:
+        """Seconds until then, below zero afterwards."""
+        return self.at - self.clock()
+
+    def part(self, share: float) -> Deadline:
+        """When this share of the time that is left now is up."""
+        now = self.clock()
+        return self.moved_to(now + share * (self.at - now))
+
+    def moved_to(self, at: float) -> Deadline:
+        """Another moment of the same clock."""
+        return Deadline(at, self.clock)

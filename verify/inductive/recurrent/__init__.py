@@ -1,1 +1,0 @@
-"""Recurrent counters, decided at every length."""

@@ -1,1 +1,0 @@
-"""Transformers that count inductively: what is built or loaded, and how it is decided."""

@@ -1,0 +1,1 @@
+"""One folder a task: what is right, the proof, the command, the report, the figures, the claims."""

@@ -1,0 +1,291 @@
+"""Two layers, decided by an induction over columns: the nearest column that decides has nearly all the weight.
+
+Layer 1 attends by position. So the stream at a column's second digit, and where the column's answer is due, is a
+function of the column's sum up to what leaks from other columns, an interval. In layer 2 scores and values of a column
+depend on its class: K stops a carry, P passes it on, G makes one. The head's output is built up column by column, as
+an interval for each carry: adding a key of score t and value v to a sum of weights D moves the output o to
+o + p (v - o), p = 1 / (1 + D e^-t), which is monotone in o, v and p; log D is kept instead of D.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from flint import arb, fmpq
+
+from constructions.adder.digits import Digits
+from constructions.adder.transformer import AdderTransformer, Layer
+from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.exact_reals import float_above, float_below
+from verify.arithmetic.slack import OF_FEW, Array, U
+from verify.arithmetic.stored import numbers
+from verify.tasks.addition.columns import CLASSES, sums_of
+from verify.tasks.addition.proof import Cell
+from verify.tasks.addition.readout import Box, Readout
+from verify.tasks.addition.shares import Unfit, exactly
+
+Interval = tuple[float, float]
+FAR = 40.5  # a difference of scores that floats subtract, off by less than a half
+
+
+@dataclass(frozen=True)
+class Mix:
+    """A weighted average so far: its output and the logarithm of its weights' sum, as intervals."""
+
+    output: Interval
+    log_weight: Interval
+
+    def plus(self, score: Interval, value: Interval) -> Mix:
+        """Adds one more key, whose score and value are known as intervals."""
+        least = _share(self.log_weight[1], score[0], 0)
+        most = _share(self.log_weight[0], score[1], 1)
+        low = min(_moved(self.output[0], value[0], p)[0] for p in (least, most))
+        high = max(_moved(self.output[1], value[1], p)[1] for p in (least, most))
+        log_low, log_high = (
+            _log_sum(*ends)[side] for side, ends in enumerate(zip(self.log_weight, score, strict=True))
+        )
+        return Mix((low, high), (log_low, log_high))
+
+    def hull(self, other: Mix | None) -> Mix:
+        """An interval that holds both."""
+        if other is None:
+            return self
+        (a, b), (c, d) = self.output, other.output
+        (e, f), (g, h) = self.log_weight, other.log_weight
+        return Mix((min(a, c), max(b, d)), (min(e, g), max(f, h)))
+
+
+def _ends(x: arb) -> Interval:
+    return float_below(x), float_above(x)
+
+
+def _share(log_weight: float, score: float, side: int) -> float:
+    """1 / (1 + e^(log weight - score)), rounded down (side 0) or up."""
+    if log_weight - score > FAR:  # e^-40 is below 2^-57
+        return 0.0 if side == 0 else 2.0**-57
+    if score - log_weight > FAR:
+        return 1 - 2.0**-53 if side == 0 else 1.0
+    p = _ends(1 / (1 + (arb(log_weight) - arb(score)).exp()))[side]
+    return max(0.0, p) if side == 0 else min(1.0, p)
+
+
+def _moved(output: float, value: float, p: float) -> Interval:
+    moved = output + p * (value - output)  # three roundings, of numbers of at most |output| + |value|
+    error = OF_FEW * (abs(output) + abs(value)) + 2.0**-1000
+    return moved - error, moved + error
+
+
+def _log_sum(x: float, y: float) -> Interval:
+    top, rest = max(x, y), min(x, y)
+    if top - rest > FAR:
+        return top, math.nextafter(top + OF_FEW, math.inf)
+    return _ends(arb(top) + (1 + (arb(rest) - arb(top)).exp()).log())
+
+
+def margins(model: AdderTransformer, sums: Digits) -> dict[Cell, fmpq]:
+    """A lower bound on the margin of every cell of a model of two layers, cells of all columns but the last in one.
+
+    Raises: Unfit where layer 1 does not attend by position, or later weights read digits.
+    """
+    if len(model.blocks) != 2 or not model.has_skip:
+        raise Unfit("the induction over columns is for two layers with a skip connection")
+    first, second = model.blocks
+    if len(second.W_Q) != 1 or second.W_V.shape[2] != 1:
+        raise Unfit("layer 2 has more than one head of one value")
+    _check_digits_are_read_once(model, sums)
+    streams = _after_layer_1(model, sums)
+    mixes = _outputs(model, sums, streams)
+    return _decided(model, sums, streams, mixes)
+
+
+def _check_digits_are_read_once(model: AdderTransformer, sums: Digits) -> None:
+    digits = (numbers(model.E)[: sums.B] != 0).any(0)
+    read = (numbers(model.W_out) != 0).any(1)
+    for k, layer in enumerate(model.blocks):
+        read = read | (numbers(layer.W_1) != 0).any(1) | (numbers(layer.W_O) != 0).any((0, 1))
+        read = read | (numbers(layer.W_Q) != 0).any((0, 2)) | (numbers(layer.W_K) != 0).any((0, 2))
+        read = read | (numbers(layer.W_2) != 0).any(0)
+        if k:
+            read = read | (numbers(layer.W_V) != 0).any((0, 2))
+    if (digits & read).any():
+        raise Unfit("directions of digits are read by more than the values of layer 1")
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The stream after layer 1: at second digits (n, sums, d), at queries (n + 1, sums, d), anywhere (L, d)."""
+
+    second: Ball
+    query: Ball
+    anywhere: Ball
+
+
+def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
+    layer, E, X = model.blocks[0], numbers(model.E), numbers(model.positions)
+    L, B, n = sums.length, sums.B, sums.n
+    own = Ball.exact(X)
+    for position, token in ((n, sums.plus), (2 * n + 1, sums.equals)):
+        embedded = Ball.exact(X[position]) + Ball.exact(E[token])
+        own.mid[position], own.rad[position] = embedded.mid, embedded.rad
+    digits = Ball.exact(np.where((E[:B] != 0).any(0), E[:B], 0.0))
+    low, high = np.zeros((L, L, B)), np.zeros((L, L, B))  # by query, key and digit, for each written direction below
+    written = np.nonzero((numbers(layer.W_O) != 0).any((0, 1)))[0]
+    if len(written) != 1:
+        raise Unfit("layer 1 writes several directions")
+    seen = np.tril(np.ones((L, L), dtype=bool))
+    is_digit = np.ones(L, dtype=bool)
+    is_digit[[n, 2 * n + 1]] = False
+    for W_Q, W_K, W_V, W_O in zip(*map(numbers, (layer.W_Q, layer.W_K, layer.W_V, layer.W_O)), strict=True):
+        scores = (own @ Ball.exact(W_Q)) @ (own @ Ball.exact(W_K)).T
+        top = np.where(seen, scores.mid, -np.inf).max(1, keepdims=True)
+        apart = scores - Ball.exact(top)
+        weights = exponential(Ball(np.where(seen, apart.mid, 0.0), np.where(seen, apart.rad, 0.0)))
+        weights = Ball(np.where(seen, weights.mid, 0.0), np.where(seen, weights.rad, 0.0))
+        total = weights @ Ball.exact(np.ones((L, 1)))
+        shares = weights / total
+        V = Ball.exact(W_V) @ Ball.exact(W_O[:, written])
+        of_token = digits @ V  # (B, 1)
+        of_place = own @ V  # (L, 1)
+        values = Ball(of_place.mid, of_place.rad)
+        each = Ball(values.mid + 0 * of_token.mid.T, values.rad + 0 * of_token.mid.T)
+        each = Ball(*(np.where(is_digit[:, None], x, y) for x, y in zip(
+            *((s.mid, s.rad) for s in (each + Ball(of_token.mid.T, of_token.rad.T), each)), strict=True)))  # fmt: skip
+        terms = Ball(shares.mid[:, :, None], shares.rad[:, :, None]) * Ball(each.mid[None], each.rad[None])
+        low, high = low + terms.lower, high + terms.upper
+    slack = 4 * L * U * np.maximum(np.abs(low), np.abs(high)).max(2).sum(1)  # of the float64 sums below
+    base_low, base_high = low.min(2), high.max(2)
+
+    def alone(q: int) -> tuple[Array, Array]:
+        """By the own token, where it is a digit: all other tokens may be anything."""
+        rest = np.arange(L) != q
+        return (
+            low[q, q] + base_low[q, rest].sum() - slack[q],
+            high[q, q] + base_high[q, rest].sum() + slack[q],
+        )
+
+    def attended(q: int, column: int | None) -> tuple[Array, Array]:
+        rest = np.ones(L, dtype=bool)
+        if column is None:
+            return np.full(2 * B - 1, base_low[q].sum() - slack[q]), np.full(2 * B - 1, base_high[q].sum() + slack[q])
+        places = [sums.first(column), sums.second(column)]
+        rest[places] = False
+        pair_low = low[q, places[0]][:, None] + low[q, places[1]][None, :]
+        pair_high = high[q, places[0]][:, None] + high[q, places[1]][None, :]
+        total = np.add.outer(np.arange(B), np.arange(B))
+        ends = [(pair_low[total == s].min(), pair_high[total == s].max()) for s in range(2 * B - 1)]
+        lows, highs = np.array(ends).T
+        return lows + base_low[q, rest].sum() - slack[q], highs + base_high[q, rest].sum() + slack[q]
+
+    def stream(q: int, ends: tuple[Array, Array]) -> Ball:
+        read = Ball.between(*ends)
+        x = Ball(np.repeat(own.mid[q : q + 1], len(read.mid), 0), np.repeat(own.rad[q : q + 1], len(read.mid), 0))
+        lane = int(written[0])
+        added = Ball(x.mid[:, lane], x.rad[:, lane]) + read
+        x.mid[:, lane], x.rad[:, lane] = added.mid, added.rad
+        return _after_neurons(x, layer)
+
+    at_second = [stream(sums.second(j), attended(sums.second(j), j)) for j in range(n)]
+    at_query = [stream(sums.query(i), attended(sums.query(i), i if i < n else None)) for i in range(n + 1)]
+    anywhere = {sums.second(j): x for j, x in enumerate(at_second)}
+    anywhere |= {sums.query(i): x for i, x in enumerate(at_query)}
+    everywhere = [_hull(anywhere[q] if q in anywhere else stream(q, alone(q)), 0) for q in range(L)]
+    return Streams(
+        Ball(np.stack([x.mid for x in at_second]), np.stack([x.rad for x in at_second])),
+        Ball(np.stack([x.mid for x in at_query]), np.stack([x.rad for x in at_query])),
+        Ball(np.stack([x.mid for x in everywhere]), np.stack([x.rad for x in everywhere])),
+    )
+
+
+def _after_neurons(x: Ball, layer: Layer) -> Ball:
+    read = x @ Ball.exact(numbers(layer.W_1)) + Ball.exact(numbers(layer.b_1))
+    exact_zero = read.upper <= 0
+    hidden = Ball.between(np.maximum(read.lower, 0), np.maximum(read.upper, 0))
+    hidden = Ball(np.where(exact_zero, 0.0, hidden.mid), np.where(exact_zero, 0.0, hidden.rad))
+    return x + hidden @ Ball.exact(numbers(layer.W_2))
+
+
+def _outputs(model: AdderTransformer, sums: Digits, streams: Streams) -> dict[tuple[int, int], Interval]:
+    """The output of layer 2's head where the answer of a column is due, by column and carry into it."""
+    layer = model.blocks[1]
+    W_Q, W_K, W_V = (Ball.exact(numbers(W)[0]) for W in (layer.W_Q, layer.W_K, layer.W_V))
+    queries = _hull(streams.query, 1) @ W_Q
+    kinds = [_hull(streams.second[:, sums_of(kind, sums.B)], 1) for kind in CLASSES]
+    by_kind = [(queries @ (x @ W_K).T, x @ W_V) for x in kinds]
+    anywhere = (queries @ (streams.anywhere @ W_K).T, streams.anywhere @ W_V)
+    out = {}
+    for i in range(sums.n + 1):
+        below = {sums.second(j) for j in range(i)}
+        others = [q for q in range(sums.query(i) + 1) if q not in below]
+        states: list[Mix | None] = [_start(anywhere[0][i, others], anywhere[1][others, 0]), None]
+        for j in range(i):
+            after: list[Mix | None] = [None, None]
+            for (scores, values), kind in zip(by_kind, CLASSES, strict=True):
+                if sums.B == 2 and not len(sums_of(kind, 2)):
+                    continue
+                key = _interval(scores, (i, j)), _interval(values, (j, 0))
+                for carry, state in enumerate(states):
+                    if state is not None:
+                        carried = {"K": 0, "P": carry, "G": 1}[kind]
+                        after[carried] = state.plus(*key).hull(after[carried])
+            states = after
+        for carry, state in enumerate(states):
+            if state is not None:
+                out[i, carry] = state.output
+    return out
+
+
+def _start(scores: Ball, values: Ball) -> Mix:
+    """All keys that are in no column below, and whose order does not matter: the surest one, then the rest as one."""
+    lows, highs = scores.lower, scores.upper
+    first = int(lows.argmax())
+    mix = Mix(_interval(values, (first,)), _interval(scores, (first,)))
+    rest = np.arange(len(lows)) != first
+    if not rest.any():
+        return mix
+    # together they weigh at least as much as one, and at most their number times the largest
+    most = _ends(arb(float(highs[rest].max())) + arb(int(rest.sum())).log())[1]
+    return mix.plus((float(lows[rest].max()), most), (float(values.lower[rest].min()), float(values.upper[rest].max())))
+
+
+def _interval(x: Ball, index: tuple[int, ...]) -> Interval:
+    one = x[index]
+    return float(one.lower), float(one.upper)
+
+
+def _hull(x: Ball, axis: int) -> Ball:
+    return Ball.between(x.lower.min(axis), x.upper.max(axis))
+
+
+def _decided(
+    model: AdderTransformer, sums: Digits, streams: Streams, outputs: dict[tuple[int, int], Interval]
+) -> dict[Cell, fmpq]:
+    """The least margin by sum and carry, over all columns at once, and of the leading column."""
+    layer, B = model.blocks[1], sums.B
+    lane = np.nonzero((numbers(layer.W_O[0]) != 0).any(0))[0]
+    if len(lane) != 1:
+        raise Unfit("layer 2 writes several directions")
+    gain = Ball.exact(numbers(layer.W_O[0])[:, lane])
+    read = (numbers(layer.W_1) != 0).any(1) | (numbers(model.W_out) != 0).any(1)
+    lanes = tuple(int(x) for x in np.nonzero(read)[0])
+    readout = Readout.of(model, lanes, [fmpq(0)] * len(read), layer)
+    found = {}
+    for columns in (range(sums.n), range(sums.n, sums.n + 1)):
+        for s in range(2 * B - 1) if columns[0] < sums.n else (0,):
+            for carry in (0, 1):
+                boxes = []
+                for i in columns:
+                    if (i, carry) in outputs:
+                        x = streams.query[i, s]
+                        written = (Ball.between(*(np.array([end]) for end in outputs[i, carry])) @ gain)[0]
+                        total = Ball(x.mid[lane[0]], x.rad[lane[0]]) + written
+                        mid, rad = x.mid.copy(), x.rad.copy()
+                        mid[lane[0]], rad[lane[0]] = total.mid, total.rad
+                        boxes.append((Ball(mid, rad).lower, Ball(mid, rad).upper))
+                if boxes:
+                    lows, highs = (np.array(ends) for ends in zip(*boxes, strict=True))
+                    box: Box = [(exactly(lows[:, k].min()), exactly(highs[:, k].max())) for k in lanes]
+                    right = carry if columns[0] == sums.n else (s + carry) % B
+                    found[Cell(columns[-1], s, carry, sums.equals)] = readout.least_margin(box, right)
+    return found

@@ -1,0 +1,213 @@
+"""All P^2 pairs of a modular adder in real arithmetic: by sums alone where attention is uniform, else pair by pair.
+
+Read at "=", a softmax over three tokens needs the exponentials of 2P + 1 scores a head. Everything else is a few matrix
+products over the pairs, in float64 with a proved error radius; what stays undecided is decided in balls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from flint import fmpq
+
+from constructions.adder.transformer import AdderTransformer
+from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.exact_reals import rational
+from verify.arithmetic.outward import float_at_most
+from verify.arithmetic.stored import numbers
+from verify.tasks.addition.adder import exact
+
+MOST_LISTED = 1000  # wrong pairs
+Pair = tuple[int, int]
+
+
+@dataclass
+class Decided:
+    """How many pairs are right and wrong, the wrong ones first, and the least margin."""
+
+    right: int = 0
+    wrong: list[Pair] = field(default_factory=list)
+    wrong_count: int = 0
+    undecided: list[Pair] = field(default_factory=list)
+    margin: float = float("inf")
+    tightest: Pair | None = None
+
+    def add(self, pair: Pair, answer: exact.Answer | None) -> None:
+        """Counts one pair by its answer, as undecided where balls do not tell or there is no answer."""
+        if answer is None or answer.is_right is None:
+            self.undecided.append(pair)
+        elif answer.is_right:
+            self.right += 1
+            self.narrow(pair, answer.margin)
+        else:
+            self.wrong_count += 1
+            self.wrong.append(pair)
+
+    def narrow(self, pair: Pair, margin: float) -> None:
+        """Keeps the least margin of the right pairs, and where it is."""
+        if margin < self.margin:
+            self.margin, self.tightest = margin, pair
+
+
+# Sums alone: one dimension, uniform attention, numbers on a line
+
+
+def by_sums(model: AdderTransformer, P: int) -> Decided | None:
+    """Decides in O(P) where the stream has one dimension and is linear in a + b; None elsewhere.
+
+    The logits are lines in the stream y. Where slopes grow with the class and the points at which neighbours meet do
+    too, the lines are an upper envelope in their order: the right one is highest, by its margin over all others, iff
+    it is above its neighbours.
+    """
+    layer = model.blocks[0]
+    if len(model.blocks) != 1 or model.W_out.shape[0] != 1 or numbers(layer.W_Q).any() or numbers(layer.W_K).any():
+        return None
+    line = _line(model, P)
+    slopes, heights = ([rational(w) for w in W.flatten()] for W in (numbers(model.W_out), numbers(model.b_out)))
+    steps = [b - a for a, b in zip(slopes, slopes[1:], strict=False)]
+    if line is None or not all(step > 0 for step in steps):
+        return None
+    meets = [(a - b) / step for a, b, step in zip(heights, heights[1:], steps, strict=False)]
+    if any(b < a for a, b in zip(meets, meets[1:], strict=False)):
+        return None
+    decided = Decided()
+    start, slope = line
+    least: fmpq | None = None
+    for z in range(2 * P - 1):
+        y, c = _stream(model, start + slope * z), z % P
+        margins = [(y - meets[c - 1]) * steps[c - 1]] if c else []
+        margins += [(meets[c] - y) * steps[c]] if c < P - 1 else []
+        margin = min(margins)
+        pairs = min(z, P - 1) - max(0, z - P + 1) + 1
+        first = (max(0, z - P + 1), min(z, P - 1))
+        if margin > 0:
+            decided.right += pairs
+        else:
+            decided.wrong_count += pairs
+            decided.wrong += [(a, z - a) for a in range(first[0], first[1] + 1)]
+        if least is None or margin < least:
+            least, decided.tightest = margin, first
+    assert least is not None
+    decided.margin = float_at_most(least)
+    decided.wrong = sorted(decided.wrong)[:MOST_LISTED]
+    return decided
+
+
+def _line(model: AdderTransformer, P: int) -> tuple[fmpq, fmpq] | None:
+    """Writes what attention leaves in the stream as start + slope (a + b), if it is such a line."""
+    layer = model.blocks[0]
+    E, X = numbers(model.E)[:, 0], numbers(model.positions)[:, 0]
+    gain = sum(
+        (rational(v) * rational(o) for W_V, W_O in zip(numbers(layer.W_V), numbers(layer.W_O), strict=True)
+         for v, o in zip(W_V[0], W_O[:, 0], strict=True)), fmpq(0)
+    )  # fmt: skip
+    first, step = rational(E[0]), rational(E[1]) - rational(E[0])
+    if any(rational(e) != first + step * a for a, e in enumerate(E[:P])):
+        return None
+    own = rational(E[P]) + rational(X[2])
+    start = (2 * first + rational(X[0]) + rational(X[1]) + own) * gain / 3
+    return start + own if model.has_skip else start, step * gain / 3
+
+
+def _stream(model: AdderTransformer, z: fmpq) -> fmpq:
+    layer = model.blocks[0]
+    y = z if model.has_skip else fmpq(0)
+    parts = (numbers(layer.W_1)[0], numbers(layer.b_1), numbers(layer.W_2)[:, 0])
+    for w, b, out in zip(*parts, strict=True):
+        reading = rational(w) * z + rational(b)
+        if reading > 0:
+            y += rational(out) * reading
+    return y
+
+
+# Pair by pair
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Everything that depends on one token only, for one head: exponentials of scores, and weighted values."""
+
+    weights: tuple[Ball, Ball, Ball]
+    values: tuple[Ball, Ball, Ball]
+
+
+def pair_by_pair(model: AdderTransformer, P: int, progress: object = None) -> Decided:
+    """Decides every pair from the stored numbers."""
+    decided = Decided()
+    heads = tables(model, P)
+    for a, margins in rows(model, P, heads):
+        sure, never = np.asarray(margins.lower > 0), np.asarray(margins.upper <= 0)
+        worst = margins.lower.min(1)
+        is_right, is_wrong = np.asarray(sure.all(1)), np.asarray(never.any(1))
+        decided.right += int(is_right.sum())
+        decided.wrong_count += int(is_wrong.sum())
+        decided.wrong += [(a, int(b)) for b in np.nonzero(is_wrong)[0][: MOST_LISTED - len(decided.wrong)]]
+        for b in np.nonzero(~is_right & ~is_wrong)[0]:
+            pair = (a, int(b))
+            decided.add(pair, None if len(decided.undecided) >= MOST_LISTED else _answer(model, P, pair))
+        least = int(np.where(is_right, worst, np.inf).argmin())
+        if is_right[least]:
+            decided.narrow((a, least), float(worst[least]))
+        if callable(progress):
+            progress((a + 1) / P)
+    return decided
+
+
+def _answer(model: AdderTransformer, P: int, pair: Pair) -> exact.Answer:
+    """Decides one pair in balls of growing precision."""
+    a, b = pair
+    return exact.answers(model, [a, b, P], [2], [(a + b) % P])[0]
+
+
+def tables(model: AdderTransformer, P: int) -> list[Tables]:
+    """By head: the exponentials and the values of a first, a second number, and "="."""
+    layer = model.blocks[0]
+    E, X = numbers(model.E), numbers(model.positions)
+    x = [
+        Ball.exact(E[:P]) + Ball.exact(X[:1]),
+        Ball.exact(E[:P]) + Ball.exact(X[1:2]),
+        Ball.exact(E[P:]) + Ball.exact(X[2:]),
+    ]
+    heads = []
+    for W_Q, W_K, W_V in zip(*map(numbers, (layer.W_Q, layer.W_K, layer.W_V)), strict=True):
+        query = x[2] @ Ball.exact(W_Q)
+        scores = [(key @ Ball.exact(W_K)) @ query.T for key in x]
+        largest = max(float(s.mid.max()) for s in scores)
+        apart = [s - Ball.exact(np.array(largest)) for s in scores]
+        weights = tuple(exponential(s) for s in apart)
+        heads.append(Tables(weights, tuple(v @ Ball.exact(W_V) for v in x)))  # type: ignore[arg-type]
+    return heads
+
+
+def rows(model: AdderTransformer, P: int, heads: list[Tables]) -> Iterator[tuple[int, Ball]]:
+    """For every a: the margins (b, other classes) of all pairs (a, b)."""
+    layer = model.blocks[0]
+    E, X = numbers(model.E), numbers(model.positions)
+    own = Ball.exact(E[P:]) + Ball.exact(X[2:])
+    W_O, W_1, b_1, W_2 = map(numbers, (layer.W_O, layer.W_1, layer.b_1, layer.W_2))
+    W_out, b_out = Ball.exact(numbers(model.W_out)), Ball.exact(numbers(model.b_out))
+    b = np.arange(P)
+    for a in range(P):
+        x = own if model.has_skip else None
+        for head, W in zip(heads, W_O, strict=True):
+            w, v = head.weights, head.values
+            total = w[0][a : a + 1] + w[1] + w[2]
+            mixed = (w[0][a : a + 1] * v[0][a : a + 1] + w[1] * v[1] + w[2] * v[2]) / total
+            part = mixed @ Ball.exact(W)
+            x = part if x is None else x + part
+        assert x is not None
+        read = x @ Ball.exact(W_1) + Ball.exact(b_1)
+        on, off = read.lower >= 0, read.upper <= 0
+        bent = Ball.between(np.maximum(read.lower, 0), np.maximum(read.upper, 0))
+        mid = np.where(on, read.mid, np.where(off, 0.0, bent.mid))
+        rad = np.where(on, read.rad, np.where(off, 0.0, bent.rad))
+        written = Ball(mid, rad) @ Ball.exact(W_2)
+        y = x + written if model.has_skip else written
+        logits = y @ W_out + b_out
+        right = (a + b) % P
+        at_right = Ball(logits.mid[b, right][:, None], logits.rad[b, right][:, None])
+        margins = at_right - logits
+        others = np.arange(P)[None, :] != right[:, None]
+        yield a, Ball(margins.mid[others].reshape(P, P - 1), margins.rad[others].reshape(P, P - 1))

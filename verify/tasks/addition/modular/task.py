@@ -1,0 +1,221 @@
+"""The task: on every pair (a, b) of numbers below P, read at "=", the class (a + b) mod P has the largest logit."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from constructions.adder.transformer import AdderTransformer
+from constructions.errors import BadInput
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.margins import margins_of
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.frame.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_exactly, no_reading
+from verify.frame.judged import check_judged
+from verify.tasks.addition.adder import exact
+from verify.tasks.addition.adder.rounded import ORDERS, logits, rounded_model
+from verify.tasks.addition.modular.proof import Decided, Pair, by_sums, pair_by_pair
+from verify.tasks.addition.modular.rounding import Unfit, margins
+
+ARGUMENT = "every pair, or every sum, from the stored numbers"
+BATCH = 4096
+CHUNK = 1 << 12
+SIMULATED = 2000  # pairs that a search in a dtype runs in each order, those with the least bounds first
+
+
+@dataclass
+class ModularAddition:
+    """A model that is to add modulo P, and the facts that its certificate names."""
+
+    model: AdderTransformer
+    P: int
+    claim: str | None = None
+    named: dict[str, Any] = field(default_factory=dict)
+    counts_answers: bool = False
+    runs_for_ever: bool = False
+    task: str = "modular"
+
+    def __post_init__(self) -> None:
+        check_judged(self.model, AdderTransformer)
+        if self.model.E.shape[0] != self.P + 1 or self.model.classes != self.P or self.model.length != 3:
+            raise BadInput(
+                f"weights: {self.model.E.shape[0]} tokens, {self.model.length} positions and {self.model.classes} "
+                f"classes, but P={self.P} asks {self.P + 1}, 3 and {self.P}; name the --P that they were made for"
+            )
+
+    def parameters(self, reading: Reading) -> dict[str, Any]:
+        sizes = self.model.sizes()
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        return {"P": self.P, **self.named, **sizes, "neurons": sizes["p"], "dtype": dtype}
+
+    def size(self) -> int:
+        return self.P**2
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        if isinstance(reading, ConstantBits):
+            raise no_reading(reading, self.task, "real, a float format, or pN")
+        how = {
+            Real: "evaluated in real arithmetic",
+            Kernel: "run by torch on this machine",
+        }.get(type(reading), "every operation rounded, sums in any order")
+        skip = "x + " if self.model.has_skip else ""
+        return (
+            f"tokens a b =, read at =: x = E[token] + position; x = {skip}sum of heads' softmax(q k) v W_O; "
+            f"x = {skip}ReLU(x W_1 + b_1) W_2; logits = x W_out + b_out; {how}",
+            "right means: the class (a + b) mod P has strictly the largest logit",
+        )
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        if isinstance(reading, Rounded):
+            return self._prove_rounded(reading, effort)
+        if len(self.model.blocks) != 1:
+            raise BadInput("weights: several layers; verify modular decides models of one layer")
+        decided = by_sums(self.model, self.P) or pair_by_pair(self.model, self.P, effort.progress)
+        return self._finding(decided)
+
+    def _finding(self, decided: Decided) -> Finding:
+        counts: dict[str, Any] = {}
+        if not decided.undecided:
+            counts["counts"] = {"right": str(decided.right), "wrong": str(decided.wrong_count)}
+        if decided.wrong:
+            wrong = sorted(decided.wrong)
+            counts["wrong_inputs"] = [list(pair) for pair in wrong]
+            failure = self.replay(wrong[0], 0, Real())
+            failure.counterexample["is_smallest"] = not decided.undecided
+            return Finding.refuted(ARGUMENT, failure, extra=counts)
+        if decided.undecided:
+            pair = decided.undecided[0]
+            return Finding.open(
+                ARGUMENT, f"{len(decided.undecided)} pairs are closer to a tie than 8192 bits, first {pair}"
+            )
+        tightest = None if decided.tightest is None else {"input": list(decided.tightest), "margin": decided.margin}
+        return Finding.proved(ARGUMENT, decided.margin, tightest=tightest, extra=counts)
+
+    def _prove_rounded(self, reading: Rounded, effort: Effort) -> Finding:
+        stored = rounded_model(self.model, reading.format)
+        try:
+            found = margins(stored, self.P, Arithmetic.of(reading.format, reading.accumulate))
+        except Unfit as reason:
+            return Finding.open(ARGUMENT, f"no proof for this model: {reason}")
+        if found.worst > 0:
+            place = int(found.least.argmin())
+            margin = float(np.nextafter(found.worst, -np.inf))
+            where = {"input": [int(x) for x in found.pairs.reshape(-1, 2)[place]], "margin": margin}
+            return Finding.proved(ARGUMENT, margin, tightest=where)
+        values = np.where(np.isnan(found.least), -np.inf, found.least).flatten()
+        pairs = found.pairs.reshape(-1, 2)
+        order_of = np.argsort(values, kind="stable")[:SIMULATED]
+        candidates = [(int(a), int(b)) for a, b in pairs[order_of[values[order_of] <= 0]]]
+        for order in ORDERS:
+            at = Evaluation(reading.format, reading.accumulate, order)
+            here = self._simulated(candidates, at)
+            if (~(here > 0)).any():
+                pair = candidates[int((~(here > 0)).argmax())]
+                return Finding.refuted(ARGUMENT, self._rounded_failure(pair, at, order))
+        number = int((values <= 0).sum())
+        return Finding.open(ARGUMENT, f"rounding may decide {number} of {self.size()} pairs, and no order tried fails")
+
+    def _simulated(self, pairs: list[Pair], at: Evaluation) -> np.ndarray:
+        parts = []
+        for i in range(0, len(pairs), 64):
+            tokens, right = self._written(pairs[i : i + 64])
+            parts.append(margins_of(logits(self.model, tokens, at)[:, -1], right))
+        return np.concatenate(parts)
+
+    def _rounded_failure(self, pair: Pair, at: Evaluation, order: str) -> Failure:
+        tokens, right = self._written([pair])
+        said = logits(self.model, tokens, at)[0, -1]
+        margin = float(margins_of(said[None], right)[0])
+        predicted = None if np.isnan(said).any() else int(said.argmax())
+        return Failure({**self._described(pair, predicted), "order": order}, margin)
+
+    def batches(self) -> Iterator[list[Item]]:
+        items = self.inputs()
+        while batch := list(itertools.islice(items, BATCH)):
+            yield list(batch)
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        a, b = item
+        return (pair for pair in ((a // 2, b), (a, b // 2), (a - 1, b), (a, b - 1)) if min(pair) >= 0 and pair != item)
+
+    def first(self, batch: Any, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
+        return first_in_order(batch, is_wrong)
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        return lambda batch: Ran.strictly(self.run([(int(a), int(b)) for a, b in batch]))
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """The tightest input evaluated alone: exactly, or with every operation rounded in one order."""
+        if finding.tightest is None or finding.margin is None:
+            return None
+        a, b = self.tightest_pair(finding.tightest)
+        if isinstance(reading, Rounded):
+            at = Evaluation(reading.format, reading.accumulate)
+            margin = float(self._simulated([(a, b)], at)[0])
+        else:
+            margin = self.replay((a, b), 0, Real()).margin or 0.0
+        if margin >= finding.margin * (1 - 1e-6):
+            return None
+        return f"a margin of {finding.margin} is proved, and {a} + {b} has {margin}"
+
+    def tightest_pair(self, tightest: dict[str, Any]) -> Pair:
+        a, b = tightest["input"]
+        return a, b
+
+    def inputs(self) -> Iterator[Pair]:
+        return ((a, b) for a in range(self.P) for b in range(self.P))
+
+    def draw(self, rng: random.Random) -> Pair:
+        return rng.randrange(self.P), rng.randrange(self.P)
+
+    def run(self, inputs: list[Pair]) -> np.ndarray:
+        parts = []
+        step = max(1, (CHUNK << 8) // self.P)
+        for i in range(0, len(inputs), step):
+            tokens, right = self._written(inputs[i : i + step])
+            with torch.no_grad():
+                values = self.model(torch.from_numpy(tokens))[:, -1].double().numpy()
+            parts.append(margins_of(values, right))
+        return np.concatenate(parts)[:, None]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def length_of(self, item: Item) -> int:
+        return 3
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        return is_wrong_exactly(self, item, answer)
+
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        wrong = item[0], item[1]
+        if isinstance(reading, Kernel):
+            tokens, _ = self._written([wrong])
+            with torch.no_grad():
+                predicted: int | None = int(self.model(torch.from_numpy(tokens))[0, -1].argmax())
+            return Failure(self._described(wrong, predicted), float(self.run([wrong])[0, 0]))
+        found = exact.answers(self.model, [*wrong, self.P], [2], [sum(wrong) % self.P])[0]
+        return Failure(self._described(wrong, found.predicted), found.margin)
+
+    def _written(self, pairs: list[Pair]) -> tuple[np.ndarray, np.ndarray]:
+        tokens = np.array([[a, b, self.P] for a, b in pairs])
+        return tokens, tokens[:, :2].sum(1) % self.P
+
+    def _described(self, pair: Pair, predicted: int | None) -> dict[str, Any]:
+        tokens, _ = self._written([pair])
+        with torch.no_grad():
+            torch_says = int(self.model(torch.from_numpy(tokens))[0, -1].argmax())
+        return {
+            "input": list(pair), "expected": sum(pair) % self.P, "predicted": predicted, "torch": torch_says,
+        }  # fmt: skip

@@ -1,0 +1,363 @@
+"""The task: on every pair of n-digit numbers, each answer's digit has strictly the largest logit."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from constructions.adder.digits import Digits
+from constructions.adder.transformer import AdderTransformer
+from constructions.errors import BadInput
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.margins import margins_of
+from verify.arithmetic.outward import float_at_most
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_exactly
+from verify.frame.judged import check_judged
+from verify.tasks.addition import induction, window
+from verify.tasks.addition.adder import exact
+from verify.tasks.addition.adder.rounded import ORDERS, logits, rounded_model
+from verify.tasks.addition.proof import Cells, Overflows, Unfit
+from verify.tasks.addition.shares import check_normal
+
+Pair = tuple[int, int]
+ARGUMENT = "columns one after another, with carries as states"
+BATCH = 4096
+MODEL = (
+    "x = E[token] + position; in each layer x += sum of heads' softmax(q k) v W_O, causal, "
+    "then x += ReLU(x W_1 + b_1) W_2; "
+)
+SEARCHED = 70_000  # pairs that are all run by torch when no proof closes; of more, SAMPLES are
+CONFIRMED = 10  # of the hardest pairs are evaluated exactly
+CANDIDATES = 64  # pairs that a search in a dtype runs in each order
+
+
+@dataclass
+class DigitAddition:
+    """A model that is to add two numbers digit by digit, and the facts that its certificate names."""
+
+    model: AdderTransformer
+    sums: Digits
+    claim: str | None = None
+    named: dict[str, Any] = field(default_factory=dict)
+    counts_answers: bool = False
+    runs_for_ever: bool = False
+    task: str = "addition"
+
+    def __post_init__(self) -> None:
+        check_judged(self.model, AdderTransformer)
+        for name, own, due in (
+            ("tokens", self.model.E.shape[0], self.sums.tokens),
+            ("positions", self.model.length, self.sums.length),
+            ("classes", self.model.classes, self.sums.B),
+        ):
+            if own != due:
+                raise BadInput(
+                    f"weights: {own} {name}, but {self.sums.n} digits in base {self.sums.B} ask {due}; "
+                    "name the --digits and --base that they were made for"
+                )
+
+    def parameters(self, reading: Reading) -> dict[str, Any]:
+        dtype = str(self.model.dtype).removeprefix("torch.")
+        return {"digits": self.sums.n, "base": self.sums.B, **self.named, **self.model.sizes(), "dtype": dtype}
+
+    def size(self) -> int:
+        return int(self.sums.B ** (2 * self.sums.n))
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        if isinstance(reading, ConstantBits):
+            raise BadInput("precision=sN: addition has no constant-bit reading; use real, a float format, or pN")
+        how = {
+            Real: "evaluated in real arithmetic",
+            Kernel: "run by torch on this machine",
+        }.get(type(reading), "every operation rounded, sums in any order")
+        return (
+            f"{MODEL}logits = x W_out + b_out; {how}",
+            "an answer is right if each of its n + 1 digits has strictly the largest logit, the digits before it given",
+        )
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        if isinstance(reading, Rounded):
+            return self._prove_rounded(reading, effort)
+        try:
+            cells = Cells.of(self.model, self.sums)
+        except Unfit as reason:
+            found = self._prove_layers(reason)
+        else:
+            found = self._prove_real(cells)
+        if found.failure is None and found.reason is not None:
+            pair = self._search(effort)
+            return found if pair is None else Finding.refuted(ARGUMENT, self.replay(pair, 0, reading))
+        return found
+
+    def _prove_layers(self, reason: Unfit) -> Finding:
+        """Two layers, by the induction over columns; open where it does not apply or a cell stays undecided."""
+        how = f"{reason}; --method exhaustive runs every pair"
+        if len(self.model.blocks) < 2:
+            return Finding.open(ARGUMENT, f"no proof for this model: {how}")
+        try:
+            found = induction.margins(self.model, self.sums)
+        except Unfit as error:
+            return Finding.open(ARGUMENT, f"no proof for this model: {error}; --method exhaustive runs every pair")
+        cell = min(found, key=lambda cell: found[cell])
+        where = {"sum": cell.s, "carry": cell.carry, "margin": float_at_most(found[cell])}
+        if not found[cell] > 0:
+            return Finding.open(ARGUMENT, f"sum {cell.s}, carry {cell.carry}: intervals do not decide it")
+        return Finding.proved(ARGUMENT, float_at_most(found[cell]), tightest=where)
+
+    def _prove_real(self, cells: Cells) -> Finding:
+        margin, tightest = None, None
+        for cell in cells.all():
+            found = cells.margin(cell)
+            if found is None:
+                continue
+            if found <= 0:
+                for pair in cells.ends(cell):
+                    if self._is_wrong(pair):
+                        return self._refuted(cells, pair)
+                return Finding.open(
+                    ARGUMENT, f"column {cell.column}, sum {cell.s}, carry {cell.carry}: bounds do not decide it"
+                )
+            if margin is None or found < margin:
+                margin, tightest = found, cell
+        assert margin is not None and tightest is not None
+        pair = next(cells.ends(tightest))
+        where = {
+            "input": self.name(pair),
+            "column": tightest.column,
+            "sum": tightest.s,
+            "carry": tightest.carry,
+            "margin": float_at_most(margin),
+        }
+        return Finding.proved(ARGUMENT, float_at_most(margin), tightest=where)
+
+    def _search(self, effort: Effort) -> Pair | None:
+        """A pair that is wrong in real arithmetic, among those that torch finds hardest; None where none is found."""
+        if self.size() <= SEARCHED:
+            pairs = list(self.inputs())
+        else:
+            rng = random.Random(effort.seed)
+            pairs = [self.draw(rng) for _ in range(SAMPLES)]
+        margins = np.nan_to_num(self.run(pairs).min(1), nan=-np.inf)
+        hardest = np.argsort(margins, kind="stable")[:CONFIRMED]
+        return next((pairs[i] for i in hardest if self._is_wrong(pairs[i])), None)
+
+    def _refuted(self, cells: Cells, pair: Pair) -> Finding:
+        """By the smallest wrong pair, with the exact number of them, where few columns decide a digit."""
+        windows = window.find(cells)
+        if windows is None:
+            return Finding.refuted(ARGUMENT, self.replay(pair, 0, Real()))
+        free = [range(self.sums.B)] * self.sums.n
+        wrong = windows.wrong(free, free)
+        smallest = windows.smallest()
+        assert smallest is not None
+        extra = {"counts": {"right": str(self.size() - wrong), "wrong": str(wrong)}}
+        failure = self.replay(smallest, 0, Real())
+        failure.counterexample["is_smallest"] = True
+        return Finding.refuted(ARGUMENT, failure, extra=extra)
+
+    def _prove_rounded(self, reading: Rounded, effort: Effort) -> Finding:
+        arithmetic = Arithmetic.of(reading.format, reading.accumulate)
+        stored = rounded_model(self.model, reading.format)
+        candidates: list[Pair] = []
+        reason = None
+        try:
+            check_normal(stored, arithmetic)
+            cells = Cells.of(stored, self.sums, arithmetic)
+            margins: list[tuple[Any, Pair]] = []
+            for cell in cells.all():
+                found = cells.margin(cell)
+                if found is not None and not found > 0:
+                    candidates += cells.ends(cell)
+                    reason = reason or f"column {cell.column}, sum {cell.s}, carry {cell.carry}: rounding may decide it"
+                elif found is not None:
+                    margins.append((found, next(cells.ends(cell))))
+            if reason is None:
+                least, pair = min(margins)
+                where = {"input": self.name(pair), "margin": float_at_most(least)}
+                return Finding.proved(ARGUMENT, float_at_most(least), tightest=where)
+        except (Unfit, Overflows) as error:
+            reason = f"no proof for this model: {error}"
+        rng = random.Random(effort.seed)
+        candidates = list(dict.fromkeys(candidates))
+        rng.shuffle(candidates)
+        candidates = [*candidates[:CANDIDATES], *(self.draw(rng) for _ in range(CANDIDATES // 4))]
+        for order in ORDERS:
+            margins_here = self._rounded_margins(candidates, Evaluation(reading.format, reading.accumulate, order))
+            wrong = ~(margins_here > 0)
+            if wrong.any():
+                pair = candidates[int(wrong.argmax())]
+                return Finding.refuted(ARGUMENT, self._rounded_failure(pair, reading, order))
+        return Finding.open(ARGUMENT, reason)
+
+    def _rounded_margins(self, pairs: list[Pair], at: Evaluation) -> np.ndarray:
+        tokens, right = self._written(pairs)
+        values = logits(self.model, tokens, at)[:, 2 * self.sums.n + 1 :]
+        return np.asarray(margins_of(values, right).min(1))
+
+    def _rounded_failure(self, pair: Pair, reading: Rounded, order: str) -> Failure:
+        tokens, right = self._written([pair])
+        at = Evaluation(reading.format, reading.accumulate, order)
+        said = logits(self.model, tokens, at)[0, 2 * self.sums.n + 1 :].argmax(-1)
+        margin = float(self._rounded_margins([pair], at)[0])
+        return Failure({**self._described(pair, [int(c) for c in said]), "order": order}, margin)
+
+    def batches(self) -> Iterator[list[Item]]:
+        items = self.inputs()
+        while batch := list(itertools.islice(items, BATCH)):
+            yield list(batch)
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        a, b = item
+        return (pair for pair in ((a // 2, b), (a, b // 2), (a - 1, b), (a, b - 1)) if min(pair) >= 0 and pair != item)
+
+    def first(self, batch: Any, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
+        return first_in_order(batch, is_wrong)
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        return lambda batch: Ran.strictly(self.run([(int(a), int(b)) for a, b in batch]))
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """The tightest input evaluated alone: exactly, or with every operation rounded in one order."""
+        if finding.tightest is None or finding.margin is None or "input" not in finding.tightest:
+            return None
+        a, b = self.tightest_pair(finding.tightest)
+        if isinstance(reading, Rounded):
+            at = Evaluation(reading.format, reading.accumulate)
+            margin = float(self._rounded_margins([(a, b)], at)[0])
+        else:
+            margin = self.replay((a, b), 0, Real()).margin or 0.0
+        if margin >= finding.margin * (1 - 1e-6):
+            return None
+        return f"a margin of {finding.margin} is proved, and {a} + {b} has {margin}"
+
+    def tightest_pair(self, tightest: dict[str, Any]) -> Pair:
+        return self.pair(tightest["input"])
+
+    def pair(self, name: str) -> Pair:
+        """The pair of a prompt that `name` wrote, in any base."""
+        a, b = (part.split(".") if self.sums.B > 36 else part for part in name.rstrip("=").split("+"))
+        return self._number(a), self._number(b)
+
+    def _number(self, digits: Sequence[str]) -> int:
+        """The number of these digits, the leading one first."""
+        return sum((int(d) if self.sums.B > 36 else int(d, 36)) * self.sums.B**j for j, d in enumerate(digits[::-1]))
+
+    def inputs(self) -> Iterator[Pair]:
+        largest = self.sums.B**self.sums.n
+        return ((a, b) for a in range(largest) for b in range(largest))
+
+    def draw(self, rng: random.Random) -> Pair:
+        """A pair whose sums of digits are B - 1 in a long run half of the time: where carries are hard."""
+        B, n = self.sums.B, self.sums.n
+        a, b = rng.randrange(B**n), rng.randrange(B**n)
+        if rng.random() < 0.5:
+            low, run = rng.randrange(n), rng.randrange(n + 1)
+            for j in range(low, min(n, low + run)):
+                d = a // B**j % B
+                b += (B - 1 - d - b // B**j % B) * B**j
+        return a, b
+
+    def run(self, inputs: list[Pair]) -> np.ndarray:
+        tokens, right = self._written(inputs)
+        with torch.no_grad():
+            values = self.model(torch.from_numpy(tokens))[:, 2 * self.sums.n + 1 :].double().numpy()
+        return np.asarray(margins_of(values, right))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def length_of(self, item: Item) -> int:
+        return self.sums.length
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        return is_wrong_exactly(self, item, answer)
+
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        """The wrong answer in the reading's arithmetic, and what torch generates."""
+        wrong = item[0], item[1]
+        tokens, right = self._written([wrong])
+        if isinstance(reading, Kernel):
+            with torch.no_grad():
+                values = self.model(torch.from_numpy(tokens))[0, 2 * self.sums.n + 1 :].double().numpy()
+            said: list[int | None] = [int(c) for c in values.argmax(-1)]
+            return Failure(self._described(wrong, said), float(self.run([wrong]).min()))
+        found = self._exactly(wrong)
+        return Failure(self._described(wrong, [a.predicted for a in found]), min(a.margin for a in found))
+
+    def _is_wrong(self, pair: Pair) -> bool:
+        return any(answer.is_right is False for answer in self._exactly(pair))
+
+    def _exactly(self, pair: Pair) -> list[exact.Answer]:
+        tokens, right = self._written([pair])
+        queries = range(2 * self.sums.n + 1, self.sums.length)
+        return exact.answers(self.model, tokens[0].tolist(), queries, right[0].tolist())
+
+    def _written(self, pairs: list[Pair]) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens with all right digits but the last, and the right digits."""
+        right = np.array([self.sums.answer(a, b) for a, b in pairs])
+        prompts = np.array([self.sums.prompt(a, b) for a, b in pairs])
+        return np.concatenate([prompts, right[:, :-1]], axis=1), right
+
+    def _described(self, pair: Pair, said: list[int | None]) -> dict[str, Any]:
+        with torch.no_grad():
+            prompt = torch.tensor([self.sums.prompt(*pair)])
+            generated = self.model.generate(prompt, self.sums.n + 1)[0].tolist()
+        return {
+            "input": self.name(pair),
+            "expected": self.text(self.sums.answer(*pair)),
+            "predicted": self.text(said),
+            "generated": self.text(generated),
+        }
+
+    def name(self, pair: Pair) -> str:
+        """A prompt as it is typed.
+
+        >>> from constructions.addition import one_head
+        >>> DigitAddition(one_head(n=5), Digits(5)).name((1, 999))
+        '00001+00999='
+        """
+        a, b = (self.text(self.sums.written(number, self.sums.n)) for number in pair)
+        return f"{a}+{b}="
+
+    def text(self, digits: list[int] | list[int | None]) -> str:
+        """Digits as text: one character each up to base 36, numbers with points between from there on."""
+        if self.sums.B <= 36:
+            return "".join("?" if d is None else "0123456789abcdefghijklmnopqrstuvwxyz"[d] for d in digits)
+        return ".".join("?" if d is None else str(d) for d in digits)
+
+
+def parse(text: str, sums: Digits) -> Pair:
+    """A pair of numbers from a prompt such as "00995+00005=".
+
+    Raises: BadInput for anything but two numbers of n digits each.
+    """
+    a, plus, rest = text.replace(" ", "").partition("+")
+    b, equals, after = rest.partition("=")
+    numbers = [_number(part, sums.B) for part in (a, b)]
+    if not plus or not equals or after or None in numbers or len(a) != sums.n or len(b) != sums.n:
+        example = "0" * (sums.n - 1) + "1"
+        raise BadInput(
+            f"--say {text!r}: must be two numbers of {sums.n} digits in base {sums.B}, as in {example}+{example}="
+        )
+    return numbers[0], numbers[1]  # type: ignore[return-value]
+
+
+def _number(text: str, B: int) -> int | None:
+    if B > 36:
+        raise BadInput(f"--say: digits in base {B} are not single characters; use a base of at most 36")
+    try:
+        return int(text, B) if text.isalnum() and text.isascii() else None
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""Circuit transformers, decided on all 2^n inputs."""

@@ -1,0 +1,1 @@
+"""Regular languages by chain of thought: the circuit is an automaton, unrolled over the positions."""

@@ -1,0 +1,204 @@
+"""Decides whether a circuit transformer's chain of thought is the circuit, for all 2^n inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from constructions.circuit_simulation import CircuitTransformer, build
+from constructions.circuits.circuit import Decomposition
+from constructions.circuits.machine import ConstantBitMachine
+from constructions.constant_bits.arithmetic import MAX_BITS
+from constructions.errors import BadInput
+from verify.arithmetic.readings import ConstantBits
+from verify.frame import decide
+from verify.frame.certificate import Certificate, Verdict
+from verify.frame.clock import Budget
+from verify.frame.decide import Effort, Finding, run_all, run_some
+from verify.tasks.circuit.decomposition import wrong_decomposition
+from verify.tasks.circuit.refutation import (
+    EXHAUSTIVE_INPUTS,
+    InputFinder,
+    Reach,
+    exhaustive_words,
+    random_words,
+)
+from verify.tasks.circuit.retrieval import TooManyPairs
+from verify.tasks.circuit.steps import Fault, Opaque, Steps
+from verify.tasks.circuit.task import CircuitProblem, Progress, silent
+
+INDUCTION = "every step as a table, induction over the gates"
+SEARCH = "a search among inputs, run"
+FEWEST_SAMPLES = 64
+UNLIMITED = Effort(budget=float("inf"))  # there are at most 2^16 inputs
+MAX_FAULTS = 1000  # steps that differ on paper and for which an input is looked for
+
+
+def certify(
+    model: CircuitTransformer,
+    decomposition: Decomposition,
+    *,
+    s: int | None = None,
+    method: str = "certified",
+    runs: int = 0,
+    seed: int = 0,
+    budget: float | Budget = 30.0,
+    progress: Progress = silent,
+) -> Certificate:
+    """The verdict on the stored weights: does each step compute its gate, on every input of the circuit?
+
+    Claim: E-3.4. `certified` tabulates every step (verify.tasks.circuit.steps) and concludes by induction over the
+    gates; a step that differs from its gate for bits that no input brings there is harmless. `exhaustive`
+    runs all 2^n inputs, `sampled` some. `runs` further random inputs (all of them up to n = 16) are run
+    forward and compared with the circuit as it was read.
+    Raises: BadInput for an unknown method, or exhaustive beyond n = 16 or `budget` seconds.
+
+    >>> from constructions.circuits.circuit import Circuit, Gate, decompose
+    >>> nand = decompose(Circuit("nand", ("x", "y"), (Gate("nand", (0, 1), "z"),), (("z", 2),)))
+    >>> certify(build(nand.circuit, s=2), nand).verdict
+    <Verdict.PROVED: 'PROVED'>
+    >>> certify(build(nand.circuit, s=1), nand).counterexample["input"]
+    '11'
+    """
+    problem = CircuitProblem.of(model, decomposition, prove, runs, progress)
+    reading = ConstantBits(model.s if s is None else s)
+    effort = Effort(budget, seed, progress=forward_runs(progress), samples=max(runs, FEWEST_SAMPLES))
+    return decide.decide(problem, reading, method, effort)
+
+
+def forward_runs(progress: Progress) -> Callable[[float], None]:
+    """Reports the finished share of forward runs."""
+    return lambda share: progress("forward runs", round(1000 * share), 1000)
+
+
+def smallest_bits(
+    decomposition: Decomposition,
+    *,
+    runs: int = 0,
+    seed: int = 0,
+    progress: Progress = silent,
+    decide: Callable[..., Certificate] = certify,
+) -> tuple[CircuitTransformer, Certificate]:
+    """The built transformer with the fewest bits that is proved, all fewer bits being refuted.
+
+    The certificate's `smallest_bits` is None when some smaller s stayed undecided.
+    """
+    smaller: list[dict[str, Any]] = []
+    for s in range(1, MAX_BITS + 1):
+        model = build(decomposition.circuit, s=s)
+        certificate = decide(model, decomposition, seed=seed, progress=progress)
+        if certificate.verdict is Verdict.PROVED or s == MAX_BITS:
+            break
+        why = certificate.counterexample or certificate.reason
+        smaller.append({"s": s, "verdict": certificate.verdict.value, "why": why})
+    certificate = decide(model, decomposition, runs=runs, seed=seed, progress=progress) if runs else certificate
+    is_smallest = all(entry["verdict"] == "REFUTED" for entry in smaller)
+    is_proved = certificate.verdict is Verdict.PROVED
+    extra = {"smallest_bits": s if is_proved and is_smallest else None, "smaller_bits": smaller}
+    return model, replace(certificate, extra={**certificate.extra, **extra})
+
+
+def prove(problem: CircuitProblem, reading: ConstantBits, effort: Effort) -> Finding:
+    """By tabulating every step and induction over the gates; else by running inputs."""
+    wrong = wrong_decomposition(problem.decomposition)
+    if wrong is not None:
+        return Finding.open(INDUCTION, f"the decomposition of gate {wrong} is wrong")
+    try:
+        machine = ConstantBitMachine(problem.model, reading.s)
+    except BadInput as error:
+        return Finding.open(INDUCTION, str(error))
+    return _Proof(problem, reading, machine, effort).find()
+
+
+class _Proof:
+    """One module against one circuit, in constant-bit arithmetic."""
+
+    def __init__(
+        self, problem: CircuitProblem, reading: ConstantBits, machine: ConstantBitMachine, effort: Effort
+    ) -> None:
+        self.problem, self.reading, self.machine, self.effort = problem, reading, machine, effort
+        self.circuit, self.n = problem.decomposition.circuit, problem.model.n
+
+    def find(self) -> Finding:
+        unreached: list[tuple[Fault, Reach]] = []
+        finder: InputFinder | None = None
+        least: float | None = 0.5
+        try:
+            steps = Steps(self.machine, lambda done, total: self.problem.advance("steps", done, total))
+            for block in steps.blocks(self.circuit):
+                least = None if least is None or block.least is None else min(least, block.least)
+                for fault in block.faults:
+                    finder = finder or InputFinder(self.circuit, self.effort.seed)
+                    found = finder.find(fault)
+                    if isinstance(found, list):
+                        return self._refuted(fault, found)
+                    unreached.append((fault, found))
+                    if len(unreached) >= MAX_FAULTS:
+                        return self._searched(f"{MAX_FAULTS} steps differ from their gates")
+        except (Opaque, TooManyPairs):
+            return self._unstructured()
+        open_ = [(fault, reach) for fault, reach in unreached if reach is not Reach.IMPOSSIBLE]
+        if open_:
+            fault, reach = open_[0]
+            return self._searched(f"gate {self.circuit.name_of(fault.gate)}: {fault.why}, but {reach.value}")
+        extra: dict[str, Any] = {"harmless_differences": len(unreached)}
+        if self.problem.runs:
+            ran = self._run_beside()
+            if ran.failure is not None:
+                return ran
+            extra |= ran.extra
+        is_known = least is not None and not unreached  # where it is not, 0 is a lower bound all the same
+        return Finding.proved(INDUCTION, (least or None) if is_known else 0.0, extra=extra)
+
+    def _refuted(self, fault: Fault, found: list[int]) -> Finding:
+        """Runs the input that brings a fault's bits to its gate."""
+        item = tuple(found)
+        if not self.problem.runner(self.reading)([item]).is_wrong.any():
+            raise AssertionError(f"fault at gate {fault.gate} did not show when it was run")
+        failure = self.problem.replay(item, 0, self.reading)
+        if failure.counterexample["step"] == fault.gate - self.n + 1:
+            failure.counterexample["why"] = fault.why
+        return Finding.refuted(INDUCTION, failure)
+
+    def _unstructured(self) -> Finding:
+        """Weights whose steps cannot be tabulated: all inputs where they are few, else samples."""
+        if self.n > EXHAUSTIVE_INPUTS:
+            return self._searched("the steps read too many tokens to be tabulated")
+        return run_all(self.problem, self.reading, UNLIMITED)
+
+    def _searched(self, reason: str) -> Finding:
+        """Samples, where nothing is proved: a failure refutes."""
+        found = self._run_on(random_words(self.n, FEWEST_SAMPLES, self.effort.seed))
+        return found if found.failure is not None else Finding.open(SEARCH, reason)
+
+    def _run_beside(self) -> Finding:
+        """Random inputs, or all of them when they are no more than 2^16, run beside the proof."""
+        is_all = self.n <= EXHAUSTIVE_INPUTS
+        words = exhaustive_words(self.n) if is_all else random_words(self.n, self.problem.runs, self.effort.seed)
+        found = self._run_on(words)
+        if found.failure is not None:
+            found.failure.counterexample["why"] = "a forward run contradicts the certificate"
+            return found
+        return replace(found, extra={"forward_runs": {"inputs": words[1].bit_length(), "all": is_all}})
+
+    def _run_on(self, words: tuple[list[int], int]) -> Finding:
+        return run_some(self.problem, self.reading, self.effort, items_of(*words), argument=SEARCH)
+
+
+def items_of(words: list[int], mask: int) -> list[tuple[int, ...]]:
+    """The inputs whose bits are in words, one for each bit of the mask.
+
+    >>> items_of([0b10, 0b11], 0b11)
+    [(0, 1), (1, 1)]
+    """
+    count = mask.bit_length()
+    return [tuple(int(bit) for bit in row) for row in np.stack([unpack(word, count) for word in words], axis=1)]
+
+
+def unpack(word: int, size: int) -> np.ndarray[Any, Any]:
+    """The lowest bits of a word as an array of 0 and 1."""
+    low = (word & ((1 << size) - 1)).to_bytes((size + 7) // 8, "little")
+    return np.unpackbits(np.frombuffer(low, np.uint8), bitorder="little")[:size].astype(np.int8)

@@ -1,0 +1,308 @@
+"""The circuit problem: one transformer against one circuit on all 2^n inputs, as verify.frame.decide asks for it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from constructions.circuit_simulation import CircuitTransformer
+from constructions.circuits.circuit import Decomposition
+from constructions.circuits.machine import UNDEFINED, ConstantBitMachine
+from constructions.errors import BadInput
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.contract import Contract
+from verify.arithmetic.formats import KERNELS, Format, format_of
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.torch_settings import lowered
+from verify.engine.guard import ends
+from verify.frame.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, first_in_order
+from verify.frame.judged import check_judged, unparametrized
+from verify.tasks.circuit.attention import Undecided
+from verify.tasks.circuit.forward import in_kernel, stored_weights
+from verify.tasks.circuit.refutation import EXHAUSTIVE_INPUTS
+from verify.tasks.circuit.rounding import RoundedSteps
+
+CLAIM = "E-3.4"
+BATCH_TOKENS = 2**25  # tokens of one batch of forward runs: about 250 MiB with their values
+MOST_RUN = 4096  # positions of torch's causal pass beside a proof; it takes their square, and the proof does not
+SHORT_RUN, SHORT_RUNS = 512, 6  # positions of the machine's pass; up to which torch runs drawn inputs, and how many
+CONTRACT = Contract(sums="the partial results of one sum are in at most three formats", is_exp_small=True)
+RIGHT = (
+    "the next token is 1 where coordinate g exceeds 1/2",
+    "right means: every token of the chain of thought is its gate's value",
+)
+CONSTANT_BITS = (
+    "the weights are the stored ones, rounded once to s bits",
+    "constant-bit arithmetic: s integer and s fractional bits, rounded after every operation, ties to the "
+    "smaller magnitude, saturating at B_s; sums left to right, the bias last",
+    "the next token is 1 where coordinate g exceeds 1/2; a softmax 0/0 has no token, nor has any later step",
+    "right means: every token of the chain of thought is its gate's value",
+)
+Proof = Callable[["CircuitProblem", Any, Effort], Finding]
+Progress = Callable[[str, int, int], None]
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Shows no progress."""
+
+
+@dataclass(frozen=True)
+class CircuitProblem:
+    """One transformer against one circuit: a `Decidable` whose proof is passed in, as each reading has its own.
+
+    `runs` inputs are run beside a proof.
+    """
+
+    model: CircuitTransformer
+    decomposition: Decomposition
+    proof: Proof
+    runs: int = 0
+    advance: Progress = silent
+    task = "circuit"
+    claim = CLAIM
+    counts_answers = True
+    runs_for_ever = False
+
+    @classmethod
+    def of(
+        cls,
+        model: CircuitTransformer,
+        decomposition: Decomposition,
+        proof: Proof,
+        runs: int = 0,
+        advance: Progress = silent,
+    ) -> CircuitProblem:
+        """Raises: BadInput for the weights of another circuit, or a forward pass that is not the class's own."""
+        check_sizes(model, decomposition)
+        return cls(unparametrized(model), decomposition, proof, runs, advance)
+
+    def parameters(self, reading: Reading) -> dict[str, Any]:
+        lanes = self.model.lanes
+        s = reading.s if isinstance(reading, ConstantBits) else self.model.s
+        sizes = {"circuit": self.decomposition.original.name, "s": s, "n": self.model.n, "T": self.model.T}
+        sizes |= {"k": lanes.k, "d": lanes.d}
+        if isinstance(reading, Rounded):
+            inner = Arithmetic.of(reading.format, reading.accumulate).inner
+            sizes |= {"precision": reading.format.name, "accumulate": inner.name}
+        return sizes
+
+    def size(self) -> int:
+        return 1 << len(self.decomposition.original.inputs)
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        if isinstance(reading, ConstantBits):
+            return CONSTANT_BITS
+        if isinstance(reading, Real):
+            return ("the weights are the stored ones, in real arithmetic, with a softmax that is never 0", *RIGHT)
+        if isinstance(reading, Rounded):
+            return (*CONTRACT.text(reading.format, reading.accumulate), *RIGHT)
+        dtype = str(self.model.E.dtype).removeprefix("torch.")
+        kernel = f"torch {torch.__version__}, {dtype}, the right tokens of all steps in one causal pass"
+        return (f"{kernel}: another kernel, batch shape or device may round differently", *RIGHT)
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "statistics": self.decomposition.original.statistics(),
+            "forward_runs": {"inputs": 0, "all": False},
+            "harmless_differences": 0,
+        }
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        return self.proof(self, reading, effort)
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """Runs some inputs through the machine or by torch, and compares every token; which one is tightest is open."""
+        is_machine = isinstance(reading, ConstantBits)
+        if self.decomposition.circuit.nodes > (SHORT_RUN if is_machine else MOST_RUN):
+            return None
+        if is_machine and "forward_runs" in finding.extra:
+            return None  # the machine ran what was asked for
+        ran, how = self._beside(reading)
+        inputs = self.telling()
+        is_wrong = (
+            np.zeros(len(inputs), dtype=bool) if ran is None else ran(inputs).is_wrong.reshape(len(inputs), -1).any(1)
+        )
+        if not is_wrong.any():
+            return None
+        wrong = inputs[int(is_wrong.argmax())]
+        if isinstance(reading, Real) and not self.is_sure(format_of(self.model.E.dtype)):
+            return None  # float evaluation cannot tell
+        return f"on the input {''.join(map(str, wrong))} {how} computes a wrong token"
+
+    def telling(self) -> list[Item]:
+        """The inputs that are run beside a proof: all zeros, all ones, and a few drawn with a fixed seed."""
+        n, rng = self.model.n, random.Random(0)
+        drawn = SHORT_RUNS if self.decomposition.circuit.nodes <= SHORT_RUN else 0
+        inputs = [(0,) * n, (1,) * n, *(tuple(rng.getrandbits(1) for _ in range(n)) for _ in range(drawn))]
+        return list(dict.fromkeys(inputs))
+
+    def _beside(self, reading: Reading) -> tuple[Run | None, str]:
+        """A run whose tokens are those of the proof, or nearly: None where torch has none."""
+        if isinstance(reading, ConstantBits):
+            return self.runner(reading), "the machine"
+        if isinstance(reading, Rounded):
+            if reading.format.name not in KERNELS or lowered(reading.format):
+                return None, ""
+            return replace(self, model=in_kernel(self.model, reading.format)).runner(Kernel()), "torch"
+        return (None if lowered(format_of(self.model.E.dtype)) else self.runner(Kernel())), "torch"
+
+    def is_sure(self, fmt: Format) -> bool:
+        """Whether every step is right in a format, in every order: then a run in it must be right."""
+        try:
+            weights = stored_weights(self.model, fmt)
+            steps = RoundedSteps(weights, self.model.n, self.model.lanes, Arithmetic.of(fmt))
+            return bool((steps.margins(self.decomposition.circuit) > 0).all())
+        except Undecided:
+            return False
+
+    def batches(self) -> Iterator[Batch]:
+        n = self.model.n
+        if n > EXHAUSTIVE_INPUTS:
+            raise BadInput(
+                f"method=exhaustive: n={n} inputs are 2^{n} runs, the most is n={EXHAUSTIVE_INPUTS}. "
+                "Use --method certified."
+            )
+        step = max(1, min(4096, BATCH_TOKENS // self.decomposition.circuit.nodes))
+        items = list(product((0, 1), repeat=n))[: self.size()]  # a circuit without inputs has one input all the same
+        for start in range(0, len(items), step):
+            yield [item[::-1] for item in items[start : start + step]]
+
+    def draw(self, rng: random.Random) -> Item:
+        return tuple(rng.getrandbits(1) for _ in self.decomposition.original.inputs) or (0,)
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        """One bit is zero instead."""
+        for place in np.flatnonzero(item):
+            yield (*item[:place], 0, *item[place + 1 :])
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        g_of = self._g_of(reading)
+
+        def run(batch: Batch) -> Ran:
+            expected = self.expected(batch)
+            tokens, g = g_of(expected)
+            margins, is_wrong = judged(g, tokens, expected[:, self.model.n :])
+            return Ran(margins[:, None], np.logical_or.reduce(is_wrong, axis=1)[:, None])
+
+        return run
+
+    def _g_of(self, reading: Kernel | ConstantBits) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """Tokens and g of all steps (batch, T) from the right values of all nodes."""
+        n = self.model.n
+        if isinstance(reading, ConstantBits):
+            machine = ConstantBitMachine(self.model, reading.s)
+
+            def in_bits(expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+                passed = machine.after_right(expected)
+                if passed is not None:
+                    return passed
+                tokens, g = machine.generate_with_g(expected[:, :n])
+                return tokens[:, n:], g[:, n:]
+
+            return in_bits
+
+        def by_torch(expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            with torch.no_grad():
+                inputs = torch.from_numpy(expected[:, :-1]).to(self.model.E.device)
+                g = self.model(inputs)[:, n - 1 :].double().cpu().numpy()
+            tokens: np.ndarray = np.where(np.isnan(g), UNDEFINED, g > 0.5)
+            return tokens, g
+
+        return by_torch
+
+    def expected(self, batch: Batch) -> np.ndarray:
+        """The right values of all nodes (batch, n+T)."""
+        bits = np.array(batch, dtype=np.int64).reshape(len(batch), -1)
+        words = [int.from_bytes(np.packbits(column, bitorder="little").tobytes(), "little") for column in bits.T]
+        values = self.decomposition.circuit.evaluate(words, (1 << len(batch)) - 1)
+        size = (len(batch) + 7) // 8
+        columns = [np.frombuffer(word.to_bytes(size, "little"), np.uint8) for word in values]
+        return np.stack([np.unpackbits(c, bitorder="little")[: len(batch)] for c in columns], axis=1).astype(np.int64)
+
+    def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
+        return first_in_order(batch, is_wrong)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.E.dtype
+
+    def length_of(self, item: Item) -> int:
+        return self.decomposition.circuit.nodes
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        n, expected = self.model.n, self.expected([item])
+        tokens, g = self._g_of(Kernel())(expected)
+        is_wrong = judged(g, tokens, expected[:, n:])[1]
+        step = int(is_wrong[0].argmax())
+        right = int(expected[0, n + step])
+        run_at_least, really_at_most = ends(Sides(self.model), expected[0, : n + step].tolist(), right)
+        is_wrong_at_tie = right == 1  # g = 1/2 is the token 0
+        return run_at_least > 0 or really_at_most < 0 or (is_wrong_at_tie and really_at_most == 0)
+
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        assert isinstance(reading, Kernel | ConstantBits)
+        n, expected = self.model.n, self.expected([item])
+        tokens, g = self._g_of(reading)(expected)
+        margins, is_wrong = judged(g, tokens, expected[:, n:])
+        step = int(is_wrong[0].argmax())
+        margin = float(margins[0])
+        found = self.counterexample(item, n + step, int(tokens[0, step]), int(expected[0, n + step]))
+        return Failure(found, margin if margin == margin else None)
+
+    def counterexample(self, bits: Item, gate: int, computed: int, expected: int) -> dict[str, Any]:
+        """A wrong step of one input; `computed` is None where there is no token."""
+        circuit = self.decomposition.circuit
+        token = None if computed == UNDEFINED else computed
+        return {
+            "gate": circuit.name_of(gate),
+            "kind": circuit.gates[gate - self.model.n].kind,
+            "step": gate - self.model.n + 1,
+            "input": "".join(map(str, bits)),
+            "computed": token,
+            "expected": expected,
+            "predicted": token,
+            "why": None,
+        }
+
+
+class Sides(nn.Module):
+    """The next token of a circuit's transformer as the larger of two logits, (batch, L, 2): 1/2 - g and g - 1/2."""
+
+    def __init__(self, model: CircuitTransformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        g: Tensor = self.model(tokens)
+        return torch.stack([0.5 - g, g - 0.5], dim=-1)
+
+
+def judged(g: np.ndarray, tokens: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The margin of each input (batch,), and which steps (batch, T) are wrong.
+
+    The margin of a step is the distance of g to 1/2, negative on the wrong side: that of the first wrong step, NaN
+    where it has no token, or the least of all where none is wrong. The token 0 allows a distance of zero.
+    """
+    is_wrong: np.ndarray = np.not_equal(tokens, expected)
+    distance = np.where(expected == 1, g - 0.5, 0.5 - g)
+    if not g.shape[1]:
+        return np.full(len(g), 0.5), is_wrong
+    at_first = distance[np.arange(len(g)), is_wrong.argmax(1)]
+    return np.where(is_wrong.any(1), at_first, distance.min(1, initial=0.5)), is_wrong
+
+
+def check_sizes(model: CircuitTransformer, decomposition: Decomposition) -> None:
+    """Raises: BadInput for the weights of another circuit, or a forward pass that is not the class's own."""
+    check_judged(model, CircuitTransformer)
+    if len(model.layers) != len(model.both):
+        raise BadInput(f"module.layers: has {len(model.layers)} layers, and two are run. Remove the others.")
+    n, T = len(decomposition.circuit.inputs), len(decomposition.circuit.gates)
+    if (model.n, model.T) != (n, T):
+        raise BadInput(f"weights for n={model.n}, T={model.T}: circuit {decomposition.original.name} has n={n}, T={T}")

@@ -1,0 +1,1 @@
+"""Contextual counting, decided on every valid string of a domain."""

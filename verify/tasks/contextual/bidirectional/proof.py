@@ -1,0 +1,218 @@
+"""Every valid string at once: ranges of what each kind of position computes, and of what each prompt reads.
+
+A kind is a token at a place after m delimiters, itself included. Given those, its attention is a sum over the other
+places of a weight for the token that each holds, and the tokens form a valid string: the least and the largest sum over
+all strings are found exactly by going through the places with m as the state. The quotient of two such sums bounds the
+attention. From there on intervals; in the decoder, k ones of the asked region and BOS are fixed, and the other
+positions together weigh at most their number times the heaviest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO
+from verify.arithmetic.balls import Ball, ends
+from verify.arithmetic.formats import Format
+from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, OF_FEW, Array, gamma, lost_to_underflow
+from verify.tasks.contextual.bidirectional.spans import product, relu, stored, total, weights
+from verify.tasks.contextual.readout import Readout
+
+TOKENS = 5
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The margin of count k of prompt r (from 1) over all strings, where it is positive."""
+
+    r: int
+    margin: Array  # by count
+
+
+class Proof:
+    """Decides one model on all valid strings of up to N tokens and R regions, in real arithmetic or in a format."""
+
+    def __init__(self, W: dict[str, Array], N: int, R: int, fmt: Format | None) -> None:
+        self.N, self.R, self.fmt = N, R, fmt
+        self.places = N + 1
+        self.W = {name: stored(value, fmt) for name, value in W.items()}
+        self.W["positions"] = self.W["positions"][: self.places]
+        self.readout = Readout(self.W["W_out"].mid, self.W["b_out"].mid, fmt)
+
+    @cached_property
+    def x(self) -> Ball:
+        """Token plus position (5 places, d): row token * places + place."""
+        E, positions = self.W["E"], self.W["positions"]
+        spread = [np.repeat(part, self.places, axis=0) for part in (E.mid, E.rad)]
+        tiled = [np.tile(part, (TOKENS, 1)) for part in (positions.mid, positions.rad)]
+        return total(Ball(*spread), Ball(*tiled), self.fmt)
+
+    @cached_property
+    def kinds(self) -> tuple[np.ndarray, np.ndarray]:
+        """The row of x and the number of delimiters m of every kind that occurs in a string."""
+        rows, m = np.nonzero(np.isfinite(self._extreme(np.zeros((TOKENS * self.places,) * 2))))
+        return rows, m
+
+    @cached_property
+    def attended(self) -> Ball:
+        """Bounds the encoder head's output for every kind (K, h)."""
+        n, places, fmt = TOKENS * self.places, self.places, self.fmt
+        queries, keys = (product(self.x, self.W[name], fmt) for name in ("W_Q", "W_K"))
+        scores = product(queries, keys.T, fmt)
+        first = BOS * places
+        low, high = weights(scores, scores[:, first : first + 1], fmt)
+        values = product(self.x, self.W["W_V"], fmt)
+        sums = [self._sums(low, high, np.ones((n, 1)), np.ones((n, 1)))]
+        sums += [self._sums(low, high, *(end[:, [h]] for end in ends(values))) for h in range(values.mid.shape[1])]
+        D_low, D_high = sums[0]
+        slack = 0.0
+        size = float(values.magnitude.max())
+        if fmt is not None:  # the softmax's total and quotient, the products and their sum
+            slack = gamma(2 * places + 8, fmt.u) * size + 8 * places * fmt.tiny * (1 + size)
+        columns = []
+        with np.errstate(invalid="ignore", divide="ignore"):
+            for least, most in sums[1:]:
+                quotients = np.array([least / D_low, least / D_high, most / D_low, most / D_high])
+                down, up = quotients.min(0), quotients.max(0)
+                slacks = slack + OF_FEW * np.maximum(np.abs(down), np.abs(up))
+                slacks = slacks + np.where((least == 0) & (most == 0), 0.0, FAINT)  # a quotient may underflow
+                is_known = (D_low > 0) & np.isfinite(D_high)
+                columns.append(
+                    Ball.between(np.where(is_known, down - slacks, -np.inf), np.where(is_known, up + slacks, np.inf))
+                )
+        return Ball(np.stack([c.mid for c in columns], 1), np.stack([c.rad for c in columns], 1))
+
+    def _sums(self, low: Array, high: Array, least: Array, most: Array) -> tuple[Array, Array]:
+        """The range, over all strings, of the sum of weight times value, for every kind.
+
+        A sum of n <= places terms is off by gamma(n) times their sizes, and by what each product lost to underflow.
+        """
+        terms = np.array([w * v.T for w in (low, high) for v in (least, most)])
+        terms = np.where(np.isnan(terms), np.inf, terms)
+        lost = self.places * max(float(lost_to_underflow(w, v.T).max()) for w in (low, high) for v in (least, most))
+        rows, m = self.kinds
+        out = []
+        for sign, ends_ in ((-1.0, -terms.min(0)), (1.0, terms.max(0))):
+            extreme = self._extreme(ends_)[rows, m]
+            size = float(np.abs(ends_).max()) * self.places
+            out.append(sign * (extreme + gamma(4 * self.places) * size + 2 * lost))
+        return out[0], out[1]
+
+    def _extreme(self, terms: Array) -> Array:
+        """Maximises a sum of terms (rows, rows), one for each place, over all strings. Returns (rows, m), -inf where
+        none is.
+        """
+        places, states = self.places, 2 * self.R + 1
+        rows = np.arange(TOKENS * places)
+        token, place = rows // places, rows % places
+        cost = terms.reshape(len(rows), TOKENS, places)
+        before = np.full((len(rows), states), -np.inf)
+        before[:, 0] = cost[:, BOS, 0]
+        until = np.full_like(before, -np.inf)
+        for j in range(1, places):
+            until[place == j] = before[place == j]
+            before = _stepped(before, cost[:, :, j])
+        is_end = np.arange(states) % 2 == 0  # a string may end where no region is open
+        after = np.where(is_end, 0.0, -np.inf) + np.zeros((len(rows), 1))
+        rest = np.where((place == places - 1)[:, None], after, -np.inf)
+        for j in range(places - 1, 0, -1):
+            after = np.maximum(_stepped_back(after, cost[:, :, j]), np.where(is_end, 0.0, -np.inf))
+            rest[place == j - 1] = after[place == j - 1]
+        own = cost[rows, token, place][:, None]
+        out = np.full_like(before, -np.inf)
+        for b in (ZERO, ONE, OPEN, CLOSE):
+            mine = (token == b) & (place > 0)
+            reached = _moved(until[mine], b)
+            out[mine] = reached + own[mine] + rest[mine]
+        first = BOS * places
+        out[first, 0] = own[first, 0] + rest[first, 0]
+        return out
+
+    @cached_property
+    def seen(self) -> tuple[Ball, Ball]:
+        """Scores for every prompt (K, R) and values (K, g) of every kind."""
+        fmt, W = self.fmt, self.W
+        rows, _ = self.kinds
+        x = total(self.x[rows], product(self.attended, W["W_O"], fmt), fmt)
+        hidden = relu(product(x, W["W_1"], fmt, W["b_1"]))
+        fed = product(hidden, W["W_2"], fmt, W["b_2"])
+        x = total(x, fed, fmt)
+        keys, queries = product(x, W["U_K"], fmt), product(W["P"], W["U_Q"], fmt)
+        return product(keys, queries.T, fmt), product(x, W["U_V"], fmt)
+
+    def cells(self, r: int) -> Cell:
+        """Every count of prompt r: 0 where there is no such region, and each that a string of N tokens has room for."""
+        rows, m = self.kinds
+        token = rows // self.places
+        scores, values = self.seen
+        is_bos = token == BOS
+        column = Ball(scores.mid[None, :, r - 1], scores.rad[None, :, r - 1])
+        low, high = (part[0] for part in weights(column, column[:, np.nonzero(is_bos)[0]], self.fmt))
+        target = (token == ONE) & (m == 2 * r - 1)
+        k = np.arange(max(0, self.N - 2 * r) + 1) if target.any() else np.arange(1)
+        down, up = self._outputs(low, high, values, is_bos, target, k)
+        return Cell(r, self.readout.compare(down, up, k).margin)
+
+    def _outputs(
+        self, low: Array, high: Array, values: Ball, is_bos: np.ndarray, target: np.ndarray, k: np.ndarray
+    ) -> tuple[Array, Array]:
+        """The range of the decoder's output (k, g): a mean of BOS and k ones, moved by the other positions."""
+        v_low, v_high = ends(values)
+        bos = int(np.nonzero(is_bos)[0][0])
+        ones = (low[target].min(), high[target].max()) if target.any() else (0.0, 0.0)
+        share = np.stack([low[bos] / (low[bos] + k * ones[1]), high[bos] / (high[bos] + k * ones[0])])
+        share = share + np.array([[-1.0], [1.0]]) * OF_FEW
+        chosen = target if target.any() else is_bos
+        one_low, one_high = v_low[chosen].min(0), v_high[chosen].max(0)
+        mean_low = np.min([a[:, None] * v_low[bos] + (1 - a)[:, None] * one_low for a in share], axis=0)
+        mean_high = np.max([a[:, None] * v_high[bos] + (1 - a)[:, None] * one_high for a in share], axis=0)
+        others = ~is_bos & ~target
+        if others.any():
+            weight = (self.N - k) * high[others].max() * INFLATION
+            least = low[bos] + k * ones[0]
+            moved = np.where(least > 0, weight / (least + weight) + FAINT, np.nan)[:, None] * INFLATION
+            mean_low = mean_low - moved * np.maximum(mean_low - v_low[others].min(0), 0) * INFLATION
+            mean_high = mean_high + moved * np.maximum(v_high[others].max(0) - mean_high, 0) * INFLATION
+        size = float(values.magnitude.max())
+        slack = (ENLARGE - 1) * size + FAINT * (size > 0)  # the products with values may underflow
+        if self.fmt is not None:
+            slack += gamma(2 * self.places + 8, self.fmt.u) * size
+            slack += 8 * self.places * self.fmt.tiny * (1 + size)
+        # a mean of values of one sign has it, however it is rounded
+        down = np.where((v_low >= 0).all(0), np.maximum(mean_low - slack, 0.0), mean_low - slack)
+        return down, mean_high + slack
+
+
+def _moved(before: Array, token: int) -> Array:
+    """The states after a token: another digit, one more delimiter where the string stays valid."""
+    if token in (ZERO, ONE):
+        return before
+    out = np.full_like(before, -np.inf)
+    start = 0 if token == OPEN else 1
+    out[:, start + 1 :: 2] = before[:, start:-1:2]
+    return out
+
+
+def _moved_back(after: Array, token: int) -> Array:
+    """The same backwards: what follows where a token is the next one."""
+    if token in (ZERO, ONE):
+        return after
+    out = np.full_like(after, -np.inf)
+    start = 0 if token == OPEN else 1
+    out[:, start:-1:2] = after[:, start + 1 :: 2]
+    return out
+
+
+def _stepped(before: Array, cost: Array) -> Array:
+    tokens = (ZERO, ONE, OPEN, CLOSE)
+    found: Array = np.max([_moved(before, b) + cost[:, [b]] for b in tokens], axis=0)
+    return found
+
+
+def _stepped_back(after: Array, cost: Array) -> Array:
+    tokens = (ZERO, ONE, OPEN, CLOSE)
+    found: Array = np.max([_moved_back(after, b) + cost[:, [b]] for b in tokens], axis=0)
+    return found

@@ -1,0 +1,245 @@
+"""The task: a bidirectional model, the strings it is judged on, and what is right; the proof is in proof.py."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from constructions.contextual.bidirectional import SHAPES, BidirectionalContextualTransformer
+from constructions.contextual.transformer import CLOSE, ONE, OPEN, ZERO
+from constructions.errors import BadInput
+from verify.arithmetic.contract import STORED
+from verify.arithmetic.formats import format_of
+from verify.arithmetic.margins import margins
+from verify.arithmetic.outward import below
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.slack import Array
+from verify.arithmetic.stored import check_finite
+from verify.frame.decide import Effort, Failure, Finding, Ran, Run, first_in_order, is_wrong_in_its_ball
+from verify.frame.judged import check_judged, check_whole_number
+from verify.tasks.contextual.bidirectional import exact
+from verify.tasks.contextual.bidirectional.proof import Proof
+from verify.tasks.contextual.rounding import CONTRACT
+from verify.tasks.contextual.task import Domain, answers, written
+
+Tokens = tuple[int, ...]
+ARGUMENT = "ranges over all strings of what each kind of position computes"
+RUNS, LONGEST_RUN, BATCH = 200, 8, 512
+LONGEST = 1024  # a proof holds (5 N)^2 weights
+
+
+@dataclass(frozen=True)
+class Bidirectional:
+    """One model on all valid strings of up to N tokens and R regions, and every prompt: a `Decidable`.
+
+    >>> from constructions.contextual_positions import build
+    >>> from verify.frame.decide import certify
+    >>> certify(Bidirectional.of(build(16, 2))).verdict.value
+    'PROVED'
+    """
+
+    module: BidirectionalContextualTransformer
+    domain: Domain
+    claim: str | None = None
+    task = "contextual counting, bidirectional"
+    counts_answers = True
+    runs_for_ever = False
+
+    @classmethod
+    def of(
+        cls,
+        module: BidirectionalContextualTransformer,
+        *,
+        length: int | None = None,
+        regions: int | None = None,
+        claim: str | None = None,
+    ) -> Bidirectional:
+        """The problem at a length and number of regions, the model's own by default.
+
+        Raises: BadInput for a module that is not judged, or strings that it has no positions or classes for.
+        """
+        check_judged(module, BidirectionalContextualTransformer)
+        N, R = module.longest if length is None else length, module.R if regions is None else regions
+        check_whole_number("length", N)
+        check_whole_number("regions", R)
+        most = min(module.longest, LONGEST, len(module.b_out) + 1)
+        if not 1 <= N <= most:
+            raise BadInput(
+                f"length={N}: must be from 1 to {most}: the model has {module.longest} positions after BOS and counts "
+                f"up to {len(module.b_out) - 1}, and {LONGEST} are judged. Use --on-length {most}."
+            )
+        return cls(module, Domain(N, R), claim)
+
+    @property
+    def weights(self) -> dict[str, Array]:
+        return {name: getattr(self.module, name).detach().cpu().double().numpy() for name in SHAPES}
+
+    def parameters(self, reading: Reading) -> dict[str, Any]:
+        m = self.module
+        return {
+            "length": self.domain.N,
+            "regions": self.domain.R,
+            "prompts": m.R,
+            "coordinates": m.W_Q.shape[1] - 1,
+            "dtype": str(m.dtype).removeprefix("torch."),
+        }
+
+    def size(self) -> int:
+        return self.domain.strings() * self.module.R
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        model = (
+            "x = E + positions; x' = x + softmax(x W_Q (x W_K)^T) x W_V W_O, attending before and after; "
+            "x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out"
+        )
+        right = "right means: the right class has strictly the largest logit; a region that is not there counts 0"
+        if isinstance(reading, ConstantBits):
+            raise BadInput(f"precision={reading.name}: has no constant-bit arithmetic here. Use real, or a dtype.")
+        if isinstance(reading, Kernel):
+            return ("this torch kernel", right)
+        if isinstance(reading, Rounded):
+            if reading.accumulate is not None or reading.format.name == "tf32":
+                raise BadInput(
+                    f"precision={reading.format.name}: sums keep to one format here. Leave --accumulate out, and use "
+                    "another format than tf32."
+                )
+            return (model, *CONTRACT.text(reading.format), right)
+        return model, STORED, right
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        if not isinstance(reading, Real | Rounded):
+            raise BadInput("method=certified: is for real arithmetic and dtypes. Use --method exhaustive or sampled.")
+        check_finite(self.module.named_parameters())
+        fmt = reading.format if isinstance(reading, Rounded) else None
+        proof = Proof(self.weights, self.domain.N, self.domain.R, fmt)
+        cells = []
+        for r in range(1, self.module.R + 1):
+            cells.append(proof.cells(r))
+            effort.progress(r / self.module.R)
+        worst = min(cells, key=lambda c: float(c.margin.min()))
+        if all((c.margin > 0).all() for c in cells):
+            where = {"prompt": worst.r, "count": int(worst.margin.argmin())}
+            return Finding.proved(ARGUMENT, float(worst.margin.min()), tightest=where)
+        failure = self._failure(reading, effort)
+        if failure is not None:
+            return Finding.refuted(ARGUMENT, failure)
+        reason = f"undecided at prompt {worst.r}, count {int(worst.margin.argmin())}, and no failing string found"
+        return Finding.open(ARGUMENT, reason)
+
+    def _failure(self, reading: Reading, effort: Effort) -> Failure | None:
+        """A string that is wrong: in balls, or where the module computes in the format, in a run of it."""
+        fmt = reading.format if isinstance(reading, Rounded) else None
+        if fmt is not None and format_of(self.module.dtype) != fmt:
+            return None
+        rng, run = random.Random(effort.seed), self._margins
+        for tokens in itertools.chain(self._few(), (self.draw(rng) for _ in range(RUNS))):
+            for prompt in np.nonzero(~(run(tokens) > 0))[0]:
+                if fmt is not None or bool(self._exact(tokens)[prompt] <= 0):
+                    return self.replay(tokens, int(prompt), reading)
+        return None
+
+    def _few(self) -> Iterator[Tokens]:
+        """Telling strings, the simplest first: nothing but m delimiters and ones in one of the gaps."""
+        for M in range(self.domain.most + 1):
+            for place in range(2 * M + 1):
+                for n in {0, 1, self.domain.N - 2 * M}:
+                    gaps = [[ONE] * n if m == place else [] for m in range(2 * M + 1)]
+                    tokens = gaps[0] + [t for m, gap in enumerate(gaps[1:]) for t in (CLOSE if m % 2 else OPEN, *gap)]
+                    if self.domain.has(tokens):
+                        yield tuple(tokens)
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        tightest = finding.tightest
+        if tightest is None or finding.margin is None:
+            return None
+        k, r = tightest["count"], tightest["prompt"]
+        tokens = [OPEN, CLOSE] * (r - 1) + ([OPEN, *[ONE] * k, CLOSE] if k else [])
+        if not self.domain.has(tokens):
+            return None
+        margin = self._exact(tuple(tokens))[r - 1]
+        if not bool(margin < finding.margin) or isinstance(reading, Rounded):
+            return None
+        return f"a margin of {below(finding.margin)} is proved, and {written(tokens)} has {margin}"
+
+    def _exact(self, tokens: Tokens) -> list[Any]:
+        return exact.margins(self.weights, list(tokens), answers(list(tokens), self.module.R))
+
+    def _margins(self, tokens: Tokens) -> np.ndarray:
+        result: np.ndarray = self._run([tokens])[0]
+        return result
+
+    def _run(self, batch: Sequence[Tokens]) -> np.ndarray:
+        """(right logit) - (largest other) as the module computes them: (strings, prompts)."""
+        right = torch.tensor([answers(list(tokens), self.module.R) for tokens in batch])
+        with torch.no_grad():
+            logits = self.module(torch.tensor([list(t) for t in batch], dtype=torch.long).reshape(len(batch), -1))
+        result: np.ndarray = margins(logits.double(), right).numpy()
+        return result
+
+    def facts(self) -> dict[str, Any]:
+        return {"domain": str(self.domain)}
+
+    def batches(self) -> Iterator[list[Tokens]]:
+        if self.domain.N > LONGEST_RUN:
+            raise BadInput(
+                f"method=exhaustive: runs strings of up to {LONGEST_RUN} tokens. Use --method certified, or a smaller "
+                "--on-length."
+            )
+        for _, group in itertools.groupby(self.domain.enumerate(), len):
+            while part := [tuple(tokens) for tokens in itertools.islice(group, BATCH)]:
+                yield part
+
+    def draw(self, rng: random.Random) -> Tokens:
+        M = rng.randint(0, self.domain.most)
+        n = rng.randint(2 * M, self.domain.N)
+        tokens = [rng.choice((ZERO, ONE)) for _ in range(n)]
+        for m, place in enumerate(sorted(rng.sample(range(n), 2 * M))):
+            tokens[place] = CLOSE if m % 2 else OPEN
+        return tuple(tokens)
+
+    def smaller(self, item: Tokens) -> Iterator[Tokens]:
+        """One digit less, or a 0 for a 1."""
+        for place, token in enumerate(item):
+            if token in (ZERO, ONE):
+                yield item[:place] + item[place + 1 :]
+            if token == ONE:
+                yield (*item[:place], ZERO, *item[place + 1 :])
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        return lambda batch: Ran.strictly(self._run(batch))
+
+    def first(self, batch: list[Tokens], is_wrong: np.ndarray) -> tuple[int, Tokens, int]:
+        return first_in_order(batch, is_wrong)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.dtype
+
+    def length_of(self, item: Tokens) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Tokens, answer: int) -> bool:
+        return is_wrong_in_its_ball(self.module, item, answers(list(item), self.module.R)[answer], answer)
+
+    def replay(self, wrong: Tokens, answer: int, reading: Reading) -> Failure:
+        tokens, expected = list(wrong), answers(list(wrong), self.module.R)
+        with torch.no_grad():
+            said = self.module(torch.tensor(tokens, dtype=torch.long)).argmax(-1).tolist()
+        found = {
+            "input": written(tokens),
+            "string": written(tokens),
+            "length": len(tokens),
+            "prompt": answer + 1,
+            "expected": expected[answer],
+            "predicted": said[answer] if said[answer] != expected[answer] else None,
+            "all_expected": expected,
+            "all_module_answers": said,
+        }
+        margin = float(self._margins(wrong)[answer])
+        return Failure(found, margin if margin <= 0 else None)

@@ -1,0 +1,168 @@
+"""Reading "dtype, any order": the cells of the real proof, widened by the rounding of every operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import torch
+
+from constructions.contextual.transformer import BOS, ONE, ZERO, ContextualCountingTransformer
+from constructions.errors import BadInput
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.formats import Format, format_of
+from verify.arithmetic.readings import Kernel
+from verify.arithmetic.slack import ENLARGE, INFLATION, Array, gamma
+from verify.arithmetic.softmax import argument_error, exponential_error, quotient_error, total_error
+from verify.frame.decide import Finding, Item
+from verify.tasks.contextual.cells import Cells, Proof, Weighed, weighed
+from verify.tasks.contextual.proof import where
+from verify.tasks.contextual.readout import Readout
+from verify.tasks.contextual.rounding import lowest_bit, position_errors
+from verify.tasks.contextual.runs import candidates, margins
+from verify.tasks.contextual.stream import DecidableRegions, Positions, StoredContextual, see
+from verify.tasks.contextual.task import Domain
+
+ARGUMENT = "cells of strings, margin above error bound"
+# strings tried, their tokens, and attention scores computed, in search of a failing run
+MOST_RUNS, MOST_TOKENS, RUN_BUDGET = 400, 10**6, 2 * 10**8
+
+
+class RoundedCells(Proof):
+    """The cells with every number replaced by all that can be computed for it in a format."""
+
+    def __init__(self, stored: StoredContextual, domain: Domain, fmt: Format) -> None:
+        super().__init__(stored, domain, Readout(stored.W["W_out"], stored.W["b_out"], fmt))
+        self.fmt = fmt
+        errors, exact = position_errors(stored, self.kinds, self.encoded, fmt), see(stored, self.encoded)
+        self.score_errors = errors.scores
+        self.seen = Positions(exact.scores, Ball(exact.values.mid, exact.values.rad + errors.values))
+
+    def weigh(self, prompt: int) -> Weighed:
+        """Computed weights; a score that is exact and the largest of all has weight 1 wherever it occurs."""
+        scores, error = self.seen.scores[:, prompt], self.score_errors[:, prompt]
+        highest = (scores.mid + scores.rad + error).max()
+        is_one = (scores.rad == 0) & (error == 0) & (scores.mid == highest)
+        distance = highest - scores.mid + scores.rad + error
+        argument = np.where(is_one, 0.0, argument_error(distance, error, self.fmt))
+        relative = np.where(is_one, 0.0, exponential_error(distance + argument, self.fmt))
+        exact = weighed(Ball(scores.mid, (scores.rad + argument) * ENLARGE), self.seen.values)
+        upper = exact.weights.upper * (1 + relative) * INFLATION
+        weights = Ball.between(np.maximum(exact.weights.lower * (1 - relative) / INFLATION, 0.0), upper)
+        weights = Ball(weights.mid, np.where(np.isnan(weights.mid), np.inf, weights.rad))
+        return Weighed(weights, exact.values, weights[:, None] * exact.values, is_one)
+
+    def outputs(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
+        """Bounds on the computed output: those of the computed weights, and the rounding of the sums."""
+        low, high = self.mean(weighed, r, fewest, most, k)
+        size = weighed.values.magnitude
+        sizes = Ball(size, np.zeros_like(size))
+        # the mean of the values' sizes is what the sums' errors are relative to
+        sized = replace(weighed, values=sizes, products=weighed.weights[:, None] * sizes)
+        error = self.sum_error(weighed, r, fewest, most, k)[:, None] * self.mean(sized, r, fewest, most, k)[1]
+        error = (error + self.flushed(weighed, most)) * INFLATION
+        # weighed before it is normalised, a sum can overflow where the mean does not
+        is_there = (self.kinds.m <= 2 * most) | (self.kinds.tokens == BOS)
+        largest = (self.domain.N + 1) * size[is_there].max(axis=0)
+        error = np.where(largest < self.fmt.largest / 2, error, np.inf)
+        return np.nextafter(low - error, -np.inf), np.nextafter(high + error, np.inf)
+
+    def flushed(self, weighed: Weighed, most: int) -> float:
+        """Bounds the cost of underflow: zero where each share that counts stays normal and all values have one sign."""
+        is_there = (self.kinds.m <= 2 * most) | (self.kinds.tokens == BOS)
+        valued = is_there & (weighed.values.magnitude > 0).any(axis=1)
+        if not valued.any():
+            return 0.0
+        values = weighed.values[valued]
+        smallest = np.maximum(values.lower, -values.upper).min()
+        has_one_sign = bool((values.lower > 0).all() or (values.upper < 0).all())
+        share = float(weighed.weights.lower[valued].min()) / (self.domain.N + 2)
+        if has_one_sign and share * min(1.0, smallest) > 2 * self.fmt.tiny:
+            return 0.0
+        return 4 * (self.domain.N + 1) * self.fmt.tiny * (1 + float(values.magnitude.max()))
+
+    def sum_error(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> Array:
+        """The relative error (counts,) of total, quotient, products and sum, with respect to the mean size."""
+        tokens, m, fmt = self.kinds.tokens, self.kinds.m, self.fmt
+        is_there = (m <= 2 * most) | (tokens == BOS)
+        has_value = np.asarray((weighed.values.magnitude > 0).any(axis=1))
+        least, ones = self.count(weighed.is_one, r, fewest, most, k)
+        _, valued = self.count(has_value, r, fewest, most, k)
+        others = is_there & ~weighed.is_one
+        heaviest = weighed.weights.upper[others].max() if others.any() else 0.0
+        terms = self.domain.N + 1
+        total = total_error(terms, ones, terms * heaviest * INFLATION, least >= 1, fmt)
+        return quotient_error(total, gamma(np.maximum(valued - 1, 0) + 3, fmt.u))
+
+    def count(self, chosen: np.ndarray, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
+        """At least and at most how many positions of a cell are of the chosen kinds."""
+        tokens, m = self.kinds.tokens, self.kinds.m
+        is_target = (tokens == ONE) & (m == 2 * r - 1)
+        is_free = self.is_digit & (m <= 2 * most) & ~is_target
+        delimiters = [int((chosen & ~self.is_digit & ((m <= 2 * M) | (tokens == BOS))).sum()) for M in (fewest, most)]
+        target = k * int((chosen & is_target).any())
+        zeros = self.domain.zeros or 0
+        at_least, at_most = delimiters[0] + target, delimiters[1] + target
+        if self.domain.zeros is not None:
+            is_zero = is_free & (tokens == ZERO)
+            at_least = at_least + zeros * int(chosen[is_zero].all() and is_zero.any())
+            at_most = at_most + zeros * int(chosen[is_zero].any())
+            is_free &= tokens != ZERO
+        room = self.domain.N - 2 * fewest - zeros - k
+        return at_least, at_most + room * int((chosen & is_free).any())
+
+
+def prove(problem: DecidableRegions, fmt: Format) -> Finding:
+    """Decides every cell with its errors. Where one stays open, looks for a string that the module itself gets wrong.
+
+    Raises: BadInput for weights that the format does not hold.
+    """
+    module, stored, domain = problem.module, problem.stored, problem.domain
+    check_representable(stored, fmt)
+    cells = list(RoundedCells(stored, domain, fmt).decide())
+    worst = min(cells, key=lambda c: float(c.margin.min()))
+    if all((c.margin > 0).all() for c in cells):
+        return Finding.proved(ARGUMENT, float(worst.margin.min()), tightest=where(worst))
+    found = failing_run(module, cells, domain) if format_of(module.dtype) == fmt else None
+    if found is not None:
+        return Finding.refuted(ARGUMENT, problem.replay(*found, Kernel()))
+    count = int(worst.margin.argmin())
+    reason = f"the error bound exceeds the margin at prompt {worst.r}, count {count}; no failing run found"
+    return Finding.open(ARGUMENT, reason)
+
+
+def check_representable(stored: StoredContextual, fmt: Format) -> None:
+    """Raises BadInput unless every stored number is one of the format's."""
+    for name, W in stored.W.items():
+        size = np.abs(W[W != 0])
+        span = np.frexp(size)[1] - lowest_bit(size)
+        if len(size) and not ((span <= fmt.p).all() and size.max() <= fmt.largest and size.min() >= fmt.tiny):
+            raise BadInput(
+                f"precision={fmt.name}: {name} holds numbers that {fmt.name} does not; round the weights first"
+            )
+
+
+def round_weights(module: ContextualCountingTransformer, fmt: Format) -> ContextualCountingTransformer:
+    """Rounds the stored numbers to the nearest with fmt.p significant bits, in place."""
+    with torch.no_grad():
+        for weight in module.parameters():
+            fraction, exponent = torch.frexp(weight.double())
+            weight.copy_(torch.ldexp(torch.round(fraction * 2.0**fmt.p) / 2.0**fmt.p, exponent))
+    return module
+
+
+def failing_run(
+    module: ContextualCountingTransformer, cells: Iterable[Cells], domain: Domain
+) -> tuple[Item, int] | None:
+    """A string, and a prompt of it, that the module itself gets wrong in its dtype."""
+    spent = 0
+    for tokens in islice(candidates(cells, domain), 1 + min(MOST_RUNS, MOST_TOKENS // domain.N)):
+        spent += (len(tokens) + 1) ** 2
+        if spent > RUN_BUDGET:
+            return None
+        is_right = margins(module, [tuple(tokens)])[0] > 0
+        if not is_right.all():
+            return tuple(tokens), int(is_right.argmin())
+    return None

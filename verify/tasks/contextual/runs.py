@@ -1,0 +1,132 @@
+"""Single strings: enclosures of the decoder's output, witnesses against a cell, and runs of the module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO, ContextualCountingTransformer
+from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic.margins import margins as margins_of_logits
+from verify.arithmetic.slack import Array
+from verify.tasks.contextual.cells import Cells
+from verify.tasks.contextual.readout import Comparison, Readout
+from verify.tasks.contextual.stream import StoredContextual, encode, see
+from verify.tasks.contextual.task import Domain, answers, written
+
+
+def judge(stored: StoredContextual, readout: Readout, tokens: list[int]) -> Comparison:
+    """Every prompt on one string, in real arithmetic: margins (R,) and whether it is surely wrong."""
+    output = decode(stored, tokens)
+    return readout.compare(output.lower, output.upper, np.array(answers(tokens, stored.R)))
+
+
+def decode(stored: StoredContextual, tokens: list[int]) -> Ball:
+    """The decoder's output (R, g) on one string."""
+    row = np.array([BOS] * stored.has_bos + tokens)
+    counts = np.cumsum(np.eye(5, dtype=np.int64)[row], axis=0)
+    kinds, number = np.unique(np.concatenate([row[:, None], counts], axis=1), axis=0, return_counts=True)
+    seen = see(stored, encode(stored, kinds[:, 0], kinds[:, None, 1:]))
+    scores = seen.scores
+    weights = exponential(scores - Ball.exact(scores.mid.max(axis=0))).T * Ball.exact(number.astype(np.float64))
+    return (weights @ seen.values) / (weights @ Ball.exact(np.ones((len(kinds), 1))))
+
+
+def candidates(cells: Iterable[Cells], domain: Domain) -> Iterator[list[int]]:
+    """Strings that may refute: of cells that are not proved, plain ones first, then with digits of one kind added."""
+    open_cells = [(c, k) for c in cells for k in pick(c)]
+    open_cells.sort(key=lambda pair: (not pair[0].wrong[pair[1]], 2 * pair[0].fewest + pair[1]))
+    for c, k in open_cells[:40]:
+        for M in sorted({c.fewest, c.most}):
+            yield from filter(domain.has, fillings(c.r, M, k, domain))
+
+
+def pick(c: Cells) -> set[int]:
+    """Three counts of a group of cells: the first that is surely wrong, the first and the least certain unproved."""
+    unproved = np.nonzero(~(c.margin > 0))[0]
+    wrong = np.nonzero(c.wrong)[0]
+    if not len(unproved):
+        return set()
+    return {int(unproved[0]), int(np.argmin(c.margin)), int(wrong[0]) if len(wrong) else int(unproved[-1])}
+
+
+def fillings(r: int, M: int, k: int, domain: Domain) -> Iterator[list[int]]:
+    """Strings with M regions and k ones in region r, with nothing else or many digits in one place."""
+    zeros = domain.zeros or 0
+    room = domain.N - 2 * M - k - zeros
+    if room < 0:
+        return
+    needed = max(0, domain.shortest - (2 * M + k + zeros))
+    for number in sorted({needed, min(room, needed + 1), room}):
+        for token in (ZERO, ONE) if domain.zeros is None else (ONE,):
+            for place in range(2 * M + 1):
+                if number == 0 and (token, place) != (ONE, 0):
+                    continue
+                if (token, place) != (ONE, 2 * r - 1) or number == 0:
+                    yield string(r, M, k, token, place, number, zeros)
+
+
+def string(r: int, M: int, k: int, token: int, place: int, number: int, zeros: int) -> list[int]:
+    """M regions, k ones in region r, `number` tokens after `place` delimiters, zeros at the end."""
+    out: list[int] = []
+    for m in range(2 * M + 1):
+        if m:
+            out.append(OPEN if m % 2 else CLOSE)
+        out += [ONE] * k * (m == 2 * r - 1) + [token] * number * (m == place)
+    return out + [ZERO] * zeros
+
+
+def margins(module: ContextualCountingTransformer, strings: Sequence[Sequence[int]]) -> Array:
+    """(logit of the right class) - (largest other), as the module computes them: (strings, R) for one length.
+
+    NaN where a logit is, infinite where there is no other class.
+    """
+    right = torch.tensor([answers(list(tokens), module.R) for tokens in strings])
+    tokens = torch.tensor([list(tokens) for tokens in strings], dtype=torch.long).reshape(len(strings), -1)
+    with torch.no_grad():
+        logits = module(tokens).double()
+    result: Array = margins_of_logits(logits, right).numpy()
+    return result
+
+
+def real_margin(stored: StoredContextual, tokens: list[int], prompt: int) -> float:
+    """The margin of a prompt on a string that is wrong in real arithmetic: at most zero, and not above by rounding."""
+    output, right = decode(stored, tokens)[prompt], answers(tokens, stored.R)[prompt]
+    others = np.arange(stored.classes) != right
+    W, b = stored.ball("W_out"), stored.ball("b_out")
+    slope = W[:, right][:, None] - W[:, others]
+    difference = output @ slope + (b[right] - b[others])
+    return min(0.0, float(difference.upper.min()))
+
+
+def counterexample(module: ContextualCountingTransformer, tokens: list[int], prompt: int) -> dict[str, Any]:
+    """A string that is wrong at a prompt, with its regions and the module's own run."""
+    right = answers(tokens, module.R)
+    with torch.no_grad():
+        logits = module(torch.tensor(tokens, dtype=torch.long)).double()
+    said = int(logits[prompt].argmax())
+    is_known = said != right[prompt] and not bool(logits[prompt].isnan().any())
+    return {
+        "input": written(tokens),
+        "predicted": said if is_known else None,
+        "string": written(tokens),
+        "length": len(tokens),
+        "regions": regions(tokens),
+        "prompt": prompt + 1,
+        "expected": right[prompt],
+        "module_answers": said,
+        "all_expected": right,
+        "all_module_answers": logits.argmax(dim=-1).tolist(),
+    }
+
+
+def regions(tokens: list[int]) -> list[str]:
+    """The regions of a string, as written.
+
+    >>> regions([1, 2, 0, 1, 3, 2, 3])
+    ['[01]', '[]']
+    """
+    return [part[part.index("[") :] + "]" for part in written(tokens).split("]")[:-1]]

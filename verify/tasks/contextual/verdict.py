@@ -1,0 +1,210 @@
+"""Contextual counting: one model on every valid string of a domain and every prompt, as `verify.frame.decide` asks."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from constructions.contextual.transformer import CLOSE, ONE, OPEN, ZERO, ContextualCountingTransformer
+from constructions.errors import BadInput
+from verify.arithmetic.formats import Format
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.frame import decide
+from verify.frame.certificate import Certificate
+from verify.frame.decide import (
+    Effort,
+    Failure,
+    Finding,
+    Item,
+    Ran,
+    Run,
+    check_not_accumulated,
+    first_in_order,
+    is_wrong_in_its_ball,
+    no_reading,
+)
+from verify.frame.judged import check_judged, check_whole_number
+from verify.tasks.contextual import dtype, proof
+from verify.tasks.contextual.agreement import contradiction
+from verify.tasks.contextual.rounding import CONTRACT
+from verify.tasks.contextual.runs import counterexample, margins, real_margin
+from verify.tasks.contextual.stream import StoredContextual
+from verify.tasks.contextual.task import Domain, answers
+
+ASSUMES = (
+    "encoder x' = x + softmax(x W_Q (x W_K)^T, causal) x W_V W_O, x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; "
+    "logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out",
+    "the weights are the stored numbers, exactly; the prompts are 1..R, and a region that is not there counts 0",
+    "right means: the right class has strictly the largest logit",
+)
+
+
+def domain_of(
+    module: ContextualCountingTransformer,
+    N: int,
+    *,
+    regions: int | None = None,
+    exactly: bool = False,
+    zeros: int | None = None,
+) -> Domain:
+    """Returns the strings to judge a model on. Without BOS the empty string is left out: there is nothing to attend to.
+
+    Raises: BadInput for impossible sizes, or counts that the model has no class for.
+    """
+    check_judged(module, ContextualCountingTransformer)
+    check_whole_number("length", N)
+    R = module.R if regions is None else regions
+    check_whole_number("regions", R)
+    domain = Domain(N, R, R if exactly else 0, 0 if module.has_bos else 1, zeros)
+    classes = len(module.b_out)
+    if R and classes <= N - 2:
+        raise BadInput(f"length={N}: the model has classes 0 to {classes - 1}; use --length {classes + 1} or less")
+    return domain
+
+
+@dataclass(frozen=True)
+class ContextualCounting:
+    """One model on the strings of a domain: a `Decidable` whose inputs are pairs of a string and a prompt.
+
+    `named` are further parameters for the certificate.
+    """
+
+    module: ContextualCountingTransformer
+    domain: Domain
+    claim: str | None = None
+    named: dict[str, Any] = field(default_factory=dict)
+    task = "contextual counting"
+    counts_answers = True
+    runs_for_ever = False
+
+    def __post_init__(self) -> None:
+        check_judged(self.module, ContextualCountingTransformer)
+
+    @cached_property
+    def stored(self) -> StoredContextual:
+        return StoredContextual.of(self.module)
+
+    def parameters(self, reading: Reading) -> dict[str, Any]:
+        found = {
+            "length": self.domain.N,
+            "regions": self.domain.R,
+            "exactly": self.domain.fewest == self.domain.R,
+            "zeros": self.domain.zeros,
+            "prompts": self.module.R,
+            "dtype": str(self.module.dtype).removeprefix("torch."),
+            **self.named,
+        }
+        return found | ({"precision": reading.format.name} if isinstance(reading, Rounded) else {})
+
+    def size(self) -> int:
+        return self.domain.strings() * self.module.R
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        if isinstance(reading, ConstantBits):
+            raise no_reading(reading, self.task, "real, or a dtype")
+        check_not_accumulated(reading, self.task)
+        if isinstance(reading, Kernel):
+            return ("this torch kernel, all strings of one length in one batch",)
+        return ASSUMES if isinstance(reading, Real) else (*ASSUMES, *CONTRACT.text(reading.format))
+
+    def facts(self) -> dict[str, Any]:
+        return {"domain": str(self.domain)}
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        return dtype.prove(self, reading.format) if isinstance(reading, Rounded) else proof.prove(self)
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        return contradiction(self.module, self.stored, self.domain, finding.tightest)
+
+    def batches(self) -> Iterator[list[Item]]:
+        """All strings of one length at a time."""
+        if 4**self.domain.N > proof.LARGEST_RUN:
+            raise BadInput(f"length={self.domain.N}: running every string is for lengths up to 10; use the proof")
+        for _, strings in itertools.groupby(self.domain.enumerate(), key=len):
+            yield [tuple(tokens) for tokens in strings]
+
+    def draw(self, rng: random.Random) -> Item:
+        """A number of regions, a length, places for the delimiters, and digits, each uniform."""
+        zeros = self.domain.zeros or 0
+        M = rng.randint(self.domain.fewest, self.domain.most)
+        length = rng.randint(max(self.domain.shortest, 2 * M + zeros), self.domain.N)
+        places = sorted(rng.sample(range(length), 2 * M))
+        digits = [ZERO] * zeros + [ONE] * (length - 2 * M - zeros)
+        if self.domain.zeros is None:
+            digits = [rng.choice((ZERO, ONE)) for _ in digits]
+        rng.shuffle(digits)
+        delimiters, rest = dict(zip(places, itertools.cycle((OPEN, CLOSE)), strict=False)), iter(digits)
+        return tuple(delimiters[i] if i in delimiters else next(rest) for i in range(length))
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        """One region's delimiters go, one digit goes, or a 1 outside becomes a 0."""
+        opens = [i for i, token in enumerate(item) if token == OPEN]
+        closes = [i for i, token in enumerate(item) if token == CLOSE]
+        fewer = [item[:i] + item[i + 1 : j] + item[j + 1 :] for i, j in zip(opens, closes, strict=True)]
+        fewer += [item[:i] + item[i + 1 :] for i, token in enumerate(item) if token in (ZERO, ONE)]
+        fewer += [(*item[:i], ZERO, *item[i + 1 :]) for i, token in enumerate(item) if token == ONE]
+        yield from (shorter for shorter in fewer if self.domain.has(list(shorter)))
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        return lambda batch: Ran.strictly(margins(self.module, batch))
+
+    def first(self, batch: list[Item], is_wrong: np.ndarray) -> tuple[int, Item, int]:
+        return first_in_order(batch, is_wrong)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.dtype
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        return is_wrong_in_its_ball(self.module, item, answers(list(item), self.module.R)[answer], answer)
+
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        """Runs the string through the module in its dtype."""
+        margin = float(margins(self.module, [item])[0, answer])
+        return Failure(counterexample(self.module, list(item), answer), margin if margin == margin else None)
+
+    def wrong_in_real_arithmetic(self, tokens: list[int], prompt: int) -> Failure:
+        """A failure of real arithmetic, with the module's own run beside it."""
+        return Failure(counterexample(self.module, tokens, prompt), real_margin(self.stored, tokens, prompt))
+
+
+def certify(
+    module: ContextualCountingTransformer,
+    domain: Domain,
+    *,
+    fmt: Format | None = None,
+    claim: str | None = None,
+    **named: Any,
+) -> Certificate:
+    """PROVED, REFUTED or UNKNOWN from the stored weights alone, in real arithmetic or in every order of a format.
+
+    Claim: B-2.1, B-2.2, B-3.4. `named` are further parameters for the certificate.
+    Raises: BadInput for weights that are not finite, or that the format does not hold.
+
+    >>> from constructions.contextual_counting import build
+    >>> module = build(64, 3)
+    >>> certify(module, domain_of(module, 64)).verdict.value
+    'PROVED'
+    """
+    reading = Real() if fmt is None else Rounded(fmt)
+    return decide.certify(ContextualCounting(module, domain, claim, named), reading)
+
+
+def exhaustive(
+    module: ContextualCountingTransformer, domain: Domain, *, claim: str | None = None, **named: Any
+) -> Certificate:
+    """Runs the module itself on every string of the domain.
+
+    Raises: BadInput where these are too many.
+    """
+    return decide.exhaustive(ContextualCounting(module, domain, claim, named))

@@ -1,0 +1,1 @@
+"""The Count01 task, decided on all counts of a domain."""

@@ -1,0 +1,124 @@
+"""Learned accuracy: on how many triples the heads of a subset, all others zeroed, put the right answer first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.slack import Array
+from verify.tasks.count01.layer_norm.laws import Law
+from verify.tasks.count01.layer_norm.numbers import ModelNumbers
+from verify.tasks.count01.layer_norm.tables import Differences, corners
+from verify.tasks.count01.task import FIVE, FOUR, answer
+
+BoolArray = NDArray[np.bool_]
+ROUNDED = 1e-12  # of the sizes that go into a sum of one term a head and one more: more than gamma_4000
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Which triples are answered rightly; `open` are those that could not be decided."""
+
+    right: BoolArray
+    open: tuple[int, ...] = ()
+
+    def certain(self) -> NDArray[np.bool_]:
+        """Which triples are right, all decided.
+
+        Raises: Undecided where one is open.
+        """
+        if self.open:
+            raise Undecided(f"{len(self.open)} triples are too close to a tie of several heads to decide")
+        return self.right
+
+    def accuracy(self, law: Law) -> tuple[Fraction, Fraction]:
+        """The share of right answers under the law: equal bounds where nothing is open."""
+        low = law.weight_of(self.right)
+        rest = np.zeros(len(self.right), dtype=bool)
+        rest[list(self.open)] = True
+        return Fraction(low, law.total), Fraction(low + law.weight_of(rest & ~self.right), law.total)
+
+
+class Learned:
+    """The documents' learned accuracy, 4 against 5 alone, for any subset of a model's heads; a tie is wrong."""
+
+    def __init__(self, model: ModelNumbers, law: Law, labels: str) -> None:
+        self.law, more = law, answer(0, 1, labels)
+        self.differences = Differences(model, law.counts, more, FOUR + FIVE - more)
+
+    def answers(self, heads: Sequence[int]) -> Answers:
+        """The triples on which the due one of 4 and 5 has the larger logit."""
+        return positive(self.differences, heads, self.law)
+
+
+def positive(differences: Differences, heads: Sequence[int], law: Judged) -> Answers:
+    """Tells where the sign of a subset's score is that of n1 - n0 - 1/2, by digits where floats do not show it."""
+    score, radius = differences.score(heads)
+    due = law.has_more_ones
+    right = np.where(due, score > radius, score < -radius)
+    unsettled = np.flatnonzero(~(np.abs(score) > radius))
+    open_triples = []
+    for i in unsettled.tolist():
+        a, b, c = law.triples[i].tolist()
+        try:
+            sign = differences.sign(heads, (a, b, c))
+        except Undecided:
+            open_triples.append(i)
+            continue
+        right[i] = sign > 0 if due[i] else sign < 0
+    return Answers(right, tuple(open_triples))
+
+
+class Judged(Protocol):
+    """Triples with their multiplicities: a law, or a list."""
+
+    @property
+    def triples(self) -> NDArray[np.int64]: ...
+
+    @property
+    def counts(self) -> Array: ...
+
+    @property
+    def has_more_ones(self) -> NDArray[np.bool_]: ...
+
+
+def whole_model(model: ModelNumbers, law: Judged, labels: str) -> Answers:
+    """Tells where the due answer has strictly the largest of all logits after "=", all heads together."""
+    heads, around = range(len(model.heads)), corners(law.counts)
+    right = np.ones(len(law.triples), dtype=bool)
+    open_triples: set[int] = set()
+    for expected in (FOUR, FIVE):
+        due = law.has_more_ones == (answer(0, 1, labels) == expected)
+        for rival in range(model.classes):
+            if rival == expected or not due.any():
+                continue
+            if lowest(model, around, expected, rival) > 0:
+                continue
+            differences = Differences(model, law.counts[due], expected, rival)
+            score, radius = differences.score(heads)
+            wins = score > radius
+            places = np.flatnonzero(due)
+            for i in np.flatnonzero(~(np.abs(score) > radius)).tolist():
+                a, b, c = law.triples[places[i]].tolist()
+                try:
+                    wins[i] = differences.sign(heads, (a, b, c)) > 0
+                except Undecided:
+                    open_triples.add(int(places[i]))
+            right[due] &= wins
+    return Answers(right, tuple(sorted(open_triples)))
+
+
+def lowest(model: ModelNumbers, around: Array, expected: int, rival: int) -> float:
+    """A lower bound on a logit difference over the box with these corners, where quotients are extreme."""
+    differences = Differences(model, around, expected, rival)
+    heads = range(len(model.heads))
+    columns = [differences.column(h) for h in heads]
+    size, shift = sum(column.size for column in columns), differences.shift(heads)
+    least = sum(float(column.values.min()) - column.radius for column in columns)  # NaN stays NaN
+    return (least + shift) - ROUNDED * (size + abs(shift))

@@ -1,0 +1,382 @@
+"""Count01 in real arithmetic with one head: exact linear inequalities in (n0, n1, n2), no bound needed.
+
+With D(n) = sum over tokens of n_t e^{score_t} > 0, every difference of two logits times D is linear in
+(n0, n1, n2) with coefficients that are sums of exponentials of rationals. On a polyhedron with integer
+vertices and rays it is positive on all integer points if and only if it is positive at every vertex and
+not negative along any ray, and each of these signs is decidable (verify.arithmetic.exact_reals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from flint import arb, ctx
+
+from constructions.count01 import Count01Transformer
+from constructions.errors import BadInput
+from verify.arithmetic.exact_reals import (
+    Combination,
+    Undecided,
+    exponentials,
+    first_nonpositive,
+    float_below,
+    float_of,
+    precisions,
+    total,
+)
+from verify.arithmetic.stored import check_finite, fractions
+from verify.tasks.count01.task import (
+    EQUALS,
+    FIVE,
+    FOUR,
+    Cell,
+    Domain,
+    Side,
+    Triple,
+    cells,
+    kinds,
+    multiplicities,
+)
+
+MOST_BITS = 1 << 14  # for several heads, where no theorem says that more bits end the search
+
+
+@dataclass(frozen=True)
+class ExactModel:
+    """A model as exact numbers: scores per head, what each token contributes to each logit, and the rest.
+
+    Logits after `last` are (constant[last][j] + sum over heads of the weighted mean of values[head][t][j])
+    / scale, where token t weighs exp(scores[head][last][t]) and scale > 0.
+    """
+
+    classes: int
+    scores: tuple[dict[int, list[Fraction]], ...]
+    values: tuple[list[list[Combination]], ...]
+    constant: dict[int, list[Combination]]
+    scale: Combination
+
+    @property
+    def heads(self) -> int:
+        return len(self.scores)
+
+
+def exact_model(model: Count01Transformer) -> ExactModel:
+    """The stored numbers of a module, as they are.
+
+    Raises: BadInput for a weight that is NaN or infinite.
+    """
+    check_plain(model)
+    check_finite(model.named_parameters())
+    E, W_out, lasts = fractions(model.E), fractions(model.W_out), (EQUALS, FOUR, FIVE)
+    b_out = [Fraction(b) for b in model.b_out.double().tolist()]
+    scores, values = [], []
+    for h in range(model.heads):
+        W_Q, W_K, W_V, W_O = (fractions(W[h]) for W in (model.W_Q, model.W_K, model.W_V, model.W_O))
+        found = E[list(lasts)] @ W_Q @ (E @ W_K).T
+        scores.append(dict(zip(lasts, found.tolist(), strict=True)))
+        values.append([[exponentials({0: x}) for x in row] for row in E @ W_V @ W_O @ W_out])
+    residual = E @ W_out
+    constant = {
+        last: [exponentials({0: b + (r if model.has_skip else 0)}) for r, b in zip(residual[last], b_out, strict=True)]
+        for last in lasts
+    }
+    return ExactModel(len(b_out), tuple(scores), tuple(values), constant, exponentials({0: 1}))
+
+
+def check_plain(model: Count01Transformer) -> None:
+    """Raises BadInput for layer norm or scaled scores, which this proof does not speak of."""
+    if model.has_norm or model.scale != 1:
+        what = "layer norm" if model.has_norm else f"scores divided by sqrt({model.scale})"
+        raise BadInput(f"weights: {what} is decided in the reading real on bounded counts alone; leave --precision out")
+
+
+@dataclass(frozen=True)
+class Form:
+    """D(n) times (expected logit - rival logit) and D(n), as linear forms: constant, then n0, n1, n2."""
+
+    cell: Cell
+    rival: int
+    difference: tuple[Combination, Combination, Combination, Combination]
+    normaliser: tuple[Combination, Combination, Combination, Combination]
+
+    def moved(self, origin: Triple) -> Form:
+        """Rewrites the form in counts from an origin."""
+        if not any(origin):
+            return self
+        difference, normaliser = (
+            (total(c * k for c, k in zip(line, (1, *origin), strict=True)), *line[1:])
+            for line in (self.difference, self.normaliser)
+        )
+        return Form(self.cell, self.rival, difference, normaliser)
+
+    def at(self, n: Triple) -> Combination:
+        return total(c * k for c, k in zip(self.difference, (1, *n), strict=True))
+
+    def along(self, ray: Triple) -> Combination:
+        return total(c * k for c, k in zip(self.difference[1:], ray, strict=True))
+
+    def quotient(self, numbers: tuple[int, ...], bits: int = 256) -> arb:
+        """difference / normaliser at (1, n) or along (0, ray)."""
+        with ctx.workprec(bits):
+            F = total(c * k for c, k in zip(self.difference, numbers, strict=True))
+            D = total(c * k for c, k in zip(self.normaliser, numbers, strict=True))
+            return F.ball(bits) / D.ball(bits)
+
+
+def forms(model: ExactModel, labels: str, domain: Domain) -> list[Form]:
+    """One linear form per cell of the domain and rival, in counts from its origin; only for one head."""
+    assert model.heads == 1
+    out = []
+    for cell in cells(labels, domain.lasts):
+        weights = {t: exponentials({model.scores[0][cell.last][t]: 1}) for t in kinds(cell.last)}
+        values, constant = model.values[0], model.constant[cell.last]
+        for rival in range(model.classes):
+            if rival == cell.expected:
+                continue
+            offset = constant[cell.expected] - constant[rival]
+            term = {t: w * (values[t][cell.expected] - values[t][rival] + offset) for t, w in weights.items()}
+            out.append(Form(cell, rival, by_count(term), by_count(weights)).moved(domain.origin))
+    return out
+
+
+def by_count(term: dict[int, Combination]) -> tuple[Combination, Combination, Combination, Combination]:
+    """The constant part (every token that is there once), then the parts of 0, 1 and 2."""
+    _, zero, one, two, *_ = term.values()
+    return total([*term.values()]) - zero - one - two, zero, one, two
+
+
+def vertices(side: Side, domain: Domain) -> Iterator[Triple]:
+    """The vertices of one side of a domain without max_length: all integer."""
+    A, step = domain.max_digits, sum(side.base)  # step: 1 on the side n1 >= n0 + 1, else 0
+    if A is not None and step > A:
+        return
+    ends = [(0, 0)] if A is None else [(0, 0), (0, A - step), (A - step, 0)]
+    for a, b in dict.fromkeys(ends):
+        for c in dict.fromkeys((0, domain.max_noise or 0)):
+            yield side.at(a, b, c)
+
+
+def rays(side: Side, domain: Domain) -> Iterator[Triple]:
+    """The directions in which one side of a domain is unbounded."""
+    if domain.max_digits is None:
+        yield from ((1, 1, 0), side.away)
+    if domain.max_noise is None:
+        yield (0, 0, 1)
+
+
+@dataclass(frozen=True)
+class ExactFailure:
+    """An input on which the expected token's logit is not strictly largest, and against which rival."""
+
+    n: Triple
+    last: int
+    expected: int
+    rival: int
+    margin: float
+    margin_exact: str | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The outcome for one head on a domain: a failure per failing form, and a lower bound on the margin."""
+
+    failures: tuple[ExactFailure, ...]
+    margin: float | None
+    tightest: dict[str, object] | None
+    has_infimum_zero: bool = False  # along some ray the margin tends to exactly 0
+    margin_scaled: float | None = None  # a lower bound on margin times normaliser, which no ray lessens
+
+
+def decide(model: ExactModel, labels: str, domain: Domain) -> Decision:
+    """Decides one head on a domain without max_length, bounded or not; exact and complete.
+
+    Raises: Undecided when a failing count has more than 2^22 bits.
+    """
+    failures, low, tightest = [], None, None
+    has_zero, scaled = False, None
+    listed, origin, domain = forms(model, labels, domain), domain.origin, domain.moved
+    for form in listed:
+        corners = list(vertices(form.cell.side, domain))
+        if not corners:
+            continue
+        directions = list(rays(form.cell.side, domain))
+        if any(form.at(v).sign() <= 0 for v in corners) or any(form.along(r).sign() < 0 for r in directions):
+            found = smallest_failure(form, domain, model.scale)
+            failures.append(replace(found, n=plus(found.n, origin)))
+            continue
+        least = min(float_below(form.at(v).ball(256) / model.scale.ball(256)) for v in corners)
+        scaled = least if scaled is None else min(scaled, least)
+        vanishing = [r for r in directions if form.along(r).sign() == 0]
+        has_zero |= bool(vanishing)
+        for kind, numbers in [("at", (1, *v)) for v in corners] + [("towards", (0, *r)) for r in directions]:
+            is_zero = kind == "towards" and numbers[1:] in vanishing  # exactly: there the infimum is 0
+            margin = 0.0 if is_zero else max(0.0, float_below(form.quotient(numbers) / model.scale.ball(256)))
+            if low is None or margin < low or (is_zero and margin == low):
+                low = margin
+                tightest = {
+                    kind: list(numbers[1:] if kind == "towards" else plus(numbers[1:], origin)),
+                    **({"limit": "0"} if is_zero else {}),
+                    "last": form.cell.last,
+                    "expected": form.cell.expected,
+                    "rival": form.rival,
+                }
+    return Decision(tuple(sorted(failures, key=simplicity)), low, tightest, has_zero, scaled)
+
+
+def holds(model: ExactModel, labels: str, domain: Domain) -> bool:
+    """Whether one head is right on a domain without max_length; exact and complete, as `decide`."""
+    moved = domain.moved
+    return all(
+        all(form.at(v).sign() > 0 for v in vertices(form.cell.side, moved))
+        and all(form.along(r).sign() >= 0 for r in rays(form.cell.side, moved))
+        for form in forms(model, labels, domain)
+        if any(True for _ in vertices(form.cell.side, moved))
+    )
+
+
+def plus(n: Iterable[int], origin: Triple) -> Triple:
+    a, b, c = (x + y for x, y in zip(n, origin, strict=True))
+    return a, b, c
+
+
+def simplicity(failure: ExactFailure) -> tuple[int, Triple, int]:
+    return sum(failure.n), failure.n, failure.last
+
+
+def smallest_failure(form: Form, domain: Domain, scale: Combination) -> ExactFailure:
+    """A failing triple of a failing form that no single coordinate can shrink further."""
+    side, step = form.cell.side, sum(form.cell.side.base)
+
+    def fails(a: int, b: int, c: int) -> bool:
+        return form.at(side.at(a, b, c)).sign() <= 0
+
+    generators = ((1, 1, 0), side.away, (0, 0, 1))
+    A, B = domain.max_digits, domain.max_noise
+    largest = (None if A is None else A - step, None if A is None else A - step, B)
+    candidates = []
+    for i, (generator, most) in enumerate(zip(generators, largest, strict=True)):
+        k = first_nonpositive(form.at(side.base), form.along(generator))
+        if k is not None and (most is None or k <= most):
+            point = [0, 0, 0]
+            point[i] = k
+            candidates.append(point)
+    if not candidates:  # it takes two directions at once: start from a failing vertex and shrink it
+        ends = [(0, 0), (0, (A or 0) - step), ((A or 0) - step, 0)]
+        a, b = next((a, b) for a, b in ends if fails(a, b, B or 0))
+        candidates.append([a, b, B or 0])
+    point = min(candidates, key=lambda p: (sum(side.at(*p)), p))
+    for i in (2, 1, 0):
+        without = side.at(*(0 if j == i else x for j, x in enumerate(point)))
+        k = first_nonpositive(form.at(without), form.along(generators[i]))
+        point[i] = point[i] if k is None else k
+    n = side.at(*point)
+    zero = form.at(n).sign() == 0
+    margin = 0.0 if zero else float_of(form.quotient((1, *n)) / scale.ball(256))
+    return ExactFailure(n, form.cell.last, form.cell.expected, form.rival, margin, "0" if zero else None)
+
+
+def largest_noise(model: ExactModel, labels: str, max_digits: int | None, *, is_semantic: bool = False) -> int | None:
+    """The exact largest n2 up to which every n0, n1 <= max_digits is right; None: any, -1: not even 0.
+
+    Raises: Undecided when the limit has more than 2^22 bits.
+    """
+    limit: int | None = None
+    for form in forms(model, labels, Domain(is_semantic=is_semantic)):
+        domain = Domain(max_digits=max_digits, max_noise=0)
+        if any(form.along(r).sign() < 0 for r in rays(form.cell.side, domain)):
+            return -1
+        slope = form.along((0, 0, 1))
+        for v in vertices(form.cell.side, domain):
+            k = first_nonpositive(form.at(v), slope)
+            limit = _tighter(limit, None if k is None else k - 1)
+    return limit
+
+
+def largest_digits(model: ExactModel, labels: str, max_noise: int | None, *, is_semantic: bool = False) -> int | None:
+    """The exact largest A: all n0, n1 <= A with n2 <= max_noise are right; None: any, -1: not even 0.
+
+    Raises: Undecided when the limit has more than 2^22 bits.
+    """
+    limit: int | None = None
+    for form in forms(model, labels, Domain(is_semantic=is_semantic)):
+        side, step = form.cell.side, sum(form.cell.side.base)
+        if max_noise is None and form.along((0, 0, 1)).sign() < 0:
+            return -1
+        for c in dict.fromkeys((0, max_noise or 0)):
+            for ray in ((1, 1, 0), side.away):
+                k = first_nonpositive(form.at(side.at(0, 0, c)), form.along(ray))
+                limit = _tighter(limit, None if k is None else k + step - 1)
+    return limit
+
+
+def _tighter(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else min(a, b)
+
+
+def margin_at(model: ExactModel, n: Triple, last: int, expected: int) -> tuple[int, int, arb]:
+    """(sign, rival, value) of the expected logit over the best other at one input, for any number of heads.
+
+    Raises: Undecided when 2^14 bits do not show it (with several heads an exact tie can do that).
+    """
+    rivals = [j for j in range(model.classes) if j != expected]
+    for bits in precisions():
+        balls = logit_differences(model, n, last, expected, bits)
+        if all(balls[j] > 0 for j in rivals):
+            return (
+                1,
+                min(rivals, key=lambda j: float(balls[j].mid())),
+                min((balls[j] for j in rivals), key=lambda ball: float(ball.lower())),
+            )
+        for j in rivals:
+            if balls[j] < 0:
+                return -1, j, balls[j]
+        undecided = [j for j in rivals if not balls[j] > 0]
+        ties = [j for j in undecided if is_tie(model, n, last, expected, j)]
+        if ties:
+            return 0, ties[0], arb(0)
+        if bits > MOST_BITS and model.heads > 1:
+            break
+    raise Undecided(f"n = {n} after token {last}: too close to a tie of several heads to decide")
+
+
+def logit_differences(model: ExactModel, n: Triple, last: int, expected: int, bits: int) -> list[arb]:
+    """Enclosures of (expected logit - logit j) * scale for every j."""
+    with ctx.workprec(bits):
+        constant = [c.ball(bits) for c in model.constant[last]]
+        out = [constant[expected] - c for c in constant]
+        for h in range(model.heads):
+            weights = [
+                exponentials({model.scores[h][last][t]: k}).ball(bits)
+                for t, k in zip(kinds(last), multiplicities(n, last), strict=True)
+            ]
+            D = sum(weights, arb(0))
+            for j in range(model.classes):
+                values = ((model.values[h][t][expected] - model.values[h][t][j]).ball(bits) for t in kinds(last))
+                out[j] += sum((w * v for w, v in zip(weights, values, strict=True)), arb(0)) / D
+        return out
+
+
+def is_tie(model: ExactModel, n: Triple, last: int, expected: int, rival: int) -> bool:
+    """Whether two logits are exactly equal, by expanding the common denominator of all heads.
+
+    Answers False for more than four heads, where the expansion would be too long: then nothing is claimed.
+    """
+    if model.heads > 4:
+        return False
+    numerator = model.constant[last][expected] - model.constant[last][rival]
+    denominator = exponentials({0: 1})
+    for h in range(model.heads):
+        weights = [
+            exponentials({model.scores[h][last][t]: k})
+            for t, k in zip(kinds(last), multiplicities(n, last), strict=True)
+        ]
+        D = total(weights)
+        N = total(
+            w * (model.values[h][t][expected] - model.values[h][t][rival])
+            for w, t in zip(weights, kinds(last), strict=True)
+        )
+        numerator = numerator * D + denominator * N
+        denominator = denominator * D
+    return numerator.is_zero

@@ -1,0 +1,1 @@
+"""The histogram task, decided on all T^L sequences."""

@@ -1,0 +1,155 @@
+"""The tightest input of a proof, run through the module: does float evaluation contradict what was proved?
+
+Every logit that a kernel can compute lies in a ball that covers all roundings in all orders; a margin outside it means
+that the module is not what was proved about, or that the proof is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt
+from verify.arithmetic.formats import KERNEL_NAMES, Format, format_of
+from verify.arithmetic.readings import Reading, Rounded
+from verify.arithmetic.slack import OF_FEW
+from verify.arithmetic.torch_settings import lowered
+from verify.frame.decide import Finding
+from verify.tasks.histogram.stored import StoredModel
+
+if TYPE_CHECKING:
+    from constructions.histogram import HistogramTransformer
+
+LONGEST_RUN = 2048  # tokens: a pass holds L^2 mixing weights and L^2 logits
+MarginOf = Callable[[list[int], int], float]
+EXP_ERROR = 4  # units u: 2 units in the last place
+
+
+def contradiction(module: HistogramTransformer, stored: StoredModel, finding: Finding, reading: Reading) -> str | None:
+    """Runs the tightest input, and says what contradicts the proof. None where it agrees, or cannot tell."""
+    tightest = finding.tightest
+    if tightest is None or stored.L > LONGEST_RUN:
+        return None
+    if isinstance(reading, Rounded):
+        if reading.format.name not in KERNEL_NAMES or kernel_format(module) is None or lowered(reading.format):
+            return None
+        rounded, low = rounded_module(module, stored, reading.format), finding.margin or 0.0
+        return outside(tightest, low, np.inf, lambda tokens, position: _margin(rounded, stored, tokens, position))
+    fmt = kernel_format(module)
+    if fmt is None:
+        return None
+    return disagreement(stored, finding, fmt, lambda tokens, position: _margin(module, stored, tokens, position))
+
+
+def disagreement(stored: StoredModel, finding: Finding, fmt: Format, margin_of: MarginOf) -> str | None:
+    """Says what a run in a format shows that a proof in real arithmetic excludes; `margin_of` runs the model."""
+    tightest = finding.tightest
+    if tightest is None or stored.L > LONGEST_RUN:
+        return None
+    tokens, position = tightest["tokens"], tightest["position"]
+    low, high = margin_range(stored, tokens, position, fmt)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return None
+    if finding.margin is not None and finding.margin > high:
+        return f"margin at least {finding.margin} is proved, and at {tokens}, position {position}, it is below {high}"
+    return outside(tightest, low, high, margin_of)
+
+
+def outside(tightest: dict[str, Any], low: float, high: float, margin_of: MarginOf) -> str | None:
+    """Says so where the margin of a run is not from `low` to `high`."""
+    tokens, position = tightest["tokens"], tightest["position"]
+    margin = margin_of(tokens, position)
+    if low <= margin <= high:
+        return None
+    return f"the module's margin at {tokens}, position {position}, is {margin}, where it must be from {low} to {high}"
+
+
+def _margin(module: HistogramTransformer, stored: StoredModel, tokens: list[int], position: int) -> float:
+    import torch
+
+    from verify.tasks.histogram.runs import run_margins, runner
+
+    return float(run_margins(runner(module, None), torch.tensor([tokens]), stored.first_count)[0, position])
+
+
+def kernel_format(module: HistogramTransformer) -> Format | None:
+    """The format in which torch rounds here, None where a device or a setting of torch may choose another."""
+    import torch
+
+    is_chosen = torch.is_autocast_enabled("cpu") or module.E.device.type != "cpu"
+    fmt = format_of(module.dtype)
+    return None if is_chosen or lowered(fmt) else fmt
+
+
+def margin_range(stored: StoredModel, tokens: list[int], position: int, fmt: Format) -> tuple[float, float]:
+    """Between which numbers every computed margin lies; NaN or infinite where no bound is known."""
+    logits = computed_logits(stored, tokens, position, Arithmetic.of(fmt))
+    right = stored.class_of(tokens.count(tokens[position]))
+    others = np.arange(stored.classes) != right
+    if not others.any():
+        return np.nan, np.nan
+    low = logits.lower[right] - logits.upper[others].max()
+    high = logits.upper[right] - logits.lower[others].max()
+    return float(np.nextafter(low, -np.inf)), float(np.nextafter(high, np.inf))
+
+
+def computed_logits(stored: StoredModel, tokens: list[int], position: int, at: Arithmetic) -> Ball:
+    """Balls (classes,) around every logit that can be computed, each operation rounded, each sum in any order."""
+    distinct, index = np.unique(tokens, return_inverse=True)
+    x = stored.E[distinct]
+    if stored.e_BOS is not None:
+        x, index = np.vstack([x, stored.e_BOS]), np.append(len(distinct), index)
+    own = Ball.exact(stored.E[[tokens[position]]])
+    mixing = _mixing(stored, own, Ball.exact(x), index, position, at)
+    mixed = at.sum_of(own, at.product(mixing, Ball.exact(x[index])))
+    z = at.product_and(mixed, Ball.exact(stored.W_1), Ball.exact(stored.b_1[None]))
+    low, high = np.maximum(z.lower, 0.0), np.maximum(z.upper, 0.0)
+    hidden = Ball(low / 2 + high / 2, (high - low) * (1 + OF_FEW))
+    return at.product_and(hidden, Ball.exact(stored.W_2), Ball.exact(stored.b_2[None]))[0]
+
+
+def _mixing(stored: StoredModel, own: Ball, x: Ball, index: np.ndarray, position: int, at: Arithmetic) -> Ball:
+    """The mixing weights (1, context) of one position, where the context holds the rows `index` of x."""
+    if stored.A is not None:
+        scores = Ball.exact(stored.A[position : position + 1])
+    else:
+        assert stored.W_Q is not None and stored.W_K is not None
+        queries, keys = at.product(own, Ball.exact(stored.W_Q)), at.product(x, Ball.exact(stored.W_K))
+        scores = at.product(queries, keys.T)[:, index] * Ball(*(np.reshape(a, (1, 1)) for a in _root(stored.d)))
+        scores = _loosened(at.result(scores), 2 * at.stored.u)  # a reciprocal is rounded, and the product with it
+    if not stored.is_softmax:
+        return scores
+    top = Ball.exact(scores.mid.max(keepdims=True))  # a shift by any number leaves the quotients as they are
+    spread = 2 * float(scores.rad.max())
+    e = exponential(at.result(Ball((scores - top).mid, (scores - top).rad + spread)))
+    e = _loosened(e, EXP_ERROR * at.stored.u)
+    total = at.product(e, Ball.exact(np.ones((e.mid.shape[1], 1))))
+    return _loosened(at.result(e / total), 2 * at.stored.u)
+
+
+def _root(d: int) -> tuple[np.ndarray, np.ndarray]:
+    root = reciprocal_sqrt(d)
+    return root.mid, root.rad
+
+
+def _loosened(x: Ball, relative: float) -> Ball:
+    return Ball(x.mid, x.rad + 2 * relative * x.magnitude)
+
+
+def rounded_module(module: HistogramTransformer, stored: StoredModel, fmt: Format) -> HistogramTransformer:
+    """The module with rounded weights, in the dtype of the format or else in one that holds its numbers exactly."""
+    import torch
+
+    from verify.arithmetic.formats import KERNELS
+    from verify.frame.judged import unparametrized
+
+    dtype = KERNELS.get(fmt.name, torch.float32 if fmt.p <= 24 else torch.float64)
+    copy = deepcopy(unparametrized(module)).to(dtype)
+    with torch.no_grad():
+        for name, parameter in copy.named_parameters():
+            parameter.copy_(torch.from_numpy(getattr(stored, name)))
+    return copy

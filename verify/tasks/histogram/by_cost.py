@@ -1,0 +1,268 @@
+"""What the vertices leave open, by the cheaper way: every multiset by itself, or a queue of regions to be split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from verify.frame.clock import Deadline
+from verify.tasks.histogram import by_sequence
+from verify.tasks.histogram.best_first import OpenCounts, Outcome, Queue
+from verify.tasks.histogram.blocks import Points
+from verify.tasks.histogram.bracket import Bounds, Held, pairs_of
+from verify.tasks.histogram.branch_and_bound import Search
+from verify.tasks.histogram.by_mass import ByMass
+from verify.tasks.histogram.by_sequence import is_by_sequence
+from verify.tasks.histogram.exact_forward import ExactForward
+from verify.tasks.histogram.judging import smaller
+from verify.tasks.histogram.merging import alike, close_slots, merged_row, normalised
+from verify.tasks.histogram.record import BY_MASS, Record
+from verify.tasks.histogram.reduction import Reduction, Row
+from verify.tasks.histogram.regions import Regions
+from verify.tasks.histogram.tabulating import Space, Table, Tabulated, kept_numbers, number_of_points
+from verify.tasks.histogram.task import Progress
+
+CLOSENESS = (0.005, 0.02, 0.05, 0.2)  # of the largest weight: gaps that groups of slots may have, finest first
+NEAR = 0.0005  # of the largest weight: how far the weights of positions may differ that are decided as one
+WORTH = 4  # times as many multisets for finer groups are worth their sharper bounds
+FEW = 1 << 16  # multisets of one row that are always worth it
+A_BLOCK = 1 << 11  # multisets that take as long as one block more
+MOST_NUMBERS = 1 << 25  # in the tables of one query token: 256 MiB
+AFFORDABLE = 3.0  # times the time that is there: a third of all multisets narrows the bracket more than a search
+FOR_A_TRIAL = 0.04  # of that time, for a search that may find everything decided at once
+LONG = 0.5  # seconds, from which on there is a trial
+FOR_A_COMPARISON = 0.06  # of the time, for a search that shows how far it comes
+FOR_BOUNDS = 0.8  # of the time that then is there, for means and variances
+FOR_THE_REST = 0.2  # of the time, for means and variances where not all multisets will be decided in time
+FOR_WHAT_IS_LEFT = 0.05  # of the time that then is there, for multisets near a tie
+MOST_LEFT = 1 << 11  # multisets of one token, from which on a search is better at what they have in common
+
+
+@dataclass
+class Plan:
+    """The cells (row, query token) and their counts, to be decided multiset by multiset, with how many these are."""
+
+    reduction: Reduction
+    units: list[tuple[int, Row, int, list[int]]]  # multisets, row, query token, own counts
+    seconds: float
+    numbers: int
+
+    @classmethod
+    def of(cls, reduction: Reduction, cells: OpenCounts) -> Plan:
+        """Groups the slots of every row as finely as is worth it, the cheapest rows first."""
+        stored = reduction.stored
+        units, most = [], 0
+        for row, tokens in _rows(reduction, cells):
+            most = max(most, kept_numbers(row, stored.T, stored.p + 1))
+            units += [
+                (number_of_points(row, stored.T, counts, stored.L), row, t, counts) for t, counts in tokens.items()
+            ]
+        units.sort(key=lambda unit: unit[0] / len(unit[1].positions))
+        each = 1e-7 + 3e-10 * (stored.p + 1) * (6 + stored.classes)
+        return cls(reduction, units, each * sum(unit[0] for unit in units), most)
+
+    def run(self, exact: ExactForward, deadline: Deadline, progress: Progress) -> Queue:
+        """Decides all multisets until the time is up: a queue of what is left."""
+        queue = Queue(self.reduction, exact, deadline, progress, [])
+        total, done, space = sum(unit[0] for unit in self.units), 0, Space(self.reduction.stored)
+        started = deadline.clock()
+        for number, row, t, counts in self.units:
+            share = (deadline.clock() - started) / max(deadline.at - started, 1e-9)
+            if share > max(1 - FOR_THE_REST, done / total):
+                queue.waiting.append((row, t, counts))
+                continue
+            found, rest = self._decide(row, t, counts, queue, space)
+            left = sum(map(len, found.left))
+            if row.spread is None and left > MOST_LEFT:
+                queue.waiting.append((row, t, counts))
+                continue
+            if rest:
+                queue.waiting.append((row, t, rest))
+            queue.wrong_pairs += found.wrong_pairs
+            queue.margins = smaller(queue.margins, found.margins)
+            decided = [k for k in counts if k not in rest]
+            parts = self._recorded(row, t, decided, found.left, queue.record)
+            if left:
+                start = regions_of(found.left, row, self.reduction)
+                start.part = np.concatenate(parts)
+                ks = sorted({points.k for points in found.left})
+                search = Search(self.reduction, exact, row, t, ks, queue.smallest, start, queue.record)
+                queue.searches.append(search)
+            done += number
+            progress(done / total)
+        return queue
+
+    def search_or_enumerate(self, queue: Queue, deadline: Deadline) -> Outcome:
+        """Splits regions, or decides the multisets that hold most sequences, whichever narrows the bracket more."""
+        by_mass, bounds = ByMass.of(self.reduction, [unit[1:] for unit in self.units]), Bounds(self.reduction)
+        queue.deadline = deadline.part(FOR_A_COMPARISON)
+        searched, stored = queue.run(), self.reduction.stored
+        if searched.is_finished:
+            return searched
+        bounds.find([unit[1:] for unit in self.units], deadline.part(FOR_BOUNDS), queue.progress)
+        pairs = sum(pairs_of(stored, row, counts) for _, row, _, counts in self.units)
+        end = queue.deadline.moved_to(deadline.at - FOR_WHAT_IS_LEFT * (deadline.at - queue.deadline.at))
+        if by_mass.reach(end.left()) < 2 * (pairs - searched.open_pairs):
+            queue.deadline = deadline
+            return narrowed(queue.run(), bounds)
+        by_mass.run(end, queue.smallest, queue.progress)
+        counted = self._counted(by_mass, replace(queue, deadline=deadline, record=Record(0, BY_MASS)))
+        outcomes = [narrowed(outcome, bounds) for outcome in (searched, counted)]
+        narrower = min(outcomes, key=lambda outcome: outcome.error_share[1] - outcome.error_share[0])
+        is_smallest = searched.is_smallest or counted.is_smallest
+        return replace(narrower, counterexample=queue.smallest.candidate, is_smallest=is_smallest)
+
+    def _counted(self, by_mass: ByMass, queue: Queue) -> Outcome:
+        """What deciding multisets found, and a search for those that it left near a tie."""
+        stored = self.reduction.stored
+        queue.searches, queue.waiting, queue.wrong_pairs, queue.margins = [], [], 0, {}
+        for _, row, t, counts in self.units:
+            if len(row.groups) != 1:  # of these there are no units
+                queue.waiting.append((row, t, counts))
+                continue
+            for k in counts:
+                seen, pairs = by_mass.seen(row, t, k), pairs_of(stored, row, [k])
+                undecided = pairs - seen.covered + seen.dropped
+                queue.seen.append(Held(row, t, (k,), seen.found.wrong_pairs, undecided))
+                queue.margins = smaller(queue.margins, seen.found.margins)
+                if seen.found.left:
+                    start = regions_of(seen.found.left, row, self.reduction)
+                    start.part = np.full(len(start), -1, dtype=np.int64)
+                    queue.searches.append(
+                        Search(self.reduction, queue.exact, row, t, [k], queue.smallest, start, queue.record)
+                    )
+        return queue.run()
+
+    def _recorded(self, row: Row, t: int, counts: list[int], left: list[Points], record: Record) -> list[np.ndarray]:
+        """The numbers of what is left (n,) in the record of what was decided for these own counts."""
+        if record.is_full:
+            return [np.full(len(points), -1, dtype=np.int64) for points in left]
+        stored, found = self.reduction.stored, []
+        for k, root in zip(counts, record.roots(row, t, [], counts), strict=True):
+            own = [points for points in left if points.k == k]
+            listed = [multiset for points in own for multiset in points.listed()]
+            multisets = number_of_points(row, stored.T, [k], stored.L) * len(row.positions)
+            found.append((k, record.decide_each(int(root), multisets, listed)))
+        ends = {k: iter(parts) for k, parts in found}
+        return [np.array([next(ends[points.k]) for _ in range(len(points))], dtype=np.int64) for points in left]
+
+    def _decide(self, row: Row, t: int, counts: list[int], queue: Queue, space: Space) -> tuple[Tabulated, list[int]]:
+        """The multisets of one query token, those of few other tokens first, and the counts that time did not allow."""
+        found, rest, table = Tabulated(), list(counts), None
+        for k in sorted(counts, reverse=True):
+            if queue.deadline.is_up():
+                break
+            table = table or Table(self.reduction, row, t, space)
+            if is_by_sequence(row, self.reduction.stored.T, self.reduction.stored.L, len(table.start)):
+                by_sequence.decide(table, rest, found, queue.smallest)
+                return found, []
+            table.decide(k, found, queue.smallest)
+            rest.remove(k)
+        return found, rest
+
+
+def decide_open(
+    reduction: Reduction, exact: ExactForward, cells: OpenCounts, deadline: Deadline, progress: Progress
+) -> Outcome:
+    """Decides the open cells until the time is up."""
+    plan, now = Plan.of(reduction, cells), deadline.clock()
+    if plan.numbers > MOST_NUMBERS or plan.seconds > AFFORDABLE * (deadline.at - now):
+        return plan.search_or_enumerate(Queue.of(reduction, exact, cells, deadline, progress), deadline)
+    if plan.seconds > LONG:
+        end = deadline.moved_to(now + FOR_A_TRIAL * min(plan.seconds, deadline.at - now))
+        trial = Queue.of(reduction, exact, cells, end, progress).run()
+        if trial.is_finished:
+            return trial
+    started, queue, bounds = deadline.clock(), plan.run(exact, deadline, progress), Bounds(reduction)
+    if queue.waiting and deadline.left() < FOR_THE_REST * (deadline.at - started):
+        bounds.find(queue.waiting, deadline, progress)
+    return narrowed(queue.run(), bounds)
+
+
+def narrowed(outcome: Outcome, bounds: Bounds) -> Outcome:
+    """The outcome with the bracket that means and variances narrow, of which there is no tree of splits."""
+    stored, before = bounds.reduction.stored, (outcome.wrong_pairs, outcome.wrong_pairs + outcome.open_pairs)
+    found = bounds.narrowed(outcome.held, *before)
+    if not outcome.open_pairs or found == before:
+        return outcome
+    total = stored.L * stored.T**stored.L
+    share = Fraction(found[0], total), Fraction(min(total, found[1]), total)
+    return replace(outcome, error_share=share, record=Record(0, BY_MASS))
+
+
+def _rows(reduction: Reduction, cells: OpenCounts) -> Iterator[tuple[Row, dict[int, list[int]]]]:
+    """Rows with slots grouped as finely as is worth it, and the open counts of each query token."""
+    of_row: dict[int, dict[int, list[int]]] = {}
+    for (index, t), counts in cells.items():
+        of_row.setdefault(index, {})[t] = counts
+    rows = reduction.rows
+    classes = alike(rows, normalised(reduction).mid, NEAR) if reduction.stored.is_linear else [(0,)]
+    for members in classes:
+        chosen = [index for index in members if index in of_row]
+        is_same = all(of_row[index] == of_row[chosen[0]] for index in chosen)
+        merged = [rows[index] for index in chosen]
+        if len(chosen) > 1 and not (is_same and any(_groupings(reduction, merged))):
+            yield from ((_grouped(reduction, [rows[index]], of_row[index]), of_row[index]) for index in chosen)
+        elif chosen:
+            tokens = of_row[chosen[0]]
+            grouped = _grouped(reduction, merged, tokens)
+            yield from (
+                (row, tokens) for row in ([grouped] if _is_worth(grouped, merged, tokens, reduction) else merged)
+            )
+
+
+def _is_worth(grouped: Row, rows: list[Row], tokens: dict[int, list[int]], reduction: Reduction) -> bool:
+    """Whether a row of close weights is cheaper than all sequences of each of its positions."""
+    T, L = reduction.stored.T, reduction.stored.L
+    if not all(is_by_sequence(row, T, L, reduction.stored.p + 1) for row in rows):
+        return True
+    multisets = sum(number_of_points(grouped, T, counts, L) for counts in tokens.values())
+    blocks = sum(number_of_points(grouped, 2, counts, L) for counts in tokens.values())
+    return multisets + A_BLOCK * blocks < len(rows) * len(tokens) * int(T ** (L - 1))
+
+
+def _grouped(reduction: Reduction, rows: list[Row], tokens: dict[int, list[int]]) -> Row:
+    """One row for these, with the finest groups of close slots that are worth it: finer ones bound better."""
+    stored = reduction.stored
+    if not stored.is_linear:
+        return rows[0]
+    found = list(_groupings(reduction, rows))
+    numbers = [sum(number_of_points(row, stored.T, own, stored.L) for own in tokens.values()) for row in found]
+    return next(row for row, n in zip(found, numbers, strict=True) if n <= max(FEW, WORTH * min(numbers)))
+
+
+def _groupings(reduction: Reduction, rows: list[Row]) -> Iterator[Row]:
+    """A row as it is, and with close slots as one group, by more and more coarse ones."""
+    weights, seen = normalised(reduction), set()
+    if len(rows) == 1:
+        yield rows[0]
+        seen.add(len(rows[0].groups))
+    positions = tuple(sorted(position for row in rows for position in row.positions))
+    for closeness in CLOSENESS:
+        slots = tuple(close_slots(weights.mid[position], position, closeness) for position in positions)
+        sizes = {tuple(map(len, groups)) for groups in slots}
+        if len(sizes) == 1 and len(slots[0]) not in seen:
+            seen.add(len(slots[0]))
+            yield merged_row(positions, slots, weights)
+
+
+def regions_of(parts: list[Points], row: Row, reduction: Reduction) -> Regions:
+    """Multisets as regions that cannot be split."""
+    stored, groups = reduction.stored, len(row.groups)
+    Q, kind = max(1, 2 * (stored.T - 1) - 1), np.int16 if stored.L < 1 << 15 else np.int32
+    k = np.concatenate([np.full(len(points), points.k, dtype=np.int32) for points in parts])
+    own, counts = np.zeros((len(k), groups), dtype=kind), np.zeros((len(k), groups, Q), dtype=kind)
+    start = 0
+    for points in parts:
+        at = np.arange(start, start + len(points))
+        for g, tokens in enumerate(points.held):
+            own[at, g] = row.sizes[g] - tokens.shape[1]
+            for column in tokens.T:
+                counts[at, g, column] += 1  # no row of `at` comes twice
+        start += len(points)
+    no = np.zeros((len(k), groups), dtype=bool)
+    rivals = np.arange(stored.classes) != (k - stored.first_count)[:, None]
+    return Regions(k, own, counts, no, np.zeros(len(k), dtype=bool), rivals, np.full(len(k), -1, dtype=np.int64))

@@ -1,0 +1,1 @@
+"""The smallest dimension that is proved to be enough, by search."""

@@ -1,0 +1,1 @@
+"""The precision that is provably enough for a histogram model, and the one that is too little."""

@@ -1,0 +1,125 @@
+"""How many bits a histogram model needs: proved enough, proved too few, and the open ones between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
+
+import torch
+
+from constructions.errors import NotKnown
+from constructions.histogram import DTYPES, HistogramTransformer
+from verify.arithmetic.formats import FORMATS, Format, format_of_bits
+from verify.frame.certificate import Certificate, Verdict
+from verify.tasks.histogram.catalogue import CONSTRUCTIONS, storage
+from verify.tasks.histogram.rounded.verdict import certify
+
+FEWEST_BITS, MOST_BITS = 2, FORMATS["float64"].p
+
+
+@dataclass(frozen=True)
+class Construction:
+    """A histogram construction and its sizes; `d` and `p` are the builder's own choice where they are None."""
+
+    model: str
+    construction: str
+    T: int
+    L: int
+    d: int | None = None
+    p: int | None = None
+
+    @property
+    def claim(self) -> str:
+        return CONSTRUCTIONS[self.model, self.construction][1]
+
+    def weights(self, fmt: Format) -> HistogramTransformer:
+        """The weights made for a format; where the builder finds none that would work, those of float32.
+
+        Raises: NotKnown when there are no weights in float32 either.
+        """
+        try:
+            return self._build(DTYPES[storage(fmt.name)])
+        except NotKnown:
+            return self._build(torch.float32)
+
+    def _build(self, dtype: torch.dtype) -> HistogramTransformer:
+        module, function = CONSTRUCTIONS[self.model, self.construction][0].split(".")
+        build = getattr(import_module(f"constructions.{module}"), function)
+        kind = {"model": self.model} if "model" in signature(build).parameters else {}
+        built: HistogramTransformer = build(T=self.T, L=self.L, d=self.d, p=self.p, dtype=dtype, **kind)
+        return built
+
+
+def judge(construction: Construction, fmt: Format, accumulate: Format | None, budget: float) -> Certificate:
+    """Certifies a construction's weights in a format. The accumulation counts where it is wider than the format."""
+    if accumulate is not None and (fmt.name == "tf32" or fmt.p >= accumulate.p):
+        accumulate = None
+    module = construction.weights(fmt)
+    return certify(module, fmt=fmt, accumulate=accumulate, claim=construction.claim, budget=budget)
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The certificates by number of bits, from the most down to the largest number that is too small."""
+
+    by_bits: dict[int, Certificate]
+
+    @property
+    def enough(self) -> int | None:
+        """The smallest number of bits such that it and all larger ones tried are proved enough."""
+        proved = None
+        for bits in sorted(self.by_bits, reverse=True):
+            if self.by_bits[bits].verdict is not Verdict.PROVED:
+                break
+            proved = bits
+        return proved
+
+    @property
+    def too_small(self) -> int | None:
+        """The largest number of bits with an input that fails."""
+        return max((bits for bits, c in self.by_bits.items() if c.verdict is Verdict.REFUTED), default=None)
+
+
+def frontier(construction: Construction, accumulate: Format | None, budget: float) -> Frontier:
+    """Goes down from the significand of float32 to the first that fails, or up from it until one is enough.
+
+    The exponents are those of float32, so that nothing but the significand is asked about.
+    Units: budget in seconds per number of bits.
+
+    >>> found = frontier(Construction("bos", "relation", 4, 3), None, 5.0)
+    >>> found.enough, found.too_small
+    (4, 2)
+    """
+    by_bits: dict[int, Certificate] = {}
+    start = FORMATS["float32"].p
+    for bits in range(start, FEWEST_BITS - 1, -1):
+        by_bits[bits] = judge(construction, format_of_bits(bits), accumulate, budget)
+        if by_bits[bits].verdict is Verdict.REFUTED:
+            break
+    for bits in range(start + 1, MOST_BITS + 1):
+        if by_bits[bits - 1].verdict is Verdict.PROVED:
+            break
+        by_bits[bits] = judge(construction, format_of_bits(bits), accumulate, budget)
+    return Frontier(by_bits)
+
+
+def constructions(T: int, L: int) -> Iterator[Construction]:
+    """The histogram constructions but for exact laws, at the d that the proposition or the frontier table gives."""
+    from verify.tasks.histogram.frontier.kept import kept_table
+
+    frontier_d = {(row["model"], row["T"], row["L"]): row["d"] for row in kept_table()}
+    for (model, name), (builder, _) in CONSTRUCTIONS.items():
+        if builder.startswith("exact_laws"):
+            continue  # the smallest sizes at which real arithmetic counts at all
+        if name == "plane" and T > 3 and L > 2:
+            continue  # none are known there (W-8)
+        d = {
+            "plane": 2,
+            "simplex": T - 1,
+            "coherent": T,
+            "sphere": min(3, T),
+            "code": frontier_d.get((model, T, L), T),
+        }.get(name)
+        yield Construction(model, name, T, L, d)

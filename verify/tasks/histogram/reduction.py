@@ -1,0 +1,242 @@
+"""From T^L sequences to linear forms in counts: the reduction that all complete proofs here rest on.
+
+Counts. What a position outputs depends only on its own token t and on which tokens fill its slots, that is,
+the other L - 1 positions. Slots with equal mixing weight are interchangeable, so only the counts per group
+of slots matter. In dot-product mixing there is one group; in lin a group for each distinct entry of the row.
+
+Homogenisation. A hidden neuron's pre-activation is a sum over slots of one term per slot. With softmax that
+holds after multiplying by the normalisation D > 0, which is itself such a sum; ReLU is positively
+homogeneous, so the logits are multiplied by D as well and the argmax stays. Softmax costs no relaxation.
+
+So for each row (position class) and token t there is a table: `base` (residual, bias, BOS and the position
+itself), `own` (a slot holding t) and `others[s]` (a slot holding s), each with p coordinates for the
+pre-activations and one last coordinate for D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt, stack_last
+from verify.tasks.histogram.slot_terms import Attended, Known, Terms
+from verify.tasks.histogram.stored import Array, StoredModel
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How the weights of a merged row differ.
+
+    Shapes: low and high (G,) hold all midpoints of a group's weights; sums (positions, G) of their differences to the
+    row's `weight`; weights (L, L) the mixing weights themselves.
+    """
+
+    low: Array
+    high: Array
+    sums: Array
+    weights: Ball
+
+
+@dataclass(frozen=True)
+class Row:
+    """Positions that mix alike up to a permutation of their slots, exactly or (with a `spread`) almost.
+
+    `slots` are the other positions of each of these positions in groups by weight; `weight` (G,) is their weight,
+    `own_weight` the weight of the position itself (with a spread, of each of them), `D` the normalisation of the row.
+    """
+
+    positions: tuple[int, ...]
+    slots: tuple[tuple[tuple[int, ...], ...], ...]
+    weight: Ball
+    own_weight: Ball
+    D: Ball
+    spread: Spread | None = None
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups of slots of the first position."""
+        return self.slots[0]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.array([len(group) for group in self.groups], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The linear forms of the tokens start..stop-1, and what each slot that holds another token adds to them."""
+
+    start: int
+    stop: int
+    base: Ball
+    own: Ball
+    terms: Terms
+
+    @property
+    def others(self) -> Ball:
+        """The terms as numbers, with one leading row where they are the same for all tokens."""
+        return self.terms.ball
+
+    def of_token(self, t: int) -> tuple[Ball, Ball, Ball]:
+        """base (r,), own (r,) and others (T, r) of one token."""
+        i, others = t - self.start, self.others
+        return self.base[i], self.own[i], others[i if len(others.mid) > 1 else 0]
+
+
+class Reduces(Protocol):
+    """The interface that the proofs ask of a reduction, whether its numbers are exact or all that can be computed."""
+
+    @property
+    def stored(self) -> StoredModel:
+        """The model."""
+
+    @property
+    def features(self) -> Ball:
+        """<e_s, W_1> (T or T + 1, p); the last row belongs to BOS where there is one."""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The position classes, which cover every position once."""
+
+    def tables(self, row: Row, start: int, stop: int) -> Tables:
+        """The linear forms of the query tokens start..stop-1."""
+
+
+class Reduction:
+    """The tables of a stored model, made from balls around its weights with a few matrix products."""
+
+    def __init__(self, stored: StoredModel) -> None:
+        self.stored = stored
+
+    @cached_property
+    def E(self) -> Ball:
+        stored = self.stored
+        return Ball.exact(stored.E if stored.e_BOS is None else np.vstack([stored.E, stored.e_BOS]))
+
+    @cached_property
+    def features(self) -> Ball:
+        """<e_s, W_1> (T or T + 1, p); the last row belongs to BOS where there is one."""
+        return self.E @ Ball.exact(self.stored.W_1)
+
+    @cached_property
+    def residual(self) -> Ball:
+        """<e_t, W_1> + b_1 (T, p)."""
+        return self.features[: self.stored.T] + Ball.exact(self.stored.b_1)
+
+    @cached_property
+    def attention(self) -> Ball:
+        """Unnormalised attention (T, T or T + 1); exponentials are divided by the row's largest, which cancels."""
+        stored = self.stored
+        assert stored.W_Q is not None and stored.W_K is not None
+        queries = self.E[: stored.T] @ Ball.exact(stored.W_Q)
+        keys = self.E @ Ball.exact(stored.W_K)
+        scores = (queries @ keys.T) * reciprocal_sqrt(stored.d)
+        return exponentials(scores) if stored.is_softmax else scores
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """The position classes, which cover every position once."""
+        if self.stored.A is None:
+            return (attending_row(self.stored.L),)
+        weights = mixing_weights(self.stored)
+        return tuple(row_of(self.stored, positions, weights) for positions in position_classes(self.stored.A))
+
+    def tables(self, row: Row, start: int, stop: int) -> Tables:
+        """The linear forms of the query tokens start..stop-1."""
+        if self.stored.is_linear:
+            return linear_tables(row, self.features, self.residual, start, stop)
+        if not self.stored.is_softmax:
+            return attending_tables(self.stored, self.attention, self.features, self.residual, start, stop)
+        terms = Attended(self.attention[start:stop], self.features, self.residual[start:stop])
+        return tables_of_attended(self.stored, _zeros(stop - start, self.stored.p + 1), terms, start)
+
+
+def exponentials(scores: Ball) -> Ball:
+    """exp of scores less the largest of their row, which cancels in a softmax."""
+    largest = scores.mid.max(axis=-1, keepdims=True)
+    return exponential(scores - Ball(largest, np.zeros_like(largest)))
+
+
+def attending_row(L: int) -> Row:
+    """The one row of dot-product mixing: every position has the same slots, and no weight of its own."""
+    slots = (tuple(range(1, L)),) if L > 1 else ()
+    one = Ball.exact(1.0)
+    return Row(tuple(range(L)), (slots,) * L, Ball.exact(np.ones(len(slots))), one, one)
+
+
+def position_classes(A: Array) -> list[tuple[int, ...]]:
+    """The positions whose rows of A have the same own weight and the same other weights in some order."""
+    classes: dict[tuple[float, ...], list[int]] = {}
+    for position in range(len(A)):
+        rest = np.delete(A[position], position)
+        classes.setdefault((A[position, position], *np.sort(rest)), []).append(position)
+    return [tuple(positions) for positions in classes.values()]
+
+
+def mixing_weights(stored: StoredModel) -> Ball:
+    """lin: the entries of A, or with softmax their exponentials (L, L)."""
+    assert stored.A is not None
+    weights = Ball.exact(stored.A)
+    return exponentials(weights) if stored.is_softmax else weights
+
+
+def row_of(stored: StoredModel, positions: tuple[int, ...], weights: Ball) -> Row:
+    """The row of one class of positions, its slots grouped by their stored weight."""
+    position = positions[0]
+    slots = tuple(slot_groups(stored, position) for position in positions)
+    firsts = [group[0] for group in slots[0]]
+    row = weights[position]
+    D = Ball.exact(1.0)
+    if stored.is_softmax:
+        D = (row[None, :] @ Ball.exact(np.ones((stored.L, 1))))[0, 0]
+    return Row(positions, slots, row[firsts], row[position], D)
+
+
+def linear_tables(row: Row, V: Ball, residual: Ball, start: int, stop: int) -> Tables:
+    """lin: a slot's term is its token's features, whatever the query."""
+    column, row_of_zeros = _zeros(len(V.mid), 1), _zeros(stop - start, 1)
+    D = Ball(np.full((stop - start, 1), row.D.mid), np.full((stop - start, 1), row.D.rad))
+    base = residual[start:stop] * row.D + V[start:stop] * row.own_weight
+    others = stack_last(V, column)
+    return Tables(start, stop, stack_last(base, D), stack_last(V[start:stop], row_of_zeros), Known(others[None]))
+
+
+def attending_tables(
+    stored: StoredModel, attention: Ball, features: Ball, residual: Ball, start: int, stop: int
+) -> Tables:
+    """dot and bos without softmax: a slot's term is its token's features times the score, and D is 1."""
+    base = stack_last(residual[start:stop], Ball.exact(np.ones((stop - start, 1))))
+    return tables_of_attended(stored, base, Attended(attention[start:stop], features, None), start)
+
+
+def tables_of_attended(stored: StoredModel, base: Ball, terms: Attended, start: int) -> Tables:
+    """The tables of terms by attention, over all keys; BOS and the position itself are slots that hold their tokens."""
+    T, queries = stored.T, np.arange(len(base.mid))
+    if stored.e_BOS is not None:
+        base = base + terms.of_token(queries, np.full(len(queries), T))
+    own = terms.of_token(queries, start + queries)
+    return Tables(start, start + len(queries), base + own, own, terms.first(T))
+
+
+def tables_of_terms(base: Ball, terms: Ball, start: int, stop: int) -> Tables:
+    """The tables whose slots hold these terms (n, T, r); the position itself is one more slot that holds its token."""
+    own = terms[np.arange(stop - start), np.arange(start, stop)]
+    return Tables(start, stop, base + own, own, Known(terms))
+
+
+def slot_groups(stored: StoredModel, position: int) -> tuple[tuple[int, ...], ...]:
+    """The other positions, grouped by equal stored mixing weight (in increasing order of weight)."""
+    slots = [m for m in range(stored.L) if m != position]
+    if stored.A is None:
+        return (tuple(slots),) if slots else ()
+    groups: dict[float, list[int]] = {}
+    for m in slots:
+        groups.setdefault(float(stored.A[position, m]), []).append(m)
+    return tuple(tuple(groups[weight]) for weight in sorted(groups))
+
+
+def _zeros(*shape: int) -> Ball:
+    return Ball(np.zeros(shape), np.zeros(shape))

@@ -1,0 +1,27 @@
+"""The branch and bound of real arithmetic on tables of computed numbers: one cell, proved or left open."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verify.tasks.histogram.branch_and_bound import Search
+from verify.tasks.histogram.reduction import Row
+from verify.tasks.histogram.rounded.reduction import RoundedReduction
+
+MOST_BATCHES = 1 << 10  # of regions, tried before a cell is left open
+
+
+def margin_of_cell(reduction: RoundedReduction, row: Row, t: int, k: int) -> float:
+    """A lower bound on the margin of the cell of token t with own count k, -inf where the search does not end."""
+    search, batches = Search(reduction, None, row, t, [k]), 0
+
+    def is_over() -> bool:
+        nonlocal batches
+        batches += 1
+        return search.is_lost or batches > MOST_BATCHES
+
+    while not search.is_finished and not is_over():
+        search.run_sizes([max(search.sizes)], is_over)
+    if search.is_lost or not search.is_finished:
+        return -np.inf
+    return search.right_margin[k]

@@ -1,0 +1,323 @@
+"""The exact range of a linear form over all multisets, and the proof that needs nothing more.
+
+A linear form in the counts of the other tokens is extreme where all other slots hold the same token, so its
+range over all multisets costs one row minimum and maximum, and the own count k enters affinely. When every
+neuron that can be on for (t, k) has the same readout row, the logits are lines over one scalar gamma, the
+sum of those neurons; (line of the right class) - (highest other line) is concave in gamma, so its minimum
+over a range is at one of the two ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.slack import U, gamma, quotient_above, quotient_below
+from verify.tasks.histogram.reduction import Reduces, Row, Tables
+from verify.tasks.histogram.slot_terms import Known
+from verify.tasks.histogram.stored import Array, StoredModel
+
+CHUNK = 1 << 21  # numbers per working array
+IN_CACHE = 1 << 15  # numbers of arrays that are passed over several times
+
+
+@dataclass
+class Cells:
+    """The cells that vertices decided: a margin for each count, the tightest cell, and the cells left open."""
+
+    margin_per_count: Array
+    tightest: tuple[float, Row, int, int] | None = None  # margin, row, t, k
+    open: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # (row index, t) -> counts
+
+    def record(self, margin: Array, row: Row, t: np.ndarray, k: np.ndarray) -> None:
+        """Keeps the smallest margin per count and the tightest cell."""
+        if margin.size == 0:
+            return
+        np.minimum.at(self.margin_per_count, k - 1, margin)
+        best = int(np.argmin(margin))
+        if self.tightest is None or margin[best] < self.tightest[0]:
+            self.tightest = (float(margin[best]), row, int(t[best]), int(k[best]))
+
+
+def decide_cells(reduction: Reduces) -> Cells:
+    """Decides every cell (row, t, k) that the vertices alone can decide."""
+    stored = reduction.stored
+    cells = Cells(np.full(stored.L, np.inf))
+    for row_index, row in enumerate(reduction.rows):
+        for tables in chunks(reduction, row):
+            decided = _decide_chunk(stored, row, tables, cells)
+            for t, k in zip(*np.nonzero(~decided), strict=True):
+                cells.open.setdefault((row_index, tables.start + int(t)), []).append(int(k) + 1)
+    return cells
+
+
+def chunks(reduction: Reduces, row: Row) -> Iterator[Tables]:
+    stored = reduction.stored
+    per_token = (stored.p + 1) * max(stored.T, stored.L * max(1, len(row.groups)))
+    step = max(1, CHUNK // per_token)
+    for start in range(0, stored.T, step):
+        yield reduction.tables(row, start, min(stored.T, start + step))
+
+
+def _decide_chunk(stored: StoredModel, row: Row, tables: Tables, cells: Cells) -> np.ndarray:
+    """Margins of all cells of a chunk by the range of gamma; returns which of them are decided (n, L)."""
+    lower, upper = form_ranges(stored, row, tables)
+    p = stored.p
+    maybe_on = ~(upper[..., :p] <= 0)
+    readout, is_scalar = _common_readout(stored, maybe_on)
+    low = np.where(maybe_on, np.maximum(lower[..., :p], 0), 0).sum(-1) * (1 - gamma(p + 4))
+    high = np.where(maybe_on, np.maximum(upper[..., :p], 0), 0).sum(-1) * (1 + gamma(p + 4))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        low, high = quotient_below(low, upper[..., p]), quotient_above(high, lower[..., p])
+    is_scalar &= lower[..., p] > 0
+    decided = _decided_by_hull(stored, row, tables, cells, readout, is_scalar, low, high)
+    t, k = np.nonzero(is_scalar & ~decided)
+    if t.size:
+        low, high = low[t, k], high[t, k]
+        if stored.is_softmax and not stored.is_linear:
+            low, high = ratio_at_vertices(stored, tables, t, k, maybe_on, low, high)
+        several = np.nonzero(is_sum(stored, maybe_on[t, k], lower[t, k, :p]))[0]
+        if several.size:
+            cell = t[several], k[several]
+            least, greatest = sum_at_vertices(stored, tables, *cell, maybe_on[cell])
+            low[several], high[several] = np.fmax(low[several], least), np.fmin(high[several], greatest)
+        margin = line_margins(stored, stored.W_2[readout[t, k]], k, low, high)
+        proved = margin > 0
+        decided[t[proved], k[proved]] = True
+        cells.record(margin[proved], row, tables.start + t[proved], k[proved] + 1)
+    return decided
+
+
+def _common_readout(stored: StoredModel, maybe_on: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each cell the index of a neuron that stands for all that can be on, and whether they share W_2's row."""
+    _, first, row_id = np.unique(stored.W_2, axis=0, return_index=True, return_inverse=True)
+    row_id = row_id.reshape(-1)
+    highest = np.where(maybe_on, row_id, -1).max(-1)
+    lowest = np.where(maybe_on, row_id, len(first)).min(-1)
+    none_on = highest < 0
+    return first[np.where(none_on, 0, highest)], none_on | (highest == lowest)
+
+
+def _decided_by_hull(
+    stored: StoredModel,
+    row: Row,
+    tables: Tables,
+    cells: Cells,
+    readout: np.ndarray,
+    is_scalar: np.ndarray,
+    low: Array,
+    high: Array,
+) -> np.ndarray:
+    """One test for all tokens of a count at once, where their ranges of gamma do not touch another count's."""
+    decided = np.zeros(is_scalar.shape, dtype=bool)
+    for neuron in np.unique(readout[is_scalar]):
+        member = is_scalar & (readout == neuron)
+        if member.sum() < 2 * stored.L and len(np.unique(readout[is_scalar])) > 8:
+            continue  # as many readouts as neurons: the hull saves nothing over the cells themselves
+        counts = np.nonzero(member.any(0))[0]
+        hull_low = np.where(member, low, np.inf).min(0)[counts]
+        hull_high = np.where(member, high, -np.inf).max(0)[counts]
+        rows = np.broadcast_to(stored.W_2[neuron], (len(counts), stored.classes))
+        at_low, at_high = end_margins(stored, rows, counts, hull_low, hull_high)
+        margin = np.minimum(at_low, at_high)
+        proved = margin > 0
+        decided[:, counts[proved]] |= member[:, counts[proved]]
+        where_low = np.where(member, low, np.inf).argmin(0)[counts]
+        where_high = np.where(member, high, -np.inf).argmax(0)[counts]
+        tokens = tables.start + np.where(at_low <= margin, where_low, where_high)
+        cells.record(margin[proved], row, tokens[proved], counts[proved] + 1)
+    return decided
+
+
+def line_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, high: Array) -> Array:
+    """Lower bounds on (right line) - (highest other line) over gamma in [low, high]; k counts from 0 here.
+
+    Shapes: rows (n, C), k, low and high (n,); returns (n,).
+    """
+    return np.minimum(*end_margins(stored, rows, k, low, high))
+
+
+def end_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, high: Array) -> tuple[Array, Array]:
+    """The same at each of the two ends: concave in gamma, the margin is least at one of them."""
+    n, right = len(k), k + 1 - stored.first_count
+    at_ends = np.empty((2, n))
+    step = max(1, IN_CACHE // stored.classes)
+    for a in range(0, n, step):
+        part = slice(a, min(n, a + step))
+        of, i = right[part], np.arange(len(right[part]))
+        slope = rows[part][i, of][:, None] - rows[part]
+        intercept = stored.b_2[of][:, None] - stored.b_2[None, :]
+        for margin, end in zip(at_ends, (low[part], high[part]), strict=True):
+            difference = slope * end[:, None]
+            # Five roundings, each relative to one of these two terms or to their sum. Two products may underflow, the
+            # difference's and that with 8 U, by half of LEAST each.
+            slack = np.abs(difference)
+            slack += np.abs(intercept)
+            slack *= 8 * U
+            slack += 2.0**-1073
+            difference += intercept
+            difference -= slack
+            difference[i, of] = np.inf
+            margin[part] = difference.min(1)
+    return at_ends[0], at_ends[1]
+
+
+def ratio_at_vertices(
+    stored: StoredModel,
+    tables: Tables,
+    t: np.ndarray,
+    k: np.ndarray,
+    maybe_on: np.ndarray,
+    low: Array,
+    high: Array,
+) -> tuple[Array, Array]:
+    """The exact range of gamma = z / D for cells with one neuron on: a ratio of linear forms is extreme at a vertex."""
+    low, high = low.copy(), high.copy()
+    single = np.nonzero(maybe_on[t, k].sum(-1) == 1)[0]
+    step = max(1, CHUNK // stored.T)
+    for a in range(0, len(single), step):
+        cell = single[a : a + step]
+        neuron = maybe_on[t[cell], k[cell]].argmax(-1)
+        least, greatest = _ends_of_ratio(stored, tables, t[cell], k[cell] + 1, neuron)
+        low[cell], high[cell] = np.fmax(low[cell], least), np.fmin(high[cell], greatest)
+    return low, high
+
+
+def is_sum(stored: StoredModel, maybe_on: np.ndarray, lower: Array) -> np.ndarray:
+    """Tells where `sum_at_vertices` applies: attention, and several neurons that can be on and then always are."""
+    always: np.ndarray = (~maybe_on | (lower > 0)).all(-1) & (maybe_on.sum(-1) > 1)
+    return np.zeros_like(always) if stored.is_linear else always
+
+
+def sum_at_vertices(
+    stored: StoredModel, tables: Tables, t: np.ndarray, k: np.ndarray, is_on: np.ndarray
+) -> tuple[Array, Array]:
+    """The exact range of gamma for cells (t, k) whose neurons `is_on` (cells, p) are all above zero on every input.
+
+    Their sum is then one linear form over D: the neurons trade off against each other, as their ranges do not show.
+    """
+    low, high = np.full(len(t), -np.inf), np.full(len(t), np.inf)
+    sets, member = np.unique(is_on, axis=0, return_inverse=True)
+    for index, neurons in enumerate(sets):
+        adding = np.zeros((stored.p + 1, 2))
+        adding[:-1, 0], adding[-1, 1] = neurons, 1.0
+        parts = (ball @ Ball.exact(adding) for ball in (tables.base, tables.own, tables.others))
+        base, own, others = parts
+        summed = Tables(tables.start, tables.stop, base, own, Known(others))
+        cells = np.nonzero(member.reshape(-1) == index)[0]
+        step = max(1, CHUNK // stored.T)
+        for a in range(0, len(cells), step):
+            cell = cells[a : a + step]
+            first = np.zeros(len(cell), dtype=int)
+            low[cell], high[cell] = _ends_of_ratio(stored, summed, t[cell], k[cell] + 1, first)
+    return low, high
+
+
+def _ends_of_ratio(
+    stored: StoredModel, tables: Tables, token: np.ndarray, count: np.ndarray, coordinate: np.ndarray
+) -> tuple[Array, Array]:
+    """Bounds (positive part of one coordinate) / (the last one, D) over cells (token, own count), or is infinite."""
+
+    def ends(coordinate: np.ndarray) -> tuple[Array, Array]:
+        parts, balls = (
+            [],
+            (tables.base[token, coordinate], tables.own[token, coordinate], tables.terms.at(token, coordinate)),
+        )
+        for sign in (1.0, -1.0):
+            base, own, others = (sign * ball.mid - ball.rad for ball in balls)
+            mine, rest = (count - 1) * own, (stored.L - count)[:, None] * others
+            total = (base + mine)[:, None] + rest
+            size = (np.abs(base) + np.abs(mine))[:, None] + np.abs(rest)
+            parts.append(sign * (total - 8 * U * size))
+        return parts[0], parts[1]
+
+    z_low, z_high = ends(coordinate)
+    # what is subtracted is no less than what is rounded: sums and whole multiples of subnormal numbers are exact
+    D_low, D_high = ends(np.full(len(token), -1))
+    z_low, z_high = np.maximum(z_low, 0), np.maximum(z_high, 0)
+    is_other = np.arange(stored.T)[None, :] != (tables.start + token)[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        smallest = np.where(is_other, quotient_below(z_low, D_high), np.inf).min(1)
+        largest = np.where(is_other, quotient_above(z_high, D_low), -np.inf).max(1)
+    usable = np.where(is_other, D_low, np.inf).min(1) > 0
+    return np.where(usable, smallest, -np.inf), np.where(usable, largest, np.inf)
+
+
+def form_ranges(stored: StoredModel, row: Row, tables: Tables) -> tuple[Array, Array]:
+    """The range of every linear form over all sequences with own count k = 1..L: two arrays (n, L, r)."""
+    smallest, largest = tables.terms.ends(np.arange(tables.start, tables.stop))
+    own = tables.own
+    lower = _least_sum(stored, row, tables.base.lower, own.lower, own.upper, smallest, largest)
+    upper = _least_sum(stored, row, -tables.base.upper, -own.upper, -own.lower, -largest, -smallest)
+    return lower, np.negative(upper, out=upper)
+
+
+def _least_sum(
+    stored: StoredModel,
+    row: Row,
+    base: Array,
+    own_low: Array,
+    own_high: Array,
+    other_low: Array,
+    other_high: Array,
+) -> Array:
+    """Lower bounds on base + (sum over slots) with k - 1 slots holding t and the rest anything else: (n, L, r).
+
+    Each group's slot contributes at least `mine` when it holds t and at least `rest` otherwise; the k - 1
+    slots that gain least by holding t do.
+    """
+    L = stored.L
+    if L == 1:
+        return base[:, None, :]
+    mine = _least_product(row, own_low, own_high)  # (G, n, r)
+    rest = _least_product(row, other_low, other_high)
+    sizes = row.sizes
+    if len(sizes) == 1:
+        return _of_one_group(base, mine[0], rest[0], L)
+    gain = np.sort(np.repeat(mine - rest, sizes, axis=0), axis=0)  # NaN sorts last and is caught by `size`
+    gained = np.concatenate([np.zeros((1, *gain.shape[1:])), np.cumsum(gain, axis=0)])
+    everything = np.tensordot(sizes.astype(float), rest, axes=(0, 0))
+    size = np.abs(base) + 2 * np.tensordot(sizes.astype(float), np.abs(rest) + np.abs(mine), axes=(0, 0))
+    total = base + everything + gained - gamma(3 * L + 10) * size
+    return np.moveaxis(total, 0, 1)
+
+
+def _of_one_group(base: Array, mine: Array, rest: Array, L: int) -> Array:
+    """base + (k - 1) mine + (L - k) rest for k = 1..L, less what is rounded away: (n, r) each to (n, L, r).
+
+    Whole multiples and sums of subnormal numbers are exact, so that nothing underflows but the slack, which is then 0.
+    The longer one of the last two axes is the last in memory.
+    """
+    (n, r), k = base.shape, np.arange(1, L + 1)
+    is_long = r < L
+    axis, shape = (2, (n, r, L)) if is_long else (1, (n, L, r))
+    k = k if is_long else k[:, None]
+    whole, step = np.empty(shape), max(1, IN_CACHE // (L * r))
+    for start in range(0, n, step):
+        of = slice(start, start + step)
+        total, alone, own, others = whole[of], *(np.expand_dims(x[of], axis) for x in (base, mine, rest))
+        term = (k - 1) * own
+        np.add(alone, term, out=total)
+        size: Array = np.abs(alone) + np.abs(term, out=term)
+        np.multiply(L - k, others, out=term)
+        total += term
+        size += np.abs(term, out=term)
+        size *= 8 * U
+        total -= size
+    return whole.swapaxes(1, 2) if is_long else whole
+
+
+def _least_product(row: Row, low: Array, high: Array) -> Array:
+    """The least product of each group's weight with a number between low and high: (G, n, r)."""
+    if not row.weight.rad.any() and (row.weight.mid == 1).all():
+        return np.broadcast_to(low, (len(row.groups), *low.shape))
+    products = [
+        weight[:, None, None] * end
+        for weight in (row.weight.lower, row.weight.upper)
+        for end in (low[None], high[None])
+    ]
+    result: Array = np.nextafter(np.min(products, axis=0), -np.inf)
+    return result

@@ -1,0 +1,202 @@
+"""Every string up to a length, in real arithmetic or a dtype: a last layer of equal weights, by boxes.
+
+One token comes first and is told from all later ones: BOS, or a first token that layers before it have marked. A row
+stands for many positions: those with lo..hi later tokens, of which the own token t is the k-th of its type. There the
+first and each later token weigh nearly 1/D, D = 1 + later tokens; own tokens give k values of t, and the others a
+number in the hull of theirs. The weight is an error that all of a row share: what is read from shares of one weight is
+compared under one weight, so that a row may stand for lengths that are twice each other. A row that does not close is
+halved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from constructions.decoder import Decoder
+from verify.arithmetic.readings import Real, Rounded
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import OF_FEW, gamma
+from verify.counting.tasks import Task
+from verify.engine.balls import Arithmetic
+from verify.frame.clock import Budget, Deadline
+from verify.tasks.inductive import uniform
+from verify.tasks.inductive.noisy import Noisy, box, is_power, layer_norm, plus, sum_error, underflow
+
+ARGUMENT = "rows of token, count and range of lengths, for every string: boxes with shared errors"
+LARGEST = 1 << 40  # beyond every length that a dtype tells apart
+
+
+class Found(NamedTuple):
+    """Up to which length all strings are right, and the least margin times D bounded there."""
+
+    length: int
+    margin_scaled: float
+    margin: float
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What tokens have at any of their positions before the last layer, and what may stand first.
+
+    `is_counted` says whether what stands first is a token of the types 0..K-1, and not BOS.
+    Shapes: stream (K, d), values (K, inner) of later tokens; first (K, inner), or (1, inner) for BOS, of values.
+    """
+
+    stream: Noisy
+    values: Noisy
+    first: Noisy
+    is_counted: bool = False
+
+
+def applies(model: Decoder, task: Task) -> bool:
+    """Whether the argument speaks of a model: one layer, scores 0, BOS, counts of types."""
+    return task.C is not None and model.has_bos and uniform.applies(model)
+
+
+def decide(
+    model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget = 30.0
+) -> Found:
+    """The longest length up to which every string of the task is proved right, within some seconds."""
+    at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
+    tokens, deadline = tokens_of(at, model, task), Budget.of(budget).deadline()
+    return widest(at, model, task, lambda most: tokens, LARGEST if longest is None else longest, deadline)
+
+
+def widest(
+    at: Arithmetic, model: Decoder, task: Task, tokens_of: Callable[[int], Tokens | None], end: int, deadline: Deadline
+) -> Found:
+    """Up to how many later tokens, and at most `end`, every string is proved right, given what tokens have by then."""
+    done, scaled, margin = 0, float("inf"), float("inf")
+    todo = [(lo, min(2 * lo - 1, end)) for lo in (1 << i for i in range(end.bit_length()))][::-1]
+    while todo and not deadline.is_up():
+        lo, hi = todo.pop()
+        tokens = tokens_of(hi)
+        if tokens is None:
+            break
+        low = rows(at, model, task, tokens, lo, hi)
+        if bool((low > 0).all()):
+            done, least = hi, float(low.min())
+            margin, scaled = min(margin, least), min(scaled, least * (lo + 1) * (1 - OF_FEW))
+        elif lo < hi:
+            middle = (lo + hi) // 2
+            todo += [(middle + 1, hi), (lo, middle)]
+        else:
+            break
+    return Found(done, scaled, margin)
+
+
+def tokens_of(at: Arithmetic, model: Decoder, task: Task) -> Tokens | None:
+    """Streams and values of all tokens, over all positions that they may have; None where a score may overflow."""
+    block: Any = model.blocks[0]
+    K = task.K
+    assert K is not None
+    x = streams(at, model)
+    seen = layer_norm(at, x, block.norm_1, "heads")
+    if uniform.may_overflow(at, block.attention, seen):
+        return None
+    values = uniform.values_of(at, model, seen)
+    values = hull(values.boxed([q for q in values.shared if q != "heads.s"]))
+    types, bos = torch.arange(K), torch.tensor([K])
+    return Tokens(hull(x)[types], values[types], values[bos])
+
+
+def streams(at: Arithmetic, model: Decoder) -> Noisy:
+    """The stream of each token, BOS last, at each position before the first block: (tokens, positions, d)."""
+    E = at.tensor(model.W_E)
+    x = Noisy(E.mid[:, None], E.radius[:, None])
+    if model.pe not in ("ape", "sine", "spe"):
+        return x
+    table = at.tensor(model.W_pos)
+    at_each = Noisy(table.mid.expand(len(E.mid), -1, -1), table.radius.expand(len(E.mid), -1, -1))
+    x = x.each(lambda a: a.expand(-1, table.mid.shape[0], -1))
+    joined = Noisy(torch.cat([x.mid, at_each.mid], -1), torch.cat([x.own, at_each.own], -1))
+    return joined if model.pe == "spe" else plus(at, x, at_each)
+
+
+def hull(x: Noisy) -> Noisy:
+    """Rows (tokens, positions, d) as one row for each token: itself where it has one position, else a box."""
+    if x.mid.shape[1] == 1:
+        return x.each(lambda a: a[:, 0])
+    return box((x.mid - x.noise).amin(1), (x.mid + x.noise).amax(1))
+
+
+def rows(at: Arithmetic, model: Decoder, task: Task, tokens: Tokens, lo: int, hi: int) -> Tensor:
+    """Lower bounds on the margins of all cells (first token, token, count) with lo..hi later tokens."""
+    K, C = len(tokens.values.mid), min(task.C or 1, hi)
+    s, t, k = (part.flatten() for part in torch.meshgrid(
+        torch.arange(len(tokens.first.mid)), torch.arange(K), torch.arange(1, C + 1), indexing="ij"
+    ))  # fmt: skip
+    count = k + (s == t) if tokens.is_counted else k
+    is_judged = count <= (task.C or 1)
+    s, t, k, count = (part[is_judged] for part in (s, t, k, count))
+    right = torch.tensor([task.class_of(int(i)) for i in count])
+    mixed = means(at, tokens, s, t, k.double()[:, None], lo, hi)
+    x = tokens.stream[t]
+    low, _ = uniform.read(at, model, uniform.last(at, model, x, mixed, len(model.blocks) - 1), right)
+    return torch.where(torch.isnan(low), -torch.inf, low)
+
+
+def means(at: Arithmetic, tokens: Tokens, s: Tensor, t: Tensor, k: Tensor, lo: int, hi: int) -> Noisy:
+    """The mean of values where s is first and t comes for the k-th time after it: (cells, inner)."""
+    values = tokens.values
+    own, first = values[t], tokens.first[s]
+    others = others_hull(values, t)
+    least, most = 1 / (hi + 1) * (1 - 2.0**-52), 1 / (lo + 1) * (1 + 2.0**-52)
+    w = (least + most) / 2
+    off = float(uniform.weight(at, torch.tensor([hi + 1.0]))[0])
+    spread = ((most - least) / (2 * w) * (1 + off) + off) * ENLARGE
+    # the others' shares: any number of them from 0 to `many`, each nearly 1/D
+    many = ((hi - k) / (hi + 1)).clamp(min=0.0) * (1 + OF_FEW)
+    top, bottom = (others.mid + others.noise).clamp(min=0) * many, (others.mid - others.noise).clamp(max=0) * many
+    rest = Noisy((top + bottom) / 2, (top - bottom) / 2 * (1 + 2 * min(off, 1.0)) * ENLARGE)
+    mid = w * (first.mid + k * own.mid) + rest.mid
+    shared = {}
+    if "heads.s" in values.shared:
+        shared = {"bos.s": w * first.shared["heads.s"], "own.s": w * k * own.shared["heads.s"]}
+    sizes = (w * (first.size + k * own.size)) * ENLARGE
+    error = w * (first.own + k * own.own) + rest.own + gamma(8) * (sizes + rest.size)
+    error = error + underflow((first.size > 0) | (own.size > 0) | (others.size > 0), 32)
+    if not at.is_real:
+        error = error + rounding(at, values, first, t, k, hi, w * (1 + spread), many) + at.lost_in_sums(hi + 1)
+    straight = w * (first.mid + k * own.mid)  # what scales with the weight; the rest holds its own weights
+    noise = Noisy(mid, error, shared).noise
+    error = at.checked((sizes + rest.size) * (1 + spread), (error + spread * noise + 2 * off * rest.size) * ENLARGE)
+    return Noisy(mid, error, {**shared, "weights": straight * spread})
+
+
+def others_hull(values: Noisy, t: Tensor) -> Noisy:
+    """The hull of the values of all tokens but t, for each t; zero where there is no other."""
+    low, high = values.mid - values.noise, values.mid + values.noise
+    is_own = (torch.arange(len(low)) == t[:, None])[..., None]
+    bottom, top = torch.where(is_own, torch.inf, low).amin(1), torch.where(is_own, -torch.inf, high).amax(1)
+    is_alone = is_own.all(1)
+    bottom, top = torch.where(is_alone, 0.0, bottom), torch.where(is_alone, 0.0, top)
+    return box(bottom, top)
+
+
+def rounding(
+    at: Arithmetic, values: Noisy, first: Noisy, t: Tensor, k: Tensor, hi: int, w: float, many: Tensor
+) -> Tensor:
+    """What a dtype's sums of values times weights are off by: (cells, inner).
+
+    Large are the first and the token's own values, and the others where they are not small; see `uniform.means`.
+    """
+    own, others = values[t], others_hull(values, t).size
+    ours = first.size + k * own.size
+    is_small = others <= at.u * ours
+    counted = (first.size > 0).double() + torch.where(own.size > 0, k, 0.0)
+    terms = torch.where(is_small, counted, counted + hi)
+    error = sum_error(at, int(k.max()) + 2)
+    few = error[(terms.long() - 1).clamp(0, len(error) - 1)]
+    growth = at.sums(hi + 2) if (hi + 4) * at.u < 0.5 else torch.inf
+    is_exact = is_power(first.mid) & (first.noise == 0) & is_power(own.mid) & (own.noise == 0) & is_small
+    in_products = torch.where(is_exact, 0.0, error[1])
+    relative = in_products + torch.where(is_small | (others == 0), few, growth) * (1 + in_products)
+    large = w * ours + torch.where(is_small, 0.0, others * many)
+    small = torch.where(is_small, others * many, 0.0) * 2 * (1 + at.u) ** min(hi + 4, int(4 / at.u))
+    return (relative * (large + small) + 2 * at.u * large + small * (1 + 2 * at.u)) * ENLARGE

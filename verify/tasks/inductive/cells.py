@@ -1,0 +1,226 @@
+"""Every string over K types at once: one layer of equal weights with BOS, by linear forms in the counts.
+
+Let c be the counts of all types up to a position, t its own token, k = c_t, and D = 1 + sum of c, so that BOS and every
+token weigh 1/D. Without LayerNorm, D times a neuron's input is affine in c, and so is D times a logit where each neuron
+is known to be on or off. A cell is a pair (t, k); in it the other counts are any numbers >= 0, with sum at most N - k
+where the length is at most N. An affine form's least value there is its constant plus the least of 0 and its least
+coefficient times N - k; without an end of the length it exists only where no coefficient is negative.
+
+LayerNorm divides by a number that depends on c. Before the heads it is one number for each token and position, and an
+interval holds what it makes of them. Before the MLP it scales all neurons alike, which changes no sign where they have
+no bias; so the logits' differences are A/D + B/(D s), with forms A of the stream and B of the MLP, and s > 0. Where A
+is 0 identically the sign is B's; elsewhere s is enclosed. The last LayerNorm scales all differences alike.
+
+Positions add to the stream: an interval holds a token's numbers at all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from constructions.decoder import Decoder
+from verify.arithmetic.intervals import Interval, Numbers
+from verify.arithmetic.readings import Real, Rounded
+from verify.arithmetic.slack import ENLARGE_LONG, LEAST, U
+from verify.arithmetic.stored import exact_product, fractions
+from verify.counting.tasks import Task
+from verify.engine.balls import length
+from verify.reduction.domains import Counts, Forms
+from verify.reduction.leaf import each, leaf
+from verify.tasks.inductive import uniform
+
+ARGUMENT = "cells of token and count: forms in the counts, for every string"
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A proof, or a `reason` why there is none; `margin_scaled` bounds the margin times D."""
+
+    reason: str | None = None
+    margin_scaled: float | None = None
+
+
+def read_by(x: Numbers, W: Numbers) -> Interval:
+    """x W at each position, (tokens, positions, d): exactly where a token has one, else in float64 rounded outwards."""
+    if x.shape[1] == 1:
+        return Interval.of(exact_product(x[:, 0], W))[:, None]
+    return Interval.of(x) @ Interval.of(W)
+
+
+def centred(W: Numbers, layer: nn.Module) -> Numbers:
+    """What a matrix reads after a LayerNorm, its division left out: the stream less its mean, times the weight."""
+    if not isinstance(layer, nn.LayerNorm):
+        return W
+    W = fractions(layer.weight)[:, None] * W
+    centre: Numbers = W.sum(0, keepdims=True) / len(W)
+    return np.asarray(W - centre)
+
+
+def divisors(x: Numbers, layer: nn.Module) -> Interval:
+    """1 / sqrt(variance + eps) of each row of the stream, exactly 1 without LayerNorm."""
+    if not isinstance(layer, nn.LayerNorm):
+        ones = np.ones(x.shape[:-1])
+        return Interval(ones, ones)
+    d = x.shape[-1]
+    mean = x.sum(-1, keepdims=True) / d
+    square = ((x - mean) ** 2).sum(-1) / d + Fraction(layer.eps)
+    found = Interval.of(square)
+    return Interval(1 / np.sqrt(found.upper) * (1 - 8 * U), 1 / np.sqrt(found.lower) * (1 + 8 * U))
+
+
+def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded) -> Decided:
+    """Whether the decoder is right on every string of the task, up to a length or at all."""
+    reason = unfit(model) if task.C is not None else "where the answer is not one of a token and its count"
+    if reason is None and isinstance(reading, Rounded):
+        reason = "in a dtype"
+    if reason is not None:
+        return Decided(f"no proof over all strings is known {reason}")
+    with np.errstate(all="ignore"):  # a row of one number, with eps 0, is 0/0: NaN, which decides nothing
+        return _by_cells(model, task, longest)
+
+
+def unfit(model: Decoder) -> str | None:
+    """Why the argument does not speak of a model, None where it does."""
+    block: Any = model.blocks[0]
+    if not uniform.applies(model):
+        return "for several layers, or where scores differ"
+    if block.mlp is None or block.mlp.activation != "relu":
+        return "without an MLP of ReLU neurons"
+    weights = [W.detach().double().abs() for W in model.parameters()]
+    if any(bool(((W > 0) & (W < 2.0**-100) | ~(W < 2.0**100)).any()) for W in weights):
+        return "for weights beyond 2^100 or within 2^-100 of zero"
+    after = [block.mlp.b_in, block.mlp.b_out, block.attention.b_V, block.attention.b_O, model.b_U]
+    norms = [part for part in (block.norm_1, block.norm_2, model.norm) if isinstance(part, nn.LayerNorm)]
+    if not all(0 <= part.eps < np.inf for part in norms):
+        return "for LayerNorms whose eps is negative or no number"
+    after += [part.bias for part in norms]
+    if any(b is not None and bool(b.any()) for b in after):
+        return "where there are biases"
+    return None
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Forms D f = sum_j c_j (own[t] + shared[j]) + (own[t] + shared[BOS]) for many f at once.
+
+    Shapes: own (K, f), shared (K, f), first (f,): the share of BOS, zero where there is none.
+    """
+
+    own: Interval
+    shared: Interval
+    first: Interval
+
+    def cell(self, t: int, k: int, has_bos: bool) -> Forms[Interval]:
+        """In the cell (t, k) the forms in the counts of the types; that of t itself is k, and its slopes are 0."""
+        slopes = self.shared + self.own[t]
+        constant = Interval.exact(np.array(float(k))) * slopes[t]
+        if has_bos:
+            constant = constant + self.first + self.own[t]
+        others = np.arange(len(slopes.lower)) != t
+        return Forms(constant, each(slopes, lambda end: end * others[:, None]))
+
+
+def shares(own: Interval, shared: Interval, has_bos: bool, K: int) -> Shares:
+    zero = np.zeros(shared.lower.shape[1])
+    return Shares(own[:K], shared[:K], shared[K] if has_bos else Interval.exact(zero))
+
+
+def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
+    block: Any = model.blocks[0]
+    K, bos = task.K, model.has_bos
+    assert K is not None and task.C is not None
+    x = _streams(model)  # (tokens, positions, d)
+    own_of, shared_of = _readers(model, x)
+    readout = centred(fractions(model.W_U), model.norm)
+    W_in = centred(fractions(block.mlp.W_in), block.norm_2)
+    neurons = shares(own_of(W_in), shared_of(W_in), bos, K)
+    gains = Interval.of(exact_product(fractions(block.mlp.W_out), readout))  # (p, classes)
+    direct = shares(own_of(readout), shared_of(readout), bos, K)
+    second, last = _largest_divisors(model, x, shared_of)
+    smallest = float("inf")
+    is_plain = not isinstance(block.norm_2, nn.LayerNorm)
+    for t in range(K):
+        for k in range(1, task.C + 1):
+            if longest is not None and k > longest:
+                continue
+            right = task.class_of(k)
+            rivals = [c for c in range(task.classes) if c != right]
+            if not rivals:
+                continue
+            own = direct.cell(t, k, bos)
+            own_parts = [_difference(part, right, rivals) for part in (own.constant, own.slopes)]
+            if not is_plain:  # A s + B with 0 < s <= second
+                own_parts = [_scaled(part, second) for part in own_parts]
+            domain = Counts(np.array(np.inf if longest is None else float(longest - k)))
+            found = leaf(domain, neurons.cell(t, k, bos), _difference(gains, right, rivals), Forms(*own_parts))
+            if np.isinf(found.tops).any():
+                return Decided(f"for token {t} and count {k} a neuron may be on or off")
+            worst = found.range.lower
+            if not (worst > 0).all():
+                return Decided(f"for token {t} and count {k} the least margin times D may be {worst.min():.3g}")
+            smallest = min(smallest, float(worst.min()))
+    return Decided(margin_scaled=max(0.0, smallest / (second * last) * (1 - 8 * U) - LEAST))
+
+
+def _scaled(x: Interval, most: float) -> Interval:
+    """x times any number from 0 to `most`."""
+    low, high = np.minimum(x.lower * most, 0), np.maximum(x.upper * most, 0)
+    return Interval(low * (1 + 8 * U) - (x.lower < 0) * 2 * LEAST, high * (1 + 8 * U) + (x.upper > 0) * 2 * LEAST)
+
+
+def _difference(x: Interval, right: int, rivals: list[int]) -> Interval:
+    return x[..., [right]] + Interval(-x.upper[..., rivals], -x.lower[..., rivals])
+
+
+def _streams(model: Decoder) -> Numbers:
+    """The stream of each token, BOS last, at each position before the block: (tokens, positions, d), exact."""
+    E = fractions(model.W_E)[:, None]
+    if model.pe not in ("ape", "sine", "spe"):
+        return E
+    table = fractions(model.W_pos)[None]
+    if model.pe == "spe":
+        E, table = (np.broadcast_to(a, (E.shape[0], table.shape[1], a.shape[2])) for a in (E, table))
+        return np.concatenate([E, table], -1)
+    if not table.any():
+        return E
+    return E + table
+
+
+def _readers(model: Decoder, x: Numbers) -> tuple[Any, Any]:
+    """Two functions of a matrix W (d, f): what W reads of each token's own stream, and of what it gives to the mean."""
+    block: Any = model.blocks[0]
+    W_V, W_O = fractions(block.attention.W_V), fractions(block.attention.W_O)
+    factor = divisors(x, block.norm_1)
+
+    def own_of(W: Numbers) -> Interval:
+        return read_by(x, W).hull(1)
+
+    def shared_of(W: Numbers) -> Interval:
+        exact = read_by(x, centred(exact_product(W_V, exact_product(W_O, W)), block.norm_1))
+        is_plain = not isinstance(block.norm_1, nn.LayerNorm)
+        return (exact if is_plain else exact * Interval(factor.lower[..., None], factor.upper[..., None])).hull(1)
+
+    return own_of, shared_of
+
+
+def _largest_divisors(model: Decoder, x: Numbers, shared_of: Any) -> tuple[float, float]:
+    """Upper bounds on what the LayerNorm before the MLP and the last one divide by, 1 where there is none."""
+    block: Any = model.blocks[0]
+    if not isinstance(block.norm_2, nn.LayerNorm):
+        return 1.0, 1.0
+    d, tensor = x.shape[-1], torch.from_numpy
+    identity = np.array([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], dtype=object)
+    entries = Interval.of(x).size.max((0, 1)) + shared_of(identity).size.max(0)
+    across = float(length(tensor(entries))) / np.sqrt(d) * ENLARGE_LONG
+    second = float(length(tensor(np.array([across, np.sqrt(block.norm_2.eps) * ENLARGE_LONG]))))
+    # a normalised row has length sqrt(d), so the MLP adds at most sqrt(d) |W_in| |W_out| in the Frobenius norms
+    weight = float(block.norm_2.weight.detach().abs().max())
+    W_in, W_out = (float(length(W.detach().double().flatten())) for W in (block.mlp.W_in, block.mlp.W_out))
+    last = float((across + weight * W_in * W_out + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)  # type: ignore
+    return second, last

@@ -1,0 +1,253 @@
+"""From what was asked to a decoder and the problem that the house decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from constructions.decoder import Decoder
+from constructions.errors import BadInput, NotKnown, ProvedImpossible
+from constructions.inductive import (
+    ape,
+    as_bytes,
+    load,
+    positioned,
+    selective,
+    sine,
+    spe,
+    started,
+    succession,
+    unmarked,
+    with_layernorm,
+)
+from verify.counting.asked import Asked, Judged
+from verify.counting.tasks import NUMBER_WORDS, SELECTIVE, STARTED
+from verify.tasks.inductive.task import Counting
+
+BY_POSITION = ("vanilla", "succession", "modular", "first-homogeneous")
+
+
+def judged(asked: Asked) -> Judged:
+    """The decoder that was asked for, built or loaded, with its task.
+
+    Raises: ProvedImpossible where no weights can do it, NotKnown where no construction is known, BadInput otherwise.
+    """
+    if asked.weights is not None:
+        model, claim = loaded(asked), None
+    else:
+        check_possible(asked)
+        model, claim = built(asked)
+    problem = Counting(model, asked.task, asked.length, claim)
+    if asked.length is not None and problem.longest is not None and problem.longest < asked.length:
+        raise BadInput(
+            f"--length {asked.length}: P={problem.room} positions leave room for n={problem.longest} at most; leave it "
+            "out, or give more --positions"
+        )
+    return Judged(problem, as_bytes(model, {"task": asked.task.name, **asked.task.parameters()}))
+
+
+def loaded(asked: Asked) -> Decoder:
+    """The decoder in the file; options say what a file of another program does not.
+
+    Raises: BadInput for an option that says otherwise than the file.
+    """
+    assert asked.weights is not None
+    given = {
+        "pe": asked.pe,
+        "bos": asked.has_bos or None,
+        "n_heads": asked.n_heads,
+        "activation": asked.activation,
+        "positions": asked.positions,
+    }
+    model = load(asked.weights, given)
+    for name, said, own in (("layers", asked.layers, len(model.blocks)), ("d", asked.d, model.W_U.shape[0])):
+        if said not in (None, own):
+            raise BadInput(f"--{name} {said}: the file has {own}; leave the option out")
+    if not asked.has_layernorm and isinstance(model.norm, torch.nn.LayerNorm):
+        raise BadInput("--no-layernorm: the file has LayerNorm weights; leave the option out")
+    return model
+
+
+def check_possible(asked: Asked) -> None:
+    """Refuses what no weights can do, with the claim that proves it.
+
+    At length 1 there is one answer to give, and where counts above 1 are not judged, one answer is always right.
+    Raises: ProvedImpossible.
+    """
+    name, pe, longest = asked.task.name, asked.pe, asked.task.longest(asked.length)
+    if asked.has_bos or pe not in ("nope", "rope") or longest == 1 or (pe == "rope" and asked.room == 1):
+        return
+    if name in ("vanilla", "succession", "modular", "first-homogeneous"):
+        raise ProvedImpossible(
+            "C-I1",
+            f"{name} with pe={pe} and no BOS: on a^n all streams are equal, so that all answers are. Add --bos.",
+        )
+    if name in SELECTIVE and asked.task.C != 1 and not asked.task.has_distinct_start:
+        raise ProvedImpossible(
+            "C-I2",
+            f"{name} with pe={pe} and no BOS: the first two of a string a a are told the same, and are due 1 and 2. "
+            "Add --bos, or --distinct-start to leave such strings out.",
+        )
+
+
+def built(asked: Asked) -> tuple[Decoder, str | None]:
+    """The decoder and the claim that it comes from, None where it is as printed.
+
+    Raises: NotKnown, BadInput.
+    """
+    task, name = asked.task, asked.task.name
+    shape: dict[str, Any] = {
+        "pe": asked.pe,
+        "layernorm": asked.has_layernorm,
+        "positions": asked.room,
+        "dtype": getattr(torch, asked.dtype),
+    }
+    check_options(asked)
+    if asked.as_printed:
+        return as_printed(asked), None
+    if name in STARTED or (name in NUMBER_WORDS and asked.has_bos):
+        assert task.M is not None
+        return started(task=name, M=task.M, bos=asked.has_bos, n_heads=asked.n_heads or 1, **shape), "C-T1"
+    if is_by_position(asked):
+        return by_position(asked)
+    if name == "modular" and asked.has_bos:  # selective counting of one type, of counts up to the length
+        room = None if asked.pe == "nope" else asked.room - 1
+        ends = tuple(n for n in (asked.length, room) if n is not None)
+        if not ends:
+            raise NotKnown("modular with BOS: constructions are known up to a length only (C-I4). Give --length N.")
+        return selective(K=1, C=min(ends), m=task.m, n_heads=asked.n_heads or 1, **shape), "C-T3"
+    if name in SELECTIVE and asked.has_bos:
+        assert task.K is not None and task.C is not None
+        shape["activation"] = asked.activation or "relu"
+        model = selective(K=task.K, C=task.C, m=task.m, n_heads=asked.n_heads or 1, **shape)
+        by_gate = "C-T2" if shape["activation"] == "relu" else "C-T8"
+        return model, by_gate if task.m is None else "C-T3"
+    if is_of_one_layer(asked):
+        return in_one_layer(asked), "C-T10"
+    if is_of_two_layers(asked):
+        return without_bos(asked), "C-T7"
+    raise NotKnown(f"task={name}: no construction is known for pe={asked.pe}{' and BOS' if asked.has_bos else ''}")
+
+
+def is_by_position(asked: Asked) -> bool:
+    """Whether what was asked for is counting without BOS by positions in the stream: C-T4, C-T5, C-T6, C-T9."""
+    return asked.task.name in BY_POSITION and not asked.has_bos and asked.pe in ("spe", "ape", "sine")
+
+
+def by_position(asked: Asked) -> tuple[Decoder, str]:
+    """The decoder that counts by positions, with its claim.
+
+    Raises: NotKnown for positions that sinusoids of so few dimensions do not tell, BadInput.
+    """
+    if asked.n_heads not in (None, 1):
+        raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+    task, dtype = asked.task, getattr(torch, asked.dtype)
+    if task.name == "succession":
+        assert task.M is not None
+        model = succession(
+            M=task.M, pe=str(asked.pe), d=asked.d, layernorm=asked.has_layernorm, positions=asked.room, dtype=dtype
+        )
+        return model, "C-T9"
+    limits = (asked.length, task.M, asked.room)
+    sizes: dict[str, Any] = {
+        "task": task.name,
+        "N": min(n for n in limits if n is not None),
+        "m": task.m,
+        "positions": asked.room,
+        "dtype": dtype,
+    }
+    if asked.pe == "sine":
+        sizes |= {} if asked.d is None else {"d": asked.d}
+        return sine(**sizes, layernorm=asked.has_layernorm), "C-T6"
+    model = spe(**sizes) if asked.pe == "spe" else ape(**sizes)
+    return with_layernorm(model) if asked.has_layernorm else model, "C-T4" if asked.pe == "spe" else "C-T5"
+
+
+def is_of_one_layer(asked: Asked) -> bool:
+    """Whether what was asked for is selective counting without BOS in one layer: C-T10."""
+    is_placed = asked.pe in ("ape", "spe", "sine") and not asked.has_bos
+    return asked.task.name == "selective" and asked.layers == 1 and is_placed
+
+
+def in_one_layer(asked: Asked) -> Decoder:
+    """The decoder of one layer.
+
+    Raises: NotKnown where sinusoids of so few dimensions do not tell positions; BadInput for several heads.
+    """
+    if asked.n_heads not in (None, 1):
+        raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+    task = asked.task
+    assert task.K is not None and task.C is not None
+    return positioned(
+        K=task.K, C=task.C, pe=str(asked.pe), layernorm=asked.has_layernorm, positions=asked.room,
+        dtype=getattr(torch, asked.dtype),
+    )  # fmt: skip
+
+
+def is_of_two_layers(asked: Asked) -> bool:
+    """Whether what was asked for is selective counting without BOS, by marking the first token: C-T7."""
+    is_told_apart = asked.pe in ("ape", "spe", "sine") or (
+        asked.pe in ("nope", "rope") and asked.task.has_distinct_start
+    )
+    return asked.task.name in SELECTIVE and not asked.has_bos and is_told_apart
+
+
+def without_bos(asked: Asked) -> Decoder:
+    """The decoder of two layers.
+
+    Raises: NotKnown without an end of the length where the weights hold it; BadInput for several heads.
+    """
+    task = asked.task
+    if asked.n_heads not in (None, 1):
+        raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+    if asked.pe == "nope" and asked.length is None:
+        raise NotKnown(f"{task.name} without BOS and positions: the weights hold the largest length. Give --length N.")
+    assert task.K is not None and task.C is not None
+    return unmarked(
+        K=task.K, C=task.C, m=task.m, pe=str(asked.pe), N=asked.length or asked.room, layernorm=asked.has_layernorm,
+        positions=asked.room, dtype=getattr(torch, asked.dtype),
+    )  # fmt: skip
+
+
+def as_printed(asked: Asked) -> Decoder:
+    """C's own recipe: eq. 2, where positions have residues.
+
+    C's other one, (1/n, k/n) -> k "by LayerNorm and MLP" (Sec. 5), is to be learned: it prints no map.
+    Raises: BadInput where C prints no recipe.
+    """
+    if asked.task.name in SELECTIVE:
+        raise BadInput(
+            f"--as-printed: for {asked.task.name} the document prints that LayerNorm and MLP will learn the map of "
+            "(1/n, k/n) to k, and no map; leave it out, or decide a trained one with --weights"
+        )
+    if asked.task.name != "modular" or asked.pe != "ape" or asked.has_bos:
+        raise BadInput(
+            f"--as-printed: the document prints no recipe for {asked.task.name} with pe={asked.pe}; leave it out, or "
+            "use --task modular --pe ape (eq. 2)"
+        )
+    ends = [n for n in (asked.length, asked.room) if n is not None]
+    model = ape(task="modular", N=min(ends), m=asked.task.m, positions=asked.room, as_printed=True,
+                dtype=getattr(torch, asked.dtype))  # fmt: skip
+    return with_layernorm(model) if asked.has_layernorm else model
+
+
+def check_options(asked: Asked) -> None:
+    """Refuses what no construction has.
+
+    Raises: BadInput, NotKnown.
+    """
+    layers = 2 if is_of_two_layers(asked) and not is_of_one_layer(asked) else 1
+    if asked.layers is not None and asked.layers < layers:
+        raise NotKnown(
+            f"layers={asked.layers}: {asked.task.name} without BOS is known to be possible with 2; leave it out"
+        )
+    if asked.layers not in (None, layers):
+        enough = "one layer is" if layers == 1 else "two layers are"
+        raise BadInput(f"--layers {asked.layers}: {enough} enough here, and further ones would add 0; leave it out")
+    kinds = (None, "relu", "gelu", "gelu_tanh") if asked.task.name == "selective" and asked.has_bos else (None, "relu")
+    if asked.activation not in kinds:
+        raise BadInput(f"--activation {asked.activation}: this construction is of ReLU neurons; leave it out")
+    has_d = asked.pe == "sine" and is_by_position(asked)
+    if asked.d is not None and not has_d:
+        raise BadInput(f"--d {asked.d}: this construction chooses its size; leave it out")

@@ -1,0 +1,154 @@
+"""One layer whose head brings nearly one key's value: its weight is 1 but for a tail that bounds all errors.
+
+Let T bound the sum of e^(s_j - s) over the other keys, in any order. Adding a number to another is off by no more than
+either of them, so that the weights' sum is between 1 and 1 + 2T. Rounding to nearest goes no further from a number that
+the format holds than it is: the key's weight, by a quotient or by a reciprocal and a product, is within 8T of 1, and
+its product, the sum with the others, and the stored mean double the distance from the key's value at most.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from constructions.decoder import Decoder
+from verify.arithmetic.readings import Real, Rounded
+from verify.arithmetic.rounding import rounded
+from verify.arithmetic.slack import ENLARGE_LONG, LEAST, OF_MANY, U, gamma
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.engine.balls import LOST, Arithmetic, Ball
+from verify.engine.rules.pointwise import ULPS
+from verify.tasks.inductive import uniform
+from verify.tasks.inductive.noisy import Noisy, layer_norm, plus, product, underflow
+from verify.tasks.inductive.runs import Bounds, Runs, padded
+
+ARGUMENT = "one layer whose head brings one key's value: a tail bounds its error"
+SMALL = 2.0**-6  # tails beyond are left to the engine
+APART = 4  # numbers that a head brings, whose errors are kept apart
+
+
+def applies(model: Decoder) -> bool:
+    """Whether the model has one layer with one head, and scores that no rotation changes."""
+    if len(model.blocks) != 1 or model.pe == "rope" or uniform.applies(model) or uniform.is_faint(model):
+        return False
+    attention: Any = model.blocks[0].attention
+    return bool(attention.n_heads == 1)
+
+
+def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
+    """Bounds on the margins at every shift, without any where no key has nearly all weight."""
+    at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
+    model, bos = runs.model, int(runs.model.has_bos)
+    for shift in runs.shifts:
+        lines = runs.lines(shift)
+        longest = max(len(line.tokens) for line in lines)
+        tokens, answers = padded(runs.task, (line.tokens for line in lines), longest)
+        low = torch.full(tokens.shape, torch.inf, dtype=torch.float64)
+        high = low.clone()
+        for i, (row, right) in enumerate(zip(tokens, answers, strict=True)):
+            x = uniform.stream(at, model, row[None], shift).each(lambda a: a[0])
+            mixed = brought(at, model, x)
+            judged = right >= 0
+            own, mixed = (part.each(lambda a: a[bos:][judged]) for part in (x, mixed))  # noqa: B023
+            low[i, judged], high[i, judged] = uniform.read(
+                at, model, uniform.last(at, model, own, mixed), right[judged]
+            )
+        yield Bounds(range(shift, shift + 1), lines, low, high, "balls")
+
+
+class Heard(NamedTuple):
+    """The values (n, inner) of the keys of one string, the best key of each position, and how far others are behind it.
+
+    `behind` (n, n) bounds each score less the best key's from above; -inf for masked keys, and for the best itself.
+    """
+
+    values: Noisy
+    best: Tensor
+    behind: Tensor
+
+
+def heard(at: Arithmetic, model: Decoder, x: Noisy) -> Heard:
+    """The keys of one string, of which x (n, d) are the rows of the stream."""
+    block: Any = model.blocks[0]
+    seen = layer_norm(at, x, block.norm_1, "heads")
+    q, k, v = (_read(at, block.attention, seen, name).boxed() for name in ("Q", "K", "V"))
+    scores = product(at, q, Ball(k.mid.T, k.noise.T))
+    off = scores.noise + 4 * U * scores.size
+    root = math.sqrt(block.attention.d_head)
+    if not at.is_real and math.frexp(root)[0] != 0.5:
+        off = off + 3 * at.u * scores.size
+    off = off / root * ENLARGE + underflow(scores.size > 0, 2) + (0.0 if at.is_real or root == 1 else at.tiny)
+    mid = scores.mid / root
+    n = len(mid)
+    is_future = torch.ones(n, n, dtype=torch.bool).triu(1)
+    mid = mid.masked_fill(is_future, -torch.inf)
+    best = mid.argmax(1)
+    rows = torch.arange(n)
+    behind = (mid - mid[rows, best][:, None] + off + off[rows, best][:, None]) * (1 - 4 * U)
+    behind = torch.where(behind < 0, behind * (1 - 2 * at.u), torch.inf)  # a difference is rounded
+    behind[rows, best] = -torch.inf
+    return Heard(v, best, behind.masked_fill(is_future, -torch.inf))
+
+
+def powers(behind: Tensor) -> Tensor:
+    """Upper bounds on e^behind."""
+    found = (behind + OF_MANY * behind.abs().nan_to_num(posinf=0.0)).exp() * ENLARGE_LONG
+    return torch.where(torch.isneginf(behind), 0.0, found + LOST)
+
+
+def brought(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
+    """What the head mixes at each position of one string, (n, inner); unbounded where no key stands out."""
+    v, best, behind = heard(at, model, x)
+    n = len(behind)
+    growth = (1 + at.u) ** (2 * n + 4) * (1 + 2 * ULPS * at.u) * ENLARGE
+    tail = (powers(behind).sum(1, keepdim=True) * growth + (0.0 if at.is_real else 4 * n * at.tiny)) * ENLARGE
+    tail = torch.where(tail <= SMALL, tail, torch.inf)
+    own = v[best]
+    largest = v.size.amax(0, keepdim=True)
+    error = 4 * (10 * tail * own.size + own.noise) + 8 * tail * largest + underflow(largest > 0, 8)
+    if at.stored is not None:
+        holds = torch.from_numpy(rounded(own.mid.numpy(), at.stored)) == own.mid
+        error = error + torch.where(holds, 0.0, 4 * at.u * own.size) + 4 * n * at.tiny
+    return _column_by_column(own.mid, at.checked(2 * largest.expand_as(error), error * ENLARGE + 8 * U * own.size))
+
+
+def _column_by_column(mid: Tensor, error: Tensor) -> Noisy:
+    """Rows whose numbers are off by one error each, which all that reads the number shares; a few of them at most."""
+    columns = (error > 0).any(0).nonzero().flatten().tolist()
+    if len(columns) > APART or not bool(error.isfinite().all()):
+        return Noisy(mid, error)
+    place = torch.arange(mid.shape[1])
+    return Noisy(mid, torch.zeros_like(error), {f"brought.{i}": torch.where(place == i, error, 0.0) for i in columns})
+
+
+def mixed_near(at: Arithmetic, model: Decoder, x: Noisy) -> Noisy:
+    """What the head mixes, in real arithmetic bounded by each key's own distance, so that no key need stand out."""
+    if not at.is_real:
+        return brought(at, model, x)
+    v, best, behind = heard(at, model, x)
+    weights = powers(behind).clamp(max=1.0)
+    own = v[best]
+    return Noisy(own.mid, (reached(weights, v, own) + own.noise + 8 * U * own.size) * ENLARGE)
+
+
+def reached(weights: Tensor, v: Noisy, own: Noisy) -> Tensor:
+    """How far means in real arithmetic are from the best keys' values at most: (n, inner).
+
+    A mean less the best key's value v is the sum of w_j (v_j - v) over the other keys, with w_j at most e^(s_j - s) and
+    at most 1; `weights` (n, n) bounds them, and is 0 for the best key.
+    """
+    out = torch.zeros_like(own.mid)
+    for lane in (v.size.amax(0) != 0).nonzero().flatten():
+        apart = (v.mid[:, lane] - own.mid[:, lane, None]).abs() * ENLARGE + v.noise[:, lane] + own.noise[:, lane, None]
+        out[:, lane] = (weights * apart).sum(1) * (1 + gamma(len(weights) + 4)) + len(weights) * LEAST
+    return out
+
+
+def _read(at: Arithmetic, attention: Any, seen: Noisy, name: str) -> Noisy:
+    out = product(at, seen, at.tensor(getattr(attention, f"W_{name}")))
+    bias: Tensor | None = getattr(attention, f"b_{name}")
+    return out if bias is None else plus(at, out, Noisy.of(at.tensor(bias)))

@@ -1,0 +1,163 @@
+"""Every task, embedding and depth of document C: its accuracy, what our weights are proved to do, and the ceiling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from constructions.errors import BadInput, NotKnown, ProvedImpossible
+from verify.arithmetic.outward import above
+from verify.arithmetic.readings import Real
+from verify.counting.asked import Asked
+from verify.counting.tasks import SELECTIVE, Task
+from verify.frame.certificate import Certificate
+from verify.frame.decide import Effort, decide
+from verify.tasks.inductive.ceilings.laws import constant_answer, equal_prefix, proportions
+from verify.tasks.inductive.document_c import EMBEDDINGS, Reported, reported
+
+OPEN = {("selective-modular", "lstm")}  # the proof of C-R20 closes for few types, not for C's ten
+COLUMNS = ("task", "model", "BOS", "layers", "C, out of distribution", "proved up to", "with", "impossible")
+POSITIONS = {"selective": 128, "selective-modular": 160}  # C's longest strings and BOS; 128 elsewhere
+LENGTHS = {"modular": 100}  # of C's tests, for transformers; all lengths elsewhere
+FINITE = {  # recurrent networks that have a last right length
+    ("modular", "s4"): 100, **{("selective", model): 100 for model in ("lstm", "mamba", "rwkv")},
+}  # fmt: skip
+SHALLOW = {("selective", pe) for pe in ("sine", "ape", "spe")}  # without BOS one layer does what two do, C-T10
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; `open_cells` are those that are neither proved nor impossible."""
+
+    columns: tuple[str, ...]
+    rows: list[list[Any]]
+    open_cells: int
+
+    @property
+    def is_complete(self) -> bool:
+        return self.open_cells == 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What weights are proved to do: up to a length, with so many layers; or nothing, and why.
+
+    `claim` is of the weights, or of the argument that there are none.
+    """
+
+    length: str | None
+    layers: int
+    claim: str
+    is_impossible: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """What cells of one task and model share, whatever their depth: the proof of the house's own weights."""
+
+    task: str
+    model: str
+    has_bos: bool
+    seed: int = 0
+
+    def run(self) -> Entry:
+        return proved(self.task, self.model, self.has_bos, self.seed)
+
+
+def jobs(seed: int = 0) -> list[Job]:
+    """Every proof that the table takes, once."""
+    return list(dict.fromkeys(Job(cell.task, cell.model, cell.has_bos, seed) for cell in reported()))
+
+
+def table(entries: Mapping[Job, Entry] | None = None, seed: int = 0) -> Table:
+    """Document C's tables with what is proved and what is impossible beside each figure, in the reading real.
+
+    A construction of fewer layers than a row has is one of that depth too: further layers may be zero. `entries` are
+    of all jobs; without them they are made here.
+    """
+    rows, missing = [], 0
+    if entries is None:
+        entries = {job: job.run() for job in jobs(seed)}
+    for cell in reported():
+        found = entries[Job(cell.task, cell.model, cell.has_bos, seed)]
+        bound = ceiling(cell)
+        is_built = found.length is not None and found.layers <= cell.layers
+        is_ruled_out = found.is_impossible and (found.claim != "C-R2" or cell.layers == 1)  # C-R2 is of one layer
+        missing += not is_built and bound is None and not is_ruled_out
+        rows.append([
+            cell.task, cell.model, "yes" if cell.has_bos else "no", cell.layers, f"{cell.outside:g}",
+            found.length if is_built else None, found.claim if is_built else None,
+            bound or (found.claim if is_ruled_out else None),
+        ])  # fmt: skip
+    return Table(COLUMNS, rows, missing)
+
+
+@cache
+def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Entry:
+    """The longest length that the house's own weights are proved for, by running the proof."""
+    if (task, model) in OPEN:
+        return Entry(None, 0, NOTHING)
+    is_transformer = model in EMBEDDINGS
+    for has_layernorm in (True, False):
+        asked = Asked(
+            Task.of(task),
+            "transformer" if is_transformer else model,
+            pe=model if is_transformer else None,
+            has_bos=has_bos,
+            layers=1 if (task, model) in SHALLOW and not has_bos else None,
+            has_layernorm=has_layernorm,
+            positions=POSITIONS.get(task, 128),
+            length=LENGTHS.get(task) if is_transformer else FINITE.get((task, model)),
+            seed=seed,
+        )
+        found = _decided(asked)
+        if found.length is not None or found.is_impossible:
+            return found
+    return found
+
+
+def _decided(asked: Asked) -> Entry:
+    family = "inductive" if asked.model == "transformer" else "recurrent"
+    try:
+        problem = import_module(f"verify.tasks.{family}.models").judged(asked).problem
+        found: Certificate = decide(problem, Real(), "certified", Effort(seed=asked.seed))
+    except ProvedImpossible as error:
+        return Entry(None, 0, error.claim, is_impossible=True)
+    except (NotKnown, BadInput):
+        return Entry(None, 0, NOTHING)
+    if not found:
+        return Entry(None, 0, NOTHING)
+    name = (found.claim or "weights") + ("" if asked.has_layernorm or family == "recurrent" else ", no LayerNorm")
+    return Entry(str(found.extra["length"]), int(found.parameters.get("layers", 1)), name)
+
+
+@cache
+def ceiling(cell: Reported) -> str | None:
+    """The claim, and the exact ceiling in percent, of what no weights exceed; None where nothing is known.
+
+    >>> ceiling(next(c for c in reported() if c.task == "modular"))
+    'C-I1: at most 11.77 %'
+    """
+    if cell.has_bos or cell.model not in ("nope", "rope"):
+        return None
+    if cell.task == "succession":
+        return f"C-I1: at most {_percent(constant_answer(range(51, 101)))} of a^n"
+    if cell.task == "modular":
+        return f"C-I1: at most {_percent(constant_answer(t % 10 for t in range(51)))}"
+    if cell.task not in SELECTIVE:
+        return None
+    m = 4 if cell.task == "selective-modular" else None
+    n = 64 if m else 50
+    claim, share = "C-I2", equal_prefix(10, 10, n, m)
+    if cell.model == "nope" and cell.layers == 1:
+        claim, share = "C-I3", proportions(10, 10, n, 1, m)
+    return f"{claim}: in distribution at most {_percent(share)}"
+
+
+def _percent(share: Fraction) -> str:
+    return f"{above(100 * share, 4)} %"

@@ -1,0 +1,409 @@
+"""A decoder with its task as a problem that the house decides, on lines or on all strings."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from constructions.decoder import Decoder
+from constructions.errors import BadInput
+from verify.arithmetic.margins import margins_of
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.slack import OF_FEW
+from verify.counting.tasks import Line, Task
+from verify.engine.balls import Arithmetic
+from verify.engine.capture import ASSUMPTIONS
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_in_its_ball
+from verify.frame.judged import check_judged
+from verify.tasks.inductive import boxes, cells, marked, placed, sharp, uniform
+from verify.tasks.inductive.document_c import lengths
+from verify.tasks.inductive.runs import Bounds, Runs
+from verify.tasks.inductive.share import Share
+
+BATCH = 512
+DRAWN_LENGTH = 100  # of a string where there is no longest
+MOST = 20_000  # strings of one length that are run where no proof over all strings closes
+SHORT = "every short string, in balls"
+ENGINE = "every shift and line in one run of balls"
+CONTRACT = (
+    "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
+    "exp and erf within 8 u of their value, GELU within 8 u of |x|, exp(0) = 1",
+    "LayerNorm in one pass, two passes or by Welford",
+)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A decoder that is to count: a `Decidable`. An item is (shift, token, token, ...).
+
+    `length` bounds the number of tokens after BOS and a leading number word, None for all that there are. With
+    positions, shift + tokens + BOS is at most the size of their table.
+    Raises: BadInput for a model with another vocabulary or other classes, or a task without an end and no length.
+
+    >>> from constructions.inductive import started
+    >>> from verify.frame.decide import certify
+    >>> task = Task.of("shifted", vocabulary=5)
+    >>> certify(Counting(started(task="shifted", M=5), task)).verdict.value
+    'PROVED'
+    """
+
+    module: Decoder
+    wanted: Task
+    length: int | None = None
+    claim: str | None = None
+    task = "inductive"
+    counts_answers = False
+    runs_for_ever = False
+
+    def __post_init__(self) -> None:
+        check_judged(self.module, Decoder)
+        for name, own, due in (
+            ("tokens", self.module.vocabulary, self.wanted.vocabulary),
+            ("classes", self.module.W_U.shape[1], self.wanted.classes),
+        ):
+            if own != due:
+                raise BadInput(
+                    f"weights: {own} {name}, and {self.wanted.name} has {due}; name the sizes it was made for"
+                )
+        if self.room is not None and self.room <= self.module.has_bos:
+            raise BadInput(f"positions={self.room}: leave no room for a token; give more")
+
+    @property
+    def room(self) -> int | None:
+        """The size of the table of positions, None for a model without one."""
+        return None if self.module.pe == "nope" else self.module.positions
+
+    @property
+    def longest(self) -> int | None:
+        """The length of the longest input, None where there is none."""
+        room = None if self.room is None else self.room - self.module.has_bos - self._leading
+        longest = self.wanted.longest(self.length)
+        return longest if room is None else room if longest is None else min(room, longest)
+
+    @property
+    def _leading(self) -> int:
+        return int(self.wanted.name in ("shifted", "helper", "helper-shifted"))
+
+    @cached_property
+    def runs(self) -> Runs:
+        return Runs(self.module, self.wanted, self.length, self.room)
+
+    @property
+    def proved_length(self) -> int | str:
+        """What a proof reports: "all" where no longer input exists, the number where number words end it."""
+        if self.wanted.M is not None:
+            assert self.longest is not None
+            return self.longest
+        room = None if self.room is None else self.room - self.module.has_bos
+        return "all" if self.longest == room else int(self.longest or 0)
+
+    def parameters(self, reading: Reading) -> dict[str, Any]:
+        m, block = self.module, self.module.blocks[0]
+        mlp: Any = block.mlp
+        blocks: Any = m.blocks
+        neurons = sum(0 if b.mlp is None else b.mlp.b_in.numel() for b in blocks)
+        return {
+            "name": self.wanted.name,
+            "model": "transformer",
+            "pe": m.pe,
+            "bos": m.has_bos,
+            **self.wanted.parameters(),
+            **({} if self.room is None else {"positions": self.room}),
+            "layers": len(m.blocks),
+            "n_heads": block.attention.n_heads,  # type: ignore[union-attr]
+            "d": m.W_U.shape[0],
+            "neurons": neurons,
+            "layernorm": isinstance(m.norm, torch.nn.LayerNorm),
+            "activation": None if mlp is None else mlp.activation,
+            "dtype": str(m.W_E.dtype).removeprefix("torch."),
+        }
+
+    def size(self) -> int | None:
+        if self.wanted.is_homogeneous:
+            return self.runs.inputs()
+        if self.longest is None:
+            return None
+        if self.room is None:
+            return self.wanted.number_up_to(self.longest)
+        return sum(self.wanted.number(n) * len(self._shifts(n)) for n in range(1, self.longest + 1))
+
+    def _shifts(self, n: int) -> range:
+        """Every shift at which strings of n tokens fit; without positions there is one."""
+        return range(1 if self.room is None else self.room - self.module.has_bos - n + 1)
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        if isinstance(reading, ConstantBits):
+            raise BadInput("precision=sN: inductive has no constant-bit reading; use real, or a float format")
+        right = "right means: at every judged position the right class has strictly the largest logit"
+        if isinstance(reading, Kernel):
+            return f"torch {torch.__version__} on CPU, one kernel and batch shape", right
+        return (*ASSUMPTIONS, *(() if isinstance(reading, Real) else CONTRACT), right)
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        assert isinstance(reading, Real | Rounded)
+        if not self.wanted.is_homogeneous:
+            return self._strings(reading, effort)
+        first = None
+        if sharp.applies(self.module):
+            first = self._lines(sharp.bounds(self.runs, reading), sharp.ARGUMENT, reading, effort)
+            if first.verdict is Verdict.PROVED or _is_decided(first):
+                return first
+        if uniform.applies(self.module):
+            found, argument = uniform.bounds(self.runs, reading), uniform.ARGUMENT
+        else:
+            found, argument = self.runs.bounds(reading), ENGINE
+        second = self._lines(found, argument, reading, effort)
+        is_lost = second.verdict is Verdict.UNKNOWN and first is not None and first.failure is not None
+        return first if first is not None and is_lost else second
+
+    def _lines(self, bounds: Iterator[Bounds], argument: str, reading: Real | Rounded, effort: Effort) -> Finding:
+        """The verdict from bounds on all positions: the shortest wrong input, at the least shift, refutes."""
+        least, tightest = float("inf"), None
+        by: dict[str, int] = {}
+        share = Share(lengths(self.wanted.name))
+        wrong: tuple[int, int, int, Line, int] | None = None
+        opened: tuple[int, int, int] | None = None  # length, shift, start
+        for found in bounds:
+            shift = found.shifts.start
+            effort.progress(found.shifts.stop / len(self.runs.shifts))
+            times = self.runs.times(found.shifts, found.low.shape[1])
+            judged = int((torch.isfinite(found.low).sum(0) * times).sum())
+            by[found.decided_by] = by.get(found.decided_by, 0) + judged
+            low = torch.where(torch.isnan(found.low), -torch.inf, found.low)
+            share.add(found.lines, low > 0, found.high <= 0, times)
+            if float(low.min()) < least:
+                place = divmod(int(low.argmin()), low.shape[1])
+                least, tightest = float(low.min()), self._described(shift, found.lines[place[0]], place[1])
+            for row, place_ in torch.nonzero(~(low > 0)).tolist():
+                line = found.lines[row]
+                length = place_ + 1 - line.leading
+                case = (length, shift, -1 if line.start is None else line.start)
+                if bool(found.high[row, place_] <= 0):
+                    if wrong is None or case < wrong[:3]:
+                        wrong = (*case, line, place_)
+                elif opened is None or case < opened:
+                    opened = case
+        extra: dict[str, Any] = {"decided_by": by, "accuracy": share.found()}
+        if wrong is not None:
+            *_, line, place_ = wrong
+            failure = self.replay((wrong[1], *line.tokens[: place_ + 1]), place_, reading)
+            failure.counterexample["is_smallest"] = opened is None or opened > wrong[:3]
+            firm = min(wrong[0], opened[0] if opened else wrong[0])
+            return Finding.refuted(argument, failure, extra=extra | {"length": _before(firm)})
+        if opened is not None:
+            reason = (
+                f"the margin may be within the error at length {opened[0]}, shift {opened[1]}; shorter inputs are right"
+            )
+            return Finding.open(argument, reason, extra=extra | {"length": _before(opened[0])})
+        assert tightest is not None
+        tightest["margin"] = least
+        return Finding.proved(argument, least, tightest=tightest, extra=extra | {"length": self.proved_length})
+
+    def _described(self, shift: int, line: Line, place: int) -> dict[str, Any]:
+        return {
+            "input": list(line.tokens[: place + 1]), "length": place + 1 - line.leading, "shift": shift,
+            "start": line.start,
+        }  # fmt: skip
+
+    def _strings(self, reading: Real | Rounded, effort: Effort) -> Finding:
+        found = cells.decide(self.module, self.wanted, self.longest, reading)
+        if found.reason is not None:
+            return self._boxes(found.reason, reading, effort)
+        assert found.margin_scaled is not None
+        extra = {"length": self.proved_length, "margin_scaled": found.margin_scaled}
+        margin = None if self.longest is None else found.margin_scaled / (self.longest + 1) * (1 - OF_FEW)
+        return Finding.proved(cells.ARGUMENT, margin, extra=extra)
+
+    def _boxes(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
+        """Decides all strings up to a length where no argument over all lengths is known."""
+        proof = next((proof for proof in (boxes, marked, placed) if proof.applies(self.module, self.wanted)), None)
+        if proof is None:
+            return self._short(reason, reading, effort)
+        found = proof.decide(self.module, self.wanted, self.longest, reading, effort.budget)
+        extra: dict[str, Any] = {"length": found.length, "margin_scaled": found.margin_scaled if found.length else None}
+        if found.length == self.longest:
+            return Finding.proved(proof.ARGUMENT, found.margin, extra=extra | {"length": self.proved_length})
+        short = self._short(reason, reading, effort)
+        if short.verdict is not Verdict.UNKNOWN or short.extra["length"] >= found.length:
+            return short
+        beyond = (
+            "the search ends there" if found.length >= proof.LARGEST else "beyond it the error bounds exceed the margin"
+        )
+        why = f"every string up to length {found.length} is right; {beyond}"
+        return Finding.open(proof.ARGUMENT, why, extra=extra)
+
+    def _short(self, reason: str, reading: Real | Rounded, effort: Effort) -> Finding:
+        """Runs all short strings where no proof over all of them closes; they are all where the domain is small."""
+        least, done, deadline = float("inf"), 0, effort.deadline()
+        for n in itertools.count(1):
+            shifts = self._shifts(n)
+            if (self.longest is not None and n > self.longest) or self.wanted.number(n) * len(shifts) > MOST:
+                break
+            strings = list(self.wanted.strings(n))
+            for shift in shifts:
+                if deadline.is_up():
+                    why = f"{reason}; the budget of {effort.seconds:g} s ended at length {n}"
+                    return Finding.open(SHORT, why, extra={"length": done})
+                low, high = self._bounds_of(strings, shift, reading)
+                for row, place in torch.nonzero(~(low > 0)).tolist():
+                    if bool(high[row, place] <= 0):
+                        failure = self.replay((shift, *strings[row][: place + 1]), place, reading)
+                        return Finding.refuted(SHORT, failure, extra={"length": done})
+                    why = f"{reason}; {list(strings[row])} may be within the error"
+                    return Finding.open(SHORT, why, extra={"length": done})
+                least = min(least, float(low.min()))
+            done = n
+            effort.progress(n / (self.longest or DRAWN_LENGTH))
+        if done == self.longest:
+            return Finding.proved(SHORT, least, extra={"length": self.proved_length})
+        return Finding.open(SHORT, f"{reason}; every string up to length {done} is right", extra={"length": done})
+
+    def _bounds_of(self, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded) -> Any:
+        """Bounds on the margins of strings of one length."""
+        if not uniform.applies(self.module):
+            return self.runs.of_strings(strings, shift, reading)
+        at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
+        return uniform.of_lines(at, self.runs, [Line(None, string) for string in strings], shift)
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """Runs the tightest input through the module, and a few drawn ones: all must be right in real arithmetic."""
+        if not isinstance(reading, Real) or self.module.W_E.dtype not in (torch.float64,):
+            return None  # a run shows one order, in the stored dtype
+        rng = random.Random(0)
+        items = [self.draw(rng) for _ in range(8)]
+        if finding.tightest is not None:
+            items.append((finding.tightest["shift"], *finding.tightest["input"]))
+        for item in items:
+            margins = self._margins([item])[0]
+            if not (margins > -1e-6 * self._loudness(item)).all():
+                return f"on {list(item[1:])} at shift {item[0]} the module's margin is {margins.min()}"
+        return None
+
+    def _loudness(self, item: Item) -> float:
+        with torch.no_grad():
+            return float(self.module(torch.tensor([item[1:]]), shift=item[0]).abs().max())
+
+    def batches(self) -> Iterator[list[Item]]:
+        if self.wanted.is_homogeneous:
+            items = ((s, *tokens) for s in self.runs.shifts for tokens in self.runs.prefixes(s))
+            yield from ([item] for item in items)
+            return
+        assert self.longest is not None
+        for n in range(1, self.longest + 1):
+            for shift in self._shifts(n):
+                strings = self.wanted.strings(n)
+                while batch := [(shift, *tokens) for tokens in itertools.islice(strings, BATCH)]:
+                    yield batch
+
+    def draw(self, rng: random.Random) -> Item:
+        if self.wanted.is_homogeneous:
+            shift = rng.choice(self.runs.shifts)
+            line = rng.choice(self.runs.lines(shift))
+            return (shift, *line.tokens[: rng.randint(1, len(line.tokens))])
+        assert self.wanted.K is not None
+        n = rng.randint(1, min(self.longest or DRAWN_LENGTH, DRAWN_LENGTH))
+        shift = 0 if self.room is None else rng.choice(self._shifts(n))
+        tokens = rng.choices(range(self.wanted.K), k=n)
+        if self.wanted.has_distinct_start and tokens[1:2] == tokens[:1]:
+            tokens[1] = rng.choice([token for token in range(self.wanted.K) if token != tokens[0]])
+        return (shift, *tokens)
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        """Shorter strings, then smaller shifts, then smaller tokens."""
+        shift, *tokens = item
+        if len(tokens) > 1:
+            yield (shift, *tokens[:-1])
+            if not self.wanted.is_homogeneous:
+                yield (shift, *tokens[1:])
+        if shift:
+            yield (0, *tokens)
+            yield (shift - 1, *tokens)
+        if not self.wanted.is_homogeneous:
+            for i, token in enumerate(tokens):
+                yield from ((shift, *tokens[:i], new, *tokens[i + 1 :]) for new in range(token))
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        return lambda batch: Ran.strictly(self._margins(batch))
+
+    def _margins(self, batch: list[Item]) -> np.ndarray:
+        """The margins of items of one length as torch runs them, infinite where no answer is judged."""
+        parts: dict[int, list[int]] = {}
+        for i, item in enumerate(batch):
+            parts.setdefault(int(item[0]), []).append(i)
+        out = np.empty((len(batch), len(batch[0]) - 1))
+        for shift, rows in parts.items():
+            strings = [tuple(int(x) for x in batch[i][1:]) for i in rows]
+            with torch.no_grad():
+                logits = self.module(torch.tensor(strings), shift=shift).double().numpy()
+            for i, string, said in zip(rows, strings, logits, strict=True):
+                answers = enumerate(self.wanted.answers(string))
+                out[i] = [np.inf if right is None else float(margins_of(said[j], right)) for j, right in answers]
+        return out
+
+    def first(self, batch: list[Item], is_wrong: np.ndarray) -> tuple[int, Item, int]:
+        _, item, answer = first_in_order(batch, is_wrong)
+        return len(item), item, answer
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.module.W_E.dtype
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        shift, tokens = item[0], tuple(item[1:])
+        right = self.wanted.answers(tokens)[answer]
+        assert right is not None
+        return is_wrong_in_its_ball(self.module, tokens, right, answer, shift=shift)
+
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        shift, tokens = item[0], tuple(item[1:])
+        with torch.no_grad():
+            said = self.module(torch.tensor([tokens]), shift=shift)[0].double().numpy()
+        right = self.wanted.answers(tokens)
+        due = right[answer]
+        assert due is not None
+        row, leading = said[answer], self._leading
+        margin = float(margins_of(row, due))
+        predicted = None if np.isnan(row).any() else self._rival(row, due, is_proved=not isinstance(reading, Kernel))
+        found = {
+            "input": list(tokens),
+            "position": answer,
+            "expected": self.wanted.said(due),
+            "predicted": None if predicted is None else self.wanted.said(predicted),
+            "length": answer + 1 - leading,
+            "shift": shift,
+            "start": tokens[0] if leading else None,
+            "is_tie": bool(margin == 0),
+        }
+        return Failure(found, margin if np.isfinite(margin) and margin <= 0 else None)
+
+    def _rival(self, row: np.ndarray, due: int, *, is_proved: bool) -> int:
+        """The class that is said; of a proved failure that the run does not show, the closest rival."""
+        others = row.copy()
+        others[due] = -np.inf
+        return int(others.argmax()) if is_proved else int(row.argmax())
+
+
+def _is_decided(finding: Finding) -> bool:
+    """Whether a refutation names the shortest wrong input, and the share of right ones is known."""
+    if finding.failure is None or not finding.failure.counterexample["is_smallest"]:
+        return False
+    return all(low == high for low, high in finding.extra["accuracy"].values())
+
+
+def _before(length: int) -> int | None:
+    """The largest length below; None where a number word alone, of length 0, is not right already."""
+    return length - 1 if length else None

@@ -1,0 +1,357 @@
+"""One layer whose scores are all exactly 0: each position sees the mean of all values before it, by prefix sums.
+
+Where W_Q and its bias are 0, or W_K and its bias, every score is a sum of products with a factor 0, rotated or not: it
+is 0 in real arithmetic and in every order of rounded arithmetic. Softmax of N zeros is N times e^0 = 1, divided by
+their sum, which is N exactly for N <= 2^p in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from constructions.decoder import Decoder
+from verify.arithmetic.readings import Real, Rounded
+from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
+from verify.arithmetic.slack import LEAST, U, gamma
+from verify.counting.tasks import Line
+from verify.engine.balls import Arithmetic, Ball
+from verify.tasks.inductive.noisy import (
+    Noisy,
+    activate,
+    box,
+    carried,
+    is_power,
+    layer_norm,
+    margins,
+    plus,
+    product,
+    product_of_alike,
+    sum_error,
+    underflow,
+)
+from verify.tasks.inductive.runs import Bounds, Runs, padded
+
+ARGUMENT = "one layer of equal weights: prefix sums of values, in balls"
+ROWS = 1 << 20  # logits held at a time
+RIVALS = 8  # classes that each row is compared with in full
+SMALLEST = 2.0**-500  # of stored numbers that are not 0, below which the engine is quicker to say what is known
+TABLE = 1 << 24  # numbers of tokens at all positions, beyond which shifts are run one by one
+
+
+def applies(model: Decoder) -> bool:
+    """Whether all scores of the only layer are 0 whatever the input is."""
+    return len(model.blocks) == 1 and has_zero_scores(model.blocks[0]) and not is_faint(model)
+
+
+def is_faint(model: Decoder) -> bool:
+    """Whether a stored number is so small that what float64 loses of its products may matter."""
+    return any(bool(((value != 0) & (value.abs() < SMALLEST)).any()) for value in model.state_dict().values())
+
+
+def has_zero_scores(block: Any) -> bool:
+    """Whether all scores of a block are 0 whatever the input is."""
+    attention = block.attention
+    pairs = ((attention.W_Q, attention.b_Q), (attention.W_K, attention.b_K))
+    if not all(bool(W.isfinite().all()) and (b is None or bool(b.isfinite().all())) for W, b in pairs):
+        return False
+    return any(not bool(W.any()) and (b is None or not bool(b.any())) for W, b in pairs)
+
+
+def may_overflow(at: Arithmetic, attention: Any, x: Noisy) -> bool:
+    """Whether a query or key of these rows may overflow in the dtype, so that 0 times it is NaN and no score is 0.
+
+    A rotation adds two numbers of its size at most, and scales may be applied before the product: hence the factor 4.
+    """
+    if at.stored is None:
+        return False
+    for W, b in ((attention.W_Q, attention.b_Q), (attention.W_K, attention.b_K)):
+        rows = product(at, x, at.tensor(W))
+        rows = rows if b is None else plus(at, rows, Noisy.of(at.tensor(b)))
+        if not bool((4 * rows.size <= at.stored.largest).all()):
+            return True
+    return False
+
+
+def stream(at: Arithmetic, model: Decoder, tokens: Tensor, shift: int) -> Noisy:
+    """The stream before the block, (lines, n, d), BOS included: W_E[token] with its position."""
+    return embedded(at, model, with_bos(model, tokens), shift)
+
+
+def with_bos(model: Decoder, tokens: Tensor) -> Tensor:
+    """The rows of W_E that strings (lines, n) take, BOS in front where the model has one."""
+    return nn.functional.pad(tokens, (1, 0), value=model.W_E.shape[0] - 1) if model.has_bos else tokens
+
+
+def embedded(at: Arithmetic, model: Decoder, tokens: Tensor, shift: int) -> Noisy:
+    """W_E[token] with its position: (lines, n, d)."""
+    E = at.tensor(model.W_E)
+    x = Noisy(E.mid[tokens], E.radius[tokens])
+    if model.pe not in ("ape", "sine", "spe"):
+        return x
+    n = tokens.shape[-1]
+    table = at.tensor(model.W_pos[shift : shift + n])
+    missing = n - len(table.mid)  # of positions after the table's end, that no input has
+    rows = [nn.functional.pad(part, (0, 0, 0, max(missing, 0))) for part in (table.mid, table.radius)]
+    if model.pe == "spe":
+        wide = [row.expand(*x.mid.shape[:-1], 1) for row in rows]
+        return Noisy(torch.cat([x.mid, wide[0]], -1), torch.cat([x.own, wide[1]], -1))
+    return plus(at, x, Noisy(rows[0].expand_as(x.mid), rows[1].expand_as(x.mid)))
+
+
+def values_of(at: Arithmetic, model: Decoder, seen: Noisy, layer: int = 0) -> Noisy:
+    """What a layer's heads take from normalised rows of the stream."""
+    block: Any = model.blocks[layer]
+    attention = block.attention
+    values = product(at, seen, at.tensor(attention.W_V))
+    return values if attention.b_V is None else plus(at, values, Noisy.of(at.tensor(attention.b_V)))
+
+
+def weight(at: Arithmetic, N: Tensor) -> Tensor:
+    """What the weights of N positions may be off by from 1/N, relatively and all together.
+
+    Their sum of N ones is exact in any order where the format holds N; beyond, nothing is known.
+    """
+    if at.is_real:
+        return torch.full_like(N, 4 * U)
+    inner = at.accumulate or at.stored
+    assert inner is not None
+    return torch.where(2.0**inner.p >= N, (2.1 * at.u + 4 * U) * ENLARGE, torch.inf)
+
+
+def means(at: Arithmetic, values: Noisy) -> Noisy:
+    """What equal weights make of values (lines, n, inner): the mean of each prefix.
+
+    The weights share the error of the first, and the others have a rounding of their own. A sum's error is that of its
+    large terms, and at most twice its small ones: adding a number to another is off by no more than either of them.
+    """
+    n = values.mid.shape[-2]
+    N = torch.arange(1, n + 1, dtype=torch.float64)[:, None]
+    size = values.size
+    mid = values.mid.cumsum(-2) / N
+    sizes = size.cumsum(-2) * ENLARGE / N
+    lost = underflow(sizes + size.cumsum(-2) > 0, 8 + 4 * len(values.shared))
+    own = values.own.cumsum(-2) / N * ENLARGE + gamma(n + 4) * sizes + lost
+    shared = {q: G.cumsum(-2) / N for q, G in values.shared.items()}
+    off = weight(at, N)
+    if not at.is_real:
+        is_small = size <= at.u * size.amax(-2, keepdim=True)
+        own = own + summed(at, size, is_small, values, n) / N * (1 + off) + at.lost_in_sums(n)
+    noise = Noisy(mid, own, shared).noise
+    own = at.checked(sizes * (1 + off), (own + off * noise) * ENLARGE)
+    return Noisy(mid, own, {**shared, "weights": mid * off})
+
+
+def summed(at: Arithmetic, size: Tensor, is_small: Tensor, values: Noisy, n: int) -> Tensor:
+    """What a dtype's sums of the first 1, 2, .. values times a weight are off by, in units of the weight."""
+    large = torch.where(is_small, 0.0, size).cumsum(-2) * ENLARGE
+    small = torch.where(is_small, size, 0.0).cumsum(-2) * ENLARGE * 2 * (1 + at.u) ** (n + 4)
+    terms = (~is_small & (size > 0)).cumsum(-2)
+    error = sum_error(at, max(int(terms.max()), 1))
+    is_exact = (is_power(values.mid) & (values.noise == 0)) | is_small
+    in_products = torch.where(is_exact.cumprod(-2).bool(), 0.0, error[1])
+    is_first = torch.arange(n)[:, None] == 0
+    others = torch.where(is_first | is_small, 0.0, size).cumsum(-2) * ENLARGE
+    rounding = in_products + error[(terms - 1).clamp(min=0)] * (1 + in_products)
+    return (rounding * (large + small) + 2 * at.u * others + small * (1 + 2 * at.u)) * ENLARGE
+
+
+def kept_apart(values: Noisy) -> Noisy:
+    """The values with the divisors' errors of the first two positions shared, and all others each number's own."""
+    name = "heads.s"
+    found = values.boxed([q for q in values.shared if q != name])
+    if name not in found.shared:
+        return found
+    G = found.shared[name]
+    place = torch.arange(G.shape[-2])[:, None]
+    shared = {f"{name}{i}": torch.where(place == i, G, 0.0) for i in range(2) if i < len(place)}
+    shared = {q: part for q, part in shared.items() if bool(part.any())}
+    return Noisy(found.mid, (found.own + torch.where(place < 2, 0.0, G.abs())) * ENLARGE, shared)
+
+
+def last(at: Arithmetic, model: Decoder, x: Noisy, mixed: Noisy, layer: int = 0) -> Noisy:
+    """What is unembedded, from rows of the stream and what their heads mixed, before W_O."""
+    return layer_norm(at, after(at, model, x, mixed, layer), model.norm, "last")
+
+
+def after(at: Arithmetic, model: Decoder, x: Noisy, mixed: Noisy, layer: int = 0) -> Noisy:
+    """The stream after a block, from rows of the stream before it and what its heads mixed, before W_O."""
+    block: Any = model.blocks[layer]
+    attention, mlp = block.attention, block.mlp
+    out = product(at, mixed, at.tensor(attention.W_O))
+    if attention.b_O is not None:
+        out = plus(at, out, Noisy.of(at.tensor(attention.b_O)))
+    x = plus(at, x, out)
+    if mlp is None:
+        return x
+    seen = layer_norm(at, x, block.norm_2, f"mlp{layer}")
+    hidden = product_of_alike(at, seen, at.tensor(mlp.W_in), f"hidden{layer}")
+    hidden = plus(at, hidden, Noisy.of(at.tensor(mlp.b_in)))
+    hidden = activate(at, hidden, mlp.activation)
+    out = plus(at, product(at, hidden, at.tensor(mlp.W_out)), Noisy.of(at.tensor(mlp.b_out)))
+    return plus(at, x, out)
+
+
+class Rows(NamedTuple):
+    """What a token has at a place of a string, BOS counted: stream (tokens, n, d) and values (tokens, n, inner)."""
+
+    stream: Noisy
+    values: Noisy
+
+
+def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
+    """Bounds on the margins at every shift.
+
+    Inputs at a shift are prefixes of those at the first. Rotated zeros are zeros, so that rope's shifts are all as the
+    first, as they are where all rows of a table are one; else one run bounds all shifts together, and each has a run
+    of its own only where that leaves something open.
+    """
+    at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
+    lines = runs.lines(0)
+    if shifts_are_alike(runs.model):
+        yield Bounds(runs.shifts, lines, *of_lines(at, runs, lines, 0), "balls")
+        return
+    known = at_any_shift(at, runs.model, max(len(line.tokens) for line in lines))
+    if known is not None:
+        low, high = of_lines(at, runs, lines, 0, known)
+        if bool((low > 0).all()):
+            yield Bounds(runs.shifts, lines, low, high, "balls")
+            return
+    for shift in runs.shifts:
+        here = runs.lines(shift)
+        yield Bounds(range(shift, shift + 1), here, *of_lines(at, runs, here, shift), "balls")
+
+
+def shifts_are_alike(model: Decoder) -> bool:
+    """Whether the stream before the block is the same at every shift, and scores that are 0 stay so."""
+    return model.pe in ("nope", "rope") or bool((model.W_pos == model.W_pos[:1]).all())
+
+
+def at_any_shift(at: Arithmetic, model: Decoder, length: int) -> Rows | None:
+    """Streams and values that hold those of every shift at once; None where that is too much, or not bounded.
+
+    A place of a string may have any row of the table of positions from its own on.
+    """
+    tokens, P = model.W_E.shape[0], len(model.W_pos)
+    if tokens * P * model.W_U.shape[0] > TABLE:
+        return None
+    block: Any = model.blocks[0]
+    x = embedded(at, model, torch.arange(tokens)[:, None].expand(-1, P), 0)
+    seen = layer_norm(at, x, block.norm_1, "heads")
+    if may_overflow(at, block.attention, seen):
+        return None
+    found = Rows(*(_from_each_on(part, length + int(model.has_bos)) for part in (x, values_of(at, model, seen))))
+    return found if all(bool(torch.isfinite(part.size).all()) for part in found) else None
+
+
+def _from_each_on(x: Noisy, n: int) -> Noisy:
+    """For each of n places a box that holds the rows (tokens, P, f) from it on: (tokens, n, f)."""
+    noise = x.noise
+    low, high = x.mid - noise, x.mid + noise
+    bottom = -(-low).flip(1).cummax(1).values.flip(1)[:, :n]
+    top = high.flip(1).cummax(1).values.flip(1)[:, :n]
+    is_exact = (bottom == top) & (noise.flip(1).cummax(1).values.flip(1)[:, :n] == 0)
+    found = box(bottom, top)
+    return Noisy(torch.where(is_exact, bottom, found.mid), torch.where(is_exact, 0.0, found.own))
+
+
+def of_lines(
+    at: Arithmetic, runs: Runs, lines: list[Line], shift: int, known: Rows | None = None
+) -> tuple[Tensor, Tensor]:
+    """Bounds on the margins of any strings at a shift, or with the `known` rows of tokens: (lines, positions)."""
+    model = runs.model
+    longest = max(len(line.tokens) for line in lines)
+    tokens, answers = padded(runs.task, (line.tokens for line in lines), longest)
+    block: Any = model.blocks[0]
+    low = torch.full(tokens.shape, torch.inf, dtype=torch.float64)
+    high = low.clone()
+    at_once = max(1, ROWS // (longest * model.W_U.shape[1]))
+    bos = int(model.has_bos)
+    for i in range(0, len(tokens), at_once):
+        rows = slice(i, i + at_once)
+        judged = answers[rows] >= 0
+        if known is None:
+            x = stream(at, model, tokens[rows], shift)
+            seen = layer_norm(at, x, block.norm_1, "heads")
+            if may_overflow(at, block.attention, seen):
+                low[rows][judged], high[rows][judged] = -torch.inf, torch.inf
+                continue
+            values = values_of(at, model, seen)
+        else:
+            at_each = (with_bos(model, tokens[rows]), torch.arange(longest + bos))
+            x, values = (part.each(lambda a: a[at_each]) for part in known)  # noqa: B023
+        mixed = means(at, kept_apart(values))
+        x_rows, mixed_rows = (part.each(lambda a: a[:, bos:][judged]) for part in (x, mixed))  # noqa: B023
+        found = read(at, model, last(at, model, x_rows, mixed_rows), answers[rows][judged])
+        low[rows][judged], high[rows][judged] = found
+    return low, high
+
+
+def read(at: Arithmetic, model: Decoder, x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds on the margins of rows of the last stream."""
+    W_U, b_U = at.tensor(model.W_U), None if model.b_U is None else Noisy.of(at.tensor(model.b_U))
+    found = [
+        _of_rows(at, W_U, b_U, x[rows], right[rows])
+        for rows in torch.split(torch.arange(len(right)), max(1, ROWS // W_U.mid.shape[1]))
+    ]
+    low, high = (torch.cat(column) for column in zip(*found, strict=True)) if found else (torch.empty(0),) * 2
+    return low, high
+
+
+def _of_rows(at: Arithmetic, W: Ball, b: Noisy | None, x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Against the closest rivals with all errors kept apart, against others by one bound; against all where that
+    leaves a row open."""
+    if b is not None or W.rad is not None or W.mid.shape[1] <= RIVALS + 1:
+        return _against_all(at, W, b, x, right)
+    far, rivals = beyond_closest(at, x, W.mid, right)
+    columns = torch.cat([right[:, None], rivals], 1)
+    among = W.mid.T[columns].transpose(-2, -1)  # (rows, d, 1 + RIVALS), the right class first
+    in_rows = x.each(lambda part: part[:, None])
+    logits = product(at, in_rows, Ball(among), is_carried=False).each(lambda part: part[:, 0])
+    more = (in_rows.own @ (among - among[..., :1]).abs())[:, 0] * ENLARGE**2 + len(W.mid) * LEAST
+    low, high = margins(logits, torch.zeros_like(right), more)
+    low = torch.minimum(low, far)
+    is_open = ~((low > 0) | (high <= 0))
+    if bool(is_open.any()):
+        low[is_open], high[is_open] = _against_all(at, W, b, x[is_open], right[is_open])
+    return low, high
+
+
+def _against_all(at: Arithmetic, W: Ball, b: Noisy | None, x: Noisy, right: Tensor) -> tuple[Tensor, Tensor]:
+    if b is None:
+        return margins(product(at, x, W, is_carried=False), right, carried(x, W.mid, right))
+    return margins(plus(at, product(at, x, W), b), right)  # the addition rounds what x's own errors are in
+
+
+def beyond_closest(at: Arithmetic, x: Noisy, W: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """A lower bound on each row's margin to all but the RIVALS closest classes, and those: (rows,), (rows, RIVALS).
+
+    Errors are one bound for each logit: at most c terms are not 0, so that c products and their sum are rounded, each
+    relative to at most the sum of absolute values, as in `product`; in a dtype what a shared error makes of a logit is
+    told before its sign is lost. NaN where that may overflow. Each sum loses d products to underflow, in the midpoints,
+    in the errors and in each shared one; what a product with the errors' factors loses, W multiplies.
+    """
+    d, size, other = len(W), x.size, W.abs()
+    c = int((size > 0).any(0).sum())
+    few = sum_error(at, max(c, 1))
+    rounding = float(few[1] + (few[max(c - 2, 0)] + few[1]) * (1 + few[1]) ** 2) * ENLARGE
+    apart = x.noise if at.is_real else x.own
+    terms = ((rounding + 2 * gamma(2 * d + 16)) * size + apart) * (1 + gamma(2 * d + 16)) * ENLARGE
+    terms = terms + underflow(size > 0, 4)
+    logits, error = x.mid @ W, terms @ other + (4 + len(x.shared)) * d * LEAST
+    if not at.is_real:
+        error += at.lost_in_sums(1) * (c + 2)
+        for G in x.shared.values():
+            error += (G @ W).abs_() * ENLARGE
+    rows = torch.arange(len(right))
+    own = (logits - error)[rows, right]
+    logits += error
+    logits[rows, right] = -torch.inf
+    top = logits.topk(RIVALS + 1, 1)
+    rival = top.values[:, RIVALS]
+    far = own - rival
+    far = far - 4 * U * (own.abs() + rival.abs() + far.abs())
+    return at.checked(size @ other.amax(1) * ENLARGE, far), top.indices[:, :RIVALS]

@@ -1,0 +1,1 @@
+"""Recurrent networks that count inductively, decided at every length."""

@@ -1,0 +1,64 @@
+"""Mamba-like and RWKV-like cells in balls: what each token keeps, adds and reads, and one line run with them."""
+
+from __future__ import annotations
+
+from flint import arb, ctx
+
+from constructions.recurrent.gated import GatedModel, MambaCell
+from verify.arithmetic.exact_reals import float_above, float_below
+from verify.frame.clock import Budget
+from verify.tasks.recurrent.proof import Line, Outcome
+
+BITS = 400
+MOST_STEPS = 200_000
+
+Tables = tuple[list[list[arb]], list[list[arb]], list[list[arb]]]
+
+
+def in_balls(model: GatedModel) -> Tables:
+    """What each token keeps, adds and reads of each state, [token][state], from the stored numbers."""
+    cell = {name: value.double().tolist() for name, value in model.cell.named_parameters()}
+    if isinstance(model.cell, MambaCell):
+        step = [[_softplus(arb(x)) for x in row] for row in cell["delta"]]
+        A = [arb(x).exp() for x in cell["A"]]
+        keep = [[(-s * a).exp() for s, a in zip(row, A, strict=True)] for row in step]
+        add = [[s * arb(x) for s, x in zip(*rows, strict=True)] for rows in zip(step, cell["B"], strict=True)]
+        return keep, add, [[arb(x) for x in row] for row in cell["C"]]
+    keep = [[(-arb(x).exp()).exp() for x in row] for row in cell["w"]]
+    add = [[arb(x) * arb(y) for x, y in zip(*rows, strict=True)] for rows in zip(cell["k"], cell["v"], strict=True)]
+    return keep, add, [[arb(x) for x in row] for row in cell["r"]]
+
+
+def _softplus(x: arb) -> arb:
+    return x.exp().log1p()
+
+
+def run(model: GatedModel, line: Line, length: int | None, budget: float | Budget) -> Outcome:
+    """Right after each of 1..length tokens; without a length until a wrong one is found."""
+    until = Budget.of(budget).deadline()
+    with ctx.workprec(BITS):
+        keep, add, read = in_balls(model)
+        V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
+        b = [arb(x) for x in model.readout.bias.double().tolist()]
+        h, least, tightest = [arb(0)] * model.hidden, float("inf"), 0
+        for t in range(1, (MOST_STEPS if length is None else length) + 1):
+            x = line.at(t - 1)
+            h = [f * c + a for f, c, a in zip(keep[x], h, add[x], strict=True)]
+            y = [r * c for r, c in zip(read[x], h, strict=True)]
+            logits = [sum((v * z for v, z in zip(row, y, strict=True)), c) for row, c in zip(V, b, strict=True)]
+            right = line.expected(t)
+            gaps = [(logits[right] - other, j) for j, other in enumerate(logits) if j != right]
+            worst = min(gaps, key=lambda pair: float(pair[0].upper()), default=None)
+            if worst is not None and worst[0] < 0:
+                top = min(0.0, float_above(worst[0]))
+                return Outcome(t - 1, least, tightest, t, top, worst[1])
+            margin = min((float_below(gap) for gap, _ in gaps), default=1.0)
+            if not all(gap > 0 for gap, _ in gaps) or not margin > 0:
+                return Outcome(t - 1, least, tightest, reason=f"the margin after {t} tokens may have either sign")
+            if margin < least:
+                least, tightest = margin, t
+            if until.is_up():
+                return Outcome(t, least, tightest, reason=f"time is up after {t} tokens")
+        if length is None:
+            return Outcome(MOST_STEPS, least, tightest, reason="it is right as far as it was followed")
+        return Outcome(None, least, tightest)

@@ -1,0 +1,151 @@
+"""From what was asked to a recurrent network and the problem that the house decides."""
+
+from __future__ import annotations
+
+import torch
+
+from bounds.recurrent import decays, one_unit
+from constructions.errors import BadInput, NotKnown, ProvedImpossible
+from constructions.recurrent import counters, diagonal, gated, holding, linear, selective
+from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
+from verify.counting.asked import Asked, Judged
+from verify.counting.tasks import SELECTIVE
+from verify.tasks.recurrent.selective import Selective
+from verify.tasks.recurrent.task import Homogeneous
+
+Counter = RecurrentModel | linear.LinearModel | linear.RotationModel | gated.GatedModel
+GATED = ("mamba", "rwkv")
+
+
+def judged(asked: Asked) -> Judged:
+    """The network that was asked for, built or loaded, with its task.
+
+    Raises: ProvedImpossible where no weights can do it, NotKnown where no construction is known, BadInput otherwise.
+    """
+    if asked.activation is not None and (asked.model != "rnn" or asked.activation not in ACTIVATIONS):
+        raise BadInput(f"--activation {asked.activation}: --model rnn has tanh or relu, others have none; drop it")
+    if asked.weights is None and asked.model in ("rnn", "lstm", *GATED) and asked.task.name in SELECTIVE:
+        return selective_counter(asked)
+    if asked.weights is None:
+        model, claim = built(asked)
+        return Judged(Homogeneous(model, asked.task, asked.length, claim), bytes_of(model))
+    if asked.model not in KINDS:
+        raise BadInput(f"--weights: reads {', '.join(KINDS)}; --model {asked.model} is built only")
+    if asked.d is not None or asked.layers is not None:
+        raise BadInput("--weights: the file holds the numbers; drop --d and --layers")
+    loaded = load(asked.weights, kind=asked.model, activation=asked.activation)
+    if asked.task.name in SELECTIVE:
+        return Judged(Selective(loaded, asked.task, asked.length), as_bytes(loaded))
+    if not asked.task.is_homogeneous:
+        raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
+    return Judged(Homogeneous(loaded, asked.task, asked.length), as_bytes(loaded))
+
+
+def bytes_of(model: Counter) -> bytes:
+    """The safetensors file of a network."""
+    if isinstance(model, RecurrentModel):
+        return as_bytes(model)
+    return gated.as_bytes(model) if isinstance(model, gated.GatedModel) else linear.as_bytes(model)
+
+
+def built(asked: Asked) -> tuple[Counter, str]:
+    """A construction and the claim that it comes from."""
+    m, d, dtype = asked.task.m, asked.d, getattr(torch, asked.dtype)
+    if asked.model == "lstm" and asked.task.name == "vanilla" and asked.task.M is not None:
+        return holding.counter(N=asked.task.M, dtype=dtype), "C-R11"
+    if asked.model == "lstm" and asked.task.name in holding.STARTED:
+        return holding.starting(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R19"
+    if asked.model == "rnn" and asked.activation in ("relu", None) and asked.task.name in counters.ADDED:
+        return counters.adder(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R12"
+    if asked.model in GATED and asked.task.name == "vanilla" and asked.task.M is not None:
+        return gated.counters(kind=asked.model, types=1, max_count=asked.task.M, dtype=dtype), "C-R17"
+    if asked.task.name != "modular" or m is None:
+        raise NotKnown(f"task={asked.task.name}: no construction is known for --model {asked.model}; give --weights")
+    counters.check(m)
+    if asked.model == "ssm":
+        found: Counter = counters.cyclotomic(m=m, dtype=dtype)
+        claim = "C-R7"
+    elif asked.model == "rnn" and asked.activation == "relu":
+        found, claim = counters.ring(m=m, dtype=dtype), "C-R5"
+    elif asked.model == "rnn":
+        found, claim = tanh_counter(m, d, asked.length, dtype)
+    elif asked.model == "decay":
+        s = states(m, d, asked.length)
+        return diagonal.decays(m=m, s=s, N=decays(m, s), dtype=dtype), "C-R13"
+    elif asked.model in GATED:
+        s = states(m, d, asked.length)
+        return gated.decays(kind=asked.model, m=m, s=s, N=decays(m, s), dtype=dtype), "C-R16"
+    elif asked.model == "s4":
+        found, claim = diagonal.rotation(m=m, dtype=dtype), "C-R14"
+    else:
+        raise NotKnown(f"task=modular: no construction is known for --model {asked.model}; give --weights")
+    if d is not None and found.hidden != d:
+        raise NotKnown(f"--d {d}: the construction for m={m} has {found.hidden} units; leave --d out")
+    return found, claim
+
+
+def states(m: int, d: int | None, length: int | None) -> int:
+    """As few positive decays as reach the length, or so many as are asked for."""
+    if length is None:
+        raise ProvedImpossible(
+            "C-R2", f"d positive decays count modulo {m} to m(d+1)/2 at most (d odd). Give --length."
+        )
+    s = next(s for s in range(1, length + 2) if decays(m, s) >= length) if d is None else d
+    if length > decays(m, s):
+        raise ProvedImpossible(
+            "C-R2", f"{s} positive decays count modulo {m} to {decays(m, s)} at most. Give --length {decays(m, s)}."
+        )
+    return s
+
+
+def selective_counter(asked: Asked) -> Judged:
+    """Thermometers of tanh units, rings of ReLUs for counts modulo m, or units that add and hold."""
+    task, dtype = asked.task, getattr(torch, asked.dtype)
+    assert task.K is not None
+    wanted: str | None = None
+    model: RecurrentModel | gated.GatedModel
+    if asked.model == "lstm" and task.m is not None:
+        model, claim = holding.rings(types=task.K, m=task.m, dtype=dtype), "C-R20"
+    elif asked.model != "rnn":
+        if task.m is not None:
+            raise NotKnown(f"task={task.name}: no construction is known for --model {asked.model}; use --model rnn")
+        assert task.C is not None
+        if asked.model == "lstm":
+            claim, model = "C-R10", holding.counters(types=task.K, max_count=task.C, dtype=dtype)
+        else:
+            model = gated.counters(kind=asked.model, types=task.K, max_count=task.C, dtype=dtype)
+            claim = "C-R17"
+    elif task.m is not None:
+        wanted, model, claim = "relu", selective.rings(types=task.K, m=task.m, dtype=dtype), "C-R9"
+    elif asked.activation == "relu":
+        assert task.C is not None
+        if asked.length is None:
+            raise NotKnown("--activation relu: 2K units count up to a length, which they store. Give --length.")
+        model = selective.adders(types=task.K, max_count=task.C, length=asked.length, dtype=dtype)
+        wanted, claim = "relu", "C-R18"
+    else:
+        assert task.C is not None
+        wanted, claim = "tanh", "C-R8"
+        model = selective.thermometer(types=task.K, max_count=task.C, dtype=dtype)
+    if asked.activation not in (None, wanted):
+        raise NotKnown(f"task={task.name}: no construction is known with {asked.activation}; use --activation {wanted}")
+    if asked.d not in (None, model.hidden) or asked.layers not in (None, 1):
+        raise NotKnown(
+            f"task={task.name}: the construction has one layer of {model.hidden} units; drop --d and --layers"
+        )
+    return Judged(Selective(model, task, asked.length, claim), bytes_of(model))
+
+
+def tanh_counter(m: int, d: int | None, length: int | None, dtype: torch.dtype) -> tuple[RecurrentModel, str]:
+    """Cycles of two units, or a Johnson counter where so many units are asked for."""
+    most = one_unit(m)
+    if d == 1 and most is not None:
+        if length is None or length > most:
+            raise ProvedImpossible(
+                "C-R1", f"one unit with a monotone activation counts modulo {m} to {most} at most. Give --d 2."
+            )
+        raise NotKnown(f"--d 1: no construction is known that counts modulo {m} to {length}. Give --d 2.")
+    if m % 2 == 0 and m >= 4 and d == m // 2 + 1:
+        return counters.johnson(m=m, dtype=dtype), "C-R6"
+    found = counters.chinese(m=m, dtype=dtype)
+    return found, "C-R3" if m in counters.stored_cycles() else "C-R4"

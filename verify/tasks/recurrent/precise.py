@@ -1,0 +1,133 @@
+"""One line of tokens in balls of growing precision: its states are points, so that nothing grows but rounding.
+
+Ellipsoids hold whole sets of states, and where a step stretches sets they grow until no margin is left. The orbit
+itself starts in one point, 0: a ball round it is as wide as rounding made it, and more digits make it narrower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from flint import arb, arb_mat, ctx
+
+from verify.arithmetic.exact_reals import float_above, float_below
+from verify.arithmetic.slack import Array
+from verify.frame.clock import Deadline
+from verify.tasks.recurrent.network import Network, State, step
+
+BITS = (128, 512, 2048, 8192)
+Vector = Sequence[arb]
+
+
+class Tokens(Protocol):
+    """What is read after t tokens, and the right class after each t."""
+
+    def at(self, t: int) -> int: ...
+
+    @property
+    def expected(self) -> Callable[[int], int]: ...
+
+
+class Digits:
+    """Vectors of balls, with the precision of the context; an operation of `Numbers` encloses its result."""
+
+    def __init__(self, net: Network) -> None:
+        pairs = [(W, b) for layer in net.layers for W, b in ((layer.W_x, layer.b_x), (layer.W_h, layer.b_h))]
+        self.exactly = {id(W): (_matrix(W), _vector(b)) for W, b in (*pairs, (net.V, net.b))}
+
+    def linear(self, W: Array, x: Vector | Array, b: Array, terms: Array | None = None) -> list[arb]:
+        stored, constant = self.exactly[id(W)]
+        column = arb_mat(len(x), 1, _vector(x) if isinstance(x, np.ndarray) else list(x))
+        return [y + c for y, c in zip((stored * column).entries(), constant, strict=True)]
+
+    def whole(self, x: Vector, y: Vector) -> list[arb]:
+        return self.add(x, y)
+
+    def add(self, x: Vector, y: Vector) -> list[arb]:
+        return [a + b for a, b in zip(x, y, strict=True)]
+
+    def multiply(self, x: Vector, y: Vector) -> list[arb]:
+        return [a * b for a, b in zip(x, y, strict=True)]
+
+    def blend(self, z: Vector, n: Vector, h: Vector) -> list[arb]:
+        return [(1 - a) * b + a * c for a, b, c in zip(z, n, h, strict=True)]
+
+    def tanh(self, x: Vector) -> list[arb]:
+        return [a.tanh() for a in x]
+
+    def sigmoid(self, x: Vector) -> list[arb]:
+        return [1 / (1 + (-a).exp()) for a in x]
+
+    def relu(self, x: Vector) -> list[arb]:
+        return [a.max(0) for a in x]
+
+    def cut(self, x: Vector, start: int, stop: int) -> Vector:
+        return x[start:stop]
+
+
+@dataclass
+class Followed:
+    """How far the orbit is known: right up to `right_to` with what margin, first wrong where, or why it is open."""
+
+    bits: int
+    right_to: int = 0
+    margin: float = float("inf")
+    tightest: int = 0
+    wrong_at: int | None = None
+    wrong_by: float | None = None
+    predicted: int | None = None
+    stuck: str | None = None
+
+    def take(self, t: int, gaps: Sequence[tuple[arb, int]]) -> bool:
+        """Adds the differences (right - other, other) of the logits after t tokens; whether to go on."""
+        wrong = [(gap, other) for gap, other in gaps if gap <= 0]
+        low = min((float_below(gap) for gap, _ in gaps), default=1.0)
+        if wrong:
+            least, self.predicted = min(wrong, key=lambda pair: float_below(pair[0]))
+            self.wrong_at, self.wrong_by = t, min(0.0, float_above(least))
+        elif not low > 0:
+            self.stuck = f"the margin after {t} tokens may have either sign"
+        else:
+            self.right_to = t
+            if low < self.margin:
+                self.margin, self.tightest = low, t
+            return True
+        return False
+
+
+def follow(net: Network, line: Tokens, steps: int, until: Deadline) -> Followed:
+    """Follows the line for so many tokens in real arithmetic, with more bits where a margin's sign is not known."""
+    best = Followed(0, stuck="time is up")
+    for bits in BITS:
+        with ctx.workprec(bits):
+            found = _follow(net, line, steps, until, Followed(bits))
+        if found.stuck is None or found.right_to >= best.right_to:
+            best = found
+        if found.stuck is None or until.is_up():
+            break
+    return best
+
+
+def _follow(net: Network, line: Tokens, steps: int, until: Deadline, found: Followed) -> Followed:
+    numbers = Digits(net)
+    state: State = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
+    for t in range(1, steps + 1):
+        if until.is_up():
+            found.stuck = f"time is up after {t - 1} tokens"
+            break
+        state = step(net, state, line.at(t - 1), numbers)
+        logits, right = numbers.linear(net.V, state[-net.parts], net.b), line.expected(t)
+        if not found.take(t, [(logits[right] - x, j) for j, x in enumerate(logits) if j != right]):
+            break
+    return found
+
+
+def _matrix(W: Array) -> arb_mat:
+    return arb_mat(W.shape[0], W.shape[1], [arb(x) for x in W.ravel().tolist()])
+
+
+def _vector(x: Array) -> list[arb]:
+    return [arb(v) for v in x.tolist()]

@@ -1,0 +1,340 @@
+"""Decides one orbit of a network, from the state 0 along given tokens: right at every length, or first wrong where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from verify.arithmetic.slack import Array
+from verify.frame.clock import Budget, Deadline
+from verify.tasks.recurrent.chain import Ellipsoids, Margins, Rules, excess, margins
+from verify.tasks.recurrent.network import Network, orbit
+from verify.tasks.recurrent.precise import Followed, follow
+from verify.tasks.recurrent.search import (
+    Cycle,
+    along,
+    enlarged,
+    find_cycle,
+    round_cycle,
+    spectral_rate,
+    tight_cycle,
+)
+
+FIRST_LOOK = 1000  # steps after which a cycle is looked for, and at least so many turns of the modulus
+TURNS = 60
+LONGEST_LOOK = 200_000
+NUMBERS_AT_A_TIME = 1 << 21  # entries of the matrices that are checked together
+RATES = (0.5, 0.25, 0.75, 0.1, 0.9)  # between the cycle's own rate and 1
+GROWTHS_REAL = (1 + 2.0**-13, 1 + 2.0**-18, 1 + 2.0**-8)
+GROWTHS_ROUNDED = (1.3, 1.0, 1.05, 2.0, 4.0)
+SLACKS = (1.05, 1.1, 1.03)  # of rings that are no larger than rounding makes them
+MOST_DOUBLINGS = 60
+BEYOND = 2  # times as far as where a float64 run is first wrong: its rounding may have brought that about too early
+PATIENCE = 12  # turns of the cycle for which entering it is tried again
+
+Expected = Callable[[int], int]  # the right class after so many tokens
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is to be decided of one orbit: some leading tokens and then one for ever, and the right class after each t.
+
+    Beyond `settled` tokens, answers repeat with the period.
+    """
+
+    leading: tuple[int, ...]
+    token: int
+    expected: Expected
+    period: int = 1
+    settled: int = 0
+
+    def at(self, t: int) -> int:
+        """The token that is read after t tokens."""
+        return self.leading[t] if t < len(self.leading) else self.token
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        return [self.at(t) for t in range(start, stop)]
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """Ellipsoids round a cycle that the orbit has entered after `entry` steps, in the ellipsoid `place`."""
+
+    ellipsoids: Ellipsoids
+    entry: int
+    place: int
+    rate: float  # the largest left-hand side of the lemma
+    margin: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of one orbit: right up to `right_to` tokens, all of them (None), and first wrong after `wrong_at`.
+
+    `margin` is a lower bound up to there, `tightest` where; `wrong_by` an upper bound on the margin where it is wrong.
+    """
+
+    right_to: int | None
+    margin: float
+    tightest: int
+    wrong_at: int | None = None
+    wrong_by: float | None = None
+    predicted: int | None = None
+    invariant: Invariant | None = None
+    reason: str | None = None
+    bits: int | None = None  # of the balls, where these were followed
+    facts: dict[str, Any] | None = None
+
+
+@dataclass
+class Walk:
+    """A chain along the orbit that is checked as it grows: right so far, and with what margins."""
+
+    right_to: int = 0
+    margin: float = float("inf")
+    tightest: int = 0
+    wrong_at: int | None = None
+    wrong_by: float | None = None
+    predicted: int | None = None
+    stuck: str | None = None
+    entered: int | None = None
+
+    def take(self, found: Margins, holds: np.ndarray, first: int) -> bool:
+        """Adds what is known of the states after `first`, `first` + 1, ... tokens; whether to go on."""
+        for i, (low, high) in enumerate(zip(found.low, found.high, strict=True)):
+            t = first + i
+            if not holds[i]:
+                self.stuck = f"the enclosure of the state after {t} tokens grows too large"
+            elif low > 0:
+                self.right_to = t
+                if low < self.margin:
+                    self.margin, self.tightest = float(low), t
+                continue
+            elif high <= 0:
+                self.wrong_at, self.wrong_by, self.predicted = t, float(high), int(found.best_other[i])
+            else:
+                self.stuck = f"the margin after {t} tokens may have either sign"
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class Target:
+    """A ring of ellipsoids, the first of which belongs to `start` tokens; it may be entered from `least` tokens on."""
+
+    ring: Ellipsoids
+    start: int
+    least: int
+
+    def entered(self, net: Network, token: int, chain: Ellipsoids, first: int, rules: Rules) -> int | None:
+        """After how many tokens the ring is entered by one step from this chain, of the states after `first`, ..."""
+        skipped = max(0, self.least - 1 - first)
+        chain = chain[skipped:]
+        if not len(chain):
+            return None
+        t = np.arange(len(chain)) + first + skipped + 1
+        place = (t - self.start) % len(self.ring)
+        after = Ellipsoids(self.ring.centres[place], self.ring.shapes[place], self.ring.exponents[place])
+        is_in = excess(net, token, chain, after, rules) <= 1
+        return int(t[is_in.argmax()]) if is_in.any() else None
+
+
+def walk(
+    net: Network, line: Line, steps: int, rules: Rules, growth: float, until: Deadline, target: Target | None = None
+) -> Walk:
+    """Follows the orbit for so many steps, in chunks, until it is wrong, stuck, has entered, or time is up."""
+    found, largest = Walk(), max(2, min(512, NUMBERS_AT_A_TIME // net.size**2))
+    state, shape = np.zeros(net.size), np.zeros((net.size, net.size))
+    start, chunk = 0, largest if target is None else min(largest, max(8, target.least))
+    while start < steps:
+        token = line.at(start)
+        n = 1 if start < len(line.leading) else min(chunk, steps - start)
+        states = orbit(net, [token] * n, state)
+        chain = along(net, token, states, shape, rules, growth)
+        holds = np.cumprod(excess(net, token, chain[:-1], chain[1:], rules) <= 1).astype(bool)
+        due = [line.expected(t) for t in range(start + 1, start + n + 1)]
+        is_well = found.take(margins(net, chain[1:], due, rules), holds, start + 1)
+        if target is not None and found.wrong_at is None:
+            found.entered = target.entered(net, token, chain[: found.right_to - start + 1], start, rules)
+        if not is_well or found.entered is not None:
+            return found
+        start, state, shape = start + n, states[-1], chain.shapes[-1] * chain.scales[-1]
+        if until.is_up() and start < steps:
+            found.stuck = f"time is up after {start} tokens"
+            return found
+    return found
+
+
+def best_walk(net: Network, line: Line, steps: int, rules: Rules, until: Deadline) -> Walk:
+    """The walk that comes furthest, over several growths of the enclosures."""
+    best: Walk | None = None
+    for growth in GROWTHS_REAL if rules.at is None else GROWTHS_ROUNDED:
+        found = walk(net, line, steps, rules, growth, until)
+        if best is None or found.right_to > best.right_to or found.wrong_at is not None:
+            best = found
+        if found.stuck is None or found.wrong_at is not None or until.is_up():
+            break
+    assert best is not None
+    return best
+
+
+def finite(net: Network, line: Line, length: int, rules: Rules, budget: float | Budget) -> Outcome:
+    """Right after each of 1..length tokens?"""
+    return _outcome(followed(net, line, length, rules, Budget.of(budget).deadline()))
+
+
+def followed(net: Network, line: Line, steps: int, rules: Rules, until: Deadline) -> Walk | Followed:
+    """The orbit as far as it is known: by ellipsoids, and in real arithmetic by ever more digits where these end."""
+    found = best_walk(net, line, steps, rules, until)
+    if found.stuck is None or rules.at is not None:
+        return found
+    further = follow(net, line, steps, until)
+    return found if further.stuck is not None and further.right_to <= found.right_to else further
+
+
+def _outcome(found: Walk | Followed, reason: str | None = None) -> Outcome:
+    bits = found.bits if isinstance(found, Followed) else None
+    return Outcome(
+        found.right_to, found.margin, found.tightest, found.wrong_at, found.wrong_by, found.predicted,
+        reason=found.stuck or reason, bits=bits,
+    )  # fmt: skip
+
+
+def for_ever(net: Network, line: Line, rules: Rules, budget: float | Budget) -> Outcome:
+    """Right after every number of tokens?"""
+    until, half = Budget.of(budget).deadline(), Budget.of(budget).deadline(1 / 2)
+    looked, states = 0, np.zeros((1, net.size))
+    reason = "the state settles into no attracting cycle"
+    for look in _looks(line):
+        states = np.concatenate([states, orbit(net, line.tokens(looked, look), states[-1])[1:]])
+        wrong = _first_wrong(net, line, states, looked)
+        if wrong is not None:
+            return _outcome(followed(net, line, BEYOND * wrong, rules, until), "a float64 run is wrong there")
+        looked = look
+        cycle = find_cycle(net, line.token, states, line.period)
+        if cycle is not None:
+            locked = _locked(net, line, cycle, states, rules, until)
+            if isinstance(locked, Outcome):
+                return locked
+            reason = locked
+        if half.is_up():
+            break
+    found = followed(net, line, looked, rules, until)
+    return _outcome(found, f"{reason}, and it is right as far as it was followed")
+
+
+def _looks(line: Line) -> Iterator[int]:
+    """After how many steps a cycle is looked for."""
+    look = len(line.leading) + line.settled + max(FIRST_LOOK, TURNS * line.period)
+    most = max(LONGEST_LOOK, 4 * look)
+    while look <= most:
+        yield look
+        look *= 4
+
+
+def _first_wrong(net: Network, line: Line, states: Array, known: int) -> int | None:
+    """After how many tokens the float64 run is first wrong, beyond `known`."""
+    logits = states[known + 1 :, net.read] @ net.V.T + net.b
+    due = np.array([line.expected(t) for t in range(known + 1, len(states))])
+    rows = np.arange(len(due))
+    right = logits[rows, due].copy()
+    logits[rows, due] = -np.inf
+    is_wrong = ~(right > logits.max(1)) if len(net.b) > 1 else np.zeros(len(due), dtype=bool)
+    return known + 1 + int(is_wrong.argmax()) if is_wrong.any() else None
+
+
+def _locked(net: Network, line: Line, cycle: Cycle, states: Array, rules: Rules, until: Deadline) -> Outcome | str:
+    """The proof for all lengths, or why it does not close."""
+    reason = "no ellipsoids round its cycle are mapped into each other"
+    for ring in _rings(net, line, cycle, rules):
+        entered = _entered(net, line, cycle, ring, states, rules, until)
+        if entered is not None:
+            return entered
+        reason = f"the orbit is not shown to enter the ellipsoids round its cycle of {len(cycle.states)}"
+        if until.is_up():
+            break
+    return reason
+
+
+def _rings(net: Network, line: Line, cycle: Cycle, rules: Rules) -> Iterator[Ellipsoids]:
+    """Ellipsoids round the cycle to try: large ones, which are entered early, and then those that rounding makes."""
+    own = spectral_rate(net, line.token, cycle)
+    for share in RATES:
+        ring = _largest_ring(net, line, cycle, own + (1 - own) * share, rules)
+        if ring is not None:
+            yield from (enlarged(ring, smaller) for smaller in (0, -2, -6))  # entered later, and fit better
+        for slack in SLACKS if rules.at is not None and share == RATES[0] else ():
+            tight = tight_cycle(net, line.token, cycle, rules, slack)
+            if tight is not None:
+                yield tight
+
+
+def _ring_holds(net: Network, line: Line, ring: Ellipsoids, start: int, rules: Rules) -> Margins | None:
+    """The margins on a ring of ellipsoids whose first is reached after `start` tokens, if each step stays within it."""
+    after = Ellipsoids.joined(ring[1:], ring[:1])
+    if not (excess(net, line.token, ring, after, rules) <= 1).all():
+        return None
+    found = margins(net, ring, [line.expected(start + i) for i in range(len(ring))], rules)
+    return found if (found.low > 0).all() else None
+
+
+def _largest_ring(net: Network, line: Line, cycle: Cycle, rate: float, rules: Rules) -> Ellipsoids | None:
+    """The ellipsoids of a rate, as large as they prove anything, up to a factor of 2."""
+    ring = round_cycle(net, line.token, cycle, rules, rate)
+    start = cycle.start
+    if ring is None:
+        return None
+    low, high = 0, MOST_DOUBLINGS
+    if _ring_holds(net, line, ring, start, rules) is None:
+        for doublings in (1, 2, 4, 8, -1):
+            if _ring_holds(net, line, enlarged(ring, doublings), start, rules) is not None:
+                return enlarged(ring, doublings)
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_held = _ring_holds(net, line, enlarged(ring, middle), start, rules) is not None
+        low, high = (middle, high) if is_held else (low, middle)
+    return enlarged(ring, low)
+
+
+def _entered(
+    net: Network, line: Line, cycle: Cycle, ring: Ellipsoids, states: Array, rules: Rules, until: Deadline
+) -> Outcome | None:
+    """The whole proof with this ring: the transient is right, and then it is entered."""
+    k, start = len(ring), cycle.start
+    on_ring = _ring_holds(net, line, ring, start, rules)
+    entry = _float_entry(ring, states, start, 1 + len(line.leading) + line.settled)
+    if on_ring is None or entry is None:
+        return None
+    for growth in GROWTHS_REAL if rules.at is None else GROWTHS_ROUNDED:
+        target = Target(ring, start, entry)
+        found = walk(net, line, entry + PATIENCE * k, rules, growth, until, target)
+        if found.wrong_at is not None:
+            return _outcome(found)
+        if found.entered is not None:
+            tightest = int(on_ring.low.argmin())
+            margin = float(min(found.margin, on_ring.low.min()))
+            at = found.tightest if found.margin < on_ring.low.min() else start + tightest
+            after = Ellipsoids.joined(ring[1:], ring[:1])
+            rate = float(excess(net, line.token, ring, after, rules).max())
+            place = (found.entered - start) % k
+            invariant = Invariant(ring, found.entered, place, rate, float(on_ring.low.min()))
+            return Outcome(None, margin, at, invariant=invariant)
+    return None
+
+
+def _float_entry(ring: Ellipsoids, states: Array, start: int, least: int) -> int | None:
+    """After how many tokens the float orbit is well within the ring."""
+    k = len(ring)
+    inverse = np.linalg.inv(ring.shapes) / ring.scales[:, None, None]
+    for first in range(least, len(states), 256):
+        t = np.arange(first, min(first + 256, len(states)))
+        place = (t - start) % k
+        off = (inverse[place] @ (states[t] - ring.centres[place])[..., None])[..., 0]
+        is_in = np.sqrt((off**2).sum(-1)) < 0.75
+        if is_in.any():
+            return int(t[is_in.argmax()])
+    return None

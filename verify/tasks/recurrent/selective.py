@@ -1,0 +1,290 @@
+"""A recurrent network on all strings over K types: what is judged, how it is proved, run and replayed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+
+from constructions.errors import BadInput
+from constructions.recurrent.gated import GatedModel
+from constructions.recurrent.model import RecurrentModel
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.margins import margins_of
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.counting.tasks import Task
+from verify.frame.clock import Deadline
+from verify.frame.decide import (
+    Batch,
+    Effort,
+    Failure,
+    Finding,
+    Item,
+    Ran,
+    Run,
+    check_not_accumulated,
+    first_in_order,
+    is_wrong_in_its_ball,
+)
+from verify.tasks.recurrent import held, sets
+from verify.tasks.recurrent.assumed import assumptions, rounded_in
+from verify.tasks.recurrent.blocks import Proof, Rings, Thermometer
+from verify.tasks.recurrent.judged import check_recurrent
+from verify.tasks.recurrent.network import Network
+
+ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
+ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
+ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
+ARGUMENT_SETS = "sets of states, one for all counts and the last tokens, that each token maps into each other"
+ARGUMENT_STRINGS = "boxes round the states after each string"
+ARGUMENT_STRING = "one string, run in balls"
+RIGHT = "right means: after every token that is judged, the class of the right answer has strictly the largest logit"
+LONGEST_DRAWN, BATCH, LONGEST_SHOWN = 60, 1024, 10_000
+
+
+@dataclass
+class Selective:
+    """An RNN with one-hot tokens on `selective` or `selective-modular`, at a length or at every length (None).
+
+    An input is a string of that length; it is right where every judged position is.
+    """
+
+    model: RecurrentModel | GatedModel
+    which: Task
+    length: int | None
+    claim: str | None = None
+    task: str = "inductive"
+    counts_answers: bool = False
+    runs_for_ever: bool = True
+
+    def __post_init__(self) -> None:
+        check_recurrent(self.model)
+        if self.which.has_distinct_start:
+            raise BadInput("distinct_start=True: is decided for transformers; leave it out for recurrent networks")
+        if self.model.vocabulary != self.which.K or self.model.classes != self.which.classes:
+            raise BadInput(
+                f"model: has {self.model.vocabulary} tokens and {self.model.classes} classes, and {self.which.name} "
+                f"{self.which.K} and {self.which.classes}. Give the sizes of the task."
+            )
+
+    @property
+    def K(self) -> int:
+        """How many types there are."""
+        assert self.which.K is not None
+        return self.which.K
+
+    def parameters(self, reading: Reading) -> dict[str, Any]:
+        return {
+            "task": self.which.name,
+            **self.which.parameters(),
+            "model": self.model.kind,
+            "units": self.model.hidden,
+            "layers": self.model.layers,
+            **({"activation": self.model.activation} if self.model.kind == "rnn" else {}),
+            "length": "all" if self.length is None else self.length,
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            **rounded_in(reading),
+        }
+
+    def size(self) -> int | None:
+        return None if self.length is None else self.K**self.length
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        check_not_accumulated(reading, "selective counting by recurrent networks")
+        kind = self.model.kind.upper()
+        network = f"torch's {kind} from the state 0, tokens are one-hot; logits = W h + b of the last layer"
+        if isinstance(self.model, GatedModel):
+            network = f"h' = f(x) h + a(x) from the state 0, a {kind}-like cell; logits = W (r(x) h) + b"
+        for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
+        more = for_ever if self.length is None else ()
+        return assumptions(reading, network, run="CPU", more=more, functions="tanh is", right=RIGHT)
+
+    def facts(self) -> dict[str, Any]:
+        return {"length": "all" if self.length is None else self.length}
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        if isinstance(reading, Kernel):
+            return self._bit_by_bit()
+        if isinstance(reading, Real) and held.fits(self.model) and self.which.m is None:
+            return self._held()
+        argument, proof = self._proof(reading)
+        if proof.reason is not None:
+            return (
+                self._trained(reading, effort)
+                if isinstance(self.model, RecurrentModel)
+                else Finding.open(argument, proof.reason)
+            )
+        return Finding.proved(argument, proof.margin, extra={"invariant_found": proof.facts})
+
+    def _trained(self, reading: Reading, effort: Effort) -> Finding:
+        """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""
+        assert isinstance(self.model, RecurrentModel)
+        net, at = Network.of(self.model), None
+        third, half, most, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 1))
+        if isinstance(reading, Rounded):
+            at = Arithmetic.of(reading.format)
+            net = net.rounded(at.stored)
+        trained = sets.Trained(net, self.which, at)
+        refuted = self._wrong(trained, third) if at is None else None
+        if refuted is not None:
+            return refuted
+        if self.length is not None:
+            right_to, margin = sets.up_to(trained, self.length, half)
+            if right_to >= self.length:
+                return Finding.proved(ARGUMENT_STRINGS, margin)
+        proof = sets.closed(replace(trained, is_periodic=self.which.m is not None), most)
+        if proof.reason is None:
+            return Finding.proved(ARGUMENT_SETS, proof.margin, extra={"sets_found": proof.facts})
+        if self.length is None:
+            right_to, _ = sets.up_to(trained, None, all_of_it)
+        reason = f"right up to length {right_to}; {proof.reason}"
+        return Finding.open(ARGUMENT_STRINGS, reason, extra={"right_to": right_to})
+
+    def _wrong(self, trained: sets.Trained, until: Deadline) -> Finding | None:
+        """A string that is wrong in real arithmetic, where a search finds one."""
+        string = sets.wrong_string(trained, self.length, until)
+        if string is None:
+            return None
+        right = self.which.answers(string)[-1]
+        assert right is not None
+        margin, predicted = sets.gap(trained.net, string, right)
+        if not margin <= 0:
+            return None
+        right_to, _ = sets.up_to(trained, len(string) - 1, until)
+        case: dict[str, Any] = {
+            "input": list(string), "length": len(string), "expected": self.which.said(right),
+            "predicted": self.which.said(predicted),
+        }  # fmt: skip
+        if right_to >= len(string) - 1:
+            case["is_first"] = True
+        return Finding.refuted(ARGUMENT_STRING, Failure(case, margin), extra={"right_to": right_to})
+
+    def _bit_by_bit(self) -> Finding:
+        """All lengths at once, where what a unit holds is held bit by bit."""
+        C = self.which.C
+        if not held.fits(self.model) or self.which.m is not None or C is None:
+            raise BadInput("length=all: infinitely many inputs cannot all be run. Give a length.")
+        margin, reason = held.BitByBit(self.model, C).prove()
+        if margin is None:
+            return Finding.open(ARGUMENT_HELD, str(reason))
+        return Finding.proved(ARGUMENT_HELD, margin)
+
+    def _held(self) -> Finding:
+        """In real arithmetic, where holding loses a little at each token."""
+        assert self.which.C is not None
+        try:
+            margin, right_to, wrong = held.decide_real(self.model, self.which.C, self.length)
+        except ValueError as error:
+            return Finding.open(ARGUMENT_HELD, str(error))
+        if margin is not None:
+            return Finding.proved(ARGUMENT_HELD, margin)
+        if wrong is None:
+            reason = f"right up to length {right_to}; no longer string is shown to be wrong"
+            return Finding.open(ARGUMENT_HELD, reason, extra={"right_to": right_to})
+        parts = ((wrong.own, wrong.n - 1), (wrong.other, wrong.others), (wrong.own, 1))
+        shown: Any = [token for token, times in parts for _ in range(times)] if wrong.length <= LONGEST_SHOWN else None
+        case = {
+            "input": shown or ", ".join(f"token {token} {times} times" for token, times in parts),
+            "length": wrong.length,
+            "expected": wrong.n,
+            "predicted": self.which.said(wrong.predicted),
+        }
+        return Finding.refuted(ARGUMENT_HELD, Failure(case, wrong.margin), extra={"right_to": right_to})
+
+    def _proof(self, reading: Reading) -> tuple[str, Proof]:
+        """The proof that goes with the network's shape; it is of all lengths, whatever length is asked for."""
+        if isinstance(self.model, GatedModel):
+            return ARGUMENT, Proof(None, "no proof is known for a network of this shape")
+        net, at, p = Network.of(self.model), None, 53
+        if isinstance(reading, Rounded):
+            at, p = Arithmetic.of(reading.format), reading.format.p
+            net = net.rounded(at.stored)
+            p = min(p, at.operand.p, int(np.floor(np.log2(reading.format.largest))))
+        assert isinstance(reading, Real | Rounded)
+        is_plain = net.kind == "rnn" and len(net.layers) == 1 and self.model.embedding is None and self.K > 1
+        if is_plain and net.activation == "relu":
+            length = None if self.which.m is not None else self.length
+            return ARGUMENT_EXACT, Rings(net, self.K, self.which.m, p, self.which.C, length).prove()
+        C = self.which.C
+        if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
+            return ARGUMENT, Thermometer(net, self.K, C, at).prove()
+        return ARGUMENT, Proof(None, "no proof is known for a network of this shape")
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """Random strings in float64 must be right."""
+        if isinstance(reading, Rounded) and reading.format.p < 53:
+            return None
+        rng = random.Random(0)
+        run = Selective(deepcopy(self.model).double(), self.which, self.length).runner(Kernel())
+        for _ in range(8):
+            item = self.draw(rng)
+            if run([item]).is_wrong.any():
+                return f"a proof was found, and the module is wrong on {list(item)}"
+        return None
+
+    def batches(self) -> Iterator[Batch]:
+        if self.length is None:
+            raise BadInput("length=all: infinitely many inputs cannot all be run. Give a length.")
+        batch: list[Item] = []
+        for item in product(range(self.K), repeat=self.length):
+            batch.append(item)
+            if len(batch) == BATCH:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def draw(self, rng: random.Random) -> Item:
+        length = rng.randrange(1, LONGEST_DRAWN) if self.length is None else self.length
+        return tuple(rng.randrange(self.K) for _ in range(length))
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        if self.length is None:
+            for k in range(len(item)):
+                if len(item) > 1:
+                    yield item[:k] + item[k + 1 :]
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        def run(batch: Batch) -> Ran:
+            with torch.no_grad():
+                logits = self.model(torch.tensor(batch)).double().numpy()
+            answers = [self.which.answers(tuple(item)) for item in batch]
+            is_judged = np.array([[a is not None for a in row] for row in answers])
+            due = np.array([[a or 0 for a in row] for row in answers])
+            return Ran.strictly(np.where(is_judged, margins_of(logits, due), np.inf))
+
+        return run
+
+    def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
+        return first_in_order(batch, is_wrong)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        right = self.which.answers(item[: answer + 1])[-1]
+        assert right is not None
+        return is_wrong_in_its_ball(self.model, item[: answer + 1], right)
+
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        tokens = item[: answer + 1]
+        with torch.no_grad():
+            logits = self.model(torch.tensor([tokens]))[0, -1].double().numpy()
+        right = self.which.answers(tokens)[-1]
+        assert right is not None
+        margin = float(margins_of(logits, right))
+        predicted = None if np.isnan(logits).any() else self.which.said(int(logits.argmax()))
+        case = {
+            "input": list(tokens), "length": len(tokens), "expected": self.which.said(right), "predicted": predicted,
+        }  # fmt: skip
+        return Failure(case, margin if np.isfinite(margin) else None)

@@ -1,0 +1,279 @@
+"""Any recurrent network on all strings: sets of states that every token maps into each other, and strings one by one.
+
+What a state must say depends on how often each type was read (up to C, or modulo m) and on the last token. One box of
+states stands for each such case, and for the last few tokens. The boxes are found by iteration; the proof is one step
+from each of them, under each token, into the next, whose judged answers must be right on the whole box. Where no boxes
+close, all strings up to a length are followed, each in a box of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from flint import arb, ctx
+
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.balls import Ball
+from verify.arithmetic.exact_reals import float_above
+from verify.arithmetic.margins import margins_of
+from verify.arithmetic.slack import ENLARGE_LONG, Array
+from verify.counting.tasks import Task
+from verify.frame.clock import Deadline
+from verify.tasks.recurrent.blocks import Proof
+from verify.tasks.recurrent.chain import cut
+from verify.tasks.recurrent.enclosures import Balls, Off, Roundings
+from verify.tasks.recurrent.network import Network, float_step, nonzeros, step
+
+WINDOWS = (1, 2, 3, 4, 6, 8)  # how many last tokens a box stands for
+MOST_SETS, MOST_STRINGS = 6000, 60_000
+ROUNDS = 80
+WIDER = 2.0**-6  # of a box's width, by which it grows while none is closed
+LEAST_WIDER = 2.0**-40
+BEAM, LONGEST_TRIED = 400, 64
+BITS = 400
+
+Key = tuple[tuple[int, ...], tuple[int, ...]]  # the counts of all types, and the last tokens
+Ends = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network on a selective task; computed as `at` says, None for real arithmetic.
+
+    Where it `is_periodic`, all counts are judged, modulo m, and not only those up to C.
+    """
+
+    net: Network
+    task: Task
+    at: Arithmetic | None
+    is_periodic: bool = False
+
+    @property
+    def K(self) -> int:
+        return len(self.net.tokens)
+
+    def counted(self, counts: tuple[int, ...], token: int) -> tuple[int, ...]:
+        """The counts after one more token: modulo m, or at most C + 1, which is not judged."""
+        n = counts[token] + 1
+        n = n % (self.task.m or 1) if self.is_periodic else min(n, (self.task.C or 0) + 1)
+        return (*counts[:token], n, *counts[token + 1 :])
+
+    def due(self, counts: tuple[int, ...], token: int) -> int | None:
+        """The right class after a token, its count included; None where it is not judged."""
+        n, m = counts[token], self.task.m
+        if not self.is_periodic and n > (self.task.C or 0):
+            return None
+        return n if m is None else (n - 1) % m
+
+    def is_over(self, counts: tuple[int, ...]) -> bool:
+        """Whether no later answer is judged."""
+        return not self.is_periodic and min(counts) > (self.task.C or 0)
+
+    def step(self, ends: Ends, token: int) -> Ends:
+        """The ends of all computed states (S, size) after one more token."""
+        parts = cut(self.net, Ball.between(*ends))
+        if self.at is None:
+            after = step(self.net, parts, token, Balls())
+            low = np.concatenate([x.lower for x in after], axis=-1)
+            return low, np.concatenate([x.upper for x in after], axis=-1)
+        off = step(self.net, [Off(x, np.zeros_like(x.mid)) for x in parts], token, Roundings(self.at))
+        low = np.concatenate([np.nextafter(x.value.lower - x.error, -np.inf) for x in off], axis=-1)
+        return low, np.concatenate([np.nextafter(x.value.upper + x.error, np.inf) for x in off], axis=-1)
+
+    def margins(self, ends: Ends, right: np.ndarray) -> Array:
+        """A lower bound on (right logit) - (largest other) on each box (S,)."""
+        h = Ball.between(ends[0][:, self.net.read], ends[1][:, self.net.read])
+        V, b = self.net.V, self.net.b
+        rows = np.arange(len(right))
+        found = np.full(len(right), np.inf)
+        off = np.zeros((len(right), len(b)))
+        if self.at is not None:
+            off = Roundings(self.at).linear(V, Off(h, np.zeros_like(h.mid)), b, nonzeros(V, b)).error
+        for j in range(len(b)):
+            d = Ball.exact(V[right]) - Ball.exact(V[j])
+            product = d * h
+            gap = (product[..., None, :] @ Ball.exact(np.ones((V.shape[1], 1))))[..., 0, 0]
+            gap = gap + Ball.exact(b[right]) - Ball.exact(b[j])
+            low = np.nextafter(gap.lower - (off[rows, right] + off[:, j]) * ENLARGE_LONG, -np.inf)
+            found = np.where(right == j, found, np.minimum(found, np.where(np.isnan(low), -np.inf, low)))
+        return found
+
+
+def closed(trained: Trained, until: Deadline) -> Proof:
+    """Boxes for every case that are mapped into each other and right, over windows of more and more last tokens."""
+    reason = "no sets of states are shown to be mapped into each other"
+    for window in WINDOWS:
+        keys = _keys(trained, window)
+        if keys is None or until.is_up():
+            break
+        proof = _closed(trained, window, keys, until)
+        if proof.reason is None:
+            return proof
+        reason = proof.reason
+    return Proof(None, reason)
+
+
+def _keys(trained: Trained, window: int) -> dict[Key, int] | None:
+    """All cases that strings lead to, the start first; None where they are too many."""
+    start: Key = ((0,) * trained.K, ())
+    keys, queue = {start: 0}, [start]
+    for key in queue:
+        for x in range(trained.K) if not trained.is_over(key[0]) else ():
+            after = _next(trained, key, x, window)
+            if after not in keys:
+                keys[after] = len(keys)
+                queue.append(after)
+        if len(keys) > MOST_SETS:
+            return None
+    return keys
+
+
+def _next(trained: Trained, key: Key, token: int, window: int) -> Key:
+    return trained.counted(key[0], token), (*key[1], token)[-window:]
+
+
+def _closed(trained: Trained, window: int, keys: dict[Key, int], until: Deadline) -> Proof:
+    cases, size = list(keys), trained.net.size
+    goes = np.array([[keys.get(_next(trained, key, x, window), -1) for x in range(trained.K)] for key in cases])
+    is_live = np.array([not trained.is_over(key[0]) for key in cases])
+    low, high = np.full((len(cases), size), np.inf), np.full((len(cases), size), -np.inf)
+    low[0] = high[0] = 0.0
+    judged = [(i, c) for i, (n, w) in enumerate(cases) if w and (c := trained.due(n, w[-1])) is not None]
+    places, right = (np.array(x, dtype=int) for x in zip(*judged, strict=True))
+    for number in range(ROUNDS):
+        known = np.flatnonzero(is_live & (low[:, 0] <= high[:, 0]))
+        grown_low, grown_high = low.copy(), high.copy()
+        for x in range(trained.K):
+            ends = trained.step((low[known], high[known]), x)
+            if not (np.isfinite(ends[0]).all() and np.isfinite(ends[1]).all()):
+                return Proof(None, "the sets of states grow without bound")
+            np.minimum.at(grown_low, goes[known, x], ends[0])
+            np.maximum.at(grown_high, goes[known, x], ends[1])
+        if (grown_low >= low).all() and (grown_high <= high).all() and (low[:, 0] <= high[:, 0]).all():
+            margin = float(trained.margins((low[places], high[places]), right).min())
+            if not margin > 0:
+                return Proof(None, "sets of states are mapped into each other, and do not separate the logits")
+            return Proof(margin, None, {"window": window, "sets": len(cases)})
+        more = np.where(np.isfinite(grown_high), (grown_high - grown_low) * WIDER + LEAST_WIDER, 0.0)
+        changed = (grown_low < low) | (grown_high > high)
+        wider = more * (number > window + sum(cases[-1][0]))
+        low = np.where(changed, grown_low - wider, low)
+        high = np.where(changed, grown_high + wider, high)
+        low[0] = high[0] = 0.0
+        if until.is_up():
+            break
+    return Proof(None, "the sets of states do not close")
+
+
+def up_to(trained: Trained, length: int | None, until: Deadline) -> tuple[int, float]:
+    """The length to which all strings are shown to be right, at most `length`, and the margin up to there.
+
+    Strings after which no answer is judged are followed no further.
+    """
+    counts = [(0,) * trained.K]
+    low, high, least, n = np.zeros((1, trained.net.size)), np.zeros((1, trained.net.size)), np.inf, 0
+    while counts and (length is None or n < length) and len(counts) * trained.K <= MOST_STRINGS:
+        parts, after, due = [], list[tuple[int, ...]](), list[int | None]()
+        for x in range(trained.K):
+            parts.append(trained.step((low, high), x))
+            after += [trained.counted(c, x) for c in counts]
+            due += [trained.due(c, x) for c in after[-len(counts) :]]
+        low, high = (np.concatenate(ends) for ends in zip(*parts, strict=True))
+        judged = np.array([d is not None for d in due])
+        right = np.array([d or 0 for d in due])[judged]
+        margin = float(trained.margins((low[judged], high[judged]), right).min(initial=np.inf))
+        if not margin > 0:
+            return n, float(least)
+        least, n = min(least, margin), n + 1
+        is_live = np.array([not trained.is_over(c) for c in after])
+        counts = [c for c, lives in zip(after, is_live, strict=True) if lives]
+        low, high = low[is_live], high[is_live]
+        if until.is_up():
+            break
+    return (n if counts or length is None else length), float(least)
+
+
+def wrong_string(trained: Trained, most: int | None, until: Deadline) -> tuple[int, ...] | None:
+    """A string whose last answer is wrong in floats, by a beam of those with the least margins; the shortest it meets.
+
+    Nothing is proved here: `gap` shows whether the string is wrong.
+    """
+    beam: list[tuple[float, tuple[int, ...], tuple[int, ...]]] = [(0.0, (), (0,) * trained.K)]
+    states = np.zeros((1, trained.net.size))
+    for _ in range(LONGEST_TRIED if most is None else min(most, LONGEST_TRIED)):
+        if until.is_up() or not beam:
+            return None
+        grown, after = list[tuple[float, tuple[int, ...], tuple[int, ...]]](), []
+        for x in range(trained.K):
+            after.append(float_step(trained.net, states, x))
+            logits = after[-1][:, trained.net.read] @ trained.net.V.T + trained.net.b
+            for (worst, string, counts), row in zip(beam, logits, strict=True):
+                now = trained.counted(counts, x)
+                right = trained.due(now, x)
+                gap = np.inf if right is None else float(margins_of(row, right))
+                if gap < 0:
+                    return (*string, x)
+                grown.append((min(gap, worst + 0.1 * abs(worst)) if worst else gap, (*string, x), now))
+        order = sorted((i for i in range(len(grown)) if not trained.is_over(grown[i][2])), key=lambda i: grown[i][0])
+        kept = list(_spread(order, grown))
+        beam, states = [grown[i] for i in kept], np.concatenate(after)[kept]
+    return None
+
+
+def _spread(order: list[int], grown: list[tuple[float, tuple[int, ...], tuple[int, ...]]]) -> Iterator[int]:
+    """The first ones of every counts, so that no counts are forgotten, BEAM at most."""
+    each = max(2, BEAM // max(1, len({grown[i][2] for i in order})))
+    taken: dict[tuple[int, ...], int] = {}
+    for i in order:
+        counts = grown[i][2]
+        taken[counts] = taken.get(counts, 0) + 1
+        if taken[counts] <= each:
+            yield i
+
+
+class Points:
+    """Vectors of balls of hundreds of bits, for one string that is run on its own."""
+
+    def linear(self, W: Array, x: list[arb] | Array, b: Array, terms: Array) -> list[arb]:
+        values = [v if isinstance(v, arb) else arb(float(v)) for v in x]
+        return [
+            sum((arb(float(w)) * v for w, v in zip(row, values, strict=True) if w), arb(float(c)))
+            for row, c in zip(W, b, strict=True)
+        ]
+
+    def add(self, x: list[arb], y: list[arb]) -> list[arb]:
+        return [a + b for a, b in zip(x, y, strict=True)]
+
+    whole = add
+
+    def multiply(self, x: list[arb], y: list[arb]) -> list[arb]:
+        return [a * b for a, b in zip(x, y, strict=True)]
+
+    def blend(self, z: list[arb], n: list[arb], h: list[arb]) -> list[arb]:
+        return [(1 - a) * b + a * c for a, b, c in zip(z, n, h, strict=True)]
+
+    def tanh(self, x: list[arb]) -> list[arb]:
+        return [v.tanh() for v in x]
+
+    def sigmoid(self, x: list[arb]) -> list[arb]:
+        return [1 / (1 + (-v).exp()) for v in x]
+
+    def relu(self, x: list[arb]) -> list[arb]:
+        return [v.max(arb(0)) for v in x]
+
+    def cut(self, x: list[arb], start: int, stop: int) -> list[arb]:
+        return x[start:stop]
+
+
+def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int]:
+    """An upper bound on (right logit) - (largest other) after a string in real arithmetic, and which other."""
+    with ctx.workprec(BITS):
+        parts = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
+        for token in string:
+            parts = step(net, parts, token, Points())
+        h = parts[net.read.start // net.hidden]
+        logits = Points().linear(net.V, h, net.b, net.b)
+        gaps = [(float_above(logits[right] - x), j) for j, x in enumerate(logits) if j != right]
+    return min(gaps)

@@ -1,0 +1,361 @@
+"""A recurrent network on a homogeneous task of document C: what is judged, how it is proved, run and replayed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from constructions.errors import BadInput
+from constructions.recurrent.gated import GatedModel
+from constructions.recurrent.linear import LinearModel, RotationModel
+from constructions.recurrent.model import RecurrentModel
+from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.margins import margins_of
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.counting.tasks import Task
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, is_wrong_in_its_ball
+from verify.tasks.recurrent import exact, gated, rotation
+from verify.tasks.recurrent.assumed import assumptions, rounded_in
+from verify.tasks.recurrent.chain import Rules
+from verify.tasks.recurrent.invariant import as_json
+from verify.tasks.recurrent.judged import check_recurrent
+from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent.proof import Line, Outcome, finite, for_ever
+from verify.tasks.recurrent.repeated import run_for_ever
+
+ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
+ARGUMENT_FINITE = "ellipsoids round the states of every step"
+ARGUMENT_PRECISE = "balls of {} bits round the state after every token"
+ARGUMENT_EXACT = "states in exact fractions, until one comes again or the length is reached"
+ARGUMENT_ROTATION = "each difference of two logits is a cosine of the state's angle, which moves evenly"
+ARGUMENT_GATED = "balls round the states of every step"
+ARGUMENT_REPEATED = "the run until its state repeats"
+RIGHT = "right means: after every token, the class of the right answer has strictly the largest logit"
+AGREES = 1e-6  # beyond float64's rounding of the runs that are compared
+LONGEST_SHOWN = 10_000  # tokens that a counterexample spells out
+
+
+Decided = Callable[[Line, int | None], Outcome]
+
+
+@dataclass
+class Homogeneous:
+    """A network on a homogeneous task up to a length, or at every length (None): a `Decidable`.
+
+    An input is a line's prefix; one run of the line judges all of them.
+    """
+
+    model: RecurrentModel | LinearModel | RotationModel | GatedModel
+    which: Task
+    length: int | None
+    claim: str | None = None
+    task: str = "inductive"
+    counts_answers: bool = True
+    runs_for_ever: bool = True
+
+    def __post_init__(self) -> None:
+        check_recurrent(self.model)
+        if self.model.classes < self.which.classes:
+            option = "--modulus" if self.which.m is not None else "--vocabulary"
+            size = self.model.classes - (0 if self.which.m is not None else 1)
+            raise BadInput(
+                f"weights: the readout has {self.model.classes} classes, and {self.which.name} has "
+                f"{self.which.classes} answers. Give {option} {size}, or another file."
+            )
+        if self.model.inputs > 1 and self.model.vocabulary < self.which.vocabulary:
+            raise BadInput(
+                f"weights: reads {self.model.vocabulary} tokens, and {self.which.name} has {self.which.vocabulary}."
+            )
+
+    @cached_property
+    def longest(self) -> int | None:
+        """The largest n, None for all lengths."""
+        return self.which.longest(self.length)
+
+    @cached_property
+    def lines(self) -> list[tuple[int, ...]]:
+        """All tokens of the longest inputs; of infinite ones the first."""
+        room = None if self.longest is not None else 1
+        return [line.tokens for line in self.which.lines(self.longest, room=room)]
+
+    def parameters(self, reading: Reading) -> dict[str, Any]:
+        model = self.model
+        activation = {"activation": model.activation} if model.kind == "rnn" else {}
+        return {
+            "task": self.which.name,
+            **self.which.parameters(),
+            "model": model.kind,
+            "units": model.hidden,
+            "layers": model.layers,
+            **activation,
+            "length": "all" if self.longest is None else self.longest,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            **rounded_in(reading),
+        }
+
+    def size(self) -> int | None:
+        return None if self.longest is None else sum(len(tokens) for tokens in self.lines)
+
+    def assumptions(self, reading: Reading) -> tuple[str, ...]:
+        tokens = (
+            "the input is the constant 1"
+            if self.model.inputs == 1 and not self.model.types
+            else "tokens " + ("are embedded" if self.model.types else "are one-hot")
+        )
+        network = f"torch's {self.model.kind.upper()} from the state 0, {tokens}; logits = W h + b of the last layer"
+        if isinstance(self.model, LinearModel):
+            network = "h' = A h + B from the state 0; logits = W h + b"
+        if isinstance(self.model, RotationModel):
+            network = "h' = e^(i omega) h + 1 from the state 0; logits = W (Re h, Im h) + b"
+        if isinstance(self.model, GatedModel):
+            network = f"h' = f h + a from the state 0, a {self.model.kind.upper()}-like cell; logits = W (r h) + b"
+        run, functions = "CPU, one token at a time", "tanh and sigmoid are"
+        return assumptions(reading, network, run=run, functions=functions, right=RIGHT)
+
+    def facts(self) -> dict[str, Any]:
+        return {"length": "all" if self.longest is None else self.longest}
+
+    def prove(self, reading: Reading, effort: Effort) -> Finding:
+        if isinstance(reading, Kernel):
+            return self._repeated(effort)
+        if isinstance(self.model, RotationModel):
+            return self._rotated(reading, effort)
+        if isinstance(self.model, GatedModel):
+            return self._gated(self.model, reading, effort)
+        is_exact = isinstance(reading, Real) and exact.is_rational(self.model)
+        worst = self._worst(reading, effort, is_exact)
+        if is_exact and isinstance(self.model, RecurrentModel) and worst.verdict is Verdict.UNKNOWN:
+            return self._worst(reading, effort, False)  # long fractions, but perhaps an attracting cycle
+        return worst
+
+    def _rotated(self, reading: Reading, effort: Effort) -> Finding:
+        """In closed form, at any length."""
+        if not isinstance(reading, Real) or self.which.m is None:
+            raise BadInput("precision: a rotation is decided in real arithmetic on --task modular. Drop --precision.")
+        model, m = self.model, self.which.m
+        assert isinstance(model, RotationModel)
+
+        def decided(line: Line, length: int | None) -> Outcome:
+            found = rotation.count(model, m, length)
+            if found is None:
+                return Outcome(0, float("inf"), 0, reason="the sign of a margin is not known with 400 bits")
+            if length is not None and found.right_to >= length:
+                return Outcome(length, found.margin, found.tightest)
+            wrong = found.right_to + 1
+            return Outcome(found.right_to, found.margin, found.tightest, wrong, found.wrong_by, found.predicted)
+
+        return self._over_lines(decided, reading, effort)
+
+    def _gated(self, model: GatedModel, reading: Reading, effort: Effort) -> Finding:
+        """In balls, token by token."""
+        if not isinstance(reading, Real):
+            raise BadInput("precision: gated decays are proved in real arithmetic, or run by --method exhaustive")
+        return self._over_lines(lambda line, n: gated.run(model, line, n, effort.budget), reading, effort)
+
+    def _worst(self, reading: Reading, effort: Effort, is_exact: bool) -> Finding:
+        """Decides every line, in fractions or by ellipsoids, and returns the first wrong one, or the worst."""
+        model = self.model
+        assert not isinstance(model, RotationModel | GatedModel)
+        if is_exact:
+            return self._over_lines(lambda line, n: exact.run(model, line, n, effort.budget), reading, effort)
+        if isinstance(model, LinearModel):
+            raise BadInput("precision: linear recurrences are proved in real arithmetic, or run by --method exhaustive")
+        net, rules = Network.of(model), Rules()
+        if isinstance(reading, Rounded):
+            rules = Rules(at := Arithmetic.of(reading.format, reading.accumulate))
+            net = net.rounded(at.stored)
+
+        def decided(line: Line, length: int | None) -> Outcome:
+            if length is None:
+                return for_ever(net, line, rules, effort.budget)
+            return finite(net, line, length, rules, effort.budget)
+
+        return self._over_lines(decided, reading, effort)
+
+    def _over_lines(self, decided: Decided, reading: Reading, effort: Effort) -> Finding:
+        worst: Finding | None = None
+        for number, tokens in enumerate(self.lines):
+            outcome = decided(self._line(tokens), None if self.longest is None else len(tokens))
+            found = self._finding(outcome, tokens)
+            effort.progress((number + 1) / len(self.lines))
+            if outcome.wrong_at is not None:
+                return found
+            worst = found if worst is None or _rank(found) < _rank(worst) else worst
+        assert worst is not None
+        return worst
+
+    def _line(self, tokens: tuple[int, ...]) -> Line:
+        """The line that starts so, its last token for ever."""
+        same = len(tokens)
+        while same > 1 and tokens[same - 2] == tokens[-1]:
+            same -= 1
+        if self.longest is not None:
+            answers = self.which.answers(tokens)
+            return Line(self._read(tokens[: same - 1]), self._read(tokens[-1:])[0], lambda t: int(answers[t - 1] or 0))
+        if self.which.m is not None:
+            m = self.which.m
+            return Line((), self._read(tokens)[0], lambda t: (t - 1) % m, m)
+        return Line((), self._read(tokens)[0], lambda t: int(t == 1), 1, 1)
+
+    def _read(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """The tokens as the network reads them: where it has one input, all are the same."""
+        return tokens if self.model.vocabulary > 1 else (0,) * len(tokens)
+
+    def _finding(self, outcome: Outcome, tokens: tuple[int, ...]) -> Finding:
+        argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
+        argument = ARGUMENT_ROTATION if isinstance(self.model, RotationModel) else argument
+        argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) else argument
+        if outcome.bits is not None:
+            argument = ARGUMENT_PRECISE.format(outcome.bits)
+        elif exact.is_rational(self.model) and outcome.invariant is None:
+            argument = ARGUMENT_EXACT
+        extra: dict[str, Any] = {}
+        if outcome.wrong_at is not None:
+            case = self._case(tokens, outcome.wrong_at, outcome.predicted)
+            if outcome.right_to == outcome.wrong_at - 1:
+                extra["right_to"] = outcome.right_to
+                case["is_first"] = True
+            return Finding.refuted(argument, Failure(case, outcome.wrong_by), extra=extra)
+        extra |= outcome.facts or {}
+        if outcome.invariant is not None:
+            extra["invariant"] = as_json(outcome.invariant)
+        is_whole = outcome.right_to is None or (self.longest is not None and outcome.right_to >= len(tokens))
+        if is_whole:
+            tightest = {"length": self._length(tokens, outcome.tightest), "margin": outcome.margin}
+            return Finding.proved(argument, outcome.margin, tightest=tightest, extra=extra)
+        extra["right_to"] = outcome.right_to
+        return Finding.open(argument, f"right up to length {outcome.right_to}; {outcome.reason}", extra=extra)
+
+    def _length(self, tokens: tuple[int, ...], t: int) -> int:
+        """n of a prefix of t tokens: a leading number word does not count."""
+        return t - int(self.which.name in ("shifted", "helper", "helper-shifted"))
+
+    def _case(self, tokens: tuple[int, ...], t: int, predicted: int | None) -> dict[str, Any]:
+        """A wrong input, replayed in float64 beside it."""
+        whole = self._extended(tokens, t)
+        expected = self._expected(tokens, t)
+        shown: Any = list(whole) if t <= LONGEST_SHOWN else f"token {whole[-1]}, {t} times"
+        start = {"start": whole[0]} if self.which.name in ("shifted", "helper", "helper-shifted") else {}
+        said = self._logits(whole).argmax() if t <= LONGEST_SHOWN else None
+        return {
+            "input": shown,
+            "length": self._length(tokens, t),
+            **start,
+            "expected": self.which.said(expected),
+            "predicted": None if predicted is None else self.which.said(predicted),
+            "float64_predicts": None if said is None else self.which.said(int(said)),
+        }
+
+    def _extended(self, tokens: tuple[int, ...], t: int) -> tuple[int, ...]:
+        return tokens[:t] if t <= len(tokens) else tokens + (tokens[-1],) * (t - len(tokens))
+
+    def _expected(self, tokens: tuple[int, ...], t: int) -> int:
+        return self._line(tokens).expected(t) if self.longest is None else int(self.which.answers(tokens)[t - 1] or 0)
+
+    def _logits(self, tokens: tuple[int, ...]) -> np.ndarray:
+        """The logits at the end of an input in float64."""
+        double = deepcopy(self.model).double()
+        with torch.no_grad():
+            logits: np.ndarray = double(torch.tensor([self._read(tokens)]))[0, -1].numpy()
+        return logits
+
+    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
+        """The tightest length in float64 must have the proved margin, up to float64's rounding."""
+        if isinstance(reading, Kernel) or finding.tightest is None or finding.margin is None:
+            return None
+        if isinstance(reading, Rounded) and reading.format.p < 53:
+            return None
+        length = finding.tightest["length"]
+        tokens = next(
+            (self._extended(x, t) for x in self.lines for t in [length + len(x) - self._length(x, len(x))]), ()
+        )
+        if len(self.lines) > 1 or len(tokens) > LONGEST_SHOWN:
+            return None
+        logits, right = self._logits(tokens), self._expected(self.lines[0], len(tokens))
+        margin = float(margins_of(logits, right))
+        if margin >= finding.margin - AGREES * (1 + np.abs(logits).max()):
+            return None
+        return f"a margin of {finding.margin} is proved, and length {length} has {margin}"
+
+    def _repeated(self, effort: Effort) -> Finding:
+        """torch's run, one token at a time, until the state and what is due are as they were before."""
+        tokens = self.lines[0]
+        line = self._line(tokens)
+        ran = run_for_ever(self.model, line, effort.budget)
+        if ran.wrong_at is not None:
+            case = self._case(tokens, ran.wrong_at, ran.predicted) | {"is_first": True}
+            failure = Failure(case, ran.margin if np.isfinite(ran.margin) else None)
+            return Finding.refuted(ARGUMENT_REPEATED, failure, extra={"right_to": ran.wrong_at - 1})
+        if ran.repeats is None:
+            reason = f"right up to length {ran.steps}, and no state has come again"
+            return Finding.open(ARGUMENT_REPEATED, reason, extra={"right_to": ran.steps})
+        extra: dict[str, Any] = {"repeats": {"state_after": ran.repeats[0], "comes_again_after": ran.repeats[1]}}
+        extra |= {} if ran.states is None else {"states": ran.states}
+        return Finding.proved(ARGUMENT_REPEATED, ran.margin, extra=extra)
+
+    def batches(self) -> Iterator[Batch]:
+        if self.longest is None:
+            raise BadInput("length=all: infinitely many inputs cannot all be run. Give a length.")
+        for tokens in self.lines:
+            yield [tokens]
+
+    def draw(self, rng: random.Random) -> Item:
+        line = rng.choice(self.lines)
+        return self._extended(line, rng.randrange(1, 200 if self.longest is None else len(line) + 1))
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        for n in (len(item) // 2, len(item) - 1):
+            if n >= 1:
+                yield item[:n]
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        def run(batch: Batch) -> Ran:
+            tokens = torch.tensor([self._read(tuple(item)) for item in batch])
+            with torch.no_grad():
+                logits = self.model(tokens).double().numpy()
+            due = np.array([[self._due(tuple(item), t) for t in range(1, len(item) + 1)] for item in batch])
+            return Ran.strictly(margins_of(logits, due))
+
+        return run
+
+    def _due(self, item: Item, t: int) -> int:
+        return self._expected(item, t) if self.longest is None else int(self.which.answers(item)[t - 1] or 0)
+
+    def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
+        """The shortest wrong prefix of a batch."""
+        ends = np.where(is_wrong.any(1), is_wrong.argmax(1), is_wrong.shape[1])
+        row = int(ends.argmin())
+        return int(ends[row]), tuple(batch[row]), int(ends[row])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
+
+    def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        tokens = item[: answer + 1]
+        return is_wrong_in_its_ball(self.model, self._read(tokens), self._due(tokens, len(tokens)))
+
+    def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
+        tokens = item[: answer + 1]
+        with torch.no_grad():
+            logits = self.model(torch.tensor([self._read(tokens)]))[0, -1].double().numpy()
+        right = self._due(tokens, len(tokens))
+        margin = float(margins_of(logits, right))
+        case = self._case(tokens, len(tokens), None if np.isnan(logits).any() else int(logits.argmax()))
+        return Failure(case, margin if np.isfinite(margin) else None)
+
+
+def _rank(found: Finding) -> tuple[int, float]:
+    """What one line contributes to the verdict: an open one first, then the least margin."""
+    return (0, 0.0) if found.reason is not None else (1, found.margin or 0.0)
