@@ -9,44 +9,16 @@ import traceback
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from importlib import import_module
 from typing import Any, TextIO, cast
 
 from constructions.errors import BadInput, ProvedImpossible
-from verify import __version__
+from verify import __version__, registry
 from verify.commands.interruption import INTERRUPTED_EXIT_CODE
 from verify.commands.outcome import CRASH_EXIT_CODE, Outcome
 from verify.commands.parsing import OneLineParser, Stopped, one_line, parsed
 from verify.commands.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
 from verify.frame.certificate import BAD_INPUT_EXIT_CODE, ExitCode
 from verify.report.console import Guarded, ReaderGone
-
-# What each does; a module of verify.commands of its name has add_arguments(parser) and run(args) -> exit code.
-COMMANDS = {
-    "histogram": "prove that a one-layer transformer counts every token of every sequence",
-    "check": "re-check saved weights and certificates by a small independent checker",
-    "kernel": "state a saved histogram proof as a theorem about its stored words, and have Coq's kernel check it",
-    "figure": "draw attention, hidden activations, margins, phase diagrams and tapes, exactly",
-    "precision": "find the smallest precision that is provably enough, and the largest provably too small",
-    "frontier": "search for the smallest provable d of a model; every hit is proved",
-    "bounds": "print every model's smallest d and p: printed, proved enough, proved too few; "
-    "with --N, count01's limit on n2",
-    "count01": "prove a one-dimensional transformer compares zeros with ones, whatever the length",
-    "heads": "dissect the attention heads of a Count01 model: exact accuracies, AUC, separability with certificates",
-    "contextual": "prove a causal transformer without positions counts the ones of each region",
-    "bidirectional": "prove that a bidirectional transformer with absolute positions counts the ones of each region",
-    "circuit": "prove that a transformer computes a circuit file by chain of thought",
-    "language": "prove that a transformer recognises a regular language by chain of thought",
-    "parity": "prove that a one-layer transformer knows the parity of every token's count",
-    "module": "decide any torch module on every input of a finite token domain",
-    "modular": "prove that a transformer adds all pairs of numbers modulo P",
-    "addition": "prove that a transformer adds all pairs of n-digit numbers, most significant digit first",
-    "inductive": "prove that a transformer or a recurrent network counts inductively, "
-    "at every length that is asked for",
-    "batch": "judge many checkpoints of one task in one process, one line each",
-    "export": "write a benchmark for other verifiers: ONNX, VNN-LIB, and the proved answers",
-    "claims": "list the claims, or run them: statement, kind, source, and a command that ends as the kind promises",
-}
 
 BROKEN_PIPE_EXIT_CODE = 141
 WORDS = "T: tokens in the alphabet; L: length; d: embedding size; p: hidden neurons; all words: docs/glossary.md."
@@ -73,8 +45,8 @@ def one_line_warnings() -> Iterator[None]:
         yield
 
 
-def build_parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """The parser that knows the arguments of these commands; building it imports neither torch nor numpy."""
+def build_parser(named: Collection[str] | None = None) -> argparse.ArgumentParser:
+    """The parser that knows the arguments of these commands, or of all; building it imports neither torch nor numpy."""
     parser = OneLineParser(
         prog="verify",
         description="Builds hand-constructed transformer weights and proves them right on every input.",
@@ -85,11 +57,12 @@ def build_parser(commands: Collection[str] = tuple(COMMANDS)) -> argparse.Argume
     parser.add_argument("--version", action="version", version=f"weightproof {__version__}")
     add_debug(parser)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, does in COMMANDS.items():
+    for name, command in registry.commands().items():
+        does = command.summary
         subparser = subparsers.add_parser(name, help=does, description=does, allow_abbrev=False)
-        if name not in commands:
+        if named is not None and name not in named:
             continue
-        module = import_module(f"verify.commands.{name}")
+        module = command.module()
         module.add_arguments(subparser)
         subparser.epilog = f"{subparser.epilog} {WORDS}" if subparser.epilog else WORDS
         for each in (subparser, *kinds_of(subparser)):

@@ -11,23 +11,12 @@ from typing import Any
 from torch import nn
 
 from constructions.errors import BadInput
+from verify import registry
 from verify.arithmetic.readings import Reading, reading_of
 from verify.frame.certificate import CERTIFIED, Certificate, in_words
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, How, decide
 from verify.frame.judged import check_type
-
-# The class of each task's model, and the module whose `posed(module, how, **options)` is the problem to decide, with
-# how, and whose `command` writes the weights and decides them again.
-MODELS = {
-    "constructions.histogram:HistogramTransformer": "verify.tasks.histogram.door",
-    "constructions.count01:Count01Transformer": "verify.tasks.count01.door",
-    "constructions.contextual.transformer:ContextualCountingTransformer": "verify.tasks.contextual.door",
-    "constructions.contextual.bidirectional:BidirectionalContextualTransformer":
-        "verify.tasks.contextual.bidirectional.door",
-    "constructions.circuit_simulation:CircuitTransformer": "verify.tasks.circuit.door",
-    "constructions.parity:ParityTransformer": "verify.tasks.parity.door",
-}  # fmt: skip
 
 ANY_MODULE = {"inputs", "expected"}  # what says that a module of any type is to be judged
 
@@ -92,14 +81,15 @@ def assert_proved(module: nn.Module, *, judge: Callable[..., Certificate] = cert
 
 
 def _door(module: object) -> Any:
-    """The room of a model's task.
+    """The door of a model's task: `posed(module, how, **options)` is the problem to decide, with how, and `command`
+    writes the weights and decides them again.
 
     Raises: BadInput for an object of another type.
     """
-    classes = {name: _class(name) for name in MODELS}
-    for name, kind in classes.items():
+    classes = {place: _class(name) for place, name in registry.holders("MODEL").items()}
+    for place, kind in classes.items():
         if isinstance(module, kind):
-            return import_module(MODELS[name])
+            return import_module(f"{place}.door")
     kinds = list(classes.values())
     try:
         check_type(module, kinds[0])

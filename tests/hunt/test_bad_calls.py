@@ -14,7 +14,7 @@ from command import run
 from safetensors.torch import save_file
 
 from constructions import relation_counting
-from verify.cli import COMMANDS
+from verify.registry import commands
 
 SECONDS = 10
 GROWTH = 2 << 30
@@ -138,7 +138,7 @@ def calls():
             arguments = (command, *options.split(), "{" + place + "}")
             named = options.split()[-1].strip("-") if options else "{" + place + "}" if place else "''"
             yield f"{command} writes {place[:10] or 'nothing'}", arguments, named
-    for command in COMMANDS:
+    for command in commands():
         yield f"{command} --unknown", (command, "--unknown"), ""
         yield f"{command} stray", (command, *PLAIN.get(command, "").split(), "stray", "stray"), "stray"
         yield f"{command} {LONG[:5]}", (command, "--" + LONG), ""

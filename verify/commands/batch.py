@@ -11,21 +11,17 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from constructions.errors import BadInput, ProvedImpossible
+from verify import registry
 from verify.commands import workers
 from verify.commands.outcome import Outcome
 from verify.commands.parsing import REST, OneLineParser, with_names
 from verify.report.batch import BatchLine, junit, print_annotation, print_line, print_summary, worst
 
-TASKS = (
-    "histogram", "count01", "contextual", "bidirectional", "parity", "circuit", "language", "modular", "addition",
-    "inductive", "module",
-)  # fmt: skip
 ENDINGS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 FORBIDDEN = ("save", "impossible", "say", "table", "best")  # jobs that are not one verdict on one file
 
@@ -38,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help=f"a folder (all its {', '.join(ENDINGS)} files), a pattern, files",
     )
-    add("--task", choices=TASKS, default="histogram", help="which command judges each file (default: histogram)")
+    tasks = tasks_of_files()
+    add("--task", choices=tasks, default=tasks[0], help=f"which command judges each file (default: {tasks[0]})")
     workers.add_argument(parser)
     add("--junit", metavar="FILE", help="also write the results as JUnit XML, for CI")
     add("--json", action="store_true", help="print one JSON object and nothing else")
@@ -87,7 +84,7 @@ class Job:
 
         try:
             with redirect_stdout(printed):
-                code = import_module(f"verify.commands.{self.task}").run(self.arguments(path))
+                code = registry.commands()[self.task].module().run(self.arguments(path))
             return line(int(code), json.loads(printed.getvalue()), None)
         except ProvedImpossible as error:
             return line(2, None, f"impossible ({error.claim}): {error}")
@@ -99,8 +96,18 @@ class Job:
 @cache
 def _parser(task: str) -> argparse.ArgumentParser:
     parser = OneLineParser(prog="verify batch", allow_abbrev=False)
-    import_module(f"verify.commands.{task}").add_arguments(parser)
+    registry.commands()[task].module().add_arguments(parser)
     return parser
+
+
+def tasks_of_files() -> tuple[str, ...]:
+    """The commands that judge the weights of a file.
+
+    >>> "parity" in tasks_of_files(), "heads" in tasks_of_files()
+    (True, False)
+    """
+    house = registry.HOUSE
+    return tuple(n for n in registry.commands() if n not in house and "--weights" in _parser(n)._option_string_actions)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,3 +12,5 @@
 | extract | a smaller model from the heads that separate |
 | dissect | everything about one file, as a certificate |
 """
+
+SUMMARY = "dissect the attention heads of a Count01 model: exact accuracies, AUC, separability with certificates"
