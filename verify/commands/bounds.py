@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from constructions.errors import BadInput
 from verify.arithmetic.outward import above, below
 from verify.commands import workers
-from verify.commands.count01 import LARGEST_N
-from verify.commands.ranges import integers
+from verify.commands.ranges import LARGEST_N, integers
 from verify.report.tables import FORMS, render
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.options import check_alone, check_least, flag, is_given, parsed_heads
 from verify.commands.parsing import add_weights
+from verify.commands.ranges import LARGEST_N
 from verify.commands.request import Request, publish, save_weights
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
     from verify.tasks.count01.task import Domain
 
-LARGEST_N = 500
 BOUNDS = ("max_digits", "max_noise", "max_length", "min_digits", "min_noise")
 DOMAIN = (*BOUNDS, "semantic_only", "heads")
 PROVING = ("method", "strings", "budget", "seed")

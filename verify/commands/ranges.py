@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 MOST = 10_000
+LARGEST_N = 500  # of Count01's attention scale N, where the limit on n2 has 218 digits
 
 
 def integers(text: str) -> list[int]:
