@@ -68,18 +68,15 @@ def holders(name: str) -> dict[str, Any]:
 
 def commands() -> dict[str, Command]:
     """Every command by its name, tasks first."""
-    own = {
-        place.rpartition(".")[2]: Command(does, f"verify.commands.{place.rpartition('.')[2]}")
-        for place, does in holders("SUMMARY").items()
-    }
+    own = {place.rpartition(".")[2]: Command(does, f"{place}.command") for place, does in holders("SUMMARY").items()}
     return own | {name: Command(does, f"verify.commands.{name}") for name, does in HOUSE.items()}
 
 
 def parts(name: str) -> Iterator[Any]:
     """Loads the modules of a name, such as `claims`, from all folders that have one.
 
-    >>> [part.__name__ for part in parts("impossible")][0]
-    'verify.tasks.histogram.impossible'
+    >>> [part.__name__ for part in parts("claims")][0]
+    'verify.tasks.histogram.claims'
     """
     for place in cards():
         if find_spec(f"{place}.{name}") is not None:

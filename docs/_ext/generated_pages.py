@@ -150,7 +150,7 @@ def modules_by_package(room: str) -> dict[str, list[str]]:
     """The names of a room's public modules by the package that they lie in; a package's own comes first."""
     found: dict[str, list[str]] = defaultdict(list)
     for module in pkgutil.walk_packages(import_module(room).__path__, f"{room}."):
-        if not module.name.startswith("verify.commands"):
+        if not module.name.startswith("verify.commands") and not module.name.endswith(".command"):
             found[module.name if module.ispkg else module.name.rpartition(".")[0]].append(module.name)
     return {package: sorted(names) for package, names in found.items()}
 

@@ -7,8 +7,8 @@ import pytest
 from models.selection import every
 
 from constructions.checkpoint import load
-from verify.commands.frontier import COLUMNS
 from verify.report.tables import render
+from verify.tasks.histogram.frontier.command import COLUMNS
 from verify.tasks.histogram.frontier.kept import kept_table
 from verify.tasks.histogram.proof import certify
 

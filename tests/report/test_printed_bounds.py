@@ -20,11 +20,11 @@ from oracles import histogram as oracle
 from constructions import inventory_counting, relation_counting
 from constructions.contextual_counting import build
 from verify.arithmetic.outward import about, above, below, value
-from verify.commands.bounds import ends
 from verify.frame.certificate import Certificate, Verdict, rounded_margin
 from verify.report.certificate import weights_fact
 from verify.tasks.contextual.verdict import certify as certify_contextual
 from verify.tasks.contextual.verdict import domain_of
+from verify.tasks.histogram.bounds.command import ends
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.report import print_certificate
 

@@ -10,8 +10,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from verify.commands.frontier import COLUMNS
 from verify.report.tables import render
+from verify.tasks.histogram.frontier.command import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 INTRODUCTION = """# The smallest d that is proved

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import request
-from verify.commands.histogram import LAWS, Wish, add_model_arguments
 from verify.commands.parsing import add_map, add_weights
 from verify.report.console import say_written
+from verify.tasks.histogram.command import LAWS, Wish, add_model_arguments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -215,7 +215,7 @@ def _heads(file: str, named: str, labels: str, head: int, *, svc: bool) -> Figur
 
 def _tape(file: str, bits: str) -> Figure:
     from constructions.circuits.files import read_circuit
-    from verify.commands.circuit import input_bits
+    from verify.tasks.circuit.command import input_bits
     from verify.tasks.circuit.drawing import tape
 
     circuit = read_circuit(file)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from verify import claims
 from verify.arithmetic.outward import about, below, decimal, value
-from verify.claims import CLAIMS
 from verify.frame.certificate import Certificate, Verdict
 from verify.report.console import folded, screen
 
@@ -74,7 +74,7 @@ def covered(certificate: Certificate) -> str:
 
 def claim_facts(certificate: Certificate) -> Iterator[Fact]:
     """The certificate's claim and its source, where it has one."""
-    claim = next((claim for claim in CLAIMS if claim.id == certificate.claim), None)
+    claim = next((claim for claim in claims.CLAIMS if claim.id == certificate.claim), None)
     if claim is not None:
         yield "claim", f"{claim.id}: {claim.statement}"
         yield "source", claim.source

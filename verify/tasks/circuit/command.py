@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 from constructions.errors import BadInput
-from verify.commands import circuits
 from verify.commands.request import Request
+from verify.tasks.circuit import chains
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")
-    circuits.add_arguments(parser)
+    chains.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -19,12 +19,12 @@ def run(args: argparse.Namespace) -> int:
     from constructions.circuits.files import read_circuit
 
     asked = Request.of(args)
-    wish = circuits.Wish.of(args, asked)
+    wish = chains.Wish.of(args, asked)
     circuit = read_circuit(args.file)
     bits = None if args.input is None else input_bits(args.input, circuit.inputs)
     decomposition = decompose(circuit)
-    judged = circuits.judge(wish, asked, decomposition)
-    return circuits.publish(wish, asked, decomposition, judged, bits)
+    judged = chains.judge(wish, asked, decomposition)
+    return chains.publish(wish, asked, decomposition, judged, bits)
 
 
 def input_bits(text: str, inputs: tuple[str, ...]) -> list[int]:

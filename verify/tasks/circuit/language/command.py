@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify.commands import circuits
 from verify.commands.request import Request
+from verify.tasks.circuit import chains
 
 if TYPE_CHECKING:
     from constructions.regular_language import Unrolling
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--alphabet", metavar="SYMBOLS", help="symbols of REGEX (default 01)")
     add("--dfa", metavar="FILE", help="JSON automaton instead of REGEX")
     add("--majority", action="store_true", help="more ones than zeros, instead of REGEX")
-    circuits.add_arguments(parser)
+    chains.add_arguments(parser)
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def run(args: argparse.Namespace) -> int:
     from verify.tasks.circuit.language.task import for_strings
 
     asked = Request.of(args)
-    wish, unrolling = circuits.Wish.of(args, asked), Strings.of(args).unrolled()
+    wish, unrolling = chains.Wish.of(args, asked), Strings.of(args).unrolled()
     bits = None if args.input is None else unrolling.encode(args.input) or [0]
     decomposition = decompose(unrolling.circuit)
-    model, certificate = circuits.judge(wish, asked, decomposition)
-    return circuits.publish(wish, asked, decomposition, (model, for_strings(certificate, unrolling)), bits)
+    model, certificate = chains.judge(wish, asked, decomposition)
+    return chains.publish(wish, asked, decomposition, (model, for_strings(certificate, unrolling)), bits)

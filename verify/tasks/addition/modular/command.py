@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from verify.commands import modular_checkpoint
 from verify.commands import request as shared
 from verify.commands.options import flag, is_given, stored_dtype
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, print_impossible, print_unknown, publish
+from verify.tasks.addition.modular import grokking
 
 if TYPE_CHECKING:
     from constructions.adder.transformer import AdderTransformer
@@ -121,9 +121,9 @@ def run(args: argparse.Namespace) -> int:
     if args.best is not None:
         return show_best(args.P, args.best, args.json)
     wish = Wish.of(args)
-    checkpoint = None if wish.weights is None else modular_checkpoint.read(wish.weights)
+    checkpoint = None if wish.weights is None else grokking.read(wish.weights)
     if checkpoint is not None:
-        return modular_checkpoint.judge(request, checkpoint, wish.P)
+        return grokking.judge(request, checkpoint, wish.P)
     if args.no_mlp:
         return print_impossible(IMPOSSIBLE[0], no_mlp_reason(wish.P), is_json=request.is_json)
     try:
