@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from constructions.errors import BadInput
+
+AddKind = Callable[[str, str], argparse.ArgumentParser]  # of a figure: its name, and what it shows
 
 
 def flag(name: str) -> str:
@@ -77,3 +79,17 @@ def fractions(option: str, text: str, count: int) -> list[Fraction]:
     if len(found) != count or len(parts) != count:
         raise BadInput(f"{option} {text[:60]!r}: must be {count} numbers with commas between, such as 1/2 or 0.5")
     return found
+
+
+def whole_numbers(name: str, text: str, count: int | None = None) -> list[int]:
+    """Reads 1,0,2: tokens, or `count` numbers.
+
+    >>> whole_numbers("sequence", "1,0,2")
+    [1, 0, 2]
+    """
+    parts = text.split(",")
+    are_numbers = all(part.strip().isascii() and part.strip().isdigit() and len(part) < 10 for part in parts)
+    if not are_numbers or count not in (None, len(parts)):
+        many = "tokens" if count is None else f"{count} numbers"
+        raise BadInput(f"{name}={text[:60]!r}: must be {many} with commas between them, such as 1,0")
+    return [int(part) for part in parts]

@@ -1,0 +1,103 @@
+"""The figures of histogram models that `verify figure` draws: options in, figure out."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from verify.commands import request
+from verify.commands.options import AddKind, whole_numbers
+from verify.tasks.histogram.command import LAWS, Wish, add_model_arguments
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def add_kinds(add_kind: AddKind) -> None:
+    attention = add_kind("attention", "the mixing matrix of a histogram model on one sequence")
+    attention.add_argument("--sequence", required=True, metavar="T,T,...", help="tokens, such as 1,0,1,2")
+    activation = add_kind("activation", "what a neuron reads at each count over all inputs, and the thresholds")
+    activation.add_argument("--neuron", type=int, default=0, help="which neuron (default: 0)")
+    margin = add_kind("margin", "the proved margin at each count")
+    request.add_option(margin, "budget", help="time limit (default: 30)")
+    confusion = add_kind("confusion", "the exact confusion matrix of a histogram model")
+    confusion.add_argument("--law", choices=LAWS, default="uniform", help="of the sequences (default: uniform)")
+    request.add_option(confusion, "budget", help="time limit (default: 30)")
+    cosines = add_kind("cosines", "every token's cosines with the other tokens and with the neurons, as ranges")
+    classes = add_kind("classes", "which class wins over the values of two neurons")
+    classes.add_argument("--neurons", default="0,1", metavar="I,J", help="which two (default: 0,1)")
+    logits = add_kind("logits", "every logit of one token over the true count, as ranges over all inputs")
+    logits.add_argument("--token", type=int, default=0, help="whose logits (default: 0)")
+    for kind in (attention, activation, margin, confusion, cosines, classes, logits):
+        add_model_arguments(kind)
+    parameters = add_kind("parameters", "the fewest parameters that are proved to count, for all six histogram models")
+    phase = add_kind("phase", "which (d, p) are proved to count, for all six histogram models")
+    for kind in (parameters, phase):
+        kind.add_argument("--T", type=int, default=32, help="alphabet size (default: 32)")
+        kind.add_argument("--L", type=int, default=10, help="sequence length (default: 10)")
+
+
+def draw(args: argparse.Namespace) -> Figure:
+    """The figure that the arguments ask for: each kind's own options are read here, and handed on as values."""
+    if args.kind == "attention":
+        tokens = whole_numbers("sequence", args.sequence)
+        return _attention(Wish.of(args, L=len(tokens)), tokens)
+    if args.kind == "activation":
+        return _activation(Wish.of(args), args.neuron)
+    if args.kind == "margin":
+        return _margins(Wish.of(args), args.budget)
+    if args.kind == "confusion":
+        return _confusion(Wish.of(args), args.law, args.budget)
+    if args.kind == "phase":
+        from verify.tasks.histogram.drawings.phase import phase
+
+        return phase(args.T, args.L)
+    if args.kind == "parameters":
+        from verify.tasks.histogram.drawings.parameters import parameters
+
+        return parameters(args.T, args.L)
+    pair = whole_numbers("neurons", args.neurons, 2) if args.kind == "classes" else []
+    return _readout(Wish.of(args), pair, args.token if args.kind == "logits" else None)
+
+
+def _attention(wish: Wish, tokens: list[int]) -> Figure:
+    from verify.tasks.histogram.drawings.histogram import attention
+
+    return attention(wish.chosen(quiet=False).module, tokens)
+
+
+def _activation(wish: Wish, neuron: int) -> Figure:
+    from verify.tasks.histogram.drawings.histogram import activation
+
+    return activation(wish.chosen(quiet=False).module, neuron)
+
+
+def _margins(wish: Wish, budget: float) -> Figure:
+    from verify.tasks.histogram.drawings.histogram import margins
+    from verify.tasks.histogram.proof import certify
+
+    found = wish.chosen(quiet=False)
+    return margins(certify(found.module, L=wish.L, claim=found.claim, budget=budget))
+
+
+def _readout(wish: Wish, neurons: list[int], token: int | None) -> Figure:
+    """The classes over two neurons, one token's logits, or where neither is named every token's cosines."""
+    from verify.tasks.histogram.drawings.readouts import class_map, cosines, logits_over_counts
+
+    module = wish.chosen(quiet=False).module
+    if token is not None:
+        return logits_over_counts(module, token)
+    return class_map(module, (neurons[0], neurons[1])) if neurons else cosines(module)
+
+
+def _confusion(wish: Wish, law: str, budget: float) -> Figure:
+    from verify.frame.decide import Effort
+    from verify.frame.judged import check_judged
+    from verify.tasks.histogram.confusion import confusion
+    from verify.tasks.histogram.drawings.confusion import confusion_matrix
+    from verify.tasks.histogram.stored import StoredModel
+
+    module = wish.chosen(quiet=False).module
+    check_judged(module, type(module))
+    found = confusion(StoredModel.of(module, wish.L), law, Effort(budget))
+    return confusion_matrix(found, f"{module.model}, T={module.T}, d={module.d}, p={module.p}; law {law}")
