@@ -24,7 +24,7 @@ class Unbuilt:
 
 @pytest.fixture
 def empty_table(monkeypatch):
-    monkeypatch.setattr(module, "import_module", lambda name: Unbuilt(NotKnown("none")))
+    monkeypatch.setattr(module, "judge_of", lambda model: Unbuilt(NotKnown("none")).judged)
     module.proved.cache_clear()
     yield module.table()
     module.proved.cache_clear()
@@ -67,7 +67,7 @@ def test_workers_belong_to_the_table(capsys):
 
 
 def test_an_impossible_request_is_no_open_cell(monkeypatch):
-    monkeypatch.setattr(module, "import_module", lambda name: Unbuilt(ProvedImpossible("X-1", "never")))
+    monkeypatch.setattr(module, "judge_of", lambda model: Unbuilt(ProvedImpossible("X-1", "never")).judged)
     monkeypatch.setattr(module, "OPEN", set())
     module.proved.cache_clear()
     found = module.table()

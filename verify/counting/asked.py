@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
+from verify import registry
 from verify.counting.tasks import Task
 
 if TYPE_CHECKING:
     from verify.frame.decide import Decidable
 
-MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay", "mamba", "rwkv")
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 POSITIONS = 128  # of a construction's table
@@ -55,3 +56,10 @@ class Judged(NamedTuple):
     problem: Decidable
     weights: bytes
     facts: Iterable[tuple[str, str]] = ()
+
+
+def judge_of(model: str) -> Callable[[Asked], Judged]:
+    """How a kind of model is built or loaded: by `models.judged` of the folder that counts with it."""
+    place = next(place for place, kinds in registry.holders("COUNTS").items() if model in kinds)
+    found: Callable[[Asked], Judged] = import_module(f"{place}.models").judged
+    return found

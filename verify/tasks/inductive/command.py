@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, NotKnown
+from verify import registry
 from verify.commands import request as shared
 from verify.commands import workers
 from verify.commands.options import check_least, flag, stored_dtype
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
 
 TASKS = ("vanilla", "succession", "shifted", "helper", "helper-shifted", "modular", "selective", "selective-modular",
          "first-homogeneous", "first-heterogeneous")  # fmt: skip
-MODELS = ("transformer", "rnn", "gru", "lstm", "ssm", "s4", "decay", "mamba", "rwkv")
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-IMPOSSIBLE = (*(f"C-I{i}" for i in range(1, 8)), "C-R1", "C-R2", "C-R15")
 OF_TRANSFORMERS = ("pe", "n_heads", "no_layernorm", "bos", "distinct_start")
 LONGEST = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
+    models = [kind for kinds in registry.holders("COUNTS").values() for kind in kinds]
+    claims = [claim for place in registry.holders("COUNTS") for claim in registry.cards()[place].IMPOSSIBLE]
     add("--task", choices=TASKS, metavar="TASK", help=", ".join(TASKS))
-    add("--model", choices=MODELS, default="transformer", metavar="MODEL", help=f"{', '.join(MODELS)} "
+    add("--model", choices=models, default="transformer", metavar="MODEL", help=f"{', '.join(models)} "
         "(default: transformer)")  # fmt: skip
     add("--pe", choices=POSITIONAL, help="positional embedding of a transformer (default: nope)")
     add("--bos", action="store_true", help="put a beginning-of-sequence token in front of every string")
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--as-printed", action="store_true", help="the document's own recipe, where it prints one")
     add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
     add_weights(parser, "decide a saved model (.safetensors or .pt) instead of building one")
-    add("--impossible", choices=IMPOSSIBLE, metavar="ID", help=f"an argument and its checks: {', '.join(IMPOSSIBLE)}")
+    add("--impossible", choices=claims, metavar="ID", help=f"an argument and its checks: {', '.join(claims)}")
     add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
     add("--format", choices=("rich", "markdown", "latex", "csv", "json"), help="of --table (default: rich)")
     workers.add_argument(parser)
@@ -76,12 +77,12 @@ def run(args: argparse.Namespace) -> int:
     if args.workers != 1 or args.scheduler is not None:
         raise BadInput("--workers: prove the cells of a table; add --table, or drop it")
     request, asked = shared.Request.of(args), parsed(args)
+    from verify.counting.asked import judge_of
     from verify.frame.decide import decide
     from verify.report.progress import progress_bar
 
-    family = "inductive" if asked.model == "transformer" else "recurrent"
     try:
-        judged = import_module(f"verify.tasks.{family}.models").judged(asked)
+        judged = judge_of(asked.model)(asked)
     except NotKnown as error:
         return shared.print_unknown(str(error), request.is_json)
     with progress_bar("deciding", quiet=request.is_json) as progress:
@@ -198,8 +199,8 @@ def _argument(claim: str, seed: int, decoder: StoredDecoder | None) -> Impossibi
         from verify.tasks.inductive.impossible import stored_bos_fades
 
         return stored_bos_fades(load(decoder.weights, decoder.given), decoder.modulus)
-    place = "recurrent" if claim.startswith("C-R") else "inductive"
-    found: Impossibility = import_module(f"verify.tasks.{place}.impossible").ARGUMENTS[claim](seed)
+    place = next(place for place in registry.holders("COUNTS") if claim in registry.cards()[place].IMPOSSIBLE)
+    found: Impossibility = import_module(f"{place}.impossible").ARGUMENTS[claim](seed)
     return found
 
 

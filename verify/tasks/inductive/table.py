@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from verify.arithmetic.outward import above
 from verify.arithmetic.readings import Real
-from verify.counting.asked import Asked
+from verify.counting.asked import Asked, judge_of
 from verify.counting.tasks import SELECTIVE, Task
 from verify.frame.certificate import Certificate
 from verify.frame.decide import Effort, decide
@@ -122,9 +121,8 @@ def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Entry:
 
 
 def _decided(asked: Asked) -> Entry:
-    family = "inductive" if asked.model == "transformer" else "recurrent"
     try:
-        problem = import_module(f"verify.tasks.{family}.models").judged(asked).problem
+        problem = judge_of(asked.model)(asked).problem
         found: Certificate = decide(problem, Real(), "certified", Effort(seed=asked.seed))
     except ProvedImpossible as error:
         return Entry(None, 0, error.claim, is_impossible=True)
@@ -132,7 +130,9 @@ def _decided(asked: Asked) -> Entry:
         return Entry(None, 0, NOTHING)
     if not found:
         return Entry(None, 0, NOTHING)
-    name = (found.claim or "weights") + ("" if asked.has_layernorm or family == "recurrent" else ", no LayerNorm")
+    name = (found.claim or "weights") + (
+        "" if asked.has_layernorm or asked.model != "transformer" else ", no LayerNorm"
+    )
     return Entry(str(found.extra["length"]), int(found.parameters.get("layers", 1)), name)
 
 
