@@ -2,15 +2,15 @@
 
 | module | job |
 |---|---|
-| laws | which inputs there are, and how often each occurs |
-| surds, numbers | the stored numbers of each head, exactly |
-| tables | float64 tables over all inputs with an error radius, and the digits that settle what it leaves open |
-| cone, separability, joint | linear separability of one head, and of several, with a certificate either way |
-| accuracy, auc, svc, syntax | the documents' metrics |
+| separability, joint, everywhere | linear separability of one head, and of several, with a certificate either way |
+| auc, best_threshold, svc | the documents' metrics |
 | subsets, shapley | all subsets of heads, and what each head is worth |
 | phase | one-dimensional heads in closed form |
 | extract | a smaller model from the heads that separate |
 | dissect | everything about one file, as a certificate |
+| drawing, ratios | the figures |
+
+The laws, the stored numbers and the tables stand in `count01/layer_norm`, which Count01's own proof needs as well.
 """
 
 SUMMARY = "dissect the attention heads of a Count01 model: exact accuracies, AUC, separability with certificates"
