@@ -50,3 +50,6 @@ def shared_weights() -> Path:
     if not SHARED_WEIGHTS.is_dir():
         pytest.skip("the public state dicts are not at hand")
     return SHARED_WEIGHTS
+
+
+collect_ignore_glob = ["models/toy/*"]  # a task in a folder of its own: tests/house/test_tasks.py adds it to the house

@@ -1,1 +1,1 @@
-"""One module per subcommand: its arguments, and what it prints."""
+"""What subcommands share, and those that are no task's: a task's own is in its folder."""
