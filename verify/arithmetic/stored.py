@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flint import fmpq_mat
-from torch import Tensor
 
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import rational
-from verify.arithmetic.formats import EXACT_IN_FLOAT64
 from verify.arithmetic.slack import Array
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Numbers = np.ndarray[Any, Any]  # of Fractions
 
@@ -28,6 +29,8 @@ def finite(name: str, x: Tensor) -> Array:
 
     Raises: BadInput for a dtype that float64 does not hold, and for NaN or infinity.
     """
+    from verify.arithmetic.formats import EXACT_IN_FLOAT64  # loads torch, which models that are arrays do without
+
     if x.dtype not in EXACT_IN_FLOAT64:
         raise BadInput(f"{name}: dtype {x.dtype} is not supported. Use float64, float32, bfloat16 or float16.")
     if not bool(x.isfinite().all()):
@@ -49,7 +52,7 @@ def fractions(x: Tensor) -> Numbers:
 
 def matrix(x: Tensor | Numbers) -> fmpq_mat:
     """The stored numbers of a matrix, or the fractions of an array, as a matrix of flint's rationals."""
-    values = numbers(x) if isinstance(x, Tensor) else x
+    values = x if isinstance(x, np.ndarray) else numbers(x)
     rows, columns = values.shape
     return fmpq_mat(rows, columns, [rational(v) for v in values.flatten().tolist()])
 
