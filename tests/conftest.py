@@ -52,4 +52,4 @@ def shared_weights() -> Path:
     return SHARED_WEIGHTS
 
 
-collect_ignore_glob = ["models/toy/*"]  # a task in a folder of its own: tests/house/test_task_folders.py adds it to the house
+collect_ignore_glob = ["models/toy/*"]  # a task in a folder of its own, which tests/house adds to the house
