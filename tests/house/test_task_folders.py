@@ -3,6 +3,7 @@
 import ast
 import shutil
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -32,7 +33,12 @@ EVERY = {"task": (), "claims": ("CLAIMS",)}  # of each task
 
 
 def tree_of(path):
-    return ast.parse(path.read_text())
+    return parsed(path.read_text())
+
+
+@cache
+def parsed(text):
+    return ast.parse(text)
 
 
 def defined(path):
@@ -48,13 +54,20 @@ def defined(path):
 
 def imported(path):
     """Every module of a task that a file imports, or names in a string: with what is imported from it."""
-    for node in ast.walk(tree_of(path)):
+    return imported_in(path.read_text())
+
+
+@cache
+def imported_in(text):
+    found = []
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(HOME):
-            yield from ((node.module, alias.name) for alias in node.names)
+            found += [(node.module, alias.name) for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names if alias.name.startswith(f"{HOME}."))
+            found += [(alias.name, None) for alias in node.names if alias.name.startswith(f"{HOME}.")]
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(f"{HOME}."):
-            yield node.value.split(":")[0], None
+            found.append((node.value.split(":")[0], None))
+    return found
 
 
 def is_there(folder, module, name):
