@@ -7,7 +7,7 @@ import json
 import math
 import struct
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,13 @@ MOST_BYTES = 1 << 30  # of a file
 # What a theorem says of its file again, or what is compared with the file before.
 SAID = {"task", "reading", "verdict", "weights_sha256", "parameters", "inputs_covered", "claim", "margin",
         "margin_per_count", "counterexample", "reason"}  # fmt: skip
+KIND = (  # of certificate that becomes a theorem
+    ("task", "histogram", "The kernel knows histogram models."),
+    ("reading", "real", "The kernel's theorems are about real arithmetic: save without --precision."),
+    ("verdict", "PROVED", "Only what is proved can be a theorem."),
+    ("counterexample", None, "Only what is proved can be a theorem."),
+    ("reason", None, "Only what is proved can be a theorem."),
+)
 
 
 @dataclass(frozen=True)
@@ -110,8 +117,9 @@ def read_saved(folder: str) -> StoredModel:
         raise BadInput(f"folder={folder!r}: certificate.json is not JSON ({str(error)[:80]}). Save it again.") from None
     if not isinstance(about, dict):
         raise BadInput(f"folder={folder!r}: certificate.json holds no JSON object. Name a folder that --save wrote.")
+    _check_says(folder, about, KIND)
     stored = read_weights(data, _margins(folder, about))
-    _check_certificate(folder, about, stored)
+    _check_says(folder, about, _said_of(stored))
     return replace(stored, unsaid=tuple(sorted(about.keys() - SAID)))
 
 
@@ -197,20 +205,18 @@ def _is_margin(x: object) -> bool:
     return float(x) == x
 
 
-def _check_certificate(folder: str, about: Mapping[str, Any], stored: StoredModel) -> None:
-    """Raises: BadInput where the certificate says anything else of the file than the file itself."""
+def _said_of(stored: StoredModel) -> Iterator[tuple[str, object, str]]:
+    """What a certificate must say of a file, and the way out where it does not."""
     sizes = {name: stored.sizes[name] for name in ("T", "L", "d", "p")}
-    for key, value, way_out in (
-        ("task", "histogram", "The kernel knows histogram models."),
-        ("reading", "real", "The kernel's theorems are about real arithmetic: save without --precision."),
-        ("verdict", "PROVED", "Only what is proved can be a theorem."),
-        ("weights_sha256", stored.sha256, "The certificate is about other weights: save both again."),
-        ("parameters", {"model": stored.model, **sizes, "dtype": stored.format.name}, "Save both again."),
-        ("inputs_covered", str(fmpz(sizes["T"]) ** sizes["L"]), "Save both again."),
-        ("claim", stored.claim, "Save both again."),
-        ("counterexample", None, "Only what is proved can be a theorem."),
-        ("reason", None, "Only what is proved can be a theorem."),
-    ):
+    yield "weights_sha256", stored.sha256, "The certificate is about other weights: save both again."
+    yield "parameters", {"model": stored.model, **sizes, "dtype": stored.format.name}, "Save both again."
+    yield "inputs_covered", str(fmpz(sizes["T"]) ** sizes["L"]), "Save both again."
+    yield "claim", stored.claim, "Save both again."
+
+
+def _check_says(folder: str, about: Mapping[str, Any], wanted: Iterable[tuple[str, object, str]]) -> None:
+    """Raises: BadInput for the first entry of the certificate that says anything else."""
+    for key, value, way_out in wanted:
         if key not in about or not _is_same(about[key], value):
             found = shown(about.get(key))
             raise BadInput(f"folder={folder!r}: the certificate's {key} is {found}, not {shown(value, 120)}. {way_out}")
