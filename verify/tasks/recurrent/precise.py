@@ -32,14 +32,17 @@ class Tokens(Protocol):
 
 
 class Digits:
-    """Vectors of balls, with the precision of the context; an operation of `Numbers` encloses its result."""
+    """Vectors of balls, with the precision of the context; an operation of `Numbers` encloses its result.
+
+    Weights are turned into balls once for each precision, and found again by the arrays that hold them.
+    """
 
     def __init__(self, net: Network) -> None:
         pairs = [(W, b) for layer in net.layers for W, b in ((layer.W_x, layer.b_x), (layer.W_h, layer.b_h))]
-        self.exactly = {id(W): (_matrix(W), _vector(b)) for W, b in (*pairs, (net.V, net.b))}
+        self.exactly = {(id(W), id(b)): (_matrix(W), _vector(b)) for W, b in (*pairs, (net.V, net.b))}
 
     def linear(self, W: Array, x: Vector | Array, b: Array, terms: Array | None = None) -> list[arb]:
-        stored, constant = self.exactly[id(W)]
+        stored, constant = self.exactly[id(W), id(b)]
         column = arb_mat(len(x), 1, _vector(x) if isinstance(x, np.ndarray) else list(x))
         return [y + c for y, c in zip((stored * column).entries(), constant, strict=True)]
 
