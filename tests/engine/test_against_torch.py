@@ -270,10 +270,16 @@ def holds(mid, rad, true):
 # the comparison
 
 
-class Attack:
-    """What was compared, which covers it reached, and the first thing that was wrong."""
+def at_hand(value):
+    """What was computed, where the engine's numbers are."""
+    return torch.utils._pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, value)
 
-    def __init__(self):
+
+class Attack:
+    """What was compared, which covers it reached, and the first thing that was wrong, where torch runs on a device."""
+
+    def __init__(self, device="cpu"):
+        self.device = torch.device(device)
         self.compared, self.reached, self.wrong, self.refused = 0, set(), [], {}
 
     def case(self, name, *args, draws=1, seed=0, **kwargs):
@@ -304,11 +310,13 @@ class Attack:
     def run(self, case, points, at, rng):
         stored = {n: enclosed(x, at, rng) if x.is_floating_point() else x for n, x in points.items()}
         exact, found = {n: at64.tensor(x) if x.is_floating_point() else x for n, x in points.items()}, dict(stored)
-        values = dict(points)
+        values = {node: x.to(self.device) for node, x in points.items()}
         for node in case.graph.nodes:
             if node.op != "call_function":
                 continue
             try:
+                if self.device.type != "cpu":  # where a whole number divided by 0 is no error
+                    run_node(node, lambda n: at_hand(values[n]))
                 values[node] = run_node(node, values.__getitem__)
             except RuntimeError:
                 return  # it cannot compute in these dtypes
@@ -320,13 +328,14 @@ class Attack:
             cover = cover_of(name, computed_in(node))
             if cover is not None and not isinstance(found[node], torch.Tensor):
                 self.reached.add((name, COVERS[name].index(cover)))
-            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: at_hand(values[n]))
             is_in_floats = dtypes.is_float(computed_in(node))  # whole numbers wrap: torch says what they are
             truths = oracle(node, args, kwargs) if at.is_real and is_in_floats else None
             parts = zip(*(x if isinstance(x, list | tuple) else [x] for x in (found[node], values[node])), strict=False)
             for i, (out, value) in enumerate(parts):
                 if value is None or out is None:
                     continue
+                value = at_hand(value)
                 own = exact[node][i] if isinstance(exact[node], list | tuple) else exact[node]
                 if not self.agree(out, value, own, truths if i == 0 else None, at):
                     reading = "real" if at.is_real else at.stored.name
@@ -496,9 +505,9 @@ def family(dtype):
     return "truth" if dtype == torch.bool else "float" if dtype in FLOATS else "whole" if dtype in WHOLES else dtype
 
 
-def attacked(most=None, draws=1, seed=0, names=None):
+def attacked(most=None, draws=1, seed=0, names=None, device="cpu"):
     """Tries all calls, or of each kind of call the `most` that are drawn first."""
-    attack, rng, tried = Attack(), random.Random(seed), {}
+    attack, rng, tried = Attack(device), random.Random(seed), {}
     listed = [entry for entry in calls() if names is None or entry[0][0] in names]
     rng.shuffle(listed)
     torch.manual_seed(seed)
@@ -538,6 +547,14 @@ def test_operations_are_what_torch_computes_in_every_dtype():
 @pytest.mark.parametrize("seed", range(3))
 def test_operations_on_other_numbers(seed):
     assert attacked(most=8, draws=3, seed=seed + 10).wrong == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("seed", range(3))
+def test_operations_are_what_a_gpu_computes(seed):
+    attack = attacked(most=8, draws=2, seed=seed + 20, device="cuda")
+    assert attack.wrong == []
+    assert attack.compared > 50_000
 
 
 CAST, SCALED = "aten._to_copy.default", "aten.mul.Tensor"

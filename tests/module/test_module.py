@@ -476,3 +476,24 @@ def test_mean_values_are_not_asked_about_no_inputs():
     decided = Bounds(torch.ones(3, dtype=torch.float64), torch.full((3,), 2.0, dtype=torch.float64))
     judge._by_mean_values(torch.zeros((3, 2), dtype=torch.long), torch.zeros(3, dtype=torch.long), decided, math.inf)
     assert decided.by["mean_value"] == 0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("reading", ["real", "float32"])
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_gpu_decides_the_same_inputs(reading, norm_first):
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(1)
+            self.embed, self.place = nn.Embedding(12, 32), nn.Parameter(torch.randn(4, 32) / 8)
+            self.layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True, norm_first=norm_first)
+            self.head = nn.Linear(32, 12)
+
+        def forward(self, x):
+            return self.head(self.layer(self.embed(x) + self.place)[:, -1])
+
+    model = Encoder().eval()
+    asked = {"inputs": tokens([12] * 4), "expected": lambda t: t.amax(-1), "reading": reading}
+    here, there = (certify(model, device=device, **asked).extra["counts"] for device in ("cpu", "cuda"))
+    assert here == there

@@ -76,7 +76,7 @@ def gaps(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu") -> Pa
 
 def off(slope: Ball, local: Tensor) -> Tensor:
     """A bound on the sum of |g_i e_i| for all g in the ball, |e_i| <= local_i."""
-    local = local.expand(slope.mid.shape)
+    local = local.to(slope.mid.device).expand(slope.mid.shape)  # a move's 0 is made on the CPU
     spread, enlarged = slope.radius * local, (1 + gamma(2 * slope.mid.numel() + 16)) * ENLARGE
     known = (slope.mid.abs() * local).sum()
     if slope.norm is None or slope.norm.axis != -1:
