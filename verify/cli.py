@@ -7,7 +7,7 @@ import gc
 import sys
 import traceback
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from typing import Any, TextIO, cast
 
@@ -17,6 +17,7 @@ from verify.commands.interruption import INTERRUPTED_EXIT_CODE
 from verify.commands.outcome import CRASH_EXIT_CODE, Outcome
 from verify.commands.parsing import OneLineParser, Stopped, one_line, parsed
 from verify.commands.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
+from verify.commands.vocabulary import Translated, translated
 from verify.frame.certificate import BAD_INPUT_EXIT_CODE, ExitCode
 from verify.report.console import Guarded, ReaderGone
 
@@ -71,13 +72,20 @@ def build_parser(named: Collection[str] | None = None) -> argparse.ArgumentParse
     return parser
 
 
-def commands_in(argv: list[str]) -> list[str]:
+def commands_in(argv: Sequence[str]) -> list[str]:
     """The subcommand that a command line names, none where it names none that there is.
 
     >>> commands_in(["--debug", "parity", "--T", "3"]), commands_in(["--help"])
     (['parity'], [])
     """
     return [word for word in argv if not word.startswith("-")][:1]
+
+
+def in_new_words(argv: Sequence[str]) -> Translated:
+    """The command line in this release's words, and which of its words were those of the release before."""
+    commands = registry.commands()
+    modules = [commands[name].module() for name in commands_in(argv) if name in commands]
+    return translated(argv, getattr(modules[0], "RENAMED", {}) if modules else {})
 
 
 def kinds_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -119,13 +127,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
     """The command's name as it is typed, and its exit code."""
-    name, is_debug, seen = "verify", False, Interrupts()
+    name, is_debug, seen, is_own = "verify", False, Interrupts(), argv is None
     try:
-        args = parsed(build_parser(commands_in(sys.argv[1:] if argv is None else argv)), argv)
+        line = in_new_words(sys.argv[1:] if argv is None else argv)
+        args = parsed(build_parser(commands_in(line.argv)), line.argv)
         name, is_debug = f"verify {args.command}", getattr(args, "debug", False)
-        with interrupts() if argv is None else nullcontext(seen) as seen, one_line_warnings():
+        with interrupts() if is_own else nullcontext(seen) as seen, one_line_warnings():
             code: int = args.run(args)
             sys.stdout.flush()
+        for said in line.told:
+            print(f"{name}: {said}; the old spelling goes with the next release", file=sys.stderr)
         return name, code
     except Stopped as stop:
         return name, stop.code if isinstance(stop.code, int) else BAD_INPUT_EXIT_CODE

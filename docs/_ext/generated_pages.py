@@ -50,7 +50,7 @@ def draw_figures(docs: Path) -> None:
         return
     folder.mkdir(exist_ok=True)
     for command in commands:
-        if "--output" in command or not command.startswith("verify "):  # a verdict beside it may be REFUTED: see tests
+        if "--out" in command or not command.startswith("verify "):  # a verdict beside it may be REFUTED: see tests
             terminal.require(command, folder)
     write(folder / "digest", about)
 
@@ -64,10 +64,10 @@ def show_figures(app, name, source):
 def pictures(commands: str) -> str:
     """The figures that the commands write.
 
-    >>> pictures("$ verify figure margin --output margin.svg")
+    >>> pictures("$ verify figure margin --out margin.svg")
     '\\n![margin.svg](drawn/margin.svg)\\n'
     """
-    return "".join(f"\n![{name}]({DRAWN}/{name})\n" for name in re.findall(r"--output (\S+\.svg)", commands))
+    return "".join(f"\n![{name}]({DRAWN}/{name})\n" for name in re.findall(r"--out (\S+\.svg)", commands))
 
 
 def write_claims(docs: Path) -> Iterator[Path]:
@@ -107,8 +107,8 @@ def sources() -> str:
     return digest.hexdigest()
 
 
-FIGURE = "verify figure activation --model dot --T 32 --L 10 --output activation.svg"  # for the tutorial
-PHASES = [f"verify figure phase --T {T} --output phase-{T}.svg" for T in (15, 32, 64)]  # for the page of figures
+FIGURE = "verify figure activation --model dot --T 32 --L 10 --out activation.svg"  # for the tutorial
+PHASES = [f"verify figure phase --T {T} --out phase-{T}.svg" for T in (15, 32, 64)]  # for the page of figures
 INTRODUCTION = """# The book of claims
 
 One page per claim of the registry. Every page was made by running the claim's own command, at a small size, when

@@ -18,11 +18,11 @@ def test_the_documents_scheme(capsys):
 
 
 def test_say(capsys):
-    code, out, _ = run(capsys, "addition", "--say", "00995+00005=")
+    code, out, _ = run(capsys, "addition", "--input", "00995+00005=")
     assert code == 0 and out == "00995+00005=001000\n"
-    code, data = as_json(capsys, "addition", "--lookahead", "1", "--say", "00995+00005=")
+    code, data = as_json(capsys, "addition", "--lookahead", "1", "--input", "00995+00005=")
     assert code == 1 and data["said"] == "000900" and data["expected"] == "001000"
-    code, _, err = run(capsys, "addition", "--say", "995+5=")
+    code, _, err = run(capsys, "addition", "--input", "995+5=")
     assert code == 2 and "5 digits" in err and err.count("\n") == 1
 
 

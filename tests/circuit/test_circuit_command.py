@@ -47,7 +47,7 @@ def test_refuted_and_unknown(capsys):
 
 @pytest.mark.parametrize("arguments, code", [((), 0), (("--bits", "1"), 1), (("--method", "sampled"), 3)])
 def test_one_json_object(capsys, arguments, code):
-    got, out, err = call(capsys, "circuit", path_of("c17"), "--json", "--run", "10110", *arguments)
+    got, out, err = call(capsys, "circuit", path_of("c17"), "--json", "--input", "10110", *arguments)
     result = json.loads(out)
     assert got == code and out.count("\n") == 1 and err == ""
     assert len(result["chain"]) == 12 and set(result["outputs"]) == {"G22gat", "G23gat"}
@@ -55,7 +55,7 @@ def test_one_json_object(capsys, arguments, code):
 
 
 def test_chain_of_thought(capsys):
-    _, out, _ = call(capsys, "circuit", path_of("halfadder"), "--run", "11")
+    _, out, _ = call(capsys, "circuit", path_of("halfadder"), "--input", "11")
     lines = out.splitlines()
     assert lines[0].split() == ["1", "1", "12", "=", "AND", "x", "y"]
     assert "outputs s=0 c=1" in lines
@@ -69,7 +69,7 @@ def test_chain_of_thought(capsys):
     ]),
 )  # fmt: skip
 def test_proved_in_floating_point(capsys, arguments, bits):
-    code, out, _ = call(capsys, "circuit", path_of("c17"), "--precision", *arguments, "--json", "--run", "10110")
+    code, out, _ = call(capsys, "circuit", path_of("c17"), "--precision", *arguments, "--json", "--input", "10110")
     result = json.loads(out)
     assert code == 0 and result["verdict"] == "PROVED" and result["margin"] > 0 and result["inputs_covered"] == "32"
     assert result["reading"] == ("real" if arguments[0] == "real" else "dtype, any order")
@@ -92,7 +92,7 @@ def test_a_language_in_floating_point(capsys, monkeypatch, prompt):
     arguments = ("language", "(0|1)*11", "--length", len(prompt), "--precision", "bfloat16")
     code, out, _ = call(capsys, *arguments)
     assert code == 0 and "bfloat16" in out and "stay" in out and max(map(len, out.splitlines())) <= 72
-    code, out, _ = call(capsys, *arguments, "--json", "--run", prompt)
+    code, out, _ = call(capsys, *arguments, "--json", "--input", prompt)
     assert code == 0 and json.loads(out)["outputs"] == {"accept": 1}
 
 
@@ -115,14 +115,14 @@ BAD = [
     ("circuit", "nothing.aig"), ("circuit", DATA), ("circuit", path_of("toggle")),
     ("circuit", path_of("empty")),
     ("circuit", path_of("c17"), "--bits", "0"), ("circuit", path_of("c17"), "--bits", "99"),
-    ("circuit", path_of("c17"), "--bits", "x"), ("circuit", path_of("c17"), "--run", "1"),
-    ("circuit", path_of("c17"), "--run", "1011x"), ("circuit", path_of("c17"), "--method", "magic"),
+    ("circuit", path_of("c17"), "--bits", "x"), ("circuit", path_of("c17"), "--input", "1"),
+    ("circuit", path_of("c17"), "--input", "1011x"), ("circuit", path_of("c17"), "--method", "magic"),
     ("circuit", path_of("c432"), "--method", "exhaustive"), ("circuit", path_of("c17"), "--runs", "-1"),
     ("circuit", path_of("c17"), "--weights", path_of("c17")),
     ("circuit", path_of("c17"), "--weights", "nothing"), ("circuit", path_of("c17"), "--as-printed"),
     ("circuit", path_of("c17"), "--save", "/nonexistent/x"), ("circuit",),
     ("language", "(", "--length", "3"), ("language", "0", "--length", "-1"), ("language", "--length", "3"),
-    ("language", "0", "--majority", "--length", "3"), ("language", "0", "--length", "3", "--run", "01"),
+    ("language", "0", "--majority", "--length", "3"), ("language", "0", "--length", "3", "--input", "01"),
     ("language", "--dfa", "nothing", "--length", "3"), ("language", "0"),
     ("circuit", path_of("c17"), "--save", f"{path_of('c17')}/x"), ("circuit", path_of("c17"), "--save", ""),
     ("circuit", path_of("c17"), "--weights", "."),
@@ -154,7 +154,7 @@ def test_a_language_by_its_expression(capsys, length, strings):
 
 
 def test_language(capsys):
-    code, out, _ = call(capsys, "language", "--majority", "--length", 5, "--run", "11001", "--json")
+    code, out, _ = call(capsys, "language", "--majority", "--length", 5, "--input", "11001", "--json")
     result = json.loads(out)
     assert code == 0 and result["outputs"] == {"accept": 1} and result["accepted"] == "16"
     assert result["inputs_covered"] == "32" and result["claim"] == "E-3.5"

@@ -205,7 +205,7 @@ def test_almost_nothing(regex, wanted):
 def test_the_command_says_what_is_true(capsys):
     from command import run
 
-    code, out, _ = run(capsys, "language", "1{0}", "--length", "1", "--run", "1")
+    code, out, _ = run(capsys, "language", "1{0}", "--length", "1", "--input", "1")
     assert code == 0 and "outputs accept=0\n" in out
     code, _, err = run(capsys, "language", "^1", "--length", "1")
     assert code == 2 and err.count("\n") == 1 and "Anchors" in err

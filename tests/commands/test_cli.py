@@ -225,7 +225,7 @@ def test_a_range_of_sizes_that_is_none_or_absurd(capsys, sizes):
 
 
 def test_bounds_of_count01(capsys):
-    code, out, _ = run(capsys, "bounds", "--N", "10,60", "--format", "json")
+    code, out, _ = run(capsys, "bounds", "--N", "10,60", "--json")
     rows = json.loads(out)
     assert code == 0 and [row["N"] for row in rows] == [10, 60] and rows[0]["largest n2"] == 1497
     for words in (("--N", "10", "--T", "32"), ("--N", "0"), ("--N", "501"), ("--T", "32")):

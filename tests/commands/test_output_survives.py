@@ -28,7 +28,7 @@ JOBS = {
     "histogram": (("--model", "bos", "--T", "4", "--L", "4", "--as-printed"), 1, "REFUTED"),
     "check": ((HELD,), 0, "HOLDS"),
     "kernel": (("proof",), 0, None),
-    "figure": (("margin", "--model", "dot", "--T", "3", "--L", "3", "--output", "f.svg"), 0, None),
+    "figure": (("margin", "--model", "dot", "--T", "3", "--L", "3", "--out", "f.svg"), 0, None),
     "precision": (("histogram", "--model", "dot", "--T", "3", "--L", "3", "--sweep", "d=3", "--bits", "5"), 0, None),
     "frontier": (("histogram", "--model", "bos+sftm", "--T", "4", "--L", "3"), 0, None),
     "bounds": (("--N", "5,200"), 0, None),
@@ -255,7 +255,7 @@ SAVING = {
     "addition": (("--digits", "2", "--save", "w"), FOLDER),
     "heads": (("u.safetensors", "--law", "box:0:3:3", "--save", "w"), FOLDER),
     "kernel": (("proof", "--out", "t.v"), ["t.v"]),
-    "figure": (("attention", "--model", "dot", "--T", "3", "--sequence", "0,1", "--output", "f.svg"), ["f.svg"]),
+    "figure": (("attention", "--model", "dot", "--T", "3", "--input", "0,1", "--out", "f.svg"), ["f.svg"]),
 }
 
 

@@ -44,7 +44,7 @@ COMMANDS = {
     "circuit": "circuit and.bench",
     "circuit in real arithmetic": "circuit and.bench --precision real",
     "language": "language 0*1 --length 4",
-    "figure": "figure margin --model dot --T 4 --L 3 --output margin.svg",
+    "figure": "figure margin --model dot --T 4 --L 3 --out margin.svg",
     "claims": "claims",
     "check": "check nothing-there",
 }

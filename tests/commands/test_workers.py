@@ -17,7 +17,7 @@ SWEEP = ("precision", "histogram", "--model", "dot", "--T", "4", "--L", "3", "--
 
 
 def as_json(capsys, *argv):
-    code, out, _ = run(capsys, *argv, "--format", "json")
+    code, out, _ = run(capsys, *argv, "--json")
     return code, json.loads(out)
 
 
@@ -66,7 +66,7 @@ def test_a_request_to_end_ends_the_workers_and_keeps_what_is_there(tmp_path):
     assert "semaphore" not in err and "Traceback" not in err and len(err.strip().splitlines()) <= 3
     kept = {path.name: path.stat().st_mtime_ns for path in place.glob("*.safetensors")}
     assert kept
-    again = start(*argv, "--format", "json")
+    again = start(*argv, "--json")
     out, err = again.communicate(timeout=120)
     assert again.returncode == 0 and len(json.loads(out)) == 3 and "kept, PROVED again" in err
     assert kept == {name: (place / name).stat().st_mtime_ns for name in kept}
@@ -93,10 +93,8 @@ def scheduler():
 @pytest.mark.deep
 def test_a_scheduler_with_two_workers_writes_the_same_files(capsys, tmp_path, scheduler):
     alone, spread = (tmp_path / name for name in ("alone", "spread"))
-    first = run(capsys, *FRONTIER, "--format", "json", "--save", str(alone))
-    second = run(
-        capsys, *FRONTIER, "--format", "json", "--save", str(spread), "--scheduler", scheduler.scheduler_address
-    )
+    first = run(capsys, *FRONTIER, "--json", "--save", str(alone))
+    second = run(capsys, *FRONTIER, "--json", "--save", str(spread), "--scheduler", scheduler.scheduler_address)
     assert first[:2] == second[:2] and first[0] == 0
     names = sorted(path.name for path in alone.iterdir())
     assert names == sorted(path.name for path in spread.iterdir()) and len(names) == 7
@@ -108,7 +106,7 @@ def test_a_scheduler_with_two_workers_writes_the_same_files(capsys, tmp_path, sc
 
 @pytest.mark.deep
 def test_a_worker_of_a_scheduler_that_is_killed_loses_nothing(tmp_path, scheduler):
-    argv = ["-m", "verify", *FRONTIER, "--save", str(tmp_path), "--format", "json"]
+    argv = ["-m", "verify", *FRONTIER, "--save", str(tmp_path), "--json"]
     running = start(*argv, "--scheduler", scheduler.scheduler_address)
     time.sleep(3)
     first = next(iter(scheduler.workers.values()))
@@ -144,6 +142,6 @@ def test_a_scheduler_that_goes_away_in_the_middle(tmp_path):
     assert "went away" in err and "goes on" in err and "Traceback" not in err
     assert [line for line in err.splitlines() if "went away" not in line and "left" not in line] == []
     kept = len(list(place.glob("*.safetensors")))
-    again = start(*argv, "--format", "json")
+    again = start(*argv, "--json")
     out, err = again.communicate(timeout=240)
     assert again.returncode == 0 and len(json.loads(out)) == 3 and kept and "kept, PROVED again" in err

@@ -151,10 +151,10 @@ def test_the_command(capsys, tmp_path):
     code, out = as_json(capsys, "bidirectional", *sizes)
     assert code == 0 and (out["verdict"], out["claim"]) == ("PROVED", "W-19") and out["parameters"]["coordinates"] == 1
     kept = str(tmp_path / "kept" / "weights.safetensors")
-    code, out = as_json(capsys, "bidirectional", "--weights", kept, "--on-length", "12", "--on-regions", "1")
+    code, out = as_json(capsys, "bidirectional", "--weights", kept, "--length", "12", "--on-regions", "1")
     assert code == 0 and out["inputs_covered"] == str(Domain(12, 1).strings() * 2)
     for argv in (("--length", "0"), ("--length", "2000"), ("--regions", "65"), ("--weights", kept, "--regions", "2"),
-                 ("--weights", kept, "--on-length", "21"), ("--precision", "tf32"), ("--precision", "s6"),
+                 ("--weights", kept, "--length", "21"), ("--precision", "tf32"), ("--precision", "s6"),
                  ("--method", "exhaustive"), ("--length", "8", "--coordinates", "0")):  # fmt: skip
         code, out, err = run(capsys, "bidirectional", *argv)
         assert code == 2 and err.count("\n") == 1, argv

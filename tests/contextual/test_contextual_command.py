@@ -35,7 +35,7 @@ def test_the_documents_setting(capsys):
     [
         (("--bias", "]", "--exactly"), "PROVED"),
         (("--bias", "]"), "REFUTED"),
-        (("--bias", "]", "--exactly", "--on-length", "40"), "PROVED"),
+        (("--bias", "]", "--exactly", "--length", "40"), "PROVED"),
         (("--bias", "]", "--exactly", "--on-regions", "1"), "REFUTED"),
         (("--bias", "0"), "REFUTED"),
         (("--bias", "0", "--zeros", "29"), "PROVED"),
@@ -45,7 +45,7 @@ def test_the_documents_setting(capsys):
     ],
 )
 def test_verdicts_and_exit_codes(capsys, argv, verdict):
-    code, result = as_json(capsys, "--length", "64", "--regions", "3", *argv)
+    code, result = as_json(capsys, "--built-for", "64", "--regions", "3", *argv)
     assert result["verdict"] == verdict
     assert code == {"PROVED": 0, "REFUTED": 1, "UNKNOWN": 3}[verdict]
     found = result["counterexample"]
@@ -71,10 +71,10 @@ BAD_COMMANDS = [
     ("--length", "99999999"),
     ("--weights", "missing.safetensors"),
     ("--weights", "missing.safetensors", "--length", "4"),
-    ("--string", "[[1]]"),
-    ("--string", "1]"),
-    ("--string", "[1"),
-    ("--string", "", "--bias", "]"),
+    ("--input", "[[1]]"),
+    ("--input", "1]"),
+    ("--input", "[1"),
+    ("--input", "", "--bias", "]"),
     ("--impossible", "2.6"),
     ("--impossible", "2.3", "--bias", "]"),
     ("--figure5", "--exactly"),
@@ -84,12 +84,12 @@ BAD_COMMANDS = [
     ("--precision", "s4"),
     ("--precision", "bfloat16", "--accumulate", "float32"),
     ("--accumulate", "float32"),
-    ("--string", "1", "--save", "folder"),
+    ("--input", "1", "--save", "folder"),
     ("--zeros", "-1"),
     ("--zeros", "513"),
     ("--calibrated-zeros", "3"),
     ("--on-regions", "-1"),
-    ("--on-length", "600"),
+    ("--built-for", "512", "--length", "600"),
     ("--exactly", "--on-regions", "300"),
     ("--save", "/nowhere/m.safetensors"),
     ("--length", "4096", "--dtype", "float16", "--regions", "200"),
@@ -112,9 +112,9 @@ def test_sampling_refutes_with_a_short_string_and_never_proves(capsys):
 
 
 def test_one_string(capsys):
-    code, out, _ = run(capsys, "--string", "[0][101]0[1]1[]0", "--length", "16")
+    code, out, _ = run(capsys, "--input", "[0][101]0[1]1[]0", "--length", "16")
     assert code == 0 and [int(row.split()[-1]) for row in out.splitlines()] == [0, 2, 1, 0]
-    code, result = as_json(capsys, "--string", "[11][][]", "--length", "16", "--bias", "]")
+    code, result = as_json(capsys, "--input", "[11][][]", "--length", "16", "--bias", "]")
     assert code == 1 and result["counts"][0] == 3 and result["right"][0] == 2
 
 

@@ -130,20 +130,20 @@ def test_how_many_strings_a_domain_has():
 
 
 def test_the_command(capsys):
-    uniform_s6 = ["count01", "--construction", "uniform", "--precision", "s6", "--max-length", "6"]
+    uniform_s6 = ["count01", "--construction", "uniform", "--precision", "s6", "--length", "6"]
     assert main([*uniform_s6, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["verdict"] == "PROVED" and result["inputs_covered"] == "1093" and result["reading"] == "bit-exact"
-    assert main(["count01", "--construction", "uniform", "--precision", "s4", "--max-length", "6"]) == 1
+    assert main(["count01", "--construction", "uniform", "--precision", "s4", "--length", "6"]) == 1
     assert "REFUTED" in capsys.readouterr().out
-    for extra in (["--accumulate", "float32"], ["--say", "01="], ["--method", "exhaustive"], ["--dtype", "float32"]):
+    for extra in (["--accumulate", "float32"], ["--input", "01="], ["--method", "exhaustive"], ["--dtype", "float32"]):
         code = main([*uniform_s6[:5], *extra])
         out, err = capsys.readouterr()
         assert code == 2 and out == "" and err.count("\n") == 1
 
 
 def test_after_equals_alone(capsys):
-    argv = ["count01", "--construction", "uniform", "--precision", "s6", "--max-length", "3", "--semantic-only"]
+    argv = ["count01", "--construction", "uniform", "--precision", "s6", "--length", "3", "--semantic-only"]
     for method in ("certified", "exhaustive"):
         assert main([*argv, "--method", method, "--json"]) == 0
         result = json.loads(capsys.readouterr().out)

@@ -108,7 +108,7 @@ def test_some_heads_alone(tmp_path, capsys):
     model = load(str(MODELS / "a4_s0.safetensors"))
     save(with_heads(model, [2, 0]), str(tmp_path / "part.safetensors"))
     listed = box(3, 8, 5)
-    argv = ("count01", "--weights", str(MODELS / "a4_s0.safetensors"), "--heads", "2,0", "--semantic-only")
+    argv = ("count01", "--weights", str(MODELS / "a4_s0.safetensors"), "--subset", "2,0", "--semantic-only")
     code, result = as_json(capsys, *argv, "--min-digits", "3", "--max-digits", "8", "--max-noise", "5")
     wrong = wrong_by_enumeration(tmp_path / "part.safetensors", listed, (EQUALS,))
     assert code == 1 and result["counts"]["wrong"] == str(wrong) and result["parameters"]["heads"] == 2
@@ -136,7 +136,7 @@ def test_layer_norm_and_scaled_scores(tmp_path, capsys):
     code, result = as_json(capsys, "count01", "--weights", str(path), "--max-digits", "4", "--max-noise", "3")
     assert code == 1 and result["counterexample"]["fails"]
     for precision in ("float32", "s4"):
-        code, out, err = run(capsys, "count01", "--weights", str(path), "--precision", precision, "--max-length", "3")
+        code, out, err = run(capsys, "count01", "--weights", str(path), "--precision", precision, "--length", "3")
         assert code == 2 and "layer norm" in err and out == ""
 
 
@@ -204,7 +204,7 @@ def test_other_trainers_names(tmp_path):
     [
         ("--min-digits", "5"),
         ("--min-digits", "5", "--max-digits", "4", "--max-noise", "3"),
-        ("--heads", "0"),
+        ("--subset", "0"),
         ("--min-noise", "-1", "--max-digits", "3", "--max-noise", "3"),
         ("--precision", "s6", "--min-digits", "2"),
     ],

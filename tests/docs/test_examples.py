@@ -85,7 +85,7 @@ def test_no_example_hides_in_another_kind_of_block(page):
 
 def test_a_wrong_output_fails(tmp_path):
     page = tmp_path / "page.md"
-    right = "```console\n$ verify count01 --N 5 --say '1 ='\nBOS 1 = -> 4 EOS\n...\n```\n"
+    right = "```console\n$ verify count01 --N 5 --input '1 ='\nBOS 1 = -> 4 EOS\n...\n```\n"
     for text, is_right in ((right, True), (right.replace("4 EOS", "5 EOS"), False)):
         page.write_text(text)
         (example,) = Document.parse(str(page), *PARSERS).examples()

@@ -39,7 +39,7 @@ def test_every_image_is_in_the_next_ellipsoid(trained):
 
 
 def test_the_command_and_what_has_no_cycle(tmp_path, capsys):
-    assert run(capsys, "figure", "cycle", "--modulus", "3", "--output", str(tmp_path / "f.svg"))[0] == 0
+    assert run(capsys, "figure", "cycle", "--modulus", "3", "--out", str(tmp_path / "f.svg"))[0] == 0
     for options in (("--modulus", "2"), ("--weights", str(TRAINED).replace("seed0", "seed2")), ("--modulus", "1")):
-        code, out, err = run(capsys, "figure", "cycle", *options, "--output", str(tmp_path / "g.svg"))
+        code, out, err = run(capsys, "figure", "cycle", *options, "--out", str(tmp_path / "g.svg"))
         assert code in (2, 3) and out == "" and err.count("\n") == 1 and not (tmp_path / "g.svg").exists()

@@ -205,10 +205,10 @@ def test_the_margins_are_the_certificate_s():
 
 
 JOBS = {
-    "attention": ["--model", "bos", "--T", "4", "--sequence", "0,1,0,2"],
+    "attention": ["--model", "bos", "--T", "4", "--input", "0,1,0,2"],
     "activation": ["--model", "dot+sftm", "--T", "4", "--L", "5"],
     "margin": ["--model", "lin", "--T", "4", "--L", "5"],
-    "contextual": ["--string", "01[0110][101]0[1]1[]0"],
+    "contextual": ["--input", "01[0110][101]0[1]1[]0"],
     "phase": ["--T", "4", "--L", "3"],
     "tape": [str(CIRCUITS / "aiger/halfadder.aag"), "--input", "10"],
 }
@@ -218,7 +218,7 @@ JOBS = {
 def test_every_kind_writes_svg_and_png(capsys, tmp_path, kind):
     contents = []
     for name in ("a.svg", "b.svg", "c.png", "d.pdf", "e.pdf"):
-        done = run(capsys, "figure", kind, *JOBS[kind], "--output", str(tmp_path / name))
+        done = run(capsys, "figure", kind, *JOBS[kind], "--out", str(tmp_path / name))
         assert done == (0, "", f"wrote {tmp_path / name}\n")
         contents.append((tmp_path / name).read_bytes())
     assert contents[0] == contents[1] and b"<dc:date>" not in contents[0]
@@ -232,7 +232,7 @@ def test_every_kind_writes_svg_and_png(capsys, tmp_path, kind):
 def test_size_resolution_and_title_are_as_asked(capsys, tmp_path):
     from matplotlib.image import imread
 
-    plain = ("figure", "margin", *JOBS["margin"], "--output")
+    plain = ("figure", "margin", *JOBS["margin"], "--out")
     run(capsys, *plain, str(tmp_path / "a.png"), "--size", "3.25x2.4in", "--dpi", "200")
     assert imread(tmp_path / "a.png").shape[:2] == (480, 650)
     run(capsys, *plain, str(tmp_path / "b.svg"), "--size", "80x60mm", "--no-title")
@@ -252,7 +252,7 @@ def test_titles_and_names_fit_into_the_column_of_a_paper(kind, size):
     from verify.figures.style import Look, style
 
     with style():
-        figure = draw(build_parser().parse_args(["figure", kind, *JOBS[kind], "--output", "x.svg"]))
+        figure = draw(build_parser().parse_args(["figure", kind, *JOBS[kind], "--out", "x.svg"]))
         rendered(figure, "png", Look.of(size, None, False))
         page = figure.bbox
         for axes in figure.axes:
@@ -264,7 +264,7 @@ def test_titles_and_names_fit_into_the_column_of_a_paper(kind, size):
 @pytest.mark.deep
 def test_another_process_writes_the_same_bytes(capsys, tmp_path):
     """Sets of strings come in another order there."""
-    options = ["figure", "margin", *JOBS["margin"], "--output"]
+    options = ["figure", "margin", *JOBS["margin"], "--out"]
     command = [sys.executable, "-m", "verify.cli", *options, "there.svg"]
     subprocess.run(command, check=True, cwd=tmp_path, env={**os.environ, "PYTHONHASHSEED": "1"})
     assert run(capsys, *options, str(tmp_path / "here.svg"))[0] == 0
@@ -279,7 +279,7 @@ def test_axes_are_named_and_no_names_overlap(kind):
     from verify.commands.figure import draw
     from verify.figures.style import style
 
-    args: Namespace = build_parser().parse_args(["figure", kind, *JOBS[kind], "--output", "x.svg"])
+    args: Namespace = build_parser().parse_args(["figure", kind, *JOBS[kind], "--out", "x.svg"])
     with style():
         figure = draw(args)
         rendered(figure, "png")
@@ -294,30 +294,30 @@ def test_axes_are_named_and_no_names_overlap(kind):
 @pytest.mark.parametrize(
     "argv",
     [
-        ["margin", *JOBS["margin"], "--output", "figure.jpg"],
-        ["margin", *JOBS["margin"], "--output", "x.png", "--size", "3.25"],
-        ["margin", *JOBS["margin"], "--output", "x.png", "--size", "3x2"],
-        ["margin", *JOBS["margin"], "--output", "x.png", "--size", "0x2in"],
-        ["margin", *JOBS["margin"], "--output", "x.png", "--size", "nanxinfin"],
-        ["margin", *JOBS["margin"], "--output", "x.png", "--dpi", "0"],
-        ["margin", *JOBS["margin"], "--output", "x.png", "--dpi", "99999"],
-        ["margin", *JOBS["margin"], "--output", "no/where.svg"],
-        ["margin", "--model", "bos", "--T", "4", "--L", "3", "--as-printed", "--output", "x.svg"],
-        ["margin", "--output", "x.svg"],
-        ["attention", "--model", "bos", "--T", "4", "--sequence", "0,4", "--output", "x.svg"],
-        ["attention", "--model", "bos", "--T", "4", "--sequence", "0,-1", "--output", "x.svg"],
-        ["attention", "--model", "lin", "--T", "4", "--L", "3", "--sequence", "0,1", "--output", "x.svg"],
-        ["attention", "--model", "bos", "--T", "4", "--sequence", "", "--output", "x.svg"],
-        ["activation", *JOBS["activation"], "--neuron", "4", "--output", "x.svg"],
-        ["contextual", "--string", "[1", "--output", "x.svg"],
-        ["contextual", "--string", "", "--output", "x.svg"],
-        ["contextual", "--string", "0" * 81, "--output", "x.svg"],
-        ["contextual", "--string", "[1]", "--regions", "0", "--output", "x.svg"],
-        ["phase", "--T", "1", "--output", "x.svg"],
-        ["phase", "--L", "0", "--output", "x.svg"],
-        ["tape", str(CIRCUITS / "aiger/halfadder.aag"), "--input", "1", "--output", "x.svg"],
-        ["tape", str(CIRCUITS / "iscas85/c432.bench"), "--input", "0" * 36, "--output", "x.svg"],
-        ["tape", "nowhere.bench", "--input", "0", "--output", "x.svg"],
+        ["margin", *JOBS["margin"], "--out", "figure.jpg"],
+        ["margin", *JOBS["margin"], "--out", "x.png", "--size", "3.25"],
+        ["margin", *JOBS["margin"], "--out", "x.png", "--size", "3x2"],
+        ["margin", *JOBS["margin"], "--out", "x.png", "--size", "0x2in"],
+        ["margin", *JOBS["margin"], "--out", "x.png", "--size", "nanxinfin"],
+        ["margin", *JOBS["margin"], "--out", "x.png", "--dpi", "0"],
+        ["margin", *JOBS["margin"], "--out", "x.png", "--dpi", "99999"],
+        ["margin", *JOBS["margin"], "--out", "no/where.svg"],
+        ["margin", "--model", "bos", "--T", "4", "--L", "3", "--as-printed", "--out", "x.svg"],
+        ["margin", "--out", "x.svg"],
+        ["attention", "--model", "bos", "--T", "4", "--input", "0,4", "--out", "x.svg"],
+        ["attention", "--model", "bos", "--T", "4", "--input", "0,-1", "--out", "x.svg"],
+        ["attention", "--model", "lin", "--T", "4", "--L", "3", "--input", "0,1", "--out", "x.svg"],
+        ["attention", "--model", "bos", "--T", "4", "--input", "", "--out", "x.svg"],
+        ["activation", *JOBS["activation"], "--neuron", "4", "--out", "x.svg"],
+        ["contextual", "--input", "[1", "--out", "x.svg"],
+        ["contextual", "--input", "", "--out", "x.svg"],
+        ["contextual", "--input", "0" * 81, "--out", "x.svg"],
+        ["contextual", "--input", "[1]", "--regions", "0", "--out", "x.svg"],
+        ["phase", "--T", "1", "--out", "x.svg"],
+        ["phase", "--L", "0", "--out", "x.svg"],
+        ["tape", str(CIRCUITS / "aiger/halfadder.aag"), "--input", "1", "--out", "x.svg"],
+        ["tape", str(CIRCUITS / "iscas85/c432.bench"), "--input", "0" * 36, "--out", "x.svg"],
+        ["tape", "nowhere.bench", "--input", "0", "--out", "x.svg"],
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(capsys, tmp_path, monkeypatch, argv):
@@ -329,7 +329,7 @@ def test_bad_input_is_one_line(capsys, tmp_path, monkeypatch, argv):
 
 def test_without_matplotlib_one_line_says_what_to_install(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, out, err = run(capsys, "figure", "phase", "--output", str(tmp_path / "x.svg"))
+    code, out, err = run(capsys, "figure", "phase", "--out", str(tmp_path / "x.svg"))
     assert code == 2 and "weightproof[figures]" in err and err.count("\n") == 1
 
 

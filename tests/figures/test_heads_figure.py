@@ -51,11 +51,11 @@ def test_the_phase_diagram_is_the_closed_form_and_its_curves_the_best_thresholds
 @pytest.mark.parametrize("drawn", first(1, ["box:2:3:1", "box:3:4:1", "box:3:6:3"]))
 def test_the_command_writes_the_same_bytes_and_refuses(capsys, tmp_path, drawn):
     for name in ("a.svg", "b.svg"):
-        argv = ("figure", "heads", MODEL, "--law", drawn, "--output", str(tmp_path / name))
+        argv = ("figure", "heads", MODEL, "--law", drawn, "--out", str(tmp_path / name))
         assert run(capsys, *argv)[0] == 0
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     for extra in (("--head", "4"), ("--law", "unbounded")):
-        code, out, err = run(capsys, "figure", "heads", MODEL, *extra, "--output", str(tmp_path / "c.svg"))
+        code, out, err = run(capsys, "figure", "heads", MODEL, *extra, "--out", str(tmp_path / "c.svg"))
         assert code == 2 and out == "" and err.count("\n") == 1
     for values, law in (
         ("1,2", "box:0:5:5"),
@@ -63,8 +63,8 @@ def test_the_command_writes_the_same_bytes_and_refuses(capsys, tmp_path, drawn):
         ("1,2,1e999", "box:0:5:5"),
         ("0,1,2", "box:3:3:1"),
     ):
-        argv = ("figure", "ratios", f"--values={values}", "--law", law, "--output", str(tmp_path / "c.svg"))
+        argv = ("figure", "ratios", f"--values={values}", "--law", law, "--out", str(tmp_path / "c.svg"))
         code, out, err = run(capsys, *argv)
         assert code == 2 and out == "" and err.count("\n") == 1
-    argv = ("figure", "ratios", "--values=-1,1,0", "--law", "box:1:3:2", "--output", str(tmp_path / "c.svg"))
+    argv = ("figure", "ratios", "--values=-1,1,0", "--law", "box:1:3:2", "--out", str(tmp_path / "c.svg"))
     assert run(capsys, *argv)[0] == 0 and (tmp_path / "c.svg").exists()

@@ -19,7 +19,7 @@ def test_the_curve_is_the_share_right_among_the_positions_so_far():
 
 def test_the_figure_is_written_and_has_both_panels(tmp_path, capsys):
     path = tmp_path / "f.svg"
-    code, *_ = run(capsys, "figure", "inductive", "--d", "16", "--d-head", "64", "--output", str(path))
+    code, *_ = run(capsys, "figure", "inductive", "--d", "16", "--d-head", "64", "--out", str(path))
     assert code == 0 and path.read_text(encoding="utf-8").startswith("<?xml")
     figure = inductive(64, 16)
     left, right = figure.axes

@@ -29,7 +29,7 @@ def test_margins_are_below_every_pair_and_logits_those_of_the_pair():
 
 def test_the_command_draws_and_refuses(capsys, tmp_path):
     out = str(tmp_path / "a.svg")
-    assert run(capsys, "figure", "modular", "--P", "5", "--K", "1", "--pair", "2,4", "--output", out)[0] == 0
-    for extra in (("--P", "8"), ("--P", "4"), ("--pair", "1"), ("--pair", "1,113"), ("--K", "0"), ("--K", "5")):
-        code, printed, err = run(capsys, "figure", "modular", *extra, "--output", out)
+    assert run(capsys, "figure", "modular", "--P", "5", "--K", "1", "--input", "2,4", "--out", out)[0] == 0
+    for extra in (("--P", "8"), ("--P", "4"), ("--input", "1"), ("--input", "1,113"), ("--K", "0"), ("--K", "5")):
+        code, printed, err = run(capsys, "figure", "modular", *extra, "--out", out)
         assert code == 2 and printed == "" and err.count("\n") == 1

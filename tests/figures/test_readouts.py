@@ -58,7 +58,7 @@ def test_parameters_are_those_of_the_module():
 def test_the_commands_draw(tmp_path, capsys):
     for kind, *rest in (("cosines",), ("classes", "--neurons", "1,0"), ("logits", "--token", "1"), ("confusion",)):
         path = tmp_path / f"{kind}.svg"
-        code, *_ = run(capsys, "figure", kind, "--model", "lin", "--T", "3", "--L", "3", *rest, "--output", str(path))
+        code, *_ = run(capsys, "figure", kind, "--model", "lin", "--T", "3", "--L", "3", *rest, "--out", str(path))
         assert code == 0 and path.read_text().count("<svg") == 1
-    code, _, err = run(capsys, "figure", "classes", "--model", "dot", "--T", "3", "--L", "3", "--output", str(path))
+    code, _, err = run(capsys, "figure", "classes", "--model", "dot", "--T", "3", "--L", "3", "--out", str(path))
     assert code == 2 and "p >= 2" in err

@@ -175,7 +175,7 @@ def test_sizes_as_printed_and_if_attained():
 @pytest.mark.parametrize(("T", "L", "steps"), first(1, [(4, 3, 40), (5, 3, 100), (6, 4, 200)]))
 def test_frontier_is_proved_saved_and_judged_again(tmp_path, capsys, T, L, steps):
     sizes = ["--T", str(T), "--L", str(L), "--steps", str(steps)]
-    argv = ["frontier", "histogram", "--model", "all", *sizes, "--format", "json"]
+    argv = ["frontier", "histogram", "--model", "all", *sizes, "--json"]
     assert main([*argv, "--save", str(tmp_path)]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 6 and all(row["margin"] > 0 and row["lower bound on d"] <= row["d"] <= T for row in rows)

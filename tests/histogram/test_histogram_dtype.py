@@ -204,7 +204,7 @@ def test_commands(capsys, tmp_path):
     rows = json.loads(out)
     assert code == 0 and [row["precision"] for row in rows[:7]] == list(FORMATS)
     figure = tmp_path / "phases.svg"
-    sweep = ("--sweep", "d=4:5", "--bits", "8:9", "--budget", "0.1", "--figure", str(figure), "--json")
+    sweep = ("--sweep", "d=4:5", "--bits", "8:9", "--budget", "0.1", "--out", str(figure), "--json")
     code, out, _ = run(capsys, "precision", "histogram", "--model", "bos", *sizes, *sweep)
     assert code == 0 and [row["d"] for row in json.loads(out)] == [4, 5]
     assert figure.read_text().lstrip().startswith("<?xml")
@@ -219,13 +219,13 @@ def test_commands(capsys, tmp_path):
         ("histogram", "--model", "dot", "--precision", "float32", "--method", "exhaustive"),
         ("precision", "histogram"),
         ("precision", "histogram", "--table", "--model", "dot"),
-        ("precision", "histogram", "--model", "dot", "--figure", "a.svg"),
+        ("precision", "histogram", "--model", "dot", "--out", "a.svg"),
         ("precision", "histogram", "--model", "dot", "--sweep", "T=3:5"),
         ("precision", "histogram", "--model", "dot", "--bits", "1:5"),
         ("precision", "histogram", "--model", "dot", "--bits", "3:5"),
         ("precision", "histogram", "--model", "dot", "--sweep", "d=6", "--bits", "1:5"),
         ("precision", "histogram", "--model", "dot", "--sweep", "d=1:99999999999"),
-        ("precision", "histogram", "--model", "dot", "--sweep", "d=6", "--figure", "/"),
+        ("precision", "histogram", "--model", "dot", "--sweep", "d=6", "--out", "/"),
         ("precision", "histogram", "--model", "dot", "--budget", "nan"),
         ("precision", "histogram", "--model", "dot+sftm", "--p", "1"),
     ],

@@ -51,7 +51,7 @@ PLAIN = {
     "module": "{task}",
     "kernel": "{folder}",
     "heads": "{weights} --law d-test",
-    "figure": "margin --model dot --T 4 --L 3 --output {folder}/f.svg",
+    "figure": "margin --model dot --T 4 --L 3 --out {folder}/f.svg",
     "inductive": "--task modular --model rnn",
     "bidirectional": "--length 8 --regions 2",
     "batch": "{weights}",
@@ -65,7 +65,7 @@ INTEGERS = {
     "frontier": ("T", "L", "seed", "steps"),
     "bounds": ("T", "L", "N"),
     "count01": ("N",),
-    "contextual": ("length", "regions", "on-length", "on-regions", "zeros", "seed"),
+    "contextual": ("length", "regions", "built-for", "on-regions", "zeros", "seed"),
     "circuit": ("bits", "runs", "seed"),
     "language": ("length", "bits", "runs", "seed"),
     "parity": ("T", "L", "seed"),
@@ -74,9 +74,9 @@ INTEGERS = {
     "module": ("seed",),
     "figure": ("T", "L", "d", "p", "seed"),
     "inductive": (
-        *("layers", "n-heads", "d", "positions", "length", "vocabulary", "modulus", "types", "max-count", "seed"),
+        *("layers", "heads", "d", "positions", "length", "vocabulary", "modulus", "types", "max-count", "seed"),
     ),
-    "bidirectional": ("length", "regions", "coordinates", "on-length", "on-regions", "seed"),
+    "bidirectional": ("length", "regions", "coordinates", "built-for", "on-regions", "seed"),
     "batch": ("workers",),
     "export": ("T", "L"),
 }
@@ -96,18 +96,18 @@ READS = {
     "inductive": "--task modular --model rnn --weights",
     "bidirectional": "--weights",
     "batch": "",
-    "figure": "tape --input 01 --output {folder}/f.svg",
+    "figure": "tape --input 01 --out {folder}/f.svg",
 }
 WRITES = {
     "histogram": "--model dot --T 4 --L 3 --save",
     "contextual": "--length 8 --regions 2 --save",
-    "count01": "--max-length 2 --save",
+    "count01": "--length 2 --save",
     "parity": "--T 3 --L 3 --save",
     "modular": "--P 5 --save",
     "addition": "--digits 2 --base 2 --save",
     "circuit": "{bench} --save",
     "language": "0*1 --length 4 --save",
-    "figure": "margin --model dot --T 4 --L 3 --output",
+    "figure": "margin --model dot --T 4 --L 3 --out",
     "inductive": "--task modular --model rnn --save",
     "bidirectional": "--length 8 --regions 2 --save",
     "export": "",
@@ -209,20 +209,20 @@ heads {weights} --law box:0:{nines}:3
 check {empty_folder}
 check {cut}
 contextual --length 100000000 --regions 4
-contextual --length 8 --regions 2 --string (
-contextual --string {nines}
+contextual --length 8 --regions 2 --input (
+contextual --input {nines}
 contextual --impossible 9.9
 contextual --length 8 --regions 2 --precision float31
 count01 --construction documents --N 0
 count01 --construction documents --N 501
 count01 --construction documents --N 10 --eps nan
-count01 --construction documents --N 10 --say 0123=
+count01 --construction documents --N 10 --input 0123=
 count01 --construction documents --N 10 --precision q
 circuit {bench} --bits 0
 circuit {bench} --bits 13
 circuit {bench} --precision p1
 circuit {bench} --precision s{nines}
-circuit {bench} --run 012
+circuit {bench} --input 012
 circuit {bench} --method guess
 circuit {bench} --weights {weights}
 circuit {bench} --weights {sparse}
@@ -248,18 +248,18 @@ language --dfa {bench} --length 4
 language --dfa {objects} --length 4
 figure
 figure nothing
-figure margin --model dot --T 4 --L 3 --output f.tex
-figure margin --model dot --T 4 --L 3 --output {folder}
-figure attention --model dot --T 4 --sequence 0,9,1 --output {folder}/f.svg
-figure attention --model dot --T 4 --sequence 0,,1 --output {folder}/f.svg
-figure attention --model dot --T 4 --sequence {nines} --output {folder}/f.svg
-figure activation --model dot --T 4 --L 3 --neuron 99 --output {folder}/f.svg
-figure activation --model dot --T 4 --L 3 --neuron {nines} --output {folder}/f.svg
-figure phase --T 0 --output {folder}/f.svg
-figure phase --T 1000000 --output {folder}/f.svg
-figure contextual --string ( --output {folder}/f.svg
-figure contextual --string [1] --regions 1000000000 --output {folder}/f.svg
-figure tape {bench} --input 2 --output {folder}/f.svg
+figure margin --model dot --T 4 --L 3 --out f.tex
+figure margin --model dot --T 4 --L 3 --out {folder}
+figure attention --model dot --T 4 --input 0,9,1 --out {folder}/f.svg
+figure attention --model dot --T 4 --input 0,,1 --out {folder}/f.svg
+figure attention --model dot --T 4 --input {nines} --out {folder}/f.svg
+figure activation --model dot --T 4 --L 3 --neuron 99 --out {folder}/f.svg
+figure activation --model dot --T 4 --L 3 --neuron {nines} --out {folder}/f.svg
+figure phase --T 0 --out {folder}/f.svg
+figure phase --T 1000000 --out {folder}/f.svg
+figure contextual --input ( --out {folder}/f.svg
+figure contextual --input [1] --regions 1000000000 --out {folder}/f.svg
+figure tape {bench} --input 2 --out {folder}/f.svg
 bounds
 bounds --T 8
 bounds --T 8 --L 3 --N 4
@@ -309,9 +309,9 @@ addition --digits 1000000000
 addition --digits 2 --base 1000000000
 addition --digits 2 --lookahead -1
 addition --digits 2 --lookahead 9 --heads 2
-addition --digits 2 --say 12+3=
-addition --digits 2 --say x
-addition --digits 2 --say {nines}
+addition --digits 2 --input 12+3=
+addition --digits 2 --input x
+addition --digits 2 --input {nines}
 addition --digits 2 --precision s4
 addition --digits 2 --precision p99
 addition --digits 2 --weights {weights}

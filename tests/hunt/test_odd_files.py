@@ -43,7 +43,7 @@ SAVED = {
 }
 READ = {
     "dot": ("histogram --weights {file}", "histogram --weights {file} --precision float32", "batch {file}",
-            "kernel {folder}", "export {folder}", "figure attention --weights {file} --sequence 0,1 --output {out}"),
+            "kernel {folder}", "export {folder}", "figure attention --weights {file} --input 0,1 --out {out}"),
     "lin": ("histogram --weights {file} --method exhaustive", "kernel {folder}"),
     "parity": ("parity --weights {file}", "batch {file} --task parity"),
     "count01": ("count01 --weights {file}", "heads {file} --law box:0:3:2"),

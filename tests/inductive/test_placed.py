@@ -158,7 +158,7 @@ def test_command(capsys):
     code, found = as_json(capsys, *sizes, "--pe", "ape", "--positions", "6", "--precision", "float32")
     assert code == 0 and "short string" in found["argument"]
     for more, expected in (
-        (("--pe", "ape", "--n-heads", "2"), 2), (("--pe", "sine", "--positions", "9999"), 3), (("--pe", "nope",), 2),
+        (("--pe", "ape", "--heads", "2"), 2), (("--pe", "sine", "--positions", "9999"), 3), (("--pe", "nope",), 2),
     ):  # fmt: skip
         code, out, err = run(capsys, *sizes, *more)
         assert code == expected and (out + err).count("\n") == 1, more

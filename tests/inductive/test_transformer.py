@@ -95,7 +95,7 @@ def test_succession_by_positions(pe, capsys):
     argv = ("inductive", "--task", "succession", "--pe", pe, "--vocabulary", "7", "--positions", "12")
     code, found = as_json(capsys, *argv)
     assert code == 0 and found["claim"] == "C-T9" and found["length"] == 7 and found["margin"] > 0.45
-    assert run(capsys, *argv, "--n-heads", "2")[0] == 2
+    assert run(capsys, *argv, "--heads", "2")[0] == 2
     with pytest.raises(BadInput, match="positions are counted"):
         succession(M=7, pe="rope")
 
@@ -304,7 +304,7 @@ def test_options_that_say_otherwise_than_the_file(capsys, tmp_path):
     asked = ("inductive", *sizes[:4], "--weights", path)
     assert run(capsys, *asked)[0] == run(capsys, *asked, "--layers", "1", "--positions", "9")[0] == 0
     for option in (
-        ("--pe", "ape"), ("--bos",), ("--layers", "2"), ("--d", "3"), ("--no-layernorm",), ("--n-heads", "2"),
+        ("--pe", "ape"), ("--bos",), ("--layers", "2"), ("--d", "3"), ("--no-layernorm",), ("--heads", "2"),
         ("--activation", "gelu"), ("--positions", "8"), ("--dtype", "float32"), ("--as-printed",),
     ):  # fmt: skip
         code, out, err = run(capsys, *asked, *option)

@@ -237,7 +237,7 @@ def test_command(capsys, tmp_path):
     for more, expected in (
         (("--pe", "nope", "--distinct-start"), 3), (("--pe", "sine", "--positions", "9999"), 3),
         (("--pe", "sine", "--positions", "9999", "--no-layernorm"), 3),
-        (("--pe", "ape", "--layers", "3"), 2), (("--pe", "spe", "--n-heads", "2"), 2),
+        (("--pe", "ape", "--layers", "3"), 2), (("--pe", "spe", "--heads", "2"), 2),
         (("--model", "rnn", "--distinct-start"), 2),
     ):  # fmt: skip
         code, out, err = run(capsys, "inductive", *sizes, *more)

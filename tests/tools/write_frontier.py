@@ -1,4 +1,4 @@
-"""Keeps the output of `verify frontier ... --format json --save DIR`: python tests/tools/write_frontier.py ROWS DIR.
+"""Keeps the output of `verify frontier ... --json --save DIR`: python tests/tools/write_frontier.py ROWS DIR.
 
 Writes verify/tasks/histogram/frontier/frontier.json, docs/frontier.md and tests/data/frontier.
 """

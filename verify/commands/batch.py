@@ -20,10 +20,26 @@ from verify import registry
 from verify.commands import workers
 from verify.commands.outcome import Outcome
 from verify.commands.parsing import REST, OneLineParser, with_names
+from verify.commands.vocabulary import option, translated
 from verify.report.batch import BatchLine, junit, print_annotation, print_line, print_summary, worst
 
+PASSED = "_passed"  # where a namespace keeps the --task that is the command's own
 ENDINGS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
-FORBIDDEN = ("save", "impossible", "say", "table", "best")  # jobs that are not one verdict on one file
+FORBIDDEN = ("save", "impossible", "input", "table", "best")  # jobs that are not one verdict on one file
+
+
+class FirstTask(argparse.Action):
+    """Keeps the first --task, the command's, and passes the next one on: inductive has an option of that name, too."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, value: Any, option_string: str | None = None
+    ) -> None:
+        passed = getattr(namespace, PASSED, None)
+        if passed is None:
+            setattr(namespace, PASSED, ())
+            namespace.task = value
+        else:
+            setattr(namespace, PASSED, (*passed, "--task", value))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,14 +51,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a folder (all its {', '.join(ENDINGS)} files), a pattern, files",
     )
     tasks = tasks_of_files()
-    add("--task", choices=tasks, default=tasks[0], help=f"which command judges each file (default: {tasks[0]})")
+    add(
+        "--task",
+        action=FirstTask,
+        default=tasks[0],
+        metavar="T",
+        help=f"which command judges each file: {', '.join(tasks)} (default: {tasks[0]}); a second --task is its own",
+    )
     workers.add_argument(parser)
     add("--junit", metavar="FILE", help="also write the results as JUnit XML, for CI")
-    add("--json", action="store_true", help="print one JSON object and nothing else")
+    option(parser, "json")
     parser.set_defaults(**{REST: []})
     parser.usage = (
-        "verify batch DIR_OR_GLOB [--task T] [--workers N | --scheduler ADDRESS] [--junit FILE] [--json] "
-        "[options of the task]"
+        "verify batch DIR_OR_GLOB [--task T] [--workers N | --scheduler ADDRESS]\n"
+        "                    [--junit FILE] [--json] [options of the task]"
     )
     parser.epilog = (
         "All other options are the task's, and come after the folder: --model dot --L 10, --precision bfloat16, "
@@ -112,7 +134,7 @@ def tasks_of_files() -> tuple[str, ...]:
 
 def run(args: argparse.Namespace) -> int:
     helpers = workers.Workers.of(args)
-    job = Job(args.task, tuple(getattr(args, REST)))
+    job = job_of(args)
     job.check()
     if args.junit is not None:
         from constructions.written_files import check_target
@@ -132,6 +154,17 @@ def run(args: argparse.Namespace) -> int:
         write_whole(args.junit, junit(job.task, lines), "junit")
     print_summary(job.task, lines, code, time.perf_counter() - started, is_json=args.json)
     return code
+
+
+def job_of(args: argparse.Namespace) -> Job:
+    """The command that is asked for, with its own options, whose words may be those of the release before.
+
+    Raises: BadInput for a command that judges no files.
+    """
+    if args.task not in tasks_of_files():
+        raise BadInput(f"--task {args.task}: must be one of {', '.join(tasks_of_files())}.")
+    own = (*getattr(args, REST), *(getattr(args, PASSED, None) or ()))
+    return Job(args.task, tuple(translated(own, getattr(registry.commands()[args.task].module(), "RENAMED", {})).argv))
 
 
 def files_of(where: list[str]) -> list[str]:

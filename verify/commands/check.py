@@ -10,6 +10,7 @@ from typing import Any
 
 from constructions.errors import BadInput
 from constructions.regular_files import read
+from verify.commands.vocabulary import option
 from verify.frame.certificate import ExitCode
 
 MOST_BYTES = 256 << 20  # of each file; every number becomes a Python integer
@@ -18,7 +19,7 @@ OUTCOMES = {0: "HOLDS", 1: "DOES NOT HOLD", 2: "UNREADABLE", 3: "NOT CHECKABLE"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("place", help="a folder that --save wrote, or a weights file with its certificate beside it")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per certificate and nothing else")
+    option(parser, "json", help="print one JSON object per certificate and nothing else")
     parser.epilog = "Exit codes: 0 it holds, 1 it does not, 2 unreadable, 3 beyond what this checker recomputes."
 
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
-from verify.report.tables import FORMS, render
+from verify.commands.vocabulary import table_options
+from verify.report.tables import render
 
 if TYPE_CHECKING:
     from verify.claims import Claim
@@ -29,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the commands; exit code 0 iff all that can be run end as promised",
     )
     add("--deep", action="store_true", help="with --run: also the commands for other models and sizes (minutes)")
-    add("--format", choices=FORMS, help="default: rich")
-    add("--json", action="store_const", dest="format", const="json", help="the same as --format json")
+    table_options(parser)
+    parser.set_defaults(format=None)
 
 
 def run(args: argparse.Namespace) -> int:

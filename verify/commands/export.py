@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from verify.commands.vocabulary import option
 from verify.report.console import say_written
 
 TIMEOUT = 300  # seconds, as VNN-COMP's instances.csv has one
@@ -18,10 +19,10 @@ COLUMNS = ("name", "answer", "inputs", "outputs", "boxes", "alternatives", "onnx
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", metavar="DIR", help="a new folder, for onnx/, vnnlib/, vnnlib2/, instances.csv and answers.json")
-    add("--T", type=int, default=3, help="alphabet size of the histogram models, 2 to 4 (default: 3)")
-    add("--L", type=int, default=3, help="sequence length (default: 3)")
+    option(parser, "T", default=3, help="alphabet size of the histogram models, 2 to 4 (default: 3)")
+    option(parser, "L", default=3, help="sequence length (default: 3)")
     add("--no-check", action="store_true", help="do not run the networks by onnxruntime")
-    add("--json", action="store_true", help="print one JSON object and nothing else")
+    option(parser, "json")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from verify import registry
+from verify.commands.vocabulary import OUTPUT, group, option, renamed
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -16,8 +17,13 @@ if TYPE_CHECKING:
     Draw = Callable[[argparse.Namespace], Figure]
 
 
+RENAMED = renamed(output="out", string="input", sequence="input", pair="input")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    kinds = parser.add_subparsers(
+        dest="kind", required=True, metavar="KIND", help="what is drawn; its own --help says more"
+    )
     for part in registry.parts("figures"):
         part.add_kinds(partial(_add_kind, kinds, part.draw))
 
@@ -25,10 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_kind(kinds: Any, draw: Draw, name: str, help: str) -> argparse.ArgumentParser:
     """The parser of one kind, with the options that all kinds have."""
     kind: argparse.ArgumentParser = kinds.add_parser(name, help=help, description=help, allow_abbrev=False)
-    kind.add_argument("--output", required=True, metavar="FILE", help="FILE.svg, FILE.pdf or FILE.png")
-    kind.add_argument("--size", metavar="WxH", help="on paper: 3.25x2.4in, 8x6cm, 80x60mm (default: as it fits)")
-    kind.add_argument("--dpi", type=int, metavar="N", help="pixels per inch of a PNG (default: 150)")
-    kind.add_argument("--no-title", action="store_true", help="leave the title to the caption of the paper")
+    option(kind, "out", required=True, help="FILE.svg, FILE.pdf or FILE.png")
+    add = group(kind, OUTPUT).add_argument
+    add("--size", metavar="WxH", help="on paper: 3.25x2.4in, 8x6cm, 80x60mm (default: as it fits)")
+    add("--dpi", type=int, metavar="N", help="pixels per inch of a PNG (default: 150)")
+    add("--no-title", action="store_true", help="leave the title to the caption of the paper")
     kind.set_defaults(draw=draw)
     return kind
 
@@ -37,12 +44,12 @@ def run(args: argparse.Namespace) -> int:
     from constructions.written_files import check_target
     from verify.figures.style import Look, format_of, save, style
 
-    check_target(args.output, "output")
-    format_of(args.output)
+    check_target(args.out, "out")
+    format_of(args.out)
     look = Look.of(args.size, args.dpi, args.no_title)
     with style():
-        save(draw(args), args.output, look=look)
-    say_written(args.output)
+        save(draw(args), args.out, look=look)
+    say_written(args.out)
     return 0
 
 

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
+from verify.commands.vocabulary import option
 from verify.frame.certificate import Verdict
 from verify.kernel.general import NAMES
 from verify.report.console import say_written
@@ -23,11 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--theorem", choices=NAMES, metavar="NAME", help=f"a theorem of no file instead: {', '.join(NAMES)}"
     )
-    parser.add_argument("--out", metavar="FILE", help="write the theorem and its proof there (a .v file)")
+    option(parser, "out", help="write the theorem and its proof there (a .v file)")
     parser.add_argument(
         "--run", action="store_true", dest="compiles", help="compile it with coqc, and read which axioms it rests on"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    option(parser, "json")
     parser.epilog = (
         "Without --out and --run the theorem is printed. "
         "Exit codes: 0 written or PROVED, 2 bad input or no coqc, 3 the kernel does not accept it."

@@ -16,8 +16,8 @@ AddKind = Callable[[str, str], argparse.ArgumentParser]  # of a figure: its name
 def flag(name: str) -> str:
     """How an option is typed.
 
-    >>> flag("on_length")
-    '--on-length'
+    >>> flag("on_regions")
+    '--on-regions'
     """
     return f"--{name.replace('_', '-')}"
 
@@ -54,7 +54,7 @@ def parsed_heads(option: str, text: str) -> tuple[int, ...]:
 
     Raises: BadInput for anything else.
 
-    >>> parsed_heads("--heads", "2, 4")
+    >>> parsed_heads("--subset", "2, 4")
     (2, 4)
     """
     parts = [part.strip() for part in text.split(",")]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from constructions.errors import BadInput
+from verify.commands.vocabulary import MODEL, group, option
 from verify.frame.certificate import BAD_INPUT_EXIT_CODE
 
 MOST_DIGITS = 1000  # of an integer on the command line; Python itself stops at 4300
@@ -90,16 +91,16 @@ class OneLineParser(argparse.ArgumentParser):
         self.exit(BAD_INPUT_EXIT_CODE, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
 
 
-def add_weights(parser: argparse.ArgumentParser, help: str) -> None:
+def add_weights(parser: argparse.ArgumentParser, help: str | None = None) -> None:
     """--weights FILE, and --map for a file that has other names for our tensors."""
-    parser.add_argument("--weights", metavar="FILE", help=help)
+    option(parser, "weights", **({} if help is None else {"help": help}))
     add_map(parser)
 
 
 def add_map(parser: argparse.ArgumentParser, of: str = "weights") -> None:
     """--map mine=theirs, with which the file in the option `of` is read."""
     parser.set_defaults(map_of=of)
-    parser.add_argument(
+    group(parser, MODEL).add_argument(
         "--map",
         action="append",
         metavar="MINE=THEIRS",

@@ -7,9 +7,11 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
+from verify.commands.vocabulary import option
+from verify.frame.certificate import METHODS
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -17,28 +19,9 @@ if TYPE_CHECKING:
     from verify.frame.certificate import Certificate
     from verify.frame.decide import Effort
 
-METHODS = ("certified", "exhaustive", "sampled")
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = "IMPOSSIBLE"
-
-
-OPTIONS: dict[str, dict[str, Any]] = {
-    "precision": {
-        "metavar": "D",
-        "help": "round every operation to float64, float32, tf32, bfloat16, float16, e4m3, e5m2 or pN (N bits), in any "
-        "order, or to sN: constant-bit arithmetic of N bits either side of the point (default: real)",
-    },
-    "accumulate": {"choices": ("float32",), "help": "with --precision: sum matrix products in float32"},
-    "method": {
-        "choices": METHODS,
-        "default": METHODS[0],
-        "help": "proof, or running the module on every or sampled inputs",
-    },
-    "budget": {"type": float, "default": 30.0, "metavar": "SECONDS", "help": "time limit of a search (default: 30)"},
-    "seed": {"type": int, "default": 0, "help": "for what is drawn at random (default: 0)"},
-    "save": {"metavar": "DIR", "help": "also write weights and certificate; a FILE.safetensors gets the weights alone"},
-    "json": {"action": "store_true", "help": "print one JSON object and nothing else"},
-}
+SHARED = ("precision", "accumulate", "method", "budget", "seed", "save", "json")
 
 
 @dataclass(frozen=True)
@@ -87,14 +70,9 @@ def add_arguments(
     parser: argparse.ArgumentParser, *, methods: tuple[str, ...] = METHODS, without: tuple[str, ...] = ()
 ) -> None:
     """--precision, --accumulate, --method, --budget, --seed, --save and --json, but for those in `without`."""
-    for name in OPTIONS:
+    for name in SHARED:
         if name not in without:
-            add_option(parser, name, **({"choices": methods, "default": methods[0]} if name == "method" else {}))
-
-
-def add_option(parser: argparse._ActionsContainer, name: str, **other: Any) -> None:
-    """One shared option, with what is other about it in a command."""
-    parser.add_argument(f"--{name}", **OPTIONS[name] | other)
+            option(parser, name, **({"choices": methods, "default": methods[0]} if name == "method" else {}))
 
 
 def check_budget(seconds: float) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from constructions.errors import BadInput
 from verify.commands.options import check_least
+from verify.commands.vocabulary import options
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -58,9 +59,7 @@ class Workers:
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
     """--workers and --scheduler."""
-    add = parser.add_argument
-    add("--workers", type=int, default=1, metavar="N", help="processes; each takes seconds to start (default: 1)")
-    add("--scheduler", metavar="ADDRESS", help="of dask.distributed: its workers do the jobs (extra: cluster)")
+    options(parser, "workers", "scheduler")
 
 
 def results(

@@ -12,12 +12,13 @@ from verify.commands import request as shared
 from verify.commands.options import check_alone, flag, is_given, stored_dtype
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, print_unknown, publish
+from verify.commands.vocabulary import DTYPES, MODEL, group, option, renamed
 
 if TYPE_CHECKING:
     from constructions.adder.digits import Digits
     from constructions.adder.transformer import AdderTransformer
 
-DTYPES = ("float64", "float32", "bfloat16", "float16")
+RENAMED = renamed(say="input")
 BUILT = ("heads", "layers", "lookahead", "as_printed")
 DEFAULTS = {"as_printed": False, "method": "certified"}
 AS_PRINTED = 2  # columns of lookahead in E's example
@@ -34,7 +35,7 @@ class Wish:
     lookahead: int | None
     dtype: str
     weights: str | None
-    say: str | None
+    input: str | None
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Wish:
@@ -53,12 +54,12 @@ class Wish:
             raise BadInput(f"--digits {args.digits}: must be from 1 to {LARGEST}")
         if not 2 <= args.base <= LARGEST:
             raise BadInput(f"--base {args.base}: must be from 2 to {LARGEST}")
-        check_alone(args, {"say": ("method", "save", "precision", "accumulate")}, DEFAULTS)
+        check_alone(args, {"input": ("method", "save", "precision", "accumulate")}, DEFAULTS)
         kind = "lookahead" if k is not None else "two-layers" if args.layers == 2 else "one-layer"
         if kind == "one-layer":
             kind = "two-heads" if args.heads == 2 else "one-head"
         kind = "file" if args.weights is not None else kind
-        return cls(args.digits, args.base, kind, k, stored_dtype(args, DTYPES), args.weights, args.say)
+        return cls(args.digits, args.base, kind, k, stored_dtype(args, DTYPES), args.weights, args.input)
 
     @property
     def sums(self) -> Digits:
@@ -85,18 +86,16 @@ class Wish:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
+    add = group(parser, MODEL).add_argument
     add("--digits", type=int, default=5, metavar="N", help="digits of each number (default: 5)")
     add("--base", type=int, default=10, metavar="B", help="(default: 10)")
-    add(
-        "--heads", type=int, choices=(1, 2), help="one layer: all in one head, or two that need fewer bits (default: 1)"
-    )
-    add("--layers", type=int, choices=(1, 2), help="two layers need no more bits for more digits (default: 1)")
+    option(parser, "heads", choices=(1, 2), help="one layer: all in one head, or two that need fewer bits (default: 1)")
+    option(parser, "layers", choices=(1, 2), help="two layers need no more bits for more digits (default: 1)")
     add("--lookahead", type=int, metavar="K", help="the document's scheme: carries from K columns below, one head each")
-    add("--as-printed", action="store_true", help="the document's three heads: --lookahead 2")
-    add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
+    option(parser, "as-printed", help="the document's three heads: --lookahead 2")
+    option(parser, "dtype")
     add_weights(parser, "decide a saved model (.safetensors or .pt) of these digits instead")
-    add("--say", metavar="PROMPT", help='answer one prompt, as in --say "00995+00005="')
+    option(parser, "input", metavar="PROMPT", help='answer one prompt instead, as in --input "00995+00005="')
     shared.add_arguments(parser)
 
 
@@ -106,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         model, claim = wish.model()
     except NotKnown as error:
         return print_unknown(str(error), request.is_json)
-    if wish.say is not None:
+    if wish.input is not None:
         return say(model, wish, request.is_json)
     from constructions.adder.transformer import to_bytes
     from verify.frame.decide import decide
@@ -130,7 +129,7 @@ def say(model: AdderTransformer, wish: Wish, is_json: bool) -> int:
     from verify.tasks.addition.task import DigitAddition, parse
 
     problem = DigitAddition(model, wish.sums)
-    pair = parse(wish.say or "", wish.sums)
+    pair = parse(wish.input or "", wish.sums)
     with torch.no_grad():
         said = model.generate(torch.tensor([wish.sums.prompt(*pair)]), wish.digits + 1)[0].tolist()
     right = wish.sums.answer(*pair)

@@ -349,14 +349,14 @@ def parse(text: str, sums: Digits) -> Pair:
     if not plus or not equals or after or None in numbers or len(a) != sums.n or len(b) != sums.n:
         example = "0" * (sums.n - 1) + "1"
         raise BadInput(
-            f"--say {text!r}: must be two numbers of {sums.n} digits in base {sums.B}, as in {example}+{example}="
+            f"--input {text!r}: must be two numbers of {sums.n} digits in base {sums.B}, as in {example}+{example}="
         )
     return numbers[0], numbers[1]  # type: ignore[return-value]
 
 
 def _number(text: str, B: int) -> int | None:
     if B > 36:
-        raise BadInput(f"--say: digits in base {B} are not single characters; use a base of at most 36")
+        raise BadInput(f"--input: digits in base {B} are not single characters; use a base of at most 36")
     try:
         return int(text, B) if text.isalnum() and text.isascii() else None
     except ValueError:

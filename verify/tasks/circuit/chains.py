@@ -11,6 +11,7 @@ from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request
+from verify.commands.vocabulary import HOW, MODEL, group, option, renamed
 from verify.frame.certificate import CERTIFIED
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from verify.frame.certificate import Certificate
     from verify.tasks.circuit.task import Progress
 
+RENAMED = renamed(run="input")
 DEFAULT_RUNS = 64
 MOST_RUNS = 1_000_000
 QUICK_POSITIONS = 3000  # a forward run of this length takes a few seconds
@@ -30,16 +32,21 @@ LONG_RUN = 10.0  # seconds of a forward run that is announced
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--bits", type=int, metavar="S", help="bits before and after the point (default: the fewest that suffice)")
-    add("--precision", metavar="D", help="sN: constant-bit arithmetic, as --bits N (default); float64, float32, tf32, "
-        "bfloat16, float16, e4m3, e5m2 or pN: every operation rounded to it, sums in any order; real: no "
-        "rounding")  # fmt: skip
-    add("--runs", type=int, metavar="R",
-        help="inputs run forward beside the proof; 0 for none (default: 64 if quick)")  # fmt: skip
-    add("--run", dest="input", metavar="INPUT", help="print the chain of thought on this input")
-    add("--as-printed", "--printed", action="store_true", help="build the proof as printed (NOT: b = 0)")
+    group(parser, MODEL).add_argument(
+        "--bits", type=int, metavar="S", help="bits before and after the point (default: the fewest that suffice)"
+    )
+    option(parser, "as-printed", "--printed", help="build the proof as printed (NOT: b = 0)")
     add_weights(parser, "judge these weights instead of building them")
+    option(parser, "input", metavar="BITS", help="print the chain of thought on this input")
+    option(
+        parser,
+        "precision",
+        help="sN: constant-bit arithmetic, as --bits N (default); float64, float32, tf32, bfloat16, float16, e4m3, "
+        "e5m2 or pN: every operation rounded to it, sums in any order; real: no rounding",
+    )
+    group(parser, HOW).add_argument(
+        "--runs", type=int, metavar="R", help="inputs run forward beside the proof; 0 for none (default: 64 if quick)"
+    )
     request.add_arguments(parser, without=("precision",))
 
 

@@ -7,6 +7,7 @@ import argparse
 from constructions.errors import BadInput
 from verify.commands.request import Request
 from verify.tasks.circuit import chains
+from verify.tasks.circuit.chains import RENAMED as RENAMED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +29,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def input_bits(text: str, inputs: tuple[str, ...]) -> list[int]:
-    """The bits of --run, the first for the first declared input.
+    """The bits of --input, the first for the first declared input.
 
     Raises: BadInput for anything but one digit 0 or 1 per input.
     """
     if set(text) - {"0", "1"} or len(text) != len(inputs):
-        raise BadInput(f"--run {text[:40]!r}: must be {len(inputs)} digits 0 or 1, one per input in the file's order")
+        raise BadInput(f"--input {text[:40]!r}: must be {len(inputs)} digits 0 or 1, one per input in the file's order")
     return [int(digit) for digit in text] or [0]

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from verify.commands.options import AddKind
+from verify.commands.vocabulary import option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 def add_kinds(add_kind: AddKind) -> None:
     tape = add_kind("tape", "the chain of thought of a small circuit on one input")
     tape.add_argument("file", metavar="FILE", help="AIGER, .bench or .blif, combinational")
-    tape.add_argument("--input", required=True, metavar="BITS", help="such as 011")
+    option(tape, "input", required=True, metavar="BITS", help="such as 011")
 
 
 def draw(args: argparse.Namespace) -> Figure:

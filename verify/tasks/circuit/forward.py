@@ -130,7 +130,7 @@ def generate(model: CircuitTransformer, fmt: Format | None, accumulate: Format |
         result: Tokens = copy.generate(torch.from_numpy(right[None, :n]))[0].numpy()
         return result
     if len(right) > MOST_SIMULATED:
-        raise BadInput(f"--run: {len(right)} tokens are more than the {MOST_SIMULATED} that are run in {fmt.name}")
+        raise BadInput(f"--input: {len(right)} tokens are more than the {MOST_SIMULATED} that are run in {fmt.name}")
     tokens, run = right.copy(), RoundedRun("", Evaluation(fmt, accumulate))
     while True:
         computed = next_tokens(model, fmt, run, np.maximum(tokens[None, :-1], 0))[0]

@@ -12,6 +12,7 @@ from verify.commands import request
 from verify.commands.options import check_alone, check_least
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish, save_weights
+from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, renamed
 
 if TYPE_CHECKING:
     from constructions.contextual.transformer import ContextualCountingTransformer
@@ -20,44 +21,50 @@ if TYPE_CHECKING:
 
 BIASES = ("BOS", "]", "0")
 KEYS = ("onehot", "convex")
-DTYPES = ("float64", "float32", "bfloat16", "float16")
 # The claims by their ids, and by the numbers of the document's propositions.
 IMPOSSIBLE = {
     "B-2.3": "B-2.3", "B-2.4": "B-2.4", "B-2.5": "B-2.5", "W-11": "W-11",
     "2.3": "B-2.3", "2.4": "B-2.4", "2.5": "B-2.5", "2.1+2.2": "W-11",
 }  # fmt: skip
+RENAMED = {"--on-length": {"--length": "--built-for", "--on-length": "--length"}} | renamed(string="input")
 MOST_CELLS = 20_000_000
 LONGEST_RANK = 256
 PROVING = ("precision", "accumulate", "method", "budget")
 BUILDING = ("bias", "keys", "calibrated_zeros", "dtype")
 ALONE = {
-    "impossible": ("weights", "save", "string", "figure5", "zeros", "exactly", "regions", "on_length", "on_regions",
+    "impossible": ("weights", "save", "input", "figure5", "zeros", "exactly", "regions", "built_for",
+                   "on_regions",
                    *PROVING, *BUILDING),
-    "figure5": ("weights", "save", "string", "zeros", "exactly", "on_length", "on_regions", "bias", "calibrated_zeros",
+    "figure5": ("weights", "save", "input", "zeros", "exactly", "on_regions", "bias", "calibrated_zeros",
                 *PROVING),
-    "string": ("zeros", "exactly", "on_length", "on_regions", *PROVING),
-    "weights": ("length", "regions", *BUILDING),
+    "input": ("zeros", "exactly", "on_regions", *PROVING),
+    "weights": ("built_for", "regions", *BUILDING),
 }  # fmt: skip
 DEFAULTS = {"method": "certified", "budget": 30.0, "exactly": False, "figure5": False}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--length", type=int, metavar="N", help="longest string the model is built for (default 512)")
-    add("--regions", type=int, metavar="R", help="regions it counts (default 4)")
-    add("--bias", choices=BIASES, help="the bias token (default BOS)")
-    add("--keys", choices=KEYS, help="a lane per region, or a convex polygon in two lanes (default onehot)")
-    add("--calibrated-zeros", type=int, metavar="Z", help="0 tokens bias 0 is built for (default half the digits)")
-    add("--dtype", choices=DTYPES, help="dtype of the stored weights (default float32)")
-    add("--on-length", type=int, metavar="N", help="judge strings of up to N tokens (default --length)")
-    add("--on-regions", type=int, metavar="R", help="judge strings of up to R regions (default --regions)")
+    option(parser, "built-for", help="longest string the model is built for (default: --length, else 512)")
+    add = group(parser, MODEL).add_argument
+    add("--regions", type=int, metavar="R", help="regions it counts (default: 4)")
+    add("--bias", choices=BIASES, help="the bias token (default: BOS)")
+    add("--keys", choices=KEYS, help="a lane per region, or a convex polygon in two lanes (default: onehot)")
+    add("--calibrated-zeros", type=int, metavar="Z", help="0 tokens bias 0 is built for (default: half the digits)")
+    option(parser, "dtype", help="dtype of the stored weights (default: float32, or that of --precision)")
+    add_weights(parser)
+    option(parser, "length", help="judge strings of up to N tokens (default: --built-for)")
+    add = group(parser, JUDGED).add_argument
+    add("--on-regions", type=int, metavar="R", help="judge strings of up to R regions (default: --regions)")
     add("--exactly", action="store_true", help="judge strings with exactly that many regions")
     add("--zeros", type=int, metavar="Z", help="judge strings with exactly Z tokens 0")
-    add_weights(parser, "judge a state dict (.safetensors or .pt) instead")
-    add("--string", metavar="S", help='count one string, as in --string "[0][101]0[1]1[]0"')
+    option(parser, "input", metavar="STRING", help='count one string instead, as in --input "[0][101]0[1]1[]0"')
     add("--figure5", action="store_true", help="the three bias tokens on other lengths and numbers of regions")
-    add("--impossible", choices=tuple(IMPOSSIBLE), metavar="ID",
-        help="the argument and its checks: B-2.3, B-2.4, B-2.5, W-11")  # fmt: skip
+    option(
+        parser,
+        "impossible",
+        choices=tuple(IMPOSSIBLE),
+        help="the argument and its checks: B-2.3, B-2.4 (at --length), B-2.5, W-11",
+    )
     request.add_arguments(parser)
 
 
@@ -76,9 +83,9 @@ class Wish:
     @classmethod
     def of(cls, args: argparse.Namespace) -> Wish:
         """Raises: BadInput for sizes beyond a few minutes."""
-        N, R = args.length or 512, args.regions or 4
+        N, R = args.built_for or args.length or 512, args.regions or 4
         if N * R > MOST_CELLS:
-            raise BadInput(f"--length {N} --regions {R}: {N * R} cells are more than {MOST_CELLS}; choose smaller ones")
+            raise BadInput(f"--built-for {N} --regions {R}: {N * R} cells exceed {MOST_CELLS}; choose smaller ones")
         return cls(N, R, args.bias or "BOS", args.keys or "onehot", args.calibrated_zeros, args.dtype, args.weights)
 
     def model(self, reading: Reading) -> tuple[ContextualCountingTransformer, str | None]:
@@ -124,7 +131,7 @@ class Strings:
 
 def run(args: argparse.Namespace) -> int:
     check_alone(args, ALONE, DEFAULTS)
-    check_least(args, 1, "length", "regions", "on_length", "calibrated_zeros")
+    check_least(args, 1, "length", "built_for", "regions", "calibrated_zeros")
     check_least(args, 0, "on_regions", "zeros", "seed")
     if args.impossible:
         return argue(IMPOSSIBLE[args.impossible], args.length, args.seed, is_json=args.json)
@@ -137,14 +144,14 @@ def run(args: argparse.Namespace) -> int:
     from constructions.contextual.transformer import as_bytes
 
     module, claim = wish.model(reading)
-    if args.string is not None:
-        save_weights(asked, "--string", as_bytes(module))
-        return count(module, args.string, is_json=args.json)
+    if args.input is not None:
+        save_weights(asked, "--input", as_bytes(module))
+        return count(module, args.input, is_json=args.json)
     from verify.frame.decide import decide
     from verify.tasks.contextual.report import facts, report
     from verify.tasks.contextual.verdict import ContextualCounting
 
-    domain = Strings(args.on_length, args.on_regions, args.exactly, args.zeros).of(module, wish)
+    domain = Strings(args.length, args.on_regions, args.exactly, args.zeros).of(module, wish)
     problem = ContextualCounting(module, domain, claim, wish.named())
     certificate = decide(problem, reading, asked.method, asked.effort())
     return publish(asked, certificate, as_bytes(module), facts(certificate, module), report)

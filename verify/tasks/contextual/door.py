@@ -31,7 +31,7 @@ def command(module: ContextualCountingTransformer, folder: str, certificate: Cer
     """Writes the weights, and returns the command line that decides them again."""
     path = f"{folder}/weights.safetensors"
     save(module, path)
-    words = ["verify", "contextual", "--weights", path, "--on-length", str(certificate.parameters["length"])]
+    words = ["verify", "contextual", "--weights", path, "--length", str(certificate.parameters["length"])]
     words += ["--on-regions", str(certificate.parameters["regions"])] + ["--exactly"] * bool(options.get("exactly"))
     words += [] if options.get("zeros") is None else ["--zeros", str(options["zeros"])]
     return words + options_of(options)

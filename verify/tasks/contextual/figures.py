@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from verify.commands.options import AddKind
+from verify.commands.vocabulary import option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 def add_kinds(add_kind: AddKind) -> None:
     contextual = add_kind("contextual", "contextual positions and attention of contextual counting on one string")
-    contextual.add_argument("--string", required=True, metavar="S", help='such as "[0][101]0[1]1[]0"')
+    option(contextual, "input", required=True, metavar="STRING", help='such as "[0][101]0[1]1[]0"')
     contextual.add_argument("--regions", type=int, metavar="R", help="regions it counts (default: those of the string)")
     contextual.add_argument("--bias", choices=("BOS", "]", "0"), default="BOS", help="the bias token (default: BOS)")
     contextual.add_argument("--keys", choices=("onehot", "convex"), default="onehot", help="(default: onehot)")
@@ -21,7 +22,7 @@ def add_kinds(add_kind: AddKind) -> None:
 
 def draw(args: argparse.Namespace) -> Figure:
     """Contextual positions and attention on one string."""
-    return _contextual(args.string, args.regions, args.bias, args.keys)
+    return _contextual(args.input, args.regions, args.bias, args.keys)
 
 
 def _contextual(string: str, regions: int | None, bias: str, keys: str) -> Figure:

@@ -13,52 +13,60 @@ from verify.commands.options import check_alone, check_least, flag, is_given, pa
 from verify.commands.parsing import add_weights
 from verify.commands.ranges import LARGEST_N
 from verify.commands.request import Request, publish, save_weights
+from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, renamed
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
     from verify.arithmetic.readings import Reading
     from verify.tasks.count01.task import Domain
 
-BOUNDS = ("max_digits", "max_noise", "max_length", "min_digits", "min_noise")
-DOMAIN = (*BOUNDS, "semantic_only", "heads")
+BOUNDS = ("max_digits", "max_noise", "length", "min_digits", "min_noise")
+DOMAIN = (*BOUNDS, "semantic_only", "subset")
 PROVING = ("method", "strings", "budget", "seed")
 # Options that do another job than deciding, and what they would ignore.
 IMPOSSIBLE = ("W-9",)
 ALONE = {
-    "impossible": ("say", "table", "weights", "save", *PROVING, "N", "labels", "construction", "no_skip",
+    "impossible": ("input", "table", "weights", "save", *PROVING, "N", "labels", "construction", "no_skip",
                    "as_printed", "eps", "dtype", "precision", "accumulate", *DOMAIN),
-    "say": (*PROVING, *BOUNDS, "semantic_only", "accumulate"),
-    "table": ("say", "weights", "save", *PROVING, "precision", "accumulate", "construction", "no_skip", "as_printed",
+    "input": (*PROVING, *BOUNDS, "semantic_only", "accumulate"),
+    "table": ("input", "weights", "save", *PROVING, "precision", "accumulate", "construction", "no_skip", "as_printed",
               "eps", *DOMAIN),
 }  # fmt: skip
 DEFAULTS = {"eps": 0.0, "table": False, "method": "certified", "construction": "documents", "no_skip": False,
             "labels": "majority-ones", "semantic_only": False, "budget": 30.0, "seed": 0}  # fmt: skip
-DTYPES = ("float64", "float32", "bfloat16", "float16")
+RENAMED = renamed(heads="subset", say="input", max_length="length")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--N", type=int, default=None, help="attention scale N (default 10)")
-    add("--construction", choices=("documents", "uniform"), default="documents")
-    add("--labels", choices=("majority-ones", "thesis"), default="majority-ones",
-        help="4 iff n1 > n0, or 4 iff n0 >= n1")  # fmt: skip
+    add = group(parser, MODEL).add_argument
+    add("--N", type=int, metavar="N", help="attention scale N (default: 10)")
+    add("--construction", choices=("documents", "uniform"), default="documents", help="(default: documents)")
     add("--no-skip", action="store_true", help="without the skip connection")
-    add("--as-printed", nargs="?", const="literal", choices=("literal", "aligned"),
-        help="the printed readout: literal has its 9 entries, aligned 8 (without the surplus zero)")  # fmt: skip
-    add("--eps", type=float, default=0.0, help="D's epsilon in the bias of 5 (default 0)")
-    add_weights(parser, "decide a state_dict (.safetensors or .pt) instead")
-    add("--dtype", choices=DTYPES, help="dtype of the stored weights (default float64)")
+    option(
+        parser,
+        "as-printed",
+        action="store",
+        nargs="?",
+        const="literal",
+        choices=("literal", "aligned"),
+        help="the printed readout: literal has its 9 entries, aligned 8 (without the surplus zero)",
+    )
+    add("--eps", type=float, default=0.0, help="D's epsilon in the bias of 5 (default: 0)")
+    option(parser, "dtype")
+    add_weights(parser)
+    option(parser, "subset", help="these heads of --weights alone, such as 2,4, the others zeroed")
+    option(parser, "labels")
+    option(parser, "length", metavar="L", help="n0 + n1 + n2 up to L")
+    add = group(parser, JUDGED).add_argument
     add("--max-digits", type=int, metavar="A", help="n0 and n1 up to A each (default: find the limit)")
     add("--max-noise", type=int, metavar="B", help="n2 up to B (default: find the limit)")
-    add("--max-length", type=int, metavar="L", help="n0 + n1 + n2 up to L")
-    add("--min-digits", type=int, metavar="A", help="n0 and n1 at least A each (default 0); with upper bounds")
-    add("--min-noise", type=int, metavar="B", help="n2 at least B (default 0); with upper bounds")
+    add("--min-digits", type=int, metavar="A", help="n0 and n1 at least A each (default: 0); with upper bounds")
+    add("--min-noise", type=int, metavar="B", help="n2 at least B (default: 0); with upper bounds")
     add("--semantic-only", action="store_true", help="only the answer after =, not EOS after 4 and 5")
-    add("--heads", metavar="HEADS", help="these heads of --weights alone, such as 2,4, the others zeroed")
-    add("--strings", type=int, metavar="L", help="exhaustive: also every string of up to L digits")
-    add("--say", metavar="PROMPT", help='continue a prompt, as in --say "0 1 1 2 ="')
+    add("--strings", type=int, metavar="L", help="exhaustive: also every order of up to L digits")
+    option(parser, "input", metavar="PROMPT", help='continue a prompt instead, as in --input "0 1 1 2 ="')
     add("--table", action="store_true", help="tabulate N x precision: largest proven length (a minute)")
-    add("--impossible", choices=IMPOSSIBLE, metavar="ID", help="the argument and its checks: W-9, no skip connection")
+    option(parser, "impossible", choices=IMPOSSIBLE, help="the argument and its checks: W-9, no skip connection")
     request.add_arguments(parser)
 
 
@@ -74,7 +82,7 @@ class Wish:
     has_skip: bool
     dtype: str | None
     weights: str | None
-    heads: str | None
+    subset: str | None
 
     @classmethod
     def of(cls, args: argparse.Namespace, precision: str | None) -> Wish:
@@ -90,14 +98,14 @@ class Wish:
             raise BadInput(f"{made[0]}: the uniform construction has no such parameter; drop it")
         if args.as_printed and args.no_skip:
             raise BadInput("--as-printed: the documents print no table without the skip connection; drop --no-skip")
-        if args.heads is not None and args.weights is None:
-            raise BadInput("--heads: chooses among the heads of a file; add --weights FILE")
+        if args.subset is not None and args.weights is None:
+            raise BadInput("--subset: chooses among the heads of a file; add --weights FILE")
         if precision is not None and args.dtype not in (None, precision):
             raise BadInput(f"--dtype {args.dtype}: differs from --precision {precision}; give only one")
         dtype = precision if precision in DTYPES else args.dtype
         N, has_skip = 10 if args.N is None else args.N, not args.no_skip
         return cls(
-            args.construction, args.labels, N, args.eps, args.as_printed, has_skip, dtype, args.weights, args.heads
+            args.construction, args.labels, N, args.eps, args.as_printed, has_skip, dtype, args.weights, args.subset
         )
 
     def model(self) -> tuple[Count01Transformer, str | None]:
@@ -107,8 +115,8 @@ class Wish:
         dtype = count01.DTYPES[self.dtype or "float64"]
         if self.weights is not None:
             model = count01.load(self.weights, skip=None if self.has_skip else False)
-            if self.heads is not None:
-                model = count01.with_heads(model, parsed_heads("--heads", self.heads))
+            if self.subset is not None:
+                model = count01.with_heads(model, parsed_heads("--subset", self.subset))
             model = model if self.dtype is None else model.to(dtype)
             if not all(bool(W.double().isfinite().all()) for W in model.parameters()):
                 raise BadInput(f"--weights {self.weights}: a weight overflows {self.dtype}; choose a wider dtype")
@@ -158,16 +166,16 @@ def run(args: argparse.Namespace) -> int:
     if args.table:
         return show_table(args.N, is_json=args.json)
     model, claim = wish.model()
-    if args.say is not None:
+    if args.input is not None:
         check_said(reading)
         from constructions.count01 import as_bytes
 
-        save_weights(asked, "--say", as_bytes(model))
-        return say(model, args.say, args.labels, is_json=args.json)
+        save_weights(asked, "--input", as_bytes(model))
+        return say(model, args.input, args.labels, is_json=args.json)
     from verify.tasks.count01.task import Domain
 
     least = (args.min_digits or 0, args.min_noise or 0)
-    domain = Domain(args.max_digits, args.max_noise, args.max_length, *least, is_semantic=args.semantic_only)
+    domain = Domain(args.max_digits, args.max_noise, args.length, *least, is_semantic=args.semantic_only)
     return decided(model, claim, wish, domain, args.strings, asked)
 
 
@@ -196,11 +204,11 @@ def decided(
 
 
 def check_said(reading: Reading) -> None:
-    """Raises BadInput for constant-bit arithmetic, which --say does not run."""
+    """Raises BadInput for constant-bit arithmetic, which --input does not run."""
     from verify.arithmetic.readings import ConstantBits, precision_of
 
     if isinstance(reading, ConstantBits):
-        raise BadInput(f"--say: has no effect with --precision {precision_of(reading)}; drop one of the two")
+        raise BadInput(f"--input: has no effect with --precision {precision_of(reading)}; drop one of the two")
 
 
 def exact_weights(N: int, labels: str, skip: bool) -> dict[str, Any]:
@@ -262,7 +270,7 @@ def parse_prompt(text: str) -> list[int]:
 
     symbols = text.replace("BOS", "").replace(" ", "")
     if not symbols.endswith("=") or set(symbols[:-1]) - set("012"):
-        raise BadInput(f'--say {text!r}: must be digits 0, 1, 2 and then one =, as in "0 1 1 2 ="')
+        raise BadInput(f'--input {text!r}: must be digits 0, 1, 2 and then one =, as in "0 1 1 2 ="')
     return [BOS, *(TOKENS.index(symbol) for symbol in symbols)]
 
 

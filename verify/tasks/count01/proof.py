@@ -133,7 +133,7 @@ def several_heads(problem: DecidablePrompts) -> Finding:
     if not problem.domain.is_bounded:
         raise BadInput(
             f"heads={problem.module.heads}: the proof for several heads needs bounds; "
-            "give --max-digits and --max-noise, or --max-length"
+            "give --max-digits and --max-noise, or --length"
         )
     result = decide_boxes(problem.module, problem.labels, problem.domain, None)
     extra = {"boxes": result.boxes}

@@ -11,6 +11,7 @@ from verify.commands import request
 from verify.commands.options import check_alone, flag
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish
+from verify.commands.vocabulary import JUDGED, MODEL, group, option, options
 from verify.report.progress import progress_bar
 from verify.tasks.histogram.catalogue import CONSTRUCTIONS, DTYPES, MODELS, Sizes, check_known, chosen, storage
 
@@ -32,30 +33,29 @@ ALONE = {
 
 def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options that choose the weights: built for a size, or read from a file."""
-    add = parser.add_argument
+    add = group(parser, MODEL).add_argument
     add("--model", choices=MODELS, metavar="M", help=f"one of {', '.join(MODELS)}")
-    add("--T", type=int, help="alphabet size")
-    add("--L", type=int, help="sequence length")
-    add("--d", type=int, help="embedding size (default: T)")
-    add("--p", type=int, help="hidden neurons (default: the fewest that the construction needs)")
+    options(parser, "T", "L", "d", "p")
     add(
         "--construction",
         choices=sorted({construction for _, construction in CONSTRUCTIONS}),
+        metavar="HOW",
         help="how it counts (default: relation where the model can and p < T, else inventory; for d < T code, "
         "simplex, sphere or plane)",
     )
     add("--basis", choices=("standard", "random"), default="standard", help="orthonormal token directions")
-    add("--dtype", choices=DTYPES, help="the dtype that stores the weights (default: float32)")
-    add_weights(parser, "judge these weights (.safetensors or .pt state dict) instead")
-    add("--as-printed", action="store_true", help="the document's own numbers, misprints included")
-    request.add_option(parser, "seed", help="for --basis random and --method sampled (default: 0)")
+    option(parser, "dtype", choices=DTYPES, help="dtype of the stored weights (default: float32)")
+    add_weights(parser)
+    option(parser, "as-printed")
+    option(parser, "seed", help="for --basis random and --method sampled (default: 0)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_arguments(parser)
-    add = parser.add_argument
-    add("--law", choices=LAWS, help="also the exact accuracy and confusion matrix when sequences are drawn by this law")
-    add("--impossible", choices=IMPOSSIBLE, metavar="ID", help=f"the argument and its checks: {', '.join(IMPOSSIBLE)}")
+    group(parser, JUDGED).add_argument(
+        "--law", choices=LAWS, help="also the exact accuracy and confusion matrix when sequences are drawn by this law"
+    )
+    option(parser, "impossible", choices=IMPOSSIBLE, help=f"the argument and its checks: {', '.join(IMPOSSIBLE)}")
     request.add_arguments(parser, without=("seed",))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from verify.commands import request
 from verify.commands.options import AddKind, whole_numbers
+from verify.commands.vocabulary import option
 from verify.tasks.histogram.command import LAWS, Wish, add_model_arguments
 
 if TYPE_CHECKING:
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 def add_kinds(add_kind: AddKind) -> None:
     attention = add_kind("attention", "the mixing matrix of a histogram model on one sequence")
-    attention.add_argument("--sequence", required=True, metavar="T,T,...", help="tokens, such as 1,0,1,2")
+    option(attention, "input", required=True, metavar="T,T,...", help="tokens, such as 1,0,1,2")
     activation = add_kind("activation", "what a neuron reads at each count over all inputs, and the thresholds")
     activation.add_argument("--neuron", type=int, default=0, help="which neuron (default: 0)")
     margin = add_kind("margin", "the proved margin at each count")
-    request.add_option(margin, "budget", help="time limit (default: 30)")
+    option(margin, "budget", help="time limit (default: 30)")
     confusion = add_kind("confusion", "the exact confusion matrix of a histogram model")
     confusion.add_argument("--law", choices=LAWS, default="uniform", help="of the sequences (default: uniform)")
-    request.add_option(confusion, "budget", help="time limit (default: 30)")
+    option(confusion, "budget", help="time limit (default: 30)")
     cosines = add_kind("cosines", "every token's cosines with the other tokens and with the neurons, as ranges")
     classes = add_kind("classes", "which class wins over the values of two neurons")
     classes.add_argument("--neurons", default="0,1", metavar="I,J", help="which two (default: 0,1)")
@@ -33,14 +33,14 @@ def add_kinds(add_kind: AddKind) -> None:
     parameters = add_kind("parameters", "the fewest parameters that are proved to count, for all six histogram models")
     phase = add_kind("phase", "which (d, p) are proved to count, for all six histogram models")
     for kind in (parameters, phase):
-        kind.add_argument("--T", type=int, default=32, help="alphabet size (default: 32)")
-        kind.add_argument("--L", type=int, default=10, help="sequence length (default: 10)")
+        option(kind, "T", default=32, help="alphabet size (default: 32)")
+        option(kind, "L", default=10, help="sequence length (default: 10)")
 
 
 def draw(args: argparse.Namespace) -> Figure:
     """The figure that the arguments ask for: each kind's own options are read here, and handed on as values."""
     if args.kind == "attention":
-        tokens = whole_numbers("sequence", args.sequence)
+        tokens = whole_numbers("input", args.input)
         return _attention(Wish.of(args, L=len(tokens)), tokens)
     if args.kind == "activation":
         return _activation(Wish.of(args), args.neuron)

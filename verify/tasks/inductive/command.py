@@ -13,6 +13,7 @@ from verify.commands import request as shared
 from verify.commands import workers
 from verify.commands.options import check_least, flag, stored_dtype
 from verify.commands.parsing import add_weights
+from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, options, renamed
 
 if TYPE_CHECKING:
     from verify.counting.asked import Asked
@@ -22,38 +23,38 @@ TASKS = ("vanilla", "succession", "shifted", "helper", "helper-shifted", "modula
          "first-homogeneous", "first-heterogeneous")  # fmt: skip
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
-DTYPES = ("float64", "float32", "bfloat16", "float16")
-OF_TRANSFORMERS = ("pe", "n_heads", "no_layernorm", "bos", "distinct_start")
+RENAMED = renamed(n_heads="heads")
+OF_TRANSFORMERS = ("pe", "heads", "no_layernorm", "bos", "distinct_start")
 LONGEST = 1_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
     models = [kind for kinds in registry.holders("COUNTS").values() for kind in kinds]
     claims = [claim for place in registry.holders("COUNTS") for claim in registry.cards()[place].IMPOSSIBLE]
+    add = group(parser, JUDGED).add_argument
     add("--task", choices=TASKS, metavar="TASK", help=", ".join(TASKS))
+    option(parser, "length", type=str, help="the largest length to decide, or all (default: all)")
+    add("--vocabulary", type=int, metavar="M", help="number words are 0..M (default: 100)")
+    option(parser, "modulus", help="of modular tasks (default: 10; 4 in selective-modular)")
+    add("--types", type=int, metavar="K", help="different tokens in selective tasks (default: 10)")
+    add("--max-count", type=int, metavar="C", help="counts up to C are judged in selective tasks (default: 10)")
+    add("--distinct-start", action="store_true", help="only strings whose first two tokens differ (selective tasks)")
+    option(parser, "impossible", choices=claims, help=f"an argument and its checks: {', '.join(claims)}")
+    add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
+    add = group(parser, MODEL).add_argument
     add("--model", choices=models, default="transformer", metavar="MODEL", help=f"{', '.join(models)} "
         "(default: transformer)")  # fmt: skip
     add("--pe", choices=POSITIONAL, help="positional embedding of a transformer (default: nope)")
     add("--bos", action="store_true", help="put a beginning-of-sequence token in front of every string")
-    add("--layers", type=int, metavar="n", help="(default: as many as the construction takes)")
+    options(parser, "layers", "heads")
     add("--no-layernorm", action="store_true", help="without LayerNorm (default: pre-LayerNorm, eps 1e-5, as GPT-2)")
     add("--activation", choices=ACTIVATIONS, help="of the MLP or the recurrent unit (default: the construction's)")
-    add("--n-heads", type=int, metavar="a", help="attention heads")
-    add("--d", type=int, metavar="d", help="size of the stream, or number of units (default: the construction's)")
+    option(parser, "d", help="size of the stream, or number of units (default: the construction's)")
     add("--positions", type=int, metavar="P", help="shift + length, BOS counted, is at most P (default: 128)")
-    add("--length", metavar="N", help="the largest length to decide, or all (default: all)")
-    add("--vocabulary", type=int, metavar="M", help="number words are 0..M (default: 100)")
-    add("--modulus", type=int, metavar="m", help="of modular tasks (default: 10; 4 in selective-modular)")
-    add("--types", type=int, metavar="K", help="different tokens in selective tasks (default: 10)")
-    add("--max-count", type=int, metavar="C", help="counts up to C are judged in selective tasks (default: 10)")
-    add("--distinct-start", action="store_true", help="only strings whose first two tokens differ (selective tasks)")
-    add("--as-printed", action="store_true", help="the document's own recipe, where it prints one")
-    add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
+    option(parser, "as-printed", help="the document's own recipe, where it prints one")
+    option(parser, "dtype")
     add_weights(parser, "decide a saved model (.safetensors or .pt) instead of building one")
-    add("--impossible", choices=claims, metavar="ID", help=f"an argument and its checks: {', '.join(claims)}")
-    add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
-    add("--format", choices=("rich", "markdown", "latex", "csv", "json"), help="of --table (default: rich)")
+    option(parser, "format", default=None)
     workers.add_argument(parser)
     shared.add_arguments(parser)
 
@@ -97,7 +98,7 @@ def parsed(args: argparse.Namespace) -> Asked:
     """
     if args.task is None:
         raise BadInput("--task: missing. Name one of " + ", ".join(TASKS) + ", or use --table or --impossible.")
-    check_least(args, 1, "layers", "n_heads", "d", "positions")
+    check_least(args, 1, "layers", "heads", "d", "positions")
     if args.model != "transformer":
         for name in OF_TRANSFORMERS:
             if getattr(args, name) not in (None, False):
@@ -133,7 +134,7 @@ def parsed(args: argparse.Namespace) -> Asked:
         layers=args.layers,
         has_layernorm=not args.no_layernorm,
         activation=args.activation,
-        n_heads=args.n_heads,
+        n_heads=args.heads,
         d=args.d,
         positions=args.positions,
         length=length,

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from verify.commands.options import AddKind
+from verify.commands.vocabulary import option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 def add_kinds(add_kind: AddKind) -> None:
     inductive = add_kind("inductive", "modular counting beyond document C's lengths, and sinusoidal readouts")
     inductive.add_argument("--d-head", type=int, default=128, help="RoPE's head size (default: 128, as C's)")
-    inductive.add_argument("--d", type=int, default=64, help="size of the sinusoidal table (default: 64)")
+    option(inductive, "d", default=64, help="size of the sinusoidal table (default: 64)")
 
 
 def draw(args: argparse.Namespace) -> Figure:

@@ -141,7 +141,7 @@ def by_position(asked: Asked) -> tuple[Decoder, str]:
     Raises: NotKnown for positions that sinusoids of so few dimensions do not tell, BadInput.
     """
     if asked.n_heads not in (None, 1):
-        raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+        raise BadInput(f"--heads {asked.n_heads}: this construction has 1; leave it out")
     task, dtype = asked.task, getattr(torch, asked.dtype)
     if task.name == "succession":
         assert task.M is not None
@@ -176,7 +176,7 @@ def in_one_layer(asked: Asked) -> Decoder:
     Raises: NotKnown where sinusoids of so few dimensions do not tell positions; BadInput for several heads.
     """
     if asked.n_heads not in (None, 1):
-        raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+        raise BadInput(f"--heads {asked.n_heads}: this construction has 1; leave it out")
     task = asked.task
     assert task.K is not None and task.C is not None
     return positioned(
@@ -200,7 +200,7 @@ def without_bos(asked: Asked) -> Decoder:
     """
     task = asked.task
     if asked.n_heads not in (None, 1):
-        raise BadInput(f"--n-heads {asked.n_heads}: this construction has 1; leave it out")
+        raise BadInput(f"--heads {asked.n_heads}: this construction has 1; leave it out")
     if asked.pe == "nope" and asked.length is None:
         raise NotKnown(f"{task.name} without BOS and positions: the weights hold the largest length. Give --length N.")
     assert task.K is not None and task.C is not None

@@ -7,6 +7,7 @@ import gc
 
 from verify.commands import request
 from verify.commands.parsing import add_weights
+from verify.commands.vocabulary import HOW, group
 from verify.engine.uncollected import uncollected
 
 
@@ -14,7 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("task_file", metavar="TASK.py", help="your Python file, which is imported: it defines task and model(weights)")
     add_weights(parser, "a state dict for model(weights): .pt or .safetensors, read without unpickling")
-    add("--device", default="cpu", choices=("cpu", "cuda"), help="where inputs are decided (default: cpu)")
+    group(parser, HOW).add_argument(
+        "--device", default="cpu", choices=("cpu", "cuda"), help="where inputs are decided (default: cpu)"
+    )
     request.add_arguments(parser)
 
 

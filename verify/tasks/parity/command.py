@@ -7,13 +7,12 @@ import argparse
 from constructions.errors import BadInput
 from verify.commands import request
 from verify.commands.parsing import add_weights
+from verify.commands.vocabulary import options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--T", type=int, help="alphabet size")
-    add("--L", type=int, help="sequence length")
-    add_weights(parser, "judge these weights (.safetensors or .pt state dict) instead")
+    options(parser, "T", "L")
+    add_weights(parser)
     request.add_arguments(parser)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from verify.commands.options import AddKind
 from verify.commands.parsing import add_weights
+from verify.commands.vocabulary import option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 def add_kinds(add_kind: AddKind) -> None:
     cycle = add_kind("cycle", "the cycle of a recurrent network's state, with the ellipsoids of its proof")
-    cycle.add_argument("--modulus", type=int, default=10, metavar="m", help="what is counted modulo (default: 10)")
+    option(cycle, "modulus", default=10, help="what is counted modulo (default: 10)")
     add_weights(cycle, "an RNN, GRU or LSTM (.safetensors or .pt) instead of the built cycle of two tanh units")
 
 

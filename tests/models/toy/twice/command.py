@@ -3,13 +3,13 @@
 import argparse
 
 from constructions.errors import BadInput
-from verify.commands import request
+from verify.commands import request, vocabulary
 from verify.commands.parsing import add_weights
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--T", type=int, help="alphabet size")
-    parser.add_argument("--L", type=int, required=True, help="sequence length")
+    vocabulary.option(parser, "T")
+    vocabulary.option(parser, "L", required=True)
     add_weights(parser, "judge these weights instead")
     request.add_arguments(parser)
 

@@ -12,6 +12,7 @@ from verify.commands import request as shared
 from verify.commands.options import flag, is_given, stored_dtype
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, print_impossible, print_unknown, publish
+from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option
 from verify.tasks.addition.modular import grokking
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 CONSTRUCTIONS = ("staircase", "clock", "pizza", "one-neuron")
 WITHOUT_FREQUENCIES = ("staircase", "one-neuron")
-DTYPES = ("float64", "float32", "bfloat16", "float16")
 BUILT = ("construction", "K", "frequencies", "neurons_per_frequency", "no_mlp")
 DEFAULTS = {"no_mlp": False}
 LARGEST = 100_000
@@ -96,18 +96,24 @@ class Wish:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--P", type=int, default=113, help="the modulus (default: 113)")
+    option(parser, "modulus", "--P", dest="P", default=113, help="the document's P (default: 113)")
+    add = group(parser, MODEL).add_argument
     add("--construction", choices=CONSTRUCTIONS, help="(default: staircase; one-neuron: P = 2, 3)")
     add("--K", type=int, metavar="k", help="how many frequencies: the best ones for a clock, searched ones for a pizza")
     add("--frequencies", metavar="W,W,...", help="such as 1,6,43")
     add("--neurons-per-frequency", type=int, metavar="m", help="pizza: odd, at least 5 (default: least proved enough)")
     add("--no-mlp", action="store_true", help="attention alone: impossible with one head")
-    add("--best", type=int, metavar="K", help="the best frequency sets of 1 to K frequencies, and proof that they are")
-    add("--impossible", choices=IMPOSSIBLE, metavar="ID",
-        help="the argument and its checks: W-E4.7, attention alone; W-E4.8, a pizza of even P")  # fmt: skip
-    add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: float64, or that of --precision)")
+    option(parser, "dtype")
     add_weights(parser, "decide a saved model (.safetensors or .pt) for P instead, or one of the grokking layout")
+    group(parser, JUDGED).add_argument(
+        "--best", type=int, metavar="K", help="the best frequency sets of 1 to K frequencies, and proof that they are"
+    )
+    option(
+        parser,
+        "impossible",
+        choices=IMPOSSIBLE,
+        help="the argument and its checks: W-E4.7, attention alone; W-E4.8, a pizza of even P",
+    )
     shared.add_arguments(parser)
 
 

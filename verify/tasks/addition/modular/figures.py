@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from verify.commands.options import AddKind, whole_numbers
+from verify.commands.vocabulary import option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
 
 def add_kinds(add_kind: AddKind) -> None:
     modular = add_kind("modular", "addition modulo P: the circle, the logits of one pair, margins against K")
-    modular.add_argument("--P", type=int, default=113, help="odd (default: 113)")
-    modular.add_argument("--pair", default="30,95", metavar="A,B", help="whose logits (default: 30,95)")
+    option(modular, "modulus", "--P", dest="P", default=113, help="odd (default: 113)")
+    option(modular, "input", default="30,95", metavar="A,B", help="whose logits (default: 30,95)")
     modular.add_argument("--K", type=int, default=3, help="frequencies, at most 4 (default: 3)")
 
 
@@ -22,5 +23,5 @@ def draw(args: argparse.Namespace) -> Figure:
     """The circle, the logits of one pair, and margins against the number of frequencies."""
     from verify.tasks.addition.modular.drawing import modular
 
-    a, b = whole_numbers("pair", args.pair, 2)
+    a, b = whole_numbers("input", args.input, 2)
     return modular(args.P, (a, b), args.K)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands.request import Request
+from verify.commands.vocabulary import option
 from verify.tasks.circuit import chains
+from verify.tasks.circuit.chains import RENAMED as RENAMED
 
 if TYPE_CHECKING:
     from constructions.regular_language import Unrolling
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("regex", metavar="REGEX", nargs="?", help="such as '0*1(0|10*1)*'")
-    add("--length", type=int, required=True, metavar="N", help="length of the strings")
+    option(parser, "length", required=True, help="length of the strings")
     add("--alphabet", metavar="SYMBOLS", help="symbols of REGEX (default 01)")
     add("--dfa", metavar="FILE", help="JSON automaton instead of REGEX")
     add("--majority", action="store_true", help="more ones than zeros, instead of REGEX")

@@ -8,26 +8,29 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import request
-from verify.commands.options import check_least
+from verify.commands.options import check_least, flag
 from verify.commands.parsing import add_weights
+from verify.commands.vocabulary import JUDGED, MODEL, group, option
 
 if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
     from verify.tasks.contextual.bidirectional.task import Bidirectional
 
-DTYPES = ("float64", "float32", "bfloat16", "float16")
 LENGTH, REGIONS = 64, 3
+RENAMED = {"--on-length": {"--length": "--built-for", "--on-length": "--length"}}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--length", type=int, metavar="N", help=f"longest string the model is built for (default {LENGTH})")
-    add("--regions", type=int, metavar="R", help=f"regions it counts (default {REGIONS})")
+    option(parser, "built-for", help=f"longest string the model is built for (default: --length, else {LENGTH})")
+    add = group(parser, MODEL).add_argument
+    add("--regions", type=int, metavar="R", help=f"regions it counts (default: {REGIONS})")
     add("--coordinates", type=int, metavar="D", help="position coordinates of a score (default: the fewest possible)")
-    add("--dtype", choices=DTYPES, help="dtype of the stored weights (default: that of --precision, else float64)")
-    add_weights(parser, "judge these weights (.safetensors or .pt state dict) instead")
-    add("--on-length", type=int, metavar="N", help="judge strings of up to N tokens (default --length)")
-    add("--on-regions", type=int, metavar="R", help="judge strings of up to R regions (default --regions)")
+    option(parser, "dtype")
+    add_weights(parser)
+    option(parser, "length", help="judge strings of up to N tokens (default: --built-for)")
+    group(parser, JUDGED).add_argument(
+        "--on-regions", type=int, metavar="R", help="judge strings of up to R regions (default: --regions)"
+    )
     request.add_arguments(parser)
 
 
@@ -35,12 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Wish:
     """The model that a command line asks for, built or read from a file, and the strings that it is judged on."""
 
-    length: int
+    built_for: int
     regions: int
     coordinates: int | None
     dtype: str | None
     weights: str | None
-    on_length: int | None
+    length: int | None
     on_regions: int | None
 
     @classmethod
@@ -48,17 +51,17 @@ class Wish:
         """Raises: BadInput for sizes out of range, and for those that a file has of its own."""
         from verify.tasks.contextual.bidirectional.task import LONGEST
 
-        check_least(args, 1, "length", "regions", "coordinates", "on_length")
+        check_least(args, 1, "built_for", "regions", "coordinates", "length")
         check_least(args, 0, "on_regions")
         if args.weights is not None:
-            for name in ("length", "regions", "coordinates", "dtype"):
+            for name in ("built_for", "regions", "coordinates", "dtype"):
                 value = getattr(args, name)
                 if value is not None:
-                    raise BadInput(f"--{name} {value}: is read from the file. Leave it out with --weights.")
-        N, R = args.length or LENGTH, args.regions or REGIONS
+                    raise BadInput(f"{flag(name)} {value}: is read from the file. Leave it out with --weights.")
+        N, R = args.built_for or args.length or LENGTH, args.regions or REGIONS
         if N > LONGEST:
-            raise BadInput(f"--length {N}: at most {LONGEST} are judged. Use a smaller one.")
-        return cls(N, R, args.coordinates, args.dtype, args.weights, args.on_length, args.on_regions)
+            raise BadInput(f"--built-for {N}: at most {LONGEST} are judged. Use a smaller one.")
+        return cls(N, R, args.coordinates, args.dtype, args.weights, args.length, args.on_regions)
 
     def problem(self, reading: Reading) -> Bidirectional:
         """The module with its strings; one that is built has weights that suit the format of the reading."""
@@ -69,21 +72,21 @@ class Wish:
         from verify.tasks.contextual.bidirectional.task import Bidirectional
 
         if self.weights is not None:
-            return Bidirectional.of(bidirectional.load(self.weights), length=self.on_length, regions=self.on_regions)
+            return Bidirectional.of(bidirectional.load(self.weights), length=self.length, regions=self.on_regions)
         fmt = reading.format if isinstance(reading, Rounded) else None
         stored = self.dtype or (fmt.name if fmt is not None and fmt.name in TORCH_DTYPES else "float64")
         coordinates = self.coordinates
         if coordinates is None and fmt is not None and fmt.smallest_exponent > -1000:  # pN and others: fewer exponents
             narrow = TORCH_DTYPES["float16" if fmt.smallest_exponent > -100 else "float32"]
-            coordinates = -(-(self.length + 1) // contextual_positions.block_length(narrow))
+            coordinates = -(-(self.built_for + 1) // contextual_positions.block_length(narrow))
         module = contextual_positions.build(
-            self.length,
+            self.built_for,
             self.regions,
             coordinates=coordinates,
             dtype=TORCH_DTYPES[stored],
             u=None if fmt is None else fmt.u,
         )
-        return Bidirectional.of(module, length=self.on_length, regions=self.on_regions, claim="W-19")
+        return Bidirectional.of(module, length=self.length, regions=self.on_regions, claim="W-19")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -31,5 +31,5 @@ def command(
     """Writes the weights, and returns the command line that decides them again."""
     path = f"{folder}/weights.safetensors"
     Path(path).write_bytes(bidirectional.as_bytes(module))
-    words = ["verify", "bidirectional", "--weights", path, "--on-length", str(certificate.parameters["length"])]
+    words = ["verify", "bidirectional", "--weights", path, "--length", str(certificate.parameters["length"])]
     return [*words, "--on-regions", str(certificate.parameters["regions"]), *options_of(options)]

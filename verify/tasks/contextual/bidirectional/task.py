@@ -72,7 +72,7 @@ class Bidirectional:
         if not 1 <= N <= most:
             raise BadInput(
                 f"length={N}: must be from 1 to {most}: the model has {module.longest} positions after BOS and counts "
-                f"up to {len(module.b_out) - 1}, and {LONGEST} are judged. Use --on-length {most}."
+                f"up to {len(module.b_out) - 1}, and {LONGEST} are judged. Use --length {most}."
             )
         return cls(module, Domain(N, R), claim)
 
@@ -189,7 +189,7 @@ class Bidirectional:
         if self.domain.N > LONGEST_RUN:
             raise BadInput(
                 f"method=exhaustive: runs strings of up to {LONGEST_RUN} tokens. Use --method certified, or a smaller "
-                "--on-length."
+                "--length."
             )
         for _, group in itertools.groupby(self.domain.enumerate(), len):
             while part := [tuple(tokens) for tokens in itertools.islice(group, BATCH)]:

@@ -15,6 +15,7 @@ from constructions.errors import BadInput
 from verify.commands import request as shared
 from verify.commands.options import fractions, parsed_heads
 from verify.commands.parsing import add_map
+from verify.commands.vocabulary import option
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -35,15 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--values", metavar="V0,V1,V2", help="with --ratios: its values of 0, 1 and 2, as fractions")
     add("--law", required=True, metavar="LAW", help=f"the inputs and how likely they are: {LAWS}")
     add_map(parser, "file")
-    add("--labels", choices=("majority-ones", "thesis"), default="majority-ones",
-        help="4 iff n1 > n0, or 4 iff n0 >= n1")  # fmt: skip
-    add(
-        "--subset",
-        action="append",
-        default=[],
-        metavar="HEADS",
-        help="also these heads together, such as 2,4; again for more",
-    )
+    option(parser, "labels")
+    option(parser, "subset", action="append", default=[], help="also these heads together, such as 2,4; again for more")
     add("--no-pairs", action="store_true", help="leave out the pairs of heads")
     add("--all-subsets", action="store_true",
         help="all 2^a subsets of at most 16 heads: accuracies, Shapley values, halving (minutes)")  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from constructions.errors import BadInput
 from verify.commands.options import AddKind, fractions
 from verify.commands.parsing import add_map
+from verify.commands.vocabulary import option
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +19,7 @@ def add_kinds(add_kind: AddKind) -> None:
     heads.add_argument("file", metavar="FILE", help="a state_dict (.safetensors or .pt)")
     add_map(heads, "file")
     heads.add_argument("--law", default="d-test", help="see verify heads (default: d-test)")
-    heads.add_argument("--labels", choices=("majority-ones", "thesis"), default="majority-ones")
+    option(heads, "labels")
     heads.add_argument("--head", type=int, default=0, help="whose outputs (default: 0)")
     heads.add_argument("--svc", action="store_true", help="colour ratios by the SVC's accuracy (seconds per head)")
     ratios = add_kind("ratios", "which attention ratios (w01, w02) separate, and the best threshold's accuracy")

@@ -12,7 +12,8 @@ from constructions.errors import BadInput
 from verify.arithmetic.outward import above, below
 from verify.commands import workers
 from verify.commands.ranges import LARGEST_N, integers
-from verify.report.tables import FORMS, render
+from verify.commands.vocabulary import JUDGED, MODEL, group, option, table_options
+from verify.report.tables import render
 
 if TYPE_CHECKING:
     import sympy
@@ -38,11 +39,11 @@ COLUMNS_OF = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--T", type=integers, help="alphabet size: 32, 16,32 or 8:64:8")
-    add("--L", type=integers, help="sequence length: 10, 5,10 or 5:30:5")
+    option(parser, "T", type=integers, help="alphabet size: 32, 16,32 or 8:64:8")
+    option(parser, "L", type=integers, help="sequence length: 10, 5,10 or 5:30:5")
+    add = group(parser, MODEL).add_argument
     add("--N", type=integers, help="instead of T and L: count01's attention scale N, for the exact limit on n2")
-    add("--format", choices=FORMS, default="rich", help="default: rich")
+    add = group(parser, JUDGED).add_argument
     add("--coherence", action="store_true", help="the coherence that the propositions ask for, and d if it is attained")
     add(
         "--regime",
@@ -52,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--gaussian", type=int, metavar="N", help="the share of N random Gaussian codes that meet W-2 and W-3, sampled")
     add("--formulas", action="store_true", help="print the formulas themselves in LaTeX")
     workers.add_argument(parser)
+    table_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from constructions.errors import BadInput
-from verify.commands import request, workers
+from verify.commands import workers
 from verify.commands.ranges import integers
+from verify.commands.vocabulary import HOW, MODEL, group, option, table_options
 from verify.frame.certificate import Verdict, rounded_margin
 from verify.report.console import say_written
-from verify.report.tables import FORMS, render
+from verify.report.tables import render
 from verify.tasks.histogram.catalogue import MODELS
 
 COLUMNS = ("model", "T", "L", "p", "d", "margin", "lower bound on d", "of what", "tried")
@@ -27,17 +28,16 @@ Key = tuple[int, int, str]  # T, L, model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("task", choices=("histogram",), help="the task")
+    parser.add_argument("task", choices=("histogram",), help="the task")
+    add = group(parser, MODEL).add_argument
     add("--model", choices=(*MODELS, "all"), default="all", help="one model, or all six (default)")
-    add("--T", type=integers, required=True, help="alphabet size: 32, 16,32 or 8:64:8")
-    add("--L", type=integers, required=True, help="sequence length: 10, 5,10 or 5:30:5")
-    request.add_option(parser, "seed", help="of the search (default: 0)")
-    add("--steps", type=int, default=3000, help="steps of each search (default: 3000)")
+    option(parser, "T", type=integers, required=True, help="alphabet size: 32, 16,32 or 8:64:8")
+    option(parser, "L", type=integers, required=True, help="sequence length: 10, 5,10 or 5:30:5")
+    option(parser, "seed", help="of the search (default: 0)")
+    group(parser, HOW).add_argument("--steps", type=int, default=3000, help="steps of each search (default: 3000)")
     workers.add_argument(parser)
-    hits = "write weights and certificate of every hit; what is there is not searched again"
-    request.add_option(parser, "save", help=hits)
-    add("--format", choices=FORMS, default="rich", help="default: rich")
+    option(parser, "save", help="write weights and certificate of every hit; what is there is not searched again")
+    table_options(parser)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request, workers
 from verify.commands.ranges import integers
+from verify.commands.vocabulary import JUDGED, MODEL, group, option, options, renamed, table_options
 from verify.frame.certificate import rounded_margin
 from verify.report.console import say_written
-from verify.report.tables import FORMS, render
+from verify.report.tables import render
 from verify.tasks.histogram import catalogue
 from verify.tasks.histogram.catalogue import CONSTRUCTIONS, MODELS
 
@@ -23,27 +24,29 @@ if TYPE_CHECKING:
     from verify.tasks.histogram.precision.search import Construction
 
 
+RENAMED = renamed(figure="out")
 COLUMNS = ("precision", "verdict", "margin", "input that fails", "how it fails")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("task", choices=("histogram",), help="the task")
+    add = group(parser, MODEL).add_argument
     add("--model", choices=MODELS, metavar="M", help=f"one of {', '.join(MODELS)}")
-    add("--T", type=int, required=True, help="alphabet size")
-    add("--L", type=int, required=True, help="sequence length")
-    add("--d", type=int, help="embedding size (default: T)")
-    add("--p", type=int, help="hidden neurons (default: the fewest that the construction needs)")
-    add("--construction", choices=sorted({construction for _, construction in CONSTRUCTIONS}), help="how it counts")
+    option(parser, "T", required=True)
+    option(parser, "L", required=True)
+    options(parser, "d", "p")
+    known = sorted({construction for _, construction in CONSTRUCTIONS})
+    add("--construction", choices=known, metavar="HOW", help=f"how it counts: {', '.join(known)}")
+    add = group(parser, JUDGED).add_argument
     add("--table", action="store_true", help="all constructions, each at its own d, by all named formats")
     add("--sweep", metavar="d=FIRST:LAST", help="one model over d and bits")
     add("--bits", type=integers, help="of --sweep (default: 2:24)")
-    add("--figure", metavar="FILE", help="also draw --sweep to a .svg or .png file (needs matplotlib)")
-    request.add_option(parser, "accumulate", help="sum matrix products in float32 (default: in the format)")
-    request.add_option(parser, "budget", default=10.0, help="limit of each search for a failure (default: 10)")
+    option(parser, "accumulate", help="sum matrix products in float32 (default: in the format)")
+    option(parser, "budget", default=10.0, help="limit of each search for a failure (default: 10)")
     workers.add_argument(parser)
-    add("--format", choices=FORMS, default="rich", help="default: rich")
-    add("--json", action="store_const", dest="format", const="json", help="the same as --format json")
+    option(parser, "out", help="also draw --sweep to a .svg or .png file (needs matplotlib)")
+    table_options(parser)
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Wish:
 
         request.check_budget(args.budget)
         if args.table:
-            for name in ("model", "d", "p", "construction", "sweep", "figure"):
+            for name in ("model", "d", "p", "construction", "sweep", "out"):
                 value = getattr(args, name)
                 if value is not None:
                     raise BadInput(f"{name}={value}: --table shows every construction. Leave --{name} out.")
@@ -144,19 +147,19 @@ class Sweep:
         Raises: BadInput for options that go with --sweep alone, and for what --sweep does not read.
         """
         if args.sweep is None:
-            if args.figure is not None:
-                raise BadInput(f"figure={args.figure!r}: draws --sweep. Add --sweep d=FIRST:LAST.")
+            if args.out is not None:
+                raise BadInput(f"--out {args.out}: draws --sweep. Add --sweep d=FIRST:LAST.")
             if args.bits is not None:
                 raise BadInput("bits: are those of --sweep. Add --sweep d=FIRST:LAST, or leave --bits out.")
             return None
-        if args.figure is not None:
-            _check_figure(args.figure)
+        if args.out is not None:
+            _check_figure(args.out)
         if args.d is not None:
             raise BadInput(f"d={args.d}: --sweep gives d. Leave --d out.")
         for bits in args.bits or ():
             if not 2 <= bits <= 53:
                 raise BadInput(f"bits={bits}: must be between 2 and 53, the hidden bit counted")
-        return cls(_dimensions(args.sweep), sorted(set(args.bits or range(2, 25))), args.figure)
+        return cls(_dimensions(args.sweep), sorted(set(args.bits or range(2, 25))), args.out)
 
 
 def _check_figure(path: str) -> None:
@@ -164,8 +167,8 @@ def _check_figure(path: str) -> None:
     from constructions.written_files import check_target
     from verify.figures.style import format_of, style
 
-    check_target(path, "figure")
-    format_of(path, "figure")
+    check_target(path, "out")
+    format_of(path, "out")
     style()
 
 
