@@ -8,7 +8,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -47,13 +47,15 @@ ASSUMPTIONS = ("torch.export traced the module faithfully", "the module is calle
 class Graph:
     """The operations of a module on one input of `length` tokens, and the tensors that they read.
 
-    `stored` names each tensor as the state dict does.
+    `names` gives for each stored tensor its name in the state dict. `around` says, for tensors whose numbers may be
+    others, how far each may be from what is stored: then a bound holds for all of these modules at once.
     """
 
     program: torch.fx.Graph
     stored: dict[str, Tensor]
     names: dict[str, str]
     length: int
+    around: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def calls(self) -> Iterator[torch.fx.Node]:

@@ -108,6 +108,7 @@ def rows(output: Array, question: Question) -> Array:
 
 def evaluate(graph: Graph, tokens: Tensor) -> Array:
     """The module's output on one input (length,), as an array of balls."""
+    assert not graph.around, "one module is evaluated, not all around it"
     values: dict[torch.fx.Node, Any] = {}
     for node in graph.program.nodes:
         if node.op == "placeholder":

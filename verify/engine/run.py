@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from verify.arithmetic.slack import ENLARGE
 from verify.engine.balls import Arithmetic, Ball, Unsure, Whole
 from verify.engine.capture import CREATING, Graph, computed_in, constant, is_exact_constant
 from verify.engine.dtypes import ANY, cast, is_float, truth
@@ -162,9 +163,18 @@ def _last_uses(graph: Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:
 def enclosed_weights(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu") -> dict[str, Any]:
     """The stored tensors as the arithmetic reads them: whole numbers as they are, floats as balls."""
     return {
-        name: at.tensor(value.to(device)) if value.is_floating_point() else value.to(device)
+        name: moved(at.tensor(value.to(device)), graph.around.get(name))
+        if value.is_floating_point()
+        else value.to(device)
         for name, value in graph.stored.items()
     }
+
+
+def moved(stored: Ball, around: Tensor | None) -> Ball:
+    """A stored tensor whose numbers may each be so far from where they are."""
+    if around is None:
+        return stored
+    return Ball(stored.mid, (stored.radius + around.to(stored.mid.device)) * ENLARGE, infinite=stored.infinite)
 
 
 def enclose(
