@@ -1,0 +1,107 @@
+"""What a task gives, so that the numbers of its models can be changed: questions, the readout, and its own verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from flint import arb
+from torch import Tensor, nn
+
+from verify.arithmetic.readings import Reading
+from verify.arithmetic.slack import Array
+from verify.arithmetic.stored import numbers
+from verify.frame.certificate import Certificate
+from verify.frame.decide import Effort
+
+MOST_NUMBERS = 1 << 25  # hidden numbers and tokens of all questions together: 256 MiB
+AT_ONCE = 1 << 13  # questions that are run at a time
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Positions of token sequences with the class that is right there.
+
+    Shapes: tokens (n, length), position (n,), right (n,).
+    """
+
+    tokens: Tensor
+    position: Tensor
+    right: Tensor
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, index: Tensor | np.ndarray | slice) -> Questions:
+        chosen = torch.as_tensor(index) if isinstance(index, np.ndarray) else index
+        return Questions(self.tokens[chosen], self.position[chosen], self.right[chosen])
+
+
+@dataclass(frozen=True)
+class Readout:
+    """The last linear layer of a module by the names of its weight (p, C), or (C, p) if transposed, and bias (C,)."""
+
+    weight: str
+    bias: str
+    is_transposed: bool = False
+
+    def of(self, module: nn.Module) -> Array:
+        """The weight, and the bias as its last row: (p + 1, C)."""
+        W, b = numbers(module.get_parameter(self.weight)), numbers(module.get_parameter(self.bias))
+        return np.vstack([W.T if self.is_transposed else W, b])
+
+    def replaced(self, module: nn.Module, X: Array) -> nn.Module:
+        """A copy of the module with this readout, each number rounded once to the module's dtype."""
+        copied = deepcopy(module)
+        dtype = module.get_parameter(self.weight).dtype
+        W = torch.from_numpy(X[:-1].T.copy() if self.is_transposed else X[:-1].copy())
+        _set(copied, self.weight, W.to(dtype))
+        _set(copied, self.bias, torch.from_numpy(X[-1].copy()).to(dtype))
+        return copied
+
+
+def _set(module: nn.Module, name: str, value: Tensor) -> None:
+    owner, _, own = name.rpartition(".")
+    setattr(module.get_submodule(owner), own, nn.Parameter(value, requires_grad=False))
+
+
+@dataclass(frozen=True)
+class Changeable:
+    """One model on the questions of its domain, whose answer at each is the largest number of hidden @ W + b.
+
+    `questions` are all that there are, each way in which the model cannot but give the same answer once. `decide` is
+    the task's own verdict on a module of the same type, and `file` its bytes on disk. `enclosed` gives the hidden
+    numbers of an input at a position, and 1 as the last one, by so many bits: exact where they are rational. `loose`
+    says for which tensors torch reads a relative bit more than is stored, as where it divides by the double sqrt(d).
+    """
+
+    module: nn.Module
+    readout: Readout
+    length: int
+    questions: Callable[[], Questions]
+    decide: Callable[[nn.Module, Reading, Effort], Certificate]
+    file: Callable[[nn.Module], bytes]
+    enclosed: Callable[[Tensor, int, int], list[arb]]
+    loose: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def hidden_module(self) -> nn.Module:
+        """The module in float64, with the identity for its readout: what it returns are the hidden numbers."""
+        p = len(self.readout.of(self.module)) - 1
+        return self.readout.replaced(deepcopy(self.module).double(), np.vstack([np.eye(p), np.zeros(p)])).eval()
+
+    def hidden(self, questions: Questions) -> Array:
+        """The hidden numbers in float64, and 1 as the last one: (n, p + 1)."""
+        found = []
+        with torch.no_grad():
+            for start in range(0, len(questions), AT_ONCE):
+                some = questions[slice(start, start + AT_ONCE)]
+                output = self.hidden_module(some.tokens)
+                rows = output.reshape(len(some), -1, output.shape[-1])
+                found.append(rows[torch.arange(len(some)), some.position].numpy())
+        H = np.concatenate(found)
+        return np.hstack([H, np.ones((len(H), 1))])

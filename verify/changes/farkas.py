@@ -1,0 +1,148 @@
+"""No readout can be right: a combination of inputs with positive weights whose vectors add up to nothing.
+
+A readout X is right on an input with hidden numbers h, right class y and rival c where a . X > 0, a = (h, 1) in the
+column y and -(h, 1) in the column c. If sum w_i a_i = 0 with all w_i > 0, no X is right on all these inputs, since
+sum w_i (a_i . X) = 0 is no sum of positive numbers (Gordan). A float solver proposes the inputs; the weights are
+solved for again, exactly where the hidden numbers are rational, and else in balls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
+from scipy.optimize import linprog
+
+from verify.arithmetic.exact_reals import rational
+from verify.arithmetic.slack import Array
+from verify.changes.changeable import Changeable, Questions
+
+BITS = 4096  # that hold products of stored numbers exactly, and show the signs of other ones
+EXACT, IN_BALLS = "in rationals", "in balls"
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Inputs with their rivals, and positive weights with which their vectors add up to nothing.
+
+    `weights` are rational; or the middles of balls that hold the true ones, all of them positive.
+    """
+
+    questions: Questions
+    rival: np.ndarray
+    weights: tuple[fmpq, ...]
+    checked: str
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = zip(self.questions.tokens.tolist(), self.questions.position.tolist(), self.questions.right.tolist(),
+                   self.rival.tolist(), self.weights, strict=True)  # fmt: skip
+        terms = [
+            {"input": tokens, "position": position, "right": right, "rival": rival, "weight": str(weight)}
+            for tokens, position, right, rival, weight in rows
+        ]
+        return {"checked": self.checked, "inputs": terms}
+
+
+def proposed(rows: Array) -> np.ndarray | None:
+    """Weights of these vectors (m, n) that make their sum nothing in floats, few of them not 0; None where none do."""
+    scaled = rows / np.abs(rows).max(0, initial=1e-300)
+    scaled = scaled / np.abs(scaled).max(1, keepdims=True)
+    m, n = scaled.shape
+    found = linprog(
+        np.zeros(m), A_eq=np.vstack([scaled.T, np.ones(m)]), b_eq=np.append(np.zeros(n), 1.0), bounds=(0, None),
+        method="highs-ds", options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )  # fmt: skip
+    return None if found.status != 0 else np.asarray(found.x)
+
+
+def shown(
+    changeable: Changeable, questions: Questions, rival: np.ndarray, weights: np.ndarray
+) -> Combination | None:
+    """The combination of the questions whose proposed weights are not 0, where it can be shown to be one."""
+    support = np.flatnonzero(weights > 0)
+    if not len(support):
+        return None
+    chosen, against = questions[support], rival[support]
+    hidden = [changeable.enclosed(t, int(i), BITS) for t, i in zip(chosen.tokens, chosen.position, strict=True)]
+    used = sorted({int(c) for c in (*chosen.right.tolist(), *against)})
+    with ctx.workprec(BITS):  # else a sign that is turned rounds a ball
+        rows = [_row(h, int(y), int(c), used) for h, y, c in zip(hidden, chosen.right, against, strict=True)]
+    if all(x.is_exact() for h in hidden for x in h):
+        found = solved_exactly([[_exact(x) for x in row] for row in rows])
+        checked = EXACT
+    else:
+        found = solved_in_balls(rows)
+        checked = IN_BALLS
+    if found is None:
+        return None
+    keep = np.flatnonzero([weight > 0 for weight in found])
+    return Combination(chosen[keep], against[keep], tuple(found[i] for i in keep), checked)
+
+
+def _row(h: Sequence[arb], right: int, rival: int, classes: Sequence[int]) -> list[arb]:
+    """The vector of an input in the columns of the classes in play but the last.
+
+    The columns of a vector add up to 0, so that the last one is nothing where the others are.
+    """
+    return [x if c == right else -x if c == rival else arb(0) for c in classes[:-1] for x in h]
+
+
+def _exact(x: arb) -> fmpq:
+    mantissa, exponent = x.man_exp()
+    return fmpq(mantissa) * fmpq(2) ** int(exponent)
+
+
+def solved_exactly(rows: Sequence[Sequence[fmpq]]) -> list[fmpq] | None:
+    """Weights w >= 0, not all 0, with sum w_i rows_i = 0, exactly; None where a vertex of them is not what was proposed.
+
+    >>> solved_exactly([[fmpq(1), fmpq(0)], [fmpq(-2), fmpq(0)]])
+    [2/3, 1/3]
+    """
+    m, n = len(rows), len(rows[0])
+    entries = [rows[i][j] for j in range(n) for i in range(m)]
+    reduced, rank = fmpq_mat(n, m, entries).rref()
+    if rank != m - 1:
+        return None
+    pivots = [next(j for j in range(m) if reduced[i, j] != 0) for i in range(rank)]
+    (free,) = set(range(m)) - set(pivots)
+    w = [fmpq(0)] * m
+    w[free] = fmpq(1)
+    for i, pivot in enumerate(pivots):
+        w[pivot] = -reduced[i, free]
+    if min(w) < 0:
+        return None
+    total = sum(w, fmpq(0))
+    w = [x / total for x in w]
+    return w if is_nothing(rows, w) else None
+
+
+def is_nothing(rows: Sequence[Sequence[fmpq]], w: Sequence[fmpq]) -> bool:
+    """Whether w >= 0 is not 0, and the vectors with these weights add up to nothing, exactly."""
+    sums = [sum((x * row[j] for x, row in zip(w, rows, strict=True)), fmpq(0)) for j in range(len(rows[0]))]
+    return min(w) >= 0 and max(w) > 0 and not any(sums)
+
+
+def solved_in_balls(rows: Sequence[Sequence[arb]]) -> list[fmpq] | None:
+    """As `solved_exactly` for vectors in general position: one more of them than there are coordinates.
+
+    Coordinates that are 0 in all of them are left out. A square system of balls that has one solution for each matrix in
+    it has a solution in the balls that are returned; those must lie above 0, with the last weight 1.
+    """
+    m = len(rows)
+    kept = [j for j in range(len(rows[0])) if not all(row[j] == 0 for row in rows)]
+    if len(kept) != m - 1:
+        return None
+    with ctx.workprec(BITS):
+        matrix = arb_mat([[rows[i][j] for i in range(m - 1)] for j in kept])
+        right = arb_mat([[-rows[m - 1][j]] for j in kept])
+        try:
+            solution = matrix.solve(right)
+        except ZeroDivisionError:
+            return None
+        weights = [solution[i, 0] for i in range(m - 1)]
+        if not all(w > 0 for w in weights):
+            return None
+        return [*(rational(float(w.mid())) for w in weights), fmpq(1)]

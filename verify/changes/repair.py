@@ -1,0 +1,282 @@
+"""The least change of a readout with which a model is proved, by cutting planes; or why there is none.
+
+The hidden numbers stay, so that right means linear inequalities in the readout. Each round takes the inputs that are
+worst for each pair of classes, solves for the least change that mends all taken so far, and rounds it to the model's
+dtype. What is then decided anew, by the task's own verifier, are the numbers that are stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+from torch import nn
+
+from verify.arithmetic.formats import format_of
+from verify.arithmetic.outward import float_at_least
+from verify.arithmetic.readings import Reading, Real
+from verify.arithmetic.slack import Array
+from verify.changes import programs
+from verify.changes.changeable import Changeable, Questions
+from verify.changes.farkas import Combination, proposed, shown
+from verify.changes.programs import Cuts, Relaxed
+from verify.frame.certificate import Certificate, Verdict
+from verify.frame.clock import Deadline
+from verify.frame.decide import Effort
+
+FLOAT_OFF_BY = 2.0**-40  # relative: what hidden numbers in float64 are off by, with room; verdicts do not rest on it
+MORE_ROOM = 4.0  # by which delta grows where the verifier wants more than rounding takes
+INSEPARABLE = 1e-10  # relative margin of the best hyperplane, at or below which two classes look inseparable
+AT_ONCE = 100  # inputs of two classes that are added in a round
+BITS = 512
+NORM = "largest change of a number of the readout"
+
+
+class Outcome(StrEnum):
+    """PROVED after the repair, IMPOSSIBLE for every readout, or UNKNOWN with a reason."""
+
+    PROVED = "PROVED"
+    IMPOSSIBLE = "IMPOSSIBLE"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def exit_code(self) -> int:
+        return {"PROVED": 0, "IMPOSSIBLE": 2, "UNKNOWN": 3}[self.value]
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What came of a repair.
+
+    `change` is the largest difference of a stored number to the old one, exactly; every right readout has one of
+    `at_least`, a bound. `delta` is by how much each input was to be right before rounding, at the most.
+    """
+
+    outcome: Outcome
+    module: nn.Module | None = None
+    certificate: Certificate | None = None
+    change: Fraction | None = None
+    largest_number: float | None = None
+    at_least: float | None = None
+    delta: float | None = None
+    cuts: int = 0
+    rounds: int = 0
+    wrong: int = 0
+    questions: int = 0
+    combination: Combination | None = None
+    reason: str | None = None
+
+    def __bool__(self) -> bool:
+        """True where the model is proved."""
+        return self.outcome is Outcome.PROVED
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain JSON values; bounds are rounded outwards."""
+        return {
+            "verdict": self.outcome.value,
+            "norm": NORM,
+            "change": None if self.change is None else float_at_least(self.change),
+            "at_least": self.at_least,
+            "largest_number": self.largest_number,
+            "delta": self.delta,
+            "cuts": self.cuts,
+            "rounds": self.rounds,
+            "wrong": str(self.wrong),
+            "questions": str(self.questions),
+            "combination": None if self.combination is None else self.combination.to_dict(),
+            "reason": self.reason,
+            "certificate": None if self.certificate is None else self.certificate.to_dict(),
+        }
+
+
+def repair(changeable: Changeable, reading: Reading | None = None, effort: Effort | None = None) -> Repair:
+    """Changes the readout as little as it must, so that the model is proved; or shows that no readout can be right.
+
+    Raises: BadInput where the domain has too many questions to be listed.
+    """
+    reading, effort = reading or Real(), effort or Effort()
+    search = Search.of(changeable, reading, effort)
+    before = changeable.decide(changeable.module, reading, effort)
+    if before.verdict is Verdict.PROVED:
+        return search.kept(before)
+    found = search.inseparable_classes()
+    if found is not None:
+        return search.impossible(found)
+    return search.mended()
+
+
+@dataclass
+class Search:
+    """The questions of a model, their hidden numbers in float64, and the cuts taken so far.
+
+    Shapes: H (n, p + 1), right (n,), X (p + 1, C).
+    """
+
+    changeable: Changeable
+    reading: Reading
+    effort: Effort
+    deadline: Deadline
+    questions: Questions
+    H: Array
+    right: np.ndarray
+    X: Array
+    cuts: Cuts
+    rounds: int = 0
+
+    @classmethod
+    def of(cls, changeable: Changeable, reading: Reading, effort: Effort) -> Search:
+        deadline, questions = effort.deadline(), changeable.questions()
+        X = changeable.readout.of(changeable.module)
+        return cls(
+            changeable, reading, effort, deadline, questions, changeable.hidden(questions), questions.right.numpy(), X,
+            Cuts.none(len(X)),
+        )  # fmt: skip
+
+    def wrong(self, X: Array) -> int:
+        """How many questions a readout gets wrong in float64."""
+        return int((programs.gaps(self.H, self.right, X).min(1) <= 0).sum())
+
+    def _result(self, outcome: Outcome, **found: Any) -> Repair:
+        about = {"cuts": len(self.cuts), "rounds": self.rounds, "questions": len(self.questions)}
+        return Repair(outcome, largest_number=float(np.abs(self.X).max()), wrong=self.wrong(self.X), **(about | found))
+
+    def kept(self, certificate: Certificate) -> Repair:
+        """The model as it is."""
+        module = self.changeable.module
+        return self._result(
+            Outcome.PROVED, module=module, certificate=certificate, change=Fraction(0), at_least=0.0, delta=0.0
+        )
+
+    def impossible(self, found: Combination) -> Repair:
+        """No readout: by inputs whose vectors add up to nothing."""
+        reason = f"the vectors of {len(found.weights)} inputs add up to nothing with positive weights, {found.checked}"
+        return self._result(Outcome.IMPOSSIBLE, combination=found, reason=reason)
+
+    def unknown(self, reason: str, X: Array | None = None, **found: Any) -> Repair:
+        """Neither, with what is left at the best readout."""
+        left = self.wrong(self.X if X is None else X)
+        return self._result(Outcome.UNKNOWN, reason=f"{reason}; the last readout is wrong on {left} questions", **found)
+
+    def inseparable_classes(self) -> Combination | None:
+        """A combination of inputs of two classes that no hyperplane separates, where one is found and shown."""
+        for y, c in combinations(np.unique(self.right), 2):
+            if self.deadline.is_up():
+                return None
+            index = np.flatnonzero((self.right == y) | (self.right == c))
+            sign = np.where(self.right[index] == y, 1.0, -1.0)
+            rows = self.H[index] * sign[:, None]
+            chosen = inseparable(rows, self.deadline)
+            weights = None if chosen is None else proposed(rows[chosen])
+            if chosen is None or weights is None:
+                continue
+            questions = self.questions[index[chosen]]
+            rival = np.where(questions.right.numpy() == y, c, y)
+            found = shown(self.changeable, questions, rival, weights)
+            if found is not None:
+                return found
+        return None
+
+    def mended(self) -> Repair:
+        """The least change by cutting planes, with more room until the verifier proves what is stored."""
+        fmt = format_of(self.changeable.module.get_parameter(self.changeable.readout.weight).dtype)
+        unit, X = fmt.u + FLOAT_OFF_BY, self.X
+        while True:
+            relaxed = self._relaxed(unit)
+            if isinstance(relaxed, str):
+                return self._without_relaxed(relaxed, X)
+            X = relaxed.X
+            module = self.changeable.readout.replaced(self.changeable.module, X)
+            certificate = self.changeable.decide(module, self.reading, self._rest())
+            if certificate.verdict is Verdict.PROVED:
+                return self._proved(module, certificate, relaxed, unit)
+            if self.deadline.is_up() or unit * MORE_ROOM >= 1:
+                return self.unknown(f"the verifier says of the rounded readout: {certificate}", X)
+            unit *= MORE_ROOM
+
+    def _rest(self) -> Effort:
+        return self.effort
+
+    def _relaxed(self, unit: float) -> Relaxed | str:
+        """The least change that is right on all questions in float64, or why there is none."""
+        best, wrong = Relaxed(self.X, 0.0, np.zeros(0)), max(1, self.wrong(self.X))
+        while True:
+            need = programs.needed(self.H, self.right, np.abs(self.X) + best.t, unit)
+            short = programs.gaps(self.H, self.right, best.X) - need
+            if not self.cuts.add(self.H, self.right, programs.worst(short, self.right)):
+                return best
+            if self.deadline.is_up():
+                return "the budget ended"
+            found = programs.least_change(self.cuts, self.X, unit)
+            self.rounds += 1
+            if found is None:
+                return "no readout is right on the inputs taken so far with room for rounding"
+            best = found
+            self.effort.progress(1 - min(1.0, self.wrong(best.X) / wrong))
+
+    def _without_relaxed(self, reason: str, X: Array) -> Repair:
+        """Where no readout has the room that rounding takes: none at all, or one that is not known."""
+        if self.deadline.is_up():
+            return self.unknown(reason, X)
+        weights = proposed(self.cuts.rows(self.X.shape[1]))
+        if weights is not None:
+            found = shown(self.changeable, self.questions[self.cuts.question], self.cuts.rival, weights)
+            if found is not None:
+                return self.impossible(found)
+            reason += "; a combination that floats propose could not be shown"
+        return self.unknown(reason, X)
+
+    def _proved(self, module: nn.Module, certificate: Certificate, relaxed: Relaxed, unit: float) -> Repair:
+        new = self.changeable.readout.of(module)
+        change = max(abs(Fraction(float(a)) - Fraction(float(b)))
+                     for a, b in zip(new.flat, self.X.flat, strict=True))  # fmt: skip
+        room = programs.needed(self.H, self.right, np.abs(self.X) + relaxed.t, unit)
+        return self._result(
+            Outcome.PROVED, module=module, certificate=certificate, change=change, at_least=self.at_least(),
+            delta=float(room.max()),
+        )  # fmt: skip
+
+    def at_least(self) -> float:
+        """A bound on every repair: the least change for the cuts taken so far without room, its multipliers in balls."""
+        relaxed = programs.least_change(self.cuts, self.X, 0.0)
+        if relaxed is None:
+            return 0.0
+        used = np.flatnonzero(relaxed.multipliers)
+        asked = self.questions[self.cuts.question[used]]
+        hidden = [self.changeable.enclosed(t, int(i), BITS) for t, i in zip(asked.tokens, asked.position, strict=True)]
+        scaled = relaxed.multipliers[used] / self.cuts.size[used]
+        return programs.bound_on_every_change(
+            hidden, asked.right.tolist(), self.cuts.rival[used].tolist(), scaled, self.X
+        )
+
+
+def inseparable(rows: Array, deadline: Deadline) -> np.ndarray | None:
+    """Which of these vectors no w has w . row > 0 for, in floats; None where a w is found, or the time is up."""
+    rows = rows / np.maximum(np.abs(rows).max(0), 1e-300)
+    rows = rows / np.abs(rows).max(1, keepdims=True)
+    chosen = np.unique(np.linspace(0, len(rows) - 1, AT_ONCE).astype(np.int64))
+    n = rows.shape[1]
+    while not deadline.is_up():
+        A = np.hstack([-rows[chosen], np.ones((len(chosen), 1))])
+        found = linprog(
+            np.append(np.zeros(n), -1.0), A_ub=A, b_ub=np.zeros(len(chosen)), bounds=[(-1, 1)] * n + [(None, 1)],
+            method="highs", options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        )  # fmt: skip
+        if found.status != 0:
+            return None
+        if found.x[-1] <= INSEPARABLE:
+            return chosen
+        value = rows @ found.x[:-1]
+        below = np.flatnonzero(value <= 0)
+        if not len(below):
+            return None
+        worst = below[np.argsort(value[below])[:AT_ONCE]]
+        more = np.setdiff1d(worst, chosen)
+        if not len(more):
+            return None
+        chosen = np.append(chosen, more)
+    return None
