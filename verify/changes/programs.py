@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
@@ -104,27 +105,39 @@ class Relaxed:
     multipliers: Array
 
 
-def least_change(cuts: Cuts, X: Array, unit: float) -> Relaxed | None:
-    """The readout closest to X, by the largest change t, that is right by what rounding may take; None if there is none.
+def least_change(cuts: Cuts, X: Array, unit: float, t: float) -> Relaxed | None:
+    """The readout closest to X, by the largest change, that is right by what rounding may take; None if none is found.
 
-    Rounding takes at most unit sum |a| |x| <= unit sum |a| (|X| + t) of a cut a, which is linear in t.
+    Rounding takes at most unit sum |a| |x| <= unit sum |a| (|X| + t) of a cut a, where t is at least the change.
     """
     a, x = cuts.rows(X.shape[1]), X.ravel()
     m, n = a.shape
-    size = np.abs(a)
-    slack = unit * (size @ np.abs(x)) + (TOLERANCE if unit else 0.0)
+    slack = unit * (np.abs(a) @ (np.abs(x) + t)) + (TOLERANCE if unit else 0.0)
     one, eye = np.ones((n, 1)), sparse.identity(n)
-    of_t = sparse.csr_matrix(unit * size.sum(1)[:, None])
-    A = sparse.vstack(
-        [sparse.hstack([-sparse.csr_matrix(a), of_t]), sparse.hstack([eye, -one]), sparse.hstack([-eye, -one])]
-    )
-    b = np.concatenate([a @ x - slack, np.zeros(2 * n)])
-    bounds = [(None, None)] * n + [(0, None)]
-    found = linprog(np.append(np.zeros(n), 1.0), A_ub=A.tocsr(), b_ub=b, bounds=bounds, method="highs",
-                    options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10})  # fmt: skip
-    if found.status != 0:
+    A = sparse.vstack([sparse.csr_matrix(np.hstack([-a, np.zeros((m, 1))])), sparse.hstack([eye, -one]),
+                       sparse.hstack([-eye, -one])])  # fmt: skip
+    found = solved(
+        np.append(np.zeros(n), 1.0), A.tocsr(), np.concatenate([a @ x - slack, np.zeros(2 * n)]),
+        [(None, None)] * n + [(0, None)],
+    )  # fmt: skip
+    if found is None:
         return None
     return Relaxed((x + found.x[:-1]).reshape(X.shape), float(found.x[-1]), np.maximum(-found.ineqlin.marginals[:m], 0))
+
+
+METHODS = ("highs", "highs-ds", "highs-ipm")  # the next is tried where one gives up
+OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+
+def solved(cost: Array, A: Any, b: Array, bounds: Any) -> Any:
+    """What HiGHS finds for min cost . x, A x <= b; None where it finds none."""
+    for method in METHODS:
+        found = linprog(cost, A_ub=A, b_ub=b, bounds=bounds, method=method, options=OPTIONS)
+        if found.status == 0:
+            return found
+        if found.status in (2, 3):  # infeasible or unbounded
+            return None
+    return None
 
 
 def bound_on_every_change(

@@ -14,7 +14,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linprog
 from torch import nn
 
 from verify.arithmetic.formats import format_of
@@ -32,6 +31,7 @@ from verify.frame.decide import Effort
 FLOAT_OFF_BY = 2.0**-40  # relative: what hidden numbers in float64 are off by, with room; verdicts do not rest on it
 MORE_ROOM = 4.0  # by which delta grows where the verifier wants more than rounding takes
 INSEPARABLE = 1e-10  # relative margin of the best hyperplane, at or below which two classes look inseparable
+GROWN = 1.5  # times the last change: room for a larger one to be rounded
 AT_ONCE = 100  # inputs of two classes that are added in a round
 BITS = 512
 NORM = "largest change of a number of the readout"
@@ -211,10 +211,12 @@ class Search:
                 return best
             if self.deadline.is_up():
                 return "the budget ended"
-            found = programs.least_change(self.cuts, self.X, unit)
+            found = programs.least_change(self.cuts, self.X, unit, GROWN * best.t)
             self.rounds += 1
             if found is None:
                 return "no readout is right on the inputs taken so far with room for rounding"
+            if found.t > GROWN * best.t:  # room for the rounding of a larger readout
+                found = programs.least_change(self.cuts, self.X, unit, GROWN * found.t) or found
             best = found
             self.effort.progress(1 - min(1.0, self.wrong(best.X) / wrong))
 
@@ -242,7 +244,7 @@ class Search:
 
     def at_least(self) -> float:
         """A bound on every repair: the least change for the cuts taken so far without room, its multipliers in balls."""
-        relaxed = programs.least_change(self.cuts, self.X, 0.0)
+        relaxed = programs.least_change(self.cuts, self.X, 0.0, 0.0)
         if relaxed is None:
             return 0.0
         used = np.flatnonzero(relaxed.multipliers)
@@ -262,11 +264,9 @@ def inseparable(rows: Array, deadline: Deadline) -> np.ndarray | None:
     n = rows.shape[1]
     while not deadline.is_up():
         A = np.hstack([-rows[chosen], np.ones((len(chosen), 1))])
-        found = linprog(
-            np.append(np.zeros(n), -1.0), A_ub=A, b_ub=np.zeros(len(chosen)), bounds=[(-1, 1)] * n + [(None, 1)],
-            method="highs", options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
-        )  # fmt: skip
-        if found.status != 0:
+        cost, bounds = np.append(np.zeros(n), -1.0), [(-1, 1)] * n + [(None, 1)]
+        found = programs.solved(cost, A, np.zeros(len(chosen)), bounds)
+        if found is None:
             return None
         if found.x[-1] <= INSEPARABLE:
             return chosen

@@ -1,0 +1,173 @@
+"""All models whose stored numbers are near those of one: gaps between logits that hold for each of them.
+
+Two bounds. Run forward, every stored number is a ball, and the last layer acts on balls of hidden numbers. In the mean
+value form (verify.engine.mean_value) a gap changes by at most slope times distance, summed over all numbers, with each
+slope enclosed over the whole box, so that nothing beyond the first order is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from verify.arithmetic.slack import ENLARGE, LEAST, gamma
+from verify.changes.changeable import Changeable, Questions
+from verify.engine.balls import LOST, Arithmetic, Ball
+from verify.engine.capture import Graph, capture
+from verify.engine.mean_value import Pairs as MeanValues
+from verify.engine.mean_value import gaps
+from verify.engine.run import enclose
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Questions with one rival each. Shapes: rival (n,)."""
+
+    questions: Questions
+    rival: Tensor
+
+    def __len__(self) -> int:
+        return len(self.rival)
+
+    def __getitem__(self, index: Tensor | slice) -> Pairs:
+        return Pairs(self.questions[index], self.rival[index])
+
+    def with_more(self, other: Pairs) -> Pairs:
+        mine, more = self.questions, other.questions
+        joined = Questions(
+            torch.cat([mine.tokens, more.tokens]),
+            torch.cat([mine.position, more.position]),
+            torch.cat([mine.right, more.right]),
+        )
+        return Pairs(joined, torch.cat([self.rival, other.rival]))
+
+
+@dataclass(frozen=True)
+class Box:
+    """How far each number of each tensor moves at radius 1, by the tensor's name: |w|, or 1, or 0 where it stays.
+
+    `hidden` is the graph of the module without its readout, `graph` that of the whole; X (p + 1, C) is the readout and
+    `X_reach` how far it moves.
+    """
+
+    module: nn.Module
+    reach: Mapping[str, Tensor]
+    graph: Graph
+    hidden: Graph
+    X: Tensor
+    X_reach: Tensor
+    readout: tuple[str, str]
+    loose: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, changeable: Changeable, tensors: Collection[str], is_relative: bool) -> Box:
+        module = deepcopy(changeable.module).double().eval().requires_grad_(False)
+        reach = {
+            name: torch.zeros_like(w) if name not in tensors else w.abs() if is_relative else torch.ones_like(w)
+            for name, w in module.named_parameters()
+        }
+        readout = changeable.readout
+        graphs = (capture(found, changeable.length) for found in (module, changeable.hidden_module))
+        weight, bias = reach[readout.weight], reach[readout.bias]
+        X_reach = torch.vstack([weight.T if readout.is_transposed else weight, bias])
+        X = torch.from_numpy(readout.of(changeable.module))
+        return cls(module, reach, *graphs, X, X_reach, (readout.weight, readout.bias), changeable.loose)
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(bool(reach.any()) for reach in self.reach.values())
+
+    @property
+    def classes(self) -> int:
+        return self.X.shape[1]
+
+    def within(self, r: float) -> Within:
+        """All models at a distance of at most r."""
+        return Within(
+            enclose(self._around(self.hidden, r, self.readout), Arithmetic(), hidden_of),
+            self.X,
+            (r * self.X_reach) * ENLARGE + torch.where(self.X_reach > 0, LEAST, 0.0),
+            gaps(self._around(self.graph, r, ()), Arithmetic(has_norms=True)),
+        )
+
+    def _around(self, graph: Graph, r: float, without: Collection[str]) -> Graph:
+        """A graph whose numbers move by up to r; products are rounded up, and what torch rounds of constants is added."""
+        found = {}
+        for stored_as, stored in graph.stored.items():
+            name = graph.names[stored_as]
+            if name in self.reach and name not in without:
+                loose = self.loose.get(name, 0.0) * stored.double().abs()
+                far = (r * self.reach[name] + loose) * ENLARGE
+                found[stored_as] = torch.where((self.reach[name] > 0) | (loose > 0), far + LEAST, 0.0)
+        return replace(graph, around=found)
+
+
+@dataclass(frozen=True)
+class Within:
+    """Lower bounds on gaps over all models of a box.
+
+    `hidden` encloses the hidden numbers (n, p) of an input at a position; X and `X_off` (p + 1, C) are the readout and
+    how far each of its numbers may be; `mean_values` bounds gaps by slopes.
+    """
+
+    hidden: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    X: Tensor
+    X_off: Tensor
+    mean_values: MeanValues
+
+    def low(self, pairs: Pairs) -> Tensor:
+        """A lower bound on each gap (n,): by running forward, and by slopes where that is not positive."""
+        asked = pairs.questions
+        D = self.X[:, asked.right] - self.X[:, pairs.rival]
+        R = self.X_off[:, asked.right] + self.X_off[:, pairs.rival]
+        mid, rad = self._hidden(asked)
+        low = torch.stack([forward(m, r, d, o) for m, r, d, o in zip(mid, rad, D.T, R.T, strict=True)])
+        left = (~(low > 0)).nonzero()[:, 0]
+        if len(left):
+            C = self.X.shape[1]
+            places = (asked.position * C + row for row in (asked.right, pairs.rival))
+            by_slopes, _ = self.mean_values(asked.tokens[left], *(place[left] for place in places))
+            low[left] = torch.fmax(low[left], by_slopes)
+        return low
+
+    def left_by_running(self, questions: Questions) -> tuple[Tensor, Tensor, Tensor]:
+        """The pairs that running forward leaves open: rows of the questions, rivals, and lower bounds on the gaps."""
+        mid, rad = self._hidden(questions)
+        low = torch.full((len(questions), self.X.shape[1]), torch.inf, dtype=mid.dtype)
+        for right in questions.right.unique():
+            own = (questions.right == right).nonzero()[:, 0]
+            D, R = self.X[:, right, None] - self.X, self.X_off[:, right, None] + self.X_off
+            low[own] = forward(mid[own], rad[own], D, R)
+            low[own, right] = torch.inf
+        row, rival = (~(low > 0)).nonzero(as_tuple=True)
+        return row, rival, low[row, rival]
+
+    def _hidden(self, questions: Questions) -> tuple[Tensor, Tensor]:
+        """The hidden numbers with 1 as the last one, and their radii: (n, p + 1) each."""
+        mid, rad = self.hidden(questions.tokens, questions.position[:, None])
+        one = torch.ones(len(mid), 1, dtype=mid.dtype)
+        return torch.cat([mid, one], 1), torch.cat([rad, 0 * one], 1)
+
+
+def hidden_of(output: Ball, tokens: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+    """The hidden numbers at a position, and their radii: (p,) each."""
+    p = output.mid.shape[-1]
+    row = position.reshape(1, 1).expand(1, p)
+    mid, rad = (x.reshape(-1, p).gather(0, row)[0] for x in (output.mid, output.radius))
+    return mid, rad
+
+
+def forward(mid: Tensor, rad: Tensor, D: Tensor, R: Tensor) -> Tensor:
+    """Lower bounds on h . d over all h within `rad` of `mid` (..., p + 1), and d within R of the stored difference.
+
+    D (p + 1, ...) is that difference of two columns of the readout, rounded once. The least is at least
+    mid . D - rad . |D| - (|mid| + rad) . R; the roundings of D, of the three sums of p + 1 products and of their terms
+    are within gamma of the same sums of absolute values, and LOST covers what underflows.
+    """
+    size, reach = D.abs(), mid.abs() + rad
+    off, everything = rad @ size + reach @ R, reach @ (size + R)
+    return mid @ D - (off + gamma(4 * mid.shape[-1] + 16) * everything) * ENLARGE - LOST

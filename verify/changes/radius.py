@@ -1,0 +1,232 @@
+"""How far the stored numbers of a model may move: a radius within which every model is right, and one that is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from constructions.errors import BadInput
+from verify.arithmetic.outward import float_at_least
+from verify.arithmetic.readings import Real
+from verify.changes.boxes import Box, Pairs
+from verify.changes.changeable import Changeable, Questions
+from verify.changes.hurting import AT_ONCE, WIDEST, hurt, slopes
+from verify.frame.certificate import Certificate, Verdict
+from verify.frame.clock import Deadline
+from verify.frame.decide import Effort
+
+CLOSEST = 2048  # questions of the least margin, of which the pairs that a small change turns are looked for
+HARD = 64  # pairs that are tried before all others
+HURT = 24  # pairs whose gap is turned, for the upper bound
+HALVINGS = 14
+FINEST = 2.0**-40  # of the first guess, below which nothing is shown
+RUN_AT_ONCE = 1 << 14
+A_LITTLE = (0.0, 1e-12, 1e-9, 1e-6, 1e-4)  # by which a radius grows until rounding does not hide what is wrong
+
+
+@dataclass(frozen=True)
+class Radius:
+    """What is known of the largest radius: every model within `at_least` is right, and `wrong`, at `at_most`, is not.
+
+    Both are None where nothing is shown; `certificate` is the verifier's word on the wrong model, or on the model itself
+    where that is not proved.
+    """
+
+    is_relative: bool
+    tensors: tuple[str, ...]
+    at_least: float | None
+    at_most: float | None
+    certificate: Certificate
+    wrong: nn.Module | None = None
+    reason: str | None = None
+
+    def __bool__(self) -> bool:
+        """True where a positive radius is proved."""
+        return bool(self.at_least)
+
+    @property
+    def gap(self) -> float | None:
+        """The upper bound over the lower one, rounded up."""
+        if not self.at_least or self.at_most is None:
+            return None
+        return float_at_least(Fraction(self.at_most) / Fraction(self.at_least))
+
+    @property
+    def verdict(self) -> Verdict:
+        """PROVED where both bounds are shown; REFUTED where the model itself is wrong."""
+        if self.at_least and self.at_most is not None:
+            return Verdict.PROVED
+        is_wrong = self.wrong is None and self.certificate.verdict is Verdict.REFUTED
+        return Verdict.REFUTED if is_wrong else Verdict.UNKNOWN
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain JSON values; both bounds are rounded outwards."""
+        return {
+            "verdict": self.verdict.value,
+            "distance": "relative" if self.is_relative else "absolute",
+            "tensors": list(self.tensors),
+            "at_least": self.at_least,
+            "at_most": self.at_most,
+            "gap": self.gap,
+            "reason": self.reason,
+            "certificate": self.certificate.to_dict(),
+        }
+
+
+def radius(
+    changeable: Changeable,
+    effort: Effort | None = None,
+    *,
+    tensors: Collection[str] | None = None,
+    is_relative: bool = True,
+) -> Radius:
+    """The largest r such that every model is right whose stored numbers w' have |w' - w| <= r |w|, or r if absolute.
+
+    In real arithmetic; w' are any real numbers. By relative distance a number that is 0 stays 0. `tensors` names those
+    that move, all by default.
+    Raises: BadInput for a name that is no tensor of the model, or a domain of too many questions to be listed.
+    """
+    effort = effort or Effort()
+    names = tuple(name for name, _ in changeable.module.named_parameters())
+    chosen = names if tensors is None else tuple(tensors)
+    for name in chosen:
+        if name not in names:
+            raise BadInput(f"tensors={name!r}: the model has {', '.join(names)}.")
+    certificate = changeable.decide(changeable.module, Real(), effort)
+    if certificate.verdict is not Verdict.PROVED:
+        reason = "the model itself is not proved right, so that it has no radius"
+        return Radius(is_relative, chosen, None, None, certificate, reason=reason)
+    box = Box.of(changeable, chosen, is_relative)
+    if box.is_empty:
+        reason = f"all numbers of {', '.join(chosen)} are 0, and stay so by relative distance"
+        return Radius(is_relative, chosen, None, None, certificate, reason=reason)
+    search = Search.of(changeable, box, effort)
+    at_most, wrong, refuted = search.wrong_model()
+    at_least, reason = search.right_within(at_most)
+    if wrong is None:
+        reason = reason or f"no wrong model was found up to the radius {WIDEST:g}"
+    return Radius(is_relative, chosen, at_least, at_most, refuted or certificate, wrong, reason)
+
+
+@dataclass(frozen=True)
+class Search:
+    """The questions of a model, the box around it, and the pairs of a question and a rival that look closest.
+
+    `first` (HARD,) is the radius at which each of these pairs ties, to the first order.
+    """
+
+    changeable: Changeable
+    box: Box
+    questions: Questions
+    hard: Pairs
+    first: Tensor
+    effort: Effort
+    deadline: Deadline
+
+    @classmethod
+    def of(cls, changeable: Changeable, box: Box, effort: Effort) -> Search:
+        deadline, questions = effort.deadline(), changeable.questions()
+        logits = torch.from_numpy(changeable.hidden(questions)) @ box.X
+        gap = logits.gather(1, questions.right[:, None]) - logits
+        closest = gap.scatter(1, questions.right[:, None], torch.inf).amin(1).argsort()[:CLOSEST]
+        every = with_every_rival(questions[closest], box.classes)
+        gap, slope = slopes(box, every)
+        ratio = torch.where(slope > 0, gap / slope, torch.inf)
+        order = ratio.argsort()[:HARD]
+        return cls(changeable, box, questions, every[order], ratio[order], effort, deadline)
+
+    def right_within(self, at_most: float | None) -> tuple[float | None, str | None]:
+        """A radius within which every model is right on every question, or why none is shown."""
+        hard, top = self.hard, min(WIDEST, at_most or WIDEST)
+        while not self.deadline.is_up():
+            r = self._largest(hard, top)
+            if r is None:
+                return None, "bounds over boxes as small as float64 allows do not show that all models in one are right"
+            failing = self._left(r)
+            if failing is None:
+                break
+            if not len(failing):
+                return r, None
+            hard, top = hard.with_more(failing[slice(0, HARD)]), r
+        return None, f"the budget of {self.effort.seconds:g} s ended before all questions were looked at"
+
+    def _largest(self, pairs: Pairs, top: float) -> float | None:
+        """The largest radius up to `top`, by halving, at which all these pairs are right in the whole box."""
+        if self._are_right(pairs, top):
+            return top
+        low = top / 4
+        while not self._are_right(pairs, low):
+            low /= 4
+            if low < top * FINEST or self.deadline.is_up():
+                return None
+        high = min(top, 4 * low)
+        for _ in range(HALVINGS):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if self._are_right(pairs, middle) else (low, middle)
+        return low
+
+    def _are_right(self, pairs: Pairs, r: float) -> bool:
+        return bool((self.box.within(r).low(pairs) > 0).all())
+
+    def _left(self, r: float) -> Pairs | None:
+        """Pairs that are not shown to be right at a radius, the first that are met; None where the time is up."""
+        within, found = self.box.within(r), []
+        for start in range(0, len(self.questions), RUN_AT_ONCE):
+            row, rival, low = within.left_by_running(self.questions[slice(start, start + RUN_AT_ONCE)])
+            found.append((start + row, rival, low))
+            self.effort.progress(start / len(self.questions))
+        row, rival, low = (torch.cat(column) for column in zip(*found, strict=True))
+        order = low.nan_to_num(-torch.inf).argsort()
+        left = Pairs(self.questions[row[order]], rival[order])
+        for start in range(0, len(left), AT_ONCE):
+            if self.deadline.is_up():
+                return None
+            some = left[slice(start, start + AT_ONCE)]
+            is_open = ~(within.low(some) > 0)
+            if bool(is_open.any()):
+                return some[is_open]
+            self.effort.progress(start / len(left))
+        return left[slice(0, 0)]
+
+    def wrong_model(self) -> tuple[float | None, nn.Module | None, Certificate | None]:
+        """The smallest radius at which a wrong model is found, that model, and the verifier's word on it."""
+        r, directions = hurt(self.box, self.hard[slice(0, HURT)], self.first[:HURT])
+        best = int(r.argmin())
+        if not float(r[best]) <= WIDEST:
+            return None, None, None
+        direction = {name: d[best] for name, d in directions.items()}
+        for more in A_LITTLE:
+            module, distance = moved(self.box, direction, float(r[best]) * (1 + more))
+            certificate = self.changeable.decide(module, Real(), self.effort)
+            if certificate.verdict is Verdict.REFUTED:
+                return distance, module, certificate
+        return None, None, None
+
+
+def moved(box: Box, direction: Mapping[str, Tensor], r: float) -> tuple[nn.Module, float]:
+    """The model at a radius in a direction (-1, 0 or 1 for each number), and its distance, rounded up."""
+    module, distance = deepcopy(box.module), Fraction(0)
+    with torch.no_grad():
+        for name, w in module.named_parameters():
+            reach = box.reach[name]
+            new = w + r * reach * direction[name]
+            is_moved = new != w
+            for a, b, far in zip(*(x[is_moved].tolist() for x in (new, w, reach)), strict=True):
+                distance = max(distance, abs(Fraction(a) - Fraction(b)) / Fraction(far))
+            w.copy_(new)
+    return module, float_at_least(distance)
+
+
+def with_every_rival(questions: Questions, classes: int) -> Pairs:
+    """Every question with every class but its own."""
+    row = torch.arange(len(questions)).repeat_interleave(classes)
+    rival = torch.arange(classes).repeat(len(questions))
+    kept = rival != questions.right[row]
+    return Pairs(questions[row[kept]], rival[kept])
