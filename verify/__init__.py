@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from verify.frame.certificate import Verdict as Verdict
     from verify.public import assert_proved as assert_proved
     from verify.public import certify as certify
+    from verify.public import quantise as quantise
+    from verify.public import radius as radius
+    from verify.public import repair as repair
 
 __version__ = "0.1.0"
 
@@ -19,6 +22,9 @@ __version__ = "0.1.0"
 _HOME = {
     "certify": "public",
     "assert_proved": "public",
+    "repair": "public",
+    "radius": "public",
+    "quantise": "public",
     "Certificate": "frame.certificate",
     "Verdict": "frame.certificate",
     "Real": "arithmetic.readings",
@@ -38,7 +44,10 @@ __all__ = [
     "__version__",
     "assert_proved",
     "certify",
+    "quantise",
+    "radius",
     "reading_of",
+    "repair",
     "strategies",
 ]
 

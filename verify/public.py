@@ -1,12 +1,14 @@
-"""The public face: `certify` any model of the project by its type, and `assert_proved` for other projects' tests."""
+"""The public face: `certify` any model of the project by its type, and `assert_proved` for other projects' tests;
+`repair`, `radius` and `quantise` change its numbers."""
 
 from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib import import_module
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -17,6 +19,12 @@ from verify.frame.certificate import CERTIFIED, Certificate, in_words
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, How, decide
 from verify.frame.judged import check_type
+
+if TYPE_CHECKING:
+    from verify.changes.changeable import Changeable
+    from verify.changes.quantise import Fewest, Quantised
+    from verify.changes.radius import Radius
+    from verify.changes.repair import Repair
 
 ANY_MODULE = {"inputs", "expected"}  # what says that a module of any type is to be judged
 
@@ -78,6 +86,84 @@ def assert_proved(module: nn.Module, *, judge: Callable[..., Certificate] = cert
         folder = tempfile.mkdtemp(prefix="weightproof-")
         replay = shlex.join(_door(module).command(module, folder, certificate, **_known(module, options)))
     raise AssertionError(f"REFUTED {certificate.task}: {in_words(found)}\ncounterexample: {found}\nreplay: {replay}")
+
+
+def repair(module: nn.Module, *, reading: str = "real", budget: float | Budget = 30.0, L: int | None = None) -> Repair:
+    """The least change of a model's readout with which it is proved, or why no readout can be right.
+
+    Raises: BadInput for a model whose task has no readout to change, or a domain of too many questions to be listed.
+
+    >>> from constructions import relation_counting
+    >>> wrong = relation_counting.bos(T=3, L=2, as_printed=True)
+    >>> found = repair(wrong)
+    >>> found.outcome.value, bool(certify(found.module)), 0 < found.at_least <= found.change
+    ('PROVED', True, True)
+    """
+    from verify.changes.repair import repair as mend
+
+    return mend(_changeable(module, L), reading_of(reading), Effort(budget))
+
+
+def radius(
+    module: nn.Module,
+    *,
+    tensors: Collection[str] | None = None,
+    is_relative: bool = True,
+    budget: float | Budget = 30.0,
+    L: int | None = None,
+) -> Radius:
+    """How far the stored numbers of a proved model may move before one answer is wrong, from both sides.
+
+    Raises: BadInput as `repair`, and for a name that is no tensor of the model.
+
+    >>> from constructions import relation_counting
+    >>> found = radius(relation_counting.dot(T=3, L=2), tensors=["W_2", "b_2"])
+    >>> found.at_least < found.at_most < 1.001 * found.at_least, found.certificate.verdict.value
+    (True, 'REFUTED')
+    """
+    from verify.changes.radius import radius as bounded
+
+    return bounded(_changeable(module, L), Effort(budget), tensors=tensors, is_relative=is_relative)
+
+
+def quantise(
+    module: nn.Module,
+    *,
+    scheme: str = "per-tensor",
+    bits: int | None = None,
+    tensors: Collection[str] | None = None,
+    reading: str = "real",
+    budget: float | Budget = 30.0,
+    L: int | None = None,
+) -> Quantised | Fewest:
+    """A model with fewer bits, decided as it is then stored; without `bits`, the fewest at which it stays proved.
+
+    Schemes: per-tensor, per-channel; fp8, e4m3, e5m2, bf16 and fp16 have their own bits.
+    Raises: BadInput as `radius`, and for a scheme or bits that there are not.
+
+    >>> from constructions import relation_counting
+    >>> found = quantise(relation_counting.dot(T=3, L=2))
+    >>> found.found.grid.bits, bool(certify(found.found.module))
+    (3, True)
+    """
+    from verify.changes import quantise as room
+
+    changeable, asked, effort = _changeable(module, L), reading_of(reading), Effort(budget)
+    if bits is None and scheme not in room.FORMATS:
+        return room.fewest_bits(changeable, scheme, asked, effort, tensors=tensors)
+    return room.quantise(changeable, room.Grid(scheme, bits), asked, effort, tensors=tensors)
+
+
+def _changeable(module: nn.Module, L: int | None) -> Changeable:
+    """The model with what its task says of changing it.
+
+    Raises: BadInput for a model of a task that says nothing.
+    """
+    place = _door(module).__name__.rpartition(".")[0]
+    if find_spec(f"{place}.changing") is None:
+        raise BadInput(f"module: nobody has said how a {type(module).__name__} is changed. Use a histogram model.")
+    found: Changeable = import_module(f"{place}.changing").changeable(module, L=L)
+    return found
 
 
 def _door(module: object) -> Any:

@@ -25,6 +25,9 @@ HOUSE = {  # commands that are no task's: modules of verify.commands
     "kernel": "state a saved histogram proof as a theorem about its stored words, and have Coq's kernel check it",
     "figure": "draw attention, hidden activations, margins, phase diagrams and tapes, exactly",
     "batch": "judge many checkpoints of one task in one process, one line each",
+    "repair": "change a readout as little as it takes to be proved, or show that no readout can be",
+    "radius": "bound how far the stored numbers of a proved model may move, from both sides",
+    "quantise": "round a model to fewer bits, and decide it as it is then stored",
     "export": "write a benchmark for other verifiers: ONNX, VNN-LIB, and the proved answers",
     "claims": "list the claims, or run them: statement, kind, source, and a command that ends as the kind promises",
 }

@@ -36,15 +36,6 @@ class Pairs:
     def __getitem__(self, index: Tensor | slice) -> Pairs:
         return Pairs(self.questions[index], self.rival[index])
 
-    def with_more(self, other: Pairs) -> Pairs:
-        mine, more = self.questions, other.questions
-        joined = Questions(
-            torch.cat([mine.tokens, more.tokens]),
-            torch.cat([mine.position, more.position]),
-            torch.cat([mine.right, more.right]),
-        )
-        return Pairs(joined, torch.cat([self.rival, other.rival]))
-
 
 @dataclass(frozen=True)
 class Box:
@@ -95,7 +86,7 @@ class Box:
         )
 
     def _around(self, graph: Graph, r: float, without: Collection[str]) -> Graph:
-        """A graph whose numbers move by up to r; products are rounded up, and what torch rounds of constants is added."""
+        """A graph whose numbers move by up to r, rounded up, and by what torch rounds of constants."""
         found = {}
         for stored_as, stored in graph.stored.items():
             name = graph.names[stored_as]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,8 +16,10 @@ from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import numbers
 from verify.frame.certificate import Certificate
+from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Effort
 
+ONE_DECISION = 0.2  # of the time that is left
 MOST_NUMBERS = 1 << 25  # hidden numbers and tokens of all questions together: 256 MiB
 AT_ONCE = 1 << 13  # questions that are run at a time
 
@@ -105,3 +107,8 @@ class Changeable:
                 found.append(rows[torch.arange(len(some)), some.position].numpy())
         H = np.concatenate(found)
         return np.hstack([H, np.ones((len(H), 1))])
+
+
+def one_decision(effort: Effort, deadline: Deadline) -> Effort:
+    """What one of several decisions may take of the time that is left."""
+    return replace(effort, budget=Budget(max(0.0, deadline.left() * ONE_DECISION), effort.clock))

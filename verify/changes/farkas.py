@@ -58,9 +58,7 @@ def proposed(rows: Array) -> np.ndarray | None:
     return None if found.status != 0 else np.asarray(found.x)
 
 
-def shown(
-    changeable: Changeable, questions: Questions, rival: np.ndarray, weights: np.ndarray
-) -> Combination | None:
+def shown(changeable: Changeable, questions: Questions, rival: np.ndarray, weights: np.ndarray) -> Combination | None:
     """The combination of the questions whose proposed weights are not 0, where it can be shown to be one."""
     support = np.flatnonzero(weights > 0)
     if not len(support):
@@ -96,7 +94,7 @@ def _exact(x: arb) -> fmpq:
 
 
 def solved_exactly(rows: Sequence[Sequence[fmpq]]) -> list[fmpq] | None:
-    """Weights w >= 0, not all 0, with sum w_i rows_i = 0, exactly; None where a vertex of them is not what was proposed.
+    """Weights w >= 0, not all 0, with sum w_i rows_i = 0, exactly; None where there is not just one ray of solutions.
 
     >>> solved_exactly([[fmpq(1), fmpq(0)], [fmpq(-2), fmpq(0)]])
     [2/3, 1/3]
@@ -128,8 +126,8 @@ def is_nothing(rows: Sequence[Sequence[fmpq]], w: Sequence[fmpq]) -> bool:
 def solved_in_balls(rows: Sequence[Sequence[arb]]) -> list[fmpq] | None:
     """As `solved_exactly` for vectors in general position: one more of them than there are coordinates.
 
-    Coordinates that are 0 in all of them are left out. A square system of balls that has one solution for each matrix in
-    it has a solution in the balls that are returned; those must lie above 0, with the last weight 1.
+    Coordinates that are 0 in all of them are left out. The square system for the other weights, with the last one 1, is
+    solved in balls: they hold the one solution for each matrix in the balls given, and must lie above 0.
     """
     m = len(rows)
     kept = [j for j in range(len(rows[0])) if not all(row[j] == 0 for row in rows)]

@@ -16,7 +16,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.readings import Real
 from verify.changes.boxes import Box, Pairs
-from verify.changes.changeable import Changeable, Questions
+from verify.changes.changeable import Changeable, Questions, one_decision
 from verify.changes.hurting import AT_ONCE, WIDEST, hurt, slopes
 from verify.frame.certificate import Certificate, Verdict
 from verify.frame.clock import Deadline
@@ -35,8 +35,8 @@ A_LITTLE = (0.0, 1e-12, 1e-9, 1e-6, 1e-4)  # by which a radius grows until round
 class Radius:
     """What is known of the largest radius: every model within `at_least` is right, and `wrong`, at `at_most`, is not.
 
-    Both are None where nothing is shown; `certificate` is the verifier's word on the wrong model, or on the model itself
-    where that is not proved.
+    Both are None where nothing is shown. `certificate` is the verifier's word on the wrong model, or on the model
+    itself where there is none.
     """
 
     is_relative: bool
@@ -112,7 +112,8 @@ def radius(
     at_least, reason = search.right_within(at_most)
     if wrong is None:
         reason = reason or f"no wrong model was found up to the radius {WIDEST:g}"
-    return Radius(is_relative, chosen, at_least, at_most, refuted or certificate, wrong, reason)
+    word = certificate if refuted is None else refuted
+    return Radius(is_relative, chosen, at_least, at_most, word, wrong, reason)
 
 
 @dataclass(frozen=True)
@@ -144,17 +145,17 @@ class Search:
 
     def right_within(self, at_most: float | None) -> tuple[float | None, str | None]:
         """A radius within which every model is right on every question, or why none is shown."""
-        hard, top = self.hard, min(WIDEST, at_most or WIDEST)
+        pairs, r = self.hard, min(WIDEST, at_most or WIDEST)
         while not self.deadline.is_up():
-            r = self._largest(hard, top)
-            if r is None:
+            found = self._largest(pairs, r)
+            if found is None:
                 return None, "bounds over boxes as small as float64 allows do not show that all models in one are right"
-            failing = self._left(r)
-            if failing is None:
+            left = self._left(found)
+            if left is None:
                 break
-            if not len(failing):
-                return r, None
-            hard, top = hard.with_more(failing[slice(0, HARD)]), r
+            if not len(left):
+                return found, None
+            pairs, r = left[slice(0, HARD)], found
         return None, f"the budget of {self.effort.seconds:g} s ended before all questions were looked at"
 
     def _largest(self, pairs: Pairs, top: float) -> float | None:
@@ -204,7 +205,7 @@ class Search:
         direction = {name: d[best] for name, d in directions.items()}
         for more in A_LITTLE:
             module, distance = moved(self.box, direction, float(r[best]) * (1 + more))
-            certificate = self.changeable.decide(module, Real(), self.effort)
+            certificate = self.changeable.decide(module, Real(), one_decision(self.effort, self.deadline))
             if certificate.verdict is Verdict.REFUTED:
                 return distance, module, certificate
         return None, None, None

@@ -18,10 +18,10 @@ from torch import nn
 
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.outward import float_at_least
-from verify.arithmetic.readings import Reading, Real
+from verify.arithmetic.readings import Reading, Real, Rounded
 from verify.arithmetic.slack import Array
 from verify.changes import programs
-from verify.changes.changeable import Changeable, Questions
+from verify.changes.changeable import Changeable, Questions, one_decision
 from verify.changes.farkas import Combination, proposed, shown
 from verify.changes.programs import Cuts, Relaxed
 from verify.frame.certificate import Certificate, Verdict
@@ -29,6 +29,7 @@ from verify.frame.clock import Deadline
 from verify.frame.decide import Effort
 
 FLOAT_OFF_BY = 2.0**-40  # relative: what hidden numbers in float64 are off by, with room; verdicts do not rest on it
+ROUNDINGS = 32  # of a dtype's run that its margins are first given room for
 MORE_ROOM = 4.0  # by which delta grows where the verifier wants more than rounding takes
 INSEPARABLE = 1e-10  # relative margin of the best hyperplane, at or below which two classes look inseparable
 GROWN = 1.5  # times the last change: room for a larger one to be rounded
@@ -101,7 +102,7 @@ def repair(changeable: Changeable, reading: Reading | None = None, effort: Effor
     """
     reading, effort = reading or Real(), effort or Effort()
     search = Search.of(changeable, reading, effort)
-    before = changeable.decide(changeable.module, reading, effort)
+    before = changeable.decide(changeable.module, reading, one_decision(effort, search.deadline))
     if before.verdict is Verdict.PROVED:
         return search.kept(before)
     found = search.inseparable_classes()
@@ -185,21 +186,20 @@ class Search:
         """The least change by cutting planes, with more room until the verifier proves what is stored."""
         fmt = format_of(self.changeable.module.get_parameter(self.changeable.readout.weight).dtype)
         unit, X = fmt.u + FLOAT_OFF_BY, self.X
+        if isinstance(self.reading, Rounded):
+            unit += ROUNDINGS * self.reading.format.u
         while True:
             relaxed = self._relaxed(unit)
             if isinstance(relaxed, str):
                 return self._without_relaxed(relaxed, X)
             X = relaxed.X
             module = self.changeable.readout.replaced(self.changeable.module, X)
-            certificate = self.changeable.decide(module, self.reading, self._rest())
+            certificate = self.changeable.decide(module, self.reading, one_decision(self.effort, self.deadline))
             if certificate.verdict is Verdict.PROVED:
                 return self._proved(module, certificate, relaxed, unit)
             if self.deadline.is_up() or unit * MORE_ROOM >= 1:
                 return self.unknown(f"the verifier says of the rounded readout: {certificate}", X)
             unit *= MORE_ROOM
-
-    def _rest(self) -> Effort:
-        return self.effort
 
     def _relaxed(self, unit: float) -> Relaxed | str:
         """The least change that is right on all questions in float64, or why there is none."""
@@ -243,7 +243,7 @@ class Search:
         )  # fmt: skip
 
     def at_least(self) -> float:
-        """A bound on every repair: the least change for the cuts taken so far without room, its multipliers in balls."""
+        """A bound on every repair, by the multipliers of the least change for the cuts taken so far, in balls."""
         relaxed = programs.least_change(self.cuts, self.X, 0.0, 0.0)
         if relaxed is None:
             return 0.0

@@ -1,0 +1,139 @@
+"""What `verify repair`, `radius` and `quantise` share: the model of a file, and where a changed one is written."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from constructions.errors import BadInput
+from verify import registry
+from verify.commands import request
+from verify.report.console import say_written
+
+if TYPE_CHECKING:
+    from verify.arithmetic.readings import Reading
+    from verify.changes.changeable import Changeable
+    from verify.frame.certificate import Certificate
+    from verify.frame.decide import Effort
+
+PART = "changing"  # of a task's folder: how the numbers of its models are changed
+
+
+def tasks() -> list[str]:
+    """The tasks whose models can be changed.
+
+    >>> tasks()
+    ['histogram']
+    """
+    return [place.rpartition(".")[2] for place in registry.cards() if find_spec(f"{place}.{PART}") is not None]
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) -> None:
+    """FILE, --task, --model, --L, the reading, --budget, --save and --json."""
+    names = tasks()
+    parser.add_argument("file", metavar="FILE", help="weights (.safetensors or .pt state dict)")
+    parser.add_argument("--task", choices=names, default=names[0], help=f"what they are to know (default: {names[0]})")
+    parser.add_argument("--model", metavar="M", help="the kind of model, where the file does not say it")
+    parser.add_argument("--L", type=int, help="sequence length, where the file does not say it")
+    for name in ("precision", "accumulate") if precision else ():
+        request.add_option(parser, name)
+    request.add_option(parser, "budget")
+    request.add_option(parser, "save")
+    request.add_option(parser, "json")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks for, besides what is special about the change."""
+
+    file: str
+    place: str
+    model: str | None
+    L: int | None
+    precision: str | None
+    accumulate: str | None
+    budget: float
+    save: str | None
+    is_json: bool
+    record: str
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, record: str) -> Asked:
+        """Parses the shared options, and refuses a target that cannot be written before anything is computed.
+
+        `record` is the file, beside weights and certificate, that says what was changed.
+        """
+        place = next(place for place in registry.cards() if place.endswith(f".{args.task}"))
+        reading = getattr(args, "precision", None), getattr(args, "accumulate", None)
+        asked = cls(args.file, place, args.model, args.L, *reading, args.budget, args.save, args.json, record)
+        request.check_budget(asked.budget)
+        if asked.save is not None:
+            from constructions.written_files import check_target, check_target_folder
+
+            if asked.is_weights_file:
+                check_target(asked.save)
+            else:
+                check_target_folder(asked.save, (*request.SAVED, record))
+        return asked
+
+    @property
+    def is_weights_file(self) -> bool:
+        return self.save is not None and (self.save == "" or self.save.endswith(".safetensors"))
+
+    @property
+    def reading(self) -> Reading:
+        from verify.arithmetic.readings import reading_of
+
+        return reading_of(self.precision, self.accumulate)
+
+    def effort(self, progress: object = None) -> Effort:
+        from verify.frame.decide import Effort, silent
+
+        return Effort(self.budget, 0, progress or silent)  # type: ignore[arg-type]
+
+    def changeable(self) -> Changeable:
+        """The model of the file."""
+        part = import_module(f"{self.place}.{PART}")
+        found: Changeable = part.changeable(part.load(self.file, model=self.model, L=self.L), L=self.L)
+        return found
+
+    def written(self, record: dict[str, Any], weights: bytes | None, certificate: Certificate | None) -> list[str]:
+        """Writes what was asked for, a folder or the weights alone; returns the files' names.
+
+        Raises: BadInput where the weights alone are asked for, and there are none.
+        """
+        if self.save is None:
+            return []
+        from constructions import written_files
+
+        if self.is_weights_file:
+            if weights is None:
+                raise BadInput(f"--save {self.save}: there are no other weights. Name a folder for {self.record}.")
+            written_files.write_whole(self.save, weights)
+            return [self.save]
+        files = {self.record: json.dumps(record, allow_nan=False).encode() + b"\n"}
+        if weights is not None and certificate is not None:
+            text = certificate.about(weights).to_json() + "\n"
+            files |= dict(zip(request.SAVED, (weights, text.encode()), strict=True))
+        written_files.write_whole_folder(self.save, files)
+        return [str(Path(self.save) / name) for name in files]
+
+    def published(
+        self, record: dict[str, Any], lines: list[str], weights: bytes | None, certificate: Certificate | None
+    ) -> None:
+        """Writes what was asked for, and prints the record as one object, or its lines."""
+        written = self.written(record, weights, certificate)
+        if self.is_json:
+            print(json.dumps(record, allow_nan=False))
+        else:
+            from verify.report.console import say
+
+            for line in lines:
+                say(line)
+        if written:
+            say_written(*written)

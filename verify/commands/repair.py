@@ -1,0 +1,60 @@
+"""`verify repair`: the least change of a readout with which a model is proved, or why no readout is right."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from verify.commands import changed
+from verify.commands.changed import Asked
+from verify.report.progress import progress_bar
+
+if TYPE_CHECKING:
+    from verify.changes.repair import Repair
+
+RECORD = "repair.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    changed.add_arguments(parser)
+    parser.epilog = (
+        "Only the last linear layer changes. Exit codes: 0 PROVED after the repair, 2 IMPOSSIBLE for every readout, or "
+        f"bad usage or input, 3 UNKNOWN. --save DIR also writes {RECORD}: the change, its bound, or the inputs that "
+        "show why there is none."
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from verify.changes.repair import Outcome, repair
+
+    asked = Asked.of(args, RECORD)
+    changeable = asked.changeable()
+    with progress_bar("repairing", quiet=asked.is_json) as progress:
+        found = repair(changeable, asked.reading, asked.effort(progress))
+    weights = None if found.module is None else changeable.file(found.module)
+    asked.published(found.to_dict(), lines(found), weights, found.certificate)
+    if found.outcome is Outcome.IMPOSSIBLE:
+        print(f"impossible (this model): no readout is right: {found.reason}", file=sys.stderr)
+    return found.outcome.exit_code
+
+
+def lines(found: Repair) -> list[str]:
+    """The result for people, the verdict last."""
+    from verify.arithmetic.outward import above, below
+    from verify.changes.repair import NORM
+
+    said = [f"{found.wrong} of {found.questions} questions wrong before, by float64"]
+    if found.change is not None and found.at_least is not None and found.delta is not None:
+        said.append(
+            f"{NORM}: {above(found.change)} (the largest number is {above(found.largest_number or 0)}); "
+            f"every right readout changes one by at least {below(found.at_least)}"
+        )
+        said.append(
+            f"delta {above(found.delta)}: what rounding may take from a margin; "
+            f"{found.cuts} cuts in {found.rounds} rounds"
+        )
+    if found.certificate is not None:
+        said.append(str(found.certificate))
+        return said
+    return [*said, f"{found.outcome}: {found.reason}"]
