@@ -132,7 +132,7 @@ def _values(axes: Axes, found: dict[str, Any]) -> None:
         axes.annotate(token, (x, y), xytext=(4, 4), textcoords="offset points")
     axes.relim()
     axes.autoscale()
-    axes.set_title(f"and its values of 0, 1, 2 (w01 {found['w01']:.3g}, w02 {found['w02']:.3g})")
+    axes.set_title(f"and its values of 0, 1, 2\n($w_{{01}}$ {found['w01']:.3g}, $w_{{02}}$ {found['w02']:.3g})")
 
 
 def _line(axes: Axes, w: list[float], b: float, x: Any, d_h: int) -> None:

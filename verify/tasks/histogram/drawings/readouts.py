@@ -55,7 +55,8 @@ def _ranges(axes: Axes, values: NDArray[np.float64], colour: str) -> None:
 def class_map(module: HistogramTransformer, neurons: tuple[int, int]) -> Figure:
     """Which class wins where two neurons have these values and all others are 0, with the ranges that inputs reach.
 
-    Claim: A, Fig. 9; each frame holds all inputs of one token and count on which no other neuron is on.
+    Each frame holds all inputs of one token and count on which no other neuron is on. A's figures have no such map: the
+    right of its Fig. 4 maps classes over mixtures of three embeddings.
     Raises: BadInput for neurons that the model does not have.
     """
     if len(set(neurons)) < 2 or not all(0 <= i < module.p for i in neurons):
@@ -89,7 +90,7 @@ def class_map(module: HistogramTransformer, neurons: tuple[int, int]) -> Figure:
 def logits_over_counts(module: HistogramTransformer, token: int) -> Figure:
     """Bounds on every logit of one token at each true count, over all inputs; exact where one neuron is on.
 
-    Claim: A, Fig. 13, with ranges over all inputs.
+    Claim: A, Fig. 9, with ranges over all inputs in place of single sequences.
     Raises: BadInput for a token that the model does not have.
     """
     if not 0 <= token < module.T:
