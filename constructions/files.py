@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import warnings
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from constructions import plain_json, regular_files
+from constructions import formats, regular_files
 from constructions.errors import BadInput, shown
-from constructions.names import WeightsFile, flattened, under_root
+from constructions.names import WeightsFile, under_root
 
 StrPath = str | os.PathLike[str]
-MOST_BYTES = 2 << 30  # of a weights file
 MOST_NUMBERS = 1 << 28  # in it: 2 GiB in float64
 UNUSABLE = (
     (lambda tensor: tensor.is_meta, "is on the device meta, without numbers"),
@@ -28,22 +23,19 @@ UNUSABLE = (
     (lambda tensor: tensor.layout is not torch.strided, "is sparse"),
     (lambda tensor: tensor.is_complex(), "is complex"),
 )
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # in messages of torch
-ENTRIES = ("model", "state_dict", "model_state_dict")  # where training loops put the state dict
 
 
 def read_tensors(path: StrPath, key: str, marks: Iterable[str] = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a .safetensors file or .pt checkpoint, and the JSON object in its metadata under `key`.
+    """The tensors of a file in any format that is read (constructions/formats), and the JSON object in its metadata.
 
-    A state dict may lie in dicts of a checkpoint, as Lightning's do. `marks` are names one of which every model of the
-    kind has: a wrapper's prefix in front of it (module., _orig_mod., model.) is taken off all names. A path that is a
-    `WeightsFile` brings its own names.
+    The object is what stands under `key`. A state dict may lie in dicts of a checkpoint, as Lightning's do. `marks` are
+    names one of which every model of the kind has: a wrapper's prefix in front of it (module., _orig_mod., model.) is
+    taken off all names. A path that is a `WeightsFile` brings its own names.
     Raises: BadInput, in one line, for whatever is not such a file; the object is empty where there is none.
     """
-    what, file = f"weights={shown(os.fspath(path), 200)}", regular_files.checked(path, "weights", MOST_BYTES)
-    tensors, header = (
-        _read_safetensors(file, what, key) if file.suffix == ".safetensors" else _read_state_dict(file, what)
-    )
+    what = f"weights={shown(os.fspath(path), 200)}"
+    formats.check_no_folder(path, what)
+    tensors, header = formats.read(regular_files.checked(path, "weights", regular_files.MOST_BYTES), what, key)
     check_tensors(tensors, what)
     if isinstance(path, WeightsFile):
         tensors = path.renamed(tensors, what)
@@ -107,37 +99,3 @@ def check_tensors(tensors: Mapping[str, Tensor], what: str) -> None:
 def shown_name(name: str) -> str:
     """The name of a tensor, cut where it is long."""
     return name if len(name) <= 60 else f"{name[:40]}... ({len(name)} characters)"
-
-
-def _read_state_dict(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the error below says all there is to say
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # bytes that are no pickle make the unpickler fail anyhow
-        said = COLOUR.sub("", str(error)).strip()
-        reason = said.splitlines()[0] if said else type(error).__name__
-        raise BadInput(
-            f"{what}: not a state dict that can be read safely ({reason[:120]}). "
-            "Save it with torch.save(module.state_dict(), path) or as .safetensors."
-        ) from None
-    for entry in ENTRIES:  # a checkpoint with more in it than the weights
-        if isinstance(state, dict) and isinstance(state.get(entry), dict):
-            state = state[entry]
-    tensors = flattened(state, Tensor) if isinstance(state, dict) else {}
-    if not tensors:
-        raise BadInput(f"{what}: holds no state dict (a non-empty dict of tensors). Save module.state_dict().")
-    return tensors, {}
-
-
-def _read_safetensors(path: Path, what: str, key: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            header = plain_json.loads((file.metadata() or {}).get(key, "{}"))
-    except (SafetensorError, OSError, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise BadInput(f"{what}: not a readable safetensors file ({reason}). Save it again.") from None
-    if not isinstance(header, dict):
-        raise BadInput(f"{what}: the metadata under {key!r} is not a JSON object. Save it again.")
-    return tensors, header

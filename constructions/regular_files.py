@@ -8,6 +8,7 @@ from pathlib import Path
 
 from constructions.errors import BadInput, shown
 
+MOST_BYTES = 2 << 30  # of a weights file, and of what it unpacks to
 KINDS = (
     (stat.S_ISDIR, "is a folder. Name the file in it"),
     (stat.S_ISFIFO, "is a pipe, and may wait for ever. Write it to a file first"),

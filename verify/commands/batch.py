@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from constructions.errors import BadInput, ProvedImpossible
+from constructions.formats import ENDINGS
 from verify import registry
 from verify.commands import workers
 from verify.commands.outcome import Outcome
@@ -24,7 +25,6 @@ from verify.commands.vocabulary import option, translated
 from verify.report.batch import BatchLine, junit, print_annotation, print_line, print_summary, worst
 
 PASSED = "_passed"  # where a namespace keeps the --task that is the command's own
-ENDINGS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 FORBIDDEN = ("save", "impossible", "input", "table", "best")  # jobs that are not one verdict on one file
 
 
