@@ -165,6 +165,17 @@ class Flagged(Body):
         return x * self.eps + x[:, :, [int(self.steps)]]
 
 
+class Packed(nn.Module):
+    """Puts the logits into something else."""
+
+    def __init__(self, pack):
+        super().__init__()
+        self.pack = pack
+
+    def forward(self, logits):
+        return self.pack(logits)
+
+
 def branch(self, x):
     return x if x.sum() > 0 else -x
 
@@ -188,6 +199,8 @@ REFUSED = {
         lambda: body(lambda self, x: self.c(x.transpose(1, 2)).transpose(1, 2), c=nn.Conv1d(D, D, 1)),
         "aten.convolution.default has no rule",
     ),
+    "a tuple": (lambda: nn.Sequential(Body(nn.Tanh()), Packed(lambda x: (x,))), "returns a tuple; return the tensor"),
+    "a dict": (lambda: nn.Sequential(Body(nn.Tanh()), Packed(lambda x: {"logits": x})), "returns a dict; return"),
     "argmax": (lambda: nn.Sequential(Body(nn.Tanh()), Argmax()), "leave argmax to the verifier"),
     "autocast": (lambda: body(autocast), "autocast|casts"),
     "floor": (lambda: body(lambda self, x: x.floor()), "aten.floor.default has no rule"),

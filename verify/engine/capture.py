@@ -219,6 +219,8 @@ def _refusals(program: Any, is_real: bool) -> Iterator[str]:
     outputs = [spec for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"]
     if len(outputs) != 1:
         yield f"the forward returns {len(outputs)} tensors; return the logits alone"
+    elif not program.call_spec.out_spec.is_leaf():
+        yield f"the forward returns a {program.call_spec.out_spec.type.__name__}; return the tensor of logits alone"
     value = next(iter(program.graph.output_node().args[0][-1:]), None)
     dtype = getattr(getattr(value, "meta", {}).get("val"), "dtype", None)
     if dtype is not None and not dtype.is_floating_point:

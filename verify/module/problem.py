@@ -28,6 +28,7 @@ from verify.frame.judged import check_read, is_judged
 from verify.module import heads, separable
 from verify.module.decision import Bounds, Judge, Tally, climb, undecided
 from verify.module.inputs import Listed, Product
+from verify.module.language_models import logits_alone
 from verify.module.task import Task
 
 MANY = 1 << 18  # inputs from which on a hill climb comes first
@@ -54,7 +55,8 @@ class ModuleProblem:
     claim: str | None = None
 
     def __init__(self, module: nn.Module, task: Task, device: str = "cpu") -> None:
-        self.module, self.given, self.device = module, task, device
+        self.module, self.given, self.device = logits_alone(module), task, device
+        self.name = type(module).__name__
         if device != "cpu" and not torch.cuda.is_available():
             raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
 
@@ -62,7 +64,7 @@ class ModuleProblem:
         graphs = list(self.graphs.values())
         lengths = self.given.inputs.lengths
         return {
-            "module": type(self.module).__name__,
+            "module": self.name,
             "lengths": list(lengths),
             "positions": None if self.given.position is None else list(self.given.position),
             "classes": len(self.given.classes) if self.given.classes is not None else self.columns(lengths[0]),
