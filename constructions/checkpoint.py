@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from constructions.errors import BadInput
 from constructions.files import check_stated, read_tensors, stated_length
 from constructions.histogram import DTYPES, MODELS, HistogramTransformer
-from constructions.names import near
+from constructions.layouts import hint
 from constructions.written_files import write_whole
 
 METADATA_KEY = "weightproof"
@@ -79,7 +80,7 @@ def load(path: str | os.PathLike[str], *, model: str | None = None, L: int | Non
 
 def _from_our_layout(tensors: dict[str, Tensor], what: str) -> dict[str, Tensor]:
     names = {"E", "W_1", "b_1", "W_2", "b_2"} | ({"A"} if "A" in tensors else {"W_Q", "W_K"})
-    _check_names(what, set(tensors), names, {"e_BOS"})
+    _check_names(what, tensors, names, {"e_BOS"})
     return dict(tensors)
 
 
@@ -87,7 +88,7 @@ def _from_public_layout(tensors: dict[str, Tensor], model: str | None, what: str
     mixer = {"token_mixer.A"} if "token_mixer.A" in tensors else {"token_mixer.Q", "token_mixer.K"}
     required = {"semantic_emb.weight", "fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"} | mixer
     unused = {name for name in tensors if name.startswith("positional_emb.")}
-    _check_names(what, set(tensors), required, unused)
+    _check_names(what, tensors, required, unused)
     E, p = tensors["semantic_emb.weight"], tensors["fc1.weight"].shape[0]
     weights = {
         "W_1": tensors["fc1.weight"].T,
@@ -101,10 +102,11 @@ def _from_public_layout(tensors: dict[str, Tensor], model: str | None, what: str
     return {"E": E, **weights}
 
 
-def _check_names(what: str, present: set[str], required: set[str], optional: set[str]) -> None:
+def _check_names(what: str, tensors: Mapping[str, Tensor], required: set[str], optional: set[str]) -> None:
+    present = set(tensors)
     if missing := required - present:
-        hint = near(missing, present - required - optional)
-        raise BadInput(f"{what}: lacks {', '.join(sorted(missing))}. It must hold {', '.join(sorted(required))}.{hint}")
+        said = hint(required | optional, tensors)
+        raise BadInput(f"{what}: lacks {', '.join(sorted(missing))}. It must hold {', '.join(sorted(required))}.{said}")
     if unknown := present - required - optional:
         raise BadInput(
             f"{what}: holds {', '.join(sorted(unknown))}, which no histogram model has. "

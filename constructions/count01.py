@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput, ProvedImpossible
 from constructions.files import read_tensors
-from constructions.names import near
+from constructions.layouts import hint
 from constructions.written_files import write_whole
 
 TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
@@ -306,8 +306,8 @@ def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> 
     names += ("norm_weight", "norm_bias") if has_norm else ()
     for name in names:
         if not isinstance(weights.get(name), Tensor):
-            hint = near(set(names) - set(weights), set(weights) - set(names))
-            raise BadInput(f"weights: {name} is missing; a Count01 file has {', '.join(names)} and skip.{hint}")
+            said = hint(names, weights)
+            raise BadInput(f"weights: {name} is missing; a Count01 file has {', '.join(names)} and skip.{said}")
         if not weights[name].dtype.is_floating_point or weights[name].dtype != weights["E"].dtype:
             raise BadInput(
                 f"weights: {name} is {weights[name].dtype}, E is {weights['E'].dtype}; "

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from constructions.errors import BadInput
+from constructions.layouts import hint
 
 LAYOUTS = (
     "ours (E, W_Q, ...), TransformerLens (embed.W_E, ...), or torch's (embedding.weight, attention.in_proj_weight, ...)"
@@ -101,7 +102,7 @@ def _from_torch(found: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _named(found: dict[str, Tensor], name: str) -> Tensor:
     if name not in found:
-        raise BadInput(f"weights: {name} is missing; a Count01 file has {LAYOUTS}")
+        raise BadInput(f"weights: {name} is missing; a Count01 file has {LAYOUTS}.{hint((name,), found)}")
     return found[name]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from constructions.errors import BadInput, shown
 from constructions.files import check_stated, read_tensors, state_bytes, stated_length
 from constructions.histogram_sizes import LONGEST
-from constructions.names import near
+from constructions.layouts import hint
 
 METADATA_KEY = "weightproof"
 NAMES = ("E", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
@@ -96,8 +96,8 @@ def load(path: str | Path, *, L: int | None = None) -> ParityTransformer:
     E, W_1 = tensors.get("E"), tensors.get("W_1")
     missing = [name for name in NAMES if name not in tensors]
     if missing or E is None or W_1 is None or E.dim() != 2 or W_1.dim() != 2:
-        hint = near(missing, set(tensors) - set(NAMES))
-        raise BadInput(f"{what}: is no ParityTransformer, whose tensors are {', '.join(NAMES)}.{hint}")
+        said = hint(NAMES, tensors)
+        raise BadInput(f"{what}: is no ParityTransformer, whose tensors are {', '.join(NAMES)}.{said}")
     length = stated_length(header, what) if L is None else L
     if length is None:
         raise BadInput(f"{what}: does not say its length. Add --L.")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput
 from constructions.files import read_tensors
-from constructions.names import near
+from constructions.layouts import hint
 from constructions.written_files import write_whole
 
 DTYPES = {
@@ -188,15 +188,18 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> AdderTransformer:
     layers = len({name.split(".")[1] for name in weights if name.startswith("layers.")})
     names = ["E", "positions", *(f"layers.{i}.{n}" for i in range(layers) for n in LAYER_NAMES), "W_out", "b_out"]
     if not layers:
-        raise BadInput("weights: layers.0.W_Q is missing; an adder has E, positions, layers.N.W_Q, ..., W_out, b_out")
+        raise BadInput(
+            "weights: layers.0.W_Q is missing; an adder has E, positions, layers.N.W_Q, ..., W_out, b_out."
+            + hint(("E", "positions", "layers.0.W_Q", "W_out", "b_out"), weights)
+        )
     skip = weights.get("skip", torch.tensor(True))
     if skip.numel() != 1 or skip.item() not in (0, 1):
         raise BadInput("weights: skip must be one boolean")
     for name in names:
         W = weights.get(name)
         if W is None:
-            hint = near(set(names) - set(weights), set(weights) - set(names))
-            raise BadInput(f"weights: {name} is missing; an adder of {layers} layers has {', '.join(names)}.{hint}")
+            said = hint(names, weights)
+            raise BadInput(f"weights: {name} is missing; an adder of {layers} layers has {', '.join(names)}.{said}")
         if W.dtype not in DTYPES.values() or W.dtype != weights["E"].dtype:
             raise BadInput(f"weights: {name} is {W.dtype}; all must be one dtype of {', '.join(DTYPES)}")
         if not bool(torch.isfinite(W.double()).all()):

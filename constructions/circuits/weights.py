@@ -12,7 +12,7 @@ from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import MAX_NODES
 from constructions.errors import BadInput
 from constructions.files import read_tensors
-from constructions.names import near
+from constructions.layouts import hint
 from constructions.written_files import write_whole
 
 KEY = "weightproof.circuit"
@@ -47,8 +47,8 @@ def load_weights(path: str | Path) -> CircuitTransformer:
     model = CircuitTransformer(n=n, T=T, s=s)
     wanted = model.state_dict()
     if odd := sorted(set(state) ^ set(wanted)):
-        hint = near(set(wanted) - set(state), set(state) - set(wanted))
-        raise BadInput(f"{path}: tensor {odd[0]} is missing or not one of a circuit transformer's.{hint}")
+        said = hint(wanted, state)
+        raise BadInput(f"{path}: tensor {odd[0]} is missing or not one of a circuit transformer's.{said}")
     for name, tensor in state.items():
         if tensor.shape != wanted[name].shape or not tensor.is_floating_point():
             raise BadInput(

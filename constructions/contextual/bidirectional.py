@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from constructions.contextual.transformer import BOS, DTYPES, TOKENS
 from constructions.errors import BadInput
 from constructions.files import read_tensors, state_bytes
-from constructions.names import near
+from constructions.layouts import hint
 
 METADATA_KEY = "weightproof.bidirectional"
 SHAPES = {  # of the parameters, by the sizes of the model
@@ -97,8 +97,8 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> BidirectionalContextualTra
     """
     if set(weights) != set(SHAPES):
         odd = sorted(set(weights) ^ set(SHAPES))[0]
-        hint = near(set(SHAPES) - set(weights), set(weights) - set(SHAPES))
-        raise BadInput(f"weights: {odd} is missing or unknown; a file of this model has {', '.join(SHAPES)}.{hint}")
+        said = hint(SHAPES, weights)
+        raise BadInput(f"weights: {odd} is missing or unknown; a file of this model has {', '.join(SHAPES)}.{said}")
     sizes: dict[str, int] = {}
     dtype = weights["E"].dtype
     for name, shape in SHAPES.items():

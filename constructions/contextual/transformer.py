@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput
 from constructions.files import read_tensors, state_bytes
-from constructions.names import near
+from constructions.layouts import hint
 from constructions.written_files import write_whole
 
 TOKENS = ("0", "1", "[", "]", "BOS")
@@ -119,8 +119,8 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> ContextualCountingTransfor
     names = (*WEIGHTS, "bos")
     for name in names:
         if name not in weights:
-            hint = near(set(names) - set(weights), set(weights) - set(names))
-            raise BadInput(f"weights: {name} is missing; a contextual counting file has {', '.join(names)}.{hint}")
+            said = hint(names, weights)
+            raise BadInput(f"weights: {name} is missing; a contextual counting file has {', '.join(names)}.{said}")
     if unknown := sorted(set(weights) - set(names)):
         raise BadInput(f"weights: {unknown[0]} is not part of this model, which has {', '.join(names)}")
     dtype = weights["E"].dtype

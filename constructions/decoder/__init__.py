@@ -1,10 +1,17 @@
 """The reference decoder: one readable GPT-2-like module, and loaders for the layouts that checkpoints come in."""
 
-from constructions.decoder.loaders import from_hf_gpt2, from_nanogpt, from_progress_measures, from_transformer_lens
+from constructions.decoder.loaders import (
+    from_checkpoint,
+    from_hf_gpt2,
+    from_nanogpt,
+    from_progress_measures,
+    from_transformer_lens,
+)
 from constructions.decoder.model import Decoder, initialised
 
 __all__ = [
     "Decoder",
+    "from_checkpoint",
     "from_hf_gpt2",
     "from_nanogpt",
     "from_progress_measures",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from inspect import signature
 
 import torch
 from torch import Tensor
 
+from constructions import layouts
 from constructions.decoder.model import Decoder
 from constructions.errors import BadInput
+from constructions.layouts import likeness
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -86,6 +89,38 @@ class Names:
                 value.copy_(parts[name])
         model.unused = tuple(sorted(self.taken))
         return model.eval()
+
+
+def from_checkpoint(
+    weights: Mapping[str, Tensor],
+    *,
+    n_heads: int | None = None,
+    activation: str | None = None,
+    normalization: str | None = None,
+) -> Decoder:
+    """A decoder with the weights of a checkpoint whose layout its names show, and what they do not show.
+
+    nanoGPT and Hugging Face GPT-2 ask for `n_heads`, TransformerLens for `activation`, as their own loaders say.
+    Raises: BadInput for names of no such layout, with the first that differs, and an option that it has not or needs.
+
+    >>> from_checkpoint({"tok.weight": torch.zeros(3, 2)})
+    Traceback (most recent call last):
+    constructions.errors.BadInput: weights: their names are of no layout that is read here.
+    """
+    found = likeness(weights)
+    load = None if found is None or not found.is_exact else LOADERS.get(found.layout.name)
+    if load is None:
+        said = "their names are of no layout that is read here." if found is None else found.said
+        raise BadInput(f"weights: {said}")
+    given = {"n_heads": n_heads, "activation": activation, "normalization": normalization}
+    options = {name: value for name, value in given.items() if value is not None}
+    takes = signature(load).parameters
+    for name, value in options.items():
+        if name not in takes:
+            raise BadInput(f"{name}={value!r}: {load.__name__} takes no such option. Leave it out.")
+    if "n_heads" in takes and n_heads is None:
+        raise BadInput("n_heads=None: the file does not say it. Name it, as in n_heads=4.")
+    return load(weights, **options)
 
 
 def heads_first(W: Tensor) -> Tensor:
@@ -291,3 +326,11 @@ def _gpt2(names: Names, n_heads: int, activation: str, *, is_out_in: bool) -> De
         dtype=W_E.dtype,
     )
     return names.finish(model, parts)
+
+
+LOADERS: dict[str, Callable[..., Decoder]] = {
+    layouts.PROGRESS_MEASURES.name: from_progress_measures,
+    layouts.TRANSFORMER_LENS.name: from_transformer_lens,
+    layouts.NANOGPT.name: from_nanogpt,
+    layouts.HUGGING_FACE.name: from_hf_gpt2,
+}

@@ -14,6 +14,7 @@ from constructions import files
 from constructions.decoder import Decoder
 from constructions.decoder.loaders import FLOATS
 from constructions.errors import BadInput, shown
+from constructions.layouts import hint
 
 KEY = "decoder"
 SHAPE = ("pe", "bos", "n_heads", "activation", "layernorm", "positions", "eps")
@@ -64,7 +65,8 @@ def from_state(weights: Mapping[str, Tensor], shape: Mapping[str, Any]) -> Decod
 
     def sizes(name: str) -> tuple[int, int]:
         if name not in weights or weights[name].ndim != 2 or not weights[name].numel():
-            raise BadInput(f"weights: {name} is missing or no matrix; a decoder of constructions.decoder has it")
+            said = hint(("W_E", "W_U", "blocks.0.attention.W_Q"), weights)
+            raise BadInput(f"weights: {name} is missing or no matrix; a decoder of constructions.decoder has it.{said}")
         rows, columns = weights[name].shape
         return int(rows), int(columns)
 

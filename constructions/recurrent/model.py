@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput, shown
 from constructions.files import check_stated, read_tensors, state_bytes
+from constructions.layouts import likeness
 
 METADATA_KEY = "weightproof"
 KINDS = {"rnn": 1, "gru": 3, "lstm": 4}  # rows of weight_hh for each hidden unit
@@ -92,7 +93,9 @@ def load(path: str | Path, *, kind: str | None = None, activation: str | None = 
     parts = {key: match for key in tensors if (match := PART.match(key))}
     if not parts:
         odd = next((key for key in tensors if re.search(r"_l\d+_reverse$|weight_hr_l\d+$", key)), None)
-        raise BadInput(f"{what}: no key ends in weight_ih_l0{f', but there is {odd}' if odd else ''}. {HOW_TO_SAVE}.")
+        near, but = likeness(tensors), f", but there is {odd}" if odd else ""
+        other = "" if near is None else f" {near.said}"
+        raise BadInput(f"{what}: no key ends in weight_ih_l0{but}. {HOW_TO_SAVE}.{other}")
     for key in tensors:
         if key.endswith("_reverse") or re.search(r"weight_hr_l\d+$", key):
             raise BadInput(f"{what}: {key} is of a second direction or a projection. {HOW_TO_SAVE}, without them.")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from constructions.errors import BadInput
+from constructions.errors import BadInput, shown
 from verify.commands.request import Request, publish
 
 if TYPE_CHECKING:
@@ -29,9 +29,15 @@ def read(path: str) -> dict[str, Tensor] | None:
     Raises: BadInput where the file cannot be read.
     """
     from constructions.files import read_tensors
+    from constructions.layouts import PROGRESS_MEASURES, likeness
 
     weights, _ = read_tensors(path, "weightproof")
-    return weights if any(name.endswith(LAYOUT) for name in weights) else None
+    if not any(name.endswith(LAYOUT) for name in weights):
+        return None
+    found = likeness(weights)
+    if found is not None and (not found.is_exact or found.layout is not PROGRESS_MEASURES):
+        raise BadInput(f"weights={shown(path, 200)}: is no checkpoint of progress-measures. {found.said}")
+    return weights
 
 
 def judge(request: Request, weights: Mapping[str, Tensor], P: int) -> int:
