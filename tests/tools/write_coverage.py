@@ -15,13 +15,15 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "coverage.md"
 LETTERS = "abcde"
 TITLE = "# The documents, item by item"
-INTRODUCTION = """{covered} of the {items} items of the five documents are covered: a claim is proved or its argument checked, or a
-command draws or prints it. {partly} more are covered in part, and {open} are not. A reason stands at each. An item is what a
-document numbers or states: propositions, equations that define something, architectures, figures, tables, appendices.
+INTRODUCTION = """{covered} of the {items} items of the five documents are covered: a claim is proved or its argument
+checked, or a command draws or prints it. {partly} more are covered in part, and {open} are not. A reason stands at
+each. An item is what a document numbers or states: propositions, equations that define something, architectures,
+figures, tables, appendices.
 
-Each document was read from its first page to its last for `docs/documents/*.toml`, from which this page is made; the tests fail
-where an item has neither a claim nor a command nor a reason, where a number of the document is in no item, and where a
-claim of the document is in none. Claims end as the [last table](#the-claims-and-how-their-commands-end) says."""
+Each document was read from its first page to its last for `docs/documents/*.toml`, from which this page is made. The
+tests fail where an item has neither a claim nor a command nor a reason, where a number of the document is in no item,
+and where a claim of the document is in none. Claims end as the
+[last table](#the-claims-and-how-their-commands-end) says."""
 NO_CLAIM = "-"
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput
 from verify import registry
 from verify.commands import request
+from verify.commands.vocabulary import option, options
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -39,12 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) ->
     parser.add_argument("file", metavar="FILE", help="weights (.safetensors or .pt state dict)")
     parser.add_argument("--task", choices=names, default=names[0], help=f"what they are to know (default: {names[0]})")
     parser.add_argument("--model", metavar="M", help="the kind of model, where the file does not say it")
-    parser.add_argument("--L", type=int, help="sequence length, where the file does not say it")
-    for name in ("precision", "accumulate") if precision else ():
-        request.add_option(parser, name)
-    request.add_option(parser, "budget")
-    request.add_option(parser, "save")
-    request.add_option(parser, "json")
+    option(parser, "L", help="sequence length, where the file does not say it")
+    options(parser, *(("precision", "accumulate") if precision else ()), "budget", "save", "json")
 
 
 @dataclass(frozen=True)

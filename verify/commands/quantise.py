@@ -24,7 +24,8 @@ ALL = "all"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     changed.add_arguments(parser)
     add = parser.add_argument
-    add("--scheme", choices=SCHEMES, default=SCHEMES[0], help=f"scales, or a format (default: {SCHEMES[0]})")
+    help = f"scales, or a format: {', '.join(SCHEMES)} (default: {SCHEMES[0]})"
+    add("--scheme", choices=SCHEMES, default=SCHEMES[0], metavar="S", help=help)
     add("--bits", type=int, help=f"2 to 16 bits of each whole number, its sign included (default: {DEFAULT_BITS})")
     add("--tensors", metavar="A,B", help="only these tensors are rounded (default: all)")
     add("--fewest", action="store_true", help="try 2, 3, ... bits until the model is PROVED; every number is decided")
