@@ -93,18 +93,12 @@ def test_what_is_no_certificate(text):
 
 
 def test_importing_verify_costs_nothing():
-    """Neither torch nor numpy is imported; the time is that of one small module, far below 50 ms of its own."""
-    program = (
-        "import sys, time; start = time.process_time(); import verify; seconds = time.process_time() - start\n"
-        "found = {m.split('.')[0] for m in sys.modules} & {'torch', 'numpy', 'flint', 'rich', 'constructions'}\n"
-        "print(sorted(found), seconds)"
-    )
-    runs = [
-        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
-        for _ in range(3)
-    ]
-    assert all(out.startswith("[]") for out in runs)
-    assert min(float(out.split()[-1]) for out in runs) < 0.05
+    """Neither torch nor numpy is imported: few modules are, and none of a library."""
+    program = "import sys; before = set(sys.modules); import verify; print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    found = {name.partition(".")[0] for name in done.split()}
+    assert "verify" in found and len(done.split()) < 20
+    assert not found & {"torch", "numpy", "flint", "rich", "constructions"}
 
 
 def test_what_a_package_says_it_has_is_there():
