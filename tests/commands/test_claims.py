@@ -13,6 +13,7 @@ from verify.claims.claim import PROMISES, Claim
 from verify.claims.running import commands, last_verdict
 from verify.claims.running import run as run_command
 from verify.commands.claims import run_claims
+from verify.commands.workers import Workers
 from verify.tasks.count01 import impossible as count01_impossible
 from verify.tasks.histogram import impossible as histogram_impossible
 
@@ -84,21 +85,21 @@ def test_a_broken_promise_is_told(capsys, monkeypatch, command, ended):
     done = run_command(claim, command)
     assert done.ending == ended
     monkeypatch.setattr(running, "run", lambda *_: done)
-    assert run_claims([claim], deep=False, form=None) == 1
+    assert run_claims([claim], Workers(), deep=False, form=None) == 1
     out = capsys.readouterr().out
     assert "NOT AS PROMISED: A-4.1" in out and "0 of 1" in out
-    assert run_claims([claim], deep=False, form="json") == 1
+    assert run_claims([claim], Workers(), deep=False, form="json") == 1
     (row,) = json.loads(capsys.readouterr().out)
     assert row["promised"] == "PROVED, exit code 0" and row["ended"].startswith(ended.verdict)
 
 
 def test_what_needs_a_missing_program_is_not_run_and_says_so(capsys, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert run_claims([by_id("K-W-10")], deep=True, form=None) == 0
+    assert run_claims([by_id("K-W-10")], Workers(), deep=True, form=None) == 0
     out = capsys.readouterr().out
     assert "[1/1] not run: K-W-10, coqc is not installed: verify kernel" in out
     assert out.splitlines()[-1] == "0 of 1 commands end as their claims promise, 1 were not run"
-    assert run_claims([by_id("K-W-10")], deep=False, form="json") == 0
+    assert run_claims([by_id("K-W-10")], Workers(), deep=False, form="json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["promised"] == "PROVED, exit code 0" and row["ended"] == "not run: coqc is not installed"
 
@@ -190,3 +191,11 @@ def test_a_check_that_fails_leaves_the_argument_open(capsys, monkeypatch):
     assert not histogram_impossible.rank_of_readings().holds
     monkeypatch.setattr(count01_impossible, "_is_right_everywhere", lambda model, labels: model.E.shape[1] == 3)
     assert not count01_impossible.no_skip().holds
+
+
+def test_two_workers_keep_the_order_of_the_claims(capsys):
+    ids = ("A-4.1", "A-4.2")
+    rows = json.loads(run(capsys, "claims", "--run", *ids, "--workers", "2", "--json")[1])
+    assert [row["id"] for row in rows] == list(ids) and all(row["ended"] == row["promised"] for row in rows)
+    code, out, err = run(capsys, "claims", "A-4.1", "--workers", "2")
+    assert (code, out) == (2, "") and "--run" in err and err.count("\n") == 1

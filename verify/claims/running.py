@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,19 +39,26 @@ class CommandRun:
         return self.ending is not NOT_RUN
 
 
-def commands(claims: Iterable[Claim], *, deep: bool) -> list[tuple[Claim, str]]:
+@dataclass(frozen=True)
+class ClaimedCommand:
+    """A command of a claim, to be run in a process and an empty folder of its own."""
+
+    claim: Claim
+    command: str
+
+    def run(self) -> CommandRun:
+        """How it ended; what needs a program that is missing is not run, and says so."""
+        reason = self.claim.why_not
+        if reason:
+            return CommandRun(self.claim, self.command, NOT_RUN, 0.0, reason)
+        return run(self.claim, self.command)
+
+
+def commands(claims: Iterable[Claim], *, deep: bool) -> list[ClaimedCommand]:
     """Each claim's command, and with `deep` its others."""
-    return [(claim, command) for claim in claims for command in (claim.command, *(claim.deep if deep else ()))]
-
-
-def run_all(claims: Iterable[Claim], *, deep: bool) -> Iterator[CommandRun]:
-    """Runs the commands one after another, each in a process and an empty folder of its own.
-
-    What needs a program that is missing is not run, and says so.
-    """
-    for claim, command in commands(claims, deep=deep):
-        reason = claim.why_not
-        yield CommandRun(claim, command, NOT_RUN, 0.0, reason) if reason else run(claim, command)
+    return [
+        ClaimedCommand(claim, command) for claim in claims for command in (claim.command, *(claim.deep if deep else ()))
+    ]
 
 
 def run(claim: Claim, command: str) -> CommandRun:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
+from verify.commands import workers
 from verify.commands.vocabulary import table_options
 from verify.report.tables import render
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the commands; exit code 0 iff all that can be run end as promised",
     )
     add("--deep", action="store_true", help="with --run: also the commands for other models and sizes (minutes)")
+    workers.add_argument(parser)
     table_options(parser)
     parser.set_defaults(format=None)
 
@@ -37,9 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.deep and not args.is_run:
         raise BadInput("--deep: goes with --run. Add --run, or drop it.")
-    claims = chosen(args.ids)
+    claims, helpers = chosen(args.ids), workers.Workers.of(args)
     if args.is_run:
-        return run_claims(claims, deep=args.deep, form=args.format)
+        return run_claims(claims, helpers, deep=args.deep, form=args.format)
+    if helpers != workers.Workers():
+        raise BadInput("--workers: run the commands; add --run, or drop it")
     if args.format == "json":
         print(json.dumps([claim.to_dict() for claim in claims]))
     elif args.ids and args.format is None:
@@ -86,16 +90,16 @@ def places(claim: Claim) -> tuple[tuple[str, str], ...]:
     return ("builder", claim.builder), ("bound", claim.bound), ("verifier", claim.verifier)
 
 
-def run_claims(claims: Sequence[Claim], *, deep: bool, form: str | None) -> int:
+def run_claims(claims: Sequence[Claim], helpers: workers.Workers, *, deep: bool, form: str | None) -> int:
     """Runs the commands, each told as it ends; 0 iff all that are run end as promised, else 1."""
-    from verify.claims.running import commands, run_all
+    from verify.claims.running import ClaimedCommand, commands
 
-    total = len(commands(claims, deep=deep))
-    runs = []
-    for done in run_all(claims, deep=deep):
-        runs.append(done)
+    asked, found = commands(claims, deep=deep), {}
+    for job, done in workers.results(ClaimedCommand.run, asked, helpers, says_left=False):
+        found[job] = done
         if form != "json":  # a table comes at the end, and this takes a minute
-            print(told(done, len(runs), total), file=sys.stdout if form is None else sys.stderr, flush=True)
+            print(told(done, len(found), len(asked)), file=sys.stdout if form is None else sys.stderr, flush=True)
+    runs, total = [found[job] for job in asked], len(asked)
     wrong = [done for done in runs if done.is_run and not done.is_as_promised]
     skipped = sum(not done.is_run for done in runs)
     if form is None:
