@@ -113,7 +113,8 @@ class Case:
         signature = SimpleNamespace(
             buffers_to_mutate={}, output_specs=[SimpleNamespace(kind=SimpleNamespace(name="USER_OUTPUT"))]
         )
-        program = SimpleNamespace(graph=self.graph, graph_signature=signature)
+        one_tensor = SimpleNamespace(out_spec=SimpleNamespace(is_leaf=lambda: True))
+        program = SimpleNamespace(graph=self.graph, graph_signature=signature, call_spec=one_tensor)
         self.refused = list(capture._refusals(program, True))
         values = [n.meta["val"] for n in self.graph.nodes if isinstance(n.meta.get("val"), torch.Tensor)]
         bits = {torch.finfo(x.dtype).bits for x in values if x.dtype in FLOATS}

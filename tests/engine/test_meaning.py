@@ -279,3 +279,18 @@ def test_a_bias_may_be_the_first_term():
     run = enclose(capture(module.eval(), 1), Arithmetic(FORMATS["float32"]), lambda out, t, a: out.ends)
     low, high = (float(x.flatten()[0]) for x in run(torch.tensor([[0]]), torch.tensor([[0]])))
     assert low <= 1.5 < 1.5 + 2.0**-19 <= high
+
+
+def test_gelu_of_the_largest_numbers_may_overflow():
+    """A kernel that halves x (1 + erf) last says infinity there, whatever the answer is that real numbers give."""
+
+    def function(self, x):
+        y = F.gelu(x)[:, 0] * 2.0**-126
+        return torch.stack([y * 0.0 + 5.0, y], 1)
+
+    ends = {}
+    for row in (torch.finfo(torch.float32).max, 2.0**126):
+        graph, at = capture(Stored(function, [row]).eval(), 1), Arithmetic(FORMATS["float32"])
+        ends[row] = enclose(graph, at, lambda out, t, a: out.ends)(torch.tensor([[0]]), torch.tensor([[0]]))
+    (_, may_overflow), (_, may_not) = ends.values()
+    assert not torch.isfinite(may_overflow[..., 1]).any() and torch.isfinite(may_not[..., 1]).all()

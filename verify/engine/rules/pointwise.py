@@ -334,6 +334,7 @@ def gelu(at: Arithmetic, x: Ball, *, approximate: str = "none") -> Ball:
             between = slopes(x, share + m * density, 0.8, 1 - GELU_SLOPE, GELU_SLOPE)
         # x/sqrt 2 is off by 2 u of itself, which moves erf by at most 2 u max |y| erf'(y) < u
         own = m.abs() * (elementary.erf_error() / 2 + 4 * U) + LOST
+    own = at.checked(2 * x.size, own)  # some kernels halve x (1 + erf) last
     return smooth(at, x, value, own, slope, ULPS * x.size, between)
 
 
