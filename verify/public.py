@@ -144,7 +144,7 @@ def quantise(
     >>> from constructions import relation_counting
     >>> found = quantise(relation_counting.dot(T=3, L=2))
     >>> found.found.grid.bits, bool(certify(found.found.module))
-    (3, True)
+    (2, True)
     """
     from verify.changes import quantise as room
 

@@ -110,10 +110,8 @@ def solved_exactly(rows: Sequence[Sequence[fmpq]]) -> list[fmpq] | None:
     w[free] = fmpq(1)
     for i, pivot in enumerate(pivots):
         w[pivot] = -reduced[i, free]
-    if min(w) < 0:
-        return None
     total = sum(w, fmpq(0))
-    w = [x / total for x in w]
+    w = [x / total for x in w] if total != 0 else w
     return w if is_nothing(rows, w) else None
 
 

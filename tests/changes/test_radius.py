@@ -1,0 +1,161 @@
+"""Radii attacked: models inside the lower bound may not be wrong anywhere, and the one at the upper bound is."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from constructions import relation_counting
+from constructions.errors import BadInput
+from constructions.histogram import HistogramTransformer
+from tests.models.fitted import fitted
+from tests.oracles.histogram import all_wrong_pairs, forward, weights_of
+from tests.planted import planted
+from verify import certify, radius, repair
+from verify.changes import boxes
+from verify.changes.boxes import Box, Within
+
+INSIDE = 1 - 1e-12  # of the radius: room for the attack's own rounding
+
+
+def right_models():
+    """Built ones, and fitted ones after a repair."""
+    yield relation_counting.dot(T=3, L=2)
+    yield relation_counting.bos_sftm(T=3, L=2)
+    yield repair(fitted(3, T=3, L=3, d=4, p=8)).module
+    yield next(m for m in (fitted(seed, T=3, L=2, d=3, p=16, model="lin") for seed in range(99)) if certify(m))
+
+
+class Attack:
+    """All inputs of a model in numpy, and the least margin of models near it."""
+
+    def __init__(self, module, tensors=None, is_relative=True):
+        self.module, self.weights = module, weights_of(module)
+        self.sequences = np.array(list(itertools.product(range(module.T), repeat=module.L)))
+        equal = (self.sequences[:, :, None] == self.sequences[:, None, :]).sum(-1)
+        self.right = (equal - module.first_count)[..., None]
+        self.reach = {
+            name: np.zeros_like(w) if tensors and name not in tensors else np.abs(w) if is_relative else np.ones_like(w)
+            for name, w in self.weights.items()
+        }
+
+    def margins(self, weights):
+        """(sequences, positions): the right logit over the largest other one."""
+        logits = forward(self.module, weights, self.sequences)
+        own = np.take_along_axis(logits, self.right, -1)
+        np.put_along_axis(logits, self.right, -np.inf, -1)
+        return own[..., 0] - logits.max(-1)
+
+    def moved(self, r, direction):
+        return {name: w + r * self.reach[name] * direction[name] for name, w in self.weights.items()}
+
+    def at_random(self, rng, r, number):
+        """The least margin of models at corners and inside."""
+        found = np.inf
+        for i in range(number):
+            draw = (lambda w: rng.choice([-1.0, 1.0], w.shape)) if i % 2 else (lambda w: rng.uniform(-1, 1, w.shape))
+            found = min(found, self.margins(self.moved(r, {n: draw(w) for n, w in self.weights.items()})).min())
+        return found
+
+    def by_slopes(self, r, inputs=4):
+        """The least margin where each number moves as the tightest inputs' margins say by differences, twice."""
+        found = np.inf
+        for flat in np.argsort(self.margins(self.weights).ravel())[:inputs]:
+            direction = {name: np.zeros_like(w) for name, w in self.weights.items()}
+            for _ in range(2):
+                at = self.moved(r, direction)
+                direction = {name: self._falls(at, name, flat) for name in at}
+                found = min(found, self.margins(self.moved(r, direction)).min())
+        return found
+
+    def _falls(self, at, name, flat):
+        signs, step = np.zeros_like(at[name]), 1e-7
+        for place in np.ndindex(signs.shape):
+            ends = []
+            for sign in (1, -1):
+                w = at[name].copy()
+                w[place] += sign * step
+                ends.append(self.margins(at | {name: w}).ravel()[flat])
+            signs[place] = np.sign(ends[1] - ends[0])
+        return signs
+
+
+def what_is_wrong(module, found, *, tensors=None, is_relative=True, draws=60):
+    """What of a radius an attack or enumeration contradicts, if anything."""
+    attack, rng = Attack(module, tensors, is_relative), np.random.default_rng(0)
+    if not 0 < found.at_least < found.at_most:
+        return "order"
+    if min(attack.at_random(rng, found.at_least * INSIDE, draws), attack.by_slopes(found.at_least * INSIDE)) <= 0:
+        return "a wrong model inside"
+    far = max(np.abs(new - attack.weights[n])[attack.reach[n] > 0].max(initial=0) for n, new in relative(found, attack))
+    if not far <= found.at_most * (1 + 1e-9) or not all_wrong_pairs(found.wrong):
+        return "the wrong model"
+    return None
+
+
+def relative(found, attack):
+    """The wrong model's numbers, in units in which the reach is 1."""
+    for name, new in weights_of(found.wrong).items():
+        reach = np.where(attack.reach[name] > 0, attack.reach[name], 1)
+        yield name, attack.weights[name] + (new - attack.weights[name]) / reach
+
+
+def test_no_model_inside_is_wrong():
+    for module in right_models():
+        found = radius(module)
+        assert what_is_wrong(module, found) is None and found.gap < 4
+
+
+@pytest.mark.parametrize("name", ["W_2", "E"])
+def test_tensors_alone_and_absolute_distance(name):
+    module = relation_counting.dot(T=3, L=2)
+    for is_relative in (True, False):
+        found = radius(module, tensors=[name], is_relative=is_relative)
+        assert what_is_wrong(module, found, tensors=[name], is_relative=is_relative) is None
+        assert found.gap < (1.001 if name == "W_2" else 2)
+        assert all(
+            torch.equal(new, old.double()) for (n, new), old in
+            zip(found.wrong.named_parameters(), module.parameters(), strict=True) if n != name
+        )  # fmt: skip
+
+
+FAULTS = [
+    (boxes, "forward", "+ reach @ R", ""),
+    (boxes, "forward", "rad @ size +", ""),
+    (Box, "_around", "(r * self.reach[name] + loose)", "(0.3 * r * self.reach[name] + loose)"),
+    (Box, "within", "(r * self.X_reach)", "(0.0 * self.X_reach)"),
+    (Within, "left_by_running", "self.X_off[:, right, None] + self.X_off", "0 * self.X_off"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault[1]}: {fault[2][:30]}")
+def test_planted_faults_are_seen(fault):
+    module = relation_counting.dot(T=3, L=2)
+    with planted(*fault):
+        assert what_is_wrong(module, radius(module)) or what_is_wrong(
+            module, radius(module, tensors=["W_2"]), tensors=["W_2"]
+        )
+
+
+def test_a_wrong_model_has_no_radius_and_names_are_checked():
+    wrong = relation_counting.bos(T=3, L=2, as_printed=True)
+    found = radius(wrong)
+    assert not found and found.at_least is None and found.certificate.counterexample and found.verdict == "REFUTED"
+    with pytest.raises(BadInput, match="the model has E, e_BOS, W_Q"):
+        radius(wrong, tensors=["W_3"])
+    zero = HistogramTransformer("lin", T=2, L=1, d=1, p=1).requires_grad_(False)
+    assert "stay so" in (radius(zero, tensors=["E"]).reason or "")
+
+
+@pytest.mark.deep
+def test_many_changed_models():
+    """Thousands of models inside the lower bound of each of some right ones."""
+    done = 0
+    for seed in range(60):
+        module = fitted(seed, T=3, L=3, d=4, p=12)
+        module = repair(module).module
+        if module is not None:
+            assert what_is_wrong(module, radius(module), draws=4000) is None, seed
+            done += 1
+    assert done > 15

@@ -1,0 +1,132 @@
+"""Repairs against one linear programme over all inputs, and impossibilities against fractions."""
+
+import json
+from fractions import Fraction
+
+import pytest
+from flint import arb, fmpq
+
+from constructions.errors import BadInput
+from constructions.histogram import HistogramTransformer
+from tests.models.fitted import fitted
+from tests.oracles import readouts
+from tests.oracles.histogram import all_wrong_pairs
+from tests.planted import planted
+from verify import certify, repair
+from verify.changes import farkas, programs
+from verify.changes.repair import Search
+from verify.tasks.histogram.changing import changeable
+
+SIZES = {"T": 3, "L": 3, "d": 4, "p": 8}
+SEEDS = range(12)
+
+
+def what_is_wrong(module, found):
+    """What of a repair is not what the oracle finds, if anything."""
+    if found.outcome == "PROVED":
+        least = readouts.least_change(module)
+        old, new = readouts.readout(module), readouts.readout(found.module)
+        change = max(abs(Fraction(a) - Fraction(b)) for a, b in zip(old.flat, new.flat, strict=True))
+        if all_wrong_pairs(found.module) or found.certificate.verdict != "PROVED":
+            return "a wrong repair"
+        if found.change != change:
+            return "change"
+        if not found.at_least <= least * (1 + 1e-6) + 1e-9 <= float(change) * (1 + 2e-6) + 2e-9:
+            return "bound"
+        return None if found.wrong == 0 or change <= 1.01 * found.at_least else "gap"
+    if found.outcome == "IMPOSSIBLE":
+        terms = json.loads(json.dumps(found.to_dict()))["combination"]["inputs"]
+        is_shown = readouts.adds_up_to_nothing(module, terms) and readouts.best_margin(module) < 1e-8
+        return None if is_shown else "an impossibility"
+    return None if found.reason else "no reason"
+
+
+def test_repairs_are_least_and_impossibilities_true():
+    outcomes = {"PROVED": 0, "IMPOSSIBLE": 0, "UNKNOWN": 0}
+    for seed in SEEDS:
+        module = fitted(seed, **SIZES)
+        found = repair(module)
+        assert what_is_wrong(module, found) is None, (seed, found)
+        outcomes[found.outcome] += 1
+    assert outcomes["PROVED"] >= 3 and outcomes["IMPOSSIBLE"] >= 6
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("p", [4, 6, 12, 16])
+def test_many_repairs(p):
+    for seed in range(100, 160):
+        module = fitted(seed, T=3, L=4, d=4, p=p)
+        found = repair(module)
+        assert what_is_wrong(module, found) is None, (seed, found)
+
+
+FAULTS = [
+    (programs, "bound_on_every_change", "gain / size", "2 * gain / size"),
+    (programs, "bound_on_every_change", "columns[c][j] -= term", "pass"),
+    (programs, "least_change", "a @ x - slack", "0.5 * (a @ x) - slack"),
+    (Search, "_proved", "abs(Fraction(float(a)) - Fraction(float(b)))", "abs(Fraction(float(a)) + Fraction(float(b)))"),
+    (Search, "at_least", "self.cuts.rival[used]", "self.cuts.rival[used[::-1]]"),
+]
+REPAIRED = (3, 4)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault[1]}: {fault[2][:30]}")
+def test_planted_faults_are_seen(fault):
+    with planted(*fault):
+        assert any(outcome_or_wrong(seed) for seed in REPAIRED)
+
+
+def outcome_or_wrong(seed):
+    module = fitted(seed, **SIZES)
+    try:
+        return what_is_wrong(module, repair(module))
+    except (AssertionError, ArithmeticError) as error:
+        return repr(error)
+
+
+def no_combination_of_these():
+    """Vectors on one side of a hyperplane, for which nothing may be returned; and weights that are no combination."""
+    one, two = fmpq(1), fmpq(2)
+    assert farkas.solved_exactly([[one, one], [two, two]]) is None
+    assert farkas.solved_exactly([[one, one], [-two, one]]) is None
+    assert not farkas.is_nothing([[one], [-two]], [one, one]) and not farkas.is_nothing([[one]], [fmpq(0)])
+    assert farkas.solved_in_balls([[arb(1)], [arb(2)]]) is None
+    assert farkas.solved_in_balls([[arb(1, 2)], [arb(-2)]]) is None  # a ball that holds 0
+    assert farkas.solved_in_balls([[arb(1)], [arb(-2)]]) is not None
+
+
+FAULTS_OF_SIGNS = [
+    (farkas, "is_nothing", "min(w) >= 0 and", ""),
+    (farkas, "is_nothing", "and not any(sums)", ""),
+    (farkas, "is_nothing", "max(w) > 0", "True"),
+    (farkas, "solved_exactly", "if rank != m - 1:", "if False:"),
+    (farkas, "solved_in_balls", "if not all(w > 0 for w in weights)", "if False"),
+]
+
+
+def test_signs_are_looked_at():
+    no_combination_of_these()
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_SIGNS, ids=lambda fault: fault[2])
+def test_planted_faults_of_signs_are_seen(fault):
+    with planted(*fault), pytest.raises((AssertionError, ValueError)):
+        no_combination_of_these()
+
+
+def test_what_is_proved_stays():
+    module = next(m for m in (fitted(seed, T=3, L=2, d=4, p=16) for seed in range(40)) if certify(m))
+    found = repair(module)
+    assert found and found.change == 0 and found.module is module
+
+
+def test_a_domain_that_is_too_large_is_refused():
+    large = changeable(HistogramTransformer("lin", T=16, L=8, d=4, p=4).requires_grad_(False))
+    with pytest.raises(BadInput, match="too many to be listed"):
+        large.questions()
+
+
+def test_a_budget_of_nothing_is_unknown_with_a_reason():
+    wrong = next(m for m in (fitted(seed, **SIZES) for seed in SEEDS) if not certify(m))
+    found = repair(wrong, budget=0)
+    assert found.outcome == "UNKNOWN" and "budget" in found.reason
