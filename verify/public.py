@@ -75,6 +75,7 @@ def assert_proved(module: nn.Module, *, judge: Callable[..., Certificate] = cert
     >>> assert_proved(relation_counting.bos(T=3, L=2)).verdict.value
     'PROVED'
     """
+    __tracebackhide__ = True  # pytest shows the message below the line of the test, and not this function
     certificate = judge(module, **options)
     if certificate:
         return certificate

@@ -69,13 +69,16 @@ def assert_proved(request: pytest.FixtureRequest) -> Iterator[Any]:
             certificate, is_read = keep(folder, judged, asked, lambda: certify(judged, **asked))
             return certificate
 
+        said = None
         try:
             certificate = asserted(module, judge=judge, **options)
         except AssertionError as error:
-            pytest.fail(str(error), pytrace=False)
+            said = str(error)
         finally:
             tally = config.stash[TALLY]
             tally.read, tally.computed = tally.read + is_read, tally.computed + (not is_read)
+        if said is not None:  # outside of the except clause, so that it is printed once
+            pytest.fail(said, pytrace=False)
         for name, value in certificate.flat().items():
             if name in ("verdict", "claim", "reading", "method", "inputs_covered", "margin"):
                 request.node.user_properties.append((f"weightproof.{name}", value))

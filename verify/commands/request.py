@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = "IMPOSSIBLE"
-SHARED = ("precision", "accumulate", "method", "budget", "seed", "save", "json")
+SHARED = ("precision", "accumulate", "method", "budget", "seed", "save", "json", "quiet", "verbose")
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,18 @@ class Request:
     seed: int
     save: str | None
     is_json: bool
+    is_quiet: bool = False
+    is_verbose: bool = False
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Request:
         """Parses the shared options, and refuses a target that cannot be written before anything is computed."""
-        request = cls(args.precision, args.accumulate, args.method, args.budget, args.seed, args.save, args.json)
+        quiet, verbose = getattr(args, "quiet", False), getattr(args, "verbose", False)
+        shared = args.precision, args.accumulate, args.method, args.budget, args.seed, args.save, args.json
+        request = cls(*shared, quiet, verbose)
         check_budget(request.budget)
+        if sum((request.is_json, quiet, verbose)) > 1:
+            raise BadInput("--json, --quiet and --verbose: each says how much is printed. Keep one.")
         if request.save is not None:
             from constructions.written_files import check_target, check_target_folder
 
@@ -69,7 +75,7 @@ class Request:
 def add_arguments(
     parser: argparse.ArgumentParser, *, methods: tuple[str, ...] = METHODS, without: tuple[str, ...] = ()
 ) -> None:
-    """--precision, --accumulate, --method, --budget, --seed, --save and --json, but for those in `without`."""
+    """Adds the options that commands share, from --precision to --verbose, but for those in `without`."""
     for name in SHARED:
         if name not in without:
             option(parser, name, **({"choices": methods, "default": methods[0]} if name == "method" else {}))
@@ -126,11 +132,16 @@ def publish(
         print(certificate.to_json())
         if written:
             say_written(*written)
+    elif request.is_quiet:
+        print(certificate)
+        if written:
+            say_written(*written)
     else:
-        from verify.report.certificate import print_report
+        from verify.report.certificate import further, print_report
 
         wrote = [("wrote", ", ".join(written))] if written else []
-        (report or print_report)(certificate, [*facts, *wrote])
+        more = further(certificate) if request.is_verbose else []
+        (report or print_report)(certificate, [*facts, *more, *wrote])
     return certificate.verdict.exit_code
 
 

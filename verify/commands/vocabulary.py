@@ -109,6 +109,8 @@ OPTIONS: Mapping[str, Word] = {
     "out": Word(OUTPUT, {"metavar": "FILE", "help": "the file that is made"}),
     "format": Word(OUTPUT, {"choices": FORMS[:-1], "default": FORMS[0], "help": "of a table (default: rich)"}),
     "json": _flag(OUTPUT, "print one JSON object and nothing else"),
+    "quiet": _flag(OUTPUT, "print the verdict in one line"),
+    "verbose": _flag(OUTPUT, "print every field of the certificate"),
 }
 
 

@@ -111,10 +111,24 @@ class Certificate:
         if self.verdict is Verdict.PROVED:
             inputs = "infinitely many" if self.inputs_covered is None else decimal(self.inputs_covered)
             margin = "" if _finite(self.margin) is None else f", margin at least {below(self.margin or 0.0)}"
-            return f": all inputs ({inputs}){margin}, reading {self.reading}"
+            return f": all inputs ({inputs}){margin}, reading {self.read_as}"
         if self.counterexample is not None:
-            return f": {in_words(self.counterexample)}"
+            return f": {in_words(self.counterexample)}{'' if self.reading == READING_REAL else f', in {self.read_as}'}"
         return f": {self.reason}"
+
+    @property
+    def read_as(self) -> str:
+        """The reading with the format that it rounds to.
+
+        >>> Certificate(Verdict.PROVED, None, "t", {"precision": "bfloat16"}, READING_DTYPE, "certified", 9).read_as
+        'bfloat16, any order'
+        """
+        format = self.parameters.get("precision")
+        if self.reading == READING_BIT_EXACT and self.method != CERTIFIED:
+            format = format or self.parameters.get("dtype")  # a kernel computes in the dtype of the weights
+        if self.reading == READING_REAL or format is None:
+            return self.reading
+        return f"{format}, any order" if self.reading == READING_DTYPE else f"{self.reading} in {format}"
 
     def to_dict(self) -> dict[str, Any]:
         """The certificate as plain JSON values; counts of inputs are decimal strings.

@@ -494,6 +494,11 @@ def readable_time(seconds: float) -> str:
     return f"{seconds:.2g} seconds"
 
 
+def _format(reading: Reading) -> dict[str, Any]:
+    """The format that every operation is rounded to, in a reading that has one."""
+    return {} if isinstance(reading, Real | Kernel) else {"precision": precision_of(reading)}
+
+
 def _certificate(
     problem: Provable,
     reading: Reading,
@@ -507,7 +512,7 @@ def _certificate(
         verdict,
         problem.claim,
         problem.task,
-        problem.parameters(reading),
+        problem.parameters(reading) | _format(reading),
         reading.name,
         method,
         problem.size() if verdict is Verdict.PROVED else int(verdict is Verdict.REFUTED),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from verify import claims
 from verify.arithmetic.outward import about, below, decimal, value
 from verify.frame.certificate import Certificate, Verdict
 from verify.report.console import folded, screen
+from verify.report.meaning import sentence
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -20,6 +21,8 @@ STYLES = {Verdict.PROVED: "bold green", Verdict.REFUTED: "bold red", Verdict.UNK
 # The order in which facts are read; a task's own, under other names, come where the dots stand.
 ORDER = ("claim", "source", "task", "model", "weights", "reading", "method", "assumes", "inputs covered", "inputs",
          "...", "tightest", "counterexample", "reason", "wrote", "time")  # fmt: skip
+SHOWN = ("tree", "counts", "accuracy", "wrong_pairs")  # by reports themselves, or not for people
+WIDEST_BAR = 44  # columns of a table with bars, which is left out where it would be torn
 NARROWEST = 24  # columns that values need beside their names; below, they stand under them
 
 
@@ -40,9 +43,11 @@ def print_report(
     rows = [fact for fact in _facts(certificate, covers) if fact[0] not in named] + own
     places = {name: place for place, name in enumerate(ORDER)}
     rows.sort(key=lambda fact: places.get(fact[0], places["..."]))
+    for line in folded(sentence(certificate), console.width):
+        console.print(line, soft_wrap=True, markup=False)
     for line in _lines(rows, console.width):
         console.print(line, soft_wrap=True)
-    if below_facts:
+    if below_facts and console.width >= WIDEST_BAR:
         console.print(below_facts, soft_wrap=True, markup=False, end="")
     head, tail = certificate.verdict.value, summary(certificate, covers)
     first, *rest = folded(head + tail, console.width)
@@ -54,7 +59,7 @@ def print_report(
 def summary(certificate: Certificate, covers: str) -> str:
     """Returns the rest of the last line, after the verdict."""
     if certificate.verdict is Verdict.PROVED:
-        is_bounded = certificate.margin is not None and certificate.margin > 0
+        is_bounded = certificate.margin is not None and 0 < certificate.margin < inf
         return f" on all {covers}{f', margin at least {below(certificate.margin or 0)}' if is_bounded else ''}"
     if certificate.verdict is Verdict.REFUTED:
         return " by the counterexample above"
@@ -95,7 +100,7 @@ def shapes_fact(weights: Iterable[tuple[str, tuple[int, ...]]]) -> Fact:
 def _facts(certificate: Certificate, covers: str) -> Iterator[Fact]:
     yield from claim_facts(certificate)
     yield "task", f"{certificate.task}, " + _pairs(certificate.parameters)
-    yield "reading", certificate.reading
+    yield "reading", certificate.read_as
     yield "method", certificate.method
     for assumption in certificate.assumptions:
         yield "assumes", assumption
@@ -112,6 +117,14 @@ def _facts(certificate: Certificate, covers: str) -> Iterator[Fact]:
     if certificate.reason is not None:
         yield "reason", certificate.reason
     yield "time", f"{_duration(certificate.seconds)} to decide, start-up and building not included"
+
+
+def further(certificate: Certificate) -> list[Fact]:
+    """Every other field that the certificate has in JSON, for --verbose; data for `verify check` are not shown."""
+    said = {**certificate.extra, "argument": certificate.argument, "margin exactly": certificate.margin_exact}
+    for name in SHOWN:
+        said.pop(name, None)
+    return [(name.replace("_", " "), _worded(value)) for name, value in said.items() if value is not None]
 
 
 def _accuracy(shares: Mapping[str, list[str]]) -> str:

@@ -85,7 +85,7 @@ def _model_facts(certificate: Certificate) -> Iterator[Fact]:
     yield "task", f"{certificate.task}, {p['circuit']}"
     yield "circuit", f"{extra['statistics']['gates']} gates; {p['n']} inputs, {p['T']} steps"
     yield "model", f"width {p['d']} = 3k+6 (k={p['k']}), s={p['s']} bits"
-    if "precision" in p:
+    if "accumulate" in p:
         sums = "" if p["accumulate"] == p["precision"] else f", sums in {p['accumulate']}"
         yield "format", p["precision"] + sums
     if "language" in extra:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from math import inf
 from typing import Any
 
 from verify.arithmetic.outward import about, above, below, decimal, value
@@ -15,7 +16,7 @@ MOST_COUNTS, LONGEST_BAR = 12, 20
 
 def print_certificate(certificate: Certificate, facts: Sequence[Fact]) -> None:
     """The verdict and everything it rests on; the last of `facts` says which files were written, if any."""
-    is_shown = certificate.margin_per_count is not None and certificate.verdict is Verdict.PROVED
+    is_shown = certificate.verdict is Verdict.PROVED and certificate.margin != inf  # at L = 1 there is no other class
     bars = margin_bars(certificate.margin_per_count) if is_shown and certificate.margin_per_count else ""
     weights, *wrote = facts
     print_report(certificate, [weights, *_facts(certificate), *wrote], below_facts=bars)
@@ -53,7 +54,7 @@ def _accuracy(extra: dict[str, Any]) -> str:
 
 def _tightest(found: dict[str, Any], exact: str | None) -> str:
     where = f"{sequence(found['tokens'])} at position {found['position']}, count {found['expected']}"
-    return f"{where}, margin {value(found['margin'], exact)}" if "margin" in found else where
+    return f"{where}, margin {value(found['margin'], exact)}" if found.get("margin", inf) < inf else where
 
 
 def _counterexample(found: dict[str, Any]) -> str:
