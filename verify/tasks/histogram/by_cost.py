@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -15,10 +16,14 @@ from verify.tasks.histogram.blocks import Points
 from verify.tasks.histogram.bracket import Bounds, Held, pairs_of
 from verify.tasks.histogram.branch_and_bound import Search
 from verify.tasks.histogram.by_mass import ByMass
+from verify.tasks.histogram.by_prefix import MOST_LEFT, ByPrefix, is_one_group, seconds_each
 from verify.tasks.histogram.by_sequence import is_by_sequence
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.judging import smaller
+from verify.tasks.histogram.loops import is_compiled
 from verify.tasks.histogram.merging import alike, close_slots, merged_row, normalised
+from verify.tasks.histogram.narrow import Narrow
+from verify.tasks.histogram.prefixes import prefixes_of
 from verify.tasks.histogram.record import BY_MASS, Record
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.regions import Regions
@@ -38,7 +43,7 @@ FOR_A_COMPARISON = 0.06  # of the time, for a search that shows how far it comes
 FOR_BOUNDS = 0.8  # of the time that then is there, for means and variances
 FOR_THE_REST = 0.2  # of the time, for means and variances where not all multisets will be decided in time
 FOR_WHAT_IS_LEFT = 0.05  # of the time that then is there, for multisets near a tie
-MOST_LEFT = 1 << 11  # multisets of one token, from which on a search is better at what they have in common
+FOR_LOOPS = 1 << 22  # multisets, from which on compiled loops are worth being loaded
 
 
 @dataclass
@@ -47,34 +52,53 @@ class Plan:
 
     reduction: Reduction
     units: list[tuple[int, Row, int, list[int]]]  # multisets, row, query token, own counts
-    seconds: float
-    numbers: int
+    total: int
+    seconds: float = 0.0
+    numbers: int = 0
 
     @classmethod
     def of(cls, reduction: Reduction, cells: OpenCounts) -> Plan:
         """Groups the slots of every row as finely as is worth it, the cheapest rows first."""
         stored = reduction.stored
-        units, most = [], 0
-        for row, tokens in _rows(reduction, cells):
-            most = max(most, kept_numbers(row, stored.T, stored.p + 1))
-            units += [
-                (number_of_points(row, stored.T, counts, stored.L), row, t, counts) for t, counts in tokens.items()
-            ]
+        units = [
+            (number_of_points(row, stored.T, counts, stored.L), row, t, counts)
+            for row, tokens in _rows(reduction, cells)
+            for t, counts in tokens.items()
+        ]
         units.sort(key=lambda unit: unit[0] / len(unit[1].positions))
-        each = 1e-7 + 3e-10 * (stored.p + 1) * (6 + stored.classes)
-        return cls(reduction, units, each * sum(unit[0] for unit in units), most)
+        plan = cls(reduction, units, sum(unit[0] for unit in units))
+        plan.seconds = sum(number * plan._each(row, counts) for number, row, _, counts in units)
+        others = (row for _, row, _, counts in units if not plan.is_by_prefix(row, counts))
+        plan.numbers = max((kept_numbers(row, stored.T, stored.p + 1) for row in others), default=0)
+        return plan
+
+    def is_by_prefix(self, row: Row, counts: list[int]) -> bool:
+        """Whether multisets are decided by prefixes: by compiled loops, or since no table holds them all."""
+        stored = self.reduction.stored
+        S, L, r = stored.T - 1, stored.L, stored.p + 1
+        if not is_one_group(row) or not S or any(prefixes_of(S, L - k, L - 1, r) is None for k in counts):
+            return False
+        return kept_numbers(row, stored.T, r) > MOST_NUMBERS or (is_compiled() and self.total > FOR_LOOPS)
+
+    def _each(self, row: Row, counts: list[int]) -> float:
+        """About how many seconds a multiset takes."""
+        stored = self.reduction.stored
+        if self.is_by_prefix(row, counts):
+            return seconds_each(stored.p + 1, stored.classes - 1)
+        return 1e-7 + 3e-10 * (stored.p + 1) * (6 + stored.classes)
 
     def run(self, exact: ExactForward, deadline: Deadline, progress: Progress) -> Queue:
         """Decides all multisets until the time is up: a queue of what is left."""
         queue = Queue(self.reduction, exact, deadline, progress, [])
-        total, done, space = sum(unit[0] for unit in self.units), 0, Space(self.reduction.stored)
+        total, done, space = self.total, 0, Space(self.reduction.stored)
         started = deadline.clock()
         for number, row, t, counts in self.units:
             share = (deadline.clock() - started) / max(deadline.at - started, 1e-9)
             if share > max(1 - FOR_THE_REST, done / total):
                 queue.waiting.append((row, t, counts))
                 continue
-            found, rest = self._decide(row, t, counts, queue, space)
+            part = partial(_advance, progress, done / total, number / total)
+            found, rest = self._decide(row, t, counts, queue, space, part)
             left = sum(map(len, found.left))
             if row.spread is None and left > MOST_LEFT:
                 queue.waiting.append((row, t, counts))
@@ -149,7 +173,9 @@ class Plan:
         ends = {k: iter(parts) for k, parts in found}
         return [np.array([next(ends[points.k]) for _ in range(len(points))], dtype=np.int64) for points in left]
 
-    def _decide(self, row: Row, t: int, counts: list[int], queue: Queue, space: Space) -> tuple[Tabulated, list[int]]:
+    def _decide(
+        self, row: Row, t: int, counts: list[int], queue: Queue, space: Space, progress: Progress
+    ) -> tuple[Tabulated, list[int]]:
         """The multisets of one query token, those of few other tokens first, and the counts that time did not allow."""
         found, rest, table = Tabulated(), list(counts), None
         for k in sorted(counts, reverse=True):
@@ -159,9 +185,31 @@ class Plan:
             if is_by_sequence(row, self.reduction.stored.T, self.reduction.stored.L, len(table.start)):
                 by_sequence.decide(table, rest, found, queue.smallest)
                 return found, []
-            table.decide(k, found, queue.smallest)
+            if not self._decide_count(table, k, found, queue, progress):
+                break
             rest.remove(k)
         return found, rest
+
+    def _decide_count(self, table: Table, k: int, found: Tabulated, queue: Queue, progress: Progress) -> bool:
+        """Decides the multisets of one own count; whether time and memory sufficed."""
+        row, stored = table.row, self.reduction.stored
+        if self.is_by_prefix(row, [k]):
+            narrow = Narrow.of(table, k)
+            if narrow is not None:
+                cell = ByPrefix(table, k, narrow, queue.smallest, queue.margins.get(k, np.inf))
+                if cell.run(queue.deadline, progress):
+                    found.add(cell.found)
+                    return True
+                if not cell.is_unsuited:
+                    return False
+            if kept_numbers(row, stored.T, stored.p + 1) > MOST_NUMBERS:
+                return False
+        table.decide(k, found, queue.smallest)
+        return True
+
+
+def _advance(progress: Progress, done: float, more: float, share: float) -> None:
+    progress(done + more * share)
 
 
 def decide_open(

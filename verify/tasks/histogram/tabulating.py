@@ -32,6 +32,7 @@ UNDERFLOW: dict[Kind, float] = {
     np.float64: 2.0**-1060,
     np.float32: 2.0**-110,
 }  # far more than what up to 2^12 products lose, in units of what multiplies them afterwards
+NARROW = 2.0**40  # above forms and readouts whose products float32 holds with all errors
 SMALL = 1 << 21  # numbers in a table that is made as a whole, rather than by the largest tokens of its multisets
 
 
@@ -47,6 +48,12 @@ class Tabulated:
     wrong_pairs: int = 0
     margins: dict[int, float] = field(default_factory=dict)
     left: list[Points] = field(default_factory=list)
+
+    def add(self, other: Tabulated) -> None:
+        """Adds what was decided of other multisets."""
+        self.wrong_pairs += other.wrong_pairs
+        self.margins |= {k: min(margin, self.margins.get(k, np.inf)) for k, margin in other.margins.items()}
+        self.left += other.left
 
 
 class Slots:
@@ -142,8 +149,8 @@ class Table:
     def _dtype(self) -> Kind:
         """float32 where the weights' differences leave more open than it does, and nothing comes near its ends."""
         readout = np.abs(np.vstack([self.stored.W_2, self.stored.b_2])).max(initial=0)
-        is_narrow = self.spread.any() and self.reach.max() < 2.0**40 and readout < 2.0**40
-        return np.float32 if is_narrow else np.float64
+        self.is_narrow = bool(self.reach.max() < NARROW and readout < NARROW)
+        return np.float32 if self.spread.any() and self.is_narrow else np.float64
 
     def _spread(self) -> Array:
         """How far the weights can take each form from where the centres and the first position put it (r,).

@@ -1,0 +1,378 @@
+"""The innermost loop over multisets, by llvmlite where it is installed (weightproof[fast]), by numpy where it is not.
+
+Both give the same counts: what either leaves near a tie is decided by others. The compiled loop is LLVM's own language:
+a multiset is a lane of a vector of LANES numbers, and each neuron's value is multiplied by all rivals' weights while it
+is in a register. `fmuladd` may be fused or not, which the radius allows for; no other operation is replaced.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from verify.tasks.histogram.narrow import LANES, Narrow
+
+NEAR, WRONG = 0, 1  # kinds of entries
+WORK = 1 << 18  # numbers in a working array of numpy
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a loop is to look for in the prefixes first..last-1 of a cell.
+
+    Shapes: wrong (number of prefixes,) is written: the sum of f over the leaves that are wrong; entries (n, 4) is
+    written: prefix, first leaf, which of LANES leaves as bits, and NEAR or WRONG; limit (number of prefixes,) how many
+    different tokens a leaf may have for what is wrong to be an entry; slope and rest are a threshold for margins.
+    """
+
+    narrow: Narrow
+    first: int
+    last: int
+    slope: np.float32
+    rest: np.float32
+    limit: np.ndarray
+    wrong: np.ndarray
+    entries: np.ndarray
+
+
+Loop = Callable[[Asked], tuple[int, int]]  # the prefix at which it ended, and how many entries there are
+
+
+def is_compiled() -> bool:
+    """Whether the compiled loop is at hand."""
+    return find_spec("llvmlite") is not None
+
+
+def loop_for(r: int, rivals: int) -> Loop:
+    """The loop for r forms and this many rivals."""
+    return _compiled(r, rivals) if is_compiled() else in_numpy
+
+
+def room(narrow: Narrow) -> int:
+    """The fewest entries that a loop must have room for, so that it comes to an end."""
+    return 4 * (narrow.leaves.shape[1] // LANES + 2)
+
+
+def in_numpy(asked: Asked) -> tuple[int, int]:
+    """The loop in numpy: prefixes with the same leaves together."""
+    narrow, prefixes = asked.narrow, asked.narrow.prefixes
+    number, W = 0, np.ascontiguousarray(narrow.W.T)
+    chosen = np.arange(asked.first, asked.last)
+    low = prefixes.multisets.distinct[prefixes.leaf]
+    asked.wrong[asked.first : asked.last] = 0
+    needed = np.cumsum(prefixes.leaves[chosen] // LANES + 1) * 2
+    chosen = chosen[: max(1, int(np.searchsorted(needed, len(asked.entries), side="right")))]
+    for leaves in np.unique(prefixes.leaves[chosen]):
+        same, n = chosen[prefixes.leaves[chosen] == leaves], int(leaves)
+        together = max(1, WORK // (n * len(narrow.leaves)))
+        for begin in range(0, len(same), together):
+            at = same[begin : begin + together]
+            u = (narrow.larger[prefixes.larger[at]] + narrow.smaller[prefixes.smaller[at]]).T
+            z = u[:, :, None] + narrow.leaves[:, None, :n]
+            np.maximum(z[:-1], 0, out=z[:-1])
+            differences = (W @ z.reshape(len(z), -1)).reshape(len(W), len(at), n)
+            error = narrow.error[:, None, None]
+            is_right = (differences - error).min(0, initial=np.inf) > asked.slope * z[-1] + asked.rest
+            is_wrong = (differences + error).min(0, initial=np.inf) < 0
+            f = prefixes.f[prefixes.f_from[at][:, None] + np.arange(n)]
+            asked.wrong[at] = np.where(is_wrong, f, 0).sum(1)
+            is_low = is_wrong & (low[:n] <= asked.limit[at][:, None])
+            for kind, found in ((NEAR, ~(is_right | is_wrong)), (WRONG, is_low)):
+                number = _enter(asked.entries, number, at, found, kind)
+    return int(chosen[-1]) + 1, number
+
+
+def _enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.ndarray, kind: int) -> int:
+    """Writes what was found (prefixes, leaves) as entries after the first `number`: how many there are then."""
+    n = found.shape[1]
+    padded = np.pad(found, ((0, 0), (0, -n % LANES))).reshape(len(found), -1, LANES)
+    bits = (padded * (1 << np.arange(LANES))).sum(2)
+    i, block = np.nonzero(bits)
+    into = entries[number : number + len(i)]
+    into[:, 0], into[:, 1], into[:, 2], into[:, 3] = prefixes[i], block * LANES, bits[i, block], kind
+    return number + len(i)
+
+
+POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low", "limit",
+            "wrong", "entries", "number")  # fmt: skip
+NUMBERS = ("first", "last", "stride", "most")
+
+
+@cache
+def _compiled(r: int, rivals: int) -> Loop:
+    """The loop as machine code for this machine."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features()
+    is_wide = bool(features.get("avx512f"))
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3
+    )
+    vectors, together = (2, 10) if is_wide else (1, 5)
+    module = llvm.parse_assembly(source(r, rivals, vectors, together))
+    module.verify()
+    engine = llvm.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    kinds = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS) + [ctypes.c_float] * 2
+    function = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(engine.get_function_address("judge"))
+
+    def loop(asked: Asked) -> tuple[int, int]:
+        narrow, prefixes, number = asked.narrow, asked.narrow.prefixes, np.zeros(1, dtype=np.int64)
+        low, f = prefixes.padded
+        arrays = (narrow.larger, narrow.smaller, prefixes.larger, prefixes.smaller, prefixes.leaves, narrow.leaves,
+                  narrow.W, narrow.error, f, prefixes.f_from, low, asked.limit, asked.wrong, asked.entries,
+                  number)  # fmt: skip
+        sizes = asked.first, asked.last, narrow.leaves.shape[1], len(asked.entries)
+        end = function(*(array.ctypes.data for array in arrays), *sizes, asked.slope, asked.rest)
+        return end, int(number[0])
+
+    loop.engine = engine  # type: ignore[attr-defined]  # it owns the machine code
+    return loop
+
+
+def source(r: int, rivals: int, vectors: int, together: int) -> str:
+    """The loop in LLVM's language: `vectors` vectors of multisets at once, against up to `together` rivals at once."""
+    return Source(r, rivals, vectors, together).text()
+
+
+class Source:
+    """Lines of LLVM's language, in which every value is named once."""
+
+    def __init__(self, r: int, rivals: int, vectors: int, together: int) -> None:
+        self.r, self.rivals, self.vectors = r, rivals, vectors
+        parts = -(-rivals // together)
+        ends = [rivals * i // parts for i in range(parts + 1)] if parts else [0]
+        self.groups = [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+        self.lines: list[str] = []
+        self.named = 0
+
+    def new(self, expression: str) -> str:
+        """A value of its own name."""
+        self.named += 1
+        self.lines.append(f"  %t{self.named} = {expression}")
+        return f"%t{self.named}"
+
+    def do(self, line: str) -> None:
+        self.lines.append(f"  {line}")
+
+    def label(self, name: str) -> None:
+        self.lines.append(f"{name}:")
+
+    def at(self, pointer: str, kind: str, index: str) -> str:
+        return self.new(f"getelementptr {kind}, ptr {pointer}, i64 {index}")
+
+    def load(self, kind: str, pointer: str, element: str, index: str, align: int = 4) -> str:
+        return self.new(f"load {kind}, ptr {self.at(pointer, element, index)}, align {align}")
+
+    def splat(self, kind: str, value: str) -> str:
+        one = self.new(f"insertelement <{LANES} x {kind}> poison, {kind} {value}, i32 0")
+        zeros = f"<{LANES} x i32> zeroinitializer"
+        return self.new(f"shufflevector <{LANES} x {kind}> {one}, <{LANES} x {kind}> poison, {zeros}")
+
+    def lesser(self, x: str, y: str) -> str:
+        is_less = self.new(f"fcmp olt {V} {x}, {y}")
+        return self.new(f"select {MASK} {is_less}, {V} {x}, {V} {y}")
+
+    def text(self) -> str:
+        arguments = [f"ptr %{name}" for name in POINTERS] + [f"i64 %{name}" for name in NUMBERS]
+        self.lines = [
+            f"declare {V} @llvm.fmuladd.v{LANES}f32({V}, {V}, {V})",
+            f"declare i64 @llvm.vector.reduce.add.v{LANES}i64({L})",
+            f"define i64 @judge({', '.join(arguments)}, float %slope, float %rest) {{",
+            "entry:",
+            f"  %u = alloca [{self.r} x float], align 64",
+        ]
+        self.slope, self.rest = self.splat("float", "%slope"), self.splat("float", "%rest")
+        self.do("br label %prefix")
+        self._prefix()
+        self._leaves()
+        return "\n".join([*self.lines, "}"])
+
+    def _prefix(self) -> None:
+        """The next prefix, its forms in u, and whether there is room for its entries."""
+        self.label("prefix")
+        self.do("%p = phi i64 [ %first, %entry ], [ %p.next, %prefix.end ]")
+        self.do("%entered = phi i64 [ 0, %entry ], [ %entered.last, %prefix.end ]")
+        self.do("%is.over = icmp sge i64 %p, %last")
+        self.do("br i1 %is.over, label %return, label %room")
+        self.label("return")
+        self.do("store i64 %entered, ptr %number, align 8")
+        self.do("ret i64 %p")
+        self.label("room")
+        n = self.new(f"sext i32 {self.load('i32', '%leaves', 'i32', '%p')} to i64")
+        self.do(f"%n = add i64 {n}, 0")
+        blocks = self.new(f"lshr i64 {self.new(f'add i64 %n, {LANES * (self.vectors + 1)}')}, {LANES.bit_length() - 1}")
+        needed = self.new(f"add i64 %entered, {self.new(f'shl i64 {blocks}, 1')}")
+        is_full = self.new(f"icmp sgt i64 {needed}, %most")
+        self.do(f"br i1 {is_full}, label %return, label %forms")
+        self.label("forms")
+        rows = []
+        for name in ("larger", "smaller"):
+            index = self.new(f"sext i32 {self.load('i32', f'%i_{name}', 'i32', '%p')} to i64")
+            rows.append(self.at(f"%{name}", "float", self.new(f"mul i64 {index}, {self.r}")))
+        for begin in range(0, self.r, LANES):
+            kind = f"<{min(LANES, self.r - begin)} x float>"
+            x, y = (self.load(kind, row, "float", str(begin)) for row in rows)
+            total = self.new(f"fadd {kind} {x}, {y}")
+            self.do(f"store {kind} {total}, ptr {self.at('%u', 'float', str(begin))}, align 4")
+        self.do(f"%f.at = load i64, ptr {self.at('%f_from', 'i64', '%p')}, align 8")
+        self.do(f"%low.most = load i32, ptr {self.at('%limit', 'i32', '%p')}, align 4")
+        self.low_most = self.splat("i32", "%low.most")
+        self.n = self.splat("i32", self.new("trunc i64 %n to i32"))
+        self.do("br label %leaf")
+
+    def _leaves(self) -> None:
+        """Some leaves of a prefix: their differences, and what is right, wrong or near."""
+        self.label("leaf")
+        self.do("%j = phi i64 [ 0, %forms ], [ %j.next, %leaf.end ]")
+        self.do("%found = phi i64 [ 0, %forms ], [ %found.last, %leaf.end ]")
+        self.do("%entered.1 = phi i64 [ %entered, %forms ], [ %entered.last, %leaf.end ]")
+        lo = hi = [INFINITE] * self.vectors
+        D: list[str] = []
+        before = "leaf"
+        if not self.groups:
+            D = self._values(str(self.r - 1), is_neuron=False)
+        for number, group in enumerate(self.groups):
+            sums, before = self._neurons(number, group, before)
+            D = self._values(str(self.r - 1), is_neuron=False)
+            sums = self._products(str(self.r - 1), group, D, sums)
+            for i, c in enumerate(group):
+                error = self.splat("float", self.load("float", "%error", "float", str(c)))
+                for v in range(self.vectors):
+                    x = sums[i * self.vectors + v]
+                    lo = [*lo[:v], self.lesser(self.new(f"fsub {V} {x}, {error}"), lo[v]), *lo[v + 1 :]]
+                    hi = [*hi[:v], self.lesser(self.new(f"fadd {V} {x}, {error}"), hi[v]), *hi[v + 1 :]]
+        first = self.splat("i32", self.new("trunc i64 %j to i32"))
+        found, entered = "%found", "%entered.1"
+        for v in range(self.vectors):
+            found, entered = self._classify(v, lo[v], hi[v], D[v], first, found, entered)
+        self.do("br label %leaf.end")
+        self.label("leaf.end")
+        self.do(f"%found.last = add i64 {found}, 0")
+        self.do(f"%entered.last = add i64 {entered}, 0")
+        self.do(f"%j.next = add i64 %j, {LANES * self.vectors}")
+        self.do("%has.more = icmp slt i64 %j.next, %n")
+        self.do("br i1 %has.more, label %leaf, label %prefix.end")
+        self.label("prefix.end")
+        self.do(f"store i64 %found.last, ptr {self.at('%wrong', 'i64', '%p')}, align 8")
+        self.do("%p.next = add i64 %p, 1")
+        self.do("br label %prefix")
+
+    def _neurons(self, number: int, group: range, before: str) -> tuple[list[str], str]:
+        """The sums over all neurons for a group of rivals, rival by rival and vector by vector, and the block's name."""
+        cells = len(group) * self.vectors
+        if self.r == 1:
+            return [f"{V} zeroinitializer".removeprefix(f"{V} ")] * cells, before
+        name = f"neuron{number}"
+        self.do(f"br label %{name}")
+        self.label(name)
+        self.do(f"%i{number} = phi i64 [ 0, %{before} ], [ %i{number}.next, %{name} ]")
+        sums = [f"%sum{number}.{cell}" for cell in range(cells)]
+        for total in sums:
+            self.do(f"{total} = phi {V} [ zeroinitializer, %{before} ], [ {total}.next, %{name} ]")
+        z = self._values(f"%i{number}", is_neuron=True)
+        nexts = self._products(f"%i{number}", group, z, sums)
+        for total, following in zip(sums, nexts, strict=True):
+            self.do(f"{total}.next = fadd {V} {following}, {MINUS_ZERO}")
+        self.do(f"%i{number}.next = add i64 %i{number}, 1")
+        self.do(f"%more{number} = icmp slt i64 %i{number}.next, {self.r - 1}")
+        self.do(f"br i1 %more{number}, label %{name}, label %{name}.end")
+        self.label(f"{name}.end")
+        return [f"{total}.next" for total in sums], f"{name}.end"
+
+    def _values(self, i: str, *, is_neuron: bool) -> list[str]:
+        """Form i of each vector's multisets, or its ReLU."""
+        u = self.splat("float", self.load("float", "%u", "float", i))
+        row = self.new(f"add i64 {self.new(f'mul i64 {i}, %stride')}, %j")
+        found = []
+        for v in range(self.vectors):
+            step = self.load(V, "%table", "float", self.new(f"add i64 {row}, {LANES * v}"))
+            x = self.new(f"fadd {V} {u}, {step}")
+            if is_neuron:
+                is_on = self.new(f"fcmp ogt {V} {x}, zeroinitializer")
+                x = self.new(f"select {MASK} {is_on}, {V} {x}, {V} zeroinitializer")
+            found.append(x)
+        return found
+
+    def _products(self, i: str, group: range, z: list[str], sums: list[str]) -> list[str]:
+        """The sums with what form i adds to them."""
+        row, found = self.new(f"mul i64 {i}, {self.rivals}"), []
+        for at, c in enumerate(group):
+            w = self.splat("float", self.load("float", "%W", "float", self.new(f"add i64 {row}, {c}")))
+            for v in range(self.vectors):
+                total = sums[at * self.vectors + v]
+                found.append(
+                    self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {w}, {V} {z[v]}, {V} {total})")
+                )
+        return found
+
+    def _classify(
+        self, v: int, lo: str, hi: str, D: str, first: str, found: str, entered: str
+    ) -> tuple[str, str]:
+        """Counts what is wrong of one vector, and enters what is near a tie, or wrong with few different tokens."""
+        threshold = self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {self.slope}, {V} {D}, {V} {self.rest})")
+        is_right, is_bad = self.new(f"fcmp ogt {V} {lo}, {threshold}"), self.new(f"fcmp olt {V} {hi}, zeroinitializer")
+        lanes = ", ".join(f"i32 {LANES * v + lane}" for lane in range(LANES))
+        index = self.new(f"add {I} {first}, <{lanes}>")
+        is_in = self.new(f"icmp slt {I} {index}, {self.n}")
+        is_bad = self.new(f"and {MASK} {is_bad}, {is_in}")
+        is_known = self.new(f"or {MASK} {is_right}, {is_bad}")
+        is_near = self.new(f"and {MASK} {self.new(f'xor {MASK} {is_known}, {ONES}')}, {is_in}")
+        begin = self.new(f"add i64 %j, {LANES * v}")
+        entered = self._entry(f"near{v}", is_near, begin, NEAR, entered)
+        bits = self.new(f"bitcast {MASK} {is_bad} to i{LANES}")
+        has_bad = self.new(f"icmp ne i{LANES} {bits}, 0")
+        self.do(f"br label %count{v}.from")
+        self.label(f"count{v}.from")
+        self.do(f"br i1 {has_bad}, label %count{v}, label %count{v}.end")
+        self.label(f"count{v}")
+        f = self.load(L, "%f", "i64", self.new(f"add i64 %f.at, {begin}"), 8)
+        of_bad = self.new(f"select {MASK} {is_bad}, {L} {f}, {L} zeroinitializer")
+        more = self.new(f"add i64 {found}, {self.new(f'call i64 @llvm.vector.reduce.add.v{LANES}i64({L} {of_bad})')}")
+        is_asked = self.new("icmp sge i32 %low.most, 0")
+        self.do(f"br i1 {is_asked}, label %low{v}, label %low{v}.end")
+        self.label(f"low{v}")
+        low = self.load(I, "%low", "i32", begin)
+        is_low = self.new(f"and {MASK} {is_bad}, {self.new(f'icmp sle {I} {low}, {self.low_most}')}")
+        with_low = self._entry(f"few{v}", is_low, begin, WRONG, entered)
+        self.do(f"br label %low{v}.done")
+        self.label(f"low{v}.done")
+        self.do(f"br label %low{v}.end")
+        self.label(f"low{v}.end")
+        self.do(f"%entered.low{v} = phi i64 [ {entered}, %count{v} ], [ {with_low}, %low{v}.done ]")
+        self.do(f"br label %count{v}.end")
+        self.label(f"count{v}.end")
+        self.do(f"%found{v} = phi i64 [ {found}, %count{v}.from ], [ {more}, %low{v}.end ]")
+        self.do(f"%entered{v} = phi i64 [ {entered}, %count{v}.from ], [ %entered.low{v}, %low{v}.end ]")
+        return f"%found{v}", f"%entered{v}"
+
+    def _entry(self, name: str, mask: str, begin: str, kind: int, entered: str) -> str:
+        """Writes an entry where a mask has bits: how many there are then."""
+        bits = self.new(f"bitcast {MASK} {mask} to i{LANES}")
+        has_bits = self.new(f"icmp ne i{LANES} {bits}, 0")
+        self.do(f"br label %{name}.from")
+        self.label(f"{name}.from")
+        self.do(f"br i1 {has_bits}, label %{name}, label %{name}.end")
+        self.label(name)
+        row = self.at("%entries", "i32", self.new(f"shl i64 {entered}, 2"))
+        prefix, leaf = self.new("trunc i64 %p to i32"), self.new(f"trunc i64 {begin} to i32")
+        for at, value in enumerate((prefix, leaf, self.new(f"zext i{LANES} {bits} to i32"), str(kind))):
+            self.do(f"store i32 {value}, ptr {self.at(row, 'i32', str(at))}, align 4")
+        more = self.new(f"add i64 {entered}, 1")
+        self.do(f"br label %{name}.end")
+        self.label(f"{name}.end")
+        return self.new(f"phi i64 [ {entered}, %{name}.from ], [ {more}, %{name} ]")
+
+
+V, I, L, MASK = f"<{LANES} x float>", f"<{LANES} x i32>", f"<{LANES} x i64>", f"<{LANES} x i1>"
+ONES = "splat (i1 true)"
+INFINITE = "splat (float 0x7FF0000000000000)"
+MINUS_ZERO = "splat (float -0.0)"
