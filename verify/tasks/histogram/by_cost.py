@@ -28,7 +28,7 @@ from verify.tasks.histogram.record import BY_MASS, Record
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.regions import Regions
 from verify.tasks.histogram.tabulating import Space, Table, Tabulated, kept_numbers, number_of_points
-from verify.tasks.histogram.task import Progress
+from verify.tasks.histogram.task import Progress, tell_bracket
 
 CLOSENESS = (0.005, 0.02, 0.05, 0.2)  # of the largest weight: gaps that groups of slots may have, finest first
 NEAR = 0.0005  # of the largest weight: how far the weights of positions may differ that are decided as one
@@ -91,7 +91,9 @@ class Plan:
         """Decides all multisets until the time is up: a queue of what is left."""
         queue = Queue(self.reduction, exact, deadline, progress, [])
         total, done, space = self.total, 0, Space(self.reduction.stored)
-        started = deadline.clock()
+        stored, started = self.reduction.stored, deadline.clock()
+        pairs = stored.L * stored.T**stored.L
+        open_pairs = sum(pairs_of(stored, row, counts) for _, row, _, counts in self.units)
         for number, row, t, counts in self.units:
             share = (deadline.clock() - started) / max(deadline.at - started, 1e-9)
             if share > max(1 - FOR_THE_REST, done / total):
@@ -116,7 +118,9 @@ class Plan:
                 search = Search(self.reduction, exact, row, t, ks, queue.smallest, start, queue.record)
                 queue.searches.append(search)
             done += number
-            progress(done / total)
+            open_pairs -= pairs_of(stored, row, decided)
+            least = Fraction(queue.wrong_pairs, pairs)
+            tell_bracket(progress, done / total, least, least + Fraction(open_pairs, pairs))
         return queue
 
     def search_or_enumerate(self, queue: Queue, deadline: Deadline) -> Outcome:

@@ -1,4 +1,4 @@
-"""Decides all multisets of one cell by their prefixes: in float32, in float64 near a tie, and what that leaves is `left`.
+"""Decides all multisets of one cell by their prefixes: in float32, near a tie in float64; what that leaves is `left`.
 
 Prefixes are looked at in parts, by as many threads as there are cores: a loop lets others run, and ends within some
 hundredths of a second, after which the clock is looked at. Whatever the order, the wrong pairs are the same whole
@@ -42,7 +42,7 @@ def seconds_each(r: int, rivals: int) -> float:
     """About how long one multiset takes, all cores together."""
     if is_compiled():
         return (1.5e-9 + 1.1e-11 * r * rivals) / threads()
-    return 2e-8 + 2e-10 * r * rivals
+    return 5e-8 + 1.5e-10 * r * rivals
 
 
 def is_one_group(row: Row) -> bool:
@@ -130,9 +130,7 @@ class ByPrefix:
             with self.lock:
                 slope, rest = self.narrow.threshold(0.0 if self.smallest.candidate else self.margin)
                 self._limit(begin, last)
-            first, number = self.loop(
-                Asked(self.narrow, begin, last, slope, rest, self.limit, self.wrong, entries)
-            )
+            first, number = self.loop(Asked(self.narrow, begin, last, slope, rest, self.limit, self.wrong, entries))
             wrong = int((self.prefixes.outer[begin:first] * self.wrong[begin:first]).sum())
             near, low = (self._points(entries[:number], kind) for kind in (NEAR, WRONG))
             with self.lock:

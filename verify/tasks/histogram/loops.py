@@ -8,11 +8,11 @@ is in a register. `fmuladd` may be fused or not, which the radius allows for; no
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 
@@ -44,9 +44,10 @@ class Asked:
 Loop = Callable[[Asked], tuple[int, int]]  # the prefix at which it ended, and how many entries there are
 
 
+@cache
 def is_compiled() -> bool:
-    """Whether the compiled loop is at hand."""
-    return find_spec("llvmlite") is not None
+    """Whether the compiled loop is at hand: llvmlite with pointers of no type."""
+    return bool(find_spec("llvmlite")) and tuple(map(int, version("llvmlite").split(".")[:2])) >= (0, 45)
 
 
 def loop_for(r: int, rivals: int) -> Loop:
@@ -56,7 +57,8 @@ def loop_for(r: int, rivals: int) -> Loop:
 
 def room(narrow: Narrow) -> int:
     """The fewest entries that a loop must have room for, so that it comes to an end."""
-    return 4 * (narrow.leaves.shape[1] // LANES + 2)
+    columns: int = narrow.leaves.shape[1]
+    return 4 * (columns // LANES + 2)
 
 
 def in_numpy(asked: Asked) -> tuple[int, int]:
@@ -99,8 +101,13 @@ def _enter(entries: np.ndarray, number: int, prefixes: np.ndarray, found: np.nda
     return number + len(i)
 
 
-POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low", "limit",
-            "wrong", "entries", "number")  # fmt: skip
+def is_wide(features: Mapping[str, bool]) -> bool:
+    """Whether the machine has 32 registers of 16 numbers."""
+    return bool(features.get("avx512f"))
+
+
+POINTERS = ("larger", "smaller", "i_larger", "i_smaller", "leaves", "table", "W", "error", "f", "f_from", "low",
+            "limit", "wrong", "entries", "number")  # fmt: skip
 NUMBERS = ("first", "last", "stride", "most")
 
 
@@ -112,11 +119,10 @@ def _compiled(r: int, rivals: int) -> Loop:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = llvm.get_host_cpu_features()
-    is_wide = bool(features.get("avx512f"))
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3
     )
-    vectors, together = (2, 10) if is_wide else (1, 5)
+    vectors, together = (2, 10) if is_wide(features) else (1, 5)
     module = llvm.parse_assembly(source(r, rivals, vectors, together))
     module.verify()
     engine = llvm.create_mcjit_compiler(module, machine)
@@ -267,10 +273,10 @@ class Source:
         self.do("br label %prefix")
 
     def _neurons(self, number: int, group: range, before: str) -> tuple[list[str], str]:
-        """The sums over all neurons for a group of rivals, rival by rival and vector by vector, and the block's name."""
+        """The sums over all neurons for a group of rivals, vector by vector for each, and the last block's name."""
         cells = len(group) * self.vectors
         if self.r == 1:
-            return [f"{V} zeroinitializer".removeprefix(f"{V} ")] * cells, before
+            return ["zeroinitializer"] * cells, before
         name = f"neuron{number}"
         self.do(f"br label %{name}")
         self.label(name)
@@ -281,7 +287,7 @@ class Source:
         z = self._values(f"%i{number}", is_neuron=True)
         nexts = self._products(f"%i{number}", group, z, sums)
         for total, following in zip(sums, nexts, strict=True):
-            self.do(f"{total}.next = fadd {V} {following}, {MINUS_ZERO}")
+            self.do(f"{total}.next = bitcast {V} {following} to {V}")
         self.do(f"%i{number}.next = add i64 %i{number}, 1")
         self.do(f"%more{number} = icmp slt i64 %i{number}.next, {self.r - 1}")
         self.do(f"br i1 %more{number}, label %{name}, label %{name}.end")
@@ -309,14 +315,10 @@ class Source:
             w = self.splat("float", self.load("float", "%W", "float", self.new(f"add i64 {row}, {c}")))
             for v in range(self.vectors):
                 total = sums[at * self.vectors + v]
-                found.append(
-                    self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {w}, {V} {z[v]}, {V} {total})")
-                )
+                found.append(self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {w}, {V} {z[v]}, {V} {total})"))
         return found
 
-    def _classify(
-        self, v: int, lo: str, hi: str, D: str, first: str, found: str, entered: str
-    ) -> tuple[str, str]:
+    def _classify(self, v: int, lo: str, hi: str, D: str, first: str, found: str, entered: str) -> tuple[str, str]:
         """Counts what is wrong of one vector, and enters what is near a tie, or wrong with few different tokens."""
         threshold = self.new(f"call {V} @llvm.fmuladd.v{LANES}f32({V} {self.slope}, {V} {D}, {V} {self.rest})")
         is_right, is_bad = self.new(f"fcmp ogt {V} {lo}, {threshold}"), self.new(f"fcmp olt {V} {hi}, zeroinitializer")
@@ -373,6 +375,5 @@ class Source:
 
 
 V, I, L, MASK = f"<{LANES} x float>", f"<{LANES} x i32>", f"<{LANES} x i64>", f"<{LANES} x i1>"
-ONES = "splat (i1 true)"
-INFINITE = "splat (float 0x7FF0000000000000)"
-MINUS_ZERO = "splat (float -0.0)"
+ONES = f"<{', '.join(['i1 true'] * LANES)}>"
+INFINITE = f"<{', '.join(['float 0x7FF0000000000000'] * LANES)}>"

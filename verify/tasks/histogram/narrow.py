@@ -1,8 +1,8 @@
 """One cell's forms in float32 with a proved radius: what decides nearly all multisets of a row with one group of slots.
 
-A form of a multiset is the sum of three numbers of tables, each computed in float64 and rounded once: the larger tokens
-of its prefix (with what does not change), the smaller ones, and its leaf. A difference of logits is a sum of r products,
-in any order, fused or not. With e = `form_error` of the table and R the sum of a form's absolute terms:
+A form of a multiset is the sum of three numbers of tables, each computed in float64 and rounded once: the larger
+tokens of its prefix (with what does not change), the smaller ones, and its leaf. A difference of logits is a sum of r
+products, in any order, fused or not. With e = `form_error` of the table and R the sum of a form's absolute terms:
 
     a form is off by at most e + gamma32(6) (R + e): three parts and two sums are rounded, each at most R + e and once;
     a difference by at most sum |W| off + gamma32(r + 4) sum |W| (most + off): W is rounded, then r products and sums,
@@ -25,15 +25,15 @@ from verify.tasks.histogram.tabulating import UNDERFLOW, Table, gamma32
 
 Single = np.ndarray[Any, np.dtype[np.float32]]
 LANES = 16  # numbers that a loop takes at once
-NOTHING = 2.0**-100  # more than a threshold for margins loses to underflow
+NOTHING = 2.0**-80  # more than a threshold for margins loses to underflow, its factor flushed times a form below NARROW
 
 
 @dataclass(frozen=True)
 class Narrow:
     """The forms and differences of one query token t and own count k in float32.
 
-    Shapes: larger (n, r) and smaller (n', r) for the two halves of prefixes, leaves (r, n'') with LANES and more columns
-    of zeros behind them; W (r, C - 1), error (C - 1,), all rounded upwards, D_error what the last form may be off by.
+    Shapes: larger (n, r) and smaller (n', r) for the two halves of prefixes, leaves (r, n'') with 2 LANES columns of
+    zeros behind them; W (r, C - 1); error (C - 1,) rounded upwards; D_error is what the last form may be off by.
     """
 
     prefixes: Prefixes

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from inspect import signature
+from math import ceil, floor
+from typing import TYPE_CHECKING, Any, cast
 
 from verify.tasks.histogram.stored import StoredModel
 
@@ -11,6 +14,7 @@ if TYPE_CHECKING:
     import torch
 
 Progress = Callable[[float], None]
+BRACKET = 1000  # parts of a share that progress tells
 RIGHT = "right means: the right class has strictly the largest logit"
 
 
@@ -21,6 +25,20 @@ def histogram(tokens: Sequence[int]) -> list[int]:
     [1, 2, 2]
     """
     return [list(tokens).count(token) for token in tokens]
+
+
+def tell_bracket(progress: Progress, share: float, least: Fraction, most: Fraction) -> None:
+    """Reports the finished share and, to a progress that takes words, between which shares are wrong so far.
+
+    >>> tell_bracket(lambda share, doing="": print(doing), 0.5, Fraction(1, 3), Fraction(2, 3))
+    deciding: between 0.333 and 0.667 are wrong
+    """
+    if len(signature(progress).parameters) < 2:
+        progress(share)
+        return
+    low, high = floor(least * BRACKET) / BRACKET, ceil(most * BRACKET) / BRACKET
+    with_words = cast(Callable[[float, str], None], progress)
+    with_words(share, f"deciding: between {low:.3f} and {high:.3f} are wrong")
 
 
 def parameters(stored: StoredModel, dtype: torch.dtype | str) -> dict[str, Any]:
