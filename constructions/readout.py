@@ -52,22 +52,24 @@ def centred_staircase(
     """
     L = len(thresholds) + 1
     step = max(1, L * L // CENTRED)  # every count is tried as the centre, as long as that is quick
-    centred = [_staircase_around(c, thresholds, is_falling, dtype) for c in range(0, L, step)]
+    centred = _staircases_around(range(0, L, step), thresholds, is_falling, dtype)
     return min(centred, key=lambda lines: max(rounding_cost(gamma, *lines) for gamma in gammas))
 
 
-def _staircase_around(
-    c: int, thresholds: Sequence[float], is_falling: bool, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    """The staircase whose line c is zero."""
-    L, direction = len(thresholds) + 1, -1.0 if is_falling else 1.0
-    slopes = direction * torch.arange(-c, L - c, dtype=torch.float64)
-    intercepts = torch.zeros(L, dtype=torch.float64)
-    for l in range(c + 1, L):
-        intercepts[l] = (intercepts[l - 1] - direction * thresholds[l - 1]).to(dtype)
-    for l in reversed(range(c)):
-        intercepts[l] = (intercepts[l + 1] + direction * thresholds[l]).to(dtype)
-    return slopes, intercepts
+def _staircases_around(
+    centres: range, thresholds: Sequence[float], is_falling: bool, dtype: torch.dtype
+) -> list[tuple[Tensor, Tensor]]:
+    """For each c the staircase whose line c is zero; all of them take each step away from their centre together."""
+    L, direction, c = len(thresholds) + 1, -1.0 if is_falling else 1.0, torch.tensor(centres)
+    slopes = direction * (torch.arange(L, dtype=torch.float64) - c[:, None])
+    intercepts = torch.zeros(len(c), L, dtype=torch.float64)
+    for l in range(1, L):
+        after = (intercepts[:, l - 1] - direction * thresholds[l - 1]).to(dtype).to(torch.float64)
+        intercepts[:, l] = torch.where(l > c, after, 0.0)
+    for l in reversed(range(L - 1)):
+        before = (intercepts[:, l + 1] + direction * thresholds[l]).to(dtype).to(torch.float64)
+        intercepts[:, l] = torch.where(l < c, before, intercepts[:, l])
+    return list(zip(slopes, intercepts, strict=True))
 
 
 def rounding_cost(gamma: Sequence[float], slopes: Tensor, intercepts: Tensor) -> float:

@@ -15,6 +15,7 @@ from constructions.errors import BadInput
 
 PASS_TOKENS = 2**19  # of one pass over right tokens: tens of MiB
 PASS_QUERIES, PASS_SURVIVORS = 64, 2**20  # queries at a time, so that their scores stay in the cache
+LANE_FORMS = 1 << 12  # pairs of different values of one lane
 UNDEFINED = -1  # the token of a step in which a softmax is 0/0, and of every later step
 Tokens = np.ndarray[Any, np.dtype[np.int8]]
 
@@ -178,6 +179,20 @@ class Survivors(NamedTuple):
 
 def survivors(bits: FixedPoint, queries: Ints, keys: Ints) -> Survivors | None:
     """Every exponential of each position's query (N, 2k) and a key at or before it; None if they are too many."""
+    pairs = alive_pairs(bits, queries, keys)
+    if pairs is None:
+        pairs = alive_by_blocks(bits, queries, keys)
+    if pairs is None or len(pairs[0]) > PASS_SURVIVORS:
+        return None
+    query, key, scores = pairs
+    exponentials = bits.exp(scores.astype(bits.dtype)).astype(np.int64)
+    total = np.bincount(query, exponentials, len(keys)).astype(np.int64)  # exact: below 2^53
+    total = np.minimum(total, bits.largest)
+    return Survivors(query, key, bits.divide(exponentials, np.maximum(total, 1)[query]), total)
+
+
+def alive_by_blocks(bits: FixedPoint, queries: Ints, keys: Ints) -> tuple[Ints, Ints, Ints] | None:
+    """Queries, keys at or before them and their scores, where exp is not 0, by all pairs; None if they are too many."""
     N, found, listed = len(keys), list[tuple[Ints, Ints, Ints]](), 0
     for start in range(0, N, PASS_QUERIES):
         q = queries[start : start + PASS_QUERIES]
@@ -189,13 +204,102 @@ def survivors(bits: FixedPoint, queries: Ints, keys: Ints) -> Survivors | None:
             bits.saturate(scores)
         is_alive = (scores > bits.vanishing) & (np.arange(stop) <= np.arange(start, stop)[:, None])
         query, key = np.nonzero(is_alive)
-        found.append((query + start, key, bits.exp(scores[is_alive].astype(bits.dtype)).astype(np.int64)))
+        found.append((query + start, key, scores[is_alive]))
         listed += len(query)
         if listed > PASS_SURVIVORS:
             return None
-    query, key, exponentials = (np.concatenate(each) for each in zip(*found, strict=True))
-    total = np.minimum(np.bincount(query, exponentials, N).astype(np.int64), bits.largest)  # exact: below 2^53
-    return Survivors(query, key, bits.divide(exponentials, np.maximum(total, 1)[query]), total)
+    query, key, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+    return query, key, scores
+
+
+def alive_pairs(bits: FixedPoint, queries: Ints, keys: Ints) -> tuple[Ints, Ints, Ints] | None:
+    """As `alive_by_blocks`, lane by lane for groups of queries and keys that are alike so far; None where no gain.
+
+    A lane is two coordinates, and takes the score h to [[h + q_1 k_1] + q_2 k_2], which grows with h. So what all later
+    lanes can make of a score is at most what the best values of each of them make of it, and a pair of groups from
+    which exp cannot become more than 0 is left out.
+    """
+    lanes = [(_packed(queries, j), _packed(keys, j)) for j in range(0, queries.shape[1], 2)]
+    forms = [_Lane(bits, np.unique(q), np.unique(k)) for q, k in lanes]
+    if any(lane.size > LANE_FORMS for lane in forms):
+        return None
+    group_q, group_k = np.zeros(len(queries), np.int64), np.zeros(len(keys), np.int64)
+    a, b, score = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    for depth, ((q, k), lane) in enumerate(zip(lanes, forms, strict=True)):
+        group_q, parts_q, value_q = _split(group_q, np.searchsorted(lane.queries, q), len(lane.queries))
+        group_k, parts_k, value_k = _split(group_k, np.searchsorted(lane.keys, k), len(lane.keys))
+        pair, a, b = _children(parts_q, parts_k, a, b)
+        if pair is None:
+            return None
+        score = lane.after(score[pair], value_q[a], value_k[b])
+        different, which = np.unique(score, return_inverse=True)
+        for later in forms[depth + 1 :]:
+            different = later.best(different)
+        is_alive = (different > bits.vanishing)[which]
+        a, b, score = a[is_alive], b[is_alive], score[is_alive]
+    return _members(group_q, group_k, a, b, score)
+
+
+def _packed(rows: Ints, j: int) -> Ints:
+    """Coordinates j and j + 1 of each row as one number; a last one alone is followed by 0."""
+    second = rows[:, j + 1] if j + 1 < rows.shape[1] else np.zeros(len(rows), np.int64)
+    return (rows[:, j].astype(np.int64) << 32) + second
+
+
+class _Lane:
+    """What one lane does to scores, for its different values of queries and keys, which are sorted."""
+
+    def __init__(self, bits: FixedPoint, queries: Ints, keys: Ints) -> None:
+        self.bits, self.queries, self.keys = bits, queries, keys
+        self.size = len(queries) * len(keys)
+        if self.size <= LANE_FORMS:
+            first_q, first_k = ((x + (1 << 31)) >> 32 for x in (queries, keys))
+            second_q, second_k = queries - (first_q << 32), keys - (first_k << 32)
+            self.first = bits.multiply(first_q[:, None], first_k)
+            self.second = bits.multiply(second_q[:, None], second_k)
+
+    def after(self, h: Ints, query: Ints, key: Ints) -> Ints:
+        """[[h + q_1 k_1] + q_2 k_2] of these values."""
+        return self.bits.add(self.bits.add(h, self.first[query, key]), self.second[query, key])
+
+    def best(self, h: Ints) -> Ints:
+        """The most that any values make of each score."""
+        found: Ints = self.bits.add(self.bits.add(h[:, None], self.first.ravel()), self.second.ravel()).max(1)
+        return found
+
+
+def _split(group: Ints, value: Ints, values: int) -> tuple[Ints, Ints, Ints]:
+    """Groups by a further value: of each row, where the parts of each old group begin, and each new one's value."""
+    both, split = np.unique(group * values + value, return_inverse=True)
+    begins = np.searchsorted(both, np.arange(int(group.max(initial=-1)) + 2) * values)
+    return split, begins, both % values
+
+
+def _children(begins_q: Ints, begins_k: Ints, a: Ints, b: Ints) -> tuple[Ints | None, Ints, Ints]:
+    """All pairs of parts of the groups of each pair: which pair they are of, and the parts; None if too many."""
+    n_q, n_k = begins_q[a + 1] - begins_q[a], begins_k[b + 1] - begins_k[b]
+    number = n_q * n_k
+    if int(number.sum()) > PASS_SURVIVORS:
+        return None, a, b
+    pair = np.repeat(np.arange(len(a)), number)
+    place = np.arange(len(pair)) - np.repeat(np.cumsum(number) - number, number)
+    i, j = np.divmod(place, n_k[pair])
+    return pair, begins_q[a][pair] + i, begins_k[b][pair] + j
+
+
+def _members(group_q: Ints, group_k: Ints, a: Ints, b: Ints, score: Ints) -> tuple[Ints, Ints, Ints] | None:
+    """Queries and keys at or before them of pairs of groups, by query and then by key, and their scores."""
+    order_q, order_k = np.argsort(group_q, kind="stable"), np.argsort(group_k, kind="stable")
+    begins_q = np.searchsorted(group_q[order_q], np.arange(len(group_q) + 1))
+    begins_k = np.searchsorted(group_k[order_k], np.arange(len(group_k) + 1))
+    pair, i, j = _children(begins_q, begins_k, a, b)
+    if pair is None:
+        return None
+    query, key = order_q[i], order_k[j]
+    is_before = key <= query
+    query, key, score = query[is_before], key[is_before], score[pair[is_before]]
+    order = np.lexsort((key, query))
+    return query[order], key[order], score[order]
 
 
 def mixture(bits: FixedPoint, found: Survivors, values: Ints) -> tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from models.selection import first
 from oracles.circuit import NaiveTransformer, gate_values
 
 from constructions.circuit_simulation import CircuitTransformer, build
+from constructions.circuits import machine as runs
 from constructions.circuits.circuit import Circuit, Decomposition, Gate, decompose
 from constructions.circuits.files import read_circuit
 from constructions.circuits.machine import ConstantBitMachine
 from constructions.circuits.weights import load_weights, save_weights
+from constructions.constant_bits.arithmetic import FixedPoint
 from constructions.errors import BadInput
 from verify.frame.certificate import READING_BIT_EXACT, Verdict
 from verify.tasks.circuit.proof import certify, smallest_bits
@@ -436,3 +439,40 @@ def test_forward_run_of_ten_thousand_gates():
     tokens = ConstantBitMachine(build(circuit)).generate(prompts)
     gates = [(gate.kind, gate.fan_in) for gate in circuit.gates]
     assert all(row.tolist() == gate_values(gates, row[:64].tolist()) for row in tokens[:4])
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(90), range(90, 3000)]))
+def test_alive_pairs_by_lanes_are_those_of_all_pairs(seeds):
+    """Random vectors, vectors of few values, and addresses; in groups by lanes, and one by one."""
+    alive = skipped = 0
+    for seed in seeds:
+        rng = np.random.default_rng([11, seed])
+        bits, N, width = FixedPoint(int(rng.integers(1, 5))), int(rng.integers(1, 40)), int(rng.integers(1, 9))
+        most = bits.largest
+        if seed % 3 == 0:
+            queries, keys = rng.integers(-most, most + 1, (2, N, width))
+        elif seed % 3 == 1:
+            queries, keys = rng.choice([-most, most, 0, bits.one], (2, N, width))
+        else:
+            signs = 1 - 2 * rng.integers(0, 2, (2, N, width))
+            queries = np.stack([most * signs[0], np.full((N, width), most)], 2).reshape(N, -1)
+            keys = np.stack([bits.one * signs[1], np.full((N, width), -bits.one)], 2).reshape(N, -1)
+        queries, keys = queries.astype(bits.dtype), keys.astype(bits.dtype)
+        found, due = runs.alive_pairs(bits, queries, keys), runs.alive_by_blocks(bits, queries, keys)
+        if found is None:
+            skipped += 1
+            continue
+        assert all(np.array_equal(x, y) for x, y in zip(found, due, strict=True)), seed
+        alive += len(found[0])
+    assert alive > 1000 and not skipped
+
+
+def test_addresses_take_linear_work():
+    """Of 2^13 addresses only those pairs of groups are looked at that agree so far."""
+    bits, N = FixedPoint(2), 1 << 13
+    signs = 1 - 2 * (np.arange(N)[:, None] >> np.arange(13) & 1)
+    queries = np.stack([bits.largest * signs, np.full((N, 13), bits.largest)], 2).reshape(N, -1).astype(bits.dtype)
+    keys = np.stack([bits.one * signs, np.full((N, 13), -bits.one)], 2).reshape(N, -1).astype(bits.dtype)
+    with mock.patch.object(runs, "PASS_SURVIVORS", 4 * N):  # more pairs at once are given up
+        query, key, _ = runs.alive_pairs(bits, queries, keys)
+    assert query.tolist() == key.tolist() == list(range(N))
