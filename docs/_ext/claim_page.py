@@ -72,7 +72,7 @@ def stated(claim: Claim) -> list[str]:
     """What the registry says of a claim."""
     return [
         f"# {claim.id}",
-        markdown(claim.statement) + ".",
+        markdown(claim.sentence) + ".",
         f"**Source:** {markdown(claim.source)}",
         f"**Kind:** {claim.kind}. Its commands end {claim.promise.verdict}, with exit code {claim.promise.exit_code}:",
         "```console\n" + "".join(f"$ {line}\n" for line in (*claim.set_up, claim.command, *claim.deep)) + "```",

@@ -80,7 +80,7 @@ def write_claims(docs: Path) -> Iterator[Path]:
     for claim in status_iterator(CLAIMS, "proving... ", length=len(CLAIMS), stringify_func=lambda claim: claim.id):
         text, word = kept(docs / "claims" / ".kept", claim, errata)
         yield write(docs / "claims" / f"{claim.id}.md", ORPHAN + text)
-        rows.append(f"| [{claim.id}]({claim.id}.md) | {markdown(claim.statement)} | {claim.kind} | {word} |")
+        rows.append(f"| [{claim.id}]({claim.id}.md) | {markdown(claim.sentence)} | {claim.kind} | {word} |")
     yield write(docs / "claims" / "index.md", "\n\n".join([INTRODUCTION, "\n".join(rows)]) + "\n")
 
 

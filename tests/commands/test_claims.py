@@ -93,6 +93,24 @@ def test_a_broken_promise_is_told(capsys, monkeypatch, command, ended):
     assert row["promised"] == "PROVED, exit code 0" and row["ended"].startswith(ended.verdict)
 
 
+def test_a_command_that_does_not_say_its_claim_is_told(capsys, monkeypatch):
+    claim = by_id("A-4.1")
+    done = running.CommandRun(claim, claim.command, claim.promise, 0.1, "PROVED", names_its_claim=False)
+    monkeypatch.setattr(running, "run", lambda *_: done)
+    assert run_claims([claim], deep=False, form=None) == 1
+    assert "it does not say A-4.1" in capsys.readouterr().out
+    assert run_claims([claim], deep=False, form="json") == 1
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["ended"] == "PROVED, exit code 0, without saying A-4.1"
+
+
+def test_the_wrong_half_of_a_claim_ends_refuted():
+    claim = by_id("E-4")
+    (wrong,) = claim.refutes
+    assert claim.promise_of(wrong) == Ending("REFUTED", 1) and claim.promise_of(claim.command) == claim.promise
+    assert commands([claim], deep=False) == [(claim, claim.command), (claim, wrong)]
+
+
 def test_what_needs_a_missing_program_is_not_run_and_says_so(capsys, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert run_claims([by_id("K-W-10")], Workers(), deep=True, form=None) == 0

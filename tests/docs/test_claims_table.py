@@ -11,7 +11,7 @@ MARKERS = ("<!-- claims: kept by tests/docs/test_claims_table.py -->\n", "<!-- e
 def claims_table():
     rows = ["| id | statement | kind | source |", "|---|---|---|---|"]
     for claim in CLAIMS:
-        cells = (claim.id, claim.statement, claim.kind, claim.source)
+        cells = (claim.id, claim.sentence, claim.kind, claim.source)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 

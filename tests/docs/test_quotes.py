@@ -1,5 +1,7 @@
-"""What the errata quote stands in the documents, word for word. The documents are no part of this project: where they
-are at hand, WEIGHTPROOF_DOCUMENTS names a folder that holds their texts, named so that A to E is their order.
+"""What the errata quote stands in the documents, word for word.
+
+The documents are no part of this project: where they are at hand, WEIGHTPROOF_DOCUMENTS names a folder that holds their
+texts, named so that A to E is their order.
 """
 
 import os
@@ -42,7 +44,7 @@ def test_the_errata_quote():
 
 
 def not_found(texts, found):
-    """The quotations that stand in no text where they should: D and E print one construction in much the same words."""
+    """The quotations that are not where they should be: D and E print one construction, in much the same words."""
     words = {letter: spelt(text) for letter, text in texts.items()}
     own = {"D": "DE", "E": "DE"}
     return [quote for quote in found if not any(spelt(quote[2]) in words[at] for at in own.get(quote[0], quote[0]))]

@@ -34,7 +34,7 @@ def test_the_panels_hold_the_shares_and_the_line():
     assert [text.get_text() for text in values.texts] == ["0", "1", "2"]
     figure.canvas.draw()
     extents = [axes.title.get_window_extent() for axes in (learned, auc, separable, ratios, outputs, values)]
-    assert all(at.x0 >= 0 and at.y0 >= 0 and at.x1 <= figure.bbox.x1 and at.y1 <= figure.bbox.y1 for at in extents)
+    assert all(figure.bbox.contains(*at.min) and figure.bbox.contains(*at.max) for at in extents)
 
 
 def test_the_phase_diagram_is_the_closed_form_and_its_curves_the_best_thresholds():

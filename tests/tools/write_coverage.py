@@ -20,10 +20,10 @@ checked, or a command draws or prints it. {partly} more are covered in part, and
 each. An item is what a document numbers or states: propositions, equations that define something, architectures,
 figures, tables, appendices.
 
-Each document was read from its first page to its last for `docs/documents/*.toml`, from which this page is made. The
+Each document was read from its first page to its last for `docs/documents/*.toml`, from which this page is made; the
 tests fail where an item has neither a claim nor a command nor a reason, where a number of the document is in no item,
-and where a claim of the document is in none. Claims end as the
-[last table](#the-claims-and-how-their-commands-end) says."""
+and where a claim of the document is in none. Claims end as the [last table](#the-claims-and-how-their-commands-end)
+says."""
 NO_CLAIM = "-"
 
 

@@ -42,6 +42,7 @@ PROMISES = {
     Kind.SAMPLED: Ending("UNKNOWN", 3),
     Kind.THEOREM: Ending("PROVED", 0),
 }
+REFUTES = Ending("REFUTED", 1)  # of a command that shows what the statement says is wrong
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ class Claim:
     the kind promises, in seconds; the commands in `deep` do too, for the statement's other models and sizes. `reads`
     holds the files that the commands read, as (name, content). `needs` is a program that they run and that may be
     missing; then they are not run.
+
+    Every command prints the claim's id, or the one of `shown_in`, the claim in whose proof this one is a step. Where
+    the statement is general by a proof on paper, `checked_at` has the sizes at which commands check it; semicolons part
+    the groups, each of one command. The commands in `refutes` end REFUTED: they show what the statement says is wrong.
     """
 
     id: str
@@ -65,10 +70,26 @@ class Claim:
     deep: tuple[str, ...] = ()
     reads: tuple[tuple[str, str], ...] = ()
     needs: str = ""
+    checked_at: str = ""
+    shown_in: str = ""
+    refutes: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """The statement, and how far commands show it where a proof on paper goes further.
+
+        >>> Claim("X", "for all T", "s", "-", "-", "-", "verify parity --T 3 --L 2", checked_at="T = 3, L = 2").sentence
+        'for all T; proved on paper, checked at T = 3, L = 2'
+        """
+        return f"{self.statement}; proved on paper, checked at {self.checked_at}" if self.checked_at else self.statement
 
     @property
     def promise(self) -> Ending:
         return PROMISES[self.kind]
+
+    def promise_of(self, command: str) -> Ending:
+        """How one of its commands ends."""
+        return REFUTES if command in self.refutes else self.promise
 
     @property
     def why_not(self) -> str:
@@ -87,7 +108,8 @@ class Claim:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object."""
-        return asdict(self) | {"set_up": list(self.set_up), "promise": asdict(self.promise)}
+        more = {"sentence": self.sentence, "set_up": list(self.set_up), "promise": asdict(self.promise)}
+        return asdict(self) | more
 
 
 def as_printf(text: str) -> str:

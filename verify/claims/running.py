@@ -29,10 +29,15 @@ class CommandRun:
     ending: Ending
     seconds: float
     said: str
+    names_its_claim: bool = True
+
+    @property
+    def promised(self) -> Ending:
+        return self.claim.promise_of(self.command)
 
     @property
     def is_as_promised(self) -> bool:
-        return self.ending == self.claim.promise
+        return self.ending == self.promised and self.names_its_claim
 
     @property
     def is_run(self) -> bool:
@@ -55,9 +60,11 @@ class ClaimedCommand:
 
 
 def commands(claims: Iterable[Claim], *, deep: bool) -> list[ClaimedCommand]:
-    """Each claim's command, and with `deep` its others."""
+    """Each claim's command and those that refute, and with `deep` its others."""
     return [
-        ClaimedCommand(claim, command) for claim in claims for command in (claim.command, *(claim.deep if deep else ()))
+        ClaimedCommand(claim, command)
+        for claim in claims
+        for command in (claim.command, *claim.refutes, *(claim.deep if deep else ()))
     ]
 
 
@@ -90,9 +97,18 @@ def run(claim: Claim, command: str) -> CommandRun:
         )
     ending = Ending(last_verdict(done.stdout), done.returncode)
     lines = (done.stdout + done.stderr).strip().splitlines()
-    return CommandRun(
-        claim, command, ending, time.perf_counter() - started, lines[-1] if lines else "nothing was printed"
-    )
+    said = lines[-1] if lines else "nothing was printed"
+    seconds = time.perf_counter() - started
+    return CommandRun(claim, command, ending, seconds, said, names(claim.shown_in or claim.id, done.stdout))
+
+
+def names(claim: str, printed: str) -> bool:
+    """Whether a claim's id stands in what is printed, as a word of its own.
+
+    >>> names("B-2.1", "claim B-2.1+2.2: both"), names("B-2.1", "claim B-2.1: keys")
+    (False, True)
+    """
+    return re.search(rf"(?<![\w.+-]){re.escape(claim)}(?![\w+-]|\.\w)", printed) is not None
 
 
 def last_verdict(printed: str) -> str:

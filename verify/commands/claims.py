@@ -14,7 +14,7 @@ from verify.commands.vocabulary import table_options
 from verify.report.tables import render
 
 if TYPE_CHECKING:
-    from verify.claims import Claim
+    from verify.claims import Claim, Ending
     from verify.claims.running import CommandRun
 
 COLUMNS = ("id", "statement", "kind", "source", "command", "ends")
@@ -68,19 +68,26 @@ def chosen(ids: Sequence[str]) -> tuple[Claim, ...]:
 
 
 def row(claim: Claim) -> list[str]:
-    return [claim.id, claim.statement, claim.kind, claim.source, claim.command, ending(claim)]
+    return [claim.id, claim.sentence, claim.kind, claim.source, claim.command, ending(claim)]
 
 
 def ending(claim: Claim) -> str:
     """Says in words what the claim's commands promise."""
-    return f"{claim.promise.verdict}, exit code {claim.promise.exit_code}"
+    return in_words(claim.promise)
+
+
+def in_words(ending: Ending) -> str:
+    return f"{ending.verdict}, exit code {ending.exit_code}"
 
 
 def in_full(claim: Claim) -> str:
     """Everything about one claim; its commands stand on lines of their own, to be copied."""
-    lines = [f"{claim.id}: {claim.statement}", f"kind      {claim.kind}", f"source    {claim.source}"]
+    lines = [f"{claim.id}: {claim.sentence}", f"kind      {claim.kind}", f"source    {claim.source}"]
     lines += [f"{name:9} {place}" for name, place in places(claim) if place != "-"]
+    lines += [f"shown in  {claim.shown_in}"] if claim.shown_in else []
     lines += [f"ends      {ending(claim)}", "", *claim.set_up, claim.command]
+    if claim.refutes:
+        lines += ["", "and refuted, as the statement says:", *claim.refutes]
     if claim.deep:
         lines += ["", "and for other models and sizes:", *claim.deep]
     return "\n".join(lines)
@@ -119,9 +126,13 @@ def told(done: CommandRun, number: int, total: int) -> str:
     line += f"{done.ending.verdict}, exit code {done.ending.exit_code}, {done.seconds:.1f} s: {done.command}"
     if done.is_as_promised:
         return line
-    return f"{line}\n{' ' * len(head)} promised is {ending(done.claim)}; it said: {done.said}"
+    if done.ending == done.promised:
+        return f"{line}\n{' ' * len(head)} it does not say {done.claim.shown_in or done.claim.id}"
+    return f"{line}\n{' ' * len(head)} promised is {in_words(done.promised)}; it said: {done.said}"
 
 
 def run_row(done: CommandRun) -> list[object]:
-    ended = f"{done.ending.verdict}, exit code {done.ending.exit_code}" if done.is_run else f"not run: {done.said}"
-    return [done.claim.id, done.command, ending(done.claim), ended, round(done.seconds, 1)]
+    ended = in_words(done.ending) if done.is_run else f"not run: {done.said}"
+    if not done.names_its_claim:
+        ended += f", without saying {done.claim.shown_in or done.claim.id}"
+    return [done.claim.id, done.command, in_words(done.promised), ended, round(done.seconds, 1)]

@@ -88,13 +88,16 @@ def check_general(name: str, out: str | None) -> None:
 
 def show_general(name: str, is_json: bool) -> int:
     """Compiles the library as far as a general theorem needs it, and prints the axioms it rests on."""
+    from verify.claims.kernel import CLAIMS
     from verify.kernel.compiler import compile_theorem, library
     from verify.kernel.general import GENERAL, assumptions_of, source_of
 
     source = source_of(name)
     built, seconds = library([source], report=lambda line: None if is_json else print(f"{line} ...", file=sys.stderr))
     outcome = compile_theorem(assumptions_of(name), built)
+    shown = f"verify kernel --theorem {name}"
     about = {
+        "claim": next((claim.id for claim in CLAIMS if shown in (claim.command, *claim.deep)), None),
         "theorem": name,
         "statement": GENERAL[source][name],
         "file": None,
@@ -110,6 +113,8 @@ def show_general(name: str, is_json: bool) -> int:
 
 def _report(about: dict[str, Any], outcome: Outcome) -> str:
     lines = [f"theorem  {about['theorem']} : {about['statement']}"]
+    if about.get("claim"):
+        lines += [f"claim    {about['claim']}"]
     if about.get("unsaid"):
         lines += [f"unsaid   {', '.join(about['unsaid'])}: what the certificate says there is in no theorem"]
     lines += [f"axiom    {name}" for name in outcome.axioms or ()]

@@ -12,6 +12,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.addition:wrong_answers",
         "verify.tasks.addition.task:DigitAddition",
         "verify addition --digits 5 --lookahead 5",
+        refutes=("verify addition --digits 5 --as-printed",),
     ),
     Claim(
         "W-E4.1",
@@ -23,6 +24,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.addition.task:DigitAddition",
         "verify addition --digits 5",
         deep=("verify addition --digits 12", "verify addition --base 2 --digits 48"),
+        checked_at="n = 5; n = 12; n = 48, B = 2",
     ),
     Claim(
         "W-E4.2",
@@ -34,6 +36,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.addition.task:DigitAddition",
         "verify addition --digits 5 --heads 2 --precision float32",
         deep=("verify addition --digits 12 --heads 2",),
+        checked_at="n = 5; n = 12",
     ),
     Claim(
         "W-E4.3",
@@ -45,5 +48,6 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.addition.task:DigitAddition",
         "verify addition --digits 30 --layers 2",
         deep=("verify addition --digits 100 --layers 2",),
+        checked_at="n = 30; n = 100",
     ),
 )

@@ -19,6 +19,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify circuit xor.bench",
         deep=("verify circuit xor.bench --precision bfloat16",),
         reads=(("xor.bench", XOR),),
+        checked_at="file = xor.bench",
     ),
     Claim(
         "E-3.5",
@@ -29,5 +30,6 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.circuit.language.task:for_strings",
         "verify language '0*1(0|10*1)*' --length 64",
         deep=("verify language '(0|1)*1' --length 256",),
+        checked_at="N = 64; N = 256",
     ),
 )

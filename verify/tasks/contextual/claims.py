@@ -11,7 +11,8 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.contextual_counting:build",
         "bounds.contextual_counting:share, bounds.contextual_counting:margin",
         "verify.tasks.contextual.verdict:certify",
-        "verify contextual --keys convex",
+        "verify contextual --keys convex --length 512 --regions 4",
+        checked_at="N = 512, R = 4",
     ),
     Claim(
         "B-2.2",
@@ -24,6 +25,8 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.contextual.verdict:certify",
         "verify contextual --length 512 --regions 4 --dtype float64",
         deep=("verify contextual --length 4096 --regions 32 --dtype float64",),
+        checked_at="N = 512, R = 4; N = 4096, R = 32",
+        shown_in="B-2.1+2.2",
     ),
     Claim(
         "B-2.1+2.2",
@@ -85,7 +88,8 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.contextual_counting:confused, bounds.contextual_counting:first_wrong_count",
         "verify.tasks.contextual.patterns:figure5",
         "verify contextual --figure5 --length 64",
-        deep=("verify contextual --figure5",),
+        deep=("verify contextual --figure5 --length 512",),
+        checked_at="N = 64; N = 512",
     ),
     Claim(
         "W-19",
@@ -98,6 +102,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.contextual.bidirectional.task:Bidirectional",
         "verify bidirectional --length 64 --regions 3",
         deep=("verify bidirectional --length 64 --regions 3 --precision float32",),
+        checked_at="N = 64, R = 3",
     ),
     Claim(
         "W-11",

@@ -13,6 +13,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.count01.verdict:certify",
         "verify count01 --N 10",
         deep=("verify count01 --N 15", "verify count01 --N 20"),
+        checked_at="N = 10; N = 15; N = 20",
     ),
     Claim(
         "E-5",
@@ -24,6 +25,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.count01.verdict:certify",
         "verify count01 --N 10 --labels thesis",
         deep=("verify count01 --N 15 --labels thesis", "verify count01 --N 20 --labels thesis"),
+        checked_at="N = 10; N = 15; N = 20",
     ),
     Claim(
         "W-10",
@@ -56,6 +58,8 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.tasks.count01.heads.separability:separability",
         "verify count01 --construction uniform",
+        checked_at="construction = uniform",
+        shown_in="W-10",
     ),
     Claim(
         "H-2",
@@ -71,6 +75,7 @@ CLAIMS: tuple[Claim, ...] = (
             "verify heads --ratios 1,201 --values=-1,1,-1 --law d-test",
             "verify heads --ratios 3,1/1000 --values=-1,1,-1/2 --law d-test",
         ),
+        checked_at="law = box:10:20:1; law = d-test",
     ),
     Claim(
         "H-3",
@@ -82,6 +87,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.count01.heads.phase:decided",
         "verify heads --ratios 1000000,inf --values=-1,1,3 --law d-test",
         deep=("verify heads --ratios 1/1000000,inf --values=1,-1,3 --law box:0:200:200",),
+        checked_at="law = d-test; law = box:0:200:200",
     ),
     Claim(
         "H-4",
@@ -92,6 +98,7 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.tasks.count01.heads.joint:joint",
         "verify heads --construction counting-pair --law box:0:60:60 --extract 0,1",
+        checked_at="law = box:0:60:60",
     ),
     Claim(
         "H-5",
@@ -103,5 +110,6 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.tasks.count01.heads.separability:separability",
         "verify heads --construction uniform --law d-test --extract 0",
+        checked_at="law = d-test",
     ),
 )

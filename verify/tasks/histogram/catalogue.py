@@ -39,7 +39,7 @@ CONSTRUCTIONS = {
     ("dot", "rational"): ("exact_laws.rational", "W-14"),
     ("dot", "coherent"): ("fewer_dimensions.coherent", "A-4.4"),
     ("dot+sftm", "logarithmic"): ("exact_laws.logarithmic", "W-13"),
-    ("dot+sftm", "code"): ("fewer_dimensions.code", "W-2"),
+    ("dot+sftm", "code"): ("fewer_dimensions.code", "A-C.3.2"),
     ("bos", "code"): ("fewer_dimensions.code", "W-2"),
     ("bos", "simplex"): ("fewer_dimensions.simplex", "W-4"),
     ("bos", "rational"): ("exact_laws.rational", "W-14"),

@@ -14,6 +14,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model bos+sftm --T 32 --L 10",
         deep=("verify histogram --model bos --T 32 --L 10",),
+        checked_at="T = 32, L = 10",
     ),
     Claim(
         "A-4.1alt",
@@ -23,6 +24,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.relation_counting:dot",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model bos --construction zero-bos --T 32 --L 10",
+        checked_at="T = 32, L = 10",
     ),
     Claim(
         "A-4.2",
@@ -32,6 +34,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.relation_counting:dot",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model dot --T 32 --L 10",
+        checked_at="T = 32, L = 10",
     ),
     Claim(
         "A-4.3",
@@ -42,6 +45,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model lin --T 32 --L 10",
         deep=("verify histogram --model lin+sftm --T 32 --L 10",),
+        checked_at="T = 32, L = 10",
     ),
     Claim(
         "A-B.1",
@@ -51,6 +55,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.inventory_counting:dot_sftm",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model dot+sftm --T 32 --L 10",
+        checked_at="T = 32, L = 10",
     ),
     Claim(
         "A-B.4",
@@ -60,6 +65,8 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.readout:staircase",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model dot --T 32 --L 10",
+        checked_at="T = 32, L = 10",
+        shown_in="A-4.2",
     ),
     Claim(
         "A-pad",
@@ -69,10 +76,12 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.relation_counting:dot, bounds.inventory_counting:dot_sftm",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model dot --T 32 --L 10 --d 45 --p 7",
+        checked_at="T = 32, L = 10, d = 45, p = 7",
+        shown_in="A-4.2",
     ),
     Claim(
         "A-D",
-        "sequences by recursive partitions: the first block's size is uniform on 1..L",
+        "sequences drawn by recursive partitions are run: a wrong one refutes, and none proves (their law is W-22)",
         f"{BEHRENS}, App. D (step 4 sets K = k; K = k - 1 is meant)",
         "constructions.partition_sampler:sample",
         "-",
@@ -103,23 +112,21 @@ CLAIMS: tuple[Claim, ...] = (
             "verify histogram --model bos --construction inventory --T 32 --L 10",
             "verify histogram --model bos+sftm --construction inventory --T 32 --L 10",
         ),
+        checked_at="T = 32, L = 10",
     ),
     Claim(
         "A-4.4",
         "d < T by coherence M: lin, lin+sftm (p = T) M < 1/(2L-3); dot, bos (p = 1) the same in d - 1 dimensions; "
-        "dot, bos (p = T) M < 1/sqrt(L-1); with Welch, d > T x^2/(T - 1 + x^2) where a ceiling is printed",
+        "dot, bos (p = T) M < 1/sqrt(L-1), the lines with p = T being cases of W-2; with Welch, "
+        "d > T x^2/(T - 1 + x^2) where a ceiling is printed",
         f"{BEHRENS}, Prop. 4.4, App. C.2 (strict; evaluated at T=32, L=10 the third d is 8, not 7)",
         "constructions.frames.choice:low_coherence, constructions.fewer_dimensions:coherent, "
         "constructions.fewer_dimensions:code",
         "bounds.coherent_counting:lin, bounds.coherent_counting:dot_one_neuron, bounds.coherent_counting:dot_inventory",
         "verify.tasks.histogram.proof:certify, verify.tasks.histogram.coherence:certify_coherence",
         "verify histogram --model dot --construction coherent --T 36 --L 3 --d 16",
-        deep=(
-            "verify histogram --model bos --construction coherent --T 36 --L 3 --d 16",
-            "verify histogram --model dot --T 32 --L 10 --d 12 --p 32",
-            "verify histogram --model lin --T 32 --L 10 --d 29 --construction code",
-            "verify histogram --model lin+sftm --T 32 --L 10 --d 29 --construction code",
-        ),
+        deep=("verify histogram --model bos --construction coherent --T 36 --L 3 --d 16",),
+        checked_at="T = 36, L = 3, d = 16",
     ),
     Claim(
         "A-4.5",
@@ -130,6 +137,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.coherent_counting:softmax_relation, bounds.coherent_counting:kappa_equation",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model bos+sftm --construction binary --T 32 --L 10",
+        checked_at="T = 32, L = 10",
     ),
     Claim(
         "A-C.3.2",
@@ -150,6 +158,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.coherent_counting:epsilon_quarter_circle",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model bos+sftm --construction quarter-circle --T 32 --L 10",
+        checked_at="T = 32, L = 10",
     ),
     Claim(
         "W-2",
@@ -160,7 +169,12 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model dot --T 32 --L 10 --d 8 --p 32",
-        deep=("verify histogram --model lin --T 32 --L 10 --d 29 --construction code",),
+        deep=(
+            "verify histogram --model dot --T 32 --L 10 --d 12 --p 32",
+            "verify histogram --model lin --T 32 --L 10 --d 29 --construction code",
+            "verify histogram --model lin+sftm --T 32 --L 10 --d 29 --construction code",
+        ),
+        checked_at="T = 32, L = 10, d = 8; T = 32, L = 10, d = 12; T = 32, L = 10, d = 29",
     ),
     Claim(
         "W-3",
@@ -170,6 +184,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.coherent_counting:epsilon_circle",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model bos+sftm --T 32 --L 10 --d 3",
+        checked_at="T = 32, L = 10, d = 3",
     ),
     Claim(
         "W-4",
@@ -180,6 +195,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model dot --T 32 --L 10 --d 31",
         deep=("verify histogram --model bos --T 32 --L 10 --d 31",),
+        checked_at="T = 32, L = 10, d = 31",
     ),
     Claim(
         "W-5",
@@ -232,6 +248,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.exact_laws:fewest_neurons",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model dot+sftm --T 32 --L 10 --d 31 --p 6",
+        checked_at="T = 32, L = 10, d = 31, p = 6",
     ),
     Claim(
         "W-14",
@@ -242,6 +259,7 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.exact_laws:fewest_dimensions_of_one_neuron",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model dot --T 32 --L 30 --d 31 --p 1",
+        checked_at="T = 32, L = 30, d = 31",
     ),
     Claim(
         "W-15",
@@ -253,6 +271,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model lin --T 32 --L 16 --d 30",
         deep=("verify histogram --model lin+sftm --T 32 --L 10 --d 29 --construction balanced",),
+        checked_at="T = 32, L = 16, d = 30; T = 32, L = 10, d = 29",
     ),
     Claim(
         "W-16",
@@ -300,6 +319,7 @@ CLAIMS: tuple[Claim, ...] = (
         deep=tuple(
             f"verify histogram --model dot+sftm --T 5 --L {L} --d 3 --p 5 --dtype float64" for L in (10, 30, 50)
         ),
+        shown_in="A-C.3.2",
     ),
     Claim(
         "W-21",
@@ -311,16 +331,21 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.histogram.kernels:decide_kernel",
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model lin+sftm --T 9 --L 3 --d 6",
+        checked_at="T = 9, L = 3, d = 6",
+        shown_in="W-15",
     ),
     Claim(
         "W-22",
         "under the law of App. D every position's count is uniform on 1..L, for T >= L, as block sizes are the cycle "
-        "lengths of a uniform permutation; so accuracies and confusion matrices are exact fractions under it",
+        "lengths of a uniform permutation; so accuracies and confusion matrices are exact fractions under it: "
+        "a model that answers every count below L one too high is right with probability 1/L",
         f"this project, about {BEHRENS}, App. D and Fig. 5",
         "-",
         "verify.tasks.histogram.laws:partitions",
         "verify.tasks.histogram.confusion:confusion",
         "verify histogram --model bos+sftm --T 32 --L 10 --law partitions",
+        refutes=("verify histogram --model bos --T 4 --L 3 --as-printed --law partitions",),
+        checked_at="T = 32, L = 10; T = 4, L = 3",
     ),
     Claim(
         "W-23",
@@ -333,6 +358,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.histogram.proof:certify",
         "verify histogram --model bos+sftm --construction digits --T 32 --L 10 --d 5",
         deep=("verify histogram --model bos+sftm --construction digits --T 32 --L 10 --d 6",),
+        checked_at="T = 32, L = 10, d = 5; T = 32, L = 10, d = 6",
     ),
     Claim(
         "W-24",

@@ -8,10 +8,11 @@ from math import inf
 from typing import Any
 
 from verify.arithmetic.outward import about, above, below, decimal, value
-from verify.frame.certificate import Certificate, Verdict
+from verify.frame.certificate import SAMPLED, Certificate, Verdict
 from verify.report.certificate import Fact, print_report
 
 MOST_COUNTS, LONGEST_BAR = 12, 20
+WHY = {"partitions": " (W-22: every count has probability 1/L)"}  # by law
 
 
 def print_certificate(certificate: Certificate, facts: Sequence[Fact]) -> None:
@@ -23,6 +24,8 @@ def print_certificate(certificate: Certificate, facts: Sequence[Fact]) -> None:
 
 
 def _facts(certificate: Certificate) -> Iterator[Fact]:
+    if certificate.method == SAMPLED:
+        yield "drawn", "by recursive partitions (A-D)"
     if certificate.error_share is not None:
         yield "wrong pairs", _share(certificate)
     if "accuracy" in certificate.extra:
@@ -49,7 +52,7 @@ def _accuracy(extra: dict[str, Any]) -> str:
         return f"between {below(float(low))} and {above(float(high))} under the law {extra['law']} (budget ended)"
     text = str(low) if len(str(low)) < 24 else f"about {about(float(low))}"
     exactly = "exactly " if len(str(low)) < 24 else ""
-    return f"{exactly}{text} under the law {extra['law']}"
+    return f"{exactly}{text} under the law {extra['law']}{WHY.get(extra['law'], '')}"
 
 
 def _tightest(found: dict[str, Any], exact: str | None) -> str:

@@ -5,11 +5,11 @@ from verify.claims.claim import Claim
 _WHERE = "this project, on document C"
 
 
-def _built(name: str, statement: str, builder: str, command: str, *deep: str, bound: str = "-") -> Claim:
+def _built(name: str, statement: str, builder: str, command: str, *deep: str, checked_at: str) -> Claim:
     return Claim(
-        name, statement, _WHERE, f"constructions.inductive.{builder}", bound,
+        name, statement, _WHERE, f"constructions.inductive.{builder}", "-",
         "verify.tasks.inductive.task:Counting", f"verify inductive {command}",
-        deep=tuple(f"verify inductive {line}" for line in deep),
+        deep=tuple(f"verify inductive {line}" for line in deep), checked_at=checked_at,
     )  # fmt: skip
 
 
@@ -26,6 +26,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task vanilla --bos --pe rope",
         "--task shifted --no-layernorm --precision float32",
         "--task shifted --vocabulary 1000 --precision float32",
+        checked_at="M = 30; M = 1000",
     ),
     _built(
         "C-T2",
@@ -36,6 +37,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --bos --pe rope",
         "--task selective --bos --no-layernorm",
         "--task selective --bos --pe rope --precision float32",
+        checked_at="K = 4",
     ),
     _built(
         "C-T3",
@@ -43,6 +45,7 @@ CLAIMS: tuple[Claim, ...] = (
         "proportions:selective",
         "--task selective-modular --bos --types 4",
         "--task selective-modular --bos --types 10 --pe spe",
+        checked_at="K = 4; K = 10",
     ),
     _built(
         "C-T4",
@@ -53,6 +56,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task modular --pe spe --length 100",
         "--task vanilla --pe spe",
         "--task modular --pe spe --no-layernorm --length 91 --precision float32",
+        checked_at="N = 30; N = 100; N = 91",
     ),
     _built(
         "C-T5",
@@ -63,6 +67,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task modular --pe ape",
         "--task vanilla --pe ape --positions 256",
         "--task vanilla --pe ape --vocabulary 110 --positions 256 --no-layernorm --precision bfloat16",
+        checked_at="N = 30",
     ),
     _built(
         "C-T6",
@@ -78,6 +83,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task modular --pe sine --no-layernorm --positions 1024 --length 200",
         "--task modular --pe sine --positions 512",
         "--task vanilla --pe sine",
+        checked_at="N = 40; d = 128; d = 256; N = 200, P = 1024; P = 512",
     ),
     _built(
         "C-T7",
@@ -93,6 +99,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --pe ape --no-layernorm --precision float32",
         "--task selective --pe sine --no-layernorm",
         "--task selective-modular --pe sine",
+        checked_at="K = 3, C = 4, P = 20; N = 100",
     ),
     _built(
         "C-T8",
@@ -103,6 +110,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --bos --activation gelu --length 10000",
         "--task selective --bos --activation gelu_tanh --pe rope",
         "--task selective --bos --activation gelu --no-layernorm --length 1000 --precision float32",
+        checked_at="K = 4, N = 1000; N = 10000",
     ),
     _built(
         "C-T9",
@@ -114,6 +122,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task succession --pe spe --precision float32",
         "--task succession --pe sine",
         "--task succession --pe sine --no-layernorm",
+        checked_at="M = 20, P = 30",
     ),
     _built(
         "C-T10",
@@ -125,5 +134,6 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --layers 1 --pe spe",
         "--task selective --layers 1 --pe spe --no-layernorm --positions 500",
         "--task selective --layers 1 --pe sine",
+        checked_at="K = 3, C = 4, P = 20; P = 500",
     ),
 )

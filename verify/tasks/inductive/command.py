@@ -189,7 +189,7 @@ class StoredDecoder:
         modulus = 10 if args.modulus is None else args.modulus
         if modulus < 2:
             raise BadInput(f"--modulus {modulus}: must be at least 2")
-        given = {"pe": args.pe, "bos": args.bos or None, "n_heads": args.n_heads, "activation": args.activation}
+        given = {"pe": args.pe, "bos": args.bos or None, "n_heads": args.heads, "activation": args.activation}
         return cls(args.weights, given, modulus)
 
 

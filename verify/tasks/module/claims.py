@@ -30,5 +30,6 @@ CLAIMS: tuple[Claim, ...] = (
         COMMAND,
         deep=tuple(DEEP),
         reads=tuple(FILES.items()),
+        checked_at="file = largest-64-8.py; file = largest-64-4.py; file = largest-12-30.py",
     ),
 )

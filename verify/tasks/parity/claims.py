@@ -12,5 +12,6 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.parity:difference, bounds.parity:neurons",
         "verify.tasks.parity.task:Parity",
         "verify parity --T 32 --L 10",
+        checked_at="T = 32, L = 10",
     ),
 )

@@ -4,24 +4,31 @@ from verify.claims.claim import Claim, Kind
 
 _WHERE = "this project, on document C"
 _VERIFIER = "verify.tasks.recurrent.task:Homogeneous"
-_SELECTIVE = "verify inductive --model rnn --task"
+_SELECTIVE = "verify inductive --model rnn --types 10 --task"
+_HOLDING = "verify inductive --task selective --types 10 --max-count 10 --model"
 _RNN = "verify inductive --task modular --model rnn"
 
 
-def _built(name: str, statement: str, builder: str, command: str, *deep: str, bound: str = "-") -> Claim:
+def _built(
+    name: str, statement: str, builder: str, command: str, *deep: str, bound: str = "-", checked_at: str = ""
+) -> Claim:
     place = f"constructions.recurrent.counters:{builder}"
-    return Claim(name, statement, _WHERE, place, bound, _VERIFIER, command, deep=deep)
+    return Claim(name, statement, _WHERE, place, bound, _VERIFIER, command, deep=deep, checked_at=checked_at)
 
 
-def _selective(name: str, statement: str, builder: str, command: str, *deep: str) -> Claim:
+def _selective(name: str, statement: str, builder: str, command: str, *deep: str, checked_at: str) -> Claim:
     place, verifier = f"constructions.recurrent.selective:{builder}", "verify.tasks.recurrent.selective:Selective"
-    return Claim(name, statement, _WHERE, place, "-", verifier, command, deep=deep)
+    return Claim(name, statement, _WHERE, place, "-", verifier, command, deep=deep, checked_at=checked_at)
 
 
-def _beside(name: str, statement: str, builder: str, command: str, *deep: str) -> Claim:
+def _beside(
+    name: str, statement: str, builder: str, command: str, *deep: str, checked_at: str, refutes: tuple[str, ...] = ()
+) -> Claim:
     place, selective = f"constructions.recurrent.{builder}", "verify.tasks.recurrent.selective:Selective"
     verifier = selective if "selective" in command else _VERIFIER
-    return Claim(name, statement, _WHERE, place, "-", verifier, command, deep=deep)
+    return Claim(
+        name, statement, _WHERE, place, "-", verifier, command, deep=deep, checked_at=checked_at, refutes=refutes
+    )
 
 
 def _impossible(name: str, statement: str, bound: str, place: str) -> Claim:
@@ -45,12 +52,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     _built(
         "C-R3",
-        "two tanh units count modulo m at every length, for m = 3..12; one does for m = 2",
+        "two tanh units count modulo m at every length, for m = 3..12",
         "cycle",
-        _RNN,
+        f"{_RNN} --modulus 10",
         f"{_RNN} --modulus 11",
-        f"{_RNN} --precision float32",
-        f"{_RNN} --dtype bfloat16 --method exhaustive",
+        f"{_RNN} --modulus 10 --precision float32",
+        f"{_RNN} --modulus 10 --dtype bfloat16 --method exhaustive",
+        checked_at="m = 10; m = 11",
     ),
     _built(
         "C-R4",
@@ -58,70 +66,85 @@ CLAIMS: tuple[Claim, ...] = (
         "chinese",
         f"{_RNN} --modulus 110",
     ),
-    _built("C-R5", "m ReLU units count modulo m at every length, exactly", "ring", f"{_RNN} --activation relu"),
+    _built(
+        "C-R5",
+        "m ReLU units count modulo m at every length, exactly",
+        "ring",
+        f"{_RNN} --modulus 10 --activation relu",
+        checked_at="m = 10",
+    ),
     _built(
         "C-R6",
         "a Johnson counter of m/2 + 1 tanh units counts modulo m at every length, for even m >= 4",
         "johnson",
-        f"{_RNN} --d 6",
-        f"{_RNN} --d 6 --precision p12",
+        f"{_RNN} --modulus 10 --d 6",
+        f"{_RNN} --modulus 10 --d 6 --precision p12",
+        checked_at="m = 10",
     ),
     _built(
         "C-R7",
         "a dense integer state space of width phi(m) counts modulo m at every length, exactly",
         "cyclotomic",
-        "verify inductive --task modular --model ssm",
+        "verify inductive --task modular --modulus 10 --model ssm",
         bound="bounds.recurrent:totient",
+        checked_at="m = 10",
     ),
     _selective(
         "C-R8",
         "2KC + 1 tanh units count each of K types up to C in every string of every length",
         "thermometer",
-        f"{_SELECTIVE} selective",
-        f"{_SELECTIVE} selective --precision p8",
-        f"{_SELECTIVE} selective --precision float32",
+        f"{_SELECTIVE} selective --max-count 10",
+        f"{_SELECTIVE} selective --max-count 10 --precision p8",
+        f"{_SELECTIVE} selective --max-count 10 --precision float32",
+        checked_at="K = 10, C = 10",
     ),
     _selective(
         "C-R9",
         "2m - 1 ReLU units a type count each type modulo m in every string of every length, exactly",
         "rings",
-        f"{_SELECTIVE} selective-modular",
-        f"{_SELECTIVE} selective-modular --precision float32",
+        f"{_SELECTIVE} selective-modular --modulus 4",
+        f"{_SELECTIVE} selective-modular --modulus 4 --precision float32",
+        checked_at="K = 10, m = 4",
     ),
     _beside(
         "C-R10",
         "one LSTM unit a type counts K types up to C in every string of every length bit by bit, where sigma(B) rounds "
         "to 1; in real arithmetic the same weights forget a count of 10 after 26,983,199 tokens of another type",
         "holding:counters",
-        "verify inductive --task selective --model lstm --dtype float32 --method exhaustive",
-        "verify inductive --task selective --model lstm --length 1000",
+        f"{_HOLDING} lstm --dtype float32 --method exhaustive",
+        f"{_HOLDING} lstm --length 1000",
+        checked_at="K = 10, C = 10",
+        refutes=(f"{_HOLDING} lstm",),
     ),
     _beside(
         "C-R11",
         "one LSTM unit counts a single token up to M",
         "holding:counter",
-        "verify inductive --task vanilla --model lstm",
+        "verify inductive --task vanilla --vocabulary 100 --model lstm",
+        checked_at="M = 100",
     ),
     _beside(
         "C-R12",
         "one ReLU unit counts vanilla, from a shifted start and after a helper token, exactly",
         "counters:adder",
-        "verify inductive --task vanilla --model rnn",
+        "verify inductive --task vanilla --vocabulary 100 --model rnn",
         "verify inductive --task helper-shifted --model rnn --vocabulary 30",
+        checked_at="M = 100; M = 30",
     ),
     _beside(
         "C-R13",
-        "s positive decays reach the bound of C-R2 exactly, for m = 2..10 and s = 1..4",
+        "s positive decays reach the bound of C-R2 exactly",
         "diagonal:decays",
-        "verify inductive --task modular --model decay --length 20",
-        "verify inductive --task modular --model decay --d 4 --length 21",
+        "verify inductive --task modular --modulus 10 --model decay --length 20",
+        "verify inductive --task modular --modulus 10 --model decay --d 4 --length 21",
+        checked_at="m = 10, N = 20; m = 10, s = 4, N = 21",
     ),
     _beside(
         "C-R14",
-        "one rotation by the stored angle nearest to 2 pi/m counts modulo m to at least 0.9 times the bound of C-R15, "
-        "for m = 2..10",
+        "one rotation by the stored angle nearest to 2 pi/m counts modulo m to at least 0.9 times the bound of C-R15",
         "diagonal:rotation",
-        "verify inductive --task modular --model s4 --dtype float32 --length 1000000",
+        "verify inductive --task modular --modulus 10 --model s4 --dtype float32 --length 1000000",
+        checked_at="m = 10, N = 1000000",
     ),
     _impossible(
         "C-R15",
@@ -131,41 +154,46 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     _beside(
         "C-R16",
-        "Mamba-like and RWKV-like cells with s states reach the bound of C-R2 on one repeated token, for m = 2..10 and "
-        "s = 1..4",
+        "Mamba-like and RWKV-like cells with s states reach the bound of C-R2 on one repeated token",
         "gated:decays",
-        "verify inductive --task modular --model mamba --length 20",
-        "verify inductive --task modular --model rwkv --d 4 --length 21",
+        "verify inductive --task modular --modulus 10 --model mamba --length 20",
+        "verify inductive --task modular --modulus 10 --model rwkv --d 4 --length 21",
+        checked_at="m = 10, N = 20; m = 10, s = 4, N = 21",
     ),
     _beside(
         "C-R17",
         "one state a type of a Mamba-like or RWKV-like cell counts K types up to C in every string of every length bit "
         "by bit, where the decay rounds to 1; in real arithmetic the same weights forget",
         "gated:counters",
-        "verify inductive --task selective --model mamba --dtype float32 --method exhaustive",
-        "verify inductive --task selective --model rwkv --dtype float32 --method exhaustive",
-        "verify inductive --task selective --model rwkv --length 1000",
+        f"{_HOLDING} mamba --dtype float32 --method exhaustive",
+        f"{_HOLDING} rwkv --dtype float32 --method exhaustive",
+        f"{_HOLDING} rwkv --length 1000",
+        checked_at="K = 10, C = 10",
+        refutes=(f"{_HOLDING} mamba",),
     ),
     _selective(
         "C-R18",
         "2K ReLU units count each of K types in all strings of up to N tokens, N being stored, and not beyond",
         "adders",
-        f"{_SELECTIVE} selective --activation relu --length 100",
+        f"{_SELECTIVE} selective --max-count 10 --activation relu --length 100",
+        checked_at="K = 10, C = 10, N = 100",
     ),
     _beside(
         "C-R19",
         "one LSTM unit counts on from a number word and after a helper token, up to M",
         "holding:starting",
-        "verify inductive --task helper --model lstm",
+        "verify inductive --task helper --vocabulary 100 --model lstm",
         "verify inductive --task shifted --model lstm --vocabulary 30",
         "verify inductive --task helper-shifted --model lstm --vocabulary 20",
+        checked_at="M = 100; M = 30; M = 20",
     ),
     _beside(
         "C-R20",
-        "2mK + 1 LSTM units count each of K types modulo m in every string of every length; proved for K = 2 to 4",
+        "2mK + 1 LSTM units count each of K types modulo m in every string of every length",
         "holding:rings",
-        "verify inductive --task selective-modular --model lstm --types 2",
-        "verify inductive --task selective-modular --model lstm --types 3",
+        "verify inductive --task selective-modular --model lstm --types 2 --modulus 4",
+        "verify inductive --task selective-modular --model lstm --types 3 --modulus 4",
         "verify inductive --task selective-modular --model lstm --types 4 --modulus 3",
+        checked_at="K = 2, m = 4; K = 3, m = 4; K = 4, m = 3",
     ),
 )

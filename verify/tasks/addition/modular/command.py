@@ -193,7 +193,7 @@ def show_best(P: int, largest: int, is_json: bool) -> int:
             }
             for row in found
         ]
-        print(json.dumps({"P": P, "best": rows}))
+        print(json.dumps({"claim": "W-E4.6", "P": P, "best": rows}))
         return 0
     from verify.report.tables import render
 
@@ -203,5 +203,5 @@ def show_best(P: int, largest: int, is_json: bool) -> int:
     ]
     columns = ("K", "frequencies", "margin at least", "no set exceeds", "sets compared")
     print(render(columns, cells, "rich"), end="")
-    print(f"PROVED: no other sets of 1 to {largest} frequencies have larger margins")
+    print(f"PROVED: no other sets of 1 to {largest} frequencies have larger margins (W-E4.6)")
     return 0

@@ -154,7 +154,9 @@ def run(args: argparse.Namespace) -> int:
     request, source = HeadsRequest.of(args), Source.of(args)
     model = source.model()
     if request.extracted is not None:
-        return extract(request, model, request.extracted)
+        is_pair = source.construction == "counting-pair" and len(request.extracted) == 2
+        claim = "H-4" if is_pair else "H-5" if len(request.extracted) == 1 else None
+        return extract(request, model, request.extracted, claim)
     return show(request, model)
 
 
@@ -167,8 +169,10 @@ def decide_ratios(asked: Ratios, *, is_json: bool) -> int:
     if found != asked.by_formula():
         raise AssertionError(f"{asked}: the closed form and the programme differ")
     said = "a threshold separates n1 > n0 from the rest" if found else "no threshold separates n1 > n0 from the rest"
+    claim = "H-3" if asked.w02 is None else "H-2"
     data: dict[str, Any] = {
         "task": "heads, ratios",
+        "claim": claim,
         "verdict": "PROVED" if found else "REFUTED",
         "law": law.name,
         "law_text": str(law),
@@ -176,7 +180,7 @@ def decide_ratios(asked: Ratios, *, is_json: bool) -> int:
         "w02": w02,
         "values": [str(v) for v in asked.values],
     }
-    print(json.dumps(data) if is_json else f"law       {law.name}: {law}\n{data['verdict']}  {said}")
+    print(json.dumps(data) if is_json else f"law       {law.name}: {law}\n{data['verdict']}  {said} ({claim})")
     return 0 if found else 1
 
 
@@ -242,8 +246,11 @@ def progress_line() -> Any:
     return shown
 
 
-def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, ...]) -> int:
-    """Builds the smaller model, decides it on the law, saves and prints it. Returns 0 when proved, 1 when refuted."""
+def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, ...], claim: str | None) -> int:
+    """Builds the smaller model, decides it on the law, saves and prints it with the claim that it is a case of.
+
+    Returns 0 when proved, 1 when refuted.
+    """
     from verify.tasks.count01.heads.dissect import check_subset
     from verify.tasks.count01.heads.extract import extract as extracted
 
@@ -254,6 +261,7 @@ def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, 
     right = found.inputs - found.wrong
     data = identity(request, found.model) | {
         "task": "heads, extracted",
+        "claim": claim,
         "verdict": "PROVED" if found.is_proved else "REFUTED",
         "extracted": list(heads),
         "law": law.name,
@@ -268,8 +276,9 @@ def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, 
     if request.is_json:
         print(json.dumps(data))
     else:
+        shown = "" if claim is None else f" ({claim})"
         ended = "" if found.wrong_syntax == 0 else f", EOS missed after {found.wrong_syntax} answers"
         print(f"model     {found.model.extra_repr()}, from heads {','.join(map(str, heads))}")
         print(f"law       {law.name}: {law}")
-        print(f"{data['verdict']}  {found.wrong} of {found.inputs} triples answered wrongly after ={ended}")
+        print(f"{data['verdict']}  {found.wrong} of {found.inputs} triples answered wrongly after ={ended}{shown}")
     return 0 if found.is_proved else 1
