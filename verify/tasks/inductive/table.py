@@ -19,9 +19,12 @@ from verify.tasks.inductive.ceilings.laws import constant_answer, equal_prefix, 
 from verify.tasks.inductive.document_c import EMBEDDINGS, Reported, reported
 
 OPEN = {("selective-modular", "lstm")}  # the proof of C-R20 closes for few types, not for C's ten
-COLUMNS = ("task", "model", "BOS", "layers", "C, out of distribution", "proved up to", "with", "impossible")
+COLUMNS = (
+    "task", "model", "BOS", "layers", "C, in distribution", "C, out of distribution", "proved up to", "with", "impossible"
+)  # fmt: skip
 POSITIONS = {"selective": 128, "selective-modular": 160}  # C's longest strings and BOS; 128 elsewhere
 LENGTHS = {"modular": 100}  # of C's tests, for transformers; all lengths elsewhere
+DISTINCT = {"selective": 100, "selective-modular": 128}  # of C's tests; weights for a distinct start hold a length
 FINITE = {  # recurrent networks that have a last right length
     ("modular", "s4"): 100, **{("selective", model): 100 for model in ("lstm", "mamba", "rwkv")},
 }  # fmt: skip
@@ -89,7 +92,7 @@ def table(entries: Mapping[Job, Entry] | None = None, seed: int = 0) -> Table:
         is_ruled_out = found.is_impossible and (found.claim != "C-R2" or cell.layers == 1)  # C-R2 is of one layer
         missing += not is_built and bound is None and not is_ruled_out
         rows.append([
-            cell.task, cell.model, "yes" if cell.has_bos else "no", cell.layers, f"{cell.outside:g}",
+            cell.task, cell.model, "yes" if cell.has_bos else "no", cell.layers, f"{cell.inside:g}", f"{cell.outside:g}",
             found.length if is_built else None, found.claim if is_built else None,
             bound or (found.claim if is_ruled_out else None),
         ])  # fmt: skip
@@ -98,20 +101,33 @@ def table(entries: Mapping[Job, Entry] | None = None, seed: int = 0) -> Table:
 
 @cache
 def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Entry:
-    """The longest length that the house's own weights are proved for, by running the proof."""
+    """The longest length that the house's own weights are proved for, by running the proof.
+
+    Where an equal prefix rules all strings out (C-I2) the strings whose first two tokens differ are proved instead.
+    """
     if (task, model) in OPEN:
         return Entry(None, 0, NOTHING)
-    is_transformer = model in EMBEDDINGS
+    found = _with_or_without_layernorm(task, model, has_bos, seed)
+    if found.is_impossible and found.claim == "C-I2" and task in DISTINCT:
+        distinct = _with_or_without_layernorm(task, model, has_bos, seed, distinct_start=True)
+        return found if distinct.length is None else distinct
+    return found
+
+
+def _with_or_without_layernorm(
+    task: str, model: str, has_bos: bool, seed: int, *, distinct_start: bool = False
+) -> Entry:
+    is_transformer, lengths = model in EMBEDDINGS, DISTINCT if distinct_start else LENGTHS
     for has_layernorm in (True, False):
         asked = Asked(
-            Task.of(task),
+            Task.of(task, distinct_start=distinct_start),
             "transformer" if is_transformer else model,
             pe=model if is_transformer else None,
             has_bos=has_bos,
             layers=1 if (task, model) in SHALLOW and not has_bos else None,
             has_layernorm=has_layernorm,
             positions=POSITIONS.get(task, 128),
-            length=LENGTHS.get(task) if is_transformer else FINITE.get((task, model)),
+            length=lengths.get(task) if is_transformer else FINITE.get((task, model)),
             seed=seed,
         )
         found = _decided(asked)
@@ -133,7 +149,15 @@ def _decided(asked: Asked) -> Entry:
     name = (found.claim or "weights") + (
         "" if asked.has_layernorm or asked.model != "transformer" else ", no LayerNorm"
     )
-    return Entry(str(found.extra["length"]), int(found.parameters.get("layers", 1)), name)
+    return Entry(said(found), int(found.parameters.get("layers", 1)), name)
+
+
+def said(found: Certificate) -> str:
+    """The length that is proved, and of which strings: a table of positions ends all of them, and some start alike."""
+    length, room = str(found.extra["length"]), found.parameters.get("positions")
+    if length == "all" and room is not None:
+        length = f"all at {room} positions"
+    return f"{length}, first two tokens different" if found.parameters.get("distinct_start") else length
 
 
 @cache
