@@ -1,6 +1,7 @@
 """Radii attacked: models inside the lower bound may not be wrong anywhere, and the one at the upper bound is."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from tests.planted import planted
 from verify import certify, radius, repair
 from verify.changes import boxes
 from verify.changes.boxes import Box, Within
+from verify.changes.radius import with_every_rival
+from verify.tasks.histogram.changing import changeable
 
 INSIDE = 1 - 1e-12  # of the radius: room for the attack's own rounding
 
@@ -22,7 +25,6 @@ INSIDE = 1 - 1e-12  # of the radius: room for the attack's own rounding
 def right_models():
     """Built ones, and fitted ones after a repair."""
     yield relation_counting.dot(T=3, L=2)
-    yield relation_counting.bos_sftm(T=3, L=2)
     yield repair(fitted(3, T=3, L=3, d=4, p=8)).module
     yield next(m for m in (fitted(seed, T=3, L=2, d=3, p=16, model="lin") for seed in range(99)) if certify(m))
 
@@ -107,35 +109,54 @@ def test_no_model_inside_is_wrong():
         assert what_is_wrong(module, found) is None and found.gap < 4
 
 
-@pytest.mark.parametrize("name", ["W_2", "E"])
-def test_tensors_alone_and_absolute_distance(name):
+@pytest.mark.parametrize(("name", "is_relative"), [("W_2", True), ("E", False)])
+def test_tensors_alone_and_absolute_distance(name, is_relative):
     module = relation_counting.dot(T=3, L=2)
-    for is_relative in (True, False):
-        found = radius(module, tensors=[name], is_relative=is_relative)
-        assert what_is_wrong(module, found, tensors=[name], is_relative=is_relative) is None
-        assert found.gap < (1.001 if name == "W_2" else 2)
-        assert all(
-            torch.equal(new, old.double()) for (n, new), old in
-            zip(found.wrong.named_parameters(), module.parameters(), strict=True) if n != name
-        )  # fmt: skip
+    found = radius(module, tensors=[name], is_relative=is_relative)
+    assert what_is_wrong(module, found, tensors=[name], is_relative=is_relative) is None
+    assert found.gap < (1.001 if name == "W_2" else 2)
+    for (moved, new), old in zip(found.wrong.named_parameters(), module.parameters(), strict=True):
+        assert torch.equal(new, old.double()) == (moved != name)
 
 
 FAULTS = [
-    (boxes, "forward", "+ reach @ R", ""),
-    (boxes, "forward", "rad @ size +", ""),
-    (Box, "_around", "(r * self.reach[name] + loose)", "(0.3 * r * self.reach[name] + loose)"),
-    (Box, "within", "(r * self.X_reach)", "(0.0 * self.X_reach)"),
-    (Within, "left_by_running", "self.X_off[:, right, None] + self.X_off", "0 * self.X_off"),
+    (boxes, "forward", "+ reach @ R", "", "W_2"),
+    (boxes, "forward", "rad @ size +", "", "E"),
+    (Box, "_around", "(r * self.reach[name] + loose)", "(0.3 * r * self.reach[name] + loose)", "E"),
+    (Box, "within", "(r * self.X_reach)", "(0.0 * self.X_reach)", "W_2"),
 ]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault[1]}: {fault[2][:30]}")
 def test_planted_faults_are_seen(fault):
-    module = relation_counting.dot(T=3, L=2)
-    with planted(*fault):
-        assert what_is_wrong(module, radius(module)) or what_is_wrong(
-            module, radius(module, tensors=["W_2"]), tensors=["W_2"]
-        )
+    module, (*what, name) = relation_counting.dot(T=3, L=2), fault
+    with planted(*what):
+        assert what_is_wrong(module, radius(module, tensors=[name]), tensors=[name])
+
+
+def left_by_running_is_what_low_says():
+    """Both run forward: with slopes that say nothing, the pairs that one leaves are those that the other does."""
+    given = changeable(relation_counting.dot(T=3, L=2))
+    questions = given.questions()
+    box = Box.of(given, ("E", "W_2"), True)
+    within = replace(box.within(0.2), mean_values=lambda *pair: (torch.full((len(pair[0]),), torch.nan), None))
+    pairs = with_every_rival(questions, box.classes)
+    row, rival, low = within.left_by_running(questions)
+    every = dict(zip(named(pairs.questions, pairs.rival), within.low(pairs).tolist(), strict=True))
+    found = dict(zip(named(questions[row], rival), low.tolist(), strict=True))
+    assert found == pytest.approx({pair: value for pair, value in every.items() if not value > 0}) and found
+
+
+def named(questions, rival):
+    """A name for each pair of a question and a rival."""
+    return [str(pair) for pair in zip(questions.tokens.tolist(), questions.position, rival, strict=True)]
+
+
+def test_one_pass_over_all_questions_leaves_what_it_must():
+    left_by_running_is_what_low_says()
+    fault = (Within, "left_by_running", "self.X_off[:, right, None] + self.X_off", "0 * self.X_off")
+    with planted(*fault), pytest.raises(AssertionError):
+        left_by_running_is_what_low_says()
 
 
 def test_a_wrong_model_has_no_radius_and_names_are_checked():
