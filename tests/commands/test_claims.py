@@ -97,9 +97,9 @@ def test_a_command_that_does_not_say_its_claim_is_told(capsys, monkeypatch):
     claim = by_id("A-4.1")
     done = running.CommandRun(claim, claim.command, claim.promise, 0.1, "PROVED", names_its_claim=False)
     monkeypatch.setattr(running, "run", lambda *_: done)
-    assert run_claims([claim], deep=False, form=None) == 1
+    assert run_claims([claim], Workers(), deep=False, form=None) == 1
     assert "it does not say A-4.1" in capsys.readouterr().out
-    assert run_claims([claim], deep=False, form="json") == 1
+    assert run_claims([claim], Workers(), deep=False, form="json") == 1
     (row,) = json.loads(capsys.readouterr().out)
     assert row["ended"] == "PROVED, exit code 0, without saying A-4.1"
 
