@@ -4,12 +4,16 @@ import math
 
 import pytest
 import torch
+from models.random_models import random_model
 from models.selection import every, first
 
 from constructions import inventory_counting, relation_counting
 from constructions.histogram import DTYPES
 from verify.frame.certificate import Verdict
+from verify.tasks.histogram import vertices
 from verify.tasks.histogram.proof import certify
+from verify.tasks.histogram.reduction import Reduction
+from verify.tasks.histogram.stored import StoredModel
 
 RELATION = [relation_counting.dot, relation_counting.bos, relation_counting.bos_sftm, relation_counting.zero_bos]
 INVENTORY = [
@@ -95,3 +99,25 @@ def test_shorter_sequences_than_the_model_was_built_for():
     """With dot and p = T the count is read whatever L is, so shorter sequences are counted too."""
     module = inventory_counting.dot(T=6, L=10)
     assert certify(module, L=4).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(60), range(60, 600)]))
+def test_neurons_that_are_off_at_all_counts_change_no_bit(seeds, monkeypatch):
+    """Margins, tightest cells and open cells are the same where all neurons are looked at, at every count."""
+    models = [random_model(seed) for seed in seeds]
+    models += [build(T=7, L=5, d=8, p=8) for build in (inventory_counting.lin, inventory_counting.dot_sftm)]
+    alone, used = vertices.neuron_alone, []
+
+    def watched(*args):
+        used.append(alone(*args))
+        return used[-1]
+
+    for module in models:
+        found = []
+        for method in (watched, lambda *args: None):
+            monkeypatch.setattr(vertices, "neuron_alone", method)
+            cells = vertices.decide_cells(Reduction(StoredModel.of(module)))
+            tightest = cells.tightest and (cells.tightest[0], *cells.tightest[2:])
+            found.append((cells.margin_per_count.tobytes(), tightest, cells.open))
+        assert found[0] == found[1]
+    assert any(one is not None for one in used) and any(one is None for one in used)

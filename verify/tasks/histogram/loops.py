@@ -159,6 +159,7 @@ class Source:
         self.groups = [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
         self.lines: list[str] = []
         self.named = 0
+        self.slope = self.rest = self.n = self.low_most = ""  # names of vectors, once there are such
 
     def new(self, expression: str) -> str:
         """A value of its own name."""

@@ -232,10 +232,10 @@ def slot_groups(stored: StoredModel, position: int) -> tuple[tuple[int, ...], ..
     slots = [m for m in range(stored.L) if m != position]
     if stored.A is None:
         return (tuple(slots),) if slots else ()
-    groups: dict[float, list[int]] = {}
-    for m in slots:
-        groups.setdefault(float(stored.A[position, m]), []).append(m)
-    return tuple(tuple(groups[weight]) for weight in sorted(groups))
+    different, group = np.unique(stored.A[position, slots], return_inverse=True)
+    if len(different) == 1:
+        return (tuple(slots),)
+    return tuple(tuple(np.array(slots)[group == g].tolist()) for g in range(len(different)))
 
 
 def _zeros(*shape: int) -> Ball:

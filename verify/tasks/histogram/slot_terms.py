@@ -151,9 +151,11 @@ def _ends_without(lower: Array, upper: Array, tokens: np.ndarray) -> tuple[Array
 
 def _least_without(x: Array, tokens: np.ndarray) -> Array:
     """min over s != t of x[s], for each t, propagating NaN."""
-    order = np.argsort(x, axis=0, kind="stable")[:2]
-    first, second = np.take_along_axis(x, order[:1], 0)[0], np.take_along_axis(x, order[1:2], 0)[0]
-    is_own = np.equal(order[0][None, :], tokens[:, None])
+    least_at, columns = x.argmin(0), np.arange(x.shape[1])
+    first, others = x[least_at, columns], x.copy()
+    others[least_at, columns] = np.inf
+    second = others.min(0)
+    is_own = np.equal(least_at[None, :], tokens[:, None])
     least = np.where(is_own, second[None], first[None])
     has_nan = np.asarray(np.isnan(x).any(0))
     return np.where(has_nan[None], np.nan, least)

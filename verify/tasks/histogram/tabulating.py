@@ -139,6 +139,8 @@ class Table:
             self.reach = (size + 3 * per_slot * largest) * ENLARGE  # of all terms of a form together
             radius = base.rad + per_slot * loosest + (sizes * self.slots.slack).sum() * largest
             self.spread = self._spread()
+            readout = np.abs(np.vstack([self.stored.W_2, self.stored.b_2])).max(initial=0)
+            self.is_narrow = bool(self.reach.max() < NARROW and readout < NARROW)
             self.dtype = self._dtype()
             rounding = gamma(roundings) if self.dtype is np.float64 else gamma32(roundings)
             # one product a slot may underflow, and few besides
@@ -148,8 +150,6 @@ class Table:
 
     def _dtype(self) -> Kind:
         """float32 where the weights' differences leave more open than it does, and nothing comes near its ends."""
-        readout = np.abs(np.vstack([self.stored.W_2, self.stored.b_2])).max(initial=0)
-        self.is_narrow = bool(self.reach.max() < NARROW and readout < NARROW)
         return np.float32 if self.spread.any() and self.is_narrow else np.float64
 
     def _spread(self) -> Array:

@@ -45,10 +45,10 @@ class Cells:
 def decide_cells(reduction: Reduces) -> Cells:
     """Decides every cell (row, t, k) that the vertices alone can decide."""
     stored = reduction.stored
-    cells = Cells(np.full(stored.L, np.inf))
+    cells, readouts = Cells(np.full(stored.L, np.inf)), Readouts.of(stored)
     for row_index, row in enumerate(reduction.rows):
         for tables in chunks(reduction, row):
-            decided = _decide_chunk(stored, row, tables, cells)
+            decided = _decide_chunk(stored, readouts, row, tables, cells)
             for t, k in zip(*np.nonzero(~decided), strict=True):
                 cells.open.setdefault((row_index, tables.start + int(t)), []).append(int(k) + 1)
     return cells
@@ -62,24 +62,57 @@ def chunks(reduction: Reduces, row: Row) -> Iterator[Tables]:
         yield reduction.tables(row, start, min(stored.T, start + step))
 
 
-def _decide_chunk(stored: StoredModel, row: Row, tables: Tables, cells: Cells) -> np.ndarray:
+@dataclass(frozen=True)
+class Readouts:
+    """The different rows of W_2: the first neuron that has each, and which of them each neuron has (p,)."""
+
+    first: np.ndarray
+    of_neuron: np.ndarray
+
+    @classmethod
+    def of(cls, stored: StoredModel) -> Readouts:
+        _, first, of_neuron = np.unique(stored.W_2, axis=0, return_index=True, return_inverse=True)
+        return cls(first, of_neuron.reshape(-1))
+
+    def common(self, maybe_on: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For each cell the index of a neuron that stands for all that can be on, and whether they share W_2's row."""
+        highest = np.where(maybe_on, self.of_neuron, -1).max(-1)
+        lowest = np.where(maybe_on, self.of_neuron, len(self.first)).min(-1)
+        none_on = highest < 0
+        return self.first[np.where(none_on, 0, highest)], none_on | (highest == lowest)
+
+    def of_one(self, is_on: np.ndarray, alone: np.ndarray) -> np.ndarray:
+        """The same neurons where at most one of each token can be on (n, L)."""
+        found: np.ndarray = self.first[np.where(is_on, self.of_neuron[alone][:, None], 0)]
+        return found
+
+
+def _decide_chunk(stored: StoredModel, readouts: Readouts, row: Row, tables: Tables, cells: Cells) -> np.ndarray:
     """Margins of all cells of a chunk by the range of gamma; returns which of them are decided (n, L)."""
-    lower, upper = form_ranges(stored, row, tables)
+    ends = tables.terms.ends(np.arange(tables.start, tables.stop))
+    alone = neuron_alone(stored, row, tables, *ends)
+    lower, upper = _ranges(stored, row, tables.base, tables.own, *ends, columns=alone)
     p = stored.p
-    maybe_on = ~(upper[..., :p] <= 0)
-    readout, is_scalar = _common_readout(stored, maybe_on)
-    low = np.where(maybe_on, np.maximum(lower[..., :p], 0), 0).sum(-1) * (1 - gamma(p + 4))
-    high = np.where(maybe_on, np.maximum(upper[..., :p], 0), 0).sum(-1) * (1 + gamma(p + 4))
+    maybe_on = ~(upper[..., :-1] <= 0)
+    if alone is None:
+        readout, is_scalar = readouts.common(maybe_on)
+    else:
+        maybe_on &= (alone >= 0)[:, None, None]
+        readout, is_scalar = readouts.of_one(maybe_on[..., 0], alone), np.ones(maybe_on.shape[:2], dtype=bool)
+    low = np.where(maybe_on, np.maximum(lower[..., :-1], 0), 0).sum(-1) * (1 - gamma(p + 4))
+    high = np.where(maybe_on, np.maximum(upper[..., :-1], 0), 0).sum(-1) * (1 + gamma(p + 4))
     with np.errstate(invalid="ignore", divide="ignore"):
-        low, high = quotient_below(low, upper[..., p]), quotient_above(high, lower[..., p])
-    is_scalar &= lower[..., p] > 0
+        low, high = quotient_below(low, upper[..., -1]), quotient_above(high, lower[..., -1])
+    is_scalar &= lower[..., -1] > 0
     decided = _decided_by_hull(stored, row, tables, cells, readout, is_scalar, low, high)
     t, k = np.nonzero(is_scalar & ~decided)
     if t.size:
         low, high = low[t, k], high[t, k]
         if stored.is_softmax and not stored.is_linear:
-            low, high = ratio_at_vertices(stored, tables, t, k, maybe_on, low, high)
-        several = np.nonzero(is_sum(stored, maybe_on[t, k], lower[t, k, :p]))[0]
+            neurons = maybe_on[t, k].argmax(-1) if alone is None else alone[t]
+            is_single = maybe_on[t, k].sum(-1) == 1
+            low, high = _ratios_at_vertices(stored, tables, t, k, is_single, neurons, low, high)
+        several = np.nonzero(is_sum(stored, maybe_on[t, k], lower[t, k, :-1]))[0]
         if several.size:
             cell = t[several], k[several]
             least, greatest = sum_at_vertices(stored, tables, *cell, maybe_on[cell])
@@ -91,14 +124,23 @@ def _decide_chunk(stored: StoredModel, row: Row, tables: Tables, cells: Cells) -
     return decided
 
 
-def _common_readout(stored: StoredModel, maybe_on: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each cell the index of a neuron that stands for all that can be on, and whether they share W_2's row."""
-    _, first, row_id = np.unique(stored.W_2, axis=0, return_index=True, return_inverse=True)
-    row_id = row_id.reshape(-1)
-    highest = np.where(maybe_on, row_id, -1).max(-1)
-    lowest = np.where(maybe_on, row_id, len(first)).min(-1)
-    none_on = highest < 0
-    return first[np.where(none_on, 0, highest)], none_on | (highest == lowest)
+def neuron_alone(stored: StoredModel, row: Row, tables: Tables, least: Array, most: Array) -> np.ndarray | None:
+    """The one neuron of each token that may be on at some count, -1 for none; None where some token has several.
+
+    An upper end is affine in the count, so a neuron is off at all counts if it is at the first and at the last, and by
+    far more than what is rounded in between: 64 U of all terms.
+    """
+    if len(row.groups) != 1 or stored.L == 1:
+        return None
+    p, steps = stored.p, stored.L - 1
+    base = -tables.base.upper[:, :p]
+    mine = _least_product(row, -tables.own.upper[:, :p], -tables.own.lower[:, :p])[0]
+    rest = _least_product(row, -most[:, :p], -least[:, :p])[0]
+    with np.errstate(invalid="ignore", over="ignore"):
+        size = np.abs(base) + steps * (np.abs(mine) + np.abs(rest))
+        maybe_on = ~(np.minimum(base + steps * mine, base + steps * rest) > 64 * U * size)
+    number = maybe_on.sum(1)
+    return None if (number > 1).any() else np.where(number == 1, maybe_on.argmax(1), -1)
 
 
 def _decided_by_hull(
@@ -175,13 +217,26 @@ def ratio_at_vertices(
     high: Array,
 ) -> tuple[Array, Array]:
     """The exact range of gamma = z / D for cells with one neuron on: a ratio of linear forms is extreme at a vertex."""
+    on = maybe_on[t, k]
+    return _ratios_at_vertices(stored, tables, t, k, on.sum(-1) == 1, on.argmax(-1), low, high)
+
+
+def _ratios_at_vertices(
+    stored: StoredModel,
+    tables: Tables,
+    t: np.ndarray,
+    k: np.ndarray,
+    is_single: np.ndarray,
+    neuron: np.ndarray,
+    low: Array,
+    high: Array,
+) -> tuple[Array, Array]:
     low, high = low.copy(), high.copy()
-    single = np.nonzero(maybe_on[t, k].sum(-1) == 1)[0]
+    single = np.nonzero(is_single)[0]
     step = max(1, CHUNK // stored.T)
     for a in range(0, len(single), step):
         cell = single[a : a + step]
-        neuron = maybe_on[t[cell], k[cell]].argmax(-1)
-        least, greatest = _ends_of_ratio(stored, tables, t[cell], k[cell] + 1, neuron)
+        least, greatest = _ends_of_ratio(stored, tables, t[cell], k[cell] + 1, neuron[cell])
         low[cell], high[cell] = np.fmax(low[cell], least), np.fmin(high[cell], greatest)
     return low, high
 
@@ -248,10 +303,25 @@ def _ends_of_ratio(
 
 def form_ranges(stored: StoredModel, row: Row, tables: Tables) -> tuple[Array, Array]:
     """The range of every linear form over all sequences with own count k = 1..L: two arrays (n, L, r)."""
-    smallest, largest = tables.terms.ends(np.arange(tables.start, tables.stop))
-    own = tables.own
-    lower = _least_sum(stored, row, tables.base.lower, own.lower, own.upper, smallest, largest)
-    upper = _least_sum(stored, row, -tables.base.upper, -own.upper, -own.lower, -largest, -smallest)
+    ends = tables.terms.ends(np.arange(tables.start, tables.stop))
+    return _ranges(stored, row, tables.base, tables.own, *ends)
+
+
+def _ranges(
+    stored: StoredModel,
+    row: Row,
+    base: Ball,
+    own: Ball,
+    smallest: Array,
+    largest: Array,
+    columns: np.ndarray | None = None,
+) -> tuple[Array, Array]:
+    """The same for the ends of other tokens' terms (n, r); of one neuron for each token and D, with `columns` (n,)."""
+    if columns is not None:
+        at = np.arange(len(columns))[:, None], np.stack([columns, np.full(len(columns), stored.p)], axis=1)
+        base, own, smallest, largest = base[at], own[at], smallest[at], largest[at]
+    lower = _least_sum(stored, row, base.lower, own.lower, own.upper, smallest, largest)
+    upper = _least_sum(stored, row, -base.upper, -own.upper, -own.lower, -largest, -smallest)
     return lower, np.negative(upper, out=upper)
 
 
