@@ -13,7 +13,7 @@ from constructions.histogram import HistogramTransformer
 from tests.models.fitted import fitted
 from tests.oracles.histogram import all_wrong_pairs, forward, weights_of
 from tests.planted import planted
-from verify import certify, radius, repair
+from verify import radius, repair
 from verify.changes import boxes
 from verify.changes.boxes import Box, Within
 from verify.changes.radius import with_every_rival
@@ -26,7 +26,7 @@ def right_models():
     """Built ones, and fitted ones after a repair."""
     yield relation_counting.dot(T=3, L=2)
     yield repair(fitted(3, T=3, L=3, d=4, p=8)).module
-    yield next(m for m in (fitted(seed, T=3, L=2, d=3, p=16, model="lin") for seed in range(99)) if certify(m))
+    yield repair(fitted(0, T=3, L=2, d=4, p=12)).module
 
 
 class Attack:
@@ -91,7 +91,7 @@ def what_is_wrong(module, found, *, tensors=None, is_relative=True, draws=60):
     if min(attack.at_random(rng, found.at_least * INSIDE, draws), attack.by_slopes(found.at_least * INSIDE)) <= 0:
         return "a wrong model inside"
     far = max(np.abs(new - attack.weights[n])[attack.reach[n] > 0].max(initial=0) for n, new in relative(found, attack))
-    if not far <= found.at_most * (1 + 1e-9) or not all_wrong_pairs(found.wrong):
+    if not far <= found.at_most * (1 + 1e-9) + 1e-15 or not all_wrong_pairs(found.wrong):
         return "the wrong model"
     return None
 

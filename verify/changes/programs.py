@@ -63,7 +63,8 @@ class Cuts:
 
     @property
     def size(self) -> Array:
-        return np.abs(self.h).max(1, initial=1e-300)
+        found: Array = np.abs(self.h).max(1, initial=1e-300)
+        return found
 
 
 def needed(H: Array, right: np.ndarray, size: Array, unit: float) -> Array:
