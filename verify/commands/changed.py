@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from constructions.errors import BadInput
 from verify import registry
 from verify.commands import request
 from verify.commands.vocabulary import option, options
@@ -100,17 +100,13 @@ class Asked:
         return found
 
     def written(self, record: dict[str, Any], weights: bytes | None, certificate: Certificate | None) -> list[str]:
-        """Writes what was asked for, a folder or the weights alone; returns the files' names.
-
-        Raises: BadInput where the weights alone are asked for, and there are none.
-        """
-        if self.save is None:
+        """Writes what was asked for, a folder or the weights alone where there are any; returns the files' names."""
+        if self.save is None or (self.is_weights_file and weights is None):
             return []
         from constructions import written_files
 
         if self.is_weights_file:
-            if weights is None:
-                raise BadInput(f"--save {self.save}: there are no other weights. Name a folder for {self.record}.")
+            assert weights is not None
             written_files.write_whole(self.save, weights)
             return [self.save]
         files = {self.record: json.dumps(record, allow_nan=False).encode() + b"\n"}
@@ -134,3 +130,5 @@ class Asked:
                 say(line)
         if written:
             say_written(*written)
+        elif self.save is not None:
+            print(f"wrote nothing to {self.save}: there are no other weights", file=sys.stderr)
