@@ -90,4 +90,4 @@ def test_bad_calls_are_one_line(files, capsys, line, says):
 
 def test_models_of_other_tasks_are_refused():
     with pytest.raises(BadInput, match="Use a histogram model"):
-        repair(parity.parity(T=3, L=3) if hasattr(parity, "parity") else parity.counting(T=3, L=3))
+        repair(parity.sawtooth(T=3, L=3))

@@ -35,8 +35,8 @@ def what_is_wrong(module, found):
             return "bound"
         return None if found.wrong == 0 or change <= 1.01 * found.at_least else "gap"
     if found.outcome == "IMPOSSIBLE":
-        terms = json.loads(json.dumps(found.to_dict()))["combination"]["inputs"]
-        is_shown = readouts.adds_up_to_nothing(module, terms) and readouts.best_margin(module) < 1e-8
+        combination = json.loads(json.dumps(found.to_dict()))["combination"]
+        is_shown = readouts.adds_up_to_nothing(module, combination) and readouts.best_margin(module) < 1e-8
         return None if is_shown else "an impossibility"
     return None if found.reason else "no reason"
 

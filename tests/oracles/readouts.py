@@ -29,7 +29,7 @@ def is_rational(module):
 
 
 def hidden(module, w, sequence, position):
-    """The hidden numbers and 1: fractions where the model is rational, else mpmath's numbers."""
+    """The hidden numbers and 1: fractions where the model is rational, else mpmath's numbers, and with softmax D."""
     exact = is_rational(module)
     number = (lambda x: x) if exact else (lambda x: mpmath.mpf(x.numerator) / x.denominator)
     E, d, p = w["E"], module.d, module.p
@@ -44,12 +44,14 @@ def hidden(module, w, sequence, position):
         keys = [[sum(y[a] * w["W_K"][a][b] for a in range(d)) for b in range(d)] for y in context]
         root = math.isqrt(d) if exact else mpmath.sqrt(d)
         scores = [number(sum(q * k for q, k in zip(query, key, strict=True))) / root for key in keys]
+    D = number(Fraction(1))
     if module.is_softmax:
         weights = [mpmath.exp(s) for s in scores]
+        D = mpmath.fsum(weights)
         scores = [weight / mpmath.fsum(weights) for weight in weights]
     mixed = [number(x[q]) + sum(s * number(y[q]) for s, y in zip(scores, context, strict=True)) for q in range(d)]
     z = [number(w["b_1"][0][n]) + sum(mixed[q] * number(w["W_1"][q][n]) for q in range(d)) for n in range(p)]
-    return [max(v, 0 * v) for v in z] + [number(Fraction(1))]
+    return [max(v, 0 * v) for v in z] + [number(Fraction(1))], D
 
 
 def every_question(module):
@@ -65,7 +67,7 @@ def every_row(module):
     with mpmath.workdps(DIGITS):
         rows = {}
         for sequence, position, right in every_question(module):
-            rows.setdefault((tuple(map(float, hidden(module, w, sequence, position))), right))
+            rows.setdefault((tuple(map(float, hidden(module, w, sequence, position)[0])), right))
     H, right = zip(*rows, strict=True)
     return np.array(H), np.array(right)
 
@@ -115,13 +117,14 @@ def _rows(H, right, C):
     return np.array(found)
 
 
-def adds_up_to_nothing(module, terms):
+def adds_up_to_nothing(module, combination):
     """Whether inputs with their weights, as a certificate of an impossibility lists them, show what it says.
 
     Each input asks for the class that is its count; the weights are positive, and the vectors add up to 0: exactly
-    where the model is rational, else to less than 10^-12 of their size.
+    where the model is rational, else to less than 10^-12 of their size; 10^-40 for rational weights, of D times them.
     """
-    w, C = stored(module), module.W_2.shape[1]
+    w, C, terms = stored(module), module.W_2.shape[1], combination["inputs"]
+    are_rational = combination["checked"] == "in rationals"
     exact = is_rational(module)
     with mpmath.workdps(DIGITS):
         sums = [[0] * C for _ in range(module.p + 1)]
@@ -131,10 +134,11 @@ def adds_up_to_nothing(module, terms):
             weight = Fraction(term["weight"])
             if right != sequence.count(sequence[position]) - module.first_count or rival == right or weight <= 0:
                 return False
-            for j, h in enumerate(hidden(module, w, sequence, position)):
+            numbers, D = hidden(module, w, sequence, position)
+            for j, h in enumerate(x * D if are_rational else x for x in numbers):
                 scaled = h * weight if exact else h * mpmath.mpf(weight.numerator) / weight.denominator
                 sums[j][right] += scaled
                 sums[j][rival] -= scaled
                 size += abs(scaled)
         left = max(abs(x) for row in sums for x in row)
-        return bool(terms) and (left == 0 if exact else left < size * mpmath.mpf(10) ** -12)
+        return bool(terms) and (left == 0 if exact else left < size * mpmath.mpf(10) ** (-40 if are_rational else -12))

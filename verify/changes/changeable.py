@@ -9,9 +9,10 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from flint import arb
+from flint import arb, fmpq
 from torch import Tensor, nn
 
+from verify.arithmetic.exact_reals import Key
 from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import numbers
@@ -77,8 +78,9 @@ class Changeable:
 
     `questions` are all that there are, each way in which the model cannot but give the same answer once. `decide` is
     the task's own verdict on a module of the same type, and `file` its bytes on disk. `enclosed` gives the hidden
-    numbers of an input at a position, and 1 as the last one, by so many bits: exact where they are rational. `loose`
-    says for which tensors torch reads a relative bit more than is stored, as where it divides by the double sqrt(d).
+    numbers of an input at a position, and 1 as the last one, by so many bits. `terms` gives the same times a positive
+    number, each as rational multiples of numbers that are linearly independent over the rationals. `loose` says for
+    which tensors torch reads a relative bit more than is stored, as where it divides by the double sqrt(d).
     """
 
     module: nn.Module
@@ -88,6 +90,7 @@ class Changeable:
     decide: Callable[[nn.Module, Reading, Effort], Certificate]
     file: Callable[[nn.Module], bytes]
     enclosed: Callable[[Tensor, int, int], list[arb]]
+    terms: Callable[[Tensor, int], list[dict[Key, fmpq]]]
     loose: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property

@@ -2,8 +2,10 @@
 
 A readout X is right on an input with hidden numbers h, right class y and rival c where a . X > 0, a = (h, 1) in the
 column y and -(h, 1) in the column c. If sum w_i a_i = 0 with all w_i > 0, no X is right on all these inputs, since
-sum w_i (a_i . X) = 0 is no sum of positive numbers (Gordan). A float solver proposes the inputs; the weights are
-solved for again, exactly where the hidden numbers are rational, and else in balls.
+sum w_i (a_i . X) = 0 is no sum of positive numbers (Gordan). Positive multiples of the a_i do as well: with softmax
+each is taken times its normaliser D. A float solver proposes the inputs; the weights are solved for again: in
+rationals, where rational ones make the multiple of every independent number 0 (with softmax that of each e^x), else in
+balls.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 from scipy.optimize import linprog
 
-from verify.arithmetic.exact_reals import rational
+from verify.arithmetic.exact_reals import Key, rational
 from verify.arithmetic.slack import Array
 from verify.changes.changeable import Changeable, Questions
 
@@ -64,33 +66,35 @@ def shown(changeable: Changeable, questions: Questions, rival: np.ndarray, weigh
     if not len(support):
         return None
     chosen, against = questions[support], rival[support]
-    hidden = [changeable.enclosed(t, int(i), BITS) for t, i in zip(chosen.tokens, chosen.position, strict=True)]
+    asked = [(t, int(i)) for t, i in zip(chosen.tokens, chosen.position, strict=True)]
     used = sorted({int(c) for c in (*chosen.right.tolist(), *against)})
-    with ctx.workprec(BITS):  # else a sign that is turned rounds a ball
-        rows = [_row(h, int(y), int(c), used) for h, y, c in zip(hidden, chosen.right, against, strict=True)]
-    if all(x.is_exact() for h in hidden for x in h):
-        found = solved_exactly([[_exact(x) for x in row] for row in rows])
-        checked = EXACT
-    else:
-        found = solved_in_balls(rows)
+    sides = zip(chosen.right.tolist(), against.tolist(), strict=True)
+    signs = [[(c == y) - (c == r) for c in used[:-1]] for y, r in sides]
+    checked = EXACT
+    found = solved_exactly(_by_terms([changeable.terms(*at) for at in asked], signs))
+    if found is None:
         checked = IN_BALLS
+        hidden = [changeable.enclosed(*at, BITS) for at in asked]
+        with ctx.workprec(BITS):  # else a sign that is turned rounds a ball
+            rows = [[x * sign for sign in of for x in h] for h, of in zip(hidden, signs, strict=True)]
+        found = solved_in_balls(rows)
     if found is None:
         return None
     keep = np.flatnonzero([weight > 0 for weight in found])
     return Combination(chosen[keep], against[keep], tuple(found[i] for i in keep), checked)
 
 
-def _row(h: Sequence[arb], right: int, rival: int, classes: Sequence[int]) -> list[arb]:
-    """The vector of an input in the columns of the classes in play but the last.
+def _by_terms(numbers: Sequence[Sequence[dict[Key, fmpq]]], signs: Sequence[Sequence[int]]) -> list[list[fmpq]]:
+    """The vectors of inputs by the rational multiples that their numbers are, class by class but for the last.
 
-    The columns of a vector add up to 0, so that the last one is nothing where the others are.
+    The columns of a vector add up to 0, so that the last one is nothing where the others are. Each input's numbers are
+    the hidden ones times a positive number of its own, which changes the weights and not whether there are any.
     """
-    return [x if c == right else -x if c == rival else arb(0) for c in classes[:-1] for x in h]
-
-
-def _exact(x: arb) -> fmpq:
-    mantissa, exponent = x.man_exp()
-    return fmpq(mantissa) * fmpq(2) ** int(exponent)
+    places = list(dict.fromkeys((j, key) for of in numbers for j, terms in enumerate(of) for key in terms))
+    return [
+        [of[j].get(key, fmpq(0)) * sign for sign in own for j, key in places]
+        for of, own in zip(numbers, signs, strict=True)
+    ]
 
 
 def solved_exactly(rows: Sequence[Sequence[fmpq]]) -> list[fmpq] | None:

@@ -229,7 +229,9 @@ class Search:
             found = shown(self.changeable, self.questions[self.cuts.question], self.cuts.rival, weights)
             if found is not None:
                 return self.impossible(found)
-            reason += "; a combination that floats propose could not be shown"
+            reason += (
+                "; inputs that look impossible together in floats are not in general position, and not shown to be"
+            )
         return self.unknown(reason, X)
 
     def _proved(self, module: nn.Module, certificate: Certificate, relaxed: Relaxed, unit: float) -> Repair:

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from flint import arb, ctx
+from flint import arb, ctx, fmpq
 from torch import Tensor, nn
 
 from constructions import checkpoint
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from verify.arithmetic.exact_reals import Key
 from verify.arithmetic.readings import Reading
 from verify.changes.changeable import MOST_NUMBERS, Changeable, Questions, Readout
 from verify.frame import decide
@@ -54,10 +55,13 @@ def changeable(module: HistogramTransformer, *, L: int | None = None) -> Changea
         with ctx.workprec(bits):
             return [*(z / D if stored.is_softmax else z for z in of_neurons), arb(1)]
 
+    def terms(tokens: Tensor, position: int) -> list[dict[Key, fmpq]]:
+        return [number.terms for number in hidden.logits(tokens.tolist(), position)]
+
     is_square = math.isqrt(stored.d) ** 2 == stored.d
     loose = {} if stored.is_linear or is_square else {"W_Q": ROOT_OFF_BY}
     readout = Readout("W_2", "b_2")
-    return Changeable(module, readout, stored.L, lambda: questions(stored), verdict, file, enclosed, loose)
+    return Changeable(module, readout, stored.L, lambda: questions(stored), verdict, file, enclosed, terms, loose)
 
 
 def with_hidden_numbers(stored: StoredModel) -> StoredModel:
