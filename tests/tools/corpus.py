@@ -370,8 +370,8 @@ def prepare() -> None:
     change("circuit.safetensors" if Path("circuit.safetensors").exists() else "circuit/weights.safetensors", "circuit")
 
 
-def run(line: str) -> dict[str, object]:
-    """What one command line answers."""
+def executed(line: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of one command line."""
     from verify.cli import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -380,12 +380,23 @@ def run(line: str) -> dict[str, object]:
             code = main(line.split())
         except SystemExit as stop:
             code = stop.code
-    text = out.getvalue()
+    return code, out.getvalue(), err.getvalue()
+
+
+def run(line: str) -> dict[str, object]:
+    """What one command line answers."""
+    code, text, error = executed(line)
     try:
         said = json.loads(text)
     except ValueError:
         said = text.splitlines()
-    return {"exit": code, "said": without_times(said), "error": err.getvalue().strip()}
+    return {"exit": code, "said": without_times(said), "error": error.strip()}
+
+
+def answered(line: str) -> list[object]:
+    """The JSON values that one command line prints with --json, one on each line."""
+    _, text, _ = executed(line if line.startswith("bounds") else f"{line} --json")
+    return [json.loads(each) for each in text.splitlines() if each.startswith(("{", "[{", "[]"))]
 
 
 def without_times(value):

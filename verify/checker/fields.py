@@ -15,7 +15,7 @@ from verify.checker.reading import (
     Refusal,
     Weights,
     as_text,
-    read_json,
+    read_certificate,
     read_weights,
     require,
 )
@@ -64,7 +64,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
 
 def _read(weights: bytes, certificate: bytes) -> tuple[Weights, Any]:
     """Both files. Weights of another task, as their certificate says, are not doubted but not checked."""
-    c = read_json(certificate, "the certificate")
+    c = read_certificate(certificate)
     try:
         return read_weights(weights), c
     except Refusal as refusal:

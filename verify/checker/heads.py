@@ -17,7 +17,7 @@ from verify.checker.reading import (
     WORDS,
     Refusal,
     as_text,
-    read_json,
+    read_certificate,
     read_tiles,
     require,
     rows_of,
@@ -42,7 +42,7 @@ Constraint = tuple[Row, bool, bool]  # row of (1, n0, n1, n2), whether n1 > n0 t
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = read_json(certificate, "the certificate")
+    c = read_certificate(certificate)
     require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
     heads, parameters = _heads(weights)
     trusted, law = walk(c, "heads"), _law(c["law"])
@@ -457,7 +457,7 @@ def _heads(data: bytes) -> tuple[list[Head], dict[str, Any]]:
 def task_of(certificate: bytes) -> Any:
     """What a certificate says it is about, None where that cannot be read."""
     try:
-        task = read_json(certificate, "the certificate").get("task")
+        task = read_certificate(certificate).get("task")
     except Refusal:
         return None
     return task if isinstance(task, str) else None

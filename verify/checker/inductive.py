@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from verify.checker import gated, linear, recurrent, rounded, selective
-from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, read_json, require
+from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, read_certificate, require
 from verify.checker.table import walk
 
 Decide = Callable[[bytes, dict[str, Any], dict[str, Any]], None]
@@ -18,7 +18,7 @@ SIZES: dict[Any, list[str]] = {
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = read_json(certificate, "the certificate")
+    c = read_certificate(certificate)
     require(c.get("task") == "inductive", f"task: {as_text(c.get('task'))[:80]} is not inductive")
     require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
     verdict = c.get("verdict")

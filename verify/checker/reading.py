@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 WORDS = {"F64": ("float64", "d"), "F32": ("float32", "f"), "F16": ("float16", "e"), "BF16": ("bfloat16", "f")}
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
+SCHEMA = "weightproof/1"  # of certificates
 FAILS, UNREADABLE, NOT_CHECKABLE = 1, 2, 3  # exit codes
 MOST_DIGITS = 1000  # of an integer: no size of a model that can be checked has more
 
@@ -36,6 +37,14 @@ class Weights(NamedTuple):
     repeated: dict[str, Any]
     first_count: int
     matrices: dict[str, list[list[float]]]
+
+
+def read_certificate(data: bytes) -> Any:
+    """The certificate without the version of its schema, which must be ours; older files name none."""
+    found = read_json(data, "the certificate")
+    if isinstance(found, dict):
+        require(found.pop("schema", SCHEMA) == SCHEMA, f"the certificate's schema is not {SCHEMA}", NOT_CHECKABLE)
+    return found
 
 
 def read_json(data: bytes, what: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from constructions.errors import BadInput
 from constructions.regular_files import read
 from verify.commands.vocabulary import option
 from verify.frame.certificate import ExitCode
+from verify.frame.schema import as_json
 
 MOST_BYTES = 256 << 20  # of each file; every number becomes a Python integer
 OUTCOMES = {0: "HOLDS", 1: "DOES NOT HOLD", 2: "UNREADABLE", 3: "NOT CHECKABLE"}
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     answers = [check_files(weights) for weights in _weights(args.place)]
     for answer in answers:
         if args.json:
-            print(json.dumps(answer))
+            print(as_json(answer))
             continue
         detail = answer["reason"] or f"{answer['verdict']}; not re-checked: {', '.join(answer['not_rechecked'])}"
         print(f"{answer['outcome']}  {answer['weights']}: {detail}")

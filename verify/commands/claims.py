@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from constructions.errors import BadInput
 from verify.commands import workers
 from verify.commands.vocabulary import table_options
+from verify.frame.schema import named
 from verify.report.tables import render
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if helpers != workers.Workers():
         raise BadInput("--workers: run the commands; add --run, or drop it")
     if args.format == "json":
-        print(json.dumps([claim.to_dict() for claim in claims]))
+        print(json.dumps([named(claim.to_dict()) for claim in claims]))
     elif args.ids and args.format is None:
         print("\n\n".join(in_full(claim) for claim in claims))
     else:

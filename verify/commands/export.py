@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from verify.commands.vocabulary import option
+from verify.frame.schema import as_json
 from verify.report.console import say_written
 
 TIMEOUT = 300  # seconds, as VNN-COMP's instances.csv has one
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     onnx_library()
     rows, answers, ran = written(folder, args.T, args.L, is_checked=not args.no_check)
     if args.json:
-        print(json.dumps({"instances": rows, "onnxruntime_runs": ran}))
+        print(as_json({"instances": rows, "onnxruntime_runs": ran}))
     else:
         from verify.report.tables import render
 

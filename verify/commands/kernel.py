@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
 from verify.commands.vocabulary import option
 from verify.frame.certificate import Verdict
+from verify.frame.schema import as_json
 from verify.kernel.general import NAMES
 from verify.report.console import say_written
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     about["unsaid"] = stored.unsaid
     if not compiles:
         if is_json:
-            print(json.dumps(about))
+            print(as_json(about))
         else:
             print(theorem.text if out is None else f"theorem  {theorem.name}\n", end="")
         return 0
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         "seconds": outcome.seconds,
         "library_seconds": seconds,
     }
-    print(json.dumps(about) if is_json else _report(about, outcome))
+    print(as_json(about) if is_json else _report(about, outcome))
     return Verdict(about["verdict"]).exit_code
 
 
@@ -107,7 +107,7 @@ def show_general(name: str, is_json: bool) -> int:
         "seconds": outcome.seconds,
         "library_seconds": seconds,
     }
-    print(json.dumps(about) if is_json else _report(about, outcome))
+    print(as_json(about) if is_json else _report(about, outcome))
     return Verdict(str(about["verdict"])).exit_code
 
 

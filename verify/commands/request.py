@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from constructions.errors import BadInput
 from verify.commands.vocabulary import option
 from verify.frame.certificate import METHODS
+from verify.frame.schema import as_json
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def publish(
 
 def print_unknown(reason: str, is_json: bool) -> int:
     """UNKNOWN for what nobody has built, with its reason."""
-    print(json.dumps({"verdict": "UNKNOWN", "reason": reason}) if is_json else f"UNKNOWN: {reason}")
+    print(as_json({"verdict": "UNKNOWN", "reason": reason}) if is_json else f"UNKNOWN: {reason}")
     return 3
 
 
@@ -157,5 +157,5 @@ def print_impossible(claim: str, reason: str, *, is_json: bool) -> int:
 
     print(f"impossible ({claim}): {reason}", file=sys.stderr)
     if is_json:
-        print(json.dumps({"verdict": IMPOSSIBLE, "claim": claim, "reason": reason}))
+        print(as_json({"verdict": IMPOSSIBLE, "claim": claim, "reason": reason}))
     return 2

@@ -12,6 +12,7 @@ from typing import Any
 
 from constructions.errors import BadInput
 from verify.arithmetic.outward import below, decimal, float_at_least, float_at_most
+from verify.frame.schema import SCHEMA
 
 
 class ExitCode(int):
@@ -141,6 +142,7 @@ class Certificate:
         if self.error_share is not None:
             share = [float_at_most(self.error_share[0]), float_at_least(self.error_share[1])]
         return {
+            "schema": SCHEMA,
             "verdict": self.verdict.value,
             "claim": self.claim,
             "task": self.task,
@@ -209,6 +211,8 @@ class Certificate:
         """
         try:
             said = json.loads(text, parse_constant=_refuse_constant)
+            if said.pop("schema", SCHEMA) != SCHEMA:  # older files name none
+                raise ValueError(f"its schema is not {SCHEMA}")
             fields = {name: said.pop(name) for name in KEYS}
             covered, share = fields["inputs_covered"], fields["error_share"]
             fields["verdict"] = Verdict(fields["verdict"])

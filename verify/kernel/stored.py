@@ -24,7 +24,7 @@ TENSORS = ("E", "e_BOS", "A", "W_Q", "W_K", "W_1", "b_1", "W_2", "b_2")
 MODELS = ("lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm")
 MOST_BYTES = 1 << 30  # of a file
 # What a theorem says of its file again, or what is compared with the file before.
-SAID = {"task", "reading", "verdict", "weights_sha256", "parameters", "inputs_covered", "claim", "margin",
+SAID = {"schema", "task", "reading", "verdict", "weights_sha256", "parameters", "inputs_covered", "claim", "margin",
         "margin_per_count", "counterexample", "reason"}  # fmt: skip
 KIND = (  # of certificate that becomes a theorem
     ("task", "histogram", "The kernel knows histogram models."),

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 from constructions.errors import BadInput
 from verify.frame.certificate import Certificate
+from verify.frame.schema import as_json
 
 WORDS = {0: "PROVED", 1: "REFUTED", 2: "BAD INPUT", 3: "UNKNOWN", 70: "BUG"}
 WORST_FIRST = (70, 2, 1, 3, 0)
@@ -92,7 +93,7 @@ def print_summary(task: str, lines: Sequence[BatchLine], code: int, seconds: flo
     counts = Counter(line.word for line in lines)
     if is_json:
         found = {"task": task, "files": [line.as_dict() for line in lines], "summary": dict(counts)}
-        print(json.dumps(found | {"seconds": seconds, "exit_code": code}))
+        print(as_json(found | {"seconds": seconds, "exit_code": code}))
         return
     said = ", ".join(f"{n} {word}" for word, n in sorted(counts.items(), key=lambda item: -item[1]))
     files = "1 file" if len(lines) == 1 else f"{len(lines)} files"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 from verify.frame.impossibility import Impossibility
+from verify.frame.schema import as_json
 from verify.report.console import say
 
 
 def print_argument(found: Impossibility, *, is_json: bool) -> int:
     """Prints the argument, with --json as one object, and returns the exit code."""
     if is_json:
-        print(json.dumps(found.to_dict()))
+        print(as_json(found.to_dict()))
         return found.exit_code
     say(f"{found.claim}: {found.statement}")
     for i, step in enumerate(found.argument, 1):

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from verify.frame.schema import named
 from verify.report.console import columns as width_of
 from verify.report.console import folded
 
@@ -25,7 +26,7 @@ def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> 
     | 32 | - |
     """
     if form == "json":
-        return json.dumps([dict(zip(columns, row, strict=True)) for row in rows]) + "\n"
+        return json.dumps([named(dict(zip(columns, row, strict=True))) for row in rows]) + "\n"
     cells = [["-" if value is None else str(value) for value in row] for row in rows]
     if form == "csv":
         out = io.StringIO()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from verify.commands.options import check_alone, flag, is_given, stored_dtype
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, print_unknown, publish
 from verify.commands.vocabulary import DTYPES, MODEL, group, option, renamed
+from verify.frame.schema import as_json
 
 if TYPE_CHECKING:
     from constructions.adder.digits import Digits
@@ -135,7 +135,7 @@ def say(model: AdderTransformer, wish: Wish, is_json: bool) -> int:
     right = wish.sums.answer(*pair)
     if is_json:
         answer = {"prompt": problem.name(pair), "said": problem.text(said), "expected": problem.text(right)}
-        print(json.dumps({**answer, "is_right": said == right}))
+        print(as_json({**answer, "is_right": said == right}))
     else:
         print(f"{problem.name(pair)}{problem.text(said)}")
         if said != right:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from verify.commands.options import check_alone, check_least
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish, save_weights
 from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, renamed
+from verify.frame.schema import as_json
 
 if TYPE_CHECKING:
     from constructions.contextual.transformer import ContextualCountingTransformer
@@ -191,7 +191,7 @@ def count(module: ContextualCountingTransformer, text: str, *, is_json: bool) ->
         said = module(torch.tensor(tokens, dtype=torch.long)).argmax(dim=-1).tolist()
     right, written = answers(tokens, module.R), regions(tokens)
     if is_json:
-        print(json.dumps({"regions": written, "counts": said, "right": right, "is_right": said == right}))
+        print(as_json({"regions": written, "counts": said, "right": right, "is_right": said == right}))
         return 0 if said == right else 1
     for r, (a, b) in enumerate(zip(said, right, strict=True)):
         region = shortened((written + ["not there"] * module.R)[r])

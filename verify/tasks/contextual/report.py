@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from constructions.contextual.transformer import ContextualCountingTransformer
 from verify.arithmetic.outward import about, below, decimal, value
 from verify.frame.certificate import Certificate, Verdict
+from verify.frame.schema import as_json
 from verify.report.certificate import Fact, print_report, weights_fact
 from verify.report.console import say
 from verify.report.progress import progress_bar
@@ -79,7 +79,7 @@ def figure5(N: int, R: int, keys: str, dtype_name: str, *, is_json: bool) -> int
     sets["0"] = {"right_zeros": right, "wrong_zeros": wrong}
     if is_json:
         listed = [{"bias": row.bias, "strings": row.strings, **row.certificate.to_dict()} for row in rows]
-        print(json.dumps({"verdict": verdict.value, "rows": listed, "sets": sets}))
+        print(as_json({"verdict": verdict.value, "rows": listed, "sets": sets}))
         return verdict.exit_code
     cells = []
     for row in rows:

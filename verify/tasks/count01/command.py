@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from verify.commands.parsing import add_weights
 from verify.commands.ranges import LARGEST_N
 from verify.commands.request import Request, publish, save_weights
 from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, renamed
+from verify.frame.schema import as_json
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
@@ -242,7 +242,7 @@ def say(model: Count01Transformer, text: str, labels: str, *, is_json: bool) -> 
     ]
     if is_json:
         prompt_tokens = [TOKENS[t] for t in prompt]
-        print(json.dumps({"prompt": prompt_tokens, "said": steps, "is_right": is_right}))
+        print(as_json({"prompt": prompt_tokens, "said": steps, "is_right": is_right}))
         return 0 if is_right else 1
     from verify.report.tables import render
 
@@ -284,7 +284,7 @@ def show_table(N: int | None, *, is_json: bool) -> int:
     models = {f"N={size}, eps={eps:g}": documents(size, eps=eps) for size in sizes for eps in (0.0, 2.0**-10)}
     bits = {name: smallest_bits(model) for name, model in {**models, "uniform": uniform()}.items()}
     if is_json:
-        print(json.dumps({"length": {row.construction: row.lengths for row in rows}, "bits_for_200": bits}))
+        print(as_json({"length": {row.construction: row.lengths for row in rows}, "bits_for_200": bits}))
         return 0
     from verify.report.tables import render
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from verify.commands.options import flag, is_given, stored_dtype
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, print_impossible, print_unknown, publish
 from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option
+from verify.frame.schema import as_json
 from verify.tasks.addition.modular import grokking
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def show_best(P: int, largest: int, is_json: bool) -> int:
             }
             for row in found
         ]
-        print(json.dumps({"claim": "W-E4.6", "P": P, "best": rows}))
+        print(as_json({"claim": "W-E4.6", "P": P, "best": rows}))
         return 0
     from verify.report.tables import render
 

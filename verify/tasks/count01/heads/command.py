@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from verify.commands import request as shared
 from verify.commands.options import fractions, parsed_heads
 from verify.commands.parsing import add_map
 from verify.commands.vocabulary import option
+from verify.frame.schema import as_json
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def decide_ratios(asked: Ratios, *, is_json: bool) -> int:
         "w02": w02,
         "values": [str(v) for v in asked.values],
     }
-    print(json.dumps(data) if is_json else f"law       {law.name}: {law}\n{data['verdict']}  {said} ({claim})")
+    print(as_json(data) if is_json else f"law       {law.name}: {law}\n{data['verdict']}  {said} ({claim})")
     return 0 if found else 1
 
 
@@ -193,7 +193,7 @@ def show(request: HeadsRequest, model: Count01Transformer) -> int:
     data = identity(request, model) | answer.data | {"seconds": time.perf_counter() - started}
     save(request, model, data)
     if request.is_json:
-        print(json.dumps(data))
+        print(as_json(data))
     else:
         from verify.tasks.count01.heads.report import print_heads
 
@@ -229,7 +229,7 @@ def save(request: HeadsRequest, model: Count01Transformer, data: dict[str, Any])
     from constructions.count01 import as_bytes
     from constructions.written_files import write_whole_folder
 
-    contents = (as_bytes(model), (json.dumps(data) + "\n").encode())
+    contents = (as_bytes(model), (as_json(data) + "\n").encode())
     write_whole_folder(request.save, dict(zip(shared.SAVED, contents, strict=True)))
     say_written(*(Path(request.save) / name for name in shared.SAVED))
 
@@ -274,7 +274,7 @@ def extract(request: HeadsRequest, model: Count01Transformer, heads: tuple[int, 
     }
     save(request, found.model, data)
     if request.is_json:
-        print(json.dumps(data))
+        print(as_json(data))
     else:
         shown = "" if claim is None else f" ({claim})"
         ended = "" if found.wrong_syntax == 0 else f", EOS missed after {found.wrong_syntax} answers"
