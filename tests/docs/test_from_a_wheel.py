@@ -1,6 +1,7 @@
 """Tutorials, how-tos, README and the notebook after a plain install: from a wheel, in an empty folder."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,23 @@ def installed(tmp_path_factory):
     (wheel,) = folder.glob("*.whl")
     subprocess.run([*pip, "install", "--no-deps", "--target", str(folder / "site"), str(wheel)], check=True)
     return folder / "site"
+
+
+@pytest.mark.deep
+def test_readme_on_an_index_has_no_link_into_the_repository(installed):
+    """There, a link to a file of the repository leads nowhere."""
+    (about,) = installed.glob("weightproof-*.dist-info/METADATA")
+    text = about.read_text()
+    assert "## Two commands" in text and "](https://" in text
+    assert not re.findall(r"\]\((?!https?:)", text)
+
+
+@pytest.mark.deep
+def test_a_wheel_is_reproducible(installed, tmp_path):
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q", "wheel", "--no-deps"]
+    subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(ROOT)], check=True)
+    (wheel,), (before,) = tmp_path.glob("*.whl"), installed.parent.glob("*.whl")
+    assert wheel.read_bytes() == before.read_bytes()
 
 
 @pytest.mark.deep

@@ -43,8 +43,8 @@ def print_report(
     rows = [fact for fact in _facts(certificate, covers) if fact[0] not in named] + own
     places = {name: place for place, name in enumerate(ORDER)}
     rows.sort(key=lambda fact: places.get(fact[0], places["..."]))
-    for line in folded(sentence(certificate), console.width):
-        console.print(line, soft_wrap=True, markup=False)
+    for part in folded(sentence(certificate), console.width):
+        console.print(part, soft_wrap=True, markup=False)
     for line in _lines(rows, console.width):
         console.print(line, soft_wrap=True)
     if below_facts and console.width >= WIDEST_BAR:
