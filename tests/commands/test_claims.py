@@ -165,6 +165,7 @@ def test_asking_for_the_impossible(capsys, argv, claim):
     code, out, err = run(capsys, *argv, "--json")
     result = json.loads(out)
     assert code == 2 and err.count("\n") == 1
+    assert result.pop("schema") == "weightproof/1"
     assert result == {"verdict": "IMPOSSIBLE", "claim": claim, "reason": err.strip().split(": ", 1)[1]}
 
 

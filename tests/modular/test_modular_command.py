@@ -27,7 +27,7 @@ def test_impossible(capsys):
     ):
         code, out, err = run(capsys, "modular", *options, "--json")
         assert code == 2 and err.count("\n") == 1 and claim in err
-        assert json.loads(out) == {"verdict": "IMPOSSIBLE", "claim": claim, "reason": json.loads(out)["reason"]}
+        assert json.loads(out).items() >= {"verdict": "IMPOSSIBLE", "claim": claim}.items()
     code, data = as_json(capsys, "modular", "--impossible", "W-E4.7")
     assert code == 0 and data["verdict"] == "IMPOSSIBLE" and data["holds"]
 

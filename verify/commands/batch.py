@@ -21,11 +21,13 @@ from verify import registry
 from verify.commands import workers
 from verify.commands.outcome import Outcome
 from verify.commands.parsing import REST, OneLineParser, with_names
+from verify.commands.request import check_report
 from verify.commands.vocabulary import option, translated
 from verify.report.batch import BatchLine, junit, print_annotation, print_line, print_summary, worst
+from verify.report.console import say_written
 
 PASSED = "_passed"  # where a namespace keeps the --task that is the command's own
-FORBIDDEN = ("save", "impossible", "input", "table", "best")  # jobs that are not one verdict on one file
+FORBIDDEN = ("save", "quiet", "verbose", "impossible", "input", "table", "best")  # no verdict in JSON on one file
 
 
 class FirstTask(argparse.Action):
@@ -60,11 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     workers.add_argument(parser)
     add("--junit", metavar="FILE", help="also write the results as JUnit XML, for CI")
+    option(parser, "report")
     option(parser, "json")
     parser.set_defaults(**{REST: []})
     parser.usage = (
         "verify batch DIR_OR_GLOB [--task T] [--workers N | --scheduler ADDRESS]\n"
-        "                    [--junit FILE] [--json] [options of the task]"
+        "                    [--junit FILE] [--report FILE.html] [--json]\n"
+        "                    [options of the task]"
     )
     parser.epilog = (
         "All other options are the task's, and come after the folder: --model dot --L 10, --precision bfloat16, "
@@ -140,6 +144,7 @@ def run(args: argparse.Namespace) -> int:
         from constructions.written_files import check_target
 
         check_target(args.junit, "junit")
+    check_report(args.report)
     paths, started = files_of(args.where), time.perf_counter()
     lines: list[BatchLine] = []
     for line in judged(job, paths, helpers):
@@ -152,6 +157,12 @@ def run(args: argparse.Namespace) -> int:
         from constructions.written_files import write_whole
 
         write_whole(args.junit, junit(job.task, lines), "junit")
+    if args.report is not None:
+        from constructions.written_files import write_whole
+        from verify.report.page import batch_page
+
+        write_whole(args.report, batch_page(job.task, lines), "report")
+        say_written(args.report)
     print_summary(job.task, lines, code, time.perf_counter() - started, is_json=args.json)
     return code
 

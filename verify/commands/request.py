@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = "IMPOSSIBLE"
-SHARED = ("precision", "accumulate", "method", "budget", "seed", "save", "json", "quiet", "verbose")
+SHARED = ("precision", "accumulate", "method", "budget", "seed", "save", "report", "json", "quiet", "verbose")
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,18 @@ class Request:
     is_json: bool
     is_quiet: bool = False
     is_verbose: bool = False
+    report: str | None = None
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Request:
         """Parses the shared options, and refuses a target that cannot be written before anything is computed."""
         quiet, verbose = getattr(args, "quiet", False), getattr(args, "verbose", False)
         shared = args.precision, args.accumulate, args.method, args.budget, args.seed, args.save, args.json
-        request = cls(*shared, quiet, verbose)
+        request = cls(*shared, quiet, verbose, getattr(args, "report", None))
         check_budget(request.budget)
         if sum((request.is_json, quiet, verbose)) > 1:
             raise BadInput("--json, --quiet and --verbose: each says how much is printed. Keep one.")
+        check_report(request.report)
         if request.save is not None:
             from constructions.written_files import check_target, check_target_folder
 
@@ -79,6 +81,17 @@ def add_arguments(
     for name in SHARED:
         if name not in without:
             option(parser, name, **({"choices": methods, "default": methods[0]} if name == "method" else {}))
+
+
+def check_report(path: str | None) -> None:
+    """Raises: BadInput for a page that is no .html file, or cannot be written."""
+    if path is None:
+        return
+    from constructions.written_files import check_target
+
+    if not path.endswith(".html"):
+        raise BadInput(f"--report {path}: is a page. Name a FILE.html.")
+    check_target(path, "report")
 
 
 def check_budget(seconds: float) -> None:
@@ -128,6 +141,13 @@ def publish(
             text = certificate.to_json() + "\n"
             written_files.write_whole_folder(request.save, dict(zip(SAVED, (weights, text.encode()), strict=True)))
             written = [str(Path(request.save) / name) for name in SAVED]
+    if request.report is not None:
+        from constructions.written_files import write_whole
+        from verify.report.page import certificate_page
+
+        facts = list(facts)
+        write_whole(request.report, certificate_page(certificate, facts), "report")
+        written.append(request.report)
     if request.is_json:
         print(certificate.to_json())
         if written:

@@ -106,6 +106,7 @@ OPTIONS: Mapping[str, Word] = {
         OUTPUT,
         {"metavar": "DIR", "help": "also write weights and certificate; a FILE.safetensors gets the weights alone"},
     ),
+    "report": Word(OUTPUT, {"metavar": "FILE.html", "help": "also write one page to look at"}),
     "out": Word(OUTPUT, {"metavar": "FILE", "help": "the file that is made"}),
     "format": Word(OUTPUT, {"choices": FORMS[:-1], "default": FORMS[0], "help": "of a table (default: rich)"}),
     "json": _flag(OUTPUT, "print one JSON object and nothing else"),

@@ -1,0 +1,87 @@
+"""The page of --report: whole, safe against what names and fields hold, and nothing fetched."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from command import run
+
+from constructions import relation_counting
+from verify import certify
+from verify.report.batch import BatchLine
+from verify.report.page import batch_page, certificate_page
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Read(HTMLParser):
+    """The tags of a page, each closed in turn, and its text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.tags, self.text, self.ids, self.links = [], [], "", set(), set()
+        self.feed(page.decode())
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.open += [] if tag in VOID else [tag]
+        self.ids |= {value for name, value in attrs if name == "id"}
+        self.links |= {value for name, value in attrs if name in ("href", "src")}
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data if not {"style", "script"} & set(self.open) else ""
+
+
+def test_a_page_says_what_the_report_says(tmp_path, capsys):
+    for options, verdict in ((["--model", "dot"], "PROVED"), (["--model", "bos", "--as-printed"], "REFUTED")):
+        code, out, _ = run(capsys, "histogram", *options, "--T", "3", "--L", "3", "--report", str(tmp_path / "p.html"))
+        page = (tmp_path / "p.html").read_bytes()
+        read = Read(page)
+        assert (
+            out.splitlines()[0] in read.text and verdict in read.text and code == ("PROVED", "REFUTED").index(verdict)
+        )
+        assert not read.links and not re.search(rb"https?://|@import|url\(", page)
+        assert (
+            ("Wrong input" in read.text) == (verdict == "REFUTED")
+            and "Closest call" in read.text
+            or verdict != "PROVED"
+        )
+        assert b"prefers-color-scheme: dark" in page and b"@media print" in page and b"max-width: 36rem" in page
+
+
+def test_a_batch_is_a_table_with_links_to_the_certificates_below(tmp_path, capsys):
+    wrong = relation_counting.dot(T=3, L=2)
+    torch.save(wrong.state_dict(), tmp_path / "a.pt")
+    with torch.no_grad():
+        wrong.b_2[1] -= 1
+    torch.save(wrong.state_dict(), tmp_path / "b.pt")
+    (tmp_path / "c.pt").write_bytes(b"none")
+    code, out, err = run(
+        capsys, "batch", str(tmp_path), "--model", "dot", "--L", "2", "--report", str(tmp_path / "batch.html")
+    )
+    read = Read((tmp_path / "batch.html").read_bytes())
+    assert code == 2 and "wrote" in err and "3 files" in out
+    assert read.links == {"#f0", "#f1", "#f2"} and read.ids == {"f0", "f1", "f2"}
+    assert all(word in read.text for word in ("PROVED", "REFUTED", "BAD INPUT", "not a state dict"))
+
+
+def test_what_a_name_holds_is_text():
+    evil = "<script>alert(1)</script>\" onload='x"
+    page = batch_page("histogram", [BatchLine(evil, 2, None, evil, 0.1)])
+    assert b"<script>alert" not in page and Read(page).tags.count("script") == 1
+    certificate = certify(relation_counting.dot(T=3, L=1))
+    read = Read(certificate_page(certificate, [(evil, evil)]))
+    assert "script" not in read.tags and evil in read.text and "inf" not in read.text.replace("infin", "")
+
+
+@pytest.mark.parametrize("target", ["page.txt", "", "nowhere/page.html"])
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_decided(target, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, "histogram", "--model", "dot", "--T", "3", "--L", "3", "--report", target)
+    assert code == 2 and out == "" and err.count("\n") == 1 and "report" in err

@@ -1,0 +1,147 @@
+"""One self-contained page for a certificate or a batch: nothing is fetched, and only sorting is a script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from math import inf
+from typing import Any
+
+from verify.arithmetic.outward import below
+from verify.frame.certificate import Certificate, Verdict
+from verify.report.batch import BatchLine
+from verify.report.meaning import sentence
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+MARKS = {"PROVED": "✓", "REFUTED": "✗"}  # beside the word, so that colour is never alone
+MOST_BARS = 60
+STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --dim: #5a5a5a; --back: #fff; --line: #d5d5d5; --bar: #0072b2;
+  --PROVED: #00664b; --REFUTED: #a33300; --other: #7a5600; }
+@media (prefers-color-scheme: dark) { :root { --ink: #eee; --dim: #aaa; --back: #16181b; --line: #3a3d42;
+  --bar: #56b4e9; --PROVED: #4fd0a8; --REFUTED: #ff9466; --other: #f0c04a; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem; max-width: 60rem; color: var(--ink); background: var(--back);
+  font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.3rem; line-height: 1.3; } h2 { font-size: 1.05rem; margin-top: 2rem; }
+.verdict { font-weight: 700; color: var(--other); }
+.PROVED { color: var(--PROVED); } .REFUTED { color: var(--REFUTED); }
+table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top;
+  padding: .3rem .6rem .3rem 0;
+  border-bottom: 1px solid var(--line); } th { color: var(--dim); font-weight: 600; }
+.bar { background: var(--bar); height: .8em; min-width: 2px; } .wide { width: 55%; }
+button { all: unset; cursor: pointer; } button:focus-visible { outline: 2px solid var(--bar); }
+.scroll { overflow-x: auto; }
+@media (max-width: 36rem) { .facts tr, .facts td, .facts th { display: block; border: 0; padding: 0; }
+  .facts tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } }
+@media print { body { max-width: none; font-size: 10pt; } details > * { display: block; } tr { break-inside: avoid; }
+  * { print-color-adjust: exact; } }
+"""
+SORT = """
+for (const b of document.querySelectorAll("th button")) b.onclick = () => {
+  const th = b.parentElement, rows = [...th.closest("table").tBodies[0].rows], i = th.cellIndex;
+  const up = th.getAttribute("aria-sort") !== "ascending";
+  for (const o of th.parentElement.cells) o.removeAttribute("aria-sort");
+  th.setAttribute("aria-sort", up ? "ascending" : "descending");
+  const key = r => r.cells[i].dataset.key ?? r.cells[i].textContent, n = x => x === "" ? NaN : Number(x);
+  const by = (x, y) => isNaN(n(x)) || isNaN(n(y)) ? x.localeCompare(y) : n(x) - n(y);
+  rows.sort((x, y) => (up ? 1 : -1) * by(key(x), key(y))).forEach(r => r.parentElement.append(r));
+};
+"""
+
+
+def certificate_page(certificate: Certificate, facts: Iterable[tuple[str, str]]) -> bytes:
+    """The page of one certificate: what it means, its margins, the tightest and the wrong input, and every field.
+
+    >>> b"PROVED" in certificate_page(Certificate(Verdict.PROVED, None, "t", {}, "real", "certified", 9), [])
+    True
+    """
+    word = certificate.verdict.value
+    head = f"<h1>{_verdict(word)}: {escape(certificate.task)}</h1>"
+    return _page(f"{word} {certificate.task}", head + _body(certificate, facts))
+
+
+def batch_page(task: str, lines: Sequence[BatchLine]) -> bytes:
+    """The page of a batch: a table that can be sorted, and below it the certificate of each file."""
+    rows, parts = [], []
+    for i, line in enumerate(lines):
+        margin = (line.said or {}).get("margin")
+        rows.append(
+            f'<tr><td>{_verdict(line.word)}</td><td><a href="#f{i}">{escape(line.path)}</a></td>'
+            f'<td data-key="{"" if margin is None else margin}">{"" if margin is None else escape(below(margin))}</td>'
+            f'<td data-key="{line.seconds}">{line.seconds:.1f} s</td></tr>'
+        )
+        found = _certificate_of(line)
+        said = f"<p>{escape(line.text)}</p>" if found is None else _body(found, [])
+        parts.append(f'<section id="f{i}"><h2>{_verdict(line.word)}: {escape(line.path)}</h2>{said}</section>')
+    heads = "".join(f'<th scope="col"><button>{name} ↕</button></th>' for name in ("verdict", "file", "margin", "time"))
+    table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    counted = f"{len(lines)} file{'s' if len(lines) != 1 else ''}"
+    head = f"<h1>verify batch, {escape(task)}: {counted}</h1>"
+    return _page(f"{task}: {counted}", head + table + "".join(parts), SORT)
+
+
+def _certificate_of(line: BatchLine) -> Certificate | None:
+    try:
+        return None if line.said is None else Certificate.from_json(json.dumps(line.said))
+    except ValueError:
+        return None
+
+
+def _page(title: str, body: str, script: str = "") -> bytes:
+    ends = f"<script>{script}</script>" if script else ""
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f"<style>{STYLE}</style></head><body><main>{body}</main>{ends}</body></html>\n"
+    ).encode()
+
+
+def _verdict(word: str) -> str:
+    return f'<span class="verdict {word if word in MARKS else "other"}">{MARKS.get(word, "?")} {escape(word)}</span>'
+
+
+def _body(certificate: Certificate, facts: Iterable[tuple[str, str]]) -> str:
+    found = f"<p>{escape(sentence(certificate))}</p>"
+    if certificate.reason:
+        found += f"<p>{escape(certificate.reason)}</p>"
+    said = {name: value for name, value in certificate.to_dict().items() if value is not None}
+    for title, name in (("Wrong input", "counterexample"), ("Closest call", "tightest")):
+        case = {key: value for key, value in said.get(name, {}).items() if value is not None}  # null where infinite
+        found += f"<h2>{title}</h2>{_table(case.items())}" if case else ""
+    found += _bars(certificate)
+    fields = [(name, value) for name, value in said.items() if name not in DRAWN]
+    return f"{found}<details><summary>All fields</summary>{_table([*facts, *fields])}</details>"
+
+
+DRAWN = ("tree", "tightest", "counterexample", "margin_per_count", "reason", "verdict")
+
+
+def _bars(certificate: Certificate) -> str:
+    """The margins by class; none where they are infinite, as there is no other class."""
+    every = enumerate(certificate.margin_per_count or (), 1)
+    margins = [(k, m) for k, m in every if m is not None and m < inf]
+    if certificate.verdict is not Verdict.PROVED or not margins:
+        return ""
+    shown, most = margins[:MOST_BARS], max(m for _, m in margins)
+    rows = "".join(
+        f'<tr><td>{k}</td><td>{escape(below(m))}</td><td class="wide"><div class="bar" '
+        f'style="width:{100 * m / most if most > 0 else 0:.1f}%"></div></td></tr>'
+        for k, m in shown
+    )
+    more = f"<p>and {len(margins) - MOST_BARS} more</p>" if len(margins) > MOST_BARS else ""
+    head = '<tr><th scope="col">count</th><th scope="col">margin at least</th><th></th></tr>'
+    return f"<h2>Margins</h2><table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
+
+
+def _table(rows: Iterable[tuple[str, Any]]) -> str:
+    cells = (f'<tr><th scope="row">{escape(str(n))}</th><td>{escape(_text(v))}</td></tr>' for n, v in rows)
+    return f'<table class="facts"><tbody>{"".join(cells)}</tbody></table>'
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {each}" for name, each in value.items())
+    return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
