@@ -23,7 +23,7 @@ from verify.checker.table import walk
 
 # The propositions about these models; tests/checker/test_checker.py compares with the registry.
 CLAIMS = [
-    *["A-4.1", "A-4.1alt", "A-4.2", "A-4.3", "A-4.4", "A-4.5", "A-B.1", "A-rem"],
+    *["A-4.1", "A-4.1alt", "A-4.2", "A-4.3", "A-4.4", "A-4.5", "A-B.1", "A-C.3.2", "A-rem"],
     *[f"W-{i}" for i in (1, 2, 3, 4, 8, 13, 14, 15, 23)],
 ]
 SEARCHED = ", with its search"
