@@ -20,7 +20,8 @@ from verify.tasks.inductive.document_c import EMBEDDINGS, Reported, reported
 
 OPEN = {("selective-modular", "lstm")}  # the proof of C-R20 closes for few types, not for C's ten
 COLUMNS = (
-    "task", "model", "BOS", "layers", "C, in distribution", "C, out of distribution", "proved up to", "with", "impossible"
+    "task", "model", "BOS", "layers", "C, in distribution", "C, out of distribution", "proved up to", "with",
+    "impossible",
 )  # fmt: skip
 POSITIONS = {"selective": 128, "selective-modular": 160}  # C's longest strings and BOS; 128 elsewhere
 LENGTHS = {"modular": 100}  # of C's tests, for transformers; all lengths elsewhere
@@ -28,6 +29,7 @@ DISTINCT = {"selective": 100, "selective-modular": 128}  # of C's tests; weights
 FINITE = {  # recurrent networks that have a last right length
     ("modular", "s4"): 100, **{("selective", model): 100 for model in ("lstm", "mamba", "rwkv")},
 }  # fmt: skip
+BUDGET = 300.0  # seconds of a cell; most take less than ten
 SHALLOW = {("selective", pe) for pe in ("sine", "ape", "spe")}  # without BOS one layer does what two do, C-T10
 NOTHING = "-"
 
@@ -92,7 +94,8 @@ def table(entries: Mapping[Job, Entry] | None = None, seed: int = 0) -> Table:
         is_ruled_out = found.is_impossible and (found.claim != "C-R2" or cell.layers == 1)  # C-R2 is of one layer
         missing += not is_built and bound is None and not is_ruled_out
         rows.append([
-            cell.task, cell.model, "yes" if cell.has_bos else "no", cell.layers, f"{cell.inside:g}", f"{cell.outside:g}",
+            cell.task, cell.model, "yes" if cell.has_bos else "no", cell.layers,
+            f"{cell.inside:g}", f"{cell.outside:g}",
             found.length if is_built else None, found.claim if is_built else None,
             bound or (found.claim if is_ruled_out else None),
         ])  # fmt: skip
@@ -139,7 +142,7 @@ def _with_or_without_layernorm(
 def _decided(asked: Asked) -> Entry:
     try:
         problem = judge_of(asked.model)(asked).problem
-        found: Certificate = decide(problem, Real(), "certified", Effort(seed=asked.seed))
+        found: Certificate = decide(problem, Real(), "certified", Effort(BUDGET, asked.seed))
     except ProvedImpossible as error:
         return Entry(None, 0, error.claim, is_impossible=True)
     except (NotKnown, BadInput):
