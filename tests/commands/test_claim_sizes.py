@@ -44,7 +44,7 @@ def shows(args: Namespace, sizes: dict[str, str]) -> bool:
 
 def unshown(claim: Claim) -> list[dict[str, str]]:
     """The groups of sizes that no command of the claim has."""
-    lines = [typed(command) for _, command in commands([claim], deep=True)]
+    lines = [typed(job.command) for job in commands([claim], deep=True)]
     return [sizes for sizes in groups(claim) if not any(shows(args, sizes) for args in lines)]
 
 
@@ -63,8 +63,8 @@ def test_the_sizes_of_the_sentence_are_those_of_the_commands(claim):
 
 @pytest.mark.parametrize("claim", [claim for claim in CLAIMS if not claim.checked_at], ids=lambda claim: claim.id)
 def test_the_other_commands_can_be_typed(claim):
-    for _, command in commands([claim], deep=True):
-        assert typed(command).run
+    for job in commands([claim], deep=True):
+        assert typed(job.command).run
 
 
 @pytest.mark.parametrize("name", ["A-4.1", "W-E4.4", "B-2.1", "D-1", "C-R13", "C-T7", "H-2"])
