@@ -154,7 +154,7 @@ def named(questions, rival):
 
 def test_one_pass_over_all_questions_leaves_what_it_must():
     left_by_running_is_what_low_says()
-    fault = (Within, "left_by_running", "self.X_off[:, right, None] + self.X_off", "0 * self.X_off")
+    fault = (Within, "left_by_running", "self.X_off[:, [right]] + self.X_off", "0 * self.X_off")
     with planted(*fault), pytest.raises(AssertionError):
         left_by_running_is_what_low_says()
 

@@ -62,11 +62,11 @@ class Box:
             for name, w in module.named_parameters()
         }
         readout = changeable.readout
-        graphs = (capture(found, changeable.length) for found in (module, changeable.hidden_module))
+        graph, hidden = (capture(found, changeable.length) for found in (module, changeable.hidden_module))
         weight, bias = reach[readout.weight], reach[readout.bias]
         X_reach = torch.vstack([weight.T if readout.is_transposed else weight, bias])
         X = torch.from_numpy(readout.of(changeable.module))
-        return cls(module, reach, *graphs, X, X_reach, (readout.weight, readout.bias), changeable.loose)
+        return cls(module, reach, graph, hidden, X, X_reach, (readout.weight, readout.bias), changeable.loose)
 
     @property
     def is_empty(self) -> bool:
@@ -129,9 +129,9 @@ class Within:
         """The pairs that running forward leaves open: rows of the questions, rivals, and lower bounds on the gaps."""
         mid, rad = self._hidden(questions)
         low = torch.full((len(questions), self.X.shape[1]), torch.inf, dtype=mid.dtype)
-        for right in questions.right.unique():
+        for right in sorted(set(questions.right.tolist())):
             own = (questions.right == right).nonzero()[:, 0]
-            D, R = self.X[:, right, None] - self.X, self.X_off[:, right, None] + self.X_off
+            D, R = self.X[:, [right]] - self.X, self.X_off[:, [right]] + self.X_off
             low[own] = forward(mid[own], rad[own], D, R)
             low[own, right] = torch.inf
         row, rival = (~(low > 0)).nonzero(as_tuple=True)

@@ -25,7 +25,8 @@ def gap_of(box: Box, weights: Weights, tokens: Tensor, position: Tensor, right: 
     output = functional_call(box.module, weights, (tokens.unsqueeze(0),))
     logits = output.reshape(-1, output.shape[-1])
     row = logits.gather(0, position.reshape(1, 1).expand(1, logits.shape[-1]))[0]
-    return (row.gather(0, right.reshape(1)) - row.gather(0, rival.reshape(1)))[0]
+    gap: Tensor = (row.gather(0, right.reshape(1)) - row.gather(0, rival.reshape(1)))[0]
+    return gap
 
 
 def slopes(box: Box, pairs: Pairs) -> tuple[Tensor, Tensor]:

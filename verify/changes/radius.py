@@ -109,11 +109,11 @@ def radius(
         return Radius(is_relative, chosen, None, None, certificate, reason=reason)
     search = Search.of(changeable, box, effort)
     at_most, wrong, refuted = search.wrong_model()
-    at_least, reason = search.right_within(at_most)
+    at_least, why = search.right_within(at_most)
     if wrong is None:
-        reason = reason or f"no wrong model was found up to the radius {WIDEST:g}"
+        why = why or f"no wrong model was found up to the radius {WIDEST:g}"
     word = certificate if refuted is None else refuted
-    return Radius(is_relative, chosen, at_least, at_most, word, wrong, reason)
+    return Radius(is_relative, chosen, at_least, at_most, word, wrong, why)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from verify.report.progress import Advance
 
 RECORD = "quantised.json"
-SCHEMES = ("per-tensor", "per-channel", "fp8", "e4m3", "e5m2", "bf16", "fp16")
+SCALED = ("per-tensor", "per-channel")
+SCHEMES = (*SCALED, "fp8", "e4m3", "e5m2", "bf16", "fp16")
 DEFAULT_BITS = 8
 ALL = "all"
 
@@ -37,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    asked, grid = Asked.of(args, RECORD), _grid(args)
+    _check(args)
+    asked = Asked.of(args, RECORD)
     changeable = asked.changeable()
     tensors = None if args.tensors is None else tuple(name.strip() for name in args.tensors.split(","))
     with progress_bar("rounding", quiet=asked.is_json) as progress:
@@ -45,26 +47,22 @@ def run(args: argparse.Namespace) -> int:
             return _fewest(asked, changeable, args.scheme, tensors, args.by_tensor, progress)
         from verify.changes.quantise import Grid, quantise
 
-        found = quantise(changeable, Grid(*grid), asked.reading, asked.effort(progress), tensors=tensors)
+        bits = DEFAULT_BITS if args.bits is None and args.scheme in SCALED else args.bits
+        found = quantise(changeable, Grid(args.scheme, bits), asked.reading, asked.effort(progress), tensors=tensors)
     asked.published(found.to_dict(), lines(found), changeable.file(found.module), found.certificate)
     return found.certificate.verdict.exit_code
 
 
-def _grid(args: argparse.Namespace) -> tuple[str, int | None]:
-    """The scheme and the bits, none where the scheme is a format.
-
-    Raises: BadInput for options that do not go together.
-    """
-    is_scaled = args.scheme in SCHEMES[:2]
+def _check(args: argparse.Namespace) -> None:
+    """Raises: BadInput for options that do not go together."""
     if args.fewest and args.bits is not None:
         raise BadInput("--bits: has no effect with --fewest; drop one of the two")
-    if args.fewest and not is_scaled:
+    if args.fewest and args.scheme not in SCALED:
         raise BadInput(f"--scheme {args.scheme}: has its own number of bits. Drop it, or --fewest.")
     if args.by_tensor and not args.fewest:
         raise BadInput("--by-tensor: needs --fewest. Name the tensors with --tensors to round some of them.")
     if args.by_tensor and args.tensors is not None:
         raise BadInput("--by-tensor: looks at each tensor alone. Leave --tensors out.")
-    return args.scheme, (DEFAULT_BITS if args.bits is None and is_scaled else args.bits)
 
 
 def _fewest(
