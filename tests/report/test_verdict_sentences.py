@@ -28,7 +28,8 @@ LINES = (
 
 
 @pytest.mark.parametrize("line", first(9, LINES))
-def test_a_sentence_says_first_what_the_verdict_means(line, capsys):
+def test_a_sentence_says_first_what_the_verdict_means(line, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
     code, out, err = run(capsys, *line.split())
     head, *_, last = out.splitlines()
     begins = {0: "The answer is right on", 1: "The answer is wrong", 3: "It is not decided whether"}
@@ -55,7 +56,8 @@ def test_one_line_names_the_format_that_everything_is_rounded_to():
     assert str(certify(wrong)).endswith("predicted 2")
 
 
-def test_quiet_is_one_line_and_verbose_has_every_field(capsys):
+def test_quiet_is_one_line_and_verbose_has_every_field(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
     line = ("histogram", "--model", "dot", "--T", "3", "--L", "3")
     assert (
         run(capsys, *line, "--quiet")[1]
