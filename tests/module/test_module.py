@@ -26,6 +26,7 @@ from verify.frame.clock import Deadline
 from verify.frame.decide import Effort, decide
 from verify.module import ModuleProblem, Task, strings, tokens
 from verify.module.decision import Bounds, Judge
+from verify.tasks.module.task import about
 
 P = 5
 
@@ -502,3 +503,11 @@ def test_a_gpu_decides_the_same_inputs(reading, norm_first):
     asked = {"inputs": tokens([12] * 4), "expected": lambda t: t.amax(-1), "reading": reading}
     here, there = (certify(model, device=device, **asked).extra["counts"] for device in ("cpu", "cuda"))
     assert here == there
+
+
+def test_a_task_file_says_what_it_is_about(tmp_path):
+    file = tmp_path / "task.py"
+    file.write_bytes(b"# -*- coding: latin-1 -*-\n'''W-25: the gr\xf6\xdfte token.\nMore.'''\n")
+    assert list(about(str(file))) == [("about", "W-25: the größte token.")]
+    file.write_text("task = None\n")
+    assert not list(about(str(file)))

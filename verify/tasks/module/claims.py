@@ -4,7 +4,8 @@ from verify.claims.claim import Claim
 
 
 def task_file(V: int, n: int) -> str:
-    return f"""from constructions.largest import steep
+    return f"""'''W-25: the largest of {n} tokens.'''
+from constructions.largest import steep
 from verify.module import Task, largest, tokens
 
 def model(weights):

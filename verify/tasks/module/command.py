@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
         from verify.frame.decide import decide
         from verify.module.problem import ModuleProblem
         from verify.report.progress import progress_bar
-        from verify.tasks.module.task import as_bytes, errors_named, problem_parts
+        from verify.tasks.module.task import about, as_bytes, errors_named, problem_parts
 
         problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
         with errors_named(args.task_file):
@@ -35,4 +35,5 @@ def run(args: argparse.Namespace) -> int:
     gc.freeze()
     with errors_named(args.task_file), progress_bar("deciding", quiet=asked.is_json) as progress:
         certificate = decide(problem, asked.reading, asked.method, asked.effort(progress))
-    return request.publish(asked, certificate, as_bytes(problem.module), problem.report(certificate))
+    facts = [*about(args.task_file), *problem.report(certificate)]
+    return request.publish(asked, certificate, as_bytes(problem.module), facts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 import traceback
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from constructions.errors import BadInput
 from constructions.files import read_tensors
 from verify.module.task import Task
+from verify.report.certificate import Fact
 
 METADATA_KEY = "weightproof.module"
 
@@ -37,6 +39,13 @@ def problem_parts(path: str, weights: str | None) -> tuple[nn.Module, Task]:
     if not isinstance(module, nn.Module):
         raise BadInput(f"{path}: model(weights) returned {type(module).__name__}, must be a torch.nn.Module")
     return module, task
+
+
+def about(path: str) -> Iterator[Fact]:
+    """What the task file says of itself in the first line of its docstring, where it has one."""
+    text = ast.get_docstring(ast.parse(Path(path).read_bytes()))
+    if text:
+        yield "about", text.splitlines()[0]
 
 
 def imported(path: str) -> ModuleType:
