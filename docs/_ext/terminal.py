@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from io import StringIO
+from math import inf
 from pathlib import Path
 from unittest.mock import patch
 
@@ -24,6 +25,7 @@ class UnexpectedEnd(RuntimeError):
 def run(command: str, folder: str | Path) -> tuple[str, int]:
     """What the command prints, on both streams, and its exit code; `verify` runs in this process."""
     argv = shlex.split(command, comments=True)
+    in_no_time = patch("verify.commands.workers.LONG", inf)  # a slow machine says what is left, which no page shows
     environment = {"COLUMNS": COLUMNS, "TERM": "dumb", "NO_COLOR": "1"}
     if argv[0] != "verify":
         is_shell = argv[0] not in INTERPRETED
@@ -34,7 +36,7 @@ def run(command: str, folder: str | Path) -> tuple[str, int]:
         )
         return done.stdout + done.stderr, done.returncode
     shown = StringIO()
-    with chdir(folder), patch.dict(os.environ, environment), redirect_stdout(shown), redirect_stderr(shown):
+    with chdir(folder), patch.dict(os.environ, environment), redirect_stdout(shown), redirect_stderr(shown), in_no_time:
         try:
             code = main(argv[1:])
         except SystemExit as stop:  # argparse, after --help or bad usage
