@@ -13,6 +13,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify.tasks.contextual.verdict:certify",
         "verify contextual --keys convex --length 512 --regions 4",
         checked_at="N = 512, R = 4",
+        shown_in="B-2.1+2.2",
     ),
     Claim(
         "B-2.2",
