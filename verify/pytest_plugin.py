@@ -17,14 +17,14 @@ FOLDER = "weightproof"
 
 
 @dataclass
-class Tally:
+class CertificateTally:
     """How many certificates of a run were read, and how many were computed."""
 
     read: int = 0
     computed: int = 0
 
 
-TALLY = pytest.StashKey[Tally]()
+TALLY = pytest.StashKey[CertificateTally]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[TALLY] = Tally()
+    config.stash[TALLY] = CertificateTally()
 
 
 @pytest.fixture

@@ -165,9 +165,9 @@ def test_some_low_precision_is_proved():
 @pytest.mark.parametrize(
     "owner, name, right, wrong",
     [
-        (columns.Query, "_through", '"G": 1', '"G": 0'),
-        (columns.Query, "_ways", "int(s + k >= B)", "int(s >= B)"),
-        (proof.Cells, "right", "cell.s + cell.carry", "cell.s"),
+        (columns.DigitQuery, "_through", '"G": 1', '"G": 0'),
+        (columns.DigitQuery, "_ways", "int(s + k >= B)", "int(s >= B)"),
+        (proof.ColumnCells, "right", "cell.s + cell.carry", "cell.s"),
         (readout.Readout, "logits", "if reading > 0", "if reading > 1"),
     ],
 )

@@ -209,7 +209,10 @@ def test_the_token_that_takes_most_is_found_where_floats_are_all_one():
         with torch.no_grad():
             model.cell.bias_ih_l0[3] = 38.4
             model.cell.weight_ih_l0[3, 2] = -weak
-        found, weights = certify(Selective(model, Task.of("selective", types=3, max_count=3), None)), bytes_of(model)
+        found, weights = (
+            certify(Selective(model, Task.of("selective", types=3, max_count=3), None)),
+            bytes_of(model),
+        )
         made.append((weights, json.loads(found.about(weights).to_json())))
         assert outcome(*made[-1]) == "REFUTED"
     (_, first), (weights, second) = made
@@ -330,12 +333,12 @@ def test_a_box_is_no_ball():
 
 def test_sums_whose_parts_overflow_are_refused():
     """3e38 + 3e38 - 3e38 - 3e38 is 0, or infinity: what adds up to little in the end may not on the way."""
-    on = rounded.Rounding(rounded.Format(*formats.NAMED["float32"]))
+    on = rounded.Rounding(rounded.BinaryFormat(*formats.NAMED["float32"]))
     one, big = [arb(1)] * 2, arb_mat([[arb(3e38), arb(-3e38)], [arb(0), arb(0)]])
     with pytest.raises(Refusal):
-        on.fits(recurrent.Layer(big, big, [arb(0)] * 2, [arb(0)] * 2), one, one)
+        on.fits(recurrent.StoredLayer(big, big, [arb(0)] * 2, [arb(0)] * 2), one, one)
     small = arb_mat([[arb(1), arb(-1)], [arb(0), arb(0)]])
-    on.fits(recurrent.Layer(small, small, [arb(0)] * 2, [arb(0)] * 2), one, one)
+    on.fits(recurrent.StoredLayer(small, small, [arb(0)] * 2, [arb(0)] * 2), one, one)
 
 
 @pytest.mark.parametrize("name", ["ssm", "rotation", "thermometer", "held", "mamba", "cycle, float32", "cycle, bits"])

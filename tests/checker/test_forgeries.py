@@ -62,7 +62,7 @@ def test_no_forgery_that_holds_is_false(start, number):
 
 FAULTS = [
     (reading, "tables_of", "len(shape) == rank and", ""),
-    (held.Held, "_refuted", "right_to == length - 1)", "True)"),
+    (held.HeldUnits, "_refuted", "right_to == length - 1)", "True)"),
     (held, "_parts", "token (0|[1-9][0-9]{0,19}) ([1-9][0-9]{0,19}) times", r"token (-?[0-9]+) (-?[0-9]+) times"),
     (reading, "tables_of", "len({dtype for dtype, _, _ in tensors.values()}) == 1", "True"),
     (linear, "wrong_one", 'c.get("right_to") == n - 1', "True"),

@@ -127,7 +127,7 @@ def test_a_search_that_goes_on_after_a_comparison_holds(monkeypatch):
     for name in ("AFFORDABLE", "FOR_A_COMPARISON"):
         monkeypatch.setattr(by_cost, name, 0)
     monkeypatch.setattr(by_mass.ByMass, "reach", lambda self, seconds: -1)
-    monkeypatch.setattr(by_cost.Bounds, "find", lambda self, *args: None)
+    monkeypatch.setattr(by_cost.ShareBounds, "find", lambda self, *args: None)
     weights, certificate = saved(random_model(28))
     assert certificate["tree"]["parts"] and outcome(weights, certificate)[0] == 0
 

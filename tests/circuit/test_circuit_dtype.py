@@ -27,7 +27,7 @@ from verify.arithmetic.rounding import rounded
 from verify.frame.certificate import READING_DTYPE, READING_REAL, Verdict
 from verify.tasks.circuit import attention as circuit_attention
 from verify.tasks.circuit import rounding as circuit_rounding
-from verify.tasks.circuit.attention import Attention, BallVectors, ScoreError, Undecided, attention
+from verify.tasks.circuit.attention import Attention, BallVectors, ScoreError, UnboundedSteps, attention
 from verify.tasks.circuit.dtype import arithmetic_of, certify
 from verify.tasks.circuit.forward import next_tokens, runs_of, stored_weights
 from verify.tasks.circuit.proof import smallest_bits
@@ -70,7 +70,7 @@ def escaped(seed):
             steps = RoundedSteps(W, n, model.lanes, arithmetic_of(reading))
             p = np.arange(n - 1, N)
             ends = np.array([(low, high) for _, low, high in steps.cases(p)])
-        except Undecided:
+        except UnboundedSteps:
             return 0, 0
     plain, known = {name: w.tolist() for name, w in W.items()}, [p, *steps.nodes(p)]
     compared = outside = 0
@@ -126,7 +126,7 @@ def attention_escaped(seed):
     try:
         with np.errstate(all="ignore"):
             found = attention(at, queries, keys, N)
-    except Undecided:
+    except UnboundedSteps:
         return 0, 0
     compared = outside = 0
     for q, p in zip(queries.vectors.mid.tolist(), queries.position.tolist(), strict=True):

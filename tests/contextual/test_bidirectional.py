@@ -20,7 +20,7 @@ from verify.frame.certificate import Verdict
 from verify.tasks.contextual.bidirectional.exact import margins as exact_margins
 from verify.tasks.contextual.bidirectional.proof import Proof
 from verify.tasks.contextual.bidirectional.task import Bidirectional
-from verify.tasks.contextual.task import Domain
+from verify.tasks.contextual.task import StringDomain
 
 
 def oracle(string, R):
@@ -34,7 +34,7 @@ def weights(module):
 
 
 def drawn(N, R, n, seed=0):
-    rng, problem = random.Random(seed), Bidirectional(None, Domain(N, R))
+    rng, problem = random.Random(seed), Bidirectional(None, StringDomain(N, R))
     return [problem.draw(rng) for _ in range(n)]
 
 
@@ -55,7 +55,7 @@ def test_64_tokens_and_3_regions_are_proved(reading):
 def test_every_string_is_run():
     module = build(7, 2)
     found = certify(module, method="exhaustive")
-    assert found.verdict is Verdict.PROVED and found.inputs_covered == Domain(7, 2).strings() * 2
+    assert found.verdict is Verdict.PROVED and found.inputs_covered == StringDomain(7, 2).strings() * 2
 
 
 @pytest.mark.parametrize("seed", every(2, range(8)))
@@ -74,7 +74,7 @@ def test_what_is_proved_of_shaken_weights_holds_on_every_string(seed):
         proof = Proof(weights(module), 5, 2, fmt)
         cells = [proof.cells(r) for r in (1, 2)]
     assert any((cell.margin > 0).any() for cell in cells)
-    for tokens in Domain(5, 2).enumerate():
+    for tokens in StringDomain(5, 2).enumerate():
         right = oracle("".join("01[]"[t] for t in tokens), 2)
         with torch.no_grad():
             logits = module(torch.tensor([tokens], dtype=torch.long))[0]
@@ -152,7 +152,7 @@ def test_the_command(capsys, tmp_path):
     assert code == 0 and (out["verdict"], out["claim"]) == ("PROVED", "W-19") and out["parameters"]["coordinates"] == 1
     kept = str(tmp_path / "kept" / "weights.safetensors")
     code, out = as_json(capsys, "bidirectional", "--weights", kept, "--length", "12", "--on-regions", "1")
-    assert code == 0 and out["inputs_covered"] == str(Domain(12, 1).strings() * 2)
+    assert code == 0 and out["inputs_covered"] == str(StringDomain(12, 1).strings() * 2)
     for argv in (("--length", "0"), ("--length", "2000"), ("--regions", "65"), ("--weights", kept, "--regions", "2"),
                  ("--weights", kept, "--length", "21"), ("--precision", "tf32"), ("--precision", "s6"),
                  ("--method", "exhaustive"), ("--length", "8", "--coordinates", "0")):  # fmt: skip

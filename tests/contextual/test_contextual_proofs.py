@@ -15,7 +15,7 @@ from verify.tasks.contextual import proof as contextual
 from verify.tasks.contextual.cells import CellProof
 from verify.tasks.contextual.runs import judge
 from verify.tasks.contextual.stream import StoredContextual
-from verify.tasks.contextual.task import Domain, answers, parse
+from verify.tasks.contextual.task import StringDomain, answers, parse
 from verify.tasks.contextual.verdict import certify, domain_of, exhaustive
 
 
@@ -194,7 +194,7 @@ def test_domains_count_their_strings():
     for N, R, fewest, shortest, zeros in itertools.product((1, 4, 6), (0, 1, 2), (0, 1), (0, 1), (None, 0, 2)):
         if fewest > R or 2 * fewest + (zeros or 0) > N:
             continue
-        domain = Domain(N, R, fewest, shortest, zeros)
+        domain = StringDomain(N, R, fewest, shortest, zeros)
         texts = [t for t in valid_strings(N, R, shortest) if t.count("[") >= fewest]
         texts = [t for t in texts if zeros is None or t.count("0") == zeros]
         assert domain.strings() == len(texts) == len(list(domain.enumerate()))

@@ -19,7 +19,7 @@ from verify.frame.decide import certify
 from verify.tasks.contextual.bidirectional.spans import product, total
 from verify.tasks.contextual.bidirectional.task import Bidirectional
 from verify.tasks.contextual.rounding import dot_error, dot_size
-from verify.tasks.contextual.task import Domain
+from verify.tasks.contextual.task import StringDomain
 from verify.tasks.contextual.verdict import certify as certify_causal
 
 FLOAT64 = FORMATS["float64"]
@@ -130,5 +130,5 @@ def test_scaled_values_of_a_causal_model_are_judged_as_what_they_are(scale):
         with torch.no_grad():
             module.U_V.mul_(2.0**scale)
             module.W_out.mul_(2.0**back)
-        found = certify_causal(module, Domain(8, 1)).verdict
+        found = certify_causal(module, StringDomain(8, 1)).verdict
         assert found is not never and (scale or found is Verdict.PROVED)

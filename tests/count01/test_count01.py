@@ -21,7 +21,7 @@ from verify.arithmetic.exact_reals import exponentials, first_nonpositive
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.readings import Rounded
 from verify.frame.certificate import READING_REAL, Verdict
-from verify.tasks.count01.boxes import Query, decide_boxes
+from verify.tasks.count01.boxes import BoxQuery, decide_boxes
 from verify.tasks.count01.real import decide, exact_model, largest_digits, largest_noise, margin_at
 from verify.tasks.count01.symbolic import symbolic_model
 from verify.tasks.count01.task import Domain, cells, triples
@@ -384,7 +384,7 @@ def test_an_overflow_of_the_floats_bounds_nothing():
     exact, cell = exact_model(model), cells(ONES)[0]
     point = np.array([[1e6, 1e5, 0.0]])
     with np.errstate(all="ignore"):
-        bound = Query(model, exact, cell, None).lower_bounds(point, point)
+        bound = BoxQuery(model, exact, cell, None).lower_bounds(point, point)
     assert margin_at(exact, cell.side.at(10**6, 10**5, 0), cell.last, cell.expected)[0] == -1
     assert not bound[0] > 0
 

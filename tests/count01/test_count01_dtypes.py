@@ -17,7 +17,7 @@ from verify.arithmetic.formats import FORMATS, format_named, format_of, format_o
 from verify.arithmetic.readings import Rounded
 from verify.arithmetic.rounding import rounded
 from verify.frame.certificate import Verdict
-from verify.tasks.count01.boxes import Query, decide_boxes
+from verify.tasks.count01.boxes import BoxQuery, decide_boxes
 from verify.tasks.count01.dtype import largest_domain
 from verify.tasks.count01.real import exact_model
 from verify.tasks.count01.rounding import is_exact, sum_error
@@ -95,7 +95,7 @@ def test_computed_logits_stay_within_the_error_bound(name, reach):
     ):
         exact = build.from_state_dict({k: v.double() if k != "skip" else v for k, v in model.state_dict().items()})
         for cell in cells(ONES):
-            query = Query(model, exact_model(model), cell, Arithmetic.of(format_of(dtype)))
+            query = BoxQuery(model, exact_model(model), cell, Arithmetic.of(format_of(dtype)))
             for point in [(rng.randrange(reach), rng.randrange(reach), rng.randrange(reach)) for _ in range(4)]:
                 at = np.array([point], dtype=float)
                 counts = query.counts(at[:, None])
@@ -170,7 +170,7 @@ def test_simulated_runs_stay_within_the_error_bound(name, accumulate):
     for base in (build.uniform(), wide(rng, torch.float64), perturbed(build.uniform(), rng)):
         model = rounded_model(base, fmt)
         for cell in cells(ONES):
-            query = Query(model, exact_model(model), cell, Arithmetic.of(fmt, inner))
+            query = BoxQuery(model, exact_model(model), cell, Arithmetic.of(fmt, inner))
             for point in [tuple(rng.randrange(reach) for _ in range(3)) for _ in range(3)]:
                 counts = query.counts(np.array([point], dtype=float)[:, None])
                 D = np.einsum("kct,ht->kch", counts, query.weights)

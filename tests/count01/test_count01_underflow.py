@@ -14,8 +14,8 @@ from models.selection import first
 from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.formats import FORMATS
-from verify.tasks.count01.boxes import Query
-from verify.tasks.count01.layer_norm.bounding import Margins
+from verify.tasks.count01.boxes import BoxQuery
+from verify.tasks.count01.layer_norm.bounding import BoxMargins
 from verify.tasks.count01.layer_norm.numbers import model_numbers
 from verify.tasks.count01.layer_norm.syntax import AfterAnswer
 from verify.tasks.count01.layer_norm.tables import Differences
@@ -62,7 +62,7 @@ def test_bounds_on_boxes_are_below_every_margin(reading, models):
         exact = exact_model(model)
         for cell in cells("thesis"):
             with np.errstate(all="ignore"):
-                query = Query(model, exact, cell, at)
+                query = BoxQuery(model, exact, cell, at)
                 points = np.array([[0, 0, 0], [1, 0, 0], [0, 3, 0], [7, 2, 0], [1, 1, 5]], dtype=float)
                 bounds = query.lower_bounds(points, points)
             for point, bound in zip(points.astype(int), bounds, strict=True):
@@ -84,7 +84,7 @@ def test_shares_of_heads_lie_within_their_radius():
             for n, found in zip(triples.tolist(), score, strict=True):
                 true = margins(parts, tuple(n), EQUALS, expected, [rival])[0]
                 assert not abs(mpmath.mpf(float(found)) - true) > radius, (seed, n)
-            side = Margins(numbers, EQUALS, expected).decided(triples, triples)
+            side = BoxMargins(numbers, EQUALS, expected).decided(triples, triples)
             for n, said in zip(triples.tolist(), side, strict=True):
                 rivals = [j for j in range(TOKENS) if j != expected]
                 true = margins(parts, tuple(n), EQUALS, expected, rivals)

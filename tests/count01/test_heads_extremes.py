@@ -8,7 +8,7 @@ from models.selection import first
 
 from constructions.count01 import Count01Transformer, save
 from verify.cli import main
-from verify.tasks.count01.heads.dissect import Question, dissect
+from verify.tasks.count01.heads.dissect import HeadsQuestion, dissect
 from verify.tasks.count01.layer_norm.laws import law_named
 
 BOX = "box:0:3:2"
@@ -32,14 +32,14 @@ CONSTANT = [{"E": 0.0}, {"W_V": 0.0}, {"E": 0.0, "W_out": 0.0, "b_out": 0.0}, {"
 def test_heads_with_a_constant_output_separate_nothing(scales, law):
     """A number that is the same on every triple cannot tell n1 > n0 from the rest, where both are there."""
     for heads, d_h in ((1, 1), (2, 1), (1, 3)):
-        found = dissect(model(heads, d_h=d_h, **scales), Question(law_named(law)))
+        found = dissect(model(heads, d_h=d_h, **scales), HeadsQuestion(law_named(law)))
         assert [head["separable"] for head in found.data["heads"]] == [False] * heads
         assert all(pair["separable"] is not True for pair in found.data["pairs"])
 
 
 @pytest.mark.parametrize("law", ["box:0:0:2", "box:1:1:0"])
 def test_where_no_triple_has_more_ones_a_constant_separates(law):
-    found = dissect(model(W_V=0.0), Question(law_named(law)))
+    found = dissect(model(W_V=0.0), HeadsQuestion(law_named(law)))
     assert found.data["heads"][0]["separable"] is True
 
 
@@ -72,5 +72,5 @@ def test_dependent_constraints_are_no_crash():
         with torch.no_grad():
             found.W_V[1] = found.W_V[0] * 3
             found.E[2] = found.E[1]
-        answer = dissect(found, Question(law_named(BOX)))
+        answer = dissect(found, HeadsQuestion(law_named(BOX)))
         assert all(head["separable"] is not True for head in answer.data["heads"])

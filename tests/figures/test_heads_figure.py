@@ -10,7 +10,7 @@ from models.selection import first
 
 from bounds.count01_heads import least_w02
 from constructions.count01 import load
-from verify.tasks.count01.heads.dissect import Question, dissect
+from verify.tasks.count01.heads.dissect import HeadsQuestion, dissect
 from verify.tasks.count01.heads.drawing import heads, pair_matrix
 from verify.tasks.count01.heads.phase import decided
 from verify.tasks.count01.heads.ratios import boundary, ratios
@@ -21,7 +21,7 @@ MODEL = str(Path(__file__).parents[1] / "data" / "count01" / "a4_s1.safetensors"
 
 def test_the_panels_hold_the_shares_and_the_line():
     law = law_named("box:3:9:6")
-    data = dissect(load(MODEL), Question(law)).data
+    data = dissect(load(MODEL), HeadsQuestion(law)).data
     figure = heads(load(MODEL), law, "majority-ones", 1)
     learned, auc, separable, ratios, outputs, values = figure.axes[:6]
     for axes, measure in ((learned, "learned_accuracy"), (auc, "auc"), (separable, "separable")):

@@ -31,7 +31,7 @@ from verify.tasks.histogram.prefixes import Prefixes, prefixes_of
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.reduction import Reduction
 from verify.tasks.histogram.stored import StoredModel
-from verify.tasks.histogram.tabulating import Readout, Space, Table, Tabulated
+from verify.tasks.histogram.tabulating import CountReadout, Space, Table, Tabulated
 
 KINDS = ["dot", "bos", "dot+sftm", "bos+sftm"]
 SIZES = [(4, 4), (3, 5), (5, 3), (2, 6)]
@@ -170,7 +170,7 @@ def check_differences(seeds):
             reduction = Reduction(StoredModel.of(module))
             table = Table(reduction, reduction.rows[0], seed % module.T, Space(reduction.stored))
             k = 1 + seed % (module.L - 1)
-            cell, readout = Narrow.of(table, k), Readout.of(table, k)
+            cell, readout = Narrow.of(table, k), CountReadout.of(table, k)
             if cell is None:
                 continue
             P, W = cell.prefixes, cell.W

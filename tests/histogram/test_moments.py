@@ -16,11 +16,11 @@ from verify.frame.certificate import Verdict
 from verify.tasks.histogram import bracket, by_cost, by_mass, by_sequence, moments, record
 from verify.tasks.histogram.best_first import Queue
 from verify.tasks.histogram.merging import merged_row, normalised
-from verify.tasks.histogram.moments import Detail, Given, Grid, Moments, Rows
+from verify.tasks.histogram.moments import Detail, Given, Grid, Moments, ReadoutRows
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.reduction import Reduction
 from verify.tasks.histogram.stored import StoredModel
-from verify.tasks.histogram.tabulating import Readout, Space, Table
+from verify.tasks.histogram.tabulating import CountReadout, Space, Table
 
 KINDS = ["lin", "lin+sftm", "dot", "dot+sftm", "bos", "bos+sftm"]
 SIZES = [(4, 4), (3, 5), (5, 3)]
@@ -83,10 +83,10 @@ def broken(module):
                 at = chosen[:, position]
                 if not least <= is_wrong[at, position].mean() <= most:
                     return "share"
-                readout, n = Readout.of(table, k), module.L - k
+                readout, n = CountReadout.of(table, k), module.L - k
                 f = logits[at, position, k - module.first_count][:, None] - logits[at, position]
                 f = np.delete(f, k - module.first_count, axis=1)
-                rows = Rows(readout.d, readout.error[:, 0])
+                rows = ReadoutRows(readout.d, readout.error[:, 0])
                 is_on, is_bent = found._sides(n)
                 mean, off, variance = found._moments(rows, n, is_on, is_bent)
                 apart = found._apart(rows, n, is_on, is_bent)
@@ -123,8 +123,8 @@ def test_variances_given_all_tokens_are_exact():
     counts = (sequences[:, :, None] == sequences[:, None, :]).sum(-1)
     table = tables(module)[1]
     found, k = Moments(table, [1, 2]), 2
-    readout, n = Readout.of(table, k), module.L - k
-    rows = Rows(readout.d, readout.error[:, 0])
+    readout, n = CountReadout.of(table, k), module.L - k
+    rows = ReadoutRows(readout.d, readout.error[:, 0])
     mean, _, variance = found._moments(rows, n, *found._sides(n))
     at = (sequences[:, 0] == 1) & (counts[:, 0] == k)
     f = np.delete(logits[at, 0, [k - 1]][:, None] - logits[at, 0], k - 1, axis=1)
@@ -178,8 +178,8 @@ def test_the_bracket_of_a_model_of_which_nothing_else_is_decided(kind, monkeypat
 
 def test_the_checker_takes_the_bracket_of_a_refuted_model_on_trust(monkeypatch):
     monkeypatch.setattr(by_cost, "AFFORDABLE", 0)
-    whole = bracket.Bounds.narrowed
-    monkeypatch.setattr(bracket.Bounds, "narrowed", lambda self, *args: (whole(self, *args)[0], args[-1] - 1))
+    whole = bracket.ShareBounds.narrowed
+    monkeypatch.setattr(bracket.ShareBounds, "narrowed", lambda self, *args: (whole(self, *args)[0], args[-1] - 1))
     monkeypatch.setattr(Queue, "_is_over", lambda self: self.smallest.candidate is not None)
     module = model(0, "dot")
     weights = checkpoint.as_bytes(module, claim=None, construction=None)
@@ -193,7 +193,7 @@ def test_a_bracket_without_width_says_how_many_pairs_are_wrong(monkeypatch):
     monkeypatch.setattr(by_cost, "AFFORDABLE", 0)
     module = model(0, "dot")
     wrong = len(wrong_pairs(module))
-    monkeypatch.setattr(bracket.Bounds, "narrowed", lambda self, *args: (wrong, wrong))
+    monkeypatch.setattr(bracket.ShareBounds, "narrowed", lambda self, *args: (wrong, wrong))
     monkeypatch.setattr(Queue, "_is_over", lambda self: self.smallest.candidate is not None)
     weights = checkpoint.as_bytes(module, claim=None, construction=None)
     certificate = certify(module, budget=2).about(weights)

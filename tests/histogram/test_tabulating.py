@@ -26,7 +26,7 @@ from verify.tasks.histogram.multisets import Multisets
 from verify.tasks.histogram.proof import certify
 from verify.tasks.histogram.reduction import Reduction
 from verify.tasks.histogram.stored import StoredModel
-from verify.tasks.histogram.tabulating import Readout, Slots, Space, Table
+from verify.tasks.histogram.tabulating import CountReadout, Slots, Space, Table
 
 DATA = Path(__file__).parents[1] / "data"
 SIZES = [(4, 4), (3, 5), (5, 3)]
@@ -137,7 +137,7 @@ FAULTS = [
     (Table, "radius", lambda method: lambda self, low, high, readout: readout.error),
     (Table, "_bends", no_bends),
     (Part, "pairs", lambda method: lambda self, chosen: int(chosen.sum())),
-    (Readout, "of", lambda method: lambda table, k: method(table, min(k + 1, table.stored.L))),
+    (CountReadout, "of", lambda method: lambda table, k: method(table, min(k + 1, table.stored.L))),
 ]
 
 
@@ -153,7 +153,7 @@ def test_a_planted_fault_is_found(owner, name, fault, merged, monkeypatch):
 
 def looked_at(table, k):
     """The forms and differences of all multisets with own count k, as the table computes them."""
-    readout, found = Readout.of(table, k), []
+    readout, found = CountReadout.of(table, k), []
     for levels in table._levels(k):
         for part in table._parts(table._block(levels), table._last(levels), readout):
             near = Near()

@@ -52,7 +52,7 @@ def test_without_weights_a_cell_is_open_unless_there_is_a_ceiling(empty_table):
 def test_each_proof_is_one_job_and_jobs_can_be_run_elsewhere(empty_table, monkeypatch):
     jobs = module.jobs()
     assert len(jobs) == len(set(jobs)) == 74
-    monkeypatch.setattr(module.Job, "run", None)
+    monkeypatch.setattr(module.TableJob, "run", None)
     entries = {job: module.Entry("7", 1, "C-X") for job in reversed(jobs)}
     assert {row[6] for row in module.table(entries).rows} == {"7"}
 
@@ -69,7 +69,11 @@ def test_no_cell_of_a_transformer_is_open():
     ("task", "pe", "said"),
     [
         (Task.of("selective", types=2, max_count=2), "ape", "all at 6 positions"),
-        (Task.of("selective", types=2, max_count=2, distinct_start=True), "nope", "4, first two tokens different"),
+        (
+            Task.of("selective", types=2, max_count=2, distinct_start=True),
+            "nope",
+            "4, first two tokens different",
+        ),
     ],
 )
 def test_what_is_proved_is_said_of_the_strings_that_it_is_of(task, pe, said):

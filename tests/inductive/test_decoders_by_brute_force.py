@@ -346,7 +346,7 @@ def decide_forms(seed):
     rng = np.random.default_rng(seed)
     K, room = int(rng.integers(1, 4)), int(rng.integers(0, 6))
     own, shared, first_ = (rng.integers(-4, 5, size=shape).astype(float) for shape in ((K, 2), (K, 2), (2,)))
-    tables = cells.Shares(*(intervals.Interval.exact(x) for x in (own, shared, first_)))
+    tables = cells.FormShares(*(intervals.Interval.exact(x) for x in (own, shared, first_)))
     t, k, has_bos = int(rng.integers(K)), int(rng.integers(1, 4)), bool(rng.integers(2))
     domain, forms, gains = Counts(np.array(float(room))), tables.cell(t, k, has_bos), rng.integers(-2, 3, (2, 2))
     plain, read = (
@@ -364,9 +364,9 @@ def decide_forms(seed):
 
 FAULTS = (  # where, what it says, what it says wrongly there, the seeds that show it, of lines or of strings
     (Counts, "range", "between(total, total)", "between(0 * total, 0 * total)", "forms"),
-    (cells.Shares, "cell", "!= t", "== t", "forms"),
-    (cells.Shares, "cell", "self.first + self.own[t]", "self.first", "forms"),
-    (cells.Shares, "cell", "float(k)", "1.0", "forms"),
+    (cells.FormShares, "cell", "!= t", "== t", "forms"),
+    (cells.FormShares, "cell", "self.first + self.own[t]", "self.first", "forms"),
+    (cells.FormShares, "cell", "float(k)", "1.0", "forms"),
     (cells, "leaf", "is_on | (z.upper <= 0)", "is_on | (z.lower <= 0)", "forms"),
     (cells, "leaf", "z.lower >= 0", "z.upper >= 0", "forms"),
     (cells, "leaf", "zeros_like(tops), tops)", "zeros_like(tops), 0 * tops)", "forms"),

@@ -59,7 +59,7 @@ def disagreements(kind):
 @pytest.mark.parametrize("kind", ["mamba", "rwkv"])
 def test_lengths_agree_with_every_string(kind):
     assert disagreements(kind) == 0
-    with planted(held.Real, "holds", "length - n)", "0)"):
+    with planted(held.RealBalls, "holds", "length - n)", "0)"):
         assert disagreements(kind) > 0
 
 
@@ -89,7 +89,11 @@ def test_every_stored_size_reaches_the_bound():
     for kind, m, s in product(("mamba", "rwkv"), range(2, 11), range(1, 5)):
         N = decays(m, s)
         model = gated.decays(kind=kind, m=m, s=s, N=N)
-        assert certify(Homogeneous(model, Task.of("modular", modulus=m), N)).verdict.value == "PROVED", (kind, m, s)
+        assert certify(Homogeneous(model, Task.of("modular", modulus=m), N)).verdict.value == "PROVED", (
+            kind,
+            m,
+            s,
+        )
 
 
 def test_balls_hold_what_torch_computes():

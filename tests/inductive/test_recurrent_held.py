@@ -63,9 +63,9 @@ def test_lengths_agree_with_every_string():
 @pytest.mark.parametrize(
     ("owner", "name", "right", "wrong"),
     [
-        (held.Real, "holds", "length - n)", "0)"),  # nothing is forgotten
-        (held.Real, "state", "** others * c + add", "** (others // 2) * c + add"),
-        (held.Real, "_at", "else None", "else Wrong(i, n, other, others, worst[1], top)"),
+        (held.RealBalls, "holds", "length - n)", "0)"),  # nothing is forgotten
+        (held.RealBalls, "state", "** others * c + add", "** (others // 2) * c + add"),
+        (held.RealBalls, "_at", "else None", "else WrongString(i, n, other, others, worst[1], top)"),
     ],
 )
 def test_planted_faults_are_caught(owner, name, right, wrong):

@@ -71,7 +71,8 @@ def test_sizes_that_no_task_has(name, sizes):
 def test_strategies_draw_inputs_that_are_judged_everywhere(name):
     sizes = {"M": {"vocabulary": 7}, "K": {"types": 3}}
     task = Task.of(
-        name, **{k: v for size, given in sizes.items() if getattr(Task.of(name), size) for k, v in given.items()}
+        name,
+        **{k: v for size, given in sizes.items() if getattr(Task.of(name), size) for k, v in given.items()},
     )
 
     @settings(max_examples=25, deadline=None, database=None)

@@ -20,7 +20,7 @@ from verify.frame.decide import certify
 from verify.module import tokens
 from verify.tasks.addition.task import DigitAddition
 from verify.tasks.contextual.stream import StoredContextual
-from verify.tasks.count01.heads.dissect import Question, dissect
+from verify.tasks.count01.heads.dissect import HeadsQuestion, dissect
 from verify.tasks.count01.layer_norm.laws import law_named
 from verify.tasks.inductive.ceilings.fading import fading
 from verify.tasks.inductive.task import Counting
@@ -63,7 +63,7 @@ DOORS = {
     "histogram": ("tasks/histogram/problem.py", MODELS["histogram"], WAYS["histogram", "real"]),
     "histogram rounded": ("tasks/histogram/stored.py", MODELS["histogram"], WAYS["histogram", "rounded"]),
     "count01": ("tasks/count01/judged.py", MODELS["count01"], WAYS["count01", "real"]),
-    "heads": ("tasks/count01/judged.py", MODELS["count01"], lambda m: dissect(m, Question(BOX))),
+    "heads": ("tasks/count01/judged.py", MODELS["count01"], lambda m: dissect(m, HeadsQuestion(BOX))),
     "contextual": ("tasks/contextual/verdict.py", MODELS["contextual"], WAYS["contextual", "real"]),
     "contextual stream": ("tasks/contextual/stream.py", MODELS["contextual"], StoredContextual.of),
     "bidirectional": (

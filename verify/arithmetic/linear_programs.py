@@ -19,7 +19,7 @@ Row = Sequence[Fraction | int]
 TOLERANCE = 1e-7  # below which a proposed number counts as 0, before the exact check
 
 
-class Undecided(ArithmeticError):
+class ProgramUndecided(ArithmeticError):
     """Neither a solution nor multipliers that were proposed pass the exact check."""
 
 
@@ -63,7 +63,9 @@ def decide_system(A: Sequence[Row], b: Row) -> Solution | Farkas:
         y = _solved_on_support(A, b, dual.x)
         if is_farkas(A, b, y):
             return Farkas(y)
-    raise Undecided(f"a system of {m} inequalities in {n} unknowns: neither a solution nor multipliers are exact")
+    raise ProgramUndecided(
+        f"a system of {m} inequalities in {n} unknowns: neither a solution nor multipliers are exact"
+    )
 
 
 def is_solution(A: Sequence[Row], b: Row, x: Sequence[Fraction]) -> bool:

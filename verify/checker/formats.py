@@ -14,7 +14,7 @@ ULPS = 4  # unit round-offs of a computed tanh or sigmoid: two units in the last
 
 
 @dataclass(frozen=True)
-class Format:
+class BinaryFormat:
     """p significand bits, exponents from `least` to `most`."""
 
     p: int
@@ -79,12 +79,12 @@ class Format:
         return bool(size <= self.largest)
 
 
-def named(said: dict[str, Any]) -> Format:
+def named(said: dict[str, Any]) -> BinaryFormat:
     """The format of a certificate in the reading "dtype, any order". Raises: Refusal for one that is not checked."""
     name = said.get("precision")
     require("accumulate" not in said, "parameters: sums in a wider format are not checked", NOT_CHECKABLE)
     if name in NAMED:
-        return Format(*NAMED[name])
+        return BinaryFormat(*NAMED[name])
     is_bits = isinstance(name, str) and re.fullmatch("p[1-9][0-9]?", name) and 2 <= int(name[1:]) <= 53
     require(bool(is_bits), f"parameters: the precision {name!r} is not checked", NOT_CHECKABLE)
-    return Format(int(str(name)[1:]), -126, 127)
+    return BinaryFormat(int(str(name)[1:]), -126, 127)

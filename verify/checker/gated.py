@@ -37,7 +37,7 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
             is_own = all(row[k] == 0 for x, row in enumerate(read) for k in range(len(row)) if x != k)
             require(is_own, "a state is read at another type's token", NOT_CHECKABLE)
             turned = [[list(unit) for unit in zip(*table, strict=True)] for table in (add, keep, read)]
-            held.Held(V, b, int(str(C)), turned[0], turned[1], turned[2], lambda x: x).decide(c)
+            held.HeldUnits(V, b, int(str(C)), turned[0], turned[1], turned[2], lambda x: x).decide(c)
             return
         require(len(keep) == 1, "the network reads more than one token", NOT_CHECKABLE)
         _line(keep[0], add[0], read[0], V, b, c, said)

@@ -88,7 +88,7 @@ def _law(name: Any) -> tuple[int, int, int] | None:
     return lo, hi, M
 
 
-class Head:
+class RationalHead:
     """One head at "=": rational scores and value vectors of the tokens, each vector with a last entry 1."""
 
     def __init__(self, E: fmpq_mat, W_Q: fmpq_mat, W_K: fmpq_mat, W_V: fmpq_mat) -> None:
@@ -110,7 +110,7 @@ class Head:
         )
 
 
-def _certified(heads: list[Head], named: tuple[int, ...], law: Any, said: Any, c: Any) -> list[str]:
+def _certified(heads: list[RationalHead], named: tuple[int, ...], law: Any, said: Any, c: Any) -> list[str]:
     """Accepts one answer with its certificate, and returns what of it is trusted. Raises: Refusal."""
     where = f"heads {list(named)}, {'all of N^3' if law is None else f'box {law}'}"
     is_named = len(named) > 0 and all(type(h) is int and 0 <= h < len(heads) for h in named)
@@ -162,7 +162,7 @@ def _is_constraint(row: Any, is_more: Any, law: Any) -> bool:
     return bool(one == 1 and lo <= a <= hi and lo <= b <= hi and 0 <= n2 <= M and (b > a) == is_more)
 
 
-def _separates(head: Head, law: Any, c: Any) -> bool:
+def _separates(head: RationalHead, law: Any, c: Any) -> bool:
     """A separator in numbers: the form's sign at every corner, exactly."""
     x = [_rational(v) for v in (*c["w"], c["b"])]
     require(len(x) == head.size, "separator: has another dimension")
@@ -174,7 +174,7 @@ def _separates(head: Head, law: Any, c: Any) -> bool:
     return True
 
 
-def _turned(head: Head, columns: Any, rows: Any, more: Any, law: Any) -> list[list[Sum]]:
+def _turned(head: RationalHead, columns: Any, rows: Any, more: Any, law: Any) -> list[list[Sum]]:
     """The constraints' rows in the chosen entries of (w, b), turned so that all ask for "positive"."""
     good = isinstance(columns, list) and all(type(k) is int and 0 <= k < head.size for k in columns)
     require(good and len(set(columns)) == len(columns) > 0, "columns: must be different entries of (w, b)")
@@ -186,7 +186,7 @@ def _turned(head: Head, columns: Any, rows: Any, more: Any, law: Any) -> list[li
     return out
 
 
-def _touches(head: Head, law: Any, c: Any) -> bool:
+def _touches(head: RationalHead, law: Any, c: Any) -> bool:
     """A sum of forms that are each zero at r - 1 constraints: none breaks one, and each strict one is met by some."""
     missing = {i for i, (_, is_more, strict) in enumerate(constraints(law)) if is_more and strict}
     for ray in c["rays"]:
@@ -201,7 +201,7 @@ def _touches(head: Head, law: Any, c: Any) -> bool:
     return not missing
 
 
-def _excludes(head: Head, law: Any, c: Any) -> bool:
+def _excludes(head: RationalHead, law: Any, c: Any) -> bool:
     """A nonnegative combination of constraints that is zero, with a positive part at one that asks strictly."""
     columns, rows, more = c["columns"], c["rows"], c["more_ones"]
     Z = _turned(head, columns, rows, more, law)
@@ -215,7 +215,7 @@ def _excludes(head: Head, law: Any, c: Any) -> bool:
     return not {1, -1} <= set(signs) and any(strict)
 
 
-def _require_spanning(head: Head, columns: Sequence[int], rows: Any) -> None:
+def _require_spanning(head: RationalHead, columns: Sequence[int], rows: Any) -> None:
     """The other entries of (w, b) add no forms: over the tokens that the rows speak of, they depend on the chosen."""
     tokens = [t for k, line in enumerate(LINES) if any(row[k] for row in rows) for t in line]
     whole = fmpq_mat([[head.points[t][k] for k in range(head.size)] for t in tokens])
@@ -224,7 +224,7 @@ def _require_spanning(head: Head, columns: Sequence[int], rows: Any) -> None:
     require(spans, "columns: that the others depend on them takes more than their rank to see", NOT_CHECKABLE)
 
 
-def _all_excluded(heads: list[Head], named: tuple[int, ...], law: Any, c: Any) -> bool:
+def _all_excluded(heads: list[RationalHead], named: tuple[int, ...], law: Any, c: Any) -> bool:
     """d + 2 triples whose turned outputs (r, 1) have a positive combination that is zero: signs of determinants."""
     rows, more = c["rows"], c["more_ones"]
     size = sum(heads[h].size - 1 for h in named) + 1
@@ -242,7 +242,7 @@ def _all_excluded(heads: list[Head], named: tuple[int, ...], law: Any, c: Any) -
     return False
 
 
-def _all_touch(heads: list[Head], law: Any, c: Any) -> bool:
+def _all_touch(heads: list[RationalHead], law: Any, c: Any) -> bool:
     """On N^3: a separator each of whose rays is zero at d coefficients of the polynomials of both sides.
 
     With the smaller count and the difference as variables no coefficient has the wrong sign, and the constant one of
@@ -266,7 +266,7 @@ def _all_touch(heads: list[Head], law: Any, c: Any) -> bool:
     return is_met
 
 
-def _polynomials(heads: list[Head], is_more: bool) -> list[dict[Row, Sum]]:
+def _polynomials(heads: list[RationalHead], is_more: bool) -> list[dict[Row, Sum]]:
     """For each entry of (w, b): its polynomial in (smaller count, difference, n2), times all normalisers."""
     D = [_linear([_sum((head.scores[t], fmpq(1)) for t in line) for line in LINES], is_more) for head in heads]
     out = []
@@ -292,7 +292,7 @@ def _multiplied(a: dict[Row, Sum], b: dict[Row, Sum]) -> dict[Row, Sum]:
     return out
 
 
-def _outputs(heads: list[Head], named: tuple[int, ...], n: Any, sign: int, bits: int) -> list[arb]:
+def _outputs(heads: list[RationalHead], named: tuple[int, ...], n: Any, sign: int, bits: int) -> list[arb]:
     """The heads' outputs on one triple, then 1, all times a sign, in balls."""
     out = []
     for h in named:
@@ -303,7 +303,7 @@ def _outputs(heads: list[Head], named: tuple[int, ...], n: Any, sign: int, bits:
     return [*out, arb(sign)]
 
 
-def _all_right(heads: list[Head], named: tuple[int, ...], law: Any, c: Any) -> bool:
+def _all_right(heads: list[RationalHead], named: tuple[int, ...], law: Any, c: Any) -> bool:
     """A separator of several heads on every triple of a box: each head's quotient is extreme at a box's corners."""
     require(law is not None and len(c["w"]) == len(named), "joint separator: is of a box and has a part per head")
     forms, b = [], _rational(c["b"])
@@ -429,7 +429,7 @@ def _rational(text: Any) -> fmpq:
     return fmpq(int(sign + numerator), int(denominator or 1))
 
 
-def _heads(data: bytes) -> tuple[list[Head], dict[str, Any]]:
+def _heads(data: bytes) -> tuple[list[RationalHead], dict[str, Any]]:
     """The heads in the bytes of a safetensors file of a plain Count01 model, and what its certificate says of them."""
     tensors, _ = read_tiles(data, {"BOOL": 1})
     extra = sorted({*tensors} - {*NAMES})
@@ -451,7 +451,7 @@ def _heads(data: bytes) -> tuple[list[Head], dict[str, Any]]:
     E, size = fmpq_mat(8, d, numbers["E"]), d * d_h
     parts = [[fmpq_mat(d, d_h, numbers[k][h * size :][:size]) for k in PARTS] for h in range(a)]
     said = {"heads": a, "d": d, "d_h": d_h, "norm": False, "dtype": WORDS[dtype][0]}
-    return [Head(E, *part) for part in parts], said | {"skip": skip is None or skip[2] == b"\1"}
+    return [RationalHead(E, *part) for part in parts], said | {"skip": skip is None or skip[2] == b"\1"}
 
 
 def task_of(certificate: bytes) -> Any:

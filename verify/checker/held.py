@@ -26,7 +26,7 @@ def strings(K: int, length: int) -> str:
     return str(K**length)
 
 
-class Held:
+class HeldUnits:
     """Units [k][token], one for each type: c' = keep(x) c + add(x), seen as show(x) squash(c).
 
     A unit adds at the tokens of its own type alone, and keeps a share f < 1 at each token. After n own tokens, the last

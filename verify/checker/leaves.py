@@ -39,7 +39,7 @@ class Region(NamedTuple):
     place: int | None = None
 
 
-class Form:
+class LeafForm:
     """The terms of a linear form at one position: D (u_t + bias) + (sum of weight u_s over all that is mixed)."""
 
     def __init__(self, at: "At", u: Sequence[int], bias: int) -> None:
@@ -102,7 +102,7 @@ class Form:
 class At:
     """One position of a cell: its weights, and all linear forms of its pre-activations."""
 
-    def __init__(self, cell: "Cell", position: int) -> None:
+    def __init__(self, cell: "QueryCell", position: int) -> None:
         model = self.model = cell.model
         self.cell, self.position = cell, position
         scores = model.scores[position if model.is_linear else cell.t]
@@ -111,8 +111,8 @@ class At:
         fixed = [position] if model.is_linear else [cell.t, *range(model.T, len(self.weights))]
         self.fixed = [(self.weights[s], cell.t if model.is_linear else s) for s in fixed]
         columns = list(zip(model.columns, model.biases, strict=True))
-        self.low = [Form(self, u, b) for u, b in columns]
-        self.minus_high = [Form(self, [-x for x in u], -b) for u, b in columns]
+        self.low = [LeafForm(self, u, b) for u, b in columns]
+        self.minus_high = [LeafForm(self, [-x for x in u], -b) for u, b in columns]
         self.matrix = fmpz_mat(model.columns)
 
     def weight(self, slot: int) -> Interval:
@@ -182,7 +182,7 @@ class At:
             excesses.append(sum(n * excess for n, (_, _, excess) in pairs if n < 0))
         values = (fmpz_mat(forms) * self.matrix).tolist()
         return [
-            Form(self, [int(x) for x in u], sum(n * b for n, b in zip(form, self.model.biases, strict=True))).least(
+            LeafForm(self, [int(x) for x in u], sum(n * b for n, b in zip(form, self.model.biases, strict=True))).least(
                 region, k
             )
             + excess
@@ -190,7 +190,7 @@ class At:
         ]
 
 
-class Cell:
+class QueryCell:
     """One query token in one row of positions."""
 
     def __init__(self, model: Model, t: int, clusters: Any, positions: list[int], slots: list[list[list[int]]]) -> None:
@@ -290,7 +290,7 @@ class Cell:
 class Leaf:
     """Decides regions of one cell and own count."""
 
-    def __init__(self, cell: Cell, k: int) -> None:
+    def __init__(self, cell: QueryCell, k: int) -> None:
         self.cell, self.model, self.k = cell, cell.model, k
         self.right = k - self.model.first_count
         self.others = [c for c in self.model.classes if c != self.right]

@@ -23,7 +23,7 @@ MOST_STATE = 256
 
 
 @dataclass(frozen=True)
-class Layer:
+class StoredLayer:
     W_x: arb_mat
     W_h: arb_mat
     b_x: list[arb]
@@ -31,12 +31,12 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Network:
+class StoredNetwork:
     """The stored numbers, exactly; `x` is the input of every step."""
 
     kind: str
     activation: str
-    layers: list[Layer]
+    layers: list[StoredLayer]
     x: list[arb]
     V: arb_mat
     b: list[arb]
@@ -61,7 +61,7 @@ Reach = Callable[[Vector], arb]
 
 
 @dataclass(frozen=True)
-class Dual:
+class DualNumbers:
     """Numbers on a set {P + L e}, their derivatives by e, and the numbers at its centre.
 
     `reach(v)` bounds |v e| over the set's e: over the unit ball it is the length of v, which is too little over a box.
@@ -74,19 +74,19 @@ class Dual:
     reach: Reach
 
 
-def point(x: Vector) -> Dual:
+def point(x: Vector) -> DualNumbers:
     """One point: nothing is reached beside it, and nothing asks how far."""
-    return Dual(x, None, x, lambda v: arb("inf"))
+    return DualNumbers(x, None, x, lambda v: arb("inf"))
 
 
-def on_ball(value: Vector, slope: Slopes, centre: Vector) -> Dual:
+def on_ball(value: Vector, slope: Slopes, centre: Vector) -> DualNumbers:
     """{P + L e : |e| <= 1}: |v e| <= |v| by Cauchy and Schwarz."""
-    return Dual(value, slope, centre, length_of)
+    return DualNumbers(value, slope, centre, length_of)
 
 
-def on_box(value: Vector, slope: Slopes, centre: Vector, sizes: Vector) -> Dual:
+def on_box(value: Vector, slope: Slopes, centre: Vector, sizes: Vector) -> DualNumbers:
     """{P + L e : |e_j| <= sizes_j}: |v e| <= sum of |v_j| sizes_j."""
-    return Dual(
+    return DualNumbers(
         value, slope, centre, lambda v: sum((abs(x) * r for x, r in zip(v, sizes, strict=True)), arb(0)).upper()
     )
 
@@ -103,7 +103,7 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
         finite(net, c, due)
 
 
-def network(data: bytes, said: dict[str, Any]) -> Network:
+def network(data: bytes, said: dict[str, Any]) -> StoredNetwork:
     tensors, about = read_tensors(data)
     kind, activation = about.get("model"), about.get("activation")
     require(kind in GATES and activation in ("tanh", "relu"), f"the metadata name no network: {about}", UNREADABLE)
@@ -113,7 +113,7 @@ def network(data: bytes, said: dict[str, Any]) -> Network:
         names = [f"cell.{name}_l{k}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
         require(all(name in rows for name in names), f"layer {k} is not whole", UNREADABLE)
         W_x, W_h, b_x, b_h = (rows[name] for name in names)
-        layers.append(Layer(matrix(W_x), matrix(W_h), vector(b_x), vector(b_h)))
+        layers.append(StoredLayer(matrix(W_x), matrix(W_h), vector(b_x), vector(b_h)))
         k += 1
     require(k > 0 and {"readout.weight", "readout.bias"} <= {*rows}, "the file holds no network", UNREADABLE)
     V, embedding = matrix(rows["readout.weight"]), rows.get("embedding.weight")
@@ -126,7 +126,7 @@ def network(data: bytes, said: dict[str, Any]) -> Network:
         require(is_right, f"layer {i} has other shapes than a {kind} of {H} units", UNREADABLE)
     x = [arb(int(i == 0)) for i in range(inputs)] if embedding is None else vector(embedding[:1])
     require(len(x) == inputs and V.nrows() == len(rows["readout.bias"][0]), "shapes do not fit", UNREADABLE)
-    net = Network(kind, activation, layers, x, V, vector(rows["readout.bias"]))
+    net = StoredNetwork(kind, activation, layers, x, V, vector(rows["readout.bias"]))
     require(net.size <= MOST_STATE, f"{net.size} numbers of state are too many to check", NOT_CHECKABLE)
     dtype = WORDS[tensors["readout.weight"][0]][0]
     shape: dict[str, Any] = {"model": kind, "units": H, "layers": k, "dtype": dtype}
@@ -162,13 +162,13 @@ def due_of(classes: int, said: dict[str, Any]) -> Callable[[int], int | None]:
 # ---- one step
 
 
-def _linear(W: arb_mat, x: Dual, b: Vector) -> Dual:
+def _linear(W: arb_mat, x: DualNumbers, b: Vector) -> DualNumbers:
     value = _affine(W, x.value, b)
     if x.slope is None:
         return point(value)
     product = W * arb_mat(len(x.slope), len(x.slope[0]), [s for row in x.slope for s in row])
     slope = [[product[i, j] for j in range(product.ncols())] for i in range(product.nrows())]
-    return _narrowed(Dual(value, slope, _affine(W, x.centre, b), x.reach))
+    return _narrowed(DualNumbers(value, slope, _affine(W, x.centre, b), x.reach))
 
 
 def _affine(W: arb_mat, x: Vector, b: Vector) -> Vector:
@@ -176,44 +176,44 @@ def _affine(W: arb_mat, x: Vector, b: Vector) -> Vector:
     return [column[i, 0] + b[i] for i in range(len(b))]
 
 
-def _narrowed(x: Dual) -> Dual:
+def _narrowed(x: DualNumbers) -> DualNumbers:
     """By the mean value theorem, numbers are as near those at the centre as their slopes reach on the set."""
     assert x.slope is not None
     value = []
     for v, row, c in zip(x.value, x.slope, x.centre, strict=True):
         reach = x.reach(row)
         value.append(v.intersection((c - reach).union(c + reach)))
-    return Dual(value, x.slope, x.centre, x.reach)
+    return DualNumbers(value, x.slope, x.centre, x.reach)
 
 
-def _map(x: Dual, f: Callable[[arb], arb], slope_of: Callable[[arb, arb], arb]) -> Dual:
+def _map(x: DualNumbers, f: Callable[[arb], arb], slope_of: Callable[[arb, arb], arb]) -> DualNumbers:
     """f of each entry; slope_of(entry, f(entry)) is the derivative."""
     value = [f(v) for v in x.value]
     if x.slope is None:
         return point(value)
     factors = [slope_of(v, y) for v, y in zip(x.value, value, strict=True)]
     slope = [[factor * s for s in row] for factor, row in zip(factors, x.slope, strict=True)]
-    return Dual(value, slope, [f(v) for v in x.centre], x.reach)
+    return DualNumbers(value, slope, [f(v) for v in x.centre], x.reach)
 
 
-def _add(x: Dual, y: Dual) -> Dual:
+def _add(x: DualNumbers, y: DualNumbers) -> DualNumbers:
     value = [a + b for a, b in zip(x.value, y.value, strict=True)]
     if x.slope is None or y.slope is None:
         return point(value)
     slope = [[s + t for s, t in zip(r, q, strict=True)] for r, q in zip(x.slope, y.slope, strict=True)]
-    return _narrowed(Dual(value, slope, [a + b for a, b in zip(x.centre, y.centre, strict=True)], x.reach))
+    return _narrowed(DualNumbers(value, slope, [a + b for a, b in zip(x.centre, y.centre, strict=True)], x.reach))
 
 
-def _times(x: Dual, y: Dual) -> Dual:
+def _times(x: DualNumbers, y: DualNumbers) -> DualNumbers:
     value = [a * b for a, b in zip(x.value, y.value, strict=True)]
     if x.slope is None or y.slope is None:
         return point(value)
     rows = zip(x.value, y.value, x.slope, y.slope, strict=True)
     slope = [[a * t + b * s for s, t in zip(r, q, strict=True)] for a, b, r, q in rows]
-    return Dual(value, slope, [a * b for a, b in zip(x.centre, y.centre, strict=True)], x.reach)
+    return DualNumbers(value, slope, [a * b for a, b in zip(x.centre, y.centre, strict=True)], x.reach)
 
 
-def _sigmoid(x: Dual) -> Dual:
+def _sigmoid(x: DualNumbers) -> DualNumbers:
     return _map(x, logistic, lambda v, y: y * (1 - y))
 
 
@@ -227,12 +227,12 @@ def logistic(x: arb) -> arb:
     return at(x.lower()).union(at(x.upper()))
 
 
-def _tanh(x: Dual) -> Dual:
+def _tanh(x: DualNumbers) -> DualNumbers:
     """Increasing; tanh(v) = 2 sigmoid(2 v) - 1."""
     return _map(x, lambda v: 2 * logistic(2 * v) - 1, lambda v, y: 1 - y * y)
 
 
-def _relu(x: Dual) -> Dual:
+def _relu(x: DualNumbers) -> DualNumbers:
     def at(v: arb) -> arb:
         return v.lower().max(arb(0)).union(v.upper().max(arb(0)))
 
@@ -242,24 +242,24 @@ def _relu(x: Dual) -> Dual:
     return _map(x, at, slope)
 
 
-def _cut(x: Dual, start: int, stop: int) -> Dual:
+def _cut(x: DualNumbers, start: int, stop: int) -> DualNumbers:
     slope = None if x.slope is None else x.slope[start:stop]
-    return Dual(x.value[start:stop], slope, x.centre[start:stop], x.reach)
+    return DualNumbers(x.value[start:stop], slope, x.centre[start:stop], x.reach)
 
 
-def _join(parts: list[Dual]) -> Dual:
+def _join(parts: list[DualNumbers]) -> DualNumbers:
     value = [v for part in parts for v in part.value]
     if parts[0].slope is None:
         return point(value)
     slope, centre = ([y for part in parts for y in getattr(part, name) or []] for name in ("slope", "centre"))
-    return Dual(value, slope, centre, parts[0].reach)
+    return DualNumbers(value, slope, centre, parts[0].reach)
 
 
-def step(net: Network, state: Dual) -> Dual:
+def step(net: StoredNetwork, state: DualNumbers) -> DualNumbers:
     """The state after one more token."""
-    H, parts, after = net.hidden, PARTS[net.kind], list[Dual]()
+    H, parts, after = net.hidden, PARTS[net.kind], list[DualNumbers]()
     none = None if state.slope is None else [[arb(0)] * net.size for _ in net.x]
-    x = Dual(net.x, none, net.x, state.reach)
+    x = DualNumbers(net.x, none, net.x, state.reach)
     for k, layer in enumerate(net.layers):
         own = [_cut(state, (parts * k + i) * H, (parts * k + i + 1) * H) for i in range(parts)]
         a, u = _linear(layer.W_x, x, layer.b_x), _linear(layer.W_h, own[0], layer.b_h)
@@ -279,7 +279,7 @@ def step(net: Network, state: Dual) -> Dual:
     return _join(after)
 
 
-def margins(net: Network, h: Vector, right: int) -> list[arb]:
+def margins(net: StoredNetwork, h: Vector, right: int) -> list[arb]:
     """(right logit) - (each other)."""
     column = net.V * arb_mat(len(h), 1, h)
     logits = [column[i, 0] + net.b[i] for i in range(len(net.b))]
@@ -289,7 +289,9 @@ def margins(net: Network, h: Vector, right: int) -> list[arb]:
 # ---- the orbit
 
 
-def follow(net: Network, steps: int, due: Callable[[int], int | None], margin: arb, last: int | None = None) -> Vector:
+def follow(
+    net: StoredNetwork, steps: int, due: Callable[[int], int | None], margin: arb, last: int | None = None
+) -> Vector:
     """The state after so many tokens; the right class wins by `margin` after each, but for the `last` one."""
     work = steps * net.hidden**2 * len(net.layers)
     require(steps <= MOST_STEPS and work <= MOST_WORK, f"{steps} steps are too many to follow", NOT_CHECKABLE)
@@ -323,13 +325,13 @@ def positive_margin(c: dict[str, Any]) -> arb:
     return arb(margin)
 
 
-def finite(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
+def finite(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
     length = c["length"]
     require(c.get("inputs_covered") == str(length), f"inputs_covered: must be {length}")
     follow(net, length, due, positive_margin(c))
 
 
-def refuted(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
+def refuted(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
     """Right before, and wrong at the counterexample's length; a tie is wrong."""
     case, margin = c["counterexample"], c["margin"]
     n = case["length"]
@@ -374,7 +376,7 @@ def predicts(gaps: dict[int, arb], j: int, rows: Sequence[Any]) -> None:
 # ---- the ring of ellipsoids
 
 
-def for_ever(net: Network, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
+def for_ever(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | None]) -> None:
     """Follows the state into the ring, and checks that the ring is mapped into itself and right.
 
     E_i = {P_i + L_i e : |e| <= 1}. With J the derivatives over E_i, r = |L_next^-1 (f(P_i) - P_next)|
@@ -428,7 +430,7 @@ def length_of(x: Vector) -> arb:
     return total.upper().sqrt().upper()
 
 
-def _leads(net: Network, P: Vector, L: arb_mat, Q: Vector, M: arb_mat, i: int) -> None:
+def _leads(net: StoredNetwork, P: Vector, L: arb_mat, Q: Vector, M: arb_mat, i: int) -> None:
     """One step leads from {P + L e} into {Q + M e}."""
     n = net.size
     widths = [length_of([L[j, m] for m in range(n)]) for j in range(n)]
@@ -460,7 +462,7 @@ def is_positive_definite(A: list[list[arb]]) -> bool:
     return True
 
 
-def _is_right(net: Network, P: Vector, L: arb_mat, right: int | None, margin: arb, i: int) -> None:
+def _is_right(net: StoredNetwork, P: Vector, L: arb_mat, right: int | None, margin: arb, i: int) -> None:
     """The right class wins by the margin on all of {P + L e}."""
     require(right is not None, "invariant: a state without a right class")
     values = iter(margins(net, P[net.read : net.read + net.hidden], right or 0))

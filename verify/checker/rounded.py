@@ -13,14 +13,14 @@ from typing import Any
 from flint import arb, arb_mat, ctx
 
 from verify.checker import formats
-from verify.checker.formats import Format
+from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, require
 from verify.checker.recurrent import (
     GATES,
     PARTS,
     PERIODS,
-    Layer,
-    Network,
+    StoredLayer,
+    StoredNetwork,
     Vector,
     due_of,
     ellipsoids,
@@ -45,7 +45,7 @@ Due = Callable[[int], int | None]
 
 
 @dataclass(frozen=True)
-class Off:
+class ComputedBalls:
     """Exact numbers lie in the balls, and computed ones within `error` of them."""
 
     value: Vector
@@ -58,10 +58,10 @@ class Off:
 class Rounding:
     """How far computed vectors may be off."""
 
-    def __init__(self, fmt: Format) -> None:
+    def __init__(self, fmt: BinaryFormat) -> None:
         self.fmt = fmt
 
-    def fits(self, layer: Layer, x: Vector, h: Vector) -> None:
+    def fits(self, layer: StoredLayer, x: Vector, h: Vector) -> None:
         """No partial sum of W_x x + b_x + W_h h + b_h overflows, in whatever order: not even all sizes together do."""
         columns = layer.W_x.ncols() + layer.W_h.ncols()
         for i, terms in enumerate(_terms(layer)):
@@ -70,7 +70,7 @@ class Rounding:
             whole = (size + self.fmt.of_sum(size, terms, columns)).upper()
             require(self.fmt.holds(whole), "a partial sum may overflow")
 
-    def linear(self, W: arb_mat, x: Off, b: Vector, terms: list[int]) -> Off:
+    def linear(self, W: arb_mat, x: ComputedBalls, b: Vector, terms: list[int]) -> ComputedBalls:
         sizes, value, error = x.sizes(), [], []
         for i in range(W.nrows()):
             row = [(W[i, j], j) for j in range(W.ncols()) if W[i, j] != 0]
@@ -80,37 +80,37 @@ class Rounding:
             error.append((own + self.fmt.of_sum(size, terms[i], W.ncols())).upper())
         return self.checked(value, error)
 
-    def checked(self, value: Vector, error: Vector) -> Off:
+    def checked(self, value: Vector, error: Vector) -> ComputedBalls:
         sizes = ((abs(v) + e).upper() for v, e in zip(value, error, strict=True))
         require(all(map(self.fmt.holds, sizes)), "a computed number may overflow")
-        return Off(value, error)
+        return ComputedBalls(value, error)
 
-    def whole(self, x: Off, y: Off) -> Off:
+    def whole(self, x: ComputedBalls, y: ComputedBalls) -> ComputedBalls:
         """Two parts of one sum, whose rounding both parts count already."""
         return self.checked(_sum(x.value, y.value), [v.upper() for v in _sum(x.error, y.error)])
 
-    def add(self, x: Off, y: Off) -> Off:
+    def add(self, x: ComputedBalls, y: ComputedBalls) -> ComputedBalls:
         error = [
             (e + f + self.fmt.of_result(a + b)).upper()
             for e, f, a, b in zip(x.error, y.error, x.sizes(), y.sizes(), strict=True)
         ]
         return self.checked(_sum(x.value, y.value), error)
 
-    def times(self, x: Off, y: Off) -> Off:
+    def times(self, x: ComputedBalls, y: ComputedBalls) -> ComputedBalls:
         error = [
             (e * b + f * a + self.fmt.of_result(a * b)).upper()
             for e, f, a, b in zip(x.error, y.error, x.sizes(), y.sizes(), strict=True)
         ]
         return self.checked([a * b for a, b in zip(x.value, y.value, strict=True)], error)
 
-    def blend(self, z: Off, n: Off, h: Off) -> Off:
+    def blend(self, z: ComputedBalls, n: ComputedBalls, h: ComputedBalls) -> ComputedBalls:
         """(1 - z) n + z h, or n + z (h - n)."""
         rest = [(e + self.fmt.of_result(1 + size)).upper() for e, size in zip(z.error, z.sizes(), strict=True)]
-        one = self.add(self.times(Off([1 - v for v in z.value], rest), n), self.times(z, h))
-        other = self.add(n, self.times(z, self.add(h, Off([-v for v in n.value], n.error))))
-        return Off(one.value, [a.max(b) for a, b in zip(one.error, other.error, strict=True)])
+        one = self.add(self.times(ComputedBalls([1 - v for v in z.value], rest), n), self.times(z, h))
+        other = self.add(n, self.times(z, self.add(h, ComputedBalls([-v for v in n.value], n.error))))
+        return ComputedBalls(one.value, [a.max(b) for a, b in zip(one.error, other.error, strict=True)])
 
-    def function(self, x: Off, f: Callable[[arb], arb], slope: Callable[[arb], arb]) -> Off:
+    def function(self, x: ComputedBalls, f: Callable[[arb], arb], slope: Callable[[arb], arb]) -> ComputedBalls:
         """tanh or sigmoid; slope(y) bounds the derivative where the values of f are in y."""
         value, error = list[arb](), list[arb]()
         for v, e in zip(x.value, x.error, strict=True):
@@ -119,31 +119,31 @@ class Rounding:
             value, error = [*value, y], [*error, moved]
         return self.checked(value, error)
 
-    def sigmoid(self, x: Off) -> Off:
+    def sigmoid(self, x: ComputedBalls) -> ComputedBalls:
         return self.function(x, logistic, lambda y: (y * (1 - y)).upper().min(arb(0.25)))
 
-    def tanh(self, x: Off) -> Off:
+    def tanh(self, x: ComputedBalls) -> ComputedBalls:
         return self.function(x, lambda v: 2 * logistic(2 * v) - 1, lambda y: (1 - y * y).upper().min(arb(1)))
 
-    def relu(self, x: Off) -> Off:
+    def relu(self, x: ComputedBalls) -> ComputedBalls:
         value = [v.lower().max(arb(0)).union(v.upper().max(arb(0))) for v in x.value]
-        return Off(value, x.error)
+        return ComputedBalls(value, x.error)
 
 
 def _sum(x: Vector, y: Vector) -> Vector:
     return [a + b for a, b in zip(x, y, strict=True)]
 
 
-def _cut(x: Off, start: int, stop: int) -> Off:
-    return Off(x.value[start:stop], x.error[start:stop])
+def _cut(x: ComputedBalls, start: int, stop: int) -> ComputedBalls:
+    return ComputedBalls(x.value[start:stop], x.error[start:stop])
 
 
-def rounding_of_step(net: Network, box: Vector, fmt: Format) -> Vector:
+def rounding_of_step(net: StoredNetwork, box: Vector, fmt: BinaryFormat) -> Vector:
     """How far each number of a computed step is from the exact one, from computed numbers in the box."""
-    on, H, parts, after = Rounding(fmt), net.hidden, PARTS[net.kind], list[Off]()
-    x = Off(net.x, [arb(0)] * len(net.x))
+    on, H, parts, after = Rounding(fmt), net.hidden, PARTS[net.kind], list[ComputedBalls]()
+    x = ComputedBalls(net.x, [arb(0)] * len(net.x))
     for k, layer in enumerate(net.layers):
-        own = [Off(box[i * H : i * H + H], [arb(0)] * H) for i in range(parts * k, parts * (k + 1))]
+        own = [ComputedBalls(box[i * H : i * H + H], [arb(0)] * H) for i in range(parts * k, parts * (k + 1))]
         on.fits(layer, x.sizes(), own[0].sizes())
         terms = _terms(layer)
         a, u = on.linear(layer.W_x, x, layer.b_x, terms), on.linear(layer.W_h, own[0], layer.b_h, terms)
@@ -163,7 +163,7 @@ def rounding_of_step(net: Network, box: Vector, fmt: Format) -> Vector:
     return [e for part in after for e in part.error]
 
 
-def _terms(layer: Layer) -> list[int]:
+def _terms(layer: StoredLayer) -> list[int]:
     """How many terms the sum W_x x + b_x + W_h h + b_h has in each row."""
     count = []
     for i in range(layer.W_x.nrows()):
@@ -172,7 +172,7 @@ def _terms(layer: Layer) -> list[int]:
     return count
 
 
-def _rounded(net: Network, fmt: Format) -> Network:
+def _rounded(net: StoredNetwork, fmt: BinaryFormat) -> StoredNetwork:
     """The network with every stored number rounded once."""
 
     def matrix(W: arb_mat) -> arb_mat:
@@ -182,8 +182,8 @@ def _rounded(net: Network, fmt: Format) -> Network:
     def vector(b: Vector) -> Vector:
         return [arb(x) for x in fmt.of_weights([[float(x) for x in b]])[0]]
 
-    layers = [Layer(matrix(y.W_x), matrix(y.W_h), vector(y.b_x), vector(y.b_h)) for y in net.layers]
-    return Network(net.kind, net.activation, layers, vector(net.x), matrix(net.V), vector(net.b))
+    layers = [StoredLayer(matrix(y.W_x), matrix(y.W_h), vector(y.b_x), vector(y.b_h)) for y in net.layers]
+    return StoredNetwork(net.kind, net.activation, layers, vector(net.x), matrix(net.V), vector(net.b))
 
 
 def for_ever(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
@@ -231,7 +231,7 @@ def _diagonal(x: Vector) -> arb_mat:
     return arb_mat([[x[i] if i == j else arb(0) for j in range(len(x))] for i in range(len(x))])
 
 
-def _enter(net: Network, fmt: Format, due: Due, margin: arb, entry: int, P: Vector, L: arb_mat) -> None:
+def _enter(net: StoredNetwork, fmt: BinaryFormat, due: Due, margin: arb, entry: int, P: Vector, L: arb_mat) -> None:
     """The computed state after `entry` tokens is in {P + L e}, and the right class wins by the margin until then."""
     state, generators = [arb(0)] * net.size, list[arb_mat]()
     for t in range(1, entry + 1):
@@ -293,7 +293,9 @@ def _within(columns: list[Vector], room: arb) -> bool:
     return is_positive_definite([[limit * int(a == b) - square[a][b] for b in range(n)] for a in range(n)])
 
 
-def _leads(net: Network, fmt: Format, before: tuple[Vector, arb_mat], after: tuple[Vector, arb_mat], i: int) -> None:
+def _leads(
+    net: StoredNetwork, fmt: BinaryFormat, before: tuple[Vector, arb_mat], after: tuple[Vector, arb_mat], i: int
+) -> None:
     """One computed step leads from {P + L e} into {Q + M e}."""
     (P, L), (Q, M), n = before, after, net.size
     widths = [length_of(row) for row in L.tolist()]
@@ -342,7 +344,7 @@ def _is_covered(A: arb_mat, columns: list[Vector], weights: Vector, room: arb) -
 
 
 def _wins(
-    net: Network, fmt: Format, centre: Vector, box: Vector, generators: list[arb_mat], right: int | None,
+    net: StoredNetwork, fmt: BinaryFormat, centre: Vector, box: Vector, generators: list[arb_mat], right: int | None,
     margin: arb, where: str, *, is_ball: bool,
 ) -> None:  # fmt: skip
     """The computed logit of the right class is above the others by the margin, on centre + G x.
@@ -382,7 +384,7 @@ def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
     require(said.get("model") in GATES, f"parameters: no recurrent model, but {said.get('model')!r}", NOT_CHECKABLE)
     require("states" in c and c["verdict"] == "PROVED", "a run without its states is not repeated", NOT_CHECKABLE)
     net = network(weights, said)
-    due, period, fmt = due_of(len(net.b), said), said.get("modulus", 1), Format(*formats.NAMED[said["dtype"]])
+    due, period, fmt = due_of(len(net.b), said), said.get("modulus", 1), BinaryFormat(*formats.NAMED[said["dtype"]])
     require(c["length"] == "all" and said["task"] in PERIODS, "parameters: the task does not go on for ever")
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
     margin, states = positive_margin(c), c["states"]
@@ -404,11 +406,11 @@ def repeated(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
             _is_won(net, fmt, before, due(t), margin, f"after {t} tokens")
 
 
-def _is_won(net: Network, fmt: Format, state: Vector, right: int | None, margin: arb, where: str) -> None:
+def _is_won(net: StoredNetwork, fmt: BinaryFormat, state: Vector, right: int | None, margin: arb, where: str) -> None:
     """The right class wins in every order, and in one of them by the margin."""
     h = state[net.read : net.read + net.hidden]
     _wins(net, fmt, state, state, [], right, arb(0), where, is_ball=False)
-    off = Rounding(fmt).linear(net.V, Off(h, [arb(0)] * len(h)), net.b, [net.hidden + 1] * len(net.b)).error
+    off = Rounding(fmt).linear(net.V, ComputedBalls(h, [arb(0)] * len(h)), net.b, [net.hidden + 1] * len(net.b)).error
     others = [j for j in range(len(net.b)) if j != right]
     for j, gap in zip(others, margins(net, h, right or 0), strict=True):
         require(bool(gap + off[right or 0] + off[j] >= margin), f"{where}: no order gives a margin of {margin}")

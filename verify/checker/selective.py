@@ -10,7 +10,7 @@ from typing import Any
 from flint import arb, ctx
 
 from verify.checker import formats, held
-from verify.checker.formats import Format
+from verify.checker.formats import BinaryFormat
 from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, as_text, read_tensors, require, tables_of
 from verify.checker.recurrent import GATES, positive_margin
 
@@ -24,7 +24,7 @@ Interval = tuple[arb, arb]
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredSelective:
     """One layer over one-hot tokens and its readout, exactly; K types, counts up to C or modulo m."""
 
     kind: str
@@ -37,7 +37,7 @@ class Stored:
     K: int
     C: int
     m: int | None
-    fmt: Format | None
+    fmt: BinaryFormat | None
 
 
 def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
@@ -61,7 +61,7 @@ def decide(weights: bytes, c: dict[str, Any], said: dict[str, Any]) -> None:
             _Thermometer(net, found).check(margin)
 
 
-def _stored(data: bytes, c: dict[str, Any], said: dict[str, Any]) -> Stored:
+def _stored(data: bytes, c: dict[str, Any], said: dict[str, Any]) -> StoredSelective:
     tensors, about = read_tensors(data)
     kind, activation = about.get("model"), about.get("activation")
     require(kind in ("rnn", "lstm") and activation in ("tanh", "relu"), f"the metadata name no network: {about}")
@@ -84,7 +84,7 @@ def _stored(data: bytes, c: dict[str, Any], said: dict[str, Any]) -> Stored:
     require(sizes and len(V) == len(b[0]) == (m or C + 1), "shapes do not fit the task", UNREADABLE)  # type: ignore
     require(H <= MOST_UNITS, f"{H} units are too many to check", NOT_CHECKABLE)
     both = list(zip(b_x[0], b_h[0], strict=True))
-    return Stored(str(kind), str(activation), W_x, W_h, both, V, b[0], int(str(K)), int(str(C)), m, fmt)
+    return StoredSelective(str(kind), str(activation), W_x, W_h, both, V, b[0], int(str(K)), int(str(C)), m, fmt)
 
 
 def _ends(terms: list[tuple[float, Interval]]) -> Interval:
@@ -107,7 +107,7 @@ class _Thermometer:
     last token was the c-th of type i, all other v_i are at most -least; s is nearly 1.
     """
 
-    def __init__(self, net: Stored, found: dict[str, Any]) -> None:
+    def __init__(self, net: StoredSelective, found: dict[str, Any]) -> None:
         K, C, least = net.K, net.C, found["least_sign"]
         due = {"least_sign": least, "cases": K * K * (C + 1)}
         require(as_text(found) == as_text(due), "invariant_found: has other fields")
@@ -196,7 +196,7 @@ class _Thermometer:
                 require(bool(low >= margin), f"{where}: class {right} does not win over {j} by {margin}")
 
 
-def _rings(net: Stored, margin: arb, found: dict[str, Any], length: Any) -> None:
+def _rings(net: StoredSelective, margin: arb, found: dict[str, Any], length: Any) -> None:
     """ReLU units in K blocks that do not see each other, all numbers integers: every state of each block.
 
     Modulo m all counts are judged, in strings of all lengths; else those up to C, in strings up to a length.
@@ -228,7 +228,7 @@ def _rings(net: Stored, margin: arb, found: dict[str, Any], length: Any) -> None
 Reached = set[tuple[tuple[int, ...], int, int]]
 
 
-def _reached(net: Stored, i: int, size: int, bits: int, most: int | None) -> Reached:
+def _reached(net: StoredSelective, i: int, size: int, bits: int, most: int | None) -> Reached:
     """(state, count - 1 modulo m or at most C, last token) of block i after one token or more, and at most `most`."""
     own = range(i * size, (i + 1) * size)
     W = [[int(net.W_h[r][q]) for q in own] for r in own]
@@ -255,7 +255,7 @@ def _reached(net: Stored, i: int, size: int, bits: int, most: int | None) -> Rea
     return reached
 
 
-def _least_gap(net: Stored, blocks: list[Reached], i: int, a: int, j: int, size: int) -> int | None:
+def _least_gap(net: StoredSelective, blocks: list[Reached], i: int, a: int, j: int, size: int) -> int | None:
     """The least gap over logit j where the last token is of type i and its count less 1 is a; None if that never is."""
     right = a + (net.m is None)
     total = int(net.c[right]) - int(net.c[j])
@@ -272,7 +272,7 @@ def _least_gap(net: Stored, blocks: list[Reached], i: int, a: int, j: int, size:
     return total
 
 
-def _held(net: Stored) -> held.Held:
+def _held(net: StoredSelective) -> held.HeldUnits:
     """LSTM units without recurrent weights, one for each type: c' = f(x) c + i(x) g(x), shown as o(x) tanh c."""
     K = net.K
     require(len(net.W_h[0]) == K, "the LSTM has not one unit for each type", NOT_CHECKABLE)
@@ -285,4 +285,4 @@ def _held(net: Stored) -> held.Held:
     i, keep, show = ([[1 / (1 + (-x).exp()) for x in row] for row in gate(k)] for k in (0, 1, 3))
     g = [[x.tanh() for x in row] for row in gate(2)]
     add = [[i[k][x] * g[k][x] for x in range(K)] for k in range(K)]
-    return held.Held(net.V, net.c, net.C, add, keep, show, arb.tanh)
+    return held.HeldUnits(net.V, net.c, net.C, add, keep, show, arb.tanh)

@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement, product
 from math import comb
 from typing import Any, NamedTuple
 
-from verify.checker.leaves import Cell, Group, Leaf, Region, Run, Trail, Work, fillings, is_right_by
+from verify.checker.leaves import Group, Leaf, QueryCell, Region, Run, Trail, Work, fillings, is_right_by
 from verify.checker.mathematics import Model
 from verify.checker.reading import FAILS, NOT_CHECKABLE, Refusal, read_json, require
 
@@ -21,14 +21,14 @@ NOT_KEPT = [{"parts": None, "data": None, "reason": reason} for reason in (TOO_M
 EXAMINED = 16  # open cells of which inputs are run: where the weights are wrong, one of the first mostly shows it
 
 
-class Held(NamedTuple):
+class SplitPairs(NamedTuple):
     """(sequence, position) pairs that are wrong, and that are open."""
 
     wrong: int = 0
     open: int = 0
 
 
-def halves(cell: Cell, region: Region, g: int, node: int) -> list[Region]:
+def halves(cell: QueryCell, region: Region, g: int, node: int) -> list[Region]:
     """A region by how many slots of a cluster hold tokens of its first half."""
     group, S = region.groups[g], len(cell.others)
     is_cluster = S <= node < len(cell.members) and node in group.counts and not region.filled
@@ -44,7 +44,7 @@ def halves(cell: Cell, region: Region, g: int, node: int) -> list[Region]:
     return found
 
 
-def shared_out(cell: Cell, region: Region, g: int, k: int) -> list[Region]:
+def shared_out(cell: QueryCell, region: Region, g: int, k: int) -> list[Region]:
     """A region by how many slots of a group hold the query token."""
     group = region.groups[g]
     require(group.own is None and cell.is_whole, f"tree: group {g} is shared out twice, or has no clusters")
@@ -57,7 +57,7 @@ def shared_out(cell: Cell, region: Region, g: int, k: int) -> list[Region]:
     return found
 
 
-def multisets(cell: Cell, k: int) -> Iterator[Region]:
+def multisets(cell: QueryCell, k: int) -> Iterator[Region]:
     """Every multiset of other tokens in each group."""
     sizes, missing = [len(group) for group in cell.slots[0]], cell.model.L - k
     for levels in product(*(range(min(size, missing) + 1) for size in sizes)):
@@ -66,7 +66,7 @@ def multisets(cell: Cell, k: int) -> Iterator[Region]:
                 yield multiset(cell, held)
 
 
-def multiset(cell: Cell, held: Sequence[Sequence[int]]) -> Region:
+def multiset(cell: QueryCell, held: Sequence[Sequence[int]]) -> Region:
     """The region whose groups hold these other tokens."""
     groups = []
     for slots, tokens in zip(cell.slots[0], held, strict=True):
@@ -75,7 +75,7 @@ def multiset(cell: Cell, held: Sequence[Sequence[int]]) -> Region:
     return Region(tuple(groups))
 
 
-def split(cell: Cell, region: Region, k: int, code: int) -> list[Region]:
+def split(cell: QueryCell, region: Region, k: int, code: int) -> list[Region]:
     """The parts of a region that is split as a code says."""
     if code == PLACES:
         require(region.place is None, "tree: split by position twice")
@@ -87,7 +87,7 @@ def split(cell: Cell, region: Region, k: int, code: int) -> list[Region]:
     return halves(cell, region, *divmod(n, cell.Q)) if n < G * cell.Q else fillings(region, n - G * cell.Q)
 
 
-def walk(cell: Cell, k: int, codes: Iterator[int], work: Work) -> Held:
+def walk(cell: QueryCell, k: int, codes: Iterator[int], work: Work) -> SplitPairs:
     """What the tree of one own count holds, after every leaf has been decided again."""
     leaf, wrong, unknown = Leaf(cell, k), 0, 0
     stack: list[tuple[Region | None, Trail]] = [(None, None)]
@@ -111,10 +111,10 @@ def walk(cell: Cell, k: int, codes: Iterator[int], work: Work) -> Held:
             wrong += cell.ways(region, k) * code
         else:
             stack += [(part, (region, trail)) for part in reversed(split(cell, region, k, code))]
-    return Held(wrong, unknown)
+    return SplitPairs(wrong, unknown)
 
 
-def _listed(cell: Cell, codes: Iterator[int]) -> Region:
+def _listed(cell: QueryCell, codes: Iterator[int]) -> Region:
     held = [[next(codes) for _ in range(next(codes))] for _ in cell.slots[0]]
     fits = all(len(tokens) <= len(slots) for tokens, slots in zip(held, cell.slots[0], strict=True))
     require(fits and all(s < len(cell.others) for tokens in held for s in tokens), "tree: no such multiset")
@@ -161,9 +161,9 @@ def _unshown(leaf: Leaf, region: Region, code: int) -> tuple[str, int]:
     return f"{where}: a leaf is not shown to be {('right', 'wrong')[code]} throughout", NOT_CHECKABLE
 
 
-def decide(model: Model, tree: Any) -> Held:
+def decide(model: Model, tree: Any) -> SplitPairs:
     """What a tree holds, after its leaves have been decided again, and all else that its vertices do not show."""
-    held, covered = Held(), set[tuple[int, int, int]]()
+    held, covered = SplitPairs(), set[tuple[int, int, int]]()
     if tree is not None and tree not in NOT_KEPT:
         held, covered = _decide_tree(model, tree)
     left = [cell for cell in model.open_cells() if cell not in covered]
@@ -178,18 +178,18 @@ def decide(model: Model, tree: Any) -> Held:
     return held
 
 
-def _decide_tree(model: Model, tree: Any) -> tuple[Held, set[tuple[int, int, int]]]:
+def _decide_tree(model: Model, tree: Any) -> tuple[SplitPairs, set[tuple[int, int, int]]]:
     """What all trees hold, and which positions, query tokens and own counts they are about."""
     require(isinstance(tree, dict) and {*tree} == {"parts", "data", "reason"}, "tree: must have parts, data and reason")
     try:
         rows, cells = _read(tree["data"])
-        covered, held, work = set[tuple[int, int, int]](), Held(), Work()
+        covered, held, work = set[tuple[int, int, int]](), SplitPairs(), Work()
         for index, t, clusters, trees in cells:
             _whole([index, t, *(n for pair in clusters for n in pair)])
             positions, slots = rows[index]
             require(t < model.T, f"tree: no token {t}")
             _check_row(model, positions, slots)
-            cell = Cell(model, t, clusters, positions, slots)
+            cell = QueryCell(model, t, clusters, positions, slots)
             for k, numbers in trees:
                 require(type(k) is int and 1 <= k <= model.L, f"tree: no count {k}")
                 mine = {(position, t, k) for position in positions}
@@ -198,7 +198,7 @@ def _decide_tree(model: Model, tree: Any) -> tuple[Held, set[tuple[int, int, int
                 codes = iter(_whole(numbers))
                 found = walk(cell, k, codes, work)
                 require(next(codes, None) is None, f"tree: parts of token {t} with count {k} are left over")
-                held = Held(held.wrong + found.wrong, held.open + found.open)
+                held = SplitPairs(held.wrong + found.wrong, held.open + found.open)
     except (TypeError, ValueError, LookupError, StopIteration, zlib.error, binascii.Error) as error:
         raise Refusal(f"tree: cannot be read ({type(error).__name__}), or a part is missing") from None
     is_said = type(tree["parts"]) is int and tree["parts"] == work.parts and tree["reason"] is None

@@ -14,7 +14,7 @@ from verify.kernel.general import NAMES
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
-    from verify.kernel.compiler import Outcome
+    from verify.kernel.compiler import CoqOutcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +111,7 @@ def show_general(name: str, is_json: bool) -> int:
     return Verdict(str(about["verdict"])).exit_code
 
 
-def _report(about: dict[str, Any], outcome: Outcome) -> str:
+def _report(about: dict[str, Any], outcome: CoqOutcome) -> str:
     lines = [f"theorem  {about['theorem']} : {about['statement']}"]
     if about.get("claim"):
         lines += [f"claim    {about['claim']}"]

@@ -54,8 +54,10 @@ class Task:
     two tokens differ, and those of one token.
     Raises: BadInput for an unknown name, a size that the task has not, or one below its least.
 
-    >>> Task.of("shifted", vocabulary=9).answers((3, 10, 10)), Task.of("modular", modulus=2).answers((0, 0, 0))
-    ((3, 4, 5), (0, 1, 0))
+    >>> Task.of("shifted", vocabulary=9).answers((3, 10, 10))
+    (3, 4, 5)
+    >>> Task.of("modular", modulus=2).answers((0, 0, 0))
+    (0, 1, 0)
     >>> Task.of("selective", types=2, max_count=2).answers((0, 1, 0, 0))
     (1, 1, 2, None)
     """

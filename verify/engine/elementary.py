@@ -82,7 +82,7 @@ def taylor(exact: list[fmpq], radius: fmpq, remainder: fmpq, t_error: fmpq) -> P
 
 
 @dataclass(frozen=True)
-class Reduction:
+class PeriodReduction:
     """x = k period + r by three constants whose sum is the period; the first two times k are exact for |k| < 2^20.
 
     `error(k)` bounds how far the computed r is off for |k| up to k.
@@ -93,7 +93,7 @@ class Reduction:
     left: fmpq
 
     @classmethod
-    def by(cls, period: arb) -> Reduction:
+    def by(cls, period: arb) -> PeriodReduction:
         exact = period.mid().fmpq()
         high = float((exact * 2**31).floor()) / 2**31  # 32 bits or fewer, so that k high is exact
         middle = float(((exact - rational(high)) * 2**63).floor()) / 2**63
@@ -133,9 +133,9 @@ def power_of_two(exponent: Tensor) -> Tensor:
 
 
 @cache
-def _exp() -> tuple[Reduction, Polynomial]:
+def _exp() -> tuple[PeriodReduction, Polynomial]:
     with ctx.workprec(BITS):
-        reduction = Reduction.by(arb(2).log())
+        reduction = PeriodReduction.by(arb(2).log())
     degree = 13
     exact = [fmpq(1, factorial(i)) for i in range(degree + 1)]
     remainder = 2 * HALF_LOG_2 ** (degree + 1) / factorial(degree + 1)  # e^0.36 < 2
@@ -210,10 +210,10 @@ QUARTER = fmpq(79, 100)  # r of sine and cosine, beyond pi/4 = 0.7854 by what ro
 
 
 @cache
-def _circle() -> tuple[Reduction, Polynomial, Polynomial]:
+def _circle() -> tuple[PeriodReduction, Polynomial, Polynomial]:
     """Reduction by pi/2, and sine and cosine on |r| <= QUARTER as polynomials in r."""
     with ctx.workprec(BITS):
-        reduction = Reduction.by(arb.pi() / 2)
+        reduction = PeriodReduction.by(arb.pi() / 2)
     degree, t_error = 17, reduction.error(2**20, QUARTER)
     remainder = QUARTER ** (degree + 1) / factorial(degree + 1)
     sine = [fmpq((-1) ** (i // 2), factorial(i)) if i % 2 else fmpq(0) for i in range(degree + 1)]

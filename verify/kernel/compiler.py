@@ -33,7 +33,7 @@ INSTALL = "Install it with `apt-get install coq libcoq-interval libcoq-flocq` (C
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CoqOutcome:
     """The outcome of coqc on a file: the axioms of its theorem if accepted, else the reason, and its CPU seconds."""
 
     axioms: tuple[str, ...] | None
@@ -140,19 +140,19 @@ def run_coqc(text: str, built: Path) -> subprocess.CompletedProcess[str]:
         return _coqc(path, _path(built))
 
 
-def compile_theorem(text: str, built: Path) -> Outcome:
+def compile_theorem(text: str, built: Path) -> CoqOutcome:
     """Compiles a file that ends with `Print Assumptions` of its one theorem."""
     start = _seconds_of_children()
     done = run_coqc(text, built)
     seconds = _seconds_of_children() - start
     if done.returncode:
-        return Outcome(None, _error(done.stderr), seconds)
+        return CoqOutcome(None, _error(done.stderr), seconds)
     axioms = read_axioms(done.stdout)
     if axioms is None:
-        return Outcome(None, f"coqc printed no list of axioms but {done.stdout.strip()[:200]!r}", seconds)
+        return CoqOutcome(None, f"coqc printed no list of axioms but {done.stdout.strip()[:200]!r}", seconds)
     if extra := sorted(set(axioms) - ALLOWED_AXIOMS):
-        return Outcome(axioms, f"it rests on {', '.join(extra)}, beyond the axioms of Coq's real numbers", seconds)
-    return Outcome(axioms, None, seconds)
+        return CoqOutcome(axioms, f"it rests on {', '.join(extra)}, beyond the axioms of Coq's real numbers", seconds)
+    return CoqOutcome(axioms, None, seconds)
 
 
 def read_axioms(printed: str) -> tuple[str, ...] | None:

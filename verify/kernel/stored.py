@@ -73,7 +73,7 @@ WORD_FORMATS = {
 
 
 @dataclass(frozen=True)
-class StoredModel:
+class StoredProof:
     """The words of a file, its sizes, and the margins that its certificate states for the counts 1, ..., L."""
 
     model: str
@@ -100,7 +100,7 @@ class StoredModel:
         return self.model.endswith("+sftm")
 
 
-def read_saved(folder: str) -> StoredModel:
+def read_saved(folder: str) -> StoredProof:
     """Reads a folder that `verify histogram --save` wrote.
 
     Raises: BadInput for anything but a histogram model whose certificate, in the real reading, says that it is PROVED,
@@ -123,7 +123,7 @@ def read_saved(folder: str) -> StoredModel:
     return replace(stored, unsaid=tuple(sorted(about.keys() - SAID)))
 
 
-def read_weights(data: bytes, margins: Sequence[float]) -> StoredModel:
+def read_weights(data: bytes, margins: Sequence[float]) -> StoredProof:
     """Reads the bytes of a weights file that `--save` wrote; one margin speaks for all counts.
 
     Raises: BadInput for anything but a histogram model with all its tensors, no other, and each of its shape; and for
@@ -144,7 +144,7 @@ def read_weights(data: bytes, margins: Sequence[float]) -> StoredModel:
         raise BadInput(f"margins: {len(margins)} of them, for counts 1..{sizes['L']}. Save the certificate again.")
     margins = tuple(margins) if len(margins) == sizes["L"] else tuple(margins) * sizes["L"]
     words = {name: _rows(format, tensors[name]) if name in tensors else () for name in TENSORS}
-    stored = StoredModel(
+    stored = StoredProof(
         about["model"], format, sizes, words, margins, about["claim"], hashlib.sha256(data).hexdigest()
     )
     _ = stored.denominator_bits  # refuses NaN and infinity
@@ -205,7 +205,7 @@ def _is_margin(x: object) -> bool:
     return float(x) == x
 
 
-def _said_of(stored: StoredModel) -> Iterator[tuple[str, object, str]]:
+def _said_of(stored: StoredProof) -> Iterator[tuple[str, object, str]]:
     """What a certificate must say of a file, and the way out where it does not."""
     sizes = {name: stored.sizes[name] for name in ("T", "L", "d", "p")}
     yield "weights_sha256", stored.sha256, "The certificate is about other weights: save both again."

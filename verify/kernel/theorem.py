@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from verify.kernel.stored import TENSORS, StoredModel, Words
+from verify.kernel.stored import TENSORS, StoredProof, Words
 
 VECTORS = ("e_BOS", "b_1", "b_2")
 MARGIN_BITS = 40  # significant bits, at least, of the margins that a theorem states
@@ -32,7 +32,7 @@ class Theorem:
     text: str
 
 
-def state(stored: StoredModel) -> Theorem:
+def state(stored: StoredProof) -> Theorem:
     """States that the stored model counts, by the margins of its certificate, with its three-line proof."""
     name, inputs = theorem_name(stored), check_inputs(stored)
     statement = f"file_counts weights margins {inputs.shift}"
@@ -73,7 +73,7 @@ class CheckInputs:
     shift: int
 
 
-def check_inputs(stored: StoredModel) -> CheckInputs:
+def check_inputs(stored: StoredProof) -> CheckInputs:
     """Writes a stored model, its margins, and how to check it, in Coq's syntax."""
     scale = stored.denominator_bits
     margins, shift = rounded_margins(stored, scale)
@@ -96,7 +96,7 @@ def check_inputs(stored: StoredModel) -> CheckInputs:
     return CheckInputs(weights, scale, how, f"[{'; '.join(map(str, margins))}]", shift)
 
 
-def clusters(stored: StoredModel) -> list[range]:
+def clusters(stored: StoredProof) -> list[range]:
     """Lists the sets of tokens that the check may split by, in the order in which it tries them: halves, quarters, ...
 
     There are none for lin, whose slots differ, and none for models with so many multisets of tokens that splitting down
@@ -113,7 +113,7 @@ def clusters(stored: StoredModel) -> list[range]:
     return found
 
 
-def theorem_name(stored: StoredModel) -> str:
+def theorem_name(stored: StoredProof) -> str:
     """A Coq name that says which model and which sizes.
 
     >>> re.sub("[^A-Za-z0-9]+", "_", "dot+sftm")
@@ -123,7 +123,7 @@ def theorem_name(stored: StoredModel) -> str:
     return f"{re.sub('[^A-Za-z0-9]+', '_', stored.model)}_{sizes}_counts"
 
 
-def rounded_margins(stored: StoredModel, scale: int) -> tuple[list[int], int]:
+def rounded_margins(stored: StoredProof, scale: int) -> tuple[list[int], int]:
     """The certificate's margins as integers over 2^shift, rounded down, with softmax by one unit more.
 
     The unit more is for the intervals around exponentials, which are wider than the certificate's.
@@ -133,7 +133,7 @@ def rounded_margins(stored: StoredModel, scale: int) -> tuple[list[int], int]:
     return [(n << shift) // m - stored.is_softmax for n, m in ratios], shift
 
 
-def weight_bits(stored: StoredModel, scale: int) -> int:
+def weight_bits(stored: StoredProof, scale: int) -> int:
     """The power of two that the check multiplies mixing weights by, before it rounds exponentials or sqrt(d).
 
     Scores without softmax are integers over 16^scale sqrt(d), so sqrt(d) times that is rounded; A is exact.
@@ -143,7 +143,7 @@ def weight_bits(stored: StoredModel, scale: int) -> int:
     return 0 if stored.kind == "lin" else max(0, WEIGHT_BITS - 4 * scale)
 
 
-def has_equal_scores(stored: StoredModel) -> bool:
+def has_equal_scores(stored: StoredProof) -> bool:
     """Whether all scores are plainly equal, so that softmax needs no exponential: W_Q, W_K or A is one number."""
     matrices = (stored.words["A"],) if stored.kind == "lin" else (stored.words["W_Q"], stored.words["W_K"])
     if stored.kind == "lin":
@@ -167,7 +167,7 @@ def _flags(cluster: Iterable[int], T: int) -> str:
     return "[" + "; ".join(str(t in members).lower() for t in range(T)) + "]"
 
 
-def _comment(stored: StoredModel) -> str:
+def _comment(stored: StoredProof) -> str:
     # a file may name any text as its claim, and a comment must not end early
     is_an_id = stored.claim is not None and re.fullmatch(r"[\w.+-]{1,40}", stored.claim)
     claim = f", claim {stored.claim}" if is_an_id else ""

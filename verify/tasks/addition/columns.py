@@ -22,7 +22,7 @@ CLASSES = "KPG"  # a column's sum stops a carry (at most B - 2), passes it on (B
 
 
 @dataclass(frozen=True)
-class Query:
+class DigitQuery:
     """One direction of the stream where the answer's digit in `column` is due, as a sum of terms.
 
     `first` and `second` have the terms of both numbers' digits by column, `answer` those of the answer's digits that

@@ -26,7 +26,7 @@ LARGEST = 2000  # digits: beyond it the module alone has millions of weights
 
 
 @dataclass(frozen=True)
-class Wish:
+class AdditionWish:
     """The sums that a command line names, and the construction or file that is to add them."""
 
     digits: int
@@ -38,7 +38,7 @@ class Wish:
     input: str | None
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Wish:
+    def of(cls, args: argparse.Namespace) -> AdditionWish:
         """Raises: BadInput for options that do not go together."""
         given = [name for name in BUILT if is_given(args, name, DEFAULTS)]
         if args.weights is not None and given:
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    wish, request = Wish.of(args), Request.of(args)
+    wish, request = AdditionWish.of(args), Request.of(args)
     try:
         model, claim = wish.model()
     except NotKnown as error:
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     return publish(request, certificate, to_bytes(model, header))
 
 
-def say(model: AdderTransformer, wish: Wish, is_json: bool) -> int:
+def say(model: AdderTransformer, wish: AdditionWish, is_json: bool) -> int:
     """Prints what the model generates for one prompt; exit code 1 where it is wrong."""
     import torch
 

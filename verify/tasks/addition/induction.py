@@ -22,7 +22,7 @@ from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import OF_FEW, Array, U
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.columns import CLASSES, sums_of
-from verify.tasks.addition.proof import Cell
+from verify.tasks.addition.proof import ColumnCell
 from verify.tasks.addition.readout import Box, Readout
 from verify.tasks.addition.shares import Unfit, exactly
 
@@ -84,7 +84,7 @@ def _log_sum(x: float, y: float) -> Interval:
     return _ends(arb(top) + (1 + (arb(rest) - arb(top)).exp()).log())
 
 
-def margins(model: AdderTransformer, sums: Digits) -> dict[Cell, fmpq]:
+def margins(model: AdderTransformer, sums: Digits) -> dict[ColumnCell, fmpq]:
     """A lower bound on the margin of every cell of a model of two layers, cells of all columns but the last in one.
 
     Raises: Unfit where layer 1 does not attend by position, or later weights read digits.
@@ -260,7 +260,7 @@ def _hull(x: Ball, axis: int) -> Ball:
 
 def _decided(
     model: AdderTransformer, sums: Digits, streams: Streams, outputs: dict[tuple[int, int], Interval]
-) -> dict[Cell, fmpq]:
+) -> dict[ColumnCell, fmpq]:
     """The least margin by sum and carry, over all columns at once, and of the leading column."""
     layer, B = model.blocks[1], sums.B
     lane = np.nonzero((numbers(layer.W_O[0]) != 0).any(0))[0]
@@ -287,5 +287,5 @@ def _decided(
                     lows, highs = (np.array(ends) for ends in zip(*boxes, strict=True))
                     box: Box = [(exactly(lows[:, k].min()), exactly(highs[:, k].max())) for k in lanes]
                     right = carry if columns[0] == sums.n else (s + carry) % B
-                    found[Cell(columns[-1], s, carry, sums.equals)] = readout.least_margin(box, right)
+                    found[ColumnCell(columns[-1], s, carry, sums.equals)] = readout.least_margin(box, right)
     return found

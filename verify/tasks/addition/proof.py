@@ -22,7 +22,7 @@ from verify.tasks.addition.shares import Direction, Stream, Unfit, exactly, stre
 
 
 @dataclass(frozen=True)
-class Cell:
+class ColumnCell:
     """An answer's column, the sum of its digits (0 in the leading column) and the carry into it, by query token."""
 
     column: int
@@ -32,7 +32,7 @@ class Cell:
 
 
 @dataclass
-class Cells:
+class ColumnCells:
     """The cells of one model in one reading, and the margin of each."""
 
     model: AdderTransformer
@@ -41,7 +41,7 @@ class Cells:
     _readouts: dict[tuple[int, int], Readout] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: AdderTransformer, sums: Digits, arithmetic: Arithmetic | None = None) -> Cells:
+    def of(cls, model: AdderTransformer, sums: Digits, arithmetic: Arithmetic | None = None) -> ColumnCells:
         """Raises: Unfit where the reduction does not apply."""
         return cls(model, stream_of(model, sums, arithmetic), arithmetic)
 
@@ -49,14 +49,14 @@ class Cells:
     def sums(self) -> Digits:
         return self.stream.sums
 
-    def all(self) -> Iterator[Cell]:
+    def all(self) -> Iterator[ColumnCell]:
         """Every cell that some pair of numbers is in, and perhaps a few more, one for each kind of query token."""
         n, B = self.sums.n, self.sums.B
         for i in range(n + 1):
             for token in self.kinds(i):
                 for s in range(2 * B - 1) if i < n else (0,):
                     for carry in (0, 1) if i else (0,):
-                        yield Cell(i, s, carry, token)
+                        yield ColumnCell(i, s, carry, token)
 
     def kinds(self, i: int) -> list[int]:
         """Query tokens, one for each that neurons or readout may tell apart."""
@@ -77,11 +77,11 @@ class Cells:
             self._readouts[i, token] = Readout.of(self.model, self.stream.lanes, self.stream.embedded[i][token])
         return self._readouts[i, token]
 
-    def right(self, cell: Cell) -> int:
+    def right(self, cell: ColumnCell) -> int:
         """The answer's digit."""
         return cell.carry if cell.column == self.sums.n else (cell.s + cell.carry) % self.sums.B
 
-    def box(self, cell: Cell, window: str = "") -> Box | None:
+    def box(self, cell: ColumnCell, window: str = "") -> Box | None:
         """Returns the ranges of the written directions in a cell, or None where the cell is empty."""
         box: Box = []
         embedded = self.stream.embedded[cell.column][cell.token]
@@ -99,7 +99,7 @@ class Cells:
             box.append((low, high))
         return box
 
-    def _computed(self, direction: Direction, cell: Cell, low: fmpq, high: fmpq) -> tuple[fmpq, fmpq]:
+    def _computed(self, direction: Direction, cell: ColumnCell, low: fmpq, high: fmpq) -> tuple[fmpq, fmpq]:
         """The ends of the computed sum of a direction's terms; each end by its own size where no term is negative."""
         assert direction.size is not None
         relative, absolute = exactly(direction.relative), exactly(direction.absolute)
@@ -110,7 +110,7 @@ class Cells:
         error = relative * fmpq(found[1], 1 << self.stream.bits) + absolute
         return low - error, high + error
 
-    def margin(self, cell: Cell) -> fmpq | None:
+    def margin(self, cell: ColumnCell) -> fmpq | None:
         """A lower bound on the margin in a cell; None where the cell is empty."""
         box = self.box(cell)
         if box is None:
@@ -122,11 +122,11 @@ class Cells:
         loss = slack(self.model, readout, self.stream.lanes, embedded, box, right, self.arithmetic)
         return readout.least_margin(box, right, loss)
 
-    def ends(self, cell: Cell) -> Iterator[tuple[int, int]]:
+    def ends(self, cell: ColumnCell) -> Iterator[tuple[int, int]]:
         """Pairs of numbers in a cell at the ends of each direction's range."""
         for direction in self.stream.directions[cell.column]:
             for side in (0, 1):
                 yield direction.attended.extreme(cell.s, cell.carry, side)
 
 
-__all__ = ["Cell", "Cells", "Overflows", "Range", "Unfit"]
+__all__ = ["ColumnCell", "ColumnCells", "Overflows", "Range", "Unfit"]

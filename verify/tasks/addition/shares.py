@@ -17,7 +17,7 @@ from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array
 from verify.arithmetic.stored import numbers
-from verify.tasks.addition.columns import Query, Range, Terms
+from verify.tasks.addition.columns import DigitQuery, Range, Terms
 
 Ratio = tuple[int, int]  # numerator and denominator
 
@@ -34,8 +34,8 @@ class Direction:
     rounding of the result itself.
     """
 
-    attended: Query
-    size: Query | None = None
+    attended: DigitQuery
+    size: DigitQuery | None = None
     relative: float = 0.0
     absolute: float = 0.0
 
@@ -319,9 +319,9 @@ def _terms(sums: Digits, i: int, coefficients: list[list[list[Ratio]]], heads: l
     return out
 
 
-def _query(sums: Digits, i: int, terms: list[Terms]) -> Query:
+def _query(sums: Digits, i: int, terms: list[Terms]) -> DigitQuery:
     columns = range(sums.n)
     first, second = [terms[sums.first(j)] for j in columns], [terms[sums.second(j)] for j in columns]
     answer = {j: terms[sums.query(j) + 1] for j in range(i + 1, sums.n + 1)}
     signs = [terms[sums.n][0], terms[2 * sums.n + 1][0]]
-    return Query(sums, i, first, second, answer, (sum(x for x, _ in signs), sum(x for _, x in signs)))
+    return DigitQuery(sums, i, first, second, answer, (sum(x for x, _ in signs), sum(x for _, x in signs)))

@@ -24,7 +24,7 @@ from verify.frame.judged import check_judged
 from verify.tasks.addition import induction, window
 from verify.tasks.addition.adder import exact
 from verify.tasks.addition.adder.rounded import ORDERS, logits, rounded_model
-from verify.tasks.addition.proof import Cells, Overflows, Unfit
+from verify.tasks.addition.proof import ColumnCells, Overflows, Unfit
 from verify.tasks.addition.shares import check_normal
 
 Pair = tuple[int, int]
@@ -90,7 +90,7 @@ class DigitAddition:
         if isinstance(reading, Rounded):
             return self._prove_rounded(reading, effort)
         try:
-            cells = Cells.of(self.model, self.sums)
+            cells = ColumnCells.of(self.model, self.sums)
         except Unfit as reason:
             found = self._prove_layers(reason)
         else:
@@ -115,7 +115,7 @@ class DigitAddition:
             return Finding.open(ARGUMENT, f"sum {cell.s}, carry {cell.carry}: intervals do not decide it")
         return Finding.proved(ARGUMENT, float_at_most(found[cell]), tightest=where)
 
-    def _prove_real(self, cells: Cells) -> Finding:
+    def _prove_real(self, cells: ColumnCells) -> Finding:
         margin, tightest = None, None
         for cell in cells.all():
             found = cells.margin(cell)
@@ -152,7 +152,7 @@ class DigitAddition:
         hardest = np.argsort(margins, kind="stable")[:CONFIRMED]
         return next((pairs[i] for i in hardest if self._is_wrong(pairs[i])), None)
 
-    def _refuted(self, cells: Cells, pair: Pair) -> Finding:
+    def _refuted(self, cells: ColumnCells, pair: Pair) -> Finding:
         """By the smallest wrong pair, with the exact number of them, where few columns decide a digit."""
         windows = window.find(cells)
         if windows is None:
@@ -173,7 +173,7 @@ class DigitAddition:
         reason = None
         try:
             check_normal(stored, arithmetic)
-            cells = Cells.of(stored, self.sums, arithmetic)
+            cells = ColumnCells.of(stored, self.sums, arithmetic)
             margins: list[tuple[Any, Pair]] = []
             for cell in cells.all():
                 found = cells.margin(cell)

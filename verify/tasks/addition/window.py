@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verify.tasks.addition.columns import sums_of, windows
-from verify.tasks.addition.proof import Cell, Cells
+from verify.tasks.addition.proof import ColumnCell, ColumnCells
 
 DEEPEST = 5
 State = tuple[str, int, bool]  # the last classes, lowest first, the carry out of them, and whether a digit was wrong
@@ -23,7 +23,7 @@ Choices = Sequence[range]  # by column: the digits that a number may have there
 class Windows:
     """Which cells are right: by column, sum, classes of the columns below, and carry in."""
 
-    cells: Cells
+    cells: ColumnCells
     depth: int
     is_right: dict[tuple[int, int, str, int], bool]
 
@@ -71,7 +71,7 @@ class Windows:
         return digits
 
 
-def find(cells: Cells, deepest: int = DEEPEST) -> Windows | None:
+def find(cells: ColumnCells, deepest: int = DEEPEST) -> Windows | None:
     """The least depth at which every cell is right or wrong as a whole; None where none is found.
 
     Only for models of one written direction, in real arithmetic.
@@ -85,14 +85,14 @@ def find(cells: Cells, deepest: int = DEEPEST) -> Windows | None:
     return None
 
 
-def _decided(cells: Cells, depth: int) -> dict[tuple[int, int, str, int], bool] | None:
+def _decided(cells: ColumnCells, depth: int) -> dict[tuple[int, int, str, int], bool] | None:
     n, B = cells.sums.n, cells.sums.B
     out = {}
     for i in range(n + 1):
         for window in windows(min(depth, i)):
             for s in range(2 * B - 1) if i < n else (0,):
                 for carry in (0, 1):
-                    verdicts = {_verdict(cells, Cell(i, s, carry, token), window) for token in cells.kinds(i)}
+                    verdicts = {_verdict(cells, ColumnCell(i, s, carry, token), window) for token in cells.kinds(i)}
                     if verdicts == {"none"}:
                         continue
                     if len(verdicts) != 1 or verdicts == {"open"}:
@@ -101,7 +101,7 @@ def _decided(cells: Cells, depth: int) -> dict[tuple[int, int, str, int], bool] 
     return out
 
 
-def _verdict(cells: Cells, cell: Cell, window: str) -> str:
+def _verdict(cells: ColumnCells, cell: ColumnCell, window: str) -> str:
     box = cells.box(cell, window)
     if box is None:
         return "none"

@@ -24,7 +24,7 @@ MAX_TABLE = 2**30  # pairs that are tried one by one: about a minute
 LEAST_LEAK = 1e-250  # an exponential is never zero, even where float64 says so
 
 
-class Undecided(Exception):
+class UnboundedSteps(Exception):
     """No bound on what the steps compute, with the reason."""
 
 
@@ -97,7 +97,7 @@ class ScoreError:
         relative = 0.0 if is_stored else at.stored.u
         absolute = (absolute * (1 + relative) + (0.0 if is_stored else at.stored.tiny)) * INFLATION
         if not 2 * (size + absolute) * (1 + relative) <= at.stored.largest:
-            raise Undecided("scores may overflow")
+            raise UnboundedSteps("scores may overflow")
         return cls(absolute, relative)
 
     def of_difference(self, at: Arithmetic, top: Array) -> tuple[Array, float]:

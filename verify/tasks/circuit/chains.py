@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Wish:
+class ChainWish:
     """The weights that a command line asks for, and what is run beside their proof.
 
     `reading` None is constant-bit arithmetic of `bits`, and of the fewest bits that suffice where that is None, too.
@@ -64,7 +64,7 @@ class Wish:
     as_printed: bool
 
     @classmethod
-    def of(cls, args: argparse.Namespace, asked: Request) -> Wish:
+    def of(cls, args: argparse.Namespace, asked: Request) -> ChainWish:
         """Raises: BadInput for options that do not go together, or a number out of range."""
         reading, bits = _reading(asked, args.bits)
         wish = cls(reading, bits, args.runs, args.weights, args.as_printed)
@@ -112,7 +112,7 @@ def _reading(asked: Request, bits: int | None) -> tuple[Real | Rounded | None, i
     return (None if asked.precision is None else Real()), bits
 
 
-def judge(wish: Wish, asked: Request, decomposition: Decomposition) -> tuple[CircuitTransformer, Certificate]:
+def judge(wish: ChainWish, asked: Request, decomposition: Decomposition) -> tuple[CircuitTransformer, Certificate]:
     """Builds or loads the weights and decides them."""
     from verify.report.progress import progress_bar
 
@@ -125,7 +125,7 @@ def judge(wish: Wish, asked: Request, decomposition: Decomposition) -> tuple[Cir
         return _decided(wish, asked, decomposition, progress)
 
 
-def _announce(wish: Wish, asked: Request, nodes: int) -> None:
+def _announce(wish: ChainWish, asked: Request, nodes: int) -> None:
     """Says on stderr that forward runs in constant-bit arithmetic will take long."""
     seconds = seconds_of_a_run(nodes)
     if wish.reading is None and seconds > LONG_RUN and not asked.is_json:
@@ -134,7 +134,7 @@ def _announce(wish: Wish, asked: Request, nodes: int) -> None:
 
 
 def _decided(
-    wish: Wish, asked: Request, decomposition: Decomposition, progress: Progress
+    wish: ChainWish, asked: Request, decomposition: Decomposition, progress: Progress
 ) -> tuple[CircuitTransformer, Certificate]:
     """The weights and their certificate, in the arithmetic that is asked for."""
     from verify.tasks.circuit.proof import smallest_bits
@@ -146,7 +146,7 @@ def _decided(
     return model, decide(model, decomposition, runs=runs, seed=asked.seed, progress=progress)
 
 
-def _decider(wish: Wish, asked: Request) -> Callable[..., Certificate]:
+def _decider(wish: ChainWish, asked: Request) -> Callable[..., Certificate]:
     """Returns the function that decides a transformer and a circuit, in the arithmetic and by the method asked for."""
     from functools import partial
 
@@ -171,7 +171,7 @@ def seconds_of_a_run(nodes: int) -> float:
 
 
 def publish(
-    wish: Wish,
+    wish: ChainWish,
     asked: Request,
     decomposition: Decomposition,
     judged: tuple[CircuitTransformer, Certificate],

@@ -20,7 +20,7 @@ def run(args: argparse.Namespace) -> int:
     from constructions.circuits.files import read_circuit
 
     asked = Request.of(args)
-    wish = chains.Wish.of(args, asked)
+    wish = chains.ChainWish.of(args, asked)
     circuit = read_circuit(args.file)
     bits = None if args.input is None else input_bits(args.input, circuit.inputs)
     decomposition = decompose(circuit)

@@ -17,7 +17,7 @@ from verify.frame import decide
 from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, Failure, Finding
-from verify.tasks.circuit.attention import Undecided
+from verify.tasks.circuit.attention import UnboundedSteps
 from verify.tasks.circuit.decomposition import wrong_decomposition
 from verify.tasks.circuit.forward import (
     UNDECIDED,
@@ -42,7 +42,7 @@ MOST_REACHED = 8  # besides those that bring undecided bits to a step
 
 
 @dataclass(frozen=True)
-class Wrong:
+class WrongStep:
     """A wrong step of one input, and how far g is on the wrong side of 1/2 (NaN where it is none)."""
 
     gate: int
@@ -109,10 +109,10 @@ def arithmetic_of(reading: Real | Rounded) -> Arithmetic:
 
 def prove(problem: CircuitProblem, reading: Real | Rounded, effort: Effort) -> Finding:
     """By bounding every step in balls and induction over the gates; else by running inputs."""
-    return _Proof(problem, reading, effort).find()
+    return _RoundedProof(problem, reading, effort).find()
 
 
-class _Proof:
+class _RoundedProof:
     """One module against one circuit in one reading."""
 
     def __init__(self, problem: CircuitProblem, reading: Real | Rounded, effort: Effort) -> None:
@@ -138,7 +138,7 @@ class _Proof:
             open_ = np.flatnonzero(~(margins > 0))
             faults = (steps.fault(self.circuit, int(step)) for step in open_[:MAX_FAULTS])
             reached, inputs = self._reachable(faults)
-        except Undecided as undecided:
+        except UnboundedSteps as undecided:
             return self._open(str(undecided), [])
         if reached is None and len(open_) <= MAX_FAULTS:
             least = float(margins[margins > 0].min(initial=0.5))
@@ -200,7 +200,7 @@ class _Proof:
             extra["forward_runs"] = ran
         return Finding.proved(INDUCTION, margin, extra=extra)
 
-    def _run(self, run: RoundedRun | RealRun, words: list[int], mask: int) -> Wrong | None:
+    def _run(self, run: RoundedRun | RealRun, words: list[int], mask: int) -> WrongStep | None:
         """The first wrong token of a run on some inputs; nothing after an undecided one is known to be the first."""
         n, count = self.model.n, mask.bit_length()
         wanted = self.circuit.evaluate(words, mask)
@@ -221,10 +221,10 @@ class _Proof:
                 margin = float(found.upper - 0.5 if expected else 0.5 - found.lower) if found.rad else None
                 margin = float(found.mid - 0.5 if expected else 0.5 - found.mid) if margin is None else margin
                 bits = tuple(int(x) for x in right[row, :n])
-                return Wrong(gate, bits, int(computed[row, gate - 1]), expected, margin)
+                return WrongStep(gate, bits, int(computed[row, gate - 1]), expected, margin)
         return None
 
-    def _refuted(self, wrong: Wrong, run: RoundedRun | RealRun, why: str) -> Finding:
+    def _refuted(self, wrong: WrongStep, run: RoundedRun | RealRun, why: str) -> Finding:
         found = self.problem.counterexample(wrong.bits, wrong.gate, wrong.computed, wrong.expected)
         margin = wrong.margin if wrong.margin == wrong.margin else None
         return Finding.refuted("a run in this reading", Failure(found | {"why": why, "run": run.name}, margin))

@@ -110,10 +110,10 @@ def prove(problem: CircuitProblem, reading: ConstantBits, effort: Effort) -> Fin
         machine = ConstantBitMachine(problem.model, reading.s)
     except BadInput as error:
         return Finding.open(INDUCTION, str(error))
-    return _Proof(problem, reading, machine, effort).find()
+    return _BitsProof(problem, reading, machine, effort).find()
 
 
-class _Proof:
+class _BitsProof:
     """One module against one circuit, in constant-bit arithmetic."""
 
     def __init__(

@@ -22,7 +22,7 @@ from verify.arithmetic.outward import above, below
 from verify.arithmetic.rounding import two_sum
 from verify.arithmetic.slack import INFLATION, OF_FEW, Array
 from verify.arithmetic.softmax import FORMATS_OF_A_SUM, small_sum
-from verify.tasks.circuit.attention import Attention, BallVectors, Undecided, attention
+from verify.tasks.circuit.attention import Attention, BallVectors, UnboundedSteps, attention
 from verify.tasks.circuit.retrieval import Indices
 from verify.tasks.circuit.steps import BLOCK, NONE, Bits, Due, Fault, assignments, cases, gate_arrays
 
@@ -183,7 +183,7 @@ def is_same(x: Ball, y: Ball) -> bool:
 def check_finite(x: Ball) -> None:
     """Raises Undecided where a number may have overflowed."""
     if not (np.isfinite(x.mid).all() and np.isfinite(x.rad).all()):
-        raise Undecided("a number may overflow, or become too large for its error to be bounded")
+        raise UnboundedSteps("a number may overflow, or become too large for its error to be bounded")
 
 
 class RoundedSteps:

@@ -51,7 +51,7 @@ class Fault:
     why: str
 
 
-class Block(NamedTuple):
+class StepBlock(NamedTuple):
     """Some steps: the least distance of g to 1/2, None where it is not known of all, and those that are wrong."""
 
     least: float | None
@@ -168,19 +168,19 @@ class Steps:
         for block in self.blocks(circuit):
             yield from block.faults
 
-    def blocks(self, circuit: Circuit) -> Iterator[Block]:
+    def blocks(self, circuit: Circuit) -> Iterator[StepBlock]:
         """The steps in order, some thousand at a time: how far g is from 1/2, and the faults."""
         self._check_shape(circuit)
         if not circuit.gates:
             return
-        yield Block(np.inf, self._prompt_faults())
+        yield StepBlock(np.inf, self._prompt_faults())
         arrays = gate_arrays(circuit)
         for p in self._blocks(self.n - 1):
             distance = self._distance(p, *(array[p + 1 - self.n] for array in arrays))
             suspects = p[distance < 0]
             least = None if len(suspects) else float(distance.min(initial=np.inf)) / self.machine.bits.one
             faults = (fault for q in suspects for fault in self._fault(circuit, int(q)))
-            yield Block(least, faults)
+            yield StepBlock(least, faults)
 
     def _check_shape(self, circuit: Circuit) -> None:
         if (self.n, self.N) != (len(circuit.inputs), circuit.nodes - 1):

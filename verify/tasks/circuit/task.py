@@ -24,7 +24,7 @@ from verify.arithmetic.torch_settings import lowered
 from verify.engine.guard import ends
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, first_in_order
 from verify.frame.judged import check_judged, unparametrized
-from verify.tasks.circuit.attention import Undecided
+from verify.tasks.circuit.attention import UnboundedSteps
 from verify.tasks.circuit.forward import in_kernel, stored_weights
 from verify.tasks.circuit.refutation import EXHAUSTIVE_INPUTS
 from verify.tasks.circuit.rounding import RoundedSteps
@@ -159,7 +159,7 @@ class CircuitProblem:
             weights = stored_weights(self.model, fmt)
             steps = RoundedSteps(weights, self.model.n, self.model.lanes, Arithmetic.of(fmt))
             return bool((steps.margins(self.decomposition.circuit) > 0).all())
-        except Undecided:
+        except UnboundedSteps:
             return False
 
     def batches(self) -> Iterator[Batch]:

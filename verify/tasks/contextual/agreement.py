@@ -17,13 +17,16 @@ from verify.arithmetic.torch_settings import lowered
 from verify.tasks.contextual.dtype import RoundedCells
 from verify.tasks.contextual.runs import fillings
 from verify.tasks.contextual.stream import StoredContextual
-from verify.tasks.contextual.task import Domain, answers, written
+from verify.tasks.contextual.task import StringDomain, answers, written
 
 LONGEST_RUN = 2048  # tokens: attention holds the square of it
 
 
 def contradiction(
-    module: ContextualCountingTransformer, stored: StoredContextual, domain: Domain, tightest: dict[str, Any] | None
+    module: ContextualCountingTransformer,
+    stored: StoredContextual,
+    domain: StringDomain,
+    tightest: dict[str, Any] | None,
 ) -> str | None:
     """Runs the tightest cell's plainest string, and says what contradicts the proof. None where nothing does, or the
     run cannot tell.
@@ -43,7 +46,7 @@ def contradiction(
     return f"the module counts {said} at prompt {r} of {written(tokens)}, where {right} is right"
 
 
-def is_proved_in(stored: StoredContextual, domain: Domain, fmt: Any, r: int, k: int, M: int) -> bool:
+def is_proved_in(stored: StoredContextual, domain: StringDomain, fmt: Any, r: int, k: int, M: int) -> bool:
     """Whether count k of prompt r, in strings with M regions, is right in a format in every order."""
     with np.errstate(all="ignore"):
         proof = RoundedCells(stored, domain, fmt)

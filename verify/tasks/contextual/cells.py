@@ -17,13 +17,13 @@ import numpy as np
 from constructions.contextual.transformer import BOS, ONE, ZERO
 from verify.arithmetic.balls import TINY, Ball, exponential
 from verify.arithmetic.slack import LEAST, Array, U
-from verify.tasks.contextual.readout import MOST_PAIRS, Readout
+from verify.tasks.contextual.readout import MOST_PAIRS, LineReadout
 from verify.tasks.contextual.stream import Kinds, StoredContextual, encode, see
-from verify.tasks.contextual.task import Domain
+from verify.tasks.contextual.task import StringDomain
 
 
 @dataclass(frozen=True)
-class Cells:
+class PromptCells:
     """Counts k = 0, 1, ... of prompt r (from 1) in strings with `fewest`..`most` regions, decided.
 
     Shapes: margin, wrong (counts,): a lower bound on the margin where it is positive, and whether every string is
@@ -50,16 +50,16 @@ class Weighed:
     is_one: np.ndarray
 
 
-class Proof(ABC):
+class PromptProof(ABC):
     """The cells of one model on one domain; how weights and outputs are bounded is up to the reading."""
 
-    def __init__(self, stored: StoredContextual, domain: Domain, readout: Readout) -> None:
+    def __init__(self, stored: StoredContextual, domain: StringDomain, readout: LineReadout) -> None:
         self.stored, self.domain, self.readout = stored, domain, readout
         self.kinds = Kinds.of(domain.N, domain.most, stored.has_bos)
         self.encoded = encode(stored, self.kinds.tokens, self.kinds.counts)
         self.is_digit = (self.kinds.tokens == ZERO) | (self.kinds.tokens == ONE)
 
-    def decide(self) -> Iterator[Cells]:
+    def decide(self) -> Iterator[PromptCells]:
         """All cells, several numbers of regions together where that suffices, until too many lines are compared."""
         pairs = MOST_PAIRS
         for r in range(1, self.stored.R + 1):
@@ -86,7 +86,7 @@ class Proof(ABC):
     def outputs(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """Bounds (counts, g) on the decoder's output in each cell."""
 
-    def cells(self, weighed: Weighed, r: int, fewest: int, most: int, pairs: int = MOST_PAIRS) -> Cells:
+    def cells(self, weighed: Weighed, r: int, fewest: int, most: int, pairs: int = MOST_PAIRS) -> PromptCells:
         """The cells of prompt r in strings with fewest..most regions, either all below r or none.
 
         At most so many pairs of the readout's lines are compared.
@@ -96,7 +96,7 @@ class Proof(ABC):
         k = np.arange(digits - fixed_zeros + 1 if r <= fewest else 1)
         low, high = self.outputs(weighed, r, fewest, most, k)
         compared = self.readout.compare(low, high, k, pairs)
-        return Cells(r, fewest, most, compared.margin, compared.wrong)
+        return PromptCells(r, fewest, most, compared.margin, compared.wrong)
 
     def mean(self, weighed: Weighed, r: int, fewest: int, most: int, k: np.ndarray) -> tuple[Array, Array]:
         """Bounds (counts, g) on the weighted mean of the values in each cell, for exact sums and products."""
@@ -130,11 +130,11 @@ class Proof(ABC):
         return (chosen @ weighed.weights).hull(0), (chosen @ weighed.products).hull(0)
 
 
-class CellProof(Proof):
+class CellProof(PromptProof):
     """The cells in real arithmetic."""
 
-    def __init__(self, stored: StoredContextual, domain: Domain) -> None:
-        super().__init__(stored, domain, Readout(stored.W["W_out"], stored.W["b_out"]))
+    def __init__(self, stored: StoredContextual, domain: StringDomain) -> None:
+        super().__init__(stored, domain, LineReadout(stored.W["W_out"], stored.W["b_out"]))
         self.seen = see(stored, self.encoded)
 
     def weigh(self, prompt: int) -> Weighed:

@@ -17,7 +17,7 @@ from verify.frame.schema import as_json
 if TYPE_CHECKING:
     from constructions.contextual.transformer import ContextualCountingTransformer
     from verify.arithmetic.readings import Reading
-    from verify.tasks.contextual.task import Domain
+    from verify.tasks.contextual.task import StringDomain
 
 BIASES = ("BOS", "]", "0")
 KEYS = ("onehot", "convex")
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Wish:
+class ContextualWish:
     """The model that is asked for: built for sizes, or read from a file."""
 
     N: int
@@ -81,7 +81,7 @@ class Wish:
     weights: str | None
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Wish:
+    def of(cls, args: argparse.Namespace) -> ContextualWish:
         """Raises: BadInput for sizes beyond a few minutes."""
         N, R = args.built_for or args.length or 512, args.regions or 4
         if N * R > MOST_CELLS:
@@ -113,7 +113,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Strings:
+class JudgedStrings:
     """The strings that a model is judged on, where they are not those that it is built for."""
 
     length: int | None
@@ -121,7 +121,7 @@ class Strings:
     exactly: bool
     zeros: int | None
 
-    def of(self, module: ContextualCountingTransformer, wish: Wish) -> Domain:
+    def of(self, module: ContextualCountingTransformer, wish: ContextualWish) -> StringDomain:
         """Raises: BadInput for impossible sizes, or counts that the model has no class for."""
         from verify.tasks.contextual.verdict import domain_of
 
@@ -135,7 +135,7 @@ def run(args: argparse.Namespace) -> int:
     check_least(args, 0, "on_regions", "zeros", "seed")
     if args.impossible:
         return argue(IMPOSSIBLE[args.impossible], args.length, args.seed, is_json=args.json)
-    asked, wish = Request.of(args), Wish.of(args)
+    asked, wish = Request.of(args), ContextualWish.of(args)
     reading = asked.reading
     if args.figure5:
         from verify.tasks.contextual.report import figure5
@@ -151,7 +151,7 @@ def run(args: argparse.Namespace) -> int:
     from verify.tasks.contextual.report import facts, report
     from verify.tasks.contextual.verdict import ContextualCounting
 
-    domain = Strings(args.length, args.on_regions, args.exactly, args.zeros).of(module, wish)
+    domain = JudgedStrings(args.length, args.on_regions, args.exactly, args.zeros).of(module, wish)
     problem = ContextualCounting(module, domain, claim, wish.named())
     certificate = decide(problem, reading, asked.method, asked.effort())
     return publish(asked, certificate, as_bytes(module), facts(certificate, module), report)

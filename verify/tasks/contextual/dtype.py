@@ -17,24 +17,24 @@ from verify.arithmetic.readings import Kernel
 from verify.arithmetic.slack import ENLARGE, INFLATION, Array, gamma
 from verify.arithmetic.softmax import argument_error, exponential_error, quotient_error, total_error
 from verify.frame.decide import Finding, Item
-from verify.tasks.contextual.cells import Cells, Proof, Weighed, weighed
+from verify.tasks.contextual.cells import PromptCells, PromptProof, Weighed, weighed
 from verify.tasks.contextual.proof import where
-from verify.tasks.contextual.readout import Readout
+from verify.tasks.contextual.readout import LineReadout
 from verify.tasks.contextual.rounding import lowest_bit, position_errors
 from verify.tasks.contextual.runs import candidates, margins
 from verify.tasks.contextual.stream import DecidableRegions, Positions, StoredContextual, see
-from verify.tasks.contextual.task import Domain
+from verify.tasks.contextual.task import StringDomain
 
 ARGUMENT = "cells of strings, margin above error bound"
 # strings tried, their tokens, and attention scores computed, in search of a failing run
 MOST_RUNS, MOST_TOKENS, RUN_BUDGET = 400, 10**6, 2 * 10**8
 
 
-class RoundedCells(Proof):
+class RoundedCells(PromptProof):
     """The cells with every number replaced by all that can be computed for it in a format."""
 
-    def __init__(self, stored: StoredContextual, domain: Domain, fmt: Format) -> None:
-        super().__init__(stored, domain, Readout(stored.W["W_out"], stored.W["b_out"], fmt))
+    def __init__(self, stored: StoredContextual, domain: StringDomain, fmt: Format) -> None:
+        super().__init__(stored, domain, LineReadout(stored.W["W_out"], stored.W["b_out"], fmt))
         self.fmt = fmt
         errors, exact = position_errors(stored, self.kinds, self.encoded, fmt), see(stored, self.encoded)
         self.score_errors = errors.scores
@@ -154,7 +154,7 @@ def round_weights(module: ContextualCountingTransformer, fmt: Format) -> Context
 
 
 def failing_run(
-    module: ContextualCountingTransformer, cells: Iterable[Cells], domain: Domain
+    module: ContextualCountingTransformer, cells: Iterable[PromptCells], domain: StringDomain
 ) -> tuple[Item, int] | None:
     """A string, and a prompt of it, that the module itself gets wrong in its dtype."""
     spent = 0

@@ -9,10 +9,10 @@ from itertools import chain, islice
 import numpy as np
 
 from verify.frame.decide import Finding
-from verify.tasks.contextual.cells import CellProof, Cells
+from verify.tasks.contextual.cells import CellProof, PromptCells
 from verify.tasks.contextual.runs import candidates, judge
 from verify.tasks.contextual.stream import DecidableRegions, StoredContextual
-from verify.tasks.contextual.task import Domain
+from verify.tasks.contextual.task import StringDomain
 
 FEW_STRINGS = 3000  # decided one by one where cells leave something open
 LARGEST_RUN = 2_000_000
@@ -45,14 +45,14 @@ def prove(problem: DecidableRegions) -> Finding:
     return Finding.open(argument, reason, extra=extra)
 
 
-def where(tightest: Cells) -> dict[str, object]:
+def where(tightest: PromptCells) -> dict[str, object]:
     """The cell with the smallest margin."""
     count = int(tightest.margin.argmin())
     return {"prompt": tightest.r, "count": count, "regions": [tightest.fewest, tightest.most]}
 
 
 def find_failure(
-    stored: StoredContextual, proof: CellProof, cells: list[Cells], domain: Domain
+    stored: StoredContextual, proof: CellProof, cells: list[PromptCells], domain: StringDomain
 ) -> tuple[list[int], int] | None:
     """A string and a prompt that real arithmetic shows to be wrong: among candidates, and all where they are few."""
     few: Iterator[list[int]] = domain.enumerate() if are_few(domain) else iter(())
@@ -63,17 +63,17 @@ def find_failure(
     return None
 
 
-def are_few(domain: Domain) -> bool:
+def are_few(domain: StringDomain) -> bool:
     """Whether the strings can be decided one by one."""
     return 4**domain.N <= LARGEST_RUN and domain.strings() <= FEW_STRINGS
 
 
-def strings_margin(stored: StoredContextual, proof: CellProof, domain: Domain) -> float:
+def strings_margin(stored: StoredContextual, proof: CellProof, domain: StringDomain) -> float:
     """The smallest margin over all strings, or a number that is not positive where one is undecided."""
     return min(float(judge(stored, proof.readout, tokens).margin.min()) for tokens in domain.enumerate())
 
 
-def right_lengths(judged: list[tuple[list[Cells], Domain]], M: int) -> tuple[int | None, int | None]:
+def right_lengths(judged: list[tuple[list[PromptCells], StringDomain]], M: int) -> tuple[int | None, int | None]:
     """For M regions: the largest length up to which every string is right, and the smallest at which some is not.
 
     The first of the domains is the whole one, the others are parts of it, where wrong strings may be found too. A

@@ -25,7 +25,7 @@ class Comparison:
     wrong: np.ndarray
 
 
-class Readout:
+class LineReadout:
     """The stored lines W_out, b_out; neighbours decide where they form a staircase, all pairs otherwise.
 
     Own lines are what the right class has at least, rivals what the others have at most: in real arithmetic the same,

@@ -12,13 +12,13 @@ from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO, Co
 from verify.arithmetic.balls import Ball, exponential
 from verify.arithmetic.margins import margins as margins_of_logits
 from verify.arithmetic.slack import Array
-from verify.tasks.contextual.cells import Cells
-from verify.tasks.contextual.readout import Comparison, Readout
+from verify.tasks.contextual.cells import PromptCells
+from verify.tasks.contextual.readout import Comparison, LineReadout
 from verify.tasks.contextual.stream import StoredContextual, encode, see
-from verify.tasks.contextual.task import Domain, answers, written
+from verify.tasks.contextual.task import StringDomain, answers, written
 
 
-def judge(stored: StoredContextual, readout: Readout, tokens: list[int]) -> Comparison:
+def judge(stored: StoredContextual, readout: LineReadout, tokens: list[int]) -> Comparison:
     """Every prompt on one string, in real arithmetic: margins (R,) and whether it is surely wrong."""
     output = decode(stored, tokens)
     return readout.compare(output.lower, output.upper, np.array(answers(tokens, stored.R)))
@@ -35,7 +35,7 @@ def decode(stored: StoredContextual, tokens: list[int]) -> Ball:
     return (weights @ seen.values) / (weights @ Ball.exact(np.ones((len(kinds), 1))))
 
 
-def candidates(cells: Iterable[Cells], domain: Domain) -> Iterator[list[int]]:
+def candidates(cells: Iterable[PromptCells], domain: StringDomain) -> Iterator[list[int]]:
     """Strings that may refute: of cells that are not proved, plain ones first, then with digits of one kind added."""
     open_cells = [(c, k) for c in cells for k in pick(c)]
     open_cells.sort(key=lambda pair: (not pair[0].wrong[pair[1]], 2 * pair[0].fewest + pair[1]))
@@ -44,7 +44,7 @@ def candidates(cells: Iterable[Cells], domain: Domain) -> Iterator[list[int]]:
             yield from filter(domain.has, fillings(c.r, M, k, domain))
 
 
-def pick(c: Cells) -> set[int]:
+def pick(c: PromptCells) -> set[int]:
     """Three counts of a group of cells: the first that is surely wrong, the first and the least certain unproved."""
     unproved = np.nonzero(~(c.margin > 0))[0]
     wrong = np.nonzero(c.wrong)[0]
@@ -53,7 +53,7 @@ def pick(c: Cells) -> set[int]:
     return {int(unproved[0]), int(np.argmin(c.margin)), int(wrong[0]) if len(wrong) else int(unproved[-1])}
 
 
-def fillings(r: int, M: int, k: int, domain: Domain) -> Iterator[list[int]]:
+def fillings(r: int, M: int, k: int, domain: StringDomain) -> Iterator[list[int]]:
     """Strings with M regions and k ones in region r, with nothing else or many digits in one place."""
     zeros = domain.zeros or 0
     room = domain.N - 2 * M - k - zeros

@@ -23,7 +23,7 @@ from verify.frame.decide import Failure, Provable
 from verify.frame.judged import check_judged
 from verify.reduction.domains import Hull
 from verify.reduction.leaf import leaf
-from verify.tasks.contextual.task import Domain
+from verify.tasks.contextual.task import StringDomain
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class DecidableRegions(Provable, Protocol):
     def stored(self) -> StoredContextual: ...
 
     @property
-    def domain(self) -> Domain: ...
+    def domain(self) -> StringDomain: ...
 
     def replay(self, item: tuple[int, ...], answer: int, reading: Reading) -> Failure: ...
 

@@ -71,13 +71,13 @@ def answers(tokens: list[int], R: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Domain:
+class StringDomain:
     """All valid strings of length shortest..N with fewest..R regions, and, where given, exactly `zeros` 0 tokens.
 
-    >>> domain = Domain(4, 1)
+    >>> domain = StringDomain(4, 1)
     >>> domain.strings(), sum(1 for _ in domain.enumerate())
     (62, 62)
-    >>> domain = Domain(6, 2, 1, 1, zeros=2)
+    >>> domain = StringDomain(6, 2, 1, 1, zeros=2)
     >>> domain.strings(), sum(1 for _ in domain.enumerate())
     (141, 141)
     """

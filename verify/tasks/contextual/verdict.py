@@ -36,7 +36,7 @@ from verify.tasks.contextual.agreement import contradiction
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.runs import counterexample, margins, real_margin
 from verify.tasks.contextual.stream import StoredContextual
-from verify.tasks.contextual.task import Domain, answers
+from verify.tasks.contextual.task import StringDomain, answers
 
 ASSUMES = (
     "encoder x' = x + softmax(x W_Q (x W_K)^T, causal) x W_V W_O, x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; "
@@ -53,7 +53,7 @@ def domain_of(
     regions: int | None = None,
     exactly: bool = False,
     zeros: int | None = None,
-) -> Domain:
+) -> StringDomain:
     """Returns the strings to judge a model on. Without BOS the empty string is left out: there is nothing to attend to.
 
     Raises: BadInput for impossible sizes, or counts that the model has no class for.
@@ -62,7 +62,7 @@ def domain_of(
     check_whole_number("length", N)
     R = module.R if regions is None else regions
     check_whole_number("regions", R)
-    domain = Domain(N, R, R if exactly else 0, 0 if module.has_bos else 1, zeros)
+    domain = StringDomain(N, R, R if exactly else 0, 0 if module.has_bos else 1, zeros)
     classes = len(module.b_out)
     if R and classes <= N - 2:
         raise BadInput(f"length={N}: the model has classes 0 to {classes - 1}; use --length {classes + 1} or less")
@@ -77,7 +77,7 @@ class ContextualCounting:
     """
 
     module: ContextualCountingTransformer
-    domain: Domain
+    domain: StringDomain
     claim: str | None = None
     named: dict[str, Any] = field(default_factory=dict)
     task = "contextual counting"
@@ -180,7 +180,7 @@ class ContextualCounting:
 
 def certify(
     module: ContextualCountingTransformer,
-    domain: Domain,
+    domain: StringDomain,
     *,
     fmt: Format | None = None,
     claim: str | None = None,
@@ -201,7 +201,7 @@ def certify(
 
 
 def exhaustive(
-    module: ContextualCountingTransformer, domain: Domain, *, claim: str | None = None, **named: Any
+    module: ContextualCountingTransformer, domain: StringDomain, *, claim: str | None = None, **named: Any
 ) -> Certificate:
     """Runs the module itself on every string of the domain.
 

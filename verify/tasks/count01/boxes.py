@@ -42,7 +42,7 @@ class BoxResult:
     reason: str | None = None
 
 
-class Query:
+class BoxQuery:
     """The float arrays of one cell: weights (heads, kinds), differences (heads, kinds, rivals), offsets."""
 
     def __init__(
@@ -164,7 +164,7 @@ def decide_boxes(
     margin, boxes = math.inf, 0
     origin, whole, domain = domain.origin, domain, domain.moved
     for cell in cells(labels, whole.lasts):
-        query = Query(model, exact, cell, at, origin)
+        query = BoxQuery(model, exact, cell, at, origin)
         if query.errors is not None and query.errors.obstacle:
             return BoxResult(False, None, boxes, reason=query.errors.obstacle)
         low, high = root(cell, domain)

@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Wish:
+class Count01Wish:
     """The model that is asked for: built for a size, or read from a file."""
 
     construction: str
@@ -85,7 +85,7 @@ class Wish:
     subset: str | None
 
     @classmethod
-    def of(cls, args: argparse.Namespace, precision: str | None) -> Wish:
+    def of(cls, args: argparse.Namespace, precision: str | None) -> Count01Wish:
         """Raises: BadInput for options that do not go together, and for sizes that no output holds."""
         if args.N is not None and args.N > LARGEST_N:
             raise BadInput(f"--N {args.N}: must be at most {LARGEST_N}, where the limit on n2 has 218 digits")
@@ -157,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
     asked = Request.of(args)
     reading = asked.reading
     precision = None if asked.precision == "real" else asked.precision
-    wish = Wish.of(args, precision)
+    wish = Count01Wish.of(args, precision)
     if args.impossible is not None:
         from verify.report.impossibility import print_argument
         from verify.tasks.count01.impossible import ARGUMENTS
@@ -180,7 +180,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def decided(
-    model: Count01Transformer, claim: str | None, wish: Wish, domain: Domain, strings: int | None, asked: Request
+    model: Count01Transformer, claim: str | None, wish: Count01Wish, domain: Domain, strings: int | None, asked: Request
 ) -> int:
     """Prints the verdict on a domain in the reading and by the method that are asked for."""
     from constructions.count01 import as_bytes

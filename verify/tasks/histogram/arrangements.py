@@ -17,7 +17,7 @@ from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.judging import judge, smaller
 from verify.tasks.histogram.record import FIRST, PLACES, RIGHT, WRONG, Record
 from verify.tasks.histogram.regions import Regions
-from verify.tasks.histogram.relaxation import Differences, Lines, Relaxation
+from verify.tasks.histogram.relaxation import Lines, LogitPairs, Relaxation
 from verify.tasks.histogram.stored import Array
 
 BATCH = 1 << 10
@@ -166,7 +166,7 @@ class Arrangements:
         lower, upper = self._ranges(parts, place)
         lines = Lines.of(lower - self.relaxation.form_error, upper + self.relaxation.form_error)
 
-        def least(i: np.ndarray, of: Differences) -> tuple[Array, Array]:
+        def least(i: np.ndarray, of: LogitPairs) -> tuple[Array, Array]:
             form, constant = lines.below(i, of)
             q = form @ self.values.T  # (P, Q + 1)
             at = np.take_along_axis(q, parts.symbols[i], 1)

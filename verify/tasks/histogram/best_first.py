@@ -30,7 +30,7 @@ OpenCounts = dict[tuple[int, int], list[int]]  # of each row and query token
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SearchOutcome:
     """What branch and bound found: exact counts, bracket, the smallest counterexample, and the cells that it had."""
 
     wrong_pairs: int
@@ -92,7 +92,7 @@ class Queue:
             waiting += [(merged.row, t, sorted(found)) for t, found in sorted(counts.items())]
         return cls(reduction, exact, deadline, progress, waiting)
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchOutcome:
         """Decides until the time is up or nothing is open."""
         is_smallest = has_tried = False
         while not self._is_over() and (self.waiting or any(search.sizes for search in self.searches)):
@@ -163,7 +163,7 @@ class Queue:
         found = sum(search.open_pairs() for search in self.searches) + sum(cell.open for cell in self.seen)
         return found + sum(pairs_of(self.reduction.stored, row, counts) for row, _, counts in self.waiting)
 
-    def _outcome(self, open_pairs: int, is_smallest: bool) -> Outcome:
+    def _outcome(self, open_pairs: int, is_smallest: bool) -> SearchOutcome:
         stored = self.reduction.stored
         total = stored.L * stored.T**stored.L
         wrong = self.wrong_pairs + sum(search.all_wrong_pairs for search in self.searches)
@@ -181,4 +181,6 @@ class Queue:
             for search in self.searches
             if search.is_whole
         ]
-        return Outcome(wrong, open_pairs, share, record, margins, self.smallest.candidate, is_smallest, held, total)
+        return SearchOutcome(
+            wrong, open_pairs, share, record, margins, self.smallest.candidate, is_smallest, held, total
+        )

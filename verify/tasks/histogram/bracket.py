@@ -40,7 +40,7 @@ def _of_position(stored: StoredModel, k: int) -> int:
 
 
 @dataclass
-class Bounds:
+class ShareBounds:
     """Between which shares of the inputs of a position, query token and own count are wrong."""
 
     reduction: Reduction

@@ -19,7 +19,7 @@ import numpy as np
 
 from verify.tasks.histogram.arrangements import Arrangements, Filled
 from verify.tasks.histogram.candidate import Candidate, Smallest
-from verify.tasks.histogram.counting import Counting
+from verify.tasks.histogram.counting import Multinomials
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.judging import judge, of_ranges, smaller
 from verify.tasks.histogram.record import RIGHT, WRONG, Record, without
@@ -55,7 +55,7 @@ class Search:
         self.counts, self.is_whole = counts, start is None
         self.relaxation = Relaxation(reduction, row, t, counts)
         self.tokens, self.tree = self.relaxation.tokens, self.relaxation.tree
-        self.counting = Counting(row, self.tree, self.stored.T, self.stored.L)
+        self.counting = Multinomials(row, self.tree, self.stored.T, self.stored.L)
         self.G = len(row.groups)
         self.is_lost = False
         self._is_over: Callable[[], bool] = lambda: False

@@ -11,9 +11,9 @@ import numpy as np
 
 from verify.frame.clock import Deadline
 from verify.tasks.histogram import by_sequence
-from verify.tasks.histogram.best_first import OpenCounts, Outcome, Queue
+from verify.tasks.histogram.best_first import OpenCounts, Queue, SearchOutcome
 from verify.tasks.histogram.blocks import Points
-from verify.tasks.histogram.bracket import Bounds, Held, pairs_of
+from verify.tasks.histogram.bracket import Held, ShareBounds, pairs_of
 from verify.tasks.histogram.branch_and_bound import Search
 from verify.tasks.histogram.by_mass import ByMass
 from verify.tasks.histogram.by_prefix import MOST_LEFT, ByPrefix, is_one_group, seconds_each
@@ -123,9 +123,9 @@ class Plan:
             tell_bracket(progress, done / total, least, least + Fraction(open_pairs, pairs))
         return queue
 
-    def search_or_enumerate(self, queue: Queue, deadline: Deadline) -> Outcome:
+    def search_or_enumerate(self, queue: Queue, deadline: Deadline) -> SearchOutcome:
         """Splits regions, or decides the multisets that hold most sequences, whichever narrows the bracket more."""
-        by_mass, bounds = ByMass.of(self.reduction, [unit[1:] for unit in self.units]), Bounds(self.reduction)
+        by_mass, bounds = ByMass.of(self.reduction, [unit[1:] for unit in self.units]), ShareBounds(self.reduction)
         queue.deadline = deadline.part(FOR_A_COMPARISON)
         searched, stored = queue.run(), self.reduction.stored
         if searched.is_finished:
@@ -143,7 +143,7 @@ class Plan:
         is_smallest = searched.is_smallest or counted.is_smallest
         return replace(narrower, counterexample=queue.smallest.candidate, is_smallest=is_smallest)
 
-    def _counted(self, by_mass: ByMass, queue: Queue) -> Outcome:
+    def _counted(self, by_mass: ByMass, queue: Queue) -> SearchOutcome:
         """What deciding multisets found, and a search for those that it left near a tie."""
         stored = self.reduction.stored
         queue.searches, queue.waiting, queue.wrong_pairs, queue.margins = [], [], 0, {}
@@ -218,7 +218,7 @@ def _advance(progress: Progress, done: float, more: float, share: float) -> None
 
 def decide_open(
     reduction: Reduction, exact: ExactForward, cells: OpenCounts, deadline: Deadline, progress: Progress
-) -> Outcome:
+) -> SearchOutcome:
     """Decides the open cells until the time is up."""
     plan, now = Plan.of(reduction, cells), deadline.clock()
     if plan.numbers > MOST_NUMBERS or plan.seconds > AFFORDABLE * (deadline.at - now):
@@ -228,13 +228,13 @@ def decide_open(
         trial = Queue.of(reduction, exact, cells, end, progress).run()
         if trial.is_finished:
             return trial
-    started, queue, bounds = deadline.clock(), plan.run(exact, deadline, progress), Bounds(reduction)
+    started, queue, bounds = deadline.clock(), plan.run(exact, deadline, progress), ShareBounds(reduction)
     if queue.waiting and deadline.left() < FOR_THE_REST * (deadline.at - started):
         bounds.find(queue.waiting, deadline, progress)
     return narrowed(queue.run(), bounds)
 
 
-def narrowed(outcome: Outcome, bounds: Bounds) -> Outcome:
+def narrowed(outcome: SearchOutcome, bounds: ShareBounds) -> SearchOutcome:
     """The outcome with the bracket that means and variances narrow, of which there is no tree of splits."""
     stored, before = bounds.reduction.stored, (outcome.wrong_pairs, outcome.wrong_pairs + outcome.open_pairs)
     found = bounds.narrowed(outcome.held, *before)

@@ -19,7 +19,7 @@ from verify.tasks.histogram.candidate import Smallest
 from verify.tasks.histogram.multisets import Multisets
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.stored import Array
-from verify.tasks.histogram.tabulating import SMALL, Readout, Space, Table, Tabulated
+from verify.tasks.histogram.tabulating import SMALL, CountReadout, Space, Table, Tabulated
 from verify.tasks.histogram.task import Progress
 
 MOST_REPEATED = 3  # different tokens of a multiset that may come more than once
@@ -135,7 +135,7 @@ class ByMass:
                 tables[key] = Table(self.reduction, unit.row, unit.t, space)
             table, cell = tables[key], self.seen(unit.row, unit.t, unit.k)
             found = cell.found
-            readout = Readout.of(table, unit.k)
+            readout = CountReadout.of(table, unit.k)
             for block, last in _blocks(table, unit):
                 if deadline.is_up():
                     return

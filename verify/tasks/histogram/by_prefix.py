@@ -22,7 +22,7 @@ from verify.tasks.histogram.candidate import Smallest
 from verify.tasks.histogram.loops import NEAR, WRONG, Asked, is_compiled, loop_for, room
 from verify.tasks.histogram.narrow import LANES, Narrow
 from verify.tasks.histogram.reduction import Row
-from verify.tasks.histogram.tabulating import Readout, Table, Tabulated
+from verify.tasks.histogram.tabulating import CountReadout, Table, Tabulated
 from verify.tasks.histogram.task import Progress
 
 A_LOOK = 1 << 22  # multisets between two looks at the clock
@@ -70,7 +70,7 @@ class ByPrefix:
     is_over: Event = field(default_factory=Event)
 
     def __post_init__(self) -> None:
-        self.prefixes, self.readout = self.narrow.prefixes, Readout.of(self.table, self.k)
+        self.prefixes, self.readout = self.narrow.prefixes, CountReadout.of(self.table, self.k)
         self.loop = loop_for(*self.narrow.W.shape)
         self.wrong = np.empty(self.prefixes.number, dtype=np.int64)
         self.limit = np.empty(self.prefixes.number, dtype=np.int32)

@@ -12,7 +12,7 @@ import numpy as np
 from verify.tasks.histogram.blocks import Points
 from verify.tasks.histogram.candidate import Candidate, Smallest
 from verify.tasks.histogram.reduction import Row
-from verify.tasks.histogram.tabulating import Readout, Table, Tabulated
+from verify.tasks.histogram.tabulating import CountReadout, Table, Tabulated
 
 MOST_SEQUENCES = 1 << 20  # of all T tokens
 MOST_NUMBERS = 1 << 21  # in a table of the forms of one token
@@ -57,7 +57,7 @@ def decide(table: Table, counts: list[int], found: Tabulated, smallest: Smallest
         z = (z[:, :, None] + steps[:, None]).reshape(len(z), -1)
     np.maximum(z[:-1], 0.0, out=z[:-1])
     for k in counts:
-        readout, chosen = Readout.of(table, k), fillings.of_count[t][k]
+        readout, chosen = CountReadout.of(table, k), fillings.of_count[t][k]
         on = z[:, chosen]
         difference = readout.d @ on
         least = (difference - readout.error).min(0, initial=np.inf)
@@ -80,7 +80,7 @@ def decide(table: Table, counts: list[int], found: Tabulated, smallest: Smallest
             _look_closer(points, table, readout, found, smallest)
 
 
-def _look_closer(points: Points, table: Table, readout: Readout, found: Tabulated, smallest: Smallest) -> None:
+def _look_closer(points: Points, table: Table, readout: CountReadout, found: Tabulated, smallest: Smallest) -> None:
     """Decides sequences near a tie by what their own terms round away; what that leaves is `left`."""
     least, most, D = table.singly(points, readout)
     is_right, is_wrong = (least > 0).all(1), (most <= 0).any(1)

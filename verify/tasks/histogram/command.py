@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Wish:
+class HistogramWish:
     """The model that a command line asks for: built for sizes, or read from a file."""
 
     model: str | None
@@ -76,7 +76,7 @@ class Wish:
     seed: int
 
     @classmethod
-    def of(cls, args: argparse.Namespace, *, L: int | None = None, precision: str | None = None) -> Wish:
+    def of(cls, args: argparse.Namespace, *, L: int | None = None, precision: str | None = None) -> HistogramWish:
         """Parses what chooses the weights; `L` and `precision` stand in for a length and a dtype that are not given.
 
         Raises: BadInput for what is missing, and for what has no effect.
@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
         from verify.tasks.histogram.impossible import ARGUMENTS
 
         return print_argument(ARGUMENTS[args.impossible](args.seed), is_json=args.json)
-    wish = Wish.of(args, precision=args.precision)
+    wish = HistogramWish.of(args, precision=args.precision)
     asked = Request.of(args)
     _check(asked, args.law)
     if _needs_no_torch(wish, asked, args.law):
@@ -198,7 +198,7 @@ def _check(asked: Request, law: str | None) -> None:
         raise BadInput(f"law={law}: shares are exact in real arithmetic. Leave --precision and --method out.")
 
 
-def _needs_no_torch(wish: Wish, asked: Request, law: str | None) -> bool:
+def _needs_no_torch(wish: HistogramWish, asked: Request, law: str | None) -> bool:
     """Whether the weights can be built as arrays, and are to be proved in real arithmetic and not saved."""
     is_plain = asked.precision is None and asked.method == "certified" and asked.save is None and law is None
     if wish.weights is not None or not is_plain:
@@ -210,7 +210,7 @@ def _needs_no_torch(wish: Wish, asked: Request, law: str | None) -> bool:
     return is_built and chosen(sizes, wish.construction) == "relation"
 
 
-def _run_arrays(wish: Wish, asked: Request) -> int:
+def _run_arrays(wish: HistogramWish, asked: Request) -> int:
     from constructions.histogram_arrays import relation
     from verify.frame.decide import certify
     from verify.report.certificate import shapes_fact
@@ -235,7 +235,7 @@ def _bytes(found: Chosen, asked: Request) -> bytes:
     return checkpoint.as_bytes(found.module, claim=found.claim, construction=found.construction or "default")
 
 
-def _print_unknown(wish: Wish, asked: Request, reason: str) -> int:
+def _print_unknown(wish: HistogramWish, asked: Request, reason: str) -> int:
     """No construction is known for these sizes, which is neither bad input nor impossible."""
     from verify.frame.certificate import READING_BIT_EXACT, READING_DTYPE, READING_REAL, Certificate, Verdict
 

@@ -18,10 +18,10 @@ from verify.frame.clock import Deadline
 from verify.frame.decide import Effort
 from verify.tasks.histogram.branch_and_bound import Search
 from verify.tasks.histogram.exact_forward import ExactForward
-from verify.tasks.histogram.laws import Law, law_named
+from verify.tasks.histogram.laws import CellLaw, law_named
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.regions import Regions, halves, roots, share_out_group
-from verify.tasks.histogram.relaxation import Differences, Lines
+from verify.tasks.histogram.relaxation import Lines, LogitPairs
 from verify.tasks.histogram.stored import Array, StoredModel
 from verify.tasks.histogram.vertices import decide_cells
 
@@ -82,13 +82,13 @@ def confusion(stored: StoredModel, law: str = "uniform", effort: Effort | None =
                 if k not in open_counts:
                     found.answered[k - 1][stored.class_of(k)] += weighing.of_cell(row, k)
             if open_counts:
-                Answers(reduction, exact, row, t, open_counts, weighing, found).run(deadline)
+                QueryAnswers(reduction, exact, row, t, open_counts, weighing, found).run(deadline)
             effort.progress((index + (t + 1) / stored.T) / len(reduction.rows))
     return found
 
 
 @dataclass
-class Answers:
+class QueryAnswers:
     """The answers at one query token t in one row of positions, added up in `found`."""
 
     reduction: Reduction
@@ -96,7 +96,7 @@ class Answers:
     row: Row
     t: int
     counts: list[int]
-    law: Law
+    law: CellLaw
     found: Confusion
     pending: list[Regions] = field(default_factory=list)
 
@@ -150,7 +150,7 @@ class Answers:
         B, C = len(regions), self.stored.classes
         i, j = np.nonzero(np.arange(C) != winner[:, None])
         readout, b_2, w = self.stored.W_2.T, self.stored.b_2, winner[i]
-        of = Differences(readout[w] - readout[j], b_2[w] - b_2[j])
+        of = LogitPairs(readout[w] - readout[j], b_2[w] - b_2[j])
         least, spread = self.relaxation.least_differences(regions, i, of, lines)
         errors = self.relaxation.errors(regions.k)
         bounds = np.full((B, C), np.inf)

@@ -13,7 +13,7 @@ from verify.tasks.histogram.regions import Regions, Tree
 from verify.tasks.histogram.stored import Array
 
 
-class Counting:
+class Multinomials:
     """Multinomials of one row's slots over one tree of clusters."""
 
     def __init__(self, row: Row, tree: Tree, T: int, L: int) -> None:

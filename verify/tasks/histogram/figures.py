@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from verify.commands.options import AddKind, whole_numbers
 from verify.commands.vocabulary import option
-from verify.tasks.histogram.command import LAWS, Wish, add_model_arguments
+from verify.tasks.histogram.command import LAWS, HistogramWish, add_model_arguments
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,13 +41,13 @@ def draw(args: argparse.Namespace) -> Figure:
     """The figure that the arguments ask for: each kind's own options are read here, and handed on as values."""
     if args.kind == "attention":
         tokens = whole_numbers("input", args.input)
-        return _attention(Wish.of(args, L=len(tokens)), tokens)
+        return _attention(HistogramWish.of(args, L=len(tokens)), tokens)
     if args.kind == "activation":
-        return _activation(Wish.of(args), args.neuron)
+        return _activation(HistogramWish.of(args), args.neuron)
     if args.kind == "margin":
-        return _margins(Wish.of(args), args.budget)
+        return _margins(HistogramWish.of(args), args.budget)
     if args.kind == "confusion":
-        return _confusion(Wish.of(args), args.law, args.budget)
+        return _confusion(HistogramWish.of(args), args.law, args.budget)
     if args.kind == "phase":
         from verify.tasks.histogram.drawings.phase import phase
 
@@ -57,22 +57,22 @@ def draw(args: argparse.Namespace) -> Figure:
 
         return parameters(args.T, args.L)
     pair = whole_numbers("neurons", args.neurons, 2) if args.kind == "classes" else []
-    return _readout(Wish.of(args), pair, args.token if args.kind == "logits" else None)
+    return _readout(HistogramWish.of(args), pair, args.token if args.kind == "logits" else None)
 
 
-def _attention(wish: Wish, tokens: list[int]) -> Figure:
+def _attention(wish: HistogramWish, tokens: list[int]) -> Figure:
     from verify.tasks.histogram.drawings.histogram import attention
 
     return attention(wish.chosen(quiet=False).module, tokens)
 
 
-def _activation(wish: Wish, neuron: int) -> Figure:
+def _activation(wish: HistogramWish, neuron: int) -> Figure:
     from verify.tasks.histogram.drawings.histogram import activation
 
     return activation(wish.chosen(quiet=False).module, neuron)
 
 
-def _margins(wish: Wish, budget: float) -> Figure:
+def _margins(wish: HistogramWish, budget: float) -> Figure:
     from verify.tasks.histogram.drawings.histogram import margins
     from verify.tasks.histogram.proof import certify
 
@@ -80,7 +80,7 @@ def _margins(wish: Wish, budget: float) -> Figure:
     return margins(certify(found.module, L=wish.L, claim=found.claim, budget=budget))
 
 
-def _readout(wish: Wish, neurons: list[int], token: int | None) -> Figure:
+def _readout(wish: HistogramWish, neurons: list[int], token: int | None) -> Figure:
     """The classes over two neurons, one token's logits, or where neither is named every token's cosines."""
     from verify.tasks.histogram.drawings.readouts import class_map, cosines, logits_over_counts
 
@@ -90,7 +90,7 @@ def _readout(wish: Wish, neurons: list[int], token: int | None) -> Figure:
     return class_map(module, (neurons[0], neurons[1])) if neurons else cosines(module)
 
 
-def _confusion(wish: Wish, law: str, budget: float) -> Figure:
+def _confusion(wish: HistogramWish, law: str, budget: float) -> Figure:
     from verify.frame.decide import Effort
     from verify.frame.judged import check_judged
     from verify.tasks.histogram.confusion import confusion

@@ -19,7 +19,7 @@ TOLERANCE = 1e-9  # of the linear program that looks for readouts
 
 
 @dataclass(frozen=True)
-class Shares:
+class CodeShares:
     """Of `draws` codes: how many meet W-2 in lin, as they are and with some readouts, in dot, and W-3.
 
     `temperature` is the median inverse temperature that W-3 asks for.
@@ -36,7 +36,7 @@ class Shares:
     temperature: float
 
 
-def shares(T: int, L: int, d: int, *, draws: int = 100, seed: int = 0) -> Shares:
+def shares(T: int, L: int, d: int, *, draws: int = 100, seed: int = 0) -> CodeShares:
     """Draws Gaussian tokens, normalised, and tests the conditions.
 
     Own readouts are W_1 = E^T: D_ts = 1 - <e_t, e_s> in lin and 1 - <e_t, e_s>^2 in dot. Any readouts: those exist
@@ -61,7 +61,7 @@ def shares(T: int, L: int, d: int, *, draws: int = 100, seed: int = 0) -> Shares
         counted += [own_lin, any_lin, own_dot, least_gap > 0]
         needed.append(np.log(2 * L) / least_gap if least_gap > 0 else np.inf)
     lin_own, lin_any, dot_own, relation = (int(n) for n in counted)
-    return Shares(T, L, d, draws, lin_own, lin_any, dot_own, relation, float(np.median(needed)))
+    return CodeShares(T, L, d, draws, lin_own, lin_any, dot_own, relation, float(np.median(needed)))
 
 
 def is_even(D: Array, L: int) -> bool:

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from verify.arithmetic.slack import ENLARGE, LEAST, U, gamma, quotient_below
-from verify.tasks.histogram.relaxation import Differences, Relaxation
+from verify.tasks.histogram.relaxation import LogitPairs, Relaxation
 from verify.tasks.histogram.stored import Array, StoredModel
 
 UNDERFLOW = 2.0**-900  # more than all products of a logit can lose, where none of them is infinite
-Least = Callable[[np.ndarray, Differences], tuple[Array, Array]]
+Least = Callable[[np.ndarray, LogitPairs], tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedSets:
     """A batch of B sets: those that are right throughout, wrong throughout, or open.
 
     Shapes: bounds (B, C) on each difference, infinite where it is not asked for; right and wrong (B,); spread (B, Q)
@@ -78,7 +78,7 @@ def of_ranges(stored: StoredModel, k: np.ndarray, lower: Array, upper: Array) ->
     return right, wrong, margin
 
 
-def judge(relaxation: Relaxation, k: np.ndarray, rivals: np.ndarray, least: Least) -> Judged:
+def judge(relaxation: Relaxation, k: np.ndarray, rivals: np.ndarray, least: Least) -> JudgedSets:
     """Judges sets with own counts k (B,) against their rivals (B, C).
 
     `least` gives lower bounds (P,), without rounding errors, and spreads (P, Q) for pairs of a set and a difference.
@@ -101,4 +101,4 @@ def judge(relaxation: Relaxation, k: np.ndarray, rivals: np.ndarray, least: Leas
     wrong[left] = -highest + errors[left, worst[left]] <= 0
     spread, dW = np.zeros((len(k), spreads.shape[1])), np.zeros((len(k), of.dW.shape[1]))
     spread[left], dW[left] = spreads[pairs], of.dW[pairs]
-    return Judged(k, bounds, right, wrong, spread, dW)
+    return JudgedSets(k, bounds, right, wrong, spread, dW)

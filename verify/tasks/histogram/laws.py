@@ -11,7 +11,7 @@ from math import comb, factorial, perm
 import numpy as np
 
 from constructions.errors import BadInput
-from verify.tasks.histogram.counting import Counting
+from verify.tasks.histogram.counting import Multinomials
 from verify.tasks.histogram.reduction import Row
 from verify.tasks.histogram.regions import Regions
 from verify.tasks.histogram.stored import StoredModel
@@ -20,15 +20,15 @@ Polynomial = tuple[Fraction, ...]
 
 
 @dataclass(frozen=True)
-class Law:
+class CellLaw:
     """The probability of a cell (row, k) of one token, and of each region, for a position chosen uniformly."""
 
     name: str
     of_cell: Callable[[Row, int], Fraction]
-    of_regions: Callable[[Counting, Regions], Fraction]
+    of_regions: Callable[[Multinomials, Regions], Fraction]
 
 
-def law_named(name: str, stored: StoredModel, rows: tuple[Row, ...]) -> Law:
+def law_named(name: str, stored: StoredModel, rows: tuple[Row, ...]) -> CellLaw:
     """The law by its name, for one model.
 
     Claim: A-D for "partitions" (App. D): every count of a position has probability 1/L exactly.
@@ -47,20 +47,20 @@ def law_named(name: str, stored: StoredModel, rows: tuple[Row, ...]) -> Law:
     return partitions(T, L)
 
 
-def uniform(T: int, L: int) -> Law:
+def uniform(T: int, L: int) -> CellLaw:
     """All T^L sequences alike."""
     total = L * T**L
 
     def of_cell(row: Row, k: int) -> Fraction:
         return Fraction(len(row.positions) * comb(L - 1, k - 1) * (T - 1) ** (L - k), total)
 
-    def of_regions(counting: Counting, regions: Regions) -> Fraction:
+    def of_regions(counting: Multinomials, regions: Regions) -> Fraction:
         return Fraction(counting.exactly(regions), total)
 
-    return Law("uniform", of_cell, of_regions)
+    return CellLaw("uniform", of_cell, of_regions)
 
 
-def partitions(T: int, L: int) -> Law:
+def partitions(T: int, L: int) -> CellLaw:
     """Document A's sampler for T >= L: a block of uniform size takes a fresh token, again on the rest, shuffled.
 
     Block sizes are the cycle lengths of a uniform permutation, as each is uniform on what is left. With m distinct
@@ -74,11 +74,11 @@ def partitions(T: int, L: int) -> Law:
     def of_cell(row: Row, k: int) -> Fraction:
         return Fraction(len(row.positions), L * L * T)
 
-    def of_regions(counting: Counting, regions: Regions) -> Fraction:
+    def of_regions(counting: Multinomials, regions: Regions) -> Fraction:
         share, sizes = Fraction(len(counting.row.positions), L * L), counting.tree.size
         return share * sum((_of_region(regions.counts[i], sizes, T) for i in range(len(regions))), Fraction(0))
 
-    return Law("partitions", of_cell, of_regions)
+    return CellLaw("partitions", of_cell, of_regions)
 
 
 def _of_region(counts: np.ndarray, sizes: np.ndarray, T: int) -> Fraction:

@@ -30,7 +30,7 @@ import numpy as np
 from verify.arithmetic.slack import FAINT, INFLATION, LEAST, gamma
 from verify.tasks.histogram.multisets import Multisets, multisets_of
 from verify.tasks.histogram.stored import Array
-from verify.tasks.histogram.tabulating import Readout, Table
+from verify.tasks.histogram.tabulating import CountReadout, Table
 
 MOST_GIVEN = 8  # tokens, beyond which rounding is multiplied by too much
 SAMPLED = 1 << 10  # inputs that show which multiple of another difference to take off; they bound nothing
@@ -174,7 +174,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ReadoutRows:
     """Linear readouts d (C', r), all of which are positive where a cell is right; error (C',) by rounding.
 
     The first is the difference to the class that is most often not behind.
@@ -198,7 +198,7 @@ class Moments:
 
     def wrong(self, k: int) -> tuple[float, float]:
         """Between which shares of all inputs with own count k are wrong."""
-        n, readout = self.L - k, Readout.of(self.table, k)
+        n, readout = self.L - k, CountReadout.of(self.table, k)
         if not n or not len(readout.d) or not np.isfinite(self.size).all():
             return 0.0, 1.0
         with np.errstate(all="ignore"):
@@ -220,7 +220,7 @@ class Moments:
         is_on[-1], is_off[-1] = True, False
         return is_on, ~(is_on | is_off)
 
-    def _rows(self, readout: Readout, n: int) -> Rows:
+    def _rows(self, readout: CountReadout, n: int) -> ReadoutRows:
         """The differences to every class, with a multiple of the first taken off where that makes them vary less."""
         S = self.steps.shape[1]
         tokens = np.random.default_rng(0).integers(0, S, (SAMPLED, n))
@@ -242,15 +242,17 @@ class Moments:
         y[0] = 0.0
         size = np.abs(d) + y[:, None] * np.abs(d[0])
         lost = LEAST * (4 + self.size.sum())  # by products with y, times a form, and by the error's own
-        return Rows(d - y[:, None] * d[0], (error + y * error[0] + gamma(4) * (size @ self.size) + lost) * INFLATION)
+        return ReadoutRows(
+            d - y[:, None] * d[0], (error + y * error[0] + gamma(4) * (size @ self.size) + lost) * INFLATION
+        )
 
-    def _scaled(self, readout: Readout) -> Readout:
+    def _scaled(self, readout: CountReadout) -> CountReadout:
         """The readout, each difference times a power of two of at least 1, which brings it to a size of about 1."""
         largest, size = (np.frexp(x)[1] for x in (np.abs(readout.d).max(1), np.abs(readout.d) @ self.size))
         scale = np.ldexp(1.0, np.clip(np.minimum(-size, LARGEST_SCALE - largest), 0, LARGEST_SCALE))[:, None]
         return replace(readout, d=readout.d * scale, error=readout.error * scale)
 
-    def _moments(self, rows: Rows, n: int, is_on: np.ndarray, is_bent: np.ndarray) -> tuple[Array, Array, Array]:
+    def _moments(self, rows: ReadoutRows, n: int, is_on: np.ndarray, is_bent: np.ndarray) -> tuple[Array, Array, Array]:
         """Means (C',) of each readout on the grid, what they may be off by, and upper bounds on the variances."""
         grid, S = self.grid, self.steps.shape[1]
         among = is_bent[self.is_bent]  # of the neurons on the grid
@@ -302,7 +304,7 @@ class Moments:
         result: Array = (law * squares).sum(1) + LEAST * law.shape[1] * (2 * n * squares.max(1) + 4)
         return result
 
-    def _apart(self, rows: Rows, n: int, is_on: np.ndarray, is_bent: np.ndarray) -> Array:
+    def _apart(self, rows: ReadoutRows, n: int, is_on: np.ndarray, is_bent: np.ndarray) -> Array:
         """Bounds sqrt(E g^2) (C',) of what weights and grid change in each readout."""
         table, d_on = self.table, rows.d * is_on
         off = np.zeros(len(self.steps))

@@ -19,7 +19,7 @@ from verify.tasks.histogram.exact_forward import ExactForward, Judgement
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.stored import StoredModel
 from verify.tasks.histogram.task import Progress, histogram
-from verify.tasks.histogram.vertices import Cells, decide_cells
+from verify.tasks.histogram.vertices import DecidedCells, decide_cells
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
@@ -57,7 +57,7 @@ def certify(
     )
 
 
-class Counts(Protocol):
+class CountProblem(Protocol):
     """What the proof needs of a problem: the stored numbers, and what the model that runs answers."""
 
     @property
@@ -68,7 +68,7 @@ class Counts(Protocol):
         """The count that the model answers at a position."""
 
 
-def prove(problem: Counts, effort: Effort) -> Finding:
+def prove(problem: CountProblem, effort: Effort) -> Finding:
     """By the vertices of every cell, and by branch and bound where they leave some open."""
     deadline, stored = effort.deadline(), problem.stored
     reduction, exact = Reduction(stored), ExactForward(stored)
@@ -100,7 +100,7 @@ def _proved(
     argument: str,
     stored: StoredModel,
     exact: ExactForward,
-    cells: Cells,
+    cells: DecidedCells,
     split_margin: dict[int, float],
     **found: Any,
 ) -> Finding:
@@ -118,7 +118,9 @@ def _proved(
     )
 
 
-def _tightest(stored: StoredModel, exact: ExactForward, cells: Cells) -> tuple[dict[str, Any] | None, str | None]:
+def _tightest(
+    stored: StoredModel, exact: ExactForward, cells: DecidedCells
+) -> tuple[dict[str, Any] | None, str | None]:
     """The input with the smallest margin among the vertices of the tightest cell, evaluated exactly."""
     if cells.tightest is None:
         return None, None
@@ -141,7 +143,7 @@ def _two_token_input(stored: StoredModel, row: Row, t: int, s: int, k: int) -> t
 
 
 def exact_failure(
-    problem: Counts, exact: ExactForward, tokens: Sequence[int], position: int, is_smallest: bool
+    problem: CountProblem, exact: ExactForward, tokens: Sequence[int], position: int, is_smallest: bool
 ) -> Failure:
     """A wrong input, replayed in exact arithmetic."""
     judgement = exact.judge(tokens, position)
@@ -152,7 +154,7 @@ def exact_failure(
 
 
 def counterexample(
-    problem: Counts,
+    problem: CountProblem,
     tokens: Sequence[int],
     position: int,
     judgement: Judgement,

@@ -21,7 +21,7 @@ BY_MASS = "the share is bracketed by variances or by multisets that hold most in
 
 
 @dataclass(frozen=True)
-class Cell:
+class RecordedCell:
     """One query token in one row: its clusters of other tokens, and for each own count the root of its tree."""
 
     row: Row
@@ -39,7 +39,7 @@ class Record:
     def __init__(self, most: int = MOST_PARTS, reason: str = TOO_LARGE) -> None:
         self.most, self.number, self.is_full, self.reason = most, 0, most == 0, reason
         self.codes, self.first, self.parts = (np.full(min(most, 1 << 10), OPEN, dtype=np.int64) for _ in range(3))
-        self.cells: list[Cell] = []
+        self.cells: list[RecordedCell] = []
         self.listed: dict[int, list[list[int]]] = {}  # of a part whose multisets are decided one by one: the others
 
     def copy(self) -> Record:
@@ -53,7 +53,7 @@ class Record:
         """The numbers of new roots, one for each own count (B,)."""
         found = self._new(len(counts))
         if not self.is_full:
-            self.cells.append(Cell(row, t, clusters, dict(zip(map(int, counts), found.tolist(), strict=True))))
+            self.cells.append(RecordedCell(row, t, clusters, dict(zip(map(int, counts), found.tolist(), strict=True))))
         return found
 
     def close(self, parts: np.ndarray, code: int) -> None:

@@ -22,17 +22,17 @@ from verify.tasks.histogram.stored import Array, StoredModel
 
 
 @dataclass(frozen=True)
-class Differences:
+class LogitPairs:
     """Pairs of the right logit and another one: dW (P, p) and db (P,), the differences of what is read out."""
 
     dW: Array
     db: Array
 
-    def __getitem__(self, index: np.ndarray) -> Differences:
-        return Differences(self.dW[index], self.db[index])
+    def __getitem__(self, index: np.ndarray) -> LogitPairs:
+        return LogitPairs(self.dW[index], self.db[index])
 
-    def __neg__(self) -> Differences:
-        return Differences(-self.dW, -self.db)
+    def __neg__(self) -> LogitPairs:
+        return LogitPairs(-self.dW, -self.db)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Lines:
         under = np.where(on, 1.0, np.where(off, 0.0, (z_high > -z_low).astype(float)))
         return cls(under, over, np.where(on | off, 0.0, excess))
 
-    def below(self, i: np.ndarray, of: Differences) -> tuple[Array, Array]:
+    def below(self, i: np.ndarray, of: LogitPairs) -> tuple[Array, Array]:
         """A linear form (P, r) and a constant (P,) that lie below each difference in its region i."""
         up, down = np.maximum(of.dW, 0.0), np.minimum(of.dW, 0.0)
         form = np.empty((len(i), of.dW.shape[1] + 1))
@@ -162,11 +162,11 @@ class Relaxation:
         result: Array = table[index]
         return result
 
-    def differences(self, k: np.ndarray, j: np.ndarray) -> Differences:
+    def differences(self, k: np.ndarray, j: np.ndarray) -> LogitPairs:
         """What must be positive for count k not to lose to class j, for pairs of both."""
         right = k - self.stored.first_count
         readout, b_2 = self.stored.W_2.T, self.stored.b_2
-        return Differences(readout[right] - readout[j], b_2[right] - b_2[j])
+        return LogitPairs(readout[right] - readout[j], b_2[right] - b_2[j])
 
     def form_ranges(self, regions: Regions) -> tuple[Array, Array]:
         """The range of every linear form over each region: (B, r) twice."""
@@ -204,7 +204,7 @@ class Relaxation:
         result: Array = everything + np.where(taken, gain, 0.0).sum(1)
         return result
 
-    def least_differences(self, regions: Regions, i: np.ndarray, of: Differences, lines: Lines) -> tuple[Array, Array]:
+    def least_differences(self, regions: Regions, i: np.ndarray, of: LogitPairs, lines: Lines) -> tuple[Array, Array]:
         """Least value of each difference over the region i that it belongs to, without rounding errors (P,).
 
         Shapes: i (P,), lines of the regions (B, p). Also returns each cluster's spread (P, Q).

@@ -19,7 +19,7 @@ from verify.tasks.histogram.frontier.kept import kept_table
 
 
 @dataclass(frozen=True)
-class Smallest:
+class SmallestSize:
     """The least d or p of a model. Smaller ones than `needed` are impossible for all weights; None where no bound is
     known.
 
@@ -37,7 +37,7 @@ class Smallest:
     def open(self) -> str | None:
         """The sizes that are neither proved nor proved impossible.
 
-        >>> Smallest("dot; p=T", "d", 8, 8, None, 8).open, Smallest("dot; p=1", "d", 30, 31, 29).open
+        >>> SmallestSize("dot; p=T", "d", 8, 8, None, 8).open, SmallestSize("dot; p=1", "d", 30, 31, 29).open
         ('1..7 outside the regime', '29..30')
         """
         from_regime = max(self.needed or 1, self.needed_in_the_regime or 1)
@@ -51,7 +51,7 @@ def _range(least: int, most: int) -> str | None:
     return None if most < least else str(least) if most == least else f"{least}..{most}"
 
 
-def smallest_sizes(T: int, L: int) -> list[Smallest]:
+def smallest_sizes(T: int, L: int) -> list[SmallestSize]:
     """The dimensions of every model with the p of its proposition, then the neurons.
 
     >>> [(s.proved, s.needed_in_the_regime) for s in smallest_sizes(32, 10)[:3]]
@@ -64,16 +64,16 @@ def smallest_sizes(T: int, L: int) -> list[Smallest]:
     long_d = T - 1 if lin_needs_dimensions(T, L, T) else None
     long_p = T if lin_needs_neurons(T, L) else 1
     return [
-        Smallest("lin, lin+sftm; p=T", "d", printed[0], proved_dimensions("lin", T, L), long_d, lin),
-        Smallest("dot, bos; p=1", "d", printed[1], proved_dimensions("dot", T, L, is_one_neuron=True), one_neuron),
-        Smallest("dot, bos; p=T", "d", printed[2], proved_dimensions("dot", T, L), None, dot),
-        Smallest("bos+sftm; p=1", "d", printed[3], proved_dimensions("bos+sftm", T, L, is_one_neuron=True), None),
-        Smallest("dot+sftm; p=T", "d", printed[4], proved_dimensions("dot+sftm", T, L), None),
-        Smallest("dot+sftm; d=T-1", "p", T, p, p),
-        Smallest("lin+sftm; d=T-1", "p", T, T, max(p, long_p)),
-        Smallest("lin; d=T-1", "p", T, T, max(2, long_p)),
-        Smallest("dot, bos; d=T-1", "p", 1, 1, None),
-        Smallest("bos+sftm; d=3", "p", 1, 1, None),
+        SmallestSize("lin, lin+sftm; p=T", "d", printed[0], proved_dimensions("lin", T, L), long_d, lin),
+        SmallestSize("dot, bos; p=1", "d", printed[1], proved_dimensions("dot", T, L, is_one_neuron=True), one_neuron),
+        SmallestSize("dot, bos; p=T", "d", printed[2], proved_dimensions("dot", T, L), None, dot),
+        SmallestSize("bos+sftm; p=1", "d", printed[3], proved_dimensions("bos+sftm", T, L, is_one_neuron=True), None),
+        SmallestSize("dot+sftm; p=T", "d", printed[4], proved_dimensions("dot+sftm", T, L), None),
+        SmallestSize("dot+sftm; d=T-1", "p", T, p, p),
+        SmallestSize("lin+sftm; d=T-1", "p", T, T, max(p, long_p)),
+        SmallestSize("lin; d=T-1", "p", T, T, max(2, long_p)),
+        SmallestSize("dot, bos; d=T-1", "p", 1, 1, None),
+        SmallestSize("bos+sftm; d=3", "p", 1, 1, None),
     ]
 
 

@@ -168,7 +168,7 @@ class Table:
 
     def decide(self, k: int, found: Tabulated, smallest: Smallest) -> None:
         """Decides every multiset with own count k."""
-        readout = Readout.of(self, k)
+        readout = CountReadout.of(self, k)
         for levels in self._levels(k):
             self.decide_block(self._block(levels), self._last(levels), readout, found, smallest)
 
@@ -176,7 +176,7 @@ class Table:
         self,
         block: Block,
         last: Last,
-        readout: Readout,
+        readout: CountReadout,
         found: Tabulated,
         smallest: Smallest,
         *,
@@ -254,7 +254,7 @@ class Table:
         steps: Array = (self.slots.a[g] * (self.values[:-1] - self.values[-1]).T).astype(self.dtype)
         return steps
 
-    def _parts(self, block: Block, last: Last, readout: Readout) -> Iterator[Part]:
+    def _parts(self, block: Block, last: Last, readout: CountReadout) -> Iterator[Part]:
         """The multisets of a block, not more at once than fit in the cache."""
         first, number, rows = block.first, block.number, self.space.rows
         if len(last.pieces) == 1 and number <= rows:
@@ -271,7 +271,7 @@ class Table:
                     chosen = table[:, begin : min(n, begin + rows)]
                     yield Part(block, i, start + begin, first[:, [i]] + change, chosen, radius)
 
-    def radius(self, low: Array, high: Array, readout: Readout) -> Array:
+    def radius(self, low: Array, high: Array, readout: CountReadout) -> Array:
         """What each difference may be off by (C - 1, 1), for forms between these ends (r, 1) at the groups' centres.
 
         Neurons that keep their side are on or off together, so that their terms cancel as they do in the difference.
@@ -293,7 +293,7 @@ class Table:
         result: Array = (found + readout.error) * ENLARGE
         return result
 
-    def _judge(self, part: Part, readout: Readout, found: Tabulated, smallest: Smallest, near: Near) -> None:
+    def _judge(self, part: Part, readout: CountReadout, found: Tabulated, smallest: Smallest, near: Near) -> None:
         """Counts what is right or wrong by far; the rest is left to be looked at closer.
 
         A neuron's max(t + c, 0) is max(t, -c) + c, whose second term is the same for all last choices.
@@ -330,7 +330,9 @@ class Table:
         result: Array = np.nextafter(x.astype(self.dtype), np.inf, dtype=self.dtype)
         return result
 
-    def _look_closer(self, near: Near, block: Block, readout: Readout, found: Tabulated, smallest: Smallest) -> None:
+    def _look_closer(
+        self, near: Near, block: Block, readout: CountReadout, found: Tabulated, smallest: Smallest
+    ) -> None:
         """Bounds multisets of a block by the neurons that are on, where slots differ; what that leaves is `left`."""
         index, z, difference, radius = near.joined()
         points = block.points(index, readout.k)
@@ -349,7 +351,7 @@ class Table:
         if len(points):
             found.left.append(points)
 
-    def singly(self, points: Points, readout: Readout) -> tuple[Array, Array, Array]:
+    def singly(self, points: Points, readout: CountReadout) -> tuple[Array, Array, Array]:
         """Bounds on each difference (n, C - 1) and above on D (n,), with what these multisets' own terms round away.
 
         A softmax's weights differ by powers, so that rounding by the largest of them may hide what others say.
@@ -380,7 +382,7 @@ class Table:
         return result
 
     def _closer(
-        self, z: Array, difference: Array, points: Points, radius: Array, readout: Readout
+        self, z: Array, difference: Array, points: Points, radius: Array, readout: CountReadout
     ) -> tuple[Array, Array]:
         """Bounds on each difference (n, C - 1) over the orders of a group's slots, by the neurons that are on.
 
@@ -454,7 +456,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Readout:
+class CountReadout:
     """The differences of the right logit of count k and each other one, and what can be wrong with them.
 
     Shapes: d (C - 1, r), and `rounded` as the table's forms are; error (C - 1, 1) by rounding.
@@ -466,7 +468,7 @@ class Readout:
     error: Array
 
     @classmethod
-    def of(cls, table: Table, k: int) -> Readout:
+    def of(cls, table: Table, k: int) -> CountReadout:
         d = table.space.differences(k)
         size, r = np.abs(d), len(d)
         reach = table.reach + table.spread + table.form_error

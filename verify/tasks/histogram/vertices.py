@@ -25,7 +25,7 @@ IN_CACHE = 1 << 15  # numbers of arrays that are passed over several times
 
 
 @dataclass
-class Cells:
+class DecidedCells:
     """The cells that vertices decided: a margin for each count, the tightest cell, and the cells left open."""
 
     margin_per_count: Array
@@ -42,10 +42,10 @@ class Cells:
             self.tightest = (float(margin[best]), row, int(t[best]), int(k[best]))
 
 
-def decide_cells(reduction: Reduces) -> Cells:
+def decide_cells(reduction: Reduces) -> DecidedCells:
     """Decides every cell (row, t, k) that the vertices alone can decide."""
     stored = reduction.stored
-    cells, readouts = Cells(np.full(stored.L, np.inf)), Readouts.of(stored)
+    cells, readouts = DecidedCells(np.full(stored.L, np.inf)), Readouts.of(stored)
     for row_index, row in enumerate(reduction.rows):
         for tables in chunks(reduction, row):
             decided = _decide_chunk(stored, readouts, row, tables, cells)
@@ -87,7 +87,7 @@ class Readouts:
         return found
 
 
-def _decide_chunk(stored: StoredModel, readouts: Readouts, row: Row, tables: Tables, cells: Cells) -> np.ndarray:
+def _decide_chunk(stored: StoredModel, readouts: Readouts, row: Row, tables: Tables, cells: DecidedCells) -> np.ndarray:
     """Margins of all cells of a chunk by the range of gamma; returns which of them are decided (n, L)."""
     ends = tables.terms.ends(np.arange(tables.start, tables.stop))
     alone = neuron_alone(stored, row, tables, *ends)
@@ -147,7 +147,7 @@ def _decided_by_hull(
     stored: StoredModel,
     row: Row,
     tables: Tables,
-    cells: Cells,
+    cells: DecidedCells,
     readout: np.ndarray,
     is_scalar: np.ndarray,
     low: Array,

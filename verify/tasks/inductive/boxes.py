@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenBoxes:
     """What tokens have at any of their positions before the last layer, and what may stand first.
 
     `is_counted` says whether what stands first is a token of the types 0..K-1, and not BOS.
@@ -68,7 +68,12 @@ def decide(
 
 
 def widest(
-    at: Arithmetic, model: Decoder, task: Task, tokens_of: Callable[[int], Tokens | None], end: int, deadline: Deadline
+    at: Arithmetic,
+    model: Decoder,
+    task: Task,
+    tokens_of: Callable[[int], TokenBoxes | None],
+    end: int,
+    deadline: Deadline,
 ) -> Found:
     """Up to how many later tokens, and at most `end`, every string is proved right, given what tokens have by then."""
     done, scaled, margin = 0, float("inf"), float("inf")
@@ -90,7 +95,7 @@ def widest(
     return Found(done, scaled, margin)
 
 
-def tokens_of(at: Arithmetic, model: Decoder, task: Task) -> Tokens | None:
+def tokens_of(at: Arithmetic, model: Decoder, task: Task) -> TokenBoxes | None:
     """Streams and values of all tokens, over all positions that they may have; None where a score may overflow."""
     block: Any = model.blocks[0]
     K = task.K
@@ -102,7 +107,7 @@ def tokens_of(at: Arithmetic, model: Decoder, task: Task) -> Tokens | None:
     values = uniform.values_of(at, model, seen)
     values = hull(values.boxed([q for q in values.shared if q != "heads.s"]))
     types, bos = torch.arange(K), torch.tensor([K])
-    return Tokens(hull(x)[types], values[types], values[bos])
+    return TokenBoxes(hull(x)[types], values[types], values[bos])
 
 
 def streams(at: Arithmetic, model: Decoder) -> Noisy:
@@ -125,7 +130,7 @@ def hull(x: Noisy) -> Noisy:
     return box((x.mid - x.noise).amin(1), (x.mid + x.noise).amax(1))
 
 
-def rows(at: Arithmetic, model: Decoder, task: Task, tokens: Tokens, lo: int, hi: int) -> Tensor:
+def rows(at: Arithmetic, model: Decoder, task: Task, tokens: TokenBoxes, lo: int, hi: int) -> Tensor:
     """Lower bounds on the margins of all cells (first token, token, count) with lo..hi later tokens."""
     K, C = len(tokens.values.mid), min(task.C or 1, hi)
     s, t, k = (part.flatten() for part in torch.meshgrid(
@@ -141,7 +146,7 @@ def rows(at: Arithmetic, model: Decoder, task: Task, tokens: Tokens, lo: int, hi
     return torch.where(torch.isnan(low), -torch.inf, low)
 
 
-def means(at: Arithmetic, tokens: Tokens, s: Tensor, t: Tensor, k: Tensor, lo: int, hi: int) -> Noisy:
+def means(at: Arithmetic, tokens: TokenBoxes, s: Tensor, t: Tensor, k: Tensor, lo: int, hi: int) -> Noisy:
     """The mean of values where s is first and t comes for the k-th time after it: (cells, inner)."""
     values = tokens.values
     own, first = values[t], tokens.first[s]

@@ -39,7 +39,7 @@ ARGUMENT = "cells of token and count: forms in the counts, for every string"
 
 
 @dataclass(frozen=True)
-class Decided:
+class CellsDecided:
     """A proof, or a `reason` why there is none; `margin_scaled` bounds the margin times D."""
 
     reason: str | None = None
@@ -74,13 +74,13 @@ def divisors(x: Numbers, layer: nn.Module) -> Interval:
     return Interval(1 / np.sqrt(found.upper) * (1 - 8 * U), 1 / np.sqrt(found.lower) * (1 + 8 * U))
 
 
-def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded) -> Decided:
+def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded) -> CellsDecided:
     """Whether the decoder is right on every string of the task, up to a length or at all."""
     reason = unfit(model) if task.C is not None else "where the answer is not one of a token and its count"
     if reason is None and isinstance(reading, Rounded):
         reason = "in a dtype"
     if reason is not None:
-        return Decided(f"no proof over all strings is known {reason}")
+        return CellsDecided(f"no proof over all strings is known {reason}")
     with np.errstate(all="ignore"):  # a row of one number, with eps 0, is 0/0: NaN, which decides nothing
         return _by_cells(model, task, longest)
 
@@ -106,7 +106,7 @@ def unfit(model: Decoder) -> str | None:
 
 
 @dataclass(frozen=True)
-class Shares:
+class FormShares:
     """Forms D f = sum_j c_j (own[t] + shared[j]) + (own[t] + shared[BOS]) for many f at once.
 
     Shapes: own (K, f), shared (K, f), first (f,): the share of BOS, zero where there is none.
@@ -126,12 +126,12 @@ class Shares:
         return Forms(constant, each(slopes, lambda end: end * others[:, None]))
 
 
-def shares(own: Interval, shared: Interval, has_bos: bool, K: int) -> Shares:
+def shares(own: Interval, shared: Interval, has_bos: bool, K: int) -> FormShares:
     zero = np.zeros(shared.lower.shape[1])
-    return Shares(own[:K], shared[:K], shared[K] if has_bos else Interval.exact(zero))
+    return FormShares(own[:K], shared[:K], shared[K] if has_bos else Interval.exact(zero))
 
 
-def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
+def _by_cells(model: Decoder, task: Task, longest: int | None) -> CellsDecided:
     block: Any = model.blocks[0]
     K, bos = task.K, model.has_bos
     assert K is not None and task.C is not None
@@ -160,12 +160,12 @@ def _by_cells(model: Decoder, task: Task, longest: int | None) -> Decided:
             domain = Counts(np.array(np.inf if longest is None else float(longest - k)))
             found = leaf(domain, neurons.cell(t, k, bos), _difference(gains, right, rivals), Forms(*own_parts))
             if np.isinf(found.tops).any():
-                return Decided(f"for token {t} and count {k} a neuron may be on or off")
+                return CellsDecided(f"for token {t} and count {k} a neuron may be on or off")
             worst = found.range.lower
             if not (worst > 0).all():
-                return Decided(f"for token {t} and count {k} the least margin times D may be {worst.min():.3g}")
+                return CellsDecided(f"for token {t} and count {k} the least margin times D may be {worst.min():.3g}")
             smallest = min(smallest, float(worst.min()))
-    return Decided(margin_scaled=max(0.0, smallest / (second * last) * (1 - 8 * U) - LEAST))
+    return CellsDecided(margin_scaled=max(0.0, smallest / (second * last) * (1 - 8 * U) - LEAST))
 
 
 def _scaled(x: Interval, most: float) -> Interval:

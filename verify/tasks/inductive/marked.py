@@ -24,7 +24,7 @@ from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import boxes, sharp, uniform
-from verify.tasks.inductive.boxes import Found, Tokens
+from verify.tasks.inductive.boxes import Found, TokenBoxes
 from verify.tasks.inductive.noisy import Noisy, box, layer_norm, plus, product, underflow
 
 ARGUMENT = "the first token and later ones after layer 1, then rows of token, count and range of lengths: boxes"
@@ -65,7 +65,7 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
     return Found(found.length + 1, min(found.margin_scaled, least), min(found.margin, least))
 
 
-def first_tokens(at: Arithmetic, model: Decoder) -> Tokens | None:
+def first_tokens(at: Arithmetic, model: Decoder) -> TokenBoxes | None:
     """Streams before the second layer, and values there, of each type at the first position; None where a score of the
     single key may overflow. Softmax of one finite score is 1, in a dtype too, and masked keys weigh 0."""
     x = boxes.streams(at, model)
@@ -89,17 +89,17 @@ def _scores_may_overflow(at: Arithmetic, model: Decoder, seen: Noisy) -> bool:
     return not bool(4 * (sizes[0] * sizes[1]).sum() <= at.stored.largest and (sizes[0] + sizes[1]).isfinite().all())
 
 
-def _enclosed(at: Arithmetic, model: Decoder, x: Noisy) -> Tokens | None:
+def _enclosed(at: Arithmetic, model: Decoder, x: Noisy) -> TokenBoxes | None:
     """Boxes of streams (types, rows, d) before the second layer, over all rows, and of their values."""
     block: Any = model.blocks[1]
     seen = layer_norm(at, x, block.norm_1, "heads")
     if uniform.may_overflow(at, block.attention, seen):
         return None
     values = boxes.hull(uniform.values_of(at, model, seen, 1).boxed())
-    return Tokens(boxes.hull(x.boxed()), values, values, is_counted=True)
+    return TokenBoxes(boxes.hull(x.boxed()), values, values, is_counted=True)
 
 
-def single(at: Arithmetic, model: Decoder, task: Task, firsts: Tokens) -> Tensor:
+def single(at: Arithmetic, model: Decoder, task: Task, firsts: TokenBoxes) -> Tensor:
     """Lower bounds on the margins of the strings of one token: (K,)."""
     right = torch.full((len(firsts.stream.mid),), task.class_of(1))
     low, _ = uniform.read(at, model, uniform.last(at, model, firsts.stream, firsts.first, 1), right)
@@ -108,11 +108,11 @@ def single(at: Arithmetic, model: Decoder, task: Task, firsts: Tokens) -> Tensor
 
 def _later_tokens(
     at: Arithmetic, model: Decoder, task: Task, end: int, deadline: Deadline
-) -> Callable[[Tokens], Callable[[int], Tokens | None]]:
+) -> Callable[[TokenBoxes], Callable[[int], TokenBoxes | None]]:
     """What later tokens have, given the first ones, as a function of how many there are at most."""
 
-    def joined(firsts: Tokens, later: Tokens | None) -> Tokens | None:
-        return None if later is None else Tokens(later.stream, later.values, firsts.first, is_counted=True)
+    def joined(firsts: TokenBoxes, later: TokenBoxes | None) -> TokenBoxes | None:
+        return None if later is None else TokenBoxes(later.stream, later.values, firsts.first, is_counted=True)
 
     if _has_shares(model, task):
         return lambda firsts: lambda most: joined(firsts, by_shares(at, model, most + 1))
@@ -120,7 +120,7 @@ def _later_tokens(
     return lambda firsts: lambda most: joined(firsts, found)
 
 
-def by_shares(at: Arithmetic, model: Decoder, n: int) -> Tokens | None:
+def by_shares(at: Arithmetic, model: Decoder, n: int) -> TokenBoxes | None:
     """What types have after the first position of strings of up to n tokens whose first two differ.
 
     The mean of values is between (1/n) v + (1 - 1/n) u and (1 - 1/n) v + (1/n) u, v the own type's value and u one in
@@ -147,7 +147,7 @@ def by_shares(at: Arithmetic, model: Decoder, n: int) -> Tokens | None:
     return _enclosed(at, model, after)
 
 
-def by_positions(at: Arithmetic, model: Decoder, n: int, deadline: Deadline) -> Tokens | None:
+def by_positions(at: Arithmetic, model: Decoder, n: int, deadline: Deadline) -> TokenBoxes | None:
     """What types have after the first position, at each first and own position id of strings of up to n tokens."""
     x = boxes.streams(at, model)
     found = []
@@ -163,7 +163,7 @@ def by_positions(at: Arithmetic, model: Decoder, n: int, deadline: Deadline) -> 
             return None
         found.append(part)
     stream, values = (boxes.hull(_stacked([getattr(part, name) for part in found])) for name in ("stream", "values"))
-    return Tokens(stream, values, values, is_counted=True)
+    return TokenBoxes(stream, values, values, is_counted=True)
 
 
 def _stacked(rows: list[Noisy]) -> Noisy:

@@ -27,7 +27,7 @@ ENTRIES_AT_ONCE = 2**20  # of one tensor: what a processor's cache holds
 WORTH_A_GRAPH = 48  # so many runs of half the length save the time that it takes to trace their graph
 
 
-class Bounds(NamedTuple):
+class MarginBounds(NamedTuple):
     """Bounds on the margins of some lines at some shifts: (lines, positions), infinite where no answer is judged.
 
     Lines are those of the first shift; at a later one each ends where the positions do.
@@ -40,7 +40,7 @@ class Bounds(NamedTuple):
     decided_by: str
 
 
-class Enclosed(NamedTuple):
+class EnclosedGraph(NamedTuple):
     """A graph, and its stored tensors as an arithmetic reads them: what all runs of one length share."""
 
     graph: Graph
@@ -93,7 +93,7 @@ class Runs:
             yield from (line.tokens[:n] for n in range(_shared(before, line.tokens) + 1, len(line.tokens) + 1))
             before = line.tokens
 
-    def bounds(self, reading: Real | Rounded) -> Iterator[Bounds]:
+    def bounds(self, reading: Real | Rounded) -> Iterator[MarginBounds]:
         """Bounds at every shift; by balls as long as they leave nothing open, from then on in the l2 norm."""
         name = MODELS[0]
         for length, shifts in self._by_length():
@@ -118,14 +118,14 @@ class Runs:
             yield length, list(self.shifts[first:last])
             first = last
 
-    def _at(self, enclosed: Enclosed, shifts: list[int], name: str) -> list[Bounds]:
+    def _at(self, enclosed: EnclosedGraph, shifts: list[int], name: str) -> list[MarginBounds]:
         """Bounds at some shifts, run together."""
         lines = [self.lines(shift) for shift in shifts]
         low, high = self._run(enclosed, lines, shifts)
         sizes = [len(part) for part in lines]
         alone = [range(shift, shift + 1) for shift in shifts]
         parts = zip(alone, lines, torch.split(low, sizes), torch.split(high, sizes), strict=True)
-        return [Bounds(*part, name) for part in parts]
+        return [MarginBounds(*part, name) for part in parts]
 
     def of_strings(self, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded) -> tuple[Tensor, Tensor]:
         """Bounds on the margins of strings of one length at one shift."""
@@ -138,7 +138,7 @@ class Runs:
                 break
         return low, high
 
-    def _run(self, enclosed: Enclosed, lines: list[list[Line]], shifts: list[int]) -> tuple[Tensor, Tensor]:
+    def _run(self, enclosed: EnclosedGraph, lines: list[list[Line]], shifts: list[int]) -> tuple[Tensor, Tensor]:
         """Bounds on the margins of the lines of each shift, one after the other."""
         graph, at, stored = enclosed
         tokens, answers = padded(self.task, (line.tokens for part in lines for line in part), graph.length)
@@ -185,13 +185,13 @@ def _groups(shifts: list[int], size: int) -> Iterator[list[int]]:
     yield from (shifts[i : i + size] for i in range(1, len(shifts), size))
 
 
-def _enclosed(graph: Graph, reading: Real | Rounded, name: str) -> Enclosed:
+def _enclosed(graph: Graph, reading: Real | Rounded, name: str) -> EnclosedGraph:
     has_norms = name == "l2"
     if isinstance(reading, Real):
         at = Arithmetic(has_norms=has_norms, kept={})
     else:
         at = Arithmetic(reading.format, reading.accumulate, has_norms, kept={})
-    return Enclosed(graph, at, enclosed_weights(graph, at))
+    return EnclosedGraph(graph, at, enclosed_weights(graph, at))
 
 
 def padded(task: Task, strings: Iterable[tuple[int, ...]], length: int) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ from verify.engine.balls import LOST, Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.tasks.inductive import uniform
 from verify.tasks.inductive.noisy import Noisy, layer_norm, plus, product, underflow
-from verify.tasks.inductive.runs import Bounds, Runs, padded
+from verify.tasks.inductive.runs import MarginBounds, Runs, padded
 
 ARGUMENT = "one layer whose head brings one key's value: a tail bounds its error"
 SMALL = 2.0**-6  # tails beyond are left to the engine
@@ -39,7 +39,7 @@ def applies(model: Decoder) -> bool:
     return bool(attention.n_heads == 1)
 
 
-def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
+def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[MarginBounds]:
     """Bounds on the margins at every shift, without any where no key has nearly all weight."""
     at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
     model, bos = runs.model, int(runs.model.has_bos)
@@ -57,7 +57,7 @@ def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
             low[i, judged], high[i, judged] = uniform.read(
                 at, model, uniform.last(at, model, own, mixed), right[judged]
             )
-        yield Bounds(range(shift, shift + 1), lines, low, high, "balls")
+        yield MarginBounds(range(shift, shift + 1), lines, low, high, "balls")
 
 
 class Heard(NamedTuple):

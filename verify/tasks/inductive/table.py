@@ -35,7 +35,7 @@ NOTHING = "-"
 
 
 @dataclass(frozen=True)
-class Table:
+class CellTable:
     """Columns and rows; `open_cells` are those that are neither proved nor impossible."""
 
     columns: tuple[str, ...]
@@ -61,7 +61,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Job:
+class TableJob:
     """What cells of one task and model share, whatever their depth: the proof of the house's own weights."""
 
     task: str
@@ -73,12 +73,12 @@ class Job:
         return proved(self.task, self.model, self.has_bos, self.seed)
 
 
-def jobs(seed: int = 0) -> list[Job]:
+def jobs(seed: int = 0) -> list[TableJob]:
     """Every proof that the table takes, once."""
-    return list(dict.fromkeys(Job(cell.task, cell.model, cell.has_bos, seed) for cell in reported()))
+    return list(dict.fromkeys(TableJob(cell.task, cell.model, cell.has_bos, seed) for cell in reported()))
 
 
-def table(entries: Mapping[Job, Entry] | None = None, seed: int = 0) -> Table:
+def table(entries: Mapping[TableJob, Entry] | None = None, seed: int = 0) -> CellTable:
     """Document C's tables with what is proved and what is impossible beside each figure, in the reading real.
 
     A construction of fewer layers than a row has is one of that depth too: further layers may be zero. `entries` are
@@ -88,7 +88,7 @@ def table(entries: Mapping[Job, Entry] | None = None, seed: int = 0) -> Table:
     if entries is None:
         entries = {job: job.run() for job in jobs(seed)}
     for cell in reported():
-        found = entries[Job(cell.task, cell.model, cell.has_bos, seed)]
+        found = entries[TableJob(cell.task, cell.model, cell.has_bos, seed)]
         bound = ceiling(cell)
         is_built = found.length is not None and found.layers <= cell.layers
         is_ruled_out = found.is_impossible and (found.claim != "C-R2" or cell.layers == 1)  # C-R2 is of one layer
@@ -99,7 +99,7 @@ def table(entries: Mapping[Job, Entry] | None = None, seed: int = 0) -> Table:
             found.length if is_built else None, found.claim if is_built else None,
             bound or (found.claim if is_ruled_out else None),
         ])  # fmt: skip
-    return Table(COLUMNS, rows, missing)
+    return CellTable(COLUMNS, rows, missing)
 
 
 @cache

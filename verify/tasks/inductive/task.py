@@ -25,7 +25,7 @@ from verify.frame.decide import Effort, Failure, Finding, Item, Ran, Run, first_
 from verify.frame.judged import check_judged
 from verify.tasks.inductive import boxes, cells, marked, placed, sharp, uniform
 from verify.tasks.inductive.document_c import lengths
-from verify.tasks.inductive.runs import Bounds, Runs
+from verify.tasks.inductive.runs import MarginBounds, Runs
 from verify.tasks.inductive.share import Share
 
 BATCH = 512
@@ -167,7 +167,7 @@ class Counting:
         is_lost = second.verdict is Verdict.UNKNOWN and first is not None and first.failure is not None
         return first if first is not None and is_lost else second
 
-    def _lines(self, bounds: Iterator[Bounds], argument: str, reading: Real | Rounded, effort: Effort) -> Finding:
+    def _lines(self, bounds: Iterator[MarginBounds], argument: str, reading: Real | Rounded, effort: Effort) -> Finding:
         """The verdict from bounds on all positions: the shortest wrong input, at the least shift, refutes."""
         least, tightest = float("inf"), None
         by: dict[str, int] = {}

@@ -33,7 +33,7 @@ from verify.tasks.inductive.noisy import (
     sum_error,
     underflow,
 )
-from verify.tasks.inductive.runs import Bounds, Runs, padded
+from verify.tasks.inductive.runs import MarginBounds, Runs, padded
 
 ARGUMENT = "one layer of equal weights: prefix sums of values, in balls"
 ROWS = 1 << 20  # logits held at a time
@@ -202,7 +202,7 @@ class Rows(NamedTuple):
     values: Noisy
 
 
-def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
+def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[MarginBounds]:
     """Bounds on the margins at every shift.
 
     Inputs at a shift are prefixes of those at the first. Rotated zeros are zeros, so that rope's shifts are all as the
@@ -212,17 +212,17 @@ def bounds(runs: Runs, reading: Real | Rounded) -> Iterator[Bounds]:
     at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
     lines = runs.lines(0)
     if shifts_are_alike(runs.model):
-        yield Bounds(runs.shifts, lines, *of_lines(at, runs, lines, 0), "balls")
+        yield MarginBounds(runs.shifts, lines, *of_lines(at, runs, lines, 0), "balls")
         return
     known = at_any_shift(at, runs.model, max(len(line.tokens) for line in lines))
     if known is not None:
         low, high = of_lines(at, runs, lines, 0, known)
         if bool((low > 0).all()):
-            yield Bounds(runs.shifts, lines, low, high, "balls")
+            yield MarginBounds(runs.shifts, lines, low, high, "balls")
             return
     for shift in runs.shifts:
         here = runs.lines(shift)
-        yield Bounds(range(shift, shift + 1), here, *of_lines(at, runs, here, shift), "balls")
+        yield MarginBounds(range(shift, shift + 1), here, *of_lines(at, runs, here, shift), "balls")
 
 
 def shifts_are_alike(model: Decoder) -> bool:

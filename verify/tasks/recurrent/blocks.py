@@ -26,7 +26,7 @@ LARGEST = 1 << 20  # of integers that are followed
 Reached = tuple[tuple[int, ...], int, int]  # a block's state, (its count - 1) mod m, and the last token
 
 
-class Proof(NamedTuple):
+class BlockProof(NamedTuple):
     """A margin that every judged answer has, or the reason why nothing is proved; `facts` are the invariant's."""
 
     margin: float | None
@@ -43,16 +43,16 @@ class Thermometer:
     C: int
     at: Arithmetic | None
 
-    def prove(self) -> Proof:
+    def prove(self) -> BlockProof:
         """Tries boxes of signs until one is invariant; no rounded number of a proof is left out."""
-        proof = Proof(None, "no boxes were tried")
+        proof = BlockProof(None, "no boxes were tried")
         for least in SIGNS:
             proof = self._with(least)
             if proof.reason is None:
                 break
         return proof
 
-    def _with(self, least: float) -> Proof:
+    def _with(self, least: float) -> BlockProof:
         """The boxes [least, R] and [-R, -least] of signs, and [2 - R, R] of s."""
         R = 1 + (8 * self.at.stored.u if self.at is not None else 0.0) + 2.0**-20
         K, C, N = self.K, self.C, 2 * self.K * self.C + 1
@@ -78,15 +78,17 @@ class Thermometer:
             for i in range(K):
                 is_read = i == token
                 if not self._inside(first, 0, i, box(i, int(is_read), is_read)):
-                    return Proof(None, f"the first token {token} may leave the units of type {i} outside their box")
+                    return BlockProof(
+                        None, f"the first token {token} may leave the units of type {i} outside their box"
+                    )
             for row, (i, c) in enumerate(cases):
                 is_read = i == token and c < C
                 if not self._inside(ends, row, i, box(i, c + is_read, is_read)):
-                    return Proof(None, f"with count {c} of type {i}, token {token} may lead out of the boxes")
+                    return BlockProof(None, f"with count {c} of type {i}, token {token} may lead out of the boxes")
         margin = self._margin(box, least)
         if not margin > 0:
-            return Proof(None, "the boxes are invariant, and do not separate the logits")
-        return Proof(margin, None, {"least_sign": least, "cases": K * len(cases)})
+            return BlockProof(None, "the boxes are invariant, and do not separate the logits")
+        return BlockProof(margin, None, {"least_sign": least, "cases": K * len(cases)})
 
     def _margin(self, box: Callable[[int, int, bool], tuple[Array, Array]], least: float) -> float:
         """A bound on the margins after the n-th token of a type, the v of all other types being negative."""
@@ -169,25 +171,25 @@ class Rings:
         """The count less 1 after one more token of this type; C for all that are not judged."""
         return (a + 1) % self.m if self.m is not None else min(a + 1, self.C or 0)
 
-    def prove(self) -> Proof:
+    def prove(self) -> BlockProof:
         """Finds all states of each block, and adds the worst of each."""
         layer, K = self.net.layers[0], self.K
         numbers = (layer.W_x, layer.W_h, layer.b_x, layer.b_h, self.net.V, self.net.b)
         if any(not (x == np.round(x)).all() or np.abs(x).max() > LARGEST for x in numbers):
-            return Proof(None, "the numbers are not all integers, and no other proof is known")
+            return BlockProof(None, "the numbers are not all integers, and no other proof is known")
         if self.net.hidden % K:
-            return Proof(None, f"{self.net.hidden} units are not {K} blocks of one size")
+            return BlockProof(None, f"{self.net.hidden} units are not {K} blocks of one size")
         block = np.arange(self.net.hidden) // (self.net.hidden // K)
         if layer.W_h[block[:, None] != block[None, :]].any():
-            return Proof(None, "the units of different types see each other, and no proof is known")
+            return BlockProof(None, "the units of different types see each other, and no proof is known")
         found = [self._reached(i, block == i) for i in range(K)]
         if any(reached is None for reached in found):
-            return Proof(None, "the states are too many or too large to be followed")
+            return BlockProof(None, "the states are too many or too large to be followed")
         reached = [x for x in found if x is not None]
         largest = [np.abs(np.array([h for h, _, _ in r])).max(0) for r in reached]
         size = np.abs(self.net.V) @ np.concatenate(largest) + np.abs(self.net.b)
         if size.max() > 2.0**self.p:
-            return Proof(None, f"a sum of logits may exceed the integers that {self.p} bits hold")
+            return BlockProof(None, f"a sum of logits may exceed the integers that {self.p} bits hold")
         after = [[_after(states, x) for x in range(K)] for states in reached]
         margin = min(
             self._least(after, i, a, j)
@@ -197,8 +199,8 @@ class Rings:
             if self._right(a) != j
         )
         if not margin > 0:
-            return Proof(None, "the blocks' states do not separate the logits")
-        return Proof(float(margin), None, {"states": sum(len(r) for r in reached)})
+            return BlockProof(None, "the blocks' states do not separate the logits")
+        return BlockProof(float(margin), None, {"states": sum(len(r) for r in reached)})
 
     def _reached(self, i: int, own: np.ndarray) -> set[Reached] | None:
         """States of a block after one token or more, with the count's class and the last token; None beyond limits."""

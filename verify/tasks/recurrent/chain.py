@@ -260,7 +260,7 @@ def is_positive_definite(A: Ball) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Margins:
+class EllipsoidMargins:
     """Over each ellipsoid: a lower bound on (right logit) - (largest other), and an upper bound on it (T,)."""
 
     low: Array
@@ -268,7 +268,7 @@ class Margins:
     best_other: np.ndarray
 
 
-def margins(net: Network, chain: Ellipsoids, expected: Sequence[int], rules: Rules) -> Margins:
+def margins(net: Network, chain: Ellipsoids, expected: Sequence[int], rules: Rules) -> EllipsoidMargins:
     """How far the right class wins on each ellipsoid, and at most.
 
     A difference of two logits is v x + b. On E_t it is within |L_t^T v| of its value at P_t.
@@ -291,5 +291,5 @@ def margins(net: Network, chain: Ellipsoids, expected: Sequence[int], rules: Rul
     low = np.where(np.isnan(low), -np.inf, low)
     high = np.where(np.isnan(high), np.inf, high)
     if T == 0:
-        return Margins(np.zeros(0), np.zeros(0), np.zeros(0, dtype=int))
-    return Margins(low.min(1), high.min(1), high.argmin(1))
+        return EllipsoidMargins(np.zeros(0), np.zeros(0), np.zeros(0, dtype=int))
+    return EllipsoidMargins(low.min(1), high.min(1), high.argmin(1))

@@ -15,7 +15,7 @@ from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.stored import check_finite, matrix
 from verify.frame.clock import Budget
-from verify.tasks.recurrent.proof import Line, Outcome
+from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion
 
 MOST_BITS = 1 << 12  # of a number of the state: beyond it exact runs are too slow
 MOST_REPEATS = 100_000
@@ -67,7 +67,9 @@ def is_rational(
     return isinstance(model, LinearModel) or (model.kind == "rnn" and model.activation == "relu" and model.layers == 1)
 
 
-def run(model: RecurrentModel | LinearModel, line: Line, length: int | None, budget: float | Budget) -> Outcome:
+def run(
+    model: RecurrentModel | LinearModel, line: OrbitQuestion, length: int | None, budget: float | Budget
+) -> OrbitOutcome:
     """Right after each of 1..length tokens, or at every length (None), where a state must come again."""
     net, until = Exact.of(model), Budget.of(budget).deadline()
     h = fmpq_mat(net.A.nrows(), 1)
@@ -82,21 +84,21 @@ def run(model: RecurrentModel | LinearModel, line: Line, length: int | None, bud
         gap = logits[right] - best
         margin = Fraction(int(gap.p), int(gap.q))
         if margin <= 0:
-            return Outcome(t - 1, _margin(least), tightest, t, min(0.0, float_at_least(margin)), place)
+            return OrbitOutcome(t - 1, _margin(least), tightest, t, min(0.0, float_at_least(margin)), place)
         if least is None or margin < least:
             least, tightest = margin, t
         entries = [x for row in h.tolist() for x in row]
         if length is None and t > line.settled and t >= len(line.leading):
             key = (tuple(str(x) for x in entries), t % line.period)
             if key in seen:
-                return Outcome(None, _margin(least), tightest, facts={"repeats": [seen[key], t]})
+                return OrbitOutcome(None, _margin(least), tightest, facts={"repeats": [seen[key], t]})
             seen[key] = t
         if until.is_up() or max(int(x.q).bit_length() for x in entries) > MOST_BITS:
             reason = "time is up" if until.is_up() else "fractions grow too long"
-            return Outcome(t, _margin(least), tightest, reason=f"{reason} after {t} tokens")
+            return OrbitOutcome(t, _margin(least), tightest, reason=f"{reason} after {t} tokens")
     if length is None:
-        return Outcome(steps, _margin(least), tightest, reason="no state has come again")
-    return Outcome(None, _margin(least), tightest)
+        return OrbitOutcome(steps, _margin(least), tightest, reason="no state has come again")
+    return OrbitOutcome(None, _margin(least), tightest)
 
 
 def _margin(least: Fraction | None) -> float:

@@ -7,7 +7,7 @@ from flint import arb, ctx
 from constructions.recurrent.gated import GatedModel, MambaCell
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.frame.clock import Budget
-from verify.tasks.recurrent.proof import Line, Outcome
+from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion
 
 BITS = 400
 MOST_STEPS = 200_000
@@ -33,7 +33,7 @@ def _softplus(x: arb) -> arb:
     return x.exp().log1p()
 
 
-def run(model: GatedModel, line: Line, length: int | None, budget: float | Budget) -> Outcome:
+def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome:
     """Right after each of 1..length tokens; without a length until a wrong one is found."""
     until = Budget.of(budget).deadline()
     with ctx.workprec(BITS):
@@ -51,14 +51,14 @@ def run(model: GatedModel, line: Line, length: int | None, budget: float | Budge
             worst = min(gaps, key=lambda pair: float(pair[0].upper()), default=None)
             if worst is not None and worst[0] < 0:
                 top = min(0.0, float_above(worst[0]))
-                return Outcome(t - 1, least, tightest, t, top, worst[1])
+                return OrbitOutcome(t - 1, least, tightest, t, top, worst[1])
             margin = min((float_below(gap) for gap, _ in gaps), default=1.0)
             if not all(gap > 0 for gap, _ in gaps) or not margin > 0:
-                return Outcome(t - 1, least, tightest, reason=f"the margin after {t} tokens may have either sign")
+                return OrbitOutcome(t - 1, least, tightest, reason=f"the margin after {t} tokens may have either sign")
             if margin < least:
                 least, tightest = margin, t
             if until.is_up():
-                return Outcome(t, least, tightest, reason=f"time is up after {t} tokens")
+                return OrbitOutcome(t, least, tightest, reason=f"time is up after {t} tokens")
         if length is None:
-            return Outcome(MOST_STEPS, least, tightest, reason="it is right as far as it was followed")
-        return Outcome(None, least, tightest)
+            return OrbitOutcome(MOST_STEPS, least, tightest, reason="it is right as far as it was followed")
+        return OrbitOutcome(None, least, tightest)

@@ -31,7 +31,7 @@ LONGEST = 1 << 64
 KEPT_BITS = {torch.bfloat16: "bfloat16", torch.float16: "float16", torch.float32: "float32", torch.float64: "float64"}
 
 
-class Wrong(NamedTuple):
+class WrongString(NamedTuple):
     """n - 1 tokens of `own`, then `others` of `other`, then one of `own`, whose answer is wrong."""
 
     own: int
@@ -92,7 +92,7 @@ def _logistic(x: arb) -> arb:
     return 1 / (1 + (-x).exp())
 
 
-class Real:
+class RealBalls:
     """What can be said in real arithmetic, in balls."""
 
     def __init__(self, model: RecurrentModel | GatedModel, C: int) -> None:
@@ -150,16 +150,16 @@ class Real:
             low, high = (middle, high) if self.holds(middle) is not None else (low, middle)
         return low
 
-    def wrong(self, least: int) -> Wrong | None:
+    def wrong(self, least: int) -> WrongString | None:
         """The shortest wrong string of the shape of `Wrong`, not shorter than `least`."""
-        best: Wrong | None = None
+        best: WrongString | None = None
         for i in range(self.K):
             for n in range(2, self.C + 1):
                 found = self._first(i, n, max(0, least - n), LONGEST if best is None else best.length - n)
                 best = found if found is not None else best
         return best
 
-    def _first(self, i: int, n: int, low: int, most: int) -> Wrong | None:
+    def _first(self, i: int, n: int, low: int, most: int) -> WrongString | None:
         """With the fewest tokens of the other type between `low` and `most`, where less than the most are needed."""
         if most <= low or self._at(i, n, most - 1) is None:
             return None
@@ -169,7 +169,7 @@ class Real:
             low, high = (middle + 1, high) if self._at(i, n, middle) is None else (low, middle)
         return self._at(i, n, high)
 
-    def _at(self, i: int, n: int, others: int) -> Wrong | None:
+    def _at(self, i: int, n: int, others: int) -> WrongString | None:
         """Whether that string is wrong: the other type's unit is c, all further ones are 0."""
         other = self.fading(i)
         c = arb(0)
@@ -188,15 +188,15 @@ class Real:
                     worst = (value, j)
         assert worst is not None
         top = float_above(worst[0])
-        return Wrong(i, n, other, others, worst[1], top) if worst[0] < 0 else None
+        return WrongString(i, n, other, others, worst[1], top) if worst[0] < 0 else None
 
 
 def decide_real(
     model: RecurrentModel | GatedModel, C: int, length: int | None
-) -> tuple[float | None, int, Wrong | None]:
+) -> tuple[float | None, int, WrongString | None]:
     """A margin up to the length, or the largest length that is proved and a wrong string not shorter than it."""
     with ctx.workprec(BITS):
-        real = Real(model, C)
+        real = RealBalls(model, C)
         if length is not None:
             margin = real.holds(length)
             if margin is not None:

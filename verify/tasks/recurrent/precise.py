@@ -22,7 +22,7 @@ BITS = (128, 512, 2048, 8192)
 Vector = Sequence[arb]
 
 
-class Tokens(Protocol):
+class JudgedTokens(Protocol):
     """What is read after t tokens, and the right class after each t."""
 
     def at(self, t: int) -> int: ...
@@ -101,7 +101,7 @@ class Followed:
         return False
 
 
-def follow(net: Network, line: Tokens, steps: int, until: Deadline) -> Followed:
+def follow(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> Followed:
     """Follows the line for so many tokens in real arithmetic, with more bits where a margin's sign is not known."""
     best = Followed(0, stuck="time is up")
     for bits in BITS:
@@ -114,7 +114,7 @@ def follow(net: Network, line: Tokens, steps: int, until: Deadline) -> Followed:
     return best
 
 
-def _follow(net: Network, line: Tokens, steps: int, until: Deadline, found: Followed) -> Followed:
+def _follow(net: Network, line: JudgedTokens, steps: int, until: Deadline, found: Followed) -> Followed:
     numbers = Digits(net)
     state: State = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
     for t in range(1, steps + 1):

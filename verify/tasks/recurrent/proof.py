@@ -10,7 +10,7 @@ import numpy as np
 
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Budget, Deadline
-from verify.tasks.recurrent.chain import Ellipsoids, Margins, Rules, excess, margins
+from verify.tasks.recurrent.chain import EllipsoidMargins, Ellipsoids, Rules, excess, margins
 from verify.tasks.recurrent.network import Network, orbit
 from verify.tasks.recurrent.precise import Followed, follow
 from verify.tasks.recurrent.search import (
@@ -39,7 +39,7 @@ Expected = Callable[[int], int]  # the right class after so many tokens
 
 
 @dataclass(frozen=True)
-class Line:
+class OrbitQuestion:
     """What is to be decided of one orbit: some leading tokens and then one for ever, and the right class after each t.
 
     Beyond `settled` tokens, answers repeat with the period.
@@ -71,7 +71,7 @@ class Invariant:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OrbitOutcome:
     """What is known of one orbit: right up to `right_to` tokens, all of them (None), and first wrong after `wrong_at`.
 
     `margin` is a lower bound up to there, `tightest` where; `wrong_by` an upper bound on the margin where it is wrong.
@@ -102,7 +102,7 @@ class Walk:
     stuck: str | None = None
     entered: int | None = None
 
-    def take(self, found: Margins, holds: np.ndarray, first: int) -> bool:
+    def take(self, found: EllipsoidMargins, holds: np.ndarray, first: int) -> bool:
         """Adds what is known of the states after `first`, `first` + 1, ... tokens; whether to go on."""
         for i, (low, high) in enumerate(zip(found.low, found.high, strict=True)):
             t = first + i
@@ -143,7 +143,13 @@ class Target:
 
 
 def walk(
-    net: Network, line: Line, steps: int, rules: Rules, growth: float, until: Deadline, target: Target | None = None
+    net: Network,
+    line: OrbitQuestion,
+    steps: int,
+    rules: Rules,
+    growth: float,
+    until: Deadline,
+    target: Target | None = None,
 ) -> Walk:
     """Follows the orbit for so many steps, in chunks, until it is wrong, stuck, has entered, or time is up."""
     found, largest = Walk(), max(2, min(512, NUMBERS_AT_A_TIME // net.size**2))
@@ -168,7 +174,7 @@ def walk(
     return found
 
 
-def best_walk(net: Network, line: Line, steps: int, rules: Rules, until: Deadline) -> Walk:
+def best_walk(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until: Deadline) -> Walk:
     """The walk that comes furthest, over several growths of the enclosures."""
     best: Walk | None = None
     for growth in GROWTHS_REAL if rules.at is None else GROWTHS_ROUNDED:
@@ -181,12 +187,12 @@ def best_walk(net: Network, line: Line, steps: int, rules: Rules, until: Deadlin
     return best
 
 
-def finite(net: Network, line: Line, length: int, rules: Rules, budget: float | Budget) -> Outcome:
+def finite(net: Network, line: OrbitQuestion, length: int, rules: Rules, budget: float | Budget) -> OrbitOutcome:
     """Right after each of 1..length tokens?"""
     return _outcome(followed(net, line, length, rules, Budget.of(budget).deadline()))
 
 
-def followed(net: Network, line: Line, steps: int, rules: Rules, until: Deadline) -> Walk | Followed:
+def followed(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until: Deadline) -> Walk | Followed:
     """The orbit as far as it is known: by ellipsoids, and in real arithmetic by ever more digits where these end."""
     found = best_walk(net, line, steps, rules, until)
     if found.stuck is None or rules.at is not None:
@@ -195,15 +201,15 @@ def followed(net: Network, line: Line, steps: int, rules: Rules, until: Deadline
     return found if further.stuck is not None and further.right_to <= found.right_to else further
 
 
-def _outcome(found: Walk | Followed, reason: str | None = None) -> Outcome:
+def _outcome(found: Walk | Followed, reason: str | None = None) -> OrbitOutcome:
     bits = found.bits if isinstance(found, Followed) else None
-    return Outcome(
+    return OrbitOutcome(
         found.right_to, found.margin, found.tightest, found.wrong_at, found.wrong_by, found.predicted,
         reason=found.stuck or reason, bits=bits,
     )  # fmt: skip
 
 
-def for_ever(net: Network, line: Line, rules: Rules, budget: float | Budget) -> Outcome:
+def for_ever(net: Network, line: OrbitQuestion, rules: Rules, budget: float | Budget) -> OrbitOutcome:
     """Right after every number of tokens?"""
     until, half = Budget.of(budget).deadline(), Budget.of(budget).deadline(1 / 2)
     looked, states = 0, np.zeros((1, net.size))
@@ -217,7 +223,7 @@ def for_ever(net: Network, line: Line, rules: Rules, budget: float | Budget) -> 
         cycle = find_cycle(net, line.token, states, line.period)
         if cycle is not None:
             locked = _locked(net, line, cycle, states, rules, until)
-            if isinstance(locked, Outcome):
+            if isinstance(locked, OrbitOutcome):
                 return locked
             reason = locked
         if half.is_up():
@@ -226,7 +232,7 @@ def for_ever(net: Network, line: Line, rules: Rules, budget: float | Budget) -> 
     return _outcome(found, f"{reason}, and it is right as far as it was followed")
 
 
-def _looks(line: Line) -> Iterator[int]:
+def _looks(line: OrbitQuestion) -> Iterator[int]:
     """After how many steps a cycle is looked for."""
     look = len(line.leading) + line.settled + max(FIRST_LOOK, TURNS * line.period)
     most = max(LONGEST_LOOK, 4 * look)
@@ -235,7 +241,7 @@ def _looks(line: Line) -> Iterator[int]:
         look *= 4
 
 
-def _first_wrong(net: Network, line: Line, states: Array, known: int) -> int | None:
+def _first_wrong(net: Network, line: OrbitQuestion, states: Array, known: int) -> int | None:
     """After how many tokens the float64 run is first wrong, beyond `known`."""
     logits = states[known + 1 :, net.read] @ net.V.T + net.b
     due = np.array([line.expected(t) for t in range(known + 1, len(states))])
@@ -246,7 +252,9 @@ def _first_wrong(net: Network, line: Line, states: Array, known: int) -> int | N
     return known + 1 + int(is_wrong.argmax()) if is_wrong.any() else None
 
 
-def _locked(net: Network, line: Line, cycle: Cycle, states: Array, rules: Rules, until: Deadline) -> Outcome | str:
+def _locked(
+    net: Network, line: OrbitQuestion, cycle: Cycle, states: Array, rules: Rules, until: Deadline
+) -> OrbitOutcome | str:
     """The proof for all lengths, or why it does not close."""
     reason = "no ellipsoids round its cycle are mapped into each other"
     for ring in _rings(net, line, cycle, rules):
@@ -259,7 +267,7 @@ def _locked(net: Network, line: Line, cycle: Cycle, states: Array, rules: Rules,
     return reason
 
 
-def _rings(net: Network, line: Line, cycle: Cycle, rules: Rules) -> Iterator[Ellipsoids]:
+def _rings(net: Network, line: OrbitQuestion, cycle: Cycle, rules: Rules) -> Iterator[Ellipsoids]:
     """Ellipsoids round the cycle to try: large ones, which are entered early, and then those that rounding makes."""
     own = spectral_rate(net, line.token, cycle)
     for share in RATES:
@@ -272,7 +280,9 @@ def _rings(net: Network, line: Line, cycle: Cycle, rules: Rules) -> Iterator[Ell
                 yield tight
 
 
-def _ring_holds(net: Network, line: Line, ring: Ellipsoids, start: int, rules: Rules) -> Margins | None:
+def _ring_holds(
+    net: Network, line: OrbitQuestion, ring: Ellipsoids, start: int, rules: Rules
+) -> EllipsoidMargins | None:
     """The margins on a ring of ellipsoids whose first is reached after `start` tokens, if each step stays within it."""
     after = Ellipsoids.joined(ring[1:], ring[:1])
     if not (excess(net, line.token, ring, after, rules) <= 1).all():
@@ -281,7 +291,7 @@ def _ring_holds(net: Network, line: Line, ring: Ellipsoids, start: int, rules: R
     return found if (found.low > 0).all() else None
 
 
-def _largest_ring(net: Network, line: Line, cycle: Cycle, rate: float, rules: Rules) -> Ellipsoids | None:
+def _largest_ring(net: Network, line: OrbitQuestion, cycle: Cycle, rate: float, rules: Rules) -> Ellipsoids | None:
     """The ellipsoids of a rate, as large as they prove anything, up to a factor of 2."""
     ring = round_cycle(net, line.token, cycle, rules, rate)
     start = cycle.start
@@ -301,8 +311,8 @@ def _largest_ring(net: Network, line: Line, cycle: Cycle, rate: float, rules: Ru
 
 
 def _entered(
-    net: Network, line: Line, cycle: Cycle, ring: Ellipsoids, states: Array, rules: Rules, until: Deadline
-) -> Outcome | None:
+    net: Network, line: OrbitQuestion, cycle: Cycle, ring: Ellipsoids, states: Array, rules: Rules, until: Deadline
+) -> OrbitOutcome | None:
     """The whole proof with this ring: the transient is right, and then it is entered."""
     k, start = len(ring), cycle.start
     on_ring = _ring_holds(net, line, ring, start, rules)
@@ -322,7 +332,7 @@ def _entered(
             rate = float(excess(net, line.token, ring, after, rules).max())
             place = (found.entered - start) % k
             invariant = Invariant(ring, found.entered, place, rate, float(on_ring.low.min()))
-            return Outcome(None, margin, at, invariant=invariant)
+            return OrbitOutcome(None, margin, at, invariant=invariant)
     return None
 
 

@@ -11,7 +11,7 @@ from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
 from verify.frame.clock import Budget
-from verify.tasks.recurrent.proof import Line
+from verify.tasks.recurrent.proof import OrbitQuestion
 
 MOST_STEPS = 2_000_000
 MOST_SAVED = 100_000  # numbers of states that a certificate holds
@@ -34,7 +34,7 @@ class Repeated:
 
 
 def run_for_ever(
-    model: RecurrentModel | LinearModel | RotationModel | GatedModel, line: Line, budget: float | Budget
+    model: RecurrentModel | LinearModel | RotationModel | GatedModel, line: OrbitQuestion, budget: float | Budget
 ) -> Repeated:
     """Runs until the state, bit by bit, and what is due are as they were before, or time is up."""
     until, least = Budget.of(budget).deadline(), float("inf")

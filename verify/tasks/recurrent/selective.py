@@ -34,7 +34,7 @@ from verify.frame.decide import (
 )
 from verify.tasks.recurrent import held, sets
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
-from verify.tasks.recurrent.blocks import Proof, Rings, Thermometer
+from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
 
@@ -197,10 +197,10 @@ class Selective:
         }
         return Finding.refuted(ARGUMENT_HELD, Failure(case, wrong.margin), extra={"right_to": right_to})
 
-    def _proof(self, reading: Reading) -> tuple[str, Proof]:
+    def _proof(self, reading: Reading) -> tuple[str, BlockProof]:
         """The proof that goes with the network's shape; it is of all lengths, whatever length is asked for."""
         if isinstance(self.model, GatedModel):
-            return ARGUMENT, Proof(None, "no proof is known for a network of this shape")
+            return ARGUMENT, BlockProof(None, "no proof is known for a network of this shape")
         net, at, p = Network.of(self.model), None, 53
         if isinstance(reading, Rounded):
             at, p = Arithmetic.of(reading.format), reading.format.p
@@ -214,7 +214,7 @@ class Selective:
         C = self.which.C
         if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
             return ARGUMENT, Thermometer(net, self.K, C, at).prove()
-        return ARGUMENT, Proof(None, "no proof is known for a network of this shape")
+        return ARGUMENT, BlockProof(None, "no proof is known for a network of this shape")
 
     def contradiction(self, finding: Finding, reading: Reading) -> str | None:
         """Random strings in float64 must be right."""

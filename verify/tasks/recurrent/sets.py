@@ -21,7 +21,7 @@ from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import ENLARGE_LONG, Array
 from verify.counting.tasks import Task
 from verify.frame.clock import Deadline
-from verify.tasks.recurrent.blocks import Proof
+from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import cut
 from verify.tasks.recurrent.enclosures import Balls, Off, Roundings
 from verify.tasks.recurrent.network import Network, float_step, nonzeros, step
@@ -101,7 +101,7 @@ class Trained:
         return found
 
 
-def closed(trained: Trained, until: Deadline) -> Proof:
+def closed(trained: Trained, until: Deadline) -> BlockProof:
     """Boxes for every case that are mapped into each other and right, over windows of more and more last tokens."""
     reason = "no sets of states are shown to be mapped into each other"
     for window in WINDOWS:
@@ -112,7 +112,7 @@ def closed(trained: Trained, until: Deadline) -> Proof:
         if proof.reason is None:
             return proof
         reason = proof.reason
-    return Proof(None, reason)
+    return BlockProof(None, reason)
 
 
 def _keys(trained: Trained, window: int) -> dict[Key, int] | None:
@@ -134,7 +134,7 @@ def _next(trained: Trained, key: Key, token: int, window: int) -> Key:
     return trained.counted(key[0], token), (*key[1], token)[-window:]
 
 
-def _closed(trained: Trained, window: int, keys: dict[Key, int], until: Deadline) -> Proof:
+def _closed(trained: Trained, window: int, keys: dict[Key, int], until: Deadline) -> BlockProof:
     cases, size = list(keys), trained.net.size
     goes = np.array([[keys.get(_next(trained, key, x, window), -1) for x in range(trained.K)] for key in cases])
     is_live = np.array([not trained.is_over(key[0]) for key in cases])
@@ -148,14 +148,14 @@ def _closed(trained: Trained, window: int, keys: dict[Key, int], until: Deadline
         for x in range(trained.K):
             ends = trained.step((low[known], high[known]), x)
             if not (np.isfinite(ends[0]).all() and np.isfinite(ends[1]).all()):
-                return Proof(None, "the sets of states grow without bound")
+                return BlockProof(None, "the sets of states grow without bound")
             np.minimum.at(grown_low, goes[known, x], ends[0])
             np.maximum.at(grown_high, goes[known, x], ends[1])
         if (grown_low >= low).all() and (grown_high <= high).all() and (low[:, 0] <= high[:, 0]).all():
             margin = float(trained.margins((low[places], high[places]), right).min())
             if not margin > 0:
-                return Proof(None, "sets of states are mapped into each other, and do not separate the logits")
-            return Proof(margin, None, {"window": window, "sets": len(cases)})
+                return BlockProof(None, "sets of states are mapped into each other, and do not separate the logits")
+            return BlockProof(margin, None, {"window": window, "sets": len(cases)})
         more = np.where(np.isfinite(grown_high), (grown_high - grown_low) * WIDER + LEAST_WIDER, 0.0)
         changed = (grown_low < low) | (grown_high > high)
         wider = more * (number > window + sum(cases[-1][0]))
@@ -164,7 +164,7 @@ def _closed(trained: Trained, window: int, keys: dict[Key, int], until: Deadline
         low[0] = high[0] = 0.0
         if until.is_up():
             break
-    return Proof(None, "the sets of states do not close")
+    return BlockProof(None, "the sets of states do not close")
 
 
 def up_to(trained: Trained, length: int | None, until: Deadline) -> tuple[int, float]:
@@ -233,7 +233,7 @@ def _spread(order: list[int], grown: list[tuple[float, tuple[int, ...], tuple[in
             yield i
 
 
-class Points:
+class PointVectors:
     """Vectors of balls of hundreds of bits, for one string that is run on its own."""
 
     def linear(self, W: Array, x: list[arb] | Array, b: Array, terms: Array) -> list[arb]:
@@ -272,8 +272,8 @@ def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int]:
     with ctx.workprec(BITS):
         parts = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
         for token in string:
-            parts = step(net, parts, token, Points())
+            parts = step(net, parts, token, PointVectors())
         h = parts[net.read.start // net.hidden]
-        logits = Points().linear(net.V, h, net.b, net.b)
+        logits = PointVectors().linear(net.V, h, net.b, net.b)
         gaps = [(float_above(logits[right] - x), j) for j, x in enumerate(logits) if j != right]
     return min(gaps)

@@ -28,7 +28,7 @@ from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.invariant import as_json
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
-from verify.tasks.recurrent.proof import Line, Outcome, finite, for_ever
+from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, finite, for_ever
 from verify.tasks.recurrent.repeated import run_for_ever
 
 ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
@@ -43,7 +43,7 @@ AGREES = 1e-6  # beyond float64's rounding of the runs that are compared
 LONGEST_SHOWN = 10_000  # tokens that a counterexample spells out
 
 
-Decided = Callable[[Line, int | None], Outcome]
+Decided = Callable[[OrbitQuestion, int | None], OrbitOutcome]
 
 
 @dataclass
@@ -143,14 +143,14 @@ class Homogeneous:
         model, m = self.model, self.which.m
         assert isinstance(model, RotationModel)
 
-        def decided(line: Line, length: int | None) -> Outcome:
+        def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:
             found = rotation.count(model, m, length)
             if found is None:
-                return Outcome(0, float("inf"), 0, reason="the sign of a margin is not known with 400 bits")
+                return OrbitOutcome(0, float("inf"), 0, reason="the sign of a margin is not known with 400 bits")
             if length is not None and found.right_to >= length:
-                return Outcome(length, found.margin, found.tightest)
+                return OrbitOutcome(length, found.margin, found.tightest)
             wrong = found.right_to + 1
-            return Outcome(found.right_to, found.margin, found.tightest, wrong, found.wrong_by, found.predicted)
+            return OrbitOutcome(found.right_to, found.margin, found.tightest, wrong, found.wrong_by, found.predicted)
 
         return self._over_lines(decided, reading, effort)
 
@@ -173,7 +173,7 @@ class Homogeneous:
             rules = Rules(at := Arithmetic.of(reading.format, reading.accumulate))
             net = net.rounded(at.stored)
 
-        def decided(line: Line, length: int | None) -> Outcome:
+        def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:
             if length is None:
                 return for_ever(net, line, rules, effort.budget)
             return finite(net, line, length, rules, effort.budget)
@@ -192,24 +192,26 @@ class Homogeneous:
         assert worst is not None
         return worst
 
-    def _line(self, tokens: tuple[int, ...]) -> Line:
+    def _line(self, tokens: tuple[int, ...]) -> OrbitQuestion:
         """The line that starts so, its last token for ever."""
         same = len(tokens)
         while same > 1 and tokens[same - 2] == tokens[-1]:
             same -= 1
         if self.longest is not None:
             answers = self.which.answers(tokens)
-            return Line(self._read(tokens[: same - 1]), self._read(tokens[-1:])[0], lambda t: int(answers[t - 1] or 0))
+            return OrbitQuestion(
+                self._read(tokens[: same - 1]), self._read(tokens[-1:])[0], lambda t: int(answers[t - 1] or 0)
+            )
         if self.which.m is not None:
             m = self.which.m
-            return Line((), self._read(tokens)[0], lambda t: (t - 1) % m, m)
-        return Line((), self._read(tokens)[0], lambda t: int(t == 1), 1, 1)
+            return OrbitQuestion((), self._read(tokens)[0], lambda t: (t - 1) % m, m)
+        return OrbitQuestion((), self._read(tokens)[0], lambda t: int(t == 1), 1, 1)
 
     def _read(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """The tokens as the network reads them: where it has one input, all are the same."""
         return tokens if self.model.vocabulary > 1 else (0,) * len(tokens)
 
-    def _finding(self, outcome: Outcome, tokens: tuple[int, ...]) -> Finding:
+    def _finding(self, outcome: OrbitOutcome, tokens: tuple[int, ...]) -> Finding:
         argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
         argument = ARGUMENT_ROTATION if isinstance(self.model, RotationModel) else argument
         argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) else argument

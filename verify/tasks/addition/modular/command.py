@@ -28,7 +28,7 @@ IMPOSSIBLE = ("W-E4.7", "W-E4.8")
 
 
 @dataclass(frozen=True)
-class Wish:
+class ModularWish:
     """The modulus that a command line names, and the construction or file that is to add."""
 
     P: int
@@ -40,7 +40,7 @@ class Wish:
     weights: str | None
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Wish:
+    def of(cls, args: argparse.Namespace) -> ModularWish:
         """Raises: BadInput for options that do not go together."""
         given = [name for name in BUILT if is_given(args, name, DEFAULTS)]
         if args.weights is not None and given:
@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
         return print_argument(ARGUMENTS[args.impossible](args.seed), is_json=args.json)
     if args.best is not None:
         return show_best(args.P, args.best, args.json)
-    wish = Wish.of(args)
+    wish = ModularWish.of(args)
     checkpoint = None if wish.weights is None else grokking.read(wish.weights)
     if checkpoint is not None:
         return grokking.judge(request, checkpoint, wish.P)

@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 
 
 @dataclass
-class Decided:
+class DecidedPairs:
     """How many pairs are right and wrong, the wrong ones first, and the least margin."""
 
     right: int = 0
@@ -54,7 +54,7 @@ class Decided:
 # Sums alone: one dimension, uniform attention, numbers on a line
 
 
-def by_sums(model: AdderTransformer, P: int) -> Decided | None:
+def by_sums(model: AdderTransformer, P: int) -> DecidedPairs | None:
     """Decides in O(P) where the stream has one dimension and is linear in a + b; None elsewhere.
 
     The logits are lines in the stream y. Where slopes grow with the class and the points at which neighbours meet do
@@ -72,7 +72,7 @@ def by_sums(model: AdderTransformer, P: int) -> Decided | None:
     meets = [(a - b) / step for a, b, step in zip(heights, heights[1:], steps, strict=False)]
     if any(b < a for a, b in zip(meets, meets[1:], strict=False)):
         return None
-    decided = Decided()
+    decided = DecidedPairs()
     start, slope = line
     least: fmpq | None = None
     for z in range(2 * P - 1):
@@ -126,16 +126,16 @@ def _stream(model: AdderTransformer, z: fmpq) -> fmpq:
 
 
 @dataclass(frozen=True)
-class Tables:
+class TokenTables:
     """Everything that depends on one token only, for one head: exponentials of scores, and weighted values."""
 
     weights: tuple[Ball, Ball, Ball]
     values: tuple[Ball, Ball, Ball]
 
 
-def pair_by_pair(model: AdderTransformer, P: int, progress: object = None) -> Decided:
+def pair_by_pair(model: AdderTransformer, P: int, progress: object = None) -> DecidedPairs:
     """Decides every pair from the stored numbers."""
-    decided = Decided()
+    decided = DecidedPairs()
     heads = tables(model, P)
     for a, margins in rows(model, P, heads):
         sure, never = np.asarray(margins.lower > 0), np.asarray(margins.upper <= 0)
@@ -161,7 +161,7 @@ def _answer(model: AdderTransformer, P: int, pair: Pair) -> exact.Answer:
     return exact.answers(model, [a, b, P], [2], [(a + b) % P])[0]
 
 
-def tables(model: AdderTransformer, P: int) -> list[Tables]:
+def tables(model: AdderTransformer, P: int) -> list[TokenTables]:
     """By head: the exponentials and the values of a first, a second number, and "="."""
     layer = model.blocks[0]
     E, X = numbers(model.E), numbers(model.positions)
@@ -177,11 +177,11 @@ def tables(model: AdderTransformer, P: int) -> list[Tables]:
         largest = max(float(s.mid.max()) for s in scores)
         apart = [s - Ball.exact(np.array(largest)) for s in scores]
         weights = tuple(exponential(s) for s in apart)
-        heads.append(Tables(weights, tuple(v @ Ball.exact(W_V) for v in x)))  # type: ignore[arg-type]
+        heads.append(TokenTables(weights, tuple(v @ Ball.exact(W_V) for v in x)))  # type: ignore[arg-type]
     return heads
 
 
-def rows(model: AdderTransformer, P: int, heads: list[Tables]) -> Iterator[tuple[int, Ball]]:
+def rows(model: AdderTransformer, P: int, heads: list[TokenTables]) -> Iterator[tuple[int, Ball]]:
     """For every a: the margins (b, other classes) of all pairs (a, b)."""
     layer = model.blocks[0]
     E, X = numbers(model.E), numbers(model.positions)

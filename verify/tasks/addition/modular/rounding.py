@@ -19,7 +19,7 @@ from verify.arithmetic.slack import INFLATION, LEAST, OF_MANY, Array, gamma
 from verify.arithmetic.stored import numbers
 
 
-class Unfit(Exception):
+class UnfitFormat(Exception):
     """A model or a format that this analysis does not speak of; the message says why."""
 
 
@@ -82,10 +82,10 @@ def attended(model: AdderTransformer, P: int, at: Arithmetic) -> Ball:
     """Every computed stream after uniform attention over a, b and "=": (P^2, d), a first."""
     layer = model.blocks[0]
     if len(model.blocks) != 1 or len(layer.W_Q) != 1 or numbers(layer.W_Q).any() or numbers(layer.W_K).any():
-        raise Unfit("attention is not one uniform head, and its softmax is not covered")
+        raise UnfitFormat("attention is not one uniform head, and its softmax is not covered")
     E, X = numbers(model.E), numbers(model.positions)
     if X.any() or (rounded(E, at.stored) != E).any():
-        raise Unfit("positions are added to embeddings")
+        raise UnfitFormat("positions are added to embeddings")
     values = at.product(Ball.exact(E), Ball.exact(numbers(layer.W_V[0])))
     # exp(0) = 1, and 1 + 1 + 1 = 3 in every order; a third is then rounded once, and is the same for all three
     share = at.as_operand(at.result(Ball(np.array([[1 / 3]]), np.array([[2.0**-54]]))))

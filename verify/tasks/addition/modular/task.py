@@ -21,8 +21,8 @@ from verify.frame.decide import Effort, Failure, Finding, Item, Ran, Run, first_
 from verify.frame.judged import check_judged
 from verify.tasks.addition.adder import exact
 from verify.tasks.addition.adder.rounded import ORDERS, logits, rounded_model
-from verify.tasks.addition.modular.proof import Decided, Pair, by_sums, pair_by_pair
-from verify.tasks.addition.modular.rounding import Unfit, margins
+from verify.tasks.addition.modular.proof import DecidedPairs, Pair, by_sums, pair_by_pair
+from verify.tasks.addition.modular.rounding import UnfitFormat, margins
 
 ARGUMENT = "every pair, or every sum, from the stored numbers"
 BATCH = 4096
@@ -83,7 +83,7 @@ class ModularAddition:
         decided = by_sums(self.model, self.P) or pair_by_pair(self.model, self.P, effort.progress)
         return self._finding(decided)
 
-    def _finding(self, decided: Decided) -> Finding:
+    def _finding(self, decided: DecidedPairs) -> Finding:
         counts: dict[str, Any] = {}
         if not decided.undecided:
             counts["counts"] = {"right": str(decided.right), "wrong": str(decided.wrong_count)}
@@ -105,7 +105,7 @@ class ModularAddition:
         stored = rounded_model(self.model, reading.format)
         try:
             found = margins(stored, self.P, Arithmetic.of(reading.format, reading.accumulate))
-        except Unfit as reason:
+        except UnfitFormat as reason:
             return Finding.open(ARGUMENT, f"no proof for this model: {reason}")
         if found.worst > 0:
             place = int(found.least.argmin())

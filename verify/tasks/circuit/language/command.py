@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Strings:
+class LanguageStrings:
     """The strings of one length, and the language that is asked for: by an expression, a file, or by name."""
 
     length: int
@@ -36,7 +36,7 @@ class Strings:
     dfa: str | None
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Strings:
+    def of(cls, args: argparse.Namespace) -> LanguageStrings:
         """Raises: BadInput for no or several languages, and for a length below zero."""
         if (args.regex is not None) + (args.dfa is not None) + args.majority != 1:
             raise BadInput("give exactly one of REGEX, --dfa FILE and --majority")
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from verify.tasks.circuit.language.task import for_strings
 
     asked = Request.of(args)
-    wish, unrolling = chains.Wish.of(args, asked), Strings.of(args).unrolled()
+    wish, unrolling = chains.ChainWish.of(args, asked), LanguageStrings.of(args).unrolled()
     bits = None if args.input is None else unrolling.encode(args.input) or [0]
     decomposition = decompose(unrolling.circuit)
     model, certificate = chains.judge(wish, asked, decomposition)

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Wish:
+class BidirectionalWish:
     """The model that a command line asks for, built or read from a file, and the strings that it is judged on."""
 
     built_for: int
@@ -47,7 +47,7 @@ class Wish:
     on_regions: int | None
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Wish:
+    def of(cls, args: argparse.Namespace) -> BidirectionalWish:
         """Raises: BadInput for sizes out of range, and for those that a file has of its own."""
         from verify.tasks.contextual.bidirectional.task import LONGEST
 
@@ -90,7 +90,7 @@ class Wish:
 
 
 def run(args: argparse.Namespace) -> int:
-    asked, wish = request.Request.of(args), Wish.of(args)
+    asked, wish = request.Request.of(args), BidirectionalWish.of(args)
     from constructions.contextual.bidirectional import as_bytes
     from verify.frame.decide import decide
 

@@ -19,13 +19,13 @@ from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, OF_FEW, Array, gamma, lost_to_underflow
 from verify.tasks.contextual.bidirectional.spans import product, relu, stored, total, weights
-from verify.tasks.contextual.readout import Readout
+from verify.tasks.contextual.readout import LineReadout
 
 TOKENS = 5
 
 
 @dataclass(frozen=True)
-class Cell:
+class PromptCell:
     """The margin of count k of prompt r (from 1) over all strings, where it is positive."""
 
     r: int
@@ -40,7 +40,7 @@ class Proof:
         self.places = N + 1
         self.W = {name: stored(value, fmt) for name, value in W.items()}
         self.W["positions"] = self.W["positions"][: self.places]
-        self.readout = Readout(self.W["W_out"].mid, self.W["b_out"].mid, fmt)
+        self.readout = LineReadout(self.W["W_out"].mid, self.W["b_out"].mid, fmt)
 
     @cached_property
     def x(self) -> Ball:
@@ -143,7 +143,7 @@ class Proof:
         keys, queries = product(x, W["U_K"], fmt), product(W["P"], W["U_Q"], fmt)
         return product(keys, queries.T, fmt), product(x, W["U_V"], fmt)
 
-    def cells(self, r: int) -> Cell:
+    def cells(self, r: int) -> PromptCell:
         """Every count of prompt r: 0 where there is no such region, and each that a string of N tokens has room for."""
         rows, m = self.kinds
         token = rows // self.places
@@ -154,7 +154,7 @@ class Proof:
         target = (token == ONE) & (m == 2 * r - 1)
         k = np.arange(max(0, self.N - 2 * r) + 1) if target.any() else np.arange(1)
         down, up = self._outputs(low, high, values, is_bos, target, k)
-        return Cell(r, self.readout.compare(down, up, k).margin)
+        return PromptCell(r, self.readout.compare(down, up, k).margin)
 
     def _outputs(
         self, low: Array, high: Array, values: Ball, is_bos: np.ndarray, target: np.ndarray, k: np.ndarray

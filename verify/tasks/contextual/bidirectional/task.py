@@ -26,7 +26,7 @@ from verify.frame.judged import check_judged, check_whole_number
 from verify.tasks.contextual.bidirectional import exact
 from verify.tasks.contextual.bidirectional.proof import Proof
 from verify.tasks.contextual.rounding import CONTRACT
-from verify.tasks.contextual.task import Domain, answers, written
+from verify.tasks.contextual.task import StringDomain, answers, written
 
 Tokens = tuple[int, ...]
 ARGUMENT = "ranges over all strings of what each kind of position computes"
@@ -45,7 +45,7 @@ class Bidirectional:
     """
 
     module: BidirectionalContextualTransformer
-    domain: Domain
+    domain: StringDomain
     claim: str | None = None
     task = "contextual counting, bidirectional"
     counts_answers = True
@@ -74,7 +74,7 @@ class Bidirectional:
                 f"length={N}: must be from 1 to {most}: the model has {module.longest} positions after BOS and counts "
                 f"up to {len(module.b_out) - 1}, and {LONGEST} are judged. Use --length {most}."
             )
-        return cls(module, Domain(N, R), claim)
+        return cls(module, StringDomain(N, R), claim)
 
     @property
     def weights(self) -> dict[str, Array]:

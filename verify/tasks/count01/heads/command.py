@@ -20,7 +20,7 @@ from verify.report.console import say_written
 
 if TYPE_CHECKING:
     from constructions.count01 import Count01Transformer
-    from verify.tasks.count01.heads.dissect import Question
+    from verify.tasks.count01.heads.dissect import HeadsQuestion
     from verify.tasks.count01.layer_norm.laws import Law
 
 CONSTRUCTIONS = ("documents", "uniform", "counting-pair")
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class HeadsRequest:
     """The question that a command line asks about heads, and where the answer goes."""
 
-    question: Question
+    question: HeadsQuestion
     extracted: tuple[int, ...] | None
     save: str | None
     is_json: bool
@@ -63,7 +63,7 @@ class HeadsRequest:
     @classmethod
     def of(cls, args: argparse.Namespace) -> HeadsRequest:
         from constructions.written_files import check_target_folder
-        from verify.tasks.count01.heads.dissect import Question
+        from verify.tasks.count01.heads.dissect import HeadsQuestion
         from verify.tasks.count01.layer_norm.laws import law_named
 
         if args.save is not None:
@@ -73,7 +73,7 @@ class HeadsRequest:
             for option, is_given in (("--svc", args.svc), ("--all-subsets", args.all_subsets)):
                 if is_given:
                     raise BadInput(f"{option}: has no effect with --law unbounded, which has no shares; drop one")
-        question = Question(
+        question = HeadsQuestion(
             law,
             args.labels,
             tuple(parsed_heads("--subset", text) for text in args.subset),

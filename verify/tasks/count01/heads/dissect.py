@@ -18,7 +18,7 @@ from verify.tasks.count01.heads.auc import Auc
 from verify.tasks.count01.heads.joint import Joint
 from verify.tasks.count01.heads.separability import Separability, kappa, separability
 from verify.tasks.count01.heads.shapley import halved, restricted, separating_subsets, shapley
-from verify.tasks.count01.heads.subsets import MOST_HEADS, Table, all_subsets, mask
+from verify.tasks.count01.heads.subsets import MOST_HEADS, SubsetTable, all_subsets, mask
 from verify.tasks.count01.heads.svc import svc
 from verify.tasks.count01.judged import judged
 from verify.tasks.count01.layer_norm.accuracy import Learned
@@ -34,7 +34,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Question:
+class HeadsQuestion:
     """The questions to answer: the law, the label convention, further subsets, and which longer computations."""
 
     law: Law
@@ -46,7 +46,7 @@ class Question:
 
 
 @dataclass
-class Answer:
+class HeadFindings:
     """The findings, ready for JSON, and whether anything stayed open."""
 
     data: dict[str, Any]
@@ -61,7 +61,7 @@ def silent(stage: str, share: float) -> None:
     """Shows no progress."""
 
 
-def dissect(model: Count01Transformer, question: Question, progress: Progress = silent) -> Answer:
+def dissect(model: Count01Transformer, question: HeadsQuestion, progress: Progress = silent) -> HeadFindings:
     """Measures the heads of a model: every share exact, separability with a certificate either way.
 
     Claim: D, Sec. 5; E, Sec. 5.4 and 5.5. Heads outside a subset are zeroed; biases and the residual stay.
@@ -87,7 +87,7 @@ def check_subset(option: str, subset: Sequence[int], heads: int) -> None:
 class Dissection:
     """One model under one law: its metrics by subset, and the cells that stayed open."""
 
-    def __init__(self, model: ModelNumbers, question: Question, progress: Progress) -> None:
+    def __init__(self, model: ModelNumbers, question: HeadsQuestion, progress: Progress) -> None:
         self.model, self.question, self.progress = model, question, progress
         self.law, self.open = question.law, list[str]()
         self.has_law = not self.law.is_unbounded
@@ -99,7 +99,7 @@ class Dissection:
             self.auc = Auc(model, self.law, question.labels)
             self.syntax = Syntax(model, self.law, question.labels)
 
-    def answer(self) -> Answer:
+    def answer(self) -> HeadFindings:
         heads = range(len(self.model.heads))
         data = self._whole()
         data["heads"] = [self._head(h) for h in self._shown(heads, "heads")]
@@ -110,7 +110,7 @@ class Dissection:
         if self.question.all_subsets:
             data["all_subsets"] = self._all()
         data["complete"], data["open"] = not self.open, self.open
-        return Answer(data, self.open)
+        return HeadFindings(data, self.open)
 
     def _shown(self, items: Iterable[Any], stage: str) -> Iterable[Any]:
         listed = list(items)
@@ -230,7 +230,7 @@ class Dissection:
         return subsets_report(table, separating, asked)
 
 
-def subsets_report(table: Table, separating: Sequence[int | None], asked: int) -> dict[str, Any]:
+def subsets_report(table: SubsetTable, separating: Sequence[int | None], asked: int) -> dict[str, Any]:
     """Accuracies of all subsets, Shapley values, and halving by each criterion."""
     a = table.a
     values = shapley(table.right, table.total)
@@ -257,7 +257,7 @@ def subsets_report(table: Table, separating: Sequence[int | None], asked: int) -
     }
 
 
-def halving(table: Table, game: Sequence[int] | None) -> dict[str, Any]:
+def halving(table: SubsetTable, game: Sequence[int] | None) -> dict[str, Any]:
     """Returns the heads that E's halving keeps by each criterion, and the best subsets of the same sizes."""
 
     def of_game(values: Sequence[int], scale: int) -> Callable[[tuple[int, ...]], list[Fraction]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from constructions.count01 import Count01Transformer
 from verify.figures.style import BLUE, GREEN, GREY, VERMILLION, new_figure, style
-from verify.tasks.count01.heads.dissect import Question, dissect
+from verify.tasks.count01.heads.dissect import HeadsQuestion, dissect
 from verify.tasks.count01.heads.svc import outputs_of
 from verify.tasks.count01.layer_norm.laws import Law
 from verify.tasks.count01.layer_norm.numbers import model_numbers
@@ -29,7 +29,7 @@ def heads(model: Count01Transformer, law: Law, labels: str, head: int, *, svc: b
     the ratios by the separation accuracy of the documents' classifier instead of learned accuracy.
     Raises: BadInput for a head that is not there, or an unbounded law.
     """
-    data = dissect(model, Question(law, labels, svc=svc)).data
+    data = dissect(model, HeadsQuestion(law, labels, svc=svc)).data
     with style():
         figure, ((learned, auc, separable), (ratios, outputs, values)) = new_figure(11.0, 7.0, nrows=2, ncols=3)
         _matrix(figure, learned, pair_matrix(data, "learned_accuracy"), "learned accuracy", 0.4)

@@ -33,7 +33,7 @@ Powers = tuple[int, int, int]
 Polynomial = dict[Powers, Any]
 
 
-class Spread:
+class SpreadTriples:
     """Triples of all sizes, near the boundary and far from it: what rules a separator out here does so on N^3."""
 
     @cached_property

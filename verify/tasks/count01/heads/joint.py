@@ -18,9 +18,9 @@ from flint import arb, arb_mat, ctx, fmpq
 from numpy.typing import NDArray
 
 from verify.arithmetic.slack import Array
-from verify.tasks.count01.heads.everywhere import Spread, positive_polynomial
+from verify.tasks.count01.heads.everywhere import SpreadTriples, positive_polynomial
 from verify.tasks.count01.heads.separability import Separability, separated
-from verify.tasks.count01.layer_norm.accuracy import Judged, positive
+from verify.tasks.count01.layer_norm.accuracy import JudgedTriples, positive
 from verify.tasks.count01.layer_norm.laws import Law
 from verify.tasks.count01.layer_norm.numbers import SEEN, HeadNumbers, ModelNumbers
 from verify.tasks.count01.layer_norm.surds import Surd
@@ -43,7 +43,7 @@ class Joint:
 
     def __init__(self, model: ModelNumbers, law: Law, single: Sequence[Separability]) -> None:
         self.model, self.law, self.single = model, law, single
-        self.outputs = Outputs(model, Spread() if law.is_unbounded else law)
+        self.outputs = HeadOutputs(model, SpreadTriples() if law.is_unbounded else law)
 
     def decide(self, heads: Sequence[int]) -> Separability:
         """Whether these heads together separate."""
@@ -91,10 +91,10 @@ class Output:
     shift: tuple[Fraction, ...]
 
 
-class Outputs:
+class HeadOutputs:
     """The outputs of each head of a model on the triples of a law."""
 
-    def __init__(self, model: ModelNumbers, law: Judged) -> None:
+    def __init__(self, model: ModelNumbers, law: JudgedTriples) -> None:
         self.model, self.law = model, law
         self._corners, self._kept = corners(law.counts), Kept[Output]()
 
@@ -120,7 +120,7 @@ class Outputs:
         return Output(values, tuple(shift))
 
 
-def features(outputs: Outputs, heads: Sequence[int]) -> Features | None:
+def features(outputs: HeadOutputs, heads: Sequence[int]) -> Features | None:
     """The features of a subset: outputs of unit size and, as far as floats go, orthogonal; None beyond floats."""
     found = [outputs.of(h) for h in heads]
     if not all(np.isfinite(output.values).all() for output in found):
@@ -138,7 +138,7 @@ def features(outputs: Outputs, heads: Sequence[int]) -> Features | None:
     return Features(np.concatenate([mixed, np.ones((len(mixed), 1))], axis=1), shift, mix)
 
 
-def _generated(outputs: Outputs, heads: Sequence[int]) -> Separability:
+def _generated(outputs: HeadOutputs, heads: Sequence[int]) -> Separability:
     """Constraint generation over the triples; on all of N^3, over a spread of them, of which only a no counts."""
     model, law = outputs.model, outputs.law
     found, due = features(outputs, heads), law.has_more_ones
@@ -204,7 +204,9 @@ def _programme(rows: Array) -> tuple[Array | None, NDArray[np.int64]]:
     return None, np.flatnonzero(dual.x > 0)
 
 
-def is_separator(model: ModelNumbers, heads: Sequence[int], law: Judged, w: Sequence[Fraction], b: Fraction) -> bool:
+def is_separator(
+    model: ModelNumbers, heads: Sequence[int], law: JudgedTriples, w: Sequence[Fraction], b: Fraction
+) -> bool:
     """Whether w . r + b has the sign of n1 - n0 - 1/2 on every triple of the law, digits included."""
     numbers, start = [], 0
     for h in heads:
@@ -233,7 +235,7 @@ def _certificate(model: ModelNumbers, heads: Sequence[int], w: Sequence[Fraction
 
 
 def _gordan(
-    model: ModelNumbers, heads: Sequence[int], law: Judged, support: NDArray[np.int64]
+    model: ModelNumbers, heads: Sequence[int], law: JudgedTriples, support: NDArray[np.int64]
 ) -> dict[str, Any] | None:
     """The triples of a combination that rules every separator out, once balls show its signs."""
     triples = [(a, b, c) for a, b, c in law.triples[support].tolist()]

@@ -60,7 +60,7 @@ def decide(head: HeadNumbers, constraints: Sequence[Constraint]) -> Separability
     if not any(c.asks_strictly for c in constraints):
         return _separator([0] * head.d_h + [-1], 0)
     try:
-        form = Form(head, constraints)
+        form = ReadoutForm(head, constraints)
         rows = form.rows(constraints)
         white, T = whitened(rows)
         rays = rays_of(white)
@@ -76,7 +76,7 @@ def decide(head: HeadNumbers, constraints: Sequence[Constraint]) -> Separability
         return Separability(None, None, reason=str(error))
 
 
-class Form:
+class ReadoutForm:
     """The coefficients of 1, n0, n1, n2 as linear functions of (w, b), in independent coordinates of (w, b).
 
     `columns` are those coordinates: the first d_h are w's, the last is b. The others add nothing to the forms.
@@ -159,7 +159,7 @@ def independent_rows(P: fmpq_mat) -> list[int]:
     return [next(k for k in range(P.nrows()) if reduced[i, k] != 0) for i in range(rank)]
 
 
-def _rounded(form: Form, rows: Constraints, rays: list[Any], T: Any) -> Separability | None:
+def _rounded(form: ReadoutForm, rows: Constraints, rays: list[Any], T: Any) -> Separability | None:
     """A separator of few bits from the middle of the cone; None where none is confirmed."""
     middle = sum((ray[2] for ray in rays), start=rays[0][2] * 0) if rays else None
     if middle is None or not float(abs(middle).max()) > 0:
@@ -210,7 +210,7 @@ def separated(certificate: dict[str, Any], numbers: Sequence[Fraction | float]) 
     return Separability(True, certificate, tuple(w), b)
 
 
-def _tight(form: Form, rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
+def _tight(form: ReadoutForm, rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
     """A separator as a sum of extreme rays, each the form that is zero at r - 1 constraints; exact without numbers."""
     chosen = confirmed(rows, candidates)
     if chosen is None:
@@ -274,7 +274,7 @@ def _direction(row: Row) -> Row:
     return max(row, (-row[0], -row[1], -row[2], -row[3]))
 
 
-def _gordan(form: Form, rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
+def _gordan(form: ReadoutForm, rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> Separability | None:
     """The answer no, with the constraints that rule every separator out."""
     support = ruled_out(rows, candidates)
     return None if support is None else Separability(False, _combination(form, rows, support))
@@ -300,7 +300,7 @@ def ruled_out(rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> tuple
     return None
 
 
-def _combination(form: Form, rows: Constraints, support: tuple[int, ...]) -> dict[str, Any]:
+def _combination(form: ReadoutForm, rows: Constraints, support: tuple[int, ...]) -> dict[str, Any]:
     """The certificate, with the combination's shares as floats for readers."""
     with ctx.workprec(BITS[1]):
         Z = rows.balls(BITS[1])
@@ -322,7 +322,7 @@ def kappa(head: HeadNumbers) -> arb | None:
 
     None where no such form is, or more than one.
     """
-    form = Form(head, [Constraint((1, 1, 1, 1), True)])
+    form = ReadoutForm(head, [Constraint((1, 1, 1, 1), True)])
     if len(form.columns) != 3:
         return None
     with ctx.workprec(BITS[1]):

@@ -26,7 +26,7 @@ WORKERS = 2
 
 
 @dataclass(frozen=True)
-class Table:
+class SubsetTable:
     """right[S]: the weight of the triples that subset S (bit i: head i) answers rightly, of `total`; all decided."""
 
     a: int
@@ -85,7 +85,7 @@ def members(subset: int) -> tuple[int, ...]:
 
 def all_subsets(
     model: ModelNumbers, law: Law, labels: str, progress: Callable[[float], None] = lambda share: None
-) -> Table:
+) -> SubsetTable:
     """The table of a model with at most 16 heads.
 
     Raises: BadInput for more heads, Undecided where a triple of a subset is too close to a tie.
@@ -118,7 +118,7 @@ def all_subsets(
         sign = learned.differences.sign(members(subset), triple)
         if (sign > 0) if law.has_more_ones[i] else (sign < 0):
             right[subset] += 1 if law.weights is None else law.weights[i]
-    return Table(a, tuple(int(x) for x in right), law.total)
+    return SubsetTable(a, tuple(int(x) for x in right), law.total)
 
 
 def _nearest(x: object) -> float:

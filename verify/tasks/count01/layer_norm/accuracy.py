@@ -57,7 +57,7 @@ class Learned:
         return positive(self.differences, heads, self.law)
 
 
-def positive(differences: Differences, heads: Sequence[int], law: Judged) -> Answers:
+def positive(differences: Differences, heads: Sequence[int], law: JudgedTriples) -> Answers:
     """Tells where the sign of a subset's score is that of n1 - n0 - 1/2, by digits where floats do not show it."""
     score, radius = differences.score(heads)
     due = law.has_more_ones
@@ -75,7 +75,7 @@ def positive(differences: Differences, heads: Sequence[int], law: Judged) -> Ans
     return Answers(right, tuple(open_triples))
 
 
-class Judged(Protocol):
+class JudgedTriples(Protocol):
     """Triples with their multiplicities: a law, or a list."""
 
     @property
@@ -88,7 +88,7 @@ class Judged(Protocol):
     def has_more_ones(self) -> NDArray[np.bool_]: ...
 
 
-def whole_model(model: ModelNumbers, law: Judged, labels: str) -> Answers:
+def whole_model(model: ModelNumbers, law: JudgedTriples, labels: str) -> Answers:
     """Tells where the due answer has strictly the largest of all logits after "=", all heads together."""
     heads, around = range(len(model.heads)), corners(law.counts)
     right = np.ones(len(law.triples), dtype=bool)

@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 CORNERS = np.array(list(product((0, 1), repeat=3)))
 
 
-class Margins:
+class BoxMargins:
     """(expected logit) - (each other logit) after `last`, on boxes low <= (n0, n1, n2) <= high.
 
     Each head's share is a quotient of linear forms with a positive denominator, so it is extreme at the corners.

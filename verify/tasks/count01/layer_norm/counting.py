@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from verify.arithmetic.slack import Array
 from verify.tasks.count01.layer_norm.accuracy import whole_model
-from verify.tasks.count01.layer_norm.bounding import Integers, Margins
+from verify.tasks.count01.layer_norm.bounding import BoxMargins, Integers
 from verify.tasks.count01.layer_norm.laws import Law
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.syntax import AfterAnswer
@@ -29,7 +29,7 @@ AT_ONCE = 4096  # boxes
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedTriples:
     """Triples as an array (N, 3), where a law has all of its own."""
 
     triples: NDArray[np.int64]
@@ -47,7 +47,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Wrong:
+class WrongTriples:
     """How many of `inputs` (triple, last token) are wrong, and the first one: (triple, last token, due token)."""
 
     inputs: int
@@ -55,7 +55,7 @@ class Wrong:
     first: tuple[Triple, int, int] | None = None
 
 
-def wrong_inputs(model: ModelNumbers, domain: Domain, labels: str) -> Wrong | None:
+def wrong_inputs(model: ModelNumbers, domain: Domain, labels: str) -> WrongTriples | None:
     """Counts the wrong inputs of a bounded domain exactly; None where it has more than 10,000,000 triples.
 
     Raises: Undecided where a triple is too close to a tie.
@@ -71,9 +71,9 @@ def wrong_inputs(model: ModelNumbers, domain: Domain, labels: str) -> Wrong | No
                 found.append(((a, b, c), last))
     inputs = len(domain.lasts) * domain.size()
     if not found:
-        return Wrong(inputs, wrong)
+        return WrongTriples(inputs, wrong)
     n, last = min(found)
-    return Wrong(inputs, wrong, (n, last, answer(n[0], n[1], labels) if last == EQUALS else EOS))
+    return WrongTriples(inputs, wrong, (n, last, answer(n[0], n[1], labels) if last == EQUALS else EOS))
 
 
 def wrong_where_due(model: ModelNumbers, domain: Domain, labels: str, last: int) -> NDArray[np.int64]:
@@ -122,13 +122,13 @@ def sorted_out(model: ModelNumbers, domain: Domain, labels: str, last: int) -> S
         low, high = np.concatenate([low, halves[0]]), np.concatenate([high, halves[1]])
     low, high = (np.concatenate(ends) for ends in zip(*small, strict=True))
     for triples in listed(low, high, domain):
-        yield triples, ~rights(model, Listed(triples), labels, last)
+        yield triples, ~rights(model, ListedTriples(triples), labels, last)
 
 
 def boxes_after(model: ModelNumbers, labels: str, last: int) -> Callable[[Integers, Integers], Integers]:
     """What Margins decides of each box for the token that is due there; 0 where two are."""
     more, rest = (answer(0, n1, labels) if last == EQUALS else EOS for n1 in (1, 0))
-    margins = {expected: Margins(model, last, expected) for expected in {more, rest}}
+    margins = {expected: BoxMargins(model, last, expected) for expected in {more, rest}}
 
     def decided(low: Integers, high: Integers) -> Integers:
         has_more, has_not = low[:, 1] > high[:, 0], high[:, 1] <= low[:, 0]
@@ -177,7 +177,7 @@ def listed(low: Integers, high: Integers, domain: Domain) -> Iterator[NDArray[np
         yield np.concatenate(waiting)
 
 
-def rights(model: ModelNumbers, listed: Listed, labels: str, last: int) -> NDArray[np.bool_]:
+def rights(model: ModelNumbers, listed: ListedTriples, labels: str, last: int) -> NDArray[np.bool_]:
     """On which triples the due token has strictly the largest logit after `last`."""
     if last == EQUALS:
         return whole_model(model, listed, labels).certain()

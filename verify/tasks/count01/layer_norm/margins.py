@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from verify.arithmetic.exact_reals import Undecided, float_below
 from verify.arithmetic.slack import Array
 from verify.tasks.count01.layer_norm.accuracy import lowest
-from verify.tasks.count01.layer_norm.counting import Listed, blocks
+from verify.tasks.count01.layer_norm.counting import ListedTriples, blocks
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.syntax import AfterAnswer
 from verify.tasks.count01.layer_norm.tables import MOST_BITS, Differences, corners
@@ -107,7 +107,7 @@ def differences(model: ModelNumbers, triples: Triples, domain: Domain, labels: s
             for rival in after.rivals:
                 yield _after_answer(model, after, rival)
             continue
-        has_more_ones = Listed(triples).has_more_ones
+        has_more_ones = ListedTriples(triples).has_more_ones
         for expected in (FOUR, FIVE):
             due = triples[has_more_ones == (answer(0, 1, labels) == expected)]
             for rival in set(range(model.classes)) - {expected} if len(due) else ():
@@ -115,7 +115,7 @@ def differences(model: ModelNumbers, triples: Triples, domain: Domain, labels: s
 
 
 def _after_equals(model: ModelNumbers, due: Triples, expected: int, rival: int) -> Difference:
-    heads, listed = range(len(model.heads)), Listed(due)
+    heads, listed = range(len(model.heads)), ListedTriples(due)
     table = Differences(model, listed.counts, expected, rival)
 
     def each() -> Array:

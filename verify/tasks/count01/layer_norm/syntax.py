@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import ENLARGE_LONG, Array, U
-from verify.tasks.count01.layer_norm.accuracy import Judged
+from verify.tasks.count01.layer_norm.accuracy import JudgedTriples
 from verify.tasks.count01.layer_norm.laws import Law
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.tables import (
@@ -31,7 +31,7 @@ from verify.tasks.count01.task import EOS, FIVE, FOUR, Triple, answer, kinds, mu
 class Syntax:
     """EOS after 4 or 5 under a law, for any subset of heads."""
 
-    def __init__(self, model: ModelNumbers, law: Judged, labels: str) -> None:
+    def __init__(self, model: ModelNumbers, law: JudgedTriples, labels: str) -> None:
         self.size = len(law.triples)
         due = np.where(law.has_more_ones, answer(0, 1, labels), answer(0, 0, labels))
         self.places = {last: np.flatnonzero(due == last) for last in (FOUR, FIVE)}

@@ -68,15 +68,15 @@ def run(args: argparse.Namespace) -> int:
         kind = "gaussian" if args.gaussian is not None else "regime" if args.regime else "sizes"
         kind = "coherence" if args.coherence and kind == "sizes" else kind
         columns = COLUMNS_OF[kind]
-        jobs = [Job(kind, T, L, args.gaussian or 0) for T in args.T for L in args.L]
-        found = dict(workers.results(Job.run, jobs, helpers))
+        jobs = [BoundsJob(kind, T, L, args.gaussian or 0) for T in args.T for L in args.L]
+        found = dict(workers.results(BoundsJob.run, jobs, helpers))
         table = [row for job in jobs for row in found[job]]
     sys.stdout.write(render(columns, table, args.format))
     return 0
 
 
 @dataclass(frozen=True)
-class Job:
+class BoundsJob:
     """The rows of one kind at one T and L."""
 
     kind: str

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Search:
+class FrontierSearch:
     """The models of one size that share a searched code, and how it is searched."""
 
     T: int
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     written: set[str] = set()
     try:
         searches = _searches([key for key in wanted if key not in rows], args.seed, args.steps, helpers)
-        for _, found in workers.results(Search.run, searches, helpers):
+        for _, found in workers.results(FrontierSearch.run, searches, helpers):
             for row, contents in found:
                 rows[row["T"], row["L"], row["model"]] = row
                 if folder is None:
@@ -104,7 +104,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _searches(wanted: list[tuple[int, int, str]], seed: int, steps: int, helpers: workers.Workers) -> list[Search]:
+def _searches(
+    wanted: list[tuple[int, int, str]], seed: int, steps: int, helpers: workers.Workers
+) -> list[FrontierSearch]:
     """The searches that are to be made: by one process model by model, by several those of one code together.
 
     Several begin with the longest ones, so that none is left to a single process at the end.
@@ -115,7 +117,7 @@ def _searches(wanted: list[tuple[int, int, str]], seed: int, steps: int, helpers
     for T, L, model in wanted:
         code = CARRIER.get(model, model) if helpers.share_codes else model
         together.setdefault((T, L, code), []).append(model)
-    searches = [Search(T, L, tuple(models), seed, steps) for (T, L, _), models in together.items()]
+    searches = [FrontierSearch(T, L, tuple(models), seed, steps) for (T, L, _), models in together.items()]
     return sorted(searches, key=lambda x: -x.T * x.T * x.L) if helpers.share_codes else searches
 
 

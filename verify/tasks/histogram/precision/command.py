@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Wish:
+class PrecisionWish:
     """The models that a command line asks about, one of them or with `model` None all, and how each is judged."""
 
     model: str | None
@@ -63,7 +63,7 @@ class Wish:
     budget: float
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Wish:
+    def of(cls, args: argparse.Namespace) -> PrecisionWish:
         """Raises: BadInput for a missing model, for what --table has no use for, and for sizes that no model has."""
         from constructions.histogram import check_memory, check_sizes
         from verify.arithmetic.formats import FORMATS
@@ -100,10 +100,10 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One verdict of a table: a construction, or the one at this d, in a format."""
 
-    wish: Wish
+    wish: PrecisionWish
     construction: Construction | int
     format: Format
     place: tuple[int, int]
@@ -122,11 +122,11 @@ class Cell:
             return None
 
 
-def _verdicts(cells: list[Cell], helpers: workers.Workers, progress: Advance) -> dict[tuple[int, int], str | None]:
+def _verdicts(cells: list[TableCell], helpers: workers.Workers, progress: Advance) -> dict[tuple[int, int], str | None]:
     """The verdict of every cell by its place."""
     found: dict[tuple[int, int], str | None] = {}
     progress(0.0)
-    for cell, verdict in workers.results(Cell.run, cells, helpers, says_left=False):
+    for cell, verdict in workers.results(TableCell.run, cells, helpers, says_left=False):
         found[cell.place] = verdict
         progress(len(found) / len(cells))
     return found
@@ -184,7 +184,7 @@ def _dimensions(text: str) -> list[int]:
 
 
 def run(args: argparse.Namespace) -> int:
-    wish, sweep, form, helpers = Wish.of(args), Sweep.of(args), args.format, workers.Workers.of(args)
+    wish, sweep, form, helpers = PrecisionWish.of(args), Sweep.of(args), args.format, workers.Workers.of(args)
     if wish.model is not None and sweep is None and helpers != workers.Workers():
         raise BadInput("workers: one model is decided by one process. Add --table or --sweep, or leave it out.")
     from verify.report.progress import progress_bar
@@ -200,7 +200,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _frontier(wish: Wish, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
+def _frontier(wish: PrecisionWish, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
     """The named formats, then every number of bits that was tried, most first."""
     from verify.arithmetic.formats import FORMATS
     from verify.tasks.histogram.precision.search import frontier
@@ -230,14 +230,14 @@ def _outcome(certificate: Certificate) -> list[Any]:
 
 
 def _table(
-    wish: Wish, helpers: workers.Workers, progress: Advance, *, in_letters: bool
+    wish: PrecisionWish, helpers: workers.Workers, progress: Advance, *, in_letters: bool
 ) -> tuple[tuple[str, ...], list[list[Any]]]:
     """A line for every construction, with its verdict in every named format."""
     from verify.arithmetic.formats import FORMATS
     from verify.tasks.histogram.precision.search import constructions
 
     todo, formats = list(constructions(wish.T, wish.L)), list(FORMATS.values())
-    cells = [Cell(wish, made, fmt, (i, j)) for i, made in enumerate(todo) for j, fmt in enumerate(formats)]
+    cells = [TableCell(wish, made, fmt, (i, j)) for i, made in enumerate(todo) for j, fmt in enumerate(formats)]
     found = _verdicts(cells, helpers, progress)
     rows: list[list[Any]] = [
         [made.model, made.construction, made.d, *(found[i, j] for j in range(len(formats)))]
@@ -257,13 +257,13 @@ def _in_letters(
 
 
 def _swept(
-    wish: Wish, sweep: Sweep, helpers: workers.Workers, progress: Advance, *, in_letters: bool
+    wish: PrecisionWish, sweep: Sweep, helpers: workers.Workers, progress: Advance, *, in_letters: bool
 ) -> tuple[tuple[str, ...], list[list[Any]]]:
     """A line for every d, with the verdict at every number of bits; also drawn where a file is named."""
     from verify.arithmetic.formats import format_of_bits
 
     bits, sizes = sweep.bits, list(enumerate(sweep.dimensions))
-    cells = [Cell(wish, d, format_of_bits(p), (i, j)) for i, d in sizes for j, p in enumerate(bits)]
+    cells = [TableCell(wish, d, format_of_bits(p), (i, j)) for i, d in sizes for j, p in enumerate(bits)]
     found = _verdicts(cells, helpers, progress)
     rows: list[list[Any]] = [[d, *(found[i, j] for j in range(len(bits)))] for i, d in sizes]
     if sweep.figure is not None:

@@ -61,7 +61,7 @@ def judge(construction: Construction, fmt: Format, accumulate: Format | None, bu
 
 
 @dataclass(frozen=True)
-class Frontier:
+class BitsFrontier:
     """The certificates by number of bits, from the most down to the largest number that is too small."""
 
     by_bits: dict[int, Certificate]
@@ -82,7 +82,7 @@ class Frontier:
         return max((bits for bits, c in self.by_bits.items() if c.verdict is Verdict.REFUTED), default=None)
 
 
-def frontier(construction: Construction, accumulate: Format | None, budget: float) -> Frontier:
+def frontier(construction: Construction, accumulate: Format | None, budget: float) -> BitsFrontier:
     """Goes down from the significand of float32 to the first that fails, or up from it until one is enough.
 
     The exponents are those of float32, so that nothing but the significand is asked about.
@@ -102,7 +102,7 @@ def frontier(construction: Construction, accumulate: Format | None, budget: floa
         if by_bits[bits - 1].verdict is Verdict.PROVED:
             break
         by_bits[bits] = judge(construction, format_of_bits(bits), accumulate, budget)
-    return Frontier(by_bits)
+    return BitsFrontier(by_bits)
 
 
 def constructions(T: int, L: int) -> Iterator[Construction]:
