@@ -43,6 +43,11 @@ def validated(chosen, folder, monkeypatch):
 
 def test_some_of_the_corpus_is_valid(folder, monkeypatch):
     chosen = [*corpus.lines()][::SOME] + ["check saved", "claims A-4.2", "kernel saved", "modular --P 13 --best 2"]
+    chosen += [
+        "repair dot-noise.safetensors",
+        "radius dot-same.safetensors --tensors W_2",
+        "quantise dot-zero.safetensors",
+    ]
     assert validated(chosen, folder, monkeypatch) > len(chosen) / 2
 
 

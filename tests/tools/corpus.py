@@ -98,7 +98,7 @@ def count01_lines():
         yield f"count01 --N {N} --labels {labels}{skip} --max-digits 9 --max-noise 4"
     for labels in ("majority-ones", "thesis"):
         yield f"count01 --construction uniform --labels {labels}"
-        yield f"count01 --construction uniform --labels {labels} --max-length 12"
+        yield f"count01 --construction uniform --labels {labels} --length 12"
         yield f"count01 --construction uniform --labels {labels} --method exhaustive --max-digits 3 --max-noise 2"
         yield f"count01 --construction uniform --labels {labels} --method exhaustive --strings 4"
         yield f"count01 --as-printed --labels {labels}"
@@ -107,16 +107,16 @@ def count01_lines():
     yield "count01 --as-printed aligned --eps 0.001 --max-digits 5 --max-noise 5"
     yield "count01 --N 3 --eps 0.001"
     for precision in FORMATS:
-        yield f"count01 --construction uniform --precision {precision} --max-length 10"
+        yield f"count01 --construction uniform --precision {precision} --length 10"
         yield f"count01 --N 5 --precision {precision} --max-digits 6 --max-noise 6"
     for precision in ("s3", "s6"):
-        yield f"count01 --construction uniform --precision {precision} --max-length 4"
+        yield f"count01 --construction uniform --precision {precision} --length 4"
         yield f"count01 --construction uniform --precision {precision}"
-    yield "count01 --construction uniform --precision bfloat16 --accumulate float32 --max-length 10"
+    yield "count01 --construction uniform --precision bfloat16 --accumulate float32 --length 10"
     for dtype in ("float32", "bfloat16", "float16"):
         yield f"count01 --N 5 --dtype {dtype} --max-digits 6 --max-noise 6"
-    yield "count01 --N 5 --say 011="
-    yield "count01 --N 5 --say 012="
+    yield "count01 --N 5 --input 011="
+    yield "count01 --N 5 --input 012="
     for kind in ("same", "noise", "scaled", "zero"):
         yield f"count01 --weights count-{kind}.safetensors --max-digits 5 --max-noise 5"
         yield f"count01 --weights count-{kind}.safetensors --max-digits 3 --max-noise 3 --method exhaustive"
@@ -136,8 +136,8 @@ def contextual_lines():
     yield "contextual --length 12 --regions 2 --bias ] --exactly"
     yield "contextual --length 12 --regions 2 --bias 0 --zeros 4"
     yield "contextual --length 12 --regions 2 --bias 0 --calibrated-zeros 2 --zeros 2 --exactly"
-    yield "contextual --length 24 --regions 3 --on-length 12 --on-regions 2"
-    yield "contextual --length 24 --regions 3 --on-length 25"
+    yield "contextual --built-for 24 --regions 3 --length 12 --on-regions 2"
+    yield "contextual --built-for 24 --regions 3 --length 25"
     for precision in ("float64", "float32", "bfloat16", "float16", "e4m3", "p8", "p16"):
         yield f"contextual --length 16 --regions 2 --precision {precision}"
         yield f"contextual --length 16 --regions 2 --bias ] --precision {precision}"
@@ -145,10 +145,10 @@ def contextual_lines():
         yield f"contextual --length 16 --regions 2 --dtype {dtype}"
     for kind in ("same", "noise", "scaled", "zero"):
         yield f"contextual --weights contextual-{kind}.safetensors"
-        yield f"contextual --weights contextual-{kind}.safetensors --on-length 6 --method exhaustive"
-        yield f"contextual --weights contextual-{kind}.safetensors --on-length 4"
+        yield f"contextual --weights contextual-{kind}.safetensors --length 6 --method exhaustive"
+        yield f"contextual --weights contextual-{kind}.safetensors --length 4"
     yield "contextual --weights contextual-noise.safetensors --precision float32"
-    yield "contextual --length 12 --regions 2 --string [1]0[11]"
+    yield "contextual --length 12 --regions 2 --input [1]0[11]"
     for claim in ("2.3", "2.4"):
         yield f"contextual --impossible {claim}"
     yield "contextual --length 11 --method exhaustive"
@@ -167,7 +167,7 @@ def circuit_lines():
             yield f"circuit {name} --precision {precision}"
         yield f"circuit {name} --bits 4 --precision bfloat16"
         yield f"circuit {name} --bits 4 --precision bfloat16 --accumulate float32"
-    yield "circuit xor.bench --run 10 --bits 3"
+    yield "circuit xor.bench --input 10 --bits 3"
     for kind in ("same", "noise", "scaled", "zero", "swapped"):
         yield f"circuit xor.bench --weights circuit-{kind}.safetensors"
         yield f"circuit xor.bench --weights circuit-{kind}.safetensors --method exhaustive"
@@ -190,7 +190,7 @@ def language_lines():
     yield "language --majority --length 4"
     yield "language --majority --length 4 --precision real"
     yield "language --dfa even.json --length 4"
-    yield "language 1* --length 3 --run 110"
+    yield "language 1* --length 3 --input 110"
     yield "language 1* --length -1"
 
 
@@ -238,7 +238,7 @@ def addition_lines():
     for precision in FORMATS:
         yield f"addition --digits 3 --precision {precision}"
         yield f"addition --digits 3 --layers 2 --precision {precision}"
-    yield "addition --digits 5 --say 00995+00005="
+    yield "addition --digits 5 --input 00995+00005="
     yield "addition --digits 0"
     yield "addition --digits 3 --weights addition.safetensors"
     yield "addition --digits 4 --weights addition.safetensors"
@@ -250,7 +250,7 @@ def bidirectional_lines():
     for precision in FORMATS:
         yield f"bidirectional --length 8 --regions 2 --precision {precision}"
     yield "bidirectional --length 6 --regions 2 --method exhaustive"
-    yield "bidirectional --length 8 --regions 2 --on-length 9"
+    yield "bidirectional --built-for 8 --regions 2 --length 9"
     yield "bidirectional --weights bidirectional.safetensors"
 
 
@@ -302,9 +302,14 @@ def other_lines():
     for model in ("lin", "dot", "bos", "lin+sftm", "dot+sftm", "bos+sftm"):
         yield f"precision histogram --model {model} --T 4 --L 3"
     yield "precision histogram --model bos --T 3 --L 2 --sweep d=3:4 --bits 3:6"
-    yield "frontier histogram --model dot --T 4 --L 3 --steps 20 --format json"
+    yield "frontier histogram --model dot --T 4 --L 3 --steps 20 --json"
     yield "batch dot-same.safetensors dot-noise.safetensors dot-zero.safetensors"
     yield "batch missing-folder"
+    for name in ("dot-same", "dot-noise", "dot-zero"):
+        yield f"repair {name}.safetensors"
+        yield f"radius {name}.safetensors --tensors W_2"
+        yield f"quantise {name}.safetensors --bits 4"
+    yield "quantise dot-same.safetensors --fewest"
     yield "export exported --T 2 --L 2 --no-check"
     yield "kernel saved"
     yield "kernel wrong"
@@ -312,7 +317,7 @@ def other_lines():
     yield "figure margin --model dot --T 4 --L 3 --out margin.svg"
     yield "figure nothing"
     yield "bounds"
-    yield "bounds --T 16 --L 5 --format json"
+    yield "bounds --T 16 --L 5 --json"
     yield "bounds --N 10"
     yield "claims"
     for name in ("A-4.2", "C-T1", "W-2"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from verify import registry
 from verify.commands import request
 from verify.commands.vocabulary import option, options
+from verify.frame.schema import as_json
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Asked:
             assert weights is not None
             written_files.write_whole(self.save, weights)
             return [self.save]
-        files = {self.record: json.dumps(record, allow_nan=False).encode() + b"\n"}
+        files = {self.record: as_json(record).encode() + b"\n"}
         if weights is not None and certificate is not None:
             text = certificate.about(weights).to_json() + "\n"
             files |= dict(zip(request.SAVED, (weights, text.encode()), strict=True))
@@ -122,7 +122,7 @@ class Asked:
         """Writes what was asked for, and prints the record as one object, or its lines."""
         written = self.written(record, weights, certificate)
         if self.is_json:
-            print(json.dumps(record, allow_nan=False))
+            print(as_json(record))
         else:
             from verify.report.console import say
 
