@@ -159,7 +159,8 @@ def scaled(seed):
 
 @pytest.mark.parametrize("seeds", first(1, [range(8), range(8, 300)]))
 def test_every_difference_is_within_its_radius(seeds):
-    check_differences(seeds)
+    with np.errstate(all="ignore"):  # as where proofs are made: overflow decides nothing
+        check_differences(seeds)
 
 
 def check_differences(seeds):
