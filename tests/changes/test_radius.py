@@ -91,7 +91,7 @@ def what_is_wrong(module, found, *, tensors=None, is_relative=True, draws=60):
     if min(attack.at_random(rng, found.at_least * INSIDE, draws), attack.by_slopes(found.at_least * INSIDE)) <= 0:
         return "a wrong model inside"
     far = max(np.abs(new - attack.weights[n])[attack.reach[n] > 0].max(initial=0) for n, new in relative(found, attack))
-    if not far <= found.at_most * (1 + 1e-9) + 1e-15 or not all_wrong_pairs(found.wrong):
+    if not far <= found.at_most * (1 + 1e-9) + 1e-13 or not all_wrong_pairs(found.wrong):
         return "the wrong model"
     return None
 
