@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -90,17 +91,20 @@ def what_is_wrong(module, found, *, tensors=None, is_relative=True, draws=60):
         return "order"
     if min(attack.at_random(rng, found.at_least * INSIDE, draws), attack.by_slopes(found.at_least * INSIDE)) <= 0:
         return "a wrong model inside"
-    far = max(np.abs(new - attack.weights[n])[attack.reach[n] > 0].max(initial=0) for n, new in relative(found, attack))
-    if not far <= found.at_most * (1 + 1e-9) + 1e-13 or not all_wrong_pairs(found.wrong):
+    if not distance(found.wrong, attack) <= found.at_most or not all_wrong_pairs(found.wrong):
         return "the wrong model"
     return None
 
 
-def relative(found, attack):
-    """The wrong model's numbers, in units in which the reach is 1."""
-    for name, new in weights_of(found.wrong).items():
-        reach = np.where(attack.reach[name] > 0, attack.reach[name], 1)
-        yield name, attack.weights[name] + (new - attack.weights[name]) / reach
+def distance(module, attack):
+    """How far a model is, exactly, in units in which the reach is 1; infinite where a number moves that has none."""
+    far = Fraction(0)
+    for name, new in weights_of(module).items():
+        triples = (x.ravel().tolist() for x in (new, attack.weights[name], attack.reach[name]))
+        for a, b, reach in zip(*triples, strict=True):
+            if a != b:
+                far = max(far, abs(Fraction(a) - Fraction(b)) / Fraction(reach)) if reach else float("inf")
+    return far
 
 
 def test_no_model_inside_is_wrong():

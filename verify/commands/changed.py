@@ -44,6 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) ->
     options(parser, *(("precision", "accumulate") if precision else ()), "budget", "save", "json")
 
 
+def tensors_in(text: str | None) -> tuple[str, ...] | None:
+    """The names of tensors with commas between them, None for all.
+
+    >>> tensors_in("W_1, b_1"), tensors_in(None)
+    (('W_1', 'b_1'), None)
+    """
+    return None if text is None else tuple(name.strip() for name in text.split(","))
+
+
 @dataclass(frozen=True)
 class Asked:
     """What a command line asks for, besides what is special about the change."""

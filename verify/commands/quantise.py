@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     _check(args)
     asked = Asked.of(args, RECORD)
     changeable = asked.changeable()
-    tensors = None if args.tensors is None else tuple(name.strip() for name in args.tensors.split(","))
+    tensors = changed.tensors_in(args.tensors)
     with progress_bar("rounding", quiet=asked.is_json) as progress:
         if args.fewest:
             return _fewest(asked, changeable, args.scheme, tensors, args.by_tensor, progress)

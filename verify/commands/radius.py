@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
 
     asked = Asked.of(args, RECORD)
     changeable = asked.changeable()
-    names = None if args.tensors is None else tuple(name.strip() for name in args.tensors.split(","))
+    names = changed.tensors_in(args.tensors)
     is_relative = not args.absolute
     found: dict[str, Radius] = {}
     with progress_bar("bounding", quiet=asked.is_json) as progress:

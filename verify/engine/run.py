@@ -162,6 +162,7 @@ def _last_uses(graph: Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:
 
 def enclosed_weights(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu") -> dict[str, Any]:
     """The stored tensors as the arithmetic reads them: whole numbers as they are, floats as balls."""
+    assert at.is_real or not graph.around, "a dtype rounds what has moved once more"
     return {
         name: moved(at.tensor(value.to(device)), graph.around.get(name))
         if value.is_floating_point()
