@@ -117,7 +117,7 @@ def test_neurons_that_are_off_at_all_counts_change_no_bit(seeds, monkeypatch):
         for method in (watched, lambda *args: None):
             monkeypatch.setattr(vertices, "neuron_alone", method)
             cells = vertices.decide_cells(Reduction(StoredModel.of(module)))
-            tightest = cells.tightest and (cells.tightest[0], *cells.tightest[2:])
+            tightest = {way: (cell.margin, cell.t, cell.k) for way, cell in cells.tightest.items()}
             found.append((cells.margin_per_count.tobytes(), tightest, cells.open))
         assert found[0] == found[1]
     assert any(one is not None for one in used) and any(one is None for one in used)

@@ -12,8 +12,9 @@ from tests.models.doors import Last, last_token
 from verify.engine import guard
 from verify.engine.balls import Ball
 from verify.engine.rules import RULES
+from verify.frame import decide
 from verify.frame.certificate import Verdict
-from verify.frame.decide import BUG
+from verify.frame.decide import BUG, OneRun
 from verify.module import certify as certify_module
 from verify.module import separable, tokens
 from verify.module.problem import ModuleProblem
@@ -111,10 +112,13 @@ def test_a_planted_fault_in_the_tables_ends_the_proof(expected, length):
         return replace(found, base=Ball(-found.base.mid, found.base.rad))
 
     with mock.patch.object(separable.Layer, "tables", wrong):
-        with mock.patch.object(ModuleProblem, "contradiction", lambda *_: None):  # the guard alone
+        with mock.patch.object(ModuleProblem, "look", lambda *_: OneRun()):  # the guard alone
             found = certify_module(model, inputs=inputs, expected=expected)
         assert found.verdict is Verdict.UNKNOWN and BUG in found.reason
-        with mock.patch.object(guard.Guard, "check"), mock.patch.object(ModuleProblem, "contradiction"):
+        with (
+            mock.patch.object(guard.Guard, "check"),
+            mock.patch.object(decide, "_compared", lambda finding, *_: finding),
+        ):
             assert certify_module(model, inputs=inputs, expected=expected).verdict is not Verdict.REFUTED
     assert certify_module(model, inputs=inputs, expected=expected).verdict is Verdict.REFUTED
 

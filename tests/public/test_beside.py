@@ -13,7 +13,7 @@ from verify.arithmetic.readings import Kernel, Real
 from verify.counting.tasks import Task
 from verify.frame import decide
 from verify.frame.certificate import Verdict
-from verify.frame.decide import BUG, Decidable, Finding, Ran, certify
+from verify.frame.decide import BUG, Decidable, Finding, OneRun, Ran, certify
 from verify.module.problem import ModuleProblem
 from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.addition.task import DigitAddition
@@ -65,7 +65,6 @@ def test_a_planted_proof_of_a_wrong_module(name, monkeypatch, time_to_draw):
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
     monkeypatch.setattr(kind, "prove", everything_is_right)
-    monkeypatch.setattr(kind, "contradiction", lambda *_: None)  # which runs the tightest input
     found = decided(module)
     assert found.verdict is Verdict.UNKNOWN and BUG in found.reason
 
@@ -89,7 +88,7 @@ def test_a_run_that_is_wrong_by_its_rounding_alone(name, monkeypatch, time_to_dr
         seen.append((item, answer))
         return False
 
-    monkeypatch.setattr(kind, "contradiction", lambda *_: None)  # which runs inputs of its own
+    monkeypatch.setattr(kind, "look", lambda *_: OneRun())
     monkeypatch.setattr(kind, "runner", lambda *_: lambda batch: Ran.strictly(np.zeros((len(batch), 1))))
     with mock.patch.object(kind, "is_surely_wrong", tells):
         assert decided(build()).verdict is Verdict.PROVED and seen

@@ -143,7 +143,7 @@ def ends(module: nn.Module, tokens: Sequence[int], right: int, row: int = -1, **
     graph = capture(deepcopy(module).eval(), len(tokens), arguments=options)
     own = next((v.dtype for v in graph.stored.values() if v.is_floating_point()), torch.float32)
     question = Question((range(graph.output.shape[1])[row],), None)
-    asked = torch.tensor([list(tokens)]), torch.tensor([[right]])
+    asked = torch.tensor([list(tokens)], dtype=torch.long), torch.tensor([[right]])
     low, _ = enclose(graph, Arithmetic(format_of(own), has_norms=True), question)(*asked)
     _, high = enclose(graph, Arithmetic(), question)(*asked)
     return float(low[0].nan_to_num(-torch.inf)), float(high[0].nan_to_num(torch.inf))

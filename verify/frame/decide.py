@@ -6,6 +6,7 @@ the verdict, the count of inputs and the meaning of every field are here, the sa
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -57,6 +58,31 @@ class Ran(NamedTuple):
 
 
 Run = Callable[[Batch], Ran]
+
+
+class OneRun(NamedTuple):
+    """One answer beside a proof: the margin of the module's run, between what every such run lies, and what no proof
+    of the reading may exceed.
+
+    A task leaves out what it cannot tell at the price of a run.
+    """
+
+    margin: float | None = None
+    low: float = -math.inf
+    high: float = math.inf
+    at_most: float = math.inf
+
+    def contradicts(self, proved: float | None) -> str | None:
+        """What disagrees, if anything. A run may give NaN where nothing bounds it from below."""
+        if proved is not None and proved > self.at_most:
+            return f"a margin of {proved} is proved, and it is at most {self.at_most}"
+        if (
+            self.margin is None
+            or self.low <= self.margin <= self.high
+            or (math.isnan(self.margin) and self.low == -math.inf)
+        ):
+            return None
+        return f"the module's margin is {self.margin}, where it must be from {self.low} to {self.high}"
 
 
 def silent(share: float) -> None:
@@ -112,6 +138,7 @@ class Finding:
     """What a proof found: right on the whole domain, wrong on an input, or open for a reason.
 
     `argument` says in a few words how; `about` is the problem that was decided where proving narrowed the domain.
+    `telling` are items and answers that are run beside a proof first: the tightest of each kind of leaf.
     """
 
     verdict: Verdict
@@ -124,6 +151,7 @@ class Finding:
     reason: str | None = None
     error_share: tuple[Fraction, Fraction] | None = None
     about: Provable | None = None
+    telling: tuple[tuple[Item, int], ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -170,11 +198,11 @@ class Provable(Protocol):
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         """Decides the whole domain at once, from the stored numbers."""
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        """Runs the tightest input of a proof through the module: what disagrees with it beyond rounding, if anything.
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        """Runs one answer beside a proof in this reading, and says what is known of its margin."""
 
-        None also where no run can tell: the error bound exceeds the margin, or the input is too long to be run.
-        """
+    def length_of(self, item: Item) -> int:
+        """How many tokens the module reads at once when an item is run."""
 
 
 @runtime_checkable
@@ -218,9 +246,6 @@ class Decidable(Provable, Protocol):
     def dtype(self) -> torch.dtype:
         """In which the module's numbers are stored, and torch runs it."""
 
-    def length_of(self, item: Item) -> int:
-        """How many tokens the module reads at once when an item is run."""
-
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
         """Whether an answer that a run got wrong is so in real arithmetic, or the run is not that of the weights.
 
@@ -247,7 +272,7 @@ def decide(problem: Decidable, reading: Reading | None, method: str, effort: Eff
 
 
 def certify(problem: Provable, reading: Reading | None = None, effort: Effort | None = None) -> Certificate:
-    """Decides the problem on its whole domain, and runs the tightest input of a proof through the module.
+    """Decides the problem on its whole domain, and runs telling inputs of a proof through the module.
 
     Raises: BadInput where the task has no such reading.
     """
@@ -265,36 +290,52 @@ def certify(problem: Provable, reading: Reading | None = None, effort: Effort | 
 def _compared(finding: Finding, problem: Provable, reading: Reading, seconds: float) -> Finding:
     """The proof, or an open finding where a run of the module contradicts it."""
     about = finding.about or problem
-    disagrees = about.contradiction(finding, reading)
+    disagrees = _looked_at(about, finding, reading)
     if disagrees is None and isinstance(about, Decidable):
-        disagrees = _ran_wrong(about, reading, seconds)
+        disagrees = _ran_wrong(about, reading, seconds, [item for item, _ in finding.telling])
     if disagrees is None:
         return finding
     return Finding.open(finding.argument, f"{disagrees}: {BUG}", about=finding.about, extra=finding.extra)
 
 
-def _ran_wrong(problem: Decidable, reading: Reading, seconds: float) -> str | None:
-    """Runs inputs drawn at random, 1, 2, 4, ... at a time while there is time: what is wrong there, if anything.
+def _looked_at(problem: Provable, finding: Finding, reading: Reading) -> str | None:
+    """Looks at the telling answers one by one: what of the first is not as the proof says, if anything."""
+    for item, answer in finding.telling:
+        if problem.length_of(item) <= LONGEST_BESIDE:
+            disagrees = problem.look(item, answer, reading).contradicts(finding.margin)
+            if disagrees is not None:
+                return f"on the input {list(item)}, answer {answer}: {disagrees}"
+    return None
 
-    Where every order of rounding in the module's own dtype is proved right, a wrong run contradicts the proof. Where
-    real arithmetic is, a run may be wrong by its own rounding, so that a wrong answer is looked at without it.
+
+def _ran_wrong(problem: Decidable, reading: Reading, seconds: float, telling: Sequence[Item] = ()) -> str | None:
+    """Runs the telling inputs, and drawn ones, 1, 2, 4, ... at a time while there is time: what is wrong, if anything.
+
+    Where every order of rounding in the module's own dtype is proved right, a wrong run contradicts the proof, and so
+    it does in constant-bit arithmetic, which has one run. Where real arithmetic is, a run may be wrong by its own
+    rounding, so that a wrong answer is looked at without it.
     """
     own = format_of(problem.dtype)
     is_own = isinstance(reading, Rounded) and reading.accumulate is None and reading.format == own
-    if own.name not in KERNEL_NAMES or lowered(own) or not (is_own or isinstance(reading, Real)):
+    if not isinstance(reading, ConstantBits) and (
+        own.name not in KERNEL_NAMES or lowered(own) or not (is_own or isinstance(reading, Real))
+    ):
         return None
     rng, started, done, at_once = random.Random(0), time.perf_counter(), 0, 1
+    items, most = list(telling), 0 if isinstance(reading, ConstantBits) else SAMPLES
     try:
-        run = problem.runner(Kernel())
-        while done < SAMPLES and time.perf_counter() - started < seconds:
-            drawn = [problem.draw(rng) for _ in range(min(at_once, SAMPLES - done))]
-            for batch in by_length(item for item in drawn if problem.length_of(item) <= LONGEST_BESIDE):
+        run = problem.runner(reading if isinstance(reading, ConstantBits) else Kernel())
+        while items or (done < most and time.perf_counter() - started < seconds):
+            if not items:
+                items, at_once = [problem.draw(rng) for _ in range(min(at_once, most - done))], 2 * at_once
+                done += len(items)
+            for batch in by_length(item for item in items if problem.length_of(item) <= LONGEST_BESIDE):
                 is_wrong = run(batch).is_wrong
                 if is_wrong.any():
                     _, item, answer = problem.first(batch, is_wrong)
-                    if is_own or problem.is_surely_wrong(item, answer):
+                    if not isinstance(reading, Real) or problem.is_surely_wrong(item, answer):
                         return f"everything is proved right, and the module is wrong on {list(item)}"
-            done, at_once = done + at_once, 2 * at_once
+            items = []
     except BadInput:  # no input can be drawn or run, or nobody can tell
         return None
     return None

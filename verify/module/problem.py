@@ -23,7 +23,7 @@ from verify.engine.guard import Disagreement, Guard
 from verify.engine.run import enclose
 from verify.frame.certificate import Certificate, Verdict
 from verify.frame.clock import Deadline
-from verify.frame.decide import BUG, Effort, Failure, Finding, Ran, Run, first_in_order
+from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
 from verify.frame.judged import check_read, is_judged
 from verify.module import heads, separable
 from verify.module.decision import Bounds, Judge, Tally, climb, undecided
@@ -291,7 +291,11 @@ class ModuleProblem:
         assert tally.right == size, (tally, size)
         if not size:
             raise BadInput("inputs: the domain is empty, so nothing could be wrong; check where=")
-        return Finding.proved(ARGUMENT, tally.margin, tightest=tightest, extra=extra)
+        rng = random.Random(0)
+        telling = [] if tally.tightest is None else [tuple(tally.tightest)]
+        telling += [self.draw(rng) for _ in range(RUNS)]
+        runs = tuple((item, 0) for item in telling)
+        return Finding.proved(ARGUMENT, tally.margin, tightest=tightest, telling=runs, extra=extra)
 
     def _left(self, tally: Tally) -> int:
         """How many inputs were not reached; with a filter at most so many."""
@@ -368,19 +372,12 @@ class ModuleProblem:
     def first(self, batch: list[Item], is_wrong: np.ndarray[Any, Any]) -> tuple[int, Item, int]:
         return first_in_order(batch, is_wrong)
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        """Runs the tightest input and a few more: do their margins lie where the module's own dtype can bring them?"""
-        inputs = [] if finding.tightest is None else [tuple(finding.tightest["input"])]
-        rng = random.Random(0)
-        for item in (*inputs, *(self.draw(rng) for _ in range(RUNS))):
-            self._check_run(list(item), "")
-            low, high = self._margin_in_own_dtype(torch.tensor(item))
-            margin = min(self._run_one(torch.tensor(item))[0])
-            if not low <= margin <= high and (margin == margin or math.isfinite(low)):  # not, where it may be NaN
-                return (
-                    f"on {list(item)} the module has the margin {margin}, and {low} to {high} is proved for its dtype"
-                )
-        return None
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        """The run must lie where the module's own dtype can bring it; the margin of real arithmetic lies there, too."""
+        self._check_run(list(item), "")
+        low, high = self._margin_in_own_dtype(torch.tensor(item))
+        margin = min(self._run_one(torch.tensor(item))[0])
+        return OneRun(margin, low, high, at_most=high if isinstance(reading, Real) else math.inf)
 
     @cached_property
     def dtype(self) -> torch.dtype:

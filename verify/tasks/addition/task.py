@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,18 @@ from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_exactly
+from verify.frame.decide import (
+    SAMPLES,
+    Effort,
+    Failure,
+    Finding,
+    Item,
+    OneRun,
+    Ran,
+    Run,
+    first_in_order,
+    is_wrong_exactly,
+)
 from verify.frame.judged import check_judged
 from verify.tasks.addition import induction, window
 from verify.tasks.addition.adder import exact
@@ -139,7 +150,7 @@ class DigitAddition:
             "carry": tightest.carry,
             "margin": float_at_most(margin),
         }
-        return Finding.proved(ARGUMENT, float_at_most(margin), tightest=where)
+        return Finding.proved(ARGUMENT, float_at_most(margin), tightest=where, telling=((pair, 0),))
 
     def _search(self, effort: Effort) -> Pair | None:
         """A pair that is wrong in real arithmetic, among those that torch finds hardest; None where none is found."""
@@ -185,7 +196,7 @@ class DigitAddition:
             if reason is None:
                 least, pair = min(margins)
                 where = {"input": self.name(pair), "margin": float_at_most(least)}
-                return Finding.proved(ARGUMENT, float_at_most(least), tightest=where)
+                return Finding.proved(ARGUMENT, float_at_most(least), tightest=where, telling=((pair, 0),))
         except (Unfit, Overflows) as error:
             reason = f"no proof for this model: {error}"
         rng = random.Random(effort.seed)
@@ -227,31 +238,13 @@ class DigitAddition:
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         return lambda batch: Ran.strictly(self.run([(int(a), int(b)) for a, b in batch]))
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        """The tightest input evaluated alone: exactly, or with every operation rounded in one order."""
-        if finding.tightest is None or finding.margin is None or "input" not in finding.tightest:
-            return None
-        a, b = self.tightest_pair(finding.tightest)
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        """The pair evaluated alone: exactly, or with every operation rounded in one order."""
+        pair = item[0], item[1]
         if isinstance(reading, Rounded):
             at = Evaluation(reading.format, reading.accumulate)
-            margin = float(self._rounded_margins([(a, b)], at)[0])
-        else:
-            margin = self.replay((a, b), 0, Real()).margin or 0.0
-        if margin >= finding.margin * (1 - 1e-6):
-            return None
-        return f"a margin of {finding.margin} is proved, and {a} + {b} has {margin}"
-
-    def tightest_pair(self, tightest: dict[str, Any]) -> Pair:
-        return self.pair(tightest["input"])
-
-    def pair(self, name: str) -> Pair:
-        """The pair of a prompt that `name` wrote, in any base."""
-        a, b = (part.split(".") if self.sums.B > 36 else part for part in name.rstrip("=").split("+"))
-        return self._number(a), self._number(b)
-
-    def _number(self, digits: Sequence[str]) -> int:
-        """The number of these digits, the leading one first."""
-        return sum((int(d) if self.sums.B > 36 else int(d, 36)) * self.sums.B**j for j, d in enumerate(digits[::-1]))
+            return OneRun(at_most=float(self._rounded_margins([pair], at)[0]))
+        return OneRun(at_most=min(a.at_most for a in self._exactly(pair)))
 
     def inputs(self) -> Iterator[Pair]:
         largest = self.sums.B**self.sums.n

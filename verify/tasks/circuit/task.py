@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,20 +19,28 @@ from constructions.circuits.machine import UNDEFINED, ConstantBitMachine
 from constructions.errors import BadInput
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.contract import Contract
-from verify.arithmetic.formats import KERNELS, Format, format_of
+from verify.arithmetic.formats import KERNELS, format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.torch_settings import lowered
 from verify.engine.guard import ends
-from verify.frame.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, first_in_order
+from verify.frame.decide import (
+    LONGEST_BESIDE,
+    Batch,
+    Effort,
+    Failure,
+    Finding,
+    Item,
+    OneRun,
+    Ran,
+    Run,
+    first_in_order,
+)
 from verify.frame.judged import check_judged, unparametrized
-from verify.tasks.circuit.attention import UnboundedSteps
-from verify.tasks.circuit.forward import in_kernel, stored_weights
+from verify.tasks.circuit.forward import in_kernel
 from verify.tasks.circuit.refutation import EXHAUSTIVE_INPUTS
-from verify.tasks.circuit.rounding import RoundedSteps
 
 CLAIM = "E-3.4"
 BATCH_TOKENS = 2**25  # tokens of one batch of forward runs: about 250 MiB with their values
-MOST_RUN = 4096  # positions of torch's causal pass beside a proof; it takes their square, and the proof does not
 SHORT_RUN, SHORT_RUNS = 512, 6  # positions of the machine's pass; up to which torch runs drawn inputs, and how many
 CONTRACT = Contract(sums="the partial results of one sum are in at most three formats", is_exp_small=True)
 RIGHT = (
@@ -115,52 +124,31 @@ class CircuitProblem:
         }
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
-        return self.proof(self, reading, effort)
+        finding = self.proof(self, reading, effort)
+        return replace(finding, telling=self._telling(reading, finding))
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        """Runs some inputs through the machine or by torch, and compares every token; which one is tightest is open."""
+    def _telling(self, reading: Reading, finding: Finding) -> tuple[tuple[Item, int], ...]:
+        """All zeros, all ones, and a few inputs drawn with a fixed seed: which one is tightest is open.
+
+        None where the machine ran what was asked for, or a run is too long.
+        """
         is_machine = isinstance(reading, ConstantBits)
-        if self.decomposition.circuit.nodes > (SHORT_RUN if is_machine else MOST_RUN):
-            return None
-        if is_machine and "forward_runs" in finding.extra:
-            return None  # the machine ran what was asked for
-        ran, how = self._beside(reading)
-        inputs = self.telling()
-        is_wrong = (
-            np.zeros(len(inputs), dtype=bool) if ran is None else ran(inputs).is_wrong.reshape(len(inputs), -1).any(1)
-        )
-        if not is_wrong.any():
-            return None
-        wrong = inputs[int(is_wrong.argmax())]
-        if isinstance(reading, Real) and not self.is_sure(format_of(self.model.E.dtype)):
-            return None  # float evaluation cannot tell
-        return f"on the input {''.join(map(str, wrong))} {how} computes a wrong token"
-
-    def telling(self) -> list[Item]:
-        """The inputs that are run beside a proof: all zeros, all ones, and a few drawn with a fixed seed."""
+        longest = SHORT_RUN if is_machine else LONGEST_BESIDE
+        if self.decomposition.circuit.nodes > longest or (is_machine and "forward_runs" in finding.extra):
+            return ()
         n, rng = self.model.n, random.Random(0)
         drawn = SHORT_RUNS if self.decomposition.circuit.nodes <= SHORT_RUN else 0
         inputs = [(0,) * n, (1,) * n, *(tuple(rng.getrandbits(1) for _ in range(n)) for _ in range(drawn))]
-        return list(dict.fromkeys(inputs))
+        return tuple((item, 0) for item in dict.fromkeys(inputs))
 
-    def _beside(self, reading: Reading) -> tuple[Run | None, str]:
-        """A run whose tokens are those of the proof, or nearly: None where torch has none."""
-        if isinstance(reading, ConstantBits):
-            return self.runner(reading), "the machine"
-        if isinstance(reading, Rounded):
-            if reading.format.name not in KERNELS or lowered(reading.format):
-                return None, ""
-            return replace(self, model=in_kernel(self.model, reading.format)).runner(Kernel()), "torch"
-        return (None if lowered(format_of(self.model.E.dtype)) else self.runner(Kernel())), "torch"
-
-    def is_sure(self, fmt: Format) -> bool:
-        """Whether every step is right in a format, in every order: then a run in it must be right."""
-        try:
-            weights = stored_weights(self.model, fmt)
-            steps = RoundedSteps(weights, self.model.n, self.model.lanes, Arithmetic.of(fmt))
-            return bool((steps.margins(self.decomposition.circuit) > 0).all())
-        except UnboundedSteps:
-            return False
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        """In a format that is not the weights' own, a run of the model in it: nothing is proved of a wrong one."""
+        if not isinstance(reading, Rounded) or reading.format == format_of(self.dtype):
+            return OneRun()
+        if reading.format.name not in KERNELS or lowered(reading.format):
+            return OneRun()
+        run = replace(self, model=in_kernel(self.model, reading.format)).runner(Kernel())
+        return OneRun(at_most=-math.inf) if run([item]).is_wrong.any() else OneRun()
 
     def batches(self) -> Iterator[Batch]:
         n = self.model.n

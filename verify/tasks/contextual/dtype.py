@@ -21,7 +21,7 @@ from verify.tasks.contextual.cells import PromptCells, PromptProof, Weighed, wei
 from verify.tasks.contextual.proof import where
 from verify.tasks.contextual.readout import LineReadout
 from verify.tasks.contextual.rounding import lowest_bit, position_errors
-from verify.tasks.contextual.runs import candidates, margins
+from verify.tasks.contextual.runs import candidates, margins, telling
 from verify.tasks.contextual.stream import DecidableRegions, Positions, StoredContextual, see
 from verify.tasks.contextual.task import StringDomain
 
@@ -124,7 +124,8 @@ def prove(problem: DecidableRegions, fmt: Format) -> Finding:
     cells = list(RoundedCells(stored, domain, fmt).decide())
     worst = min(cells, key=lambda c: float(c.margin.min()))
     if all((c.margin > 0).all() for c in cells):
-        return Finding.proved(ARGUMENT, float(worst.margin.min()), tightest=where(worst))
+        margin = float(worst.margin.min())
+        return Finding.proved(ARGUMENT, margin, tightest=where(worst), telling=telling(cells, domain))
     found = failing_run(module, cells, domain) if format_of(module.dtype) == fmt else None
     if found is not None:
         return Finding.refuted(ARGUMENT, problem.replay(*found, Kernel()))

@@ -10,7 +10,7 @@ import numpy as np
 
 from verify.frame.decide import Finding
 from verify.tasks.contextual.cells import CellProof, PromptCells
-from verify.tasks.contextual.runs import candidates, judge
+from verify.tasks.contextual.runs import candidates, judge, telling
 from verify.tasks.contextual.stream import DecidableRegions, StoredContextual
 from verify.tasks.contextual.task import StringDomain
 
@@ -40,7 +40,8 @@ def prove(problem: DecidableRegions) -> Finding:
     if found is not None:
         return Finding.refuted(argument, problem.wrong_in_real_arithmetic(*found), extra=extra)
     if margin > 0:
-        return Finding.proved(argument, margin, tightest=None if by_strings else where(tightest), extra=extra)
+        at = None if by_strings else where(tightest)
+        return Finding.proved(argument, margin, tightest=at, telling=telling(cells, domain), extra=extra)
     reason = f"undecided at prompt {tightest.r}, count {tightest.margin.argmin()}, and no failing string found"
     return Finding.open(argument, reason, extra=extra)
 

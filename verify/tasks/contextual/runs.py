@@ -17,6 +17,8 @@ from verify.tasks.contextual.readout import Comparison, LineReadout
 from verify.tasks.contextual.stream import StoredContextual, encode, see
 from verify.tasks.contextual.task import StringDomain, answers, written
 
+MOST_TELLING = 16
+
 
 def judge(stored: StoredContextual, readout: LineReadout, tokens: list[int]) -> Comparison:
     """Every prompt on one string, in real arithmetic: margins (R,) and whether it is surely wrong."""
@@ -69,6 +71,16 @@ def fillings(r: int, M: int, k: int, domain: StringDomain) -> Iterator[list[int]
                     yield string(r, M, k, token, place, number, zeros)
 
 
+def telling(cells: Sequence[PromptCells], domain: StringDomain) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """For each number of regions the plainest string of its tightest cell, with the prompt (from 0)."""
+    found: list[tuple[tuple[int, ...], int]] = []
+    for M in sorted({c.fewest for c in cells})[:MOST_TELLING]:
+        tightest = min((c for c in cells if c.fewest == M), key=lambda c: float(c.margin.min()))
+        plainest = (tokens for tokens in fillings(tightest.r, M, int(tightest.margin.argmin()), domain))
+        found += [(tuple(tokens), tightest.r - 1) for tokens in plainest if domain.has(tokens)][:1]
+    return tuple(found)
+
+
 def string(r: int, M: int, k: int, token: int, place: int, number: int, zeros: int) -> list[int]:
     """M regions, k ones in region r, `number` tokens after `place` delimiters, zeros at the end."""
     out: list[int] = []
@@ -92,14 +104,14 @@ def margins(module: ContextualCountingTransformer, strings: Sequence[Sequence[in
     return result
 
 
-def real_margin(stored: StoredContextual, tokens: list[int], prompt: int) -> float:
-    """The margin of a prompt on a string that is wrong in real arithmetic: at most zero, and not above by rounding."""
+def margin_at_most(stored: StoredContextual, tokens: list[int], prompt: int) -> float:
+    """An upper bound on the margin of a prompt (from 0) on a string, in real arithmetic."""
     output, right = decode(stored, tokens)[prompt], answers(tokens, stored.R)[prompt]
     others = np.arange(stored.classes) != right
     W, b = stored.ball("W_out"), stored.ball("b_out")
     slope = W[:, right][:, None] - W[:, others]
     difference = output @ slope + (b[right] - b[others])
-    return min(0.0, float(difference.upper.min()))
+    return float(difference.upper.min(initial=np.inf))
 
 
 def counterexample(module: ContextualCountingTransformer, tokens: list[int], prompt: int) -> dict[str, Any]:

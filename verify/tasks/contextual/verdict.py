@@ -23,6 +23,7 @@ from verify.frame.decide import (
     Failure,
     Finding,
     Item,
+    OneRun,
     Ran,
     Run,
     check_not_accumulated,
@@ -32,9 +33,8 @@ from verify.frame.decide import (
 )
 from verify.frame.judged import check_judged, check_whole_number
 from verify.tasks.contextual import dtype, proof
-from verify.tasks.contextual.agreement import contradiction
 from verify.tasks.contextual.rounding import CONTRACT
-from verify.tasks.contextual.runs import counterexample, margins, real_margin
+from verify.tasks.contextual.runs import counterexample, margin_at_most, margins
 from verify.tasks.contextual.stream import StoredContextual
 from verify.tasks.contextual.task import StringDomain, answers
 
@@ -120,8 +120,10 @@ class ContextualCounting:
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         return dtype.prove(self, reading.format) if isinstance(reading, Rounded) else proof.prove(self)
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        return contradiction(self.module, self.stored, self.domain, finding.tightest)
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        return (
+            OneRun(at_most=margin_at_most(self.stored, list(item), answer)) if isinstance(reading, Real) else OneRun()
+        )
 
     def batches(self) -> Iterator[list[Item]]:
         """All strings of one length at a time."""
@@ -175,7 +177,8 @@ class ContextualCounting:
 
     def wrong_in_real_arithmetic(self, tokens: list[int], prompt: int) -> Failure:
         """A failure of real arithmetic, with the module's own run beside it."""
-        return Failure(counterexample(self.module, tokens, prompt), real_margin(self.stored, tokens, prompt))
+        margin = min(0.0, margin_at_most(self.stored, tokens, prompt))
+        return Failure(counterexample(self.module, tokens, prompt), margin)
 
 
 def certify(

@@ -21,7 +21,7 @@ from verify.arithmetic.exact_reals import ONE, Combination, float_below, float_o
 from verify.arithmetic.slack import ENLARGE_LONG, FAINT, LEAST, Array, U
 from verify.tasks.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
 from verify.tasks.count01.rounding import QueryErrors
-from verify.tasks.count01.task import Cell, Domain, Triple, cells, kinds
+from verify.tasks.count01.task import Cell, Domain, Prompt, Triple, cells, kinds
 
 CHUNK = 2048
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
@@ -32,7 +32,11 @@ CORNERS = np.array(list(cartesian((0, 1), repeat=3)))
 
 @dataclass(frozen=True)
 class BoxResult:
-    """Proved with a margin, or the first input that failed or stayed undecided."""
+    """Proved with a margin, or the first input that failed or stayed undecided.
+
+    `tightest` has the tightest of the triples that were decided alone, and the least and the greatest corner of the box
+    with the smallest bound.
+    """
 
     is_proved: bool
     margin: float | None
@@ -40,6 +44,7 @@ class BoxResult:
     failure: ExactFailure | None = None
     undecided: tuple[Triple, Cell] | None = None
     reason: str | None = None
+    tightest: tuple[Prompt, ...] = ()
 
 
 class BoxQuery:
@@ -162,6 +167,8 @@ def decide_boxes(
     """
     exact = exact_model(model)
     margin, boxes = math.inf, 0
+    of_box: tuple[float, Prompt, Prompt] | None = None
+    of_triple: tuple[float, Prompt] | None = None
     origin, whole, domain = domain.origin, domain, domain.moved
     for cell in cells(labels, whole.lasts):
         query = BoxQuery(model, exact, cell, at, origin)
@@ -177,6 +184,10 @@ def decide_boxes(
                 bound = query.lower_bounds(lo.astype(float), hi.astype(float))
             decided = bound > 0
             margin = min([margin, *bound[decided].tolist()])
+            least = int(np.where(decided, bound, np.inf).argmin())
+            if decided[least] and (of_box is None or bound[least] < of_box[0]):
+                first, last = (plus(cell.side.at(*(int(x) for x in end[least])), origin) for end in (lo, hi))
+                of_box = float(bound[least]), (first, cell.last), (last, cell.last)
             is_leaf = (lo == hi).all(axis=1)
             for point in lo[~decided & is_leaf]:
                 n = plus(cell.side.at(*(int(x) for x in point)), origin)
@@ -187,12 +198,16 @@ def decide_boxes(
                     tie = "0" if sign == 0 else None
                     found = ExactFailure(n, cell.last, cell.expected, rival, float_of(ball), tie)
                     return BoxResult(False, None, boxes, failure=found)
-                margin = min(margin, max(float_below(ball), 0.0))
+                at_least = max(float_below(ball), 0.0)
+                margin = min(margin, at_least)
+                if of_triple is None or at_least < of_triple[0]:
+                    of_triple = at_least, (n, cell.last)
             order = np.argsort(-np.nan_to_num(bound, nan=-np.inf), kind="stable")
             open_boxes = order[(~decided & ~is_leaf)[order]]
             children = split(lo[open_boxes], hi[open_boxes], cell, domain)
             low, high = np.concatenate([low, children[0]]), np.concatenate([high, children[1]])
-    return BoxResult(True, None if math.isinf(margin) else margin, boxes)
+    tightest = tuple(prompt for found in (of_triple, of_box) if found is not None for prompt in found[1:])
+    return BoxResult(True, None if math.isinf(margin) else margin, boxes, tightest=tightest)
 
 
 IntArray = np.ndarray[tuple[int, int], np.dtype[np.int64]]

@@ -34,7 +34,7 @@ def prove(problem: DecidablePrompts, reading: Rounded) -> Finding:
         elif domain != problem.domain:
             beyond = find_failure(model, kernels, labels, problem.domain, shortest_beyond(domain))
             extra["beyond"] = [] if beyond is None else [beyond]
-        return Finding.proved(ARGUMENT, result.margin, about=about, extra=extra)
+        return Finding.proved(ARGUMENT, result.margin, about=about, telling=about.telling(result.tightest), extra=extra)
     found = find_failure(model, kernels, labels, domain, 0)
     if found is not None:
         return Finding.refuted(BY_A_RUN, Failure(found, margin_of(found)), about=about)

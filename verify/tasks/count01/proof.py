@@ -64,7 +64,8 @@ def listed(problem: DecidablePrompts) -> Finding:
     assert found is not None
     if found.first is None:
         least = least_margin(numbers, domain, problem.labels)
-        return Finding.proved(BY_LISTING, least.margin, tightest=least.described())
+        telling = problem.telling([(least.n, least.last)])
+        return Finding.proved(BY_LISTING, least.margin, tightest=least.described(), telling=telling)
     n, last, due = found.first
     run = replay(problem.module, n, last, due)
     extra = wrong_share(problem.module, domain, problem.labels)
@@ -141,7 +142,7 @@ def several_heads(problem: DecidablePrompts) -> Finding:
         return refuted(problem, (result.failure,), BY_BOXES)
     if not result.is_proved:
         return Finding.open(BY_BOXES, result.reason or "boxes stay open", extra=extra)
-    return Finding.proved(BY_BOXES, result.margin, extra=extra)
+    return Finding.proved(BY_BOXES, result.margin, telling=problem.telling(result.tightest), extra=extra)
 
 
 def replayed(model: Count01Transformer, failure: ExactFailure) -> dict[str, Any]:
@@ -196,5 +197,6 @@ def proved(problem: DecidablePrompts, decision: Decision, extra: dict[str, Any])
         None if has_zero else decision.margin,
         tightest=tightest,
         about=problem,
+        telling=problem.telling(decision.telling),
         extra=extra | ({"margin_scaled": decision.margin_scaled} if has_zero else {}),
     )

@@ -33,6 +33,7 @@ from verify.tasks.count01.task import (
     FOUR,
     Cell,
     Domain,
+    Prompt,
     Side,
     Triple,
     cells,
@@ -40,6 +41,7 @@ from verify.tasks.count01.task import (
     multiplicities,
 )
 
+FAR = 64  # steps along a ray, where a run looks at what the proof says of all of it
 MOST_BITS = 1 << 14  # for several heads, where no theorem says that more bits end the search
 
 
@@ -180,13 +182,17 @@ class ExactFailure:
 
 @dataclass(frozen=True)
 class Decision:
-    """The outcome for one head on a domain: a failure per failing form, and a lower bound on the margin."""
+    """The outcome for one head on a domain: a failure per failing form, and a lower bound on the margin.
+
+    `telling` is the tightest corner, and a prompt along the tightest ray.
+    """
 
     failures: tuple[ExactFailure, ...]
     margin: float | None
     tightest: dict[str, object] | None
     has_infimum_zero: bool = False  # along some ray the margin tends to exactly 0
     margin_scaled: float | None = None  # a lower bound on margin times normaliser, which no ray lessens
+    telling: tuple[Prompt, ...] = ()
 
 
 def decide(model: ExactModel, labels: str, domain: Domain) -> Decision:
@@ -196,6 +202,7 @@ def decide(model: ExactModel, labels: str, domain: Domain) -> Decision:
     """
     failures, low, tightest = [], None, None
     has_zero, scaled = False, None
+    telling: dict[str, tuple[float, Prompt]] = {}
     listed, origin, domain = forms(model, labels, domain), domain.origin, domain.moved
     for form in listed:
         corners = list(vertices(form.cell.side, domain))
@@ -213,6 +220,9 @@ def decide(model: ExactModel, labels: str, domain: Domain) -> Decision:
         for kind, numbers in [("at", (1, *v)) for v in corners] + [("towards", (0, *r)) for r in directions]:
             is_zero = kind == "towards" and numbers[1:] in vanishing  # exactly: there the infimum is 0
             margin = 0.0 if is_zero else max(0.0, float_below(form.quotient(numbers) / model.scale.ball(256)))
+            if kind not in telling or margin < telling[kind][0]:
+                n = numbers[1:] if kind == "at" else [FAR * x for x in numbers[1:]]
+                telling[kind] = margin, (plus((n[0], n[1], n[2]), origin), form.cell.last)
             if low is None or margin < low or (is_zero and margin == low):
                 low = margin
                 tightest = {
@@ -222,7 +232,8 @@ def decide(model: ExactModel, labels: str, domain: Domain) -> Decision:
                     "expected": form.cell.expected,
                     "rival": form.rival,
                 }
-    return Decision(tuple(sorted(failures, key=simplicity)), low, tightest, has_zero, scaled)
+    runs = tuple(prompt for _, prompt in telling.values())
+    return Decision(tuple(sorted(failures, key=simplicity)), low, tightest, has_zero, scaled, runs)
 
 
 def holds(model: ExactModel, labels: str, domain: Domain) -> bool:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
 from constructions.count01 import Count01Transformer
-from verify.frame.decide import Decidable
+from verify.frame.decide import Decidable, Item
 
 BOS, ZERO, ONE, TWO, EQUALS, FOUR, FIVE, EOS = range(8)
 DIGITS = (ZERO, ONE, TWO)
 
 Triple = tuple[int, int, int]
+Prompt = tuple[Triple, int]  # the counts, and the last token
 
 
 def answer(n0: int, n1: int, labels: str) -> int:
@@ -206,3 +207,6 @@ class DecidablePrompts(Decidable, Protocol):
 
     def on(self, domain: Domain) -> DecidablePrompts:
         """The same problem on other prompts."""
+
+    def telling(self, tightest: Sequence[Prompt]) -> tuple[tuple[Item, int], ...]:
+        """Items and answers to be run beside a proof: its tightest prompts, and short ones."""

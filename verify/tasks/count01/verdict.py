@@ -21,15 +21,24 @@ from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded, precision_of
 from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, EXHAUSTIVE, Certificate
-from verify.frame.decide import Effort, Failure, Finding, Item, Ran, Run, is_wrong_in_its_ball
+from verify.frame.decide import (
+    LONGEST_BESIDE,
+    Effort,
+    Failure,
+    Finding,
+    Item,
+    OneRun,
+    Ran,
+    Run,
+    is_wrong_in_its_ball,
+)
 from verify.tasks.count01 import bits, dtype, proof
-from verify.tasks.count01.agreement import contradiction
 from verify.tasks.count01.boxes import LARGEST_COUNT
 from verify.tasks.count01.judged import judged
 from verify.tasks.count01.real import check_plain
 from verify.tasks.count01.rounding import assumptions
 from verify.tasks.count01.runs import chunks, failed, margin_of
-from verify.tasks.count01.task import BOS, DIGITS, EOS, EQUALS, Domain, Triple, answer, by_length, string
+from verify.tasks.count01.task import BOS, DIGITS, EOS, EQUALS, Domain, Prompt, Triple, answer, by_length, string
 
 LONGEST_STRINGS = 40  # far beyond what can be run; 3^strings is still a short number
 LONGEST_CAUSAL = 64  # tokens whose whole causal pass is run; beyond, the last position's alone
@@ -157,10 +166,16 @@ class Count01:
                 raise BadInput(f"bound={bound}: must be between 0 and {LARGEST_COUNT} (more: one head, reading real)")
         return dtype.prove(self, reading) if isinstance(reading, Rounded) else proof.prove(self)
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        if isinstance(reading, ConstantBits):  # all strings were run
-            return None
-        return contradiction(self.module, self.labels, self.domain, finding.tightest)
+    def telling(self, tightest: Sequence[Prompt]) -> tuple[tuple[Item, int], ...]:
+        """The tightest prompts where they can be run, and the shortest ones with a tie and with one more 1."""
+        low, _, noise = self.domain.origin
+        prompts = [*tightest, ((low, low, noise), EQUALS), ((low, low + 1, noise), EQUALS)]
+        lasts = self.domain.lasts
+        can_run = ((n, last) for n, last in prompts if n in self.domain and sum(n) <= LONGEST_BESIDE and last in lasts)
+        return tuple((digits_of(n), lasts.index(last)) for n, last in can_run)
+
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        return OneRun()
 
     def batches(self) -> Iterator[list[Item]]:
         """The strings of digits, the shortest first: one per triple and all short ones, or all of the domain."""

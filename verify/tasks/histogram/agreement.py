@@ -1,4 +1,4 @@
-"""The tightest input of a proof, run through the module: does float evaluation contradict what was proved?
+"""One input of a proof, run through the module: does float evaluation contradict what was proved?
 
 Every logit that a kernel can compute lies in a ball that covers all roundings in all orders; a margin outside it means
 that the module is not what was proved about, or that the proof is wrong.
@@ -6,9 +6,10 @@ that the module is not what was proved about, or that the proof is wrong.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,54 +19,34 @@ from verify.arithmetic.formats import KERNEL_NAMES, Format, format_of
 from verify.arithmetic.readings import Reading, Rounded
 from verify.arithmetic.slack import OF_FEW
 from verify.arithmetic.torch_settings import lowered
-from verify.frame.decide import Finding
+from verify.frame.decide import OneRun
 from verify.tasks.histogram.stored import StoredModel
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
 
-LONGEST_RUN = 2048  # tokens: a pass holds L^2 mixing weights and L^2 logits
-MarginOf = Callable[[list[int], int], float]
 EXP_ERROR = 4  # units u: 2 units in the last place
 
 
-def contradiction(module: HistogramTransformer, stored: StoredModel, finding: Finding, reading: Reading) -> str | None:
-    """Runs the tightest input, and says what contradicts the proof. None where it agrees, or cannot tell."""
-    tightest = finding.tightest
-    if tightest is None or stored.L > LONGEST_RUN:
-        return None
-    if isinstance(reading, Rounded):
-        if reading.format.name not in KERNEL_NAMES or kernel_format(module) is None or lowered(reading.format):
-            return None
-        rounded, low = rounded_module(module, stored, reading.format), finding.margin or 0.0
-        return outside(tightest, low, np.inf, lambda tokens, position: _margin(rounded, stored, tokens, position))
+def look(
+    module: HistogramTransformer, stored: StoredModel, tokens: list[int], position: int, reading: Reading
+) -> OneRun:
+    """Runs one position of a sequence beside a proof: in a format's reading by the rounded module."""
     fmt = kernel_format(module)
     if fmt is None:
-        return None
-    return disagreement(stored, finding, fmt, lambda tokens, position: _margin(module, stored, tokens, position))
+        return OneRun()
+    if not isinstance(reading, Rounded):
+        return look_at(stored, tokens, position, fmt, lambda: _margin(module, stored, tokens, position))
+    if reading.format.name not in KERNEL_NAMES or lowered(reading.format):
+        return OneRun()
+    margin = _margin(rounded_module(module, stored, reading.format), stored, tokens, position)
+    return OneRun(at_most=-math.inf if math.isnan(margin) else margin)
 
 
-def disagreement(stored: StoredModel, finding: Finding, fmt: Format, margin_of: MarginOf) -> str | None:
-    """Says what a run in a format shows that a proof in real arithmetic excludes; `margin_of` runs the model."""
-    tightest = finding.tightest
-    if tightest is None or stored.L > LONGEST_RUN:
-        return None
-    tokens, position = tightest["tokens"], tightest["position"]
+def look_at(stored: StoredModel, tokens: list[int], position: int, fmt: Format, run: Callable[[], float]) -> OneRun:
+    """One run in a format, beside a proof in real arithmetic."""
     low, high = margin_range(stored, tokens, position, fmt)
-    if not (np.isfinite(low) and np.isfinite(high)):
-        return None
-    if finding.margin is not None and finding.margin > high:
-        return f"margin at least {finding.margin} is proved, and at {tokens}, position {position}, it is below {high}"
-    return outside(tightest, low, high, margin_of)
-
-
-def outside(tightest: dict[str, Any], low: float, high: float, margin_of: MarginOf) -> str | None:
-    """Says so where the margin of a run is not from `low` to `high`."""
-    tokens, position = tightest["tokens"], tightest["position"]
-    margin = margin_of(tokens, position)
-    if low <= margin <= high:
-        return None
-    return f"the module's margin at {tokens}, position {position}, is {margin}, where it must be from {low} to {high}"
+    return OneRun(run(), low, high, at_most=high) if math.isfinite(low) and math.isfinite(high) else OneRun()
 
 
 def _margin(module: HistogramTransformer, stored: StoredModel, tokens: list[int], position: int) -> float:

@@ -13,9 +13,9 @@ from verify.arithmetic.contract import STORED
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import Reading
-from verify.frame.decide import Effort, Finding
+from verify.frame.decide import Effort, Finding, Item, OneRun
 from verify.tasks.histogram import proof
-from verify.tasks.histogram.agreement import disagreement
+from verify.tasks.histogram.agreement import look_at
 from verify.tasks.histogram.stored import StoredModel
 from verify.tasks.histogram.task import RIGHT, formula, parameters
 
@@ -54,8 +54,12 @@ class ArrayHistogram:
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         return proof.prove(self, effort)
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        return disagreement(self.stored, finding, FORMATS[self.arrays.dtype], self.margin)
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        tokens, fmt = list(item), FORMATS[self.arrays.dtype]
+        return look_at(self.stored, tokens, answer, fmt, lambda: self.margin(tokens, answer))
+
+    def length_of(self, item: Item) -> int:
+        return len(item)
 
     def predict(self, tokens: Sequence[int], position: int) -> int:
         """The count that the model answers at a position."""

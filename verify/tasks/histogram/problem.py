@@ -18,10 +18,10 @@ from constructions.partition_sampler import sample
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.contract import STORED, Contract, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, is_wrong_exactly
+from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_exactly
 from verify.frame.judged import check_judged
 from verify.tasks.histogram import runs
-from verify.tasks.histogram.agreement import contradiction
+from verify.tasks.histogram.agreement import look
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.stored import StoredModel
 from verify.tasks.histogram.task import RIGHT, formula, parameters
@@ -88,8 +88,8 @@ class Histogram:
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         return self.proof(self, reading, effort)
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        return contradiction(self.module, self.stored, finding, reading)
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        return look(self.module, self.stored, list(item), answer, reading)
 
     def batches(self) -> Iterator[Tensor]:
         return runs.all_sequences(self.stored.T, self.stored.L)

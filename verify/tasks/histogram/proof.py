@@ -7,6 +7,7 @@ position's token occurs in the sequence. A tie is a failure: the argmax of a tie
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from verify.arithmetic.outward import decimal
@@ -14,7 +15,7 @@ from verify.arithmetic.readings import Real
 from verify.frame import decide
 from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget
-from verify.frame.decide import Effort, Failure, Finding, silent
+from verify.frame.decide import Effort, Failure, Finding, Item, silent
 from verify.tasks.histogram.exact_forward import ExactForward, Judgement
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.stored import StoredModel
@@ -28,6 +29,7 @@ VERTICES, SPLIT = "vertices", "vertices, then multisets one by one or in regions
 
 # Largest d (d + T) for which the tightest input of a proof is also evaluated exactly, a matter of milliseconds.
 EXACT_TIGHTEST_UP_TO = 1 << 15
+MOST_SPLIT = 8  # cells that were split, of which an input is run beside the proof
 
 
 def certify(
@@ -74,7 +76,7 @@ def prove(problem: CountProblem, effort: Effort) -> Finding:
     reduction, exact = Reduction(stored), ExactForward(stored)
     cells = decide_cells(reduction)
     if not cells.open:
-        return _proved(VERTICES, stored, exact, cells, {})
+        return _proved(VERTICES, reduction, exact, cells, {})
     from verify.tasks.histogram.by_cost import decide_open
 
     outcome = decide_open(reduction, exact, cells.open, deadline, effort.progress)
@@ -93,17 +95,18 @@ def prove(problem: CountProblem, effort: Effort) -> Finding:
     if outcome.open_pairs:
         reason = f"the budget of {effort.seconds:g} s ended with undecided inputs and no counterexample"
         return Finding.open(SPLIT, reason, **found)
-    return _proved(SPLIT, stored, exact, cells, outcome.right_margin, **found)
+    return _proved(SPLIT, reduction, exact, cells, outcome.right_margin, **found)
 
 
 def _proved(
     argument: str,
-    stored: StoredModel,
+    reduction: Reduction,
     exact: ExactForward,
     cells: DecidedCells,
     split_margin: dict[int, float],
     **found: Any,
 ) -> Finding:
+    stored = reduction.stored
     margins = [
         min(float(cells.margin_per_count[k - 1]), split_margin.get(k, float("inf"))) for k in range(1, stored.L + 1)
     ]
@@ -114,6 +117,7 @@ def _proved(
         margin_exact=margin_exact,
         margin_per_count=tuple(margins),
         tightest=tightest,
+        telling=_telling(reduction, cells, tightest),
         **found,
     )
 
@@ -122,11 +126,10 @@ def _tightest(
     stored: StoredModel, exact: ExactForward, cells: DecidedCells
 ) -> tuple[dict[str, Any] | None, str | None]:
     """The input with the smallest margin among the vertices of the tightest cell, evaluated exactly."""
-    if cells.tightest is None:
+    if not cells.tightest:
         return None, None
-    margin, row, t, k = cells.tightest
-    others = [s for s in range(stored.T) if s != t][:: max(1, (stored.T - 2))][:2] if k < stored.L else [t]
-    inputs = [_two_token_input(stored, row, t, s, k) for s in others]
+    margin, row, t, k = min(cells.tightest.values(), key=lambda cell: cell.margin)
+    inputs = _vertices(stored, row, t, k)
     if stored.d * (stored.d + stored.T) > EXACT_TIGHTEST_UP_TO:
         tokens, position = inputs[0]
         return {"tokens": tokens, "position": position, "expected": k, "margin": margin}, None
@@ -134,6 +137,25 @@ def _tightest(
     judgement, tokens, position = min(judged, key=lambda item: item[0].margin[0])
     found = {"tokens": tokens, "position": position, "expected": k, "margin": judgement.margin[0]}
     return found, judgement.margin_exact
+
+
+def _telling(
+    reduction: Reduction, cells: DecidedCells, tightest: dict[str, Any] | None
+) -> tuple[tuple[Item, int], ...]:
+    """The tightest input, one of the tightest cell of each other way, and one each of a few cells that were split."""
+    ways = sorted(cells.tightest.values(), key=lambda cell: cell.margin)
+    kinds = [(cell.row, cell.t, cell.k) for cell in ways[1:]]
+    opened = islice(cells.open.items(), MOST_SPLIT)
+    split = [(reduction.rows[row], t, k) for (row, t), counts in opened for k in counts[:1]]
+    inputs = [_vertices(reduction.stored, *cell)[0] for cell in kinds + split]
+    first = [] if tightest is None else [(tightest["tokens"], tightest["position"])]
+    return tuple((tuple(tokens), position) for tokens, position in first + inputs)
+
+
+def _vertices(stored: StoredModel, row: Row, t: int, k: int) -> list[tuple[list[int], int]]:
+    """Two inputs of a cell: its token k times, and one other token, the first or the last, in all other places."""
+    others = [s for s in range(stored.T) if s != t][:: max(1, (stored.T - 2))][:2] if k < stored.L else [t]
+    return [_two_token_input(stored, row, t, s, k) for s in others]
 
 
 def _two_token_input(stored: StoredModel, row: Row, t: int, s: int, k: int) -> tuple[list[int], int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,24 +23,36 @@ from verify.tasks.histogram.stored import Array, StoredModel
 
 CHUNK = 1 << 21  # numbers per working array
 IN_CACHE = 1 << 15  # numbers of arrays that are passed over several times
+ALL_TOKENS, ONE_CELL = "all tokens of a count", "one token and count"  # what is decided at once
+
+
+class Tight(NamedTuple):
+    """A cell and its margin."""
+
+    margin: float
+    row: Row
+    t: int
+    k: int
 
 
 @dataclass
 class DecidedCells:
-    """The cells that vertices decided: a margin for each count, the tightest cell, and the cells left open."""
+    """The cells that vertices decided: a margin for each count, the tightest cell of each way to decide one, and the
+    cells left open.
+    """
 
     margin_per_count: Array
-    tightest: tuple[float, Row, int, int] | None = None  # margin, row, t, k
+    tightest: dict[str, Tight] = field(default_factory=dict)
     open: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # (row index, t) -> counts
 
-    def record(self, margin: Array, row: Row, t: np.ndarray, k: np.ndarray) -> None:
+    def record(self, way: str, margin: Array, row: Row, t: np.ndarray, k: np.ndarray) -> None:
         """Keeps the smallest margin per count and the tightest cell."""
         if margin.size == 0:
             return
         np.minimum.at(self.margin_per_count, k - 1, margin)
         best = int(np.argmin(margin))
-        if self.tightest is None or margin[best] < self.tightest[0]:
-            self.tightest = (float(margin[best]), row, int(t[best]), int(k[best]))
+        if way not in self.tightest or margin[best] < self.tightest[way].margin:
+            self.tightest[way] = Tight(float(margin[best]), row, int(t[best]), int(k[best]))
 
 
 def decide_cells(reduction: Reduces) -> DecidedCells:
@@ -120,7 +133,7 @@ def _decide_chunk(stored: StoredModel, readouts: Readouts, row: Row, tables: Tab
         margin = line_margins(stored, stored.W_2[readout[t, k]], k, low, high)
         proved = margin > 0
         decided[t[proved], k[proved]] = True
-        cells.record(margin[proved], row, tables.start + t[proved], k[proved] + 1)
+        cells.record(ONE_CELL, margin[proved], row, tables.start + t[proved], k[proved] + 1)
     return decided
 
 
@@ -170,7 +183,7 @@ def _decided_by_hull(
         where_low = np.where(member, low, np.inf).argmin(0)[counts]
         where_high = np.where(member, high, -np.inf).argmax(0)[counts]
         tokens = tables.start + np.where(at_low <= margin, where_low, where_high)
-        cells.record(margin[proved], row, tokens[proved], counts[proved] + 1)
+        cells.record(ALL_TOKENS, margin[proved], row, tokens[proved], counts[proved] + 1)
     return decided
 
 

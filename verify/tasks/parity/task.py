@@ -19,7 +19,7 @@ from constructions.parity import ParityTransformer
 from verify.arithmetic.contract import STORED, constant_bits
 from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import Effort, Failure, Finding, Ran, Run, first_in_order, no_reading
+from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
 from verify.frame.judged import check_judged
 from verify.tasks.parity import proof
 
@@ -72,7 +72,9 @@ class Parity:
         margins = proof.margins(stored, self.module.L)
         if (margins > 0).all():
             t, k = np.unravel_index(int(margins.argmin()), margins.shape)
-            return Finding.proved(ARGUMENT, float(margins.min()), tightest={"token": int(t), "count": int(k) + 1})
+            telling = next(proof.vertices(self.module.T, self.module.L, int(t), int(k) + 1)), 0
+            tightest = {"token": int(t), "count": int(k) + 1}
+            return Finding.proved(ARGUMENT, float(margins.min()), tightest=tightest, telling=(telling,))
         for t, k in np.argwhere(~(margins > 0)):
             for tokens in proof.vertices(self.module.T, self.module.L, int(t), int(k) + 1):
                 if proof.exact_margin(self.module, tokens, 0) <= 0:
@@ -81,16 +83,8 @@ class Parity:
             ARGUMENT, f"{int((~(margins > 0)).sum())} of {margins.size} pairs of a token and its count stay open"
         )
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        tightest = finding.tightest
-        if tightest is None:
-            return None
-        t, k = tightest["token"], tightest["count"]
-        tokens = next(proof.vertices(self.module.T, self.module.L, t, k))
-        margin = proof.exact_margin(self.module, tokens, 0)
-        if finding.margin is not None and margin >= Fraction(finding.margin):
-            return None
-        return f"a margin of {finding.margin} is proved, and {list(tokens)} has {float(margin)}"
+    def look(self, item: Tokens, answer: int, reading: Reading) -> OneRun:
+        return OneRun(at_most=float_at_least(proof.exact_margin(self.module, item, answer)))
 
     def facts(self) -> dict[str, Any]:
         return {}

@@ -21,7 +21,7 @@ from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
-from verify.frame.decide import Batch, Effort, Failure, Finding, Item, Ran, Run, is_wrong_in_its_ball
+from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
 from verify.tasks.recurrent import exact, gated, rotation
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.chain import Rules
@@ -232,7 +232,9 @@ class Homogeneous:
         is_whole = outcome.right_to is None or (self.longest is not None and outcome.right_to >= len(tokens))
         if is_whole:
             tightest = {"length": self._length(tokens, outcome.tightest), "margin": outcome.margin}
-            return Finding.proved(argument, outcome.margin, tightest=tightest, extra=extra)
+            can_run = 0 < outcome.tightest <= LONGEST_SHOWN
+            telling = ((self._extended(tokens, outcome.tightest), outcome.tightest - 1),) if can_run else ()
+            return Finding.proved(argument, outcome.margin, tightest=tightest, telling=telling, extra=extra)
         extra["right_to"] = outcome.right_to
         return Finding.open(argument, f"right up to length {outcome.right_to}; {outcome.reason}", extra=extra)
 
@@ -269,23 +271,14 @@ class Homogeneous:
             logits: np.ndarray = double(torch.tensor([self._read(tokens)]))[0, -1].numpy()
         return logits
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        """The tightest length in float64 must have the proved margin, up to float64's rounding."""
-        if isinstance(reading, Kernel) or finding.tightest is None or finding.margin is None:
-            return None
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        """The line in float64 must have the proved margin, up to float64's rounding."""
         if isinstance(reading, Rounded) and reading.format.p < 53:
-            return None
-        length = finding.tightest["length"]
-        tokens = next(
-            (self._extended(x, t) for x in self.lines for t in [length + len(x) - self._length(x, len(x))]), ()
-        )
-        if len(self.lines) > 1 or len(tokens) > LONGEST_SHOWN:
-            return None
-        logits, right = self._logits(tokens), self._expected(self.lines[0], len(tokens))
-        margin = float(margins_of(logits, right))
-        if margin >= finding.margin - AGREES * (1 + np.abs(logits).max()):
-            return None
-        return f"a margin of {finding.margin} is proved, and length {length} has {margin}"
+            return OneRun()
+        tokens = item[: answer + 1]
+        logits = self._logits(tokens)
+        margin = float(margins_of(logits, self._expected(tokens, len(tokens))))
+        return OneRun(at_most=-np.inf if np.isnan(margin) else margin + AGREES * (1 + np.abs(logits).max()))
 
     def _repeated(self, effort: Effort) -> Finding:
         """torch's run, one token at a time, until the state and what is due are as they were before."""

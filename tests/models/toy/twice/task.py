@@ -13,7 +13,7 @@ from verify.tasks.twice.model import TwiceTransformer
 
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real
-from verify.frame.decide import Effort, Failure, Finding, Ran, Run, first_in_order, is_wrong_exactly, no_reading
+from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, is_wrong_exactly, no_reading
 from verify.frame.judged import check_judged
 
 Tokens = tuple[int, ...]
@@ -51,10 +51,12 @@ class Twice:
         least, tokens = min((proof.margin(self.module, x, 0), x) for x in proof.vertices(self.module.T, self.module.L))
         if least <= 0:
             return Finding.refuted("vertices", self.replay(tokens, 0, reading))
-        return Finding.proved("vertices", float(least), margin_exact=str(least), tightest={"input": list(tokens)})
+        tightest = {"input": list(tokens)}
+        margin = float(least)
+        return Finding.proved("vertices", margin, margin_exact=str(least), tightest=tightest, telling=((tokens, 0),))
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        return None  # the margin is that of this input, exactly; the frame runs others beside it
+    def look(self, item: Tokens, answer: int, reading: Reading) -> OneRun:
+        return OneRun(at_most=float(proof.margin(self.module, item, answer)))
 
     def batches(self) -> Iterator[list[Tokens]]:
         yield from ([item] for item in itertools.product(range(self.module.T), repeat=self.module.L))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from flint import arb, arb_mat, ctx
 
 from constructions.adder.transformer import AdderTransformer
-from verify.arithmetic.exact_reals import float_below
+from verify.arithmetic.exact_reals import float_above, float_below
 
 PRECISIONS = (128, 512, 2048, 8192)
 
@@ -18,12 +18,13 @@ PRECISIONS = (128, 512, 2048, 8192)
 class Answer:
     """The class that one output names, and a bound on its margin for the right one. `None` says that balls do not tell.
 
-    `margin` is at most (logit of the right answer) - (largest other logit), and within 1e-9 of it, relatively.
+    (logit of the right answer) - (largest other logit) lies from `margin` to `at_most`, within 1e-9 of it, relatively.
     """
 
     predicted: int | None
     margin: float
     is_right: bool | None
+    at_most: float
 
 
 def answers(
@@ -47,7 +48,8 @@ def _answer(logits: list[arb], right: int) -> Answer:
     is_right = True if all(x > 0 for x in apart) else False if any(x <= 0 for x in apart) else None
     largest = [c for c, y in enumerate(logits) if all(y >= z for j, z in enumerate(logits) if j != c)]
     least = min(map(float_below, apart), default=math.inf)
-    return Answer(largest[0] if largest else None, least, is_right)
+    at_most = min(map(float_above, apart), default=math.inf)
+    return Answer(largest[0] if largest else None, least, is_right, at_most)
 
 
 def _logits(model: AdderTransformer, tokens: list[int]) -> arb_mat:

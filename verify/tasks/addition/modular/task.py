@@ -17,7 +17,18 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import Effort, Failure, Finding, Item, Ran, Run, first_in_order, is_wrong_exactly, no_reading
+from verify.frame.decide import (
+    Effort,
+    Failure,
+    Finding,
+    Item,
+    OneRun,
+    Ran,
+    Run,
+    first_in_order,
+    is_wrong_exactly,
+    no_reading,
+)
 from verify.frame.judged import check_judged
 from verify.tasks.addition.adder import exact
 from verify.tasks.addition.adder.rounded import ORDERS, logits, rounded_model
@@ -98,8 +109,10 @@ class ModularAddition:
             return Finding.open(
                 ARGUMENT, f"{len(decided.undecided)} pairs are closer to a tie than 8192 bits, first {pair}"
             )
-        tightest = None if decided.tightest is None else {"input": list(decided.tightest), "margin": decided.margin}
-        return Finding.proved(ARGUMENT, decided.margin, tightest=tightest, extra=counts)
+        if decided.tightest is None:
+            return Finding.proved(ARGUMENT, decided.margin, extra=counts)
+        tightest, telling = {"input": list(decided.tightest), "margin": decided.margin}, ((decided.tightest, 0),)
+        return Finding.proved(ARGUMENT, decided.margin, tightest=tightest, telling=telling, extra=counts)
 
     def _prove_rounded(self, reading: Rounded, effort: Effort) -> Finding:
         stored = rounded_model(self.model, reading.format)
@@ -110,8 +123,9 @@ class ModularAddition:
         if found.worst > 0:
             place = int(found.least.argmin())
             margin = float(np.nextafter(found.worst, -np.inf))
-            where = {"input": [int(x) for x in found.pairs.reshape(-1, 2)[place]], "margin": margin}
-            return Finding.proved(ARGUMENT, margin, tightest=where)
+            a, b = (int(x) for x in found.pairs.reshape(-1, 2)[place])
+            tightest = {"input": [a, b], "margin": margin}
+            return Finding.proved(ARGUMENT, margin, tightest=tightest, telling=(((a, b), 0),))
         values = np.where(np.isnan(found.least), -np.inf, found.least).flatten()
         pairs = found.pairs.reshape(-1, 2)
         order_of = np.argsort(values, kind="stable")[:SIMULATED]
@@ -154,23 +168,12 @@ class ModularAddition:
     def runner(self, reading: Kernel | ConstantBits) -> Run:
         return lambda batch: Ran.strictly(self.run([(int(a), int(b)) for a, b in batch]))
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        """The tightest input evaluated alone: exactly, or with every operation rounded in one order."""
-        if finding.tightest is None or finding.margin is None:
-            return None
-        a, b = self.tightest_pair(finding.tightest)
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        """The pair evaluated alone: exactly, or with every operation rounded in one order."""
+        pair = item[0], item[1]
         if isinstance(reading, Rounded):
-            at = Evaluation(reading.format, reading.accumulate)
-            margin = float(self._simulated([(a, b)], at)[0])
-        else:
-            margin = self.replay((a, b), 0, Real()).margin or 0.0
-        if margin >= finding.margin * (1 - 1e-6):
-            return None
-        return f"a margin of {finding.margin} is proved, and {a} + {b} has {margin}"
-
-    def tightest_pair(self, tightest: dict[str, Any]) -> Pair:
-        a, b = tightest["input"]
-        return a, b
+            return OneRun(at_most=float(self._simulated([pair], Evaluation(reading.format, reading.accumulate))[0]))
+        return OneRun(at_most=self._exactly(pair).at_most)
 
     def inputs(self) -> Iterator[Pair]:
         return ((a, b) for a in range(self.P) for b in range(self.P))
@@ -205,8 +208,11 @@ class ModularAddition:
             with torch.no_grad():
                 predicted: int | None = int(self.model(torch.from_numpy(tokens))[0, -1].argmax())
             return Failure(self._described(wrong, predicted), float(self.run([wrong])[0, 0]))
-        found = exact.answers(self.model, [*wrong, self.P], [2], [sum(wrong) % self.P])[0]
+        found = self._exactly(wrong)
         return Failure(self._described(wrong, found.predicted), found.margin)
+
+    def _exactly(self, pair: Pair) -> exact.Answer:
+        return exact.answers(self.model, [*pair, self.P], [2], [sum(pair) % self.P])[0]
 
     def _written(self, pairs: list[Pair]) -> tuple[np.ndarray, np.ndarray]:
         tokens = np.array([[a, b, self.P] for a, b in pairs])

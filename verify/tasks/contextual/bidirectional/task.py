@@ -15,22 +15,22 @@ from constructions.contextual.bidirectional import SHAPES, BidirectionalContextu
 from constructions.contextual.transformer import CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
 from verify.arithmetic.contract import STORED
+from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.margins import margins
-from verify.arithmetic.outward import below
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import check_finite
-from verify.frame.decide import Effort, Failure, Finding, Ran, Run, first_in_order, is_wrong_in_its_ball
+from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.frame.judged import check_judged, check_whole_number
 from verify.tasks.contextual.bidirectional import exact
-from verify.tasks.contextual.bidirectional.proof import Proof
+from verify.tasks.contextual.bidirectional.proof import PromptCell, Proof
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.task import StringDomain, answers, written
 
 Tokens = tuple[int, ...]
 ARGUMENT = "ranges over all strings of what each kind of position computes"
-RUNS, LONGEST_RUN, BATCH = 200, 8, 512
+RUNS, LONGEST_RUN, BATCH, MOST_TELLING = 200, 8, 512, 16
 LONGEST = 1024  # a proof holds (5 N)^2 weights
 
 
@@ -125,7 +125,8 @@ class Bidirectional:
         worst = min(cells, key=lambda c: float(c.margin.min()))
         if all((c.margin > 0).all() for c in cells):
             where = {"prompt": worst.r, "count": int(worst.margin.argmin())}
-            return Finding.proved(ARGUMENT, float(worst.margin.min()), tightest=where)
+            telling = tuple(self._telling(cells))
+            return Finding.proved(ARGUMENT, float(worst.margin.min()), tightest=where, telling=telling)
         failure = self._failure(reading, effort)
         if failure is not None:
             return Finding.refuted(ARGUMENT, failure)
@@ -154,18 +155,16 @@ class Bidirectional:
                     if self.domain.has(tokens):
                         yield tuple(tokens)
 
-    def contradiction(self, finding: Finding, reading: Reading) -> str | None:
-        tightest = finding.tightest
-        if tightest is None or finding.margin is None:
-            return None
-        k, r = tightest["count"], tightest["prompt"]
-        tokens = [OPEN, CLOSE] * (r - 1) + ([OPEN, *[ONE] * k, CLOSE] if k else [])
-        if not self.domain.has(tokens):
-            return None
-        margin = self._exact(tuple(tokens))[r - 1]
-        if not bool(margin < finding.margin) or isinstance(reading, Rounded):
-            return None
-        return f"a margin of {below(finding.margin)} is proved, and {written(tokens)} has {margin}"
+    def look(self, item: Tokens, answer: int, reading: Reading) -> OneRun:
+        return OneRun(at_most=float_above(self._exact(item)[answer])) if isinstance(reading, Real) else OneRun()
+
+    def _telling(self, cells: Sequence[PromptCell]) -> Iterator[tuple[Tokens, int]]:
+        """For each prompt the plainest string of its tightest cell."""
+        for c in cells[:MOST_TELLING]:
+            k = int(c.margin.argmin())
+            tokens = [OPEN, CLOSE] * (c.r - 1) + ([OPEN, *[ONE] * k, CLOSE] if k else [])
+            if self.domain.has(tokens):
+                yield tuple(tokens), c.r - 1
 
     def _exact(self, tokens: Tokens) -> list[Any]:
         return exact.margins(self.weights, list(tokens), answers(list(tokens), self.module.R))

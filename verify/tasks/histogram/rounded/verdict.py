@@ -65,11 +65,13 @@ def prove(problem: Histogram, reading: Rounded, effort: Effort) -> Finding:
         reduction = RoundedReduction(stored, Arithmetic.of(fmt, accumulate))
         margins, positions = cell_margins(reduction), [row.positions[0] for row in reduction.rows]
     if (margins > 0).all():
+        found = tightest(stored, margins, positions)
         return Finding.proved(
             ARGUMENT,
             float(margins.min()),
             margin_per_count=tuple(float(m) for m in margins.min((0, 1))),
-            tightest=tightest(stored, margins, positions),
+            tightest=found,
+            telling=((tuple(found["tokens"]), found["position"]),),
         )
     failure = search(stored, margins, positions, fmt, accumulate, deadline, effort.seed, effort.progress)
     if failure is None:
