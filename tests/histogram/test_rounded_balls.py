@@ -14,13 +14,14 @@ from models.selection import first
 
 from constructions import relation_counting
 from constructions.histogram import HistogramTransformer
+from verify.arithmetic import softmax
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.evaluation import Evaluation, square_root
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import add, divide, multiply
 from verify.frame.certificate import Verdict
-from verify.tasks.histogram.reduction import exponentials, slot_groups
+from verify.tasks.histogram.reduction import slot_groups
 from verify.tasks.histogram.rounded.coordinate import sharper_ends
 from verify.tasks.histogram.rounded.forward import rounded_model
 from verify.tasks.histogram.rounded.reduction import RoundedReduction
@@ -67,8 +68,8 @@ def certified_balls(reduction, tokens):
     weights = reduction.attention[tokens][:, keys] if stored.A is None else reduction.mixing
     D = np.ones((len(tokens), 1))
     if stored.is_softmax:
-        normaliser = reduction.normaliser[tokens][:, keys] if stored.A is None else exponentials(Ball.exact(stored.A))
-        D = normaliser.mid.sum(-1, keepdims=True)
+        row = reduction.normaliser[tokens][:, keys] if stored.A is None else softmax.weights(Ball.exact(stored.A))
+        D = row.mid.sum(-1, keepdims=True)
     found["weights"] = Ball(weights.mid / D, weights.rad / D * (1 + 2.0**-40) + 2.0**-50 * np.abs(weights.mid / D))
     x, mixed = np.abs(stored.E[tokens]), reduction.mixed
     slots = found["weights"] @ E[keys]
@@ -192,7 +193,7 @@ def test_exponentials_below_the_normal_numbers_may_be_two_units_too_large(name):
     fmt, N = FORMATS[name], 2
     for score in (-16.0, -6.0, -5.0, -4.0, -12.0, -1.0):
         scores = Ball(np.array([[0.0, score]]), np.zeros((1, 2)))
-        exact = exponentials(scores)
+        exact = softmax.weights(scores)
         ball = stub(fmt)._softmax(scores, exact, np.array([0]), N)
         value = math.exp(score)
         unit = 2.0 ** max(math.floor(math.log2(value)), fmt.smallest_exponent) * 2 * fmt.u

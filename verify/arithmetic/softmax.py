@@ -1,4 +1,8 @@
-"""Lemmas on a softmax whose every operation is rounded, each with its statement and its proof.
+"""A softmax: its weights in balls of float64, in balls of any number of bits, and with every operation rounded.
+
+In real arithmetic a row's exponentials are those of the scores less a reference, any number, which cancels in the
+quotient; `weights` and `precise_weights` take the largest score, so that nothing overflows. What is left is on the
+third: lemmas on what is computed, each with its statement and its proof.
 
 A kernel subtracts the row's maximum, takes exponentials, sums them, and divides. What each step can be off by is here;
 which scores there are, and what the weights multiply, is the tasks' own. The maximum is one number for the whole row,
@@ -7,18 +11,56 @@ so that whatever it is cancels in the quotient. u is the unit round-off of a for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-from flint import arb, ctx
+from flint import arb, ctx, fmpq
 
 from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.balls import Ball, exponential
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import FAINT, INFLATION, Array, gamma
 
 ULPS = 4  # times u: exp is within 2 units in the last place, each at most 2 u of the result
 FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
+
+
+def weights(scores: Ball, is_there: np.ndarray | None = None) -> Ball:
+    """exp(score - reference) of rows of scores, exactly 0 where a key is not there.
+
+    The reference is the largest midpoint of those that are. Divided by their sum, the weights are the softmax's.
+
+    >>> weights(Ball.exact(np.array([[5.0, 5.0, 9.0]])), np.array([[True, True, False]])).mid.tolist()
+    [[1.0, 1.0, 0.0]]
+    """
+    there = np.broadcast_to(True if is_there is None else is_there, scores.mid.shape)
+    reference = np.where(there, scores.mid, -np.inf).max(-1, keepdims=True)
+    apart = scores - Ball(reference, np.zeros_like(reference))
+    found = exponential(Ball(np.where(there, apart.mid, 0.0), np.where(there, apart.rad, 0.0)))
+    return Ball(np.where(there, found.mid, 0.0), np.where(there, found.rad, 0.0))
+
+
+def exponentials_between(low: Array, high: Array) -> tuple[Array, Array]:
+    """Numbers at or below exp(low) and at or above exp(high), of arguments that are at most about 0."""
+    return exponential(Ball(low, np.zeros_like(low))).lower, exponential(Ball(high, np.zeros_like(high))).upper
+
+
+def precise_weights(scores: Sequence[arb]) -> list[arb]:
+    """exp(score - reference), as `weights`, with the precision of the context.
+
+    >>> [float(w) for w in precise_weights([arb(1000), arb(1000)])]
+    [1.0, 1.0]
+    """
+    reference = max((score.mid() for score in scores), key=float)
+    return [(score - reference).exp() for score in scores]
+
+
+def nearest_weights(scores: Sequence[arb | fmpq]) -> Array:
+    """The weights in 128 bits, each as the float nearest its ball's middle."""
+    with ctx.workprec(128):
+        return np.array([float(weight.mid()) for weight in precise_weights([arb(score) for score in scores])])
 
 
 def argument_error(distance: Array, error: Array, fmt: Format) -> Array:

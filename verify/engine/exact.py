@@ -17,6 +17,7 @@ from flint import arb, arb_mat, ctx
 from torch import Tensor
 
 from verify.arithmetic.exact_reals import float_above, float_below
+from verify.arithmetic.softmax import precise_weights
 from verify.engine.capture import CREATING, Graph, computed_in, constant, is_exact_constant
 from verify.engine.dtypes import is_float
 from verify.engine.margins import Question
@@ -462,10 +463,9 @@ def softmax_of(xs: list[Any], empty: arb) -> list[Any]:
     scores = [x for x in xs if x is not MINUS_INFINITY]
     if not scores:
         return [empty] * len(xs)
-    top = arb(max(float(x.mid()) for x in scores))
-    exponentials = [ZERO if x is MINUS_INFINITY else (x - top).exp() for x in xs]
-    whole = sum(exponentials, ZERO)
-    return [e / whole for e in exponentials]
+    weights = precise_weights(scores)
+    whole, left = sum(weights, ZERO), iter(weights)
+    return [ZERO if x is MINUS_INFINITY else next(left) / whole for x in xs]
 
 
 def softmax(x: Any, dim: int, empty: arb) -> Array:

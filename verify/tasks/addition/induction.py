@@ -17,7 +17,8 @@ from flint import arb, fmpq
 
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer, Layer
-from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic import softmax
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import OF_FEW, Array, U
 from verify.arithmetic.stored import numbers
@@ -139,10 +140,7 @@ def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
     is_digit[[n, 2 * n + 1]] = False
     for W_Q, W_K, W_V, W_O in zip(*map(numbers, (layer.W_Q, layer.W_K, layer.W_V, layer.W_O)), strict=True):
         scores = (own @ Ball.exact(W_Q)) @ (own @ Ball.exact(W_K)).T
-        top = np.where(seen, scores.mid, -np.inf).max(1, keepdims=True)
-        apart = scores - Ball.exact(top)
-        weights = exponential(Ball(np.where(seen, apart.mid, 0.0), np.where(seen, apart.rad, 0.0)))
-        weights = Ball(np.where(seen, weights.mid, 0.0), np.where(seen, weights.rad, 0.0))
+        weights = softmax.weights(scores, seen)
         total = weights @ Ball.exact(np.ones((L, 1)))
         shares = weights / total
         V = Ball.exact(W_V) @ Ball.exact(W_O[:, written])

@@ -240,11 +240,8 @@ def _exact_rows(model: AdderTransformer, sums: Digits, q: int) -> Array:
 
 def _exponentials(scores: list[fmpq], bits: int) -> list[Range]:
     largest = max(scores)
-    known: dict[fmpq, Range] = {}
-    for score in scores:
-        if score not in known:
-            with ctx.workprec(bits + 32):
-                known[score] = _integers(arb(score - largest).exp(), bits)
+    with ctx.workprec(bits + 32):
+        known = {score: _integers(arb(score - largest).exp(), bits) for score in set(scores)}
     return [known[score] for score in scores]
 
 

@@ -14,7 +14,8 @@ import torch
 
 from constructions.circuit_simulation import CircuitTransformer
 from constructions.errors import BadInput
-from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic import softmax
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.evaluation import ELEMENTS, ORDERS, Evaluation, Tokens
 from verify.arithmetic.formats import FORMATS, KERNELS, Format
 from verify.arithmetic.rounding import add, rounded
@@ -175,17 +176,14 @@ def stream(W: Mapping[str, Array], tokens: Tokens, at: Evaluation) -> Array:
 def real_g(W: Mapping[str, Array], tokens: Tokens, g: int) -> Ball:
     """Balls (N,) around what real arithmetic computes after the right tokens (N,); never a single number."""
     L = len(tokens)
-    is_earlier = np.tril(np.ones((L, L)))
+    is_earlier = np.tril(np.ones((L, L), bool))
     x = Ball.exact(W["E"][tokens]) + Ball.exact(W["P"][:L])
     for layer in range(2):
         W_Q, W_K, W_V, W_O, W_1, b_1, W_2, b_2 = (
             Ball.exact(W[f"layers.{layer}.{name}"]) for name in ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2", "b_2")
         )
         scores = (x @ W_Q) @ (x @ W_K).T
-        top = np.where(is_earlier > 0, scores.mid, -np.inf).max(1, keepdims=True)
-        behind = scores - Ball.exact(top)
-        e = exponential(Ball(np.where(is_earlier > 0, behind.mid, -100.0), behind.rad))
-        e = Ball(e.mid * is_earlier, e.rad * is_earlier)
+        e = softmax.weights(scores, is_earlier)
         mixture = (e @ (x @ W_V)) / (e @ Ball.exact(np.ones((L, 1))))
         x = x + mixture @ W_O
         h = x @ W_1 + b_1

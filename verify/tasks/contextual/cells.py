@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from constructions.contextual.transformer import BOS, ONE, ZERO
-from verify.arithmetic.balls import TINY, Ball, exponential
+from verify.arithmetic.balls import TINY, Ball
 from verify.arithmetic.slack import LEAST, Array, U
+from verify.arithmetic.softmax import exponentials_between
 from verify.tasks.contextual.readout import MOST_PAIRS, LineReadout
 from verify.tasks.contextual.stream import Kinds, StoredContextual, encode, see
 from verify.tasks.contextual.task import StringDomain
@@ -147,9 +148,8 @@ class CellProof(PromptProof):
 def weighed(scores: Ball, values: Ball) -> Weighed:
     """The weights (K,) of scores (K,), up to one factor, and the weighted values."""
     shifted = scores - Ball.exact(np.where(np.isfinite(scores.rad), scores.mid, -np.inf).max())
-    low = exponential(Ball(shifted.lower, np.zeros_like(shifted.rad)))
-    high = exponential(Ball(shifted.upper, np.zeros_like(shifted.rad)))
-    weights = Ball.between(np.maximum(low.lower, 0.0), high.upper)
+    low, high = exponentials_between(shifted.lower, shifted.upper)
+    weights = Ball.between(np.maximum(low, 0.0), high)
     return Weighed(weights, values, weights[:, None] * values, np.zeros(len(weights.mid), dtype=bool))
 
 

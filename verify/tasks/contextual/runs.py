@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO, ContextualCountingTransformer
-from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic import softmax
+from verify.arithmetic.balls import Ball
 from verify.arithmetic.margins import margins as margins_of_logits
 from verify.arithmetic.slack import Array
 from verify.tasks.contextual.cells import PromptCells
@@ -32,8 +33,7 @@ def decode(stored: StoredContextual, tokens: list[int]) -> Ball:
     counts = np.cumsum(np.eye(5, dtype=np.int64)[row], axis=0)
     kinds, number = np.unique(np.concatenate([row[:, None], counts], axis=1), axis=0, return_counts=True)
     seen = see(stored, encode(stored, kinds[:, 0], kinds[:, None, 1:]))
-    scores = seen.scores
-    weights = exponential(scores - Ball.exact(scores.mid.max(axis=0))).T * Ball.exact(number.astype(np.float64))
+    weights = softmax.weights(seen.scores.T) * Ball.exact(number.astype(np.float64))
     return (weights @ seen.values) / (weights @ Ball.exact(np.ones((len(kinds), 1))))
 
 

@@ -15,7 +15,8 @@ from typing import Protocol
 import numpy as np
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, WEIGHTS, ZERO, ContextualCountingTransformer
-from verify.arithmetic.balls import Ball, exponential, stack_last
+from verify.arithmetic import softmax
+from verify.arithmetic.balls import Ball, stack_last
 from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import finite
@@ -122,19 +123,10 @@ def attend(stored: StoredContextual, tokens: np.ndarray, counts: np.ndarray, val
     """The encoder's weighted mean (K, corners, n) of values (5, n)."""
     E = stored.ball("E")
     scores = ((E @ stored.ball("W_Q")) @ (E @ stored.ball("W_K")).T)[tokens][:, None, :]
-    weights = softmax_weights(scores, counts)
+    scores_there = Ball(*(np.broadcast_to(part, counts.shape) for part in (scores.mid, scores.rad)))
+    weights = softmax.weights(scores_there, counts > 0) * Ball.exact(counts.astype(np.float64))
     total = weights @ Ball.exact(np.ones((5, 1)))
     return (weights @ values) / total
-
-
-def softmax_weights(scores: Ball, counts: np.ndarray) -> Ball:
-    """counts times exp(score - reference), where the reference is the largest score of a token that is there."""
-    is_there = counts > 0
-    mid, rad = np.broadcast_to(scores.mid, counts.shape), np.broadcast_to(scores.rad, counts.shape)
-    reference = np.where(is_there, mid, -np.inf).max(axis=-1, keepdims=True)
-    shifted = Ball(mid, rad) - Ball.exact(reference)
-    shifted = Ball(np.where(is_there, shifted.mid, 0.0), np.where(is_there, shifted.rad, 0.0))
-    return exponential(shifted) * Ball.exact(counts.astype(np.float64))
 
 
 @dataclass(frozen=True)

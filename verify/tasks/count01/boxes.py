@@ -13,12 +13,13 @@ from fractions import Fraction
 from itertools import product as cartesian
 
 import numpy as np
-from flint import arb, ctx, fmpq
+from flint import fmpq
 
 from constructions.count01 import Count01Transformer
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.exact_reals import ONE, Combination, float_below, float_of, rational
 from verify.arithmetic.slack import ENLARGE_LONG, FAINT, LEAST, Array, U
+from verify.arithmetic.softmax import nearest_weights
 from verify.tasks.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
 from verify.tasks.count01.rounding import QueryErrors
 from verify.tasks.count01.task import Cell, Domain, Prompt, Triple, cells, kinds
@@ -65,9 +66,8 @@ class BoxQuery:
         values = [[[_rational(x) for x in exact.values[h][t]] for t in self.tokens] for h in range(exact.heads)]
         constant = [_rational(x) for x in exact.constant[cell.last]]
         c = cell.expected
-        self.weights = np.array(
-            [_normalised([exact.scores[h][cell.last][t] for t in self.tokens]) for h in range(exact.heads)]
-        )
+        scores = [[exact.scores[h][cell.last][t] for t in self.tokens] for h in range(exact.heads)]
+        self.weights = np.array([nearest_weights([rational(s - max(row)) for s in row]) for row in scores])
         self.values = np.array([[[_nearest(x) for x in row] for row in head] for head in values])
         self.constant = np.array([_nearest(x) for x in constant])
         self.differences = np.array([[[_nearest(row[c] - row[j]) for j in rivals] for row in head] for head in values])
@@ -148,13 +148,6 @@ def _nearest(x: Fraction) -> float:
         return float(x)
     except OverflowError:
         return math.nan
-
-
-def _normalised(scores: list[Fraction]) -> list[float]:
-    """exp(score - largest score), each the nearest float of a tight ball."""
-    top = max(scores)
-    with ctx.workprec(128):
-        return [float(arb(rational(s - top)).exp().mid()) for s in scores]
 
 
 def decide_boxes(

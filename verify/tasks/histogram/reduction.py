@@ -21,7 +21,8 @@ from typing import Protocol
 
 import numpy as np
 
-from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt, stack_last
+from verify.arithmetic import softmax
+from verify.arithmetic.balls import Ball, reciprocal_sqrt, stack_last
 from verify.tasks.histogram.slot_terms import Attended, Known, Terms
 from verify.tasks.histogram.stored import Array, StoredModel
 
@@ -134,7 +135,7 @@ class Reduction:
         queries = self.E[: stored.T] @ Ball.exact(stored.W_Q)
         keys = self.E @ Ball.exact(stored.W_K)
         scores = (queries @ keys.T) * reciprocal_sqrt(stored.d)
-        return exponentials(scores) if stored.is_softmax else scores
+        return softmax.weights(scores) if stored.is_softmax else scores
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
@@ -152,12 +153,6 @@ class Reduction:
             return attending_tables(self.stored, self.attention, self.features, self.residual, start, stop)
         terms = Attended(self.attention[start:stop], self.features, self.residual[start:stop])
         return tables_of_attended(self.stored, _zeros(stop - start, self.stored.p + 1), terms, start)
-
-
-def exponentials(scores: Ball) -> Ball:
-    """exp of scores less the largest of their row, which cancels in a softmax."""
-    largest = scores.mid.max(axis=-1, keepdims=True)
-    return exponential(scores - Ball(largest, np.zeros_like(largest)))
 
 
 def attending_row(L: int) -> Row:
@@ -180,7 +175,7 @@ def mixing_weights(stored: StoredModel) -> Ball:
     """lin: the entries of A, or with softmax their exponentials (L, L)."""
     assert stored.A is not None
     weights = Ball.exact(stored.A)
-    return exponentials(weights) if stored.is_softmax else weights
+    return softmax.weights(weights) if stored.is_softmax else weights
 
 
 def row_of(stored: StoredModel, positions: tuple[int, ...], weights: Ball) -> Row:

@@ -13,7 +13,8 @@ import numpy as np
 from flint import fmpq
 
 from constructions.adder.transformer import AdderTransformer
-from verify.arithmetic.balls import Ball, exponential
+from verify.arithmetic import softmax
+from verify.arithmetic.balls import Ball, stack_last
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.stored import numbers
@@ -173,11 +174,9 @@ def tables(model: AdderTransformer, P: int) -> list[TokenTables]:
     heads = []
     for W_Q, W_K, W_V in zip(*map(numbers, (layer.W_Q, layer.W_K, layer.W_V)), strict=True):
         query = x[2] @ Ball.exact(W_Q)
-        scores = [(key @ Ball.exact(W_K)) @ query.T for key in x]
-        largest = max(float(s.mid.max()) for s in scores)
-        apart = [s - Ball.exact(np.array(largest)) for s in scores]
-        weights = tuple(exponential(s) for s in apart)
-        heads.append(TokenTables(weights, tuple(v @ Ball.exact(W_V) for v in x)))  # type: ignore[arg-type]
+        scores = stack_last(*(((key @ Ball.exact(W_K)) @ query.T).T for key in x))
+        w = softmax.weights(scores).T
+        heads.append(TokenTables((w[:P], w[P : 2 * P], w[2 * P :]), tuple(v @ Ball.exact(W_V) for v in x)))  # type: ignore[arg-type]
     return heads
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from verify.arithmetic.any_order import is_power_of_two
-from verify.arithmetic.balls import Ball, ends, exponential
+from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array, U, gamma
+from verify.arithmetic.softmax import exponentials_between
 
 FLOAT64 = FORMATS["float64"]  # in which this is computed
 
@@ -88,8 +89,8 @@ def weights(scores: Ball, always: Ball, fmt: Format | None) -> tuple[Array, Arra
         slack = slack + 2 * fmt.u * (np.maximum(np.abs(down), np.abs(up)) + top) * INFLATION
         least, most = 1 - 4 * fmt.u, 1 + 4 * fmt.u
         lost = 4 * fmt.tiny * np.exp(top) * INFLATION  # times what the maximum is above the reference
-    least_weight = exponential(Ball.between(down - slack, down - slack)).lower * least
-    most_weight = exponential(Ball.between(up + slack, up + slack)).upper * most
+    least_weight, most_weight = exponentials_between(down - slack, up + slack)
+    least_weight, most_weight = least_weight * least, most_weight * most
     low_weight = np.maximum(least_weight / INFLATION - lost, 0.0)
     is_known = ~(np.isnan(least_weight) | np.isnan(most_weight))
     return np.where(is_known, low_weight, 0.0), np.where(is_known, most_weight * INFLATION + lost, np.inf)

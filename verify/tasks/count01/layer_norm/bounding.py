@@ -29,10 +29,8 @@ class BoxMargins:
         self.constant = np.array([nearest(constant[expected] - constant[j]) for j in rivals])
         self.weights, self.added, radius = [], [], np.zeros(len(rivals))
         for h, head in enumerate(model.heads):
+            self.weights.append(head.nearest_weights(last, tokens))
             with ctx.workprec(128):
-                scores = [head.scores[last][t].ball(256) for t in tokens]
-                top = max(scores, key=lambda s: float(s.mid()))
-                self.weights.append(np.array([float((s - top).exp().mid()) for s in scores]))
                 added = [[float(model.difference(h, expected, j, t).ball(256).mid()) for j in rivals] for t in tokens]
             self.added.append(np.array(added).reshape(len(tokens), len(rivals)))
             radius += QUOTIENT_ERROR * np.abs(self.added[-1]).max(axis=0) + LOST_IN_QUOTIENTS

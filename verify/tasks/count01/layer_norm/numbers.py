@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,8 @@ from torch import Tensor
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Combination, exponentials, rational
+from verify.arithmetic.slack import Array
+from verify.arithmetic.softmax import nearest_weights
 from verify.arithmetic.stored import check_finite, matrix
 from verify.tasks.count01.layer_norm.surds import Surd
 from verify.tasks.count01.task import BOS, EQUALS, FIVE, FOUR, ONE, TWO, ZERO
@@ -46,6 +48,10 @@ class HeadNumbers:
         """A ball around exp(score of t after `last`)."""
         with ctx.workprec(bits):
             return self.scores[last][t].ball(bits + 64).exp()
+
+    def nearest_weights(self, last: int, tokens: Iterable[int]) -> Array:
+        """The weights of tokens after `last` over the largest of them, each the nearest float."""
+        return nearest_weights([self.scores[last][t].ball(256) for t in tokens])
 
     def exact_weight(self, t: int, last: int) -> Combination:
         """Returns the weight as a combination of exponentials. Only for rational scores."""

@@ -131,11 +131,8 @@ class AfterAnswer:
         """Each kind's weight, the largest being 1, and what it adds to the difference: the nearest floats."""
         head = self.model.heads[h]
         with ctx.workprec(128):
-            s = [head.scores[self.last][t].ball(256) for t in kinds(self.last)]
-            top = max(s, key=lambda x: float(x.mid()))
-            weights = np.array([float((x - top).exp().mid()) for x in s])
             added = [self.model.difference(h, EOS, rival, t).ball(256) for t in kinds(self.last)]
-            return weights, np.array([float(x.mid()) for x in added])
+            return head.nearest_weights(self.last, kinds(self.last)), np.array([float(x.mid()) for x in added])
 
     def _is_positive(self, heads: Sequence[int], rival: int, n: Triple) -> bool:
         bits = 128

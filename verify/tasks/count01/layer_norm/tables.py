@@ -83,10 +83,8 @@ def column(head: HeadNumbers, deltas: Sequence[Surd], counts: Array, around: Arr
     `around` are the corners of the counts, where they are at hand.
     """
     with ctx.workprec(128):
-        scores = [head.scores[EQUALS][t].ball(256) for t in SEEN]
-        top = max(scores, key=lambda s: float(s.mid()))
-        weights = np.array([float((s - top).exp().mid()) for s in scores])
-        heaviest = max((ZERO, ONE, TWO), key=lambda t: float(scores[SEEN.index(t)].mid()))
+        weights = head.nearest_weights(EQUALS, SEEN)
+        heaviest = max((ZERO, ONE, TWO), key=lambda t: float(head.scores[EQUALS][t].ball(256).mid()))
         centre = deltas[SEEN.index(heaviest)]
         off = np.array([float((x - centre).ball(256).mid()) for x in deltas])
     sizes = shares(weights, np.abs(off), corners(counts) if around is None else around)

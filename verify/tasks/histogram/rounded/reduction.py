@@ -16,6 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
+from verify.arithmetic import softmax
 from verify.arithmetic.any_order import NO_UNIT, Arithmetic, absolute_product, is_power_of_two, times, unit_exponent
 from verify.arithmetic.balls import Ball, ends, reciprocal_sqrt, stack_last
 from verify.arithmetic.rounding import rounded
@@ -26,7 +27,6 @@ from verify.tasks.histogram.reduction import (
     Tables,
     attending_row,
     attending_tables,
-    exponentials,
     linear_tables,
     mixing_weights,
     position_classes,
@@ -91,7 +91,7 @@ class RoundedReduction:
     @cached_property
     def normaliser(self) -> Ball:
         """The exact exponentials of the midpoints of the computed scores, over the largest of their row."""
-        return exponentials(Ball(self.scores.mid, np.zeros_like(self.scores.mid)))
+        return softmax.weights(Ball(self.scores.mid, np.zeros_like(self.scores.mid)))
 
     @cached_property
     def attention(self) -> Ball:
@@ -183,7 +183,7 @@ class RoundedReduction:
             return self.operand(A)
         exact, own = Ball.exact(A), np.arange(self.stored.L)
         scores = Ball(exact.mid, exact.rad + self.at.flush_loss(A))
-        return self.weights_as_factors(self._softmax(scores, exponentials(exact), own, self.stored.L))
+        return self.weights_as_factors(self._softmax(scores, softmax.weights(exact), own, self.stored.L))
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
