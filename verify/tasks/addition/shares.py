@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from flint import arb, ctx, fmpq, fmpq_mat
+from flint import arb, ctx, fmpq
 
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer, Layer
@@ -16,7 +16,7 @@ from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array
-from verify.arithmetic.stored import numbers
+from verify.arithmetic.stored import matrix, numbers
 from verify.tasks.addition.columns import DigitQuery, Range, Terms
 
 Ratio = tuple[int, int]  # numerator and denominator
@@ -129,11 +129,10 @@ def _coefficients(
     rows = [(pos, t) for pos, here in enumerate(tokens) for t in here]
     if arithmetic is not None:
         _check_values_are_exact(layer, np.array([E[t] + P[pos] for pos, t in rows]), arithmetic)
-    x = fmpq_mat([[exactly(e) + exactly(p) for e, p in zip(E[t], P[pos], strict=True)] for pos, t in rows])
+    x = matrix(E[[t for _, t in rows]]) + matrix(P[[pos for pos, _ in rows]])
     out = []
     for W_V, W_O in zip(numbers(layer.W_V), numbers(layer.W_O), strict=True):
-        written = fmpq_mat([[exactly(w) for w in row[list(lanes)]] for row in W_O])
-        table = x * fmpq_mat([[exactly(w) for w in row] for row in W_V]) * written
+        table = x * matrix(W_V) * matrix(W_O[:, list(lanes)])
         by_lane: dict[int, list[list[Ratio]]] = {}
         for column, lane in enumerate(lanes):
             by_lane[lane] = [[] for _ in tokens]
@@ -207,10 +206,8 @@ def _weights(
     W_Q, W_K = numbers(layer.W_Q[head]), numbers(layer.W_K[head])
     reads = np.nonzero((W_Q != 0).any(1) | (W_K != 0).any(1))[0]
     if arithmetic is None:
-        rows = fmpq_mat([[exactly(v) for v in row[reads]] for row in _exact_rows(model, sums, q)])
-        matrices = [fmpq_mat([[exactly(v) for v in row] for row in W[reads]]) for W in (W_Q, W_K)]
-        query = fmpq_mat([[rows[q, c] for c in range(len(reads))]])
-        scores = (query * matrices[0]) * (rows * matrices[1]).transpose()
+        rows = _exact_rows(model, sums, q)[:, reads]
+        scores = (matrix(rows[q:]) * matrix(W_Q[reads])) * (matrix(rows) * matrix(W_K[reads])).transpose()
         return _exponentials([scores[0, j] for j in range(q + 1)], bits)
     if (rounded(x, arithmetic.stored) != x).any():
         raise Unfit("the sum of embedding and position is rounded")

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 from flint import arb, arb_mat, ctx
 
+from verify.arithmetic.arb_matrices import stored
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
@@ -39,12 +40,12 @@ class Digits:
 
     def __init__(self, net: Network) -> None:
         pairs = [(W, b) for layer in net.layers for W, b in ((layer.W_x, layer.b_x), (layer.W_h, layer.b_h))]
-        self.exactly = {(id(W), id(b)): (_matrix(W), _vector(b)) for W, b in (*pairs, (net.V, net.b))}
+        self.exactly = {(id(W), id(b)): (stored(W), stored(b).entries()) for W, b in (*pairs, (net.V, net.b))}
 
     def linear(self, W: Array, x: Vector | Array, b: Array, terms: Array | None = None) -> list[arb]:
-        stored, constant = self.exactly[id(W), id(b)]
-        column = arb_mat(len(x), 1, _vector(x) if isinstance(x, np.ndarray) else list(x))
-        return [y + c for y, c in zip((stored * column).entries(), constant, strict=True)]
+        matrix, constant = self.exactly[id(W), id(b)]
+        column = stored(x).transpose() if isinstance(x, np.ndarray) else arb_mat(len(x), 1, list(x))
+        return [y + c for y, c in zip((matrix * column).entries(), constant, strict=True)]
 
     def whole(self, x: Vector, y: Vector) -> list[arb]:
         return self.add(x, y)
@@ -126,11 +127,3 @@ def _follow(net: Network, line: JudgedTokens, steps: int, until: Deadline, found
         if not found.take(t, [(logits[right] - x, j) for j, x in enumerate(logits) if j != right]):
             break
     return found
-
-
-def _matrix(W: Array) -> arb_mat:
-    return arb_mat(W.shape[0], W.shape[1], [arb(x) for x in W.ravel().tolist()])
-
-
-def _vector(x: Array) -> list[arb]:
-    return [arb(v) for v in x.tolist()]
