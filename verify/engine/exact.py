@@ -17,6 +17,7 @@ from flint import arb, arb_mat, ctx
 from torch import Tensor
 
 from verify.arithmetic.exact_reals import float_above, float_below
+from verify.arithmetic.layer_norm import centred, squared_deviation
 from verify.arithmetic.softmax import precise_weights
 from verify.engine.capture import CREATING, Graph, computed_in, constant, is_exact_constant
 from verify.engine.dtypes import is_float
@@ -447,8 +448,7 @@ def largest(xs: list[Any]) -> Any:
 @operation("aten.var.correction")
 def variance(x: Array, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Array:
     def of(xs: list[Any]) -> Any:
-        centre = sum(xs, ZERO) / len(xs)
-        return sum(((x - centre) ** 2 for x in xs), ZERO) / arb(len(xs) - (1 if correction is None else correction))
+        return sum((x * x for x in centred(xs)), ZERO) / arb(len(xs) - (1 if correction is None else correction))
 
     return folded(x, dim, keepdim, of)
 
@@ -508,9 +508,8 @@ def attention(
 @operation("aten.native_layer_norm.default")
 def layer_norm(x: Array, shape: Any, weight: Any, bias: Any, eps: float) -> tuple[Array, None, None]:
     def normal(xs: list[Any]) -> list[Any]:
-        centre = sum(xs, ZERO) / len(xs)
-        spread = (sum(((x - centre) ** 2 for x in xs), ZERO) / len(xs) + arb(eps)).sqrt()
-        return [(x - centre) / spread for x in xs]
+        spread = squared_deviation(xs, arb(eps)).sqrt()
+        return [x / spread for x in centred(xs)]
 
     out = filled([y for row in x.reshape(-1, x.shape[-1]) for y in normal(list(row))], x.shape)
     out = out if weight is None else each(operator.mul, out, weight)

@@ -26,6 +26,7 @@ from torch import nn
 
 from constructions.decoder import Decoder
 from verify.arithmetic.intervals import Interval, Numbers
+from verify.arithmetic.layer_norm import squared_deviation
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG, LEAST, U
 from verify.arithmetic.stored import exact_product, fractions
@@ -67,10 +68,7 @@ def divisors(x: Numbers, layer: nn.Module) -> Interval:
     if not isinstance(layer, nn.LayerNorm):
         ones = np.ones(x.shape[:-1])
         return Interval(ones, ones)
-    d = x.shape[-1]
-    mean = x.sum(-1, keepdims=True) / d
-    square = ((x - mean) ** 2).sum(-1) / d + Fraction(layer.eps)
-    found = Interval.of(square)
+    found = Interval.of(squared_deviation(list(np.moveaxis(x, -1, 0)), Fraction(layer.eps)))
     return Interval(1 / np.sqrt(found.upper) * (1 - 8 * U), 1 / np.sqrt(found.lower) * (1 + 8 * U))
 
 

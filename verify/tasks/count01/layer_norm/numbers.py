@@ -12,6 +12,7 @@ from torch import Tensor
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Combination, exponentials, rational
+from verify.arithmetic.layer_norm import centred, squared_deviation
 from verify.arithmetic.slack import Array
 from verify.arithmetic.softmax import nearest_weights
 from verify.arithmetic.stored import check_finite, matrix
@@ -135,10 +136,10 @@ def attention_input(model: Count01Transformer, E: fmpq_mat) -> tuple[fmpq_mat, f
     bias = [rational(x) for x in model.norm_bias.double().tolist()]
     varying, radicands = fmpq_mat(rows, d), []
     for t in range(rows):
-        mean = sum((E[t, i] for i in range(d)), fmpq(0)) / d
-        radicands.append(sum(((E[t, i] - mean) ** 2 for i in range(d)), fmpq(0)) / d + rational(model.norm_eps.item()))
-        for i in range(d):
-            varying[t, i] = weight[i] * (E[t, i] - mean)
+        row = [E[t, i] for i in range(d)]
+        radicands.append(squared_deviation(row, rational(model.norm_eps.item())))
+        for i, part in enumerate(centred(row)):
+            varying[t, i] = weight[i] * part
     if any(r <= 0 for r in radicands):
         raise BadInput("norm_eps: an embedding without variance needs a positive eps in the layer norm")
     return fmpq_mat(rows, d, bias * rows), varying, radicands

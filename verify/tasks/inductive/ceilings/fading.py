@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from constructions.decoder import Decoder
 from constructions.decoder.model import MLP, Attention, Block, Rotation
 from constructions.errors import BadInput
+from verify.arithmetic.arb_matrices import stored
+from verify.arithmetic.layer_norm import centred, squared_deviation
+from verify.arithmetic.stored import numbers
 from verify.frame.judged import check_judged
 
 BITS = 128
@@ -66,7 +69,7 @@ def fading(model: Decoder, token: int = 0) -> Fading:
     if not 0 <= token < model.vocabulary:
         raise BadInput(f"token={token}: must be from 0 to {model.vocabulary - 1}")
     with ctx.workprec(BITS), torch.no_grad():
-        x, bos = row(model.W_E[token]), row(model.W_E[-1])
+        x, bos = matrix(model.W_E[token]), matrix(model.W_E[-1])
         A = arb(0)  # after i layers the distance is at most A (1 + ln n)^(i - 1) / n, and 0 before the first
         for i, block in enumerate(model.blocks):
             assert isinstance(block, Block)
@@ -83,7 +86,7 @@ def _settle(model: Decoder, x: arb_mat, A: arb, power: int) -> Fading:
     readout = matrix(model.W_U)
     logits = _norm(model.norm, x) * readout
     if model.b_U is not None:
-        logits = logits + row(model.b_U)
+        logits = logits + matrix(model.b_U)
     values = tuple(logits[0, j] for j in range(logits.ncols()))
     best = max(range(len(values)), key=lambda j: float(values[j]))
     slope = A * _norm_slope(model.norm, x)
@@ -170,16 +173,16 @@ def _attended(block: Block, x: arb_mat) -> arb_mat:
     attention = block.attention
     out = _linear(attention, "V", _norm(block.norm_1, x)) * matrix(attention.W_O)
     if attention.b_O is not None:
-        out = out + row(attention.b_O)
+        out = out + matrix(attention.b_O)
     return x + out
 
 
 def _mapped(block: Block, x: arb_mat) -> arb_mat:
     mlp = block.mlp
     assert isinstance(mlp, MLP)
-    z = _norm(block.norm_2, x) * matrix(mlp.W_in) + row(mlp.b_in)
+    z = _norm(block.norm_2, x) * matrix(mlp.W_in) + matrix(mlp.b_in)
     hidden = arb_mat([[_activation(mlp.activation, z[0, i]) for i in range(z.ncols())]])
-    return x + hidden * matrix(mlp.W_out) + row(mlp.b_out)
+    return x + hidden * matrix(mlp.W_out) + matrix(mlp.b_out)
 
 
 def _mlp_slope(block: Block, x: arb_mat) -> arb:
@@ -200,11 +203,8 @@ def _activation(name: str, x: arb) -> arb:
 def _norm(norm: nn.Module, x: arb_mat) -> arb_mat:
     if not isinstance(norm, nn.LayerNorm):
         return x
-    d = x.ncols()
-    centred = _centred(x)
-    deviation = _deviation(norm, x)
-    scaled = [centred[0, i] / deviation * float(norm.weight[i]) + float(norm.bias[i]) for i in range(d)]
-    return arb_mat([scaled])
+    deviation, parts = _deviation(norm, x), zip(centred(x.entries()), norm.weight, norm.bias, strict=True)
+    return arb_mat([[part / deviation * float(weight) + float(bias) for part, weight, bias in parts]])
 
 
 def _norm_slope(norm: nn.Module, x: arb_mat) -> arb:
@@ -219,20 +219,14 @@ def _norm_slope(norm: nn.Module, x: arb_mat) -> arb:
 
 
 def _deviation(norm: nn.LayerNorm, x: arb_mat) -> arb:
-    centred = _centred(x)
-    return ((centred * centred.transpose())[0, 0] / x.ncols() + norm.eps).sqrt()
-
-
-def _centred(x: arb_mat) -> arb_mat:
-    d = x.ncols()
-    mean = sum((x[0, i] for i in range(d)), arb(0)) / d
-    return arb_mat([[x[0, i] - mean for i in range(d)]])
+    found: arb = squared_deviation(x.entries(), norm.eps).sqrt()
+    return found
 
 
 def _linear(attention: Attention, name: str, y: arb_mat) -> arb_mat:
     out = y * matrix(getattr(attention, f"W_{name}"))
     bias = getattr(attention, f"b_{name}")
-    return out if bias is None else out + row(bias)
+    return out if bias is None else out + matrix(bias)
 
 
 def _of_head(attention: Attention, name: str, h: int, y: arb_mat) -> arb_mat:
@@ -251,13 +245,8 @@ def _rows(W: Tensor, h: int, size: int) -> arb_mat:
 
 
 def matrix(W: Tensor) -> arb_mat:
-    """The stored numbers, exactly."""
-    return arb_mat([[float(value) for value in line] for line in W.double().tolist()])
-
-
-def row(v: Tensor) -> arb_mat:
-    """A stored vector as one row, exactly."""
-    return matrix(v[None])
+    """The stored numbers, exactly; a vector as one row."""
+    return stored(numbers(W))
 
 
 def _column(W: arb_mat, j: int) -> arb_mat:
