@@ -213,6 +213,19 @@ def ends(x: Ball) -> tuple[Array, Array]:
     return np.where(x.rad == 0, x.mid, x.lower), np.where(x.rad == 0, x.mid, x.upper)
 
 
+def relu(x: Ball) -> Ball:
+    """The larger of x and 0: x itself where it is not below 0, exactly 0 where it is not above, else up to its end.
+
+    >>> found = relu(Ball(np.array([2.0, -2.0, 0.0]), np.ones(3)))
+    >>> found.mid.round(9).tolist(), found.rad.round(9).tolist()
+    ([2.0, 0.0, 0.5], [1.0, 0.0, 0.5])
+    """
+    low, high = ends(x)
+    is_on, is_off = low >= 0, high <= 0
+    above = Ball.between(np.zeros_like(high), np.where(is_on | is_off, 0.0, high))
+    return Ball(np.where(is_on, x.mid, above.mid), np.where(is_on, x.rad, above.rad))
+
+
 def stack_last(*balls: Ball) -> Ball:
     """Joins balls along their last axis."""
     return Ball(

@@ -18,7 +18,7 @@ from flint import arb, fmpq
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer, Layer
 from verify.arithmetic import softmax
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import OF_FEW, Array, U
 from verify.arithmetic.stored import numbers
@@ -188,7 +188,7 @@ def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
     at_query = [stream(sums.query(i), attended(sums.query(i), i if i < n else None)) for i in range(n + 1)]
     anywhere = {sums.second(j): x for j, x in enumerate(at_second)}
     anywhere |= {sums.query(i): x for i, x in enumerate(at_query)}
-    everywhere = [_hull(anywhere[q] if q in anywhere else stream(q, alone(q)), 0) for q in range(L)]
+    everywhere = [(anywhere[q] if q in anywhere else stream(q, alone(q))).hull(0) for q in range(L)]
     return Streams(
         Ball(np.stack([x.mid for x in at_second]), np.stack([x.rad for x in at_second])),
         Ball(np.stack([x.mid for x in at_query]), np.stack([x.rad for x in at_query])),
@@ -197,10 +197,7 @@ def _after_layer_1(model: AdderTransformer, sums: Digits) -> Streams:
 
 
 def _after_neurons(x: Ball, layer: Layer) -> Ball:
-    read = x @ Ball.exact(numbers(layer.W_1)) + Ball.exact(numbers(layer.b_1))
-    exact_zero = read.upper <= 0
-    hidden = Ball.between(np.maximum(read.lower, 0), np.maximum(read.upper, 0))
-    hidden = Ball(np.where(exact_zero, 0.0, hidden.mid), np.where(exact_zero, 0.0, hidden.rad))
+    hidden = relu(x @ Ball.exact(numbers(layer.W_1)) + Ball.exact(numbers(layer.b_1)))
     return x + hidden @ Ball.exact(numbers(layer.W_2))
 
 
@@ -208,8 +205,8 @@ def _outputs(model: AdderTransformer, sums: Digits, streams: Streams) -> dict[tu
     """The output of layer 2's head where the answer of a column is due, by column and carry into it."""
     layer = model.blocks[1]
     W_Q, W_K, W_V = (Ball.exact(numbers(W)[0]) for W in (layer.W_Q, layer.W_K, layer.W_V))
-    queries = _hull(streams.query, 1) @ W_Q
-    kinds = [_hull(streams.second[:, sums_of(kind, sums.B)], 1) for kind in CLASSES]
+    queries = streams.query.hull(1) @ W_Q
+    kinds = [streams.second[:, sums_of(kind, sums.B)].hull(1) for kind in CLASSES]
     by_kind = [(queries @ (x @ W_K).T, x @ W_V) for x in kinds]
     anywhere = (queries @ (streams.anywhere @ W_K).T, streams.anywhere @ W_V)
     out = {}
@@ -250,10 +247,6 @@ def _start(scores: Ball, values: Ball) -> Mix:
 def _interval(x: Ball, index: tuple[int, ...]) -> Interval:
     one = x[index]
     return float(one.lower), float(one.upper)
-
-
-def _hull(x: Ball, axis: int) -> Ball:
-    return Ball.between(x.lower.min(axis), x.upper.max(axis))
 
 
 def _decided(

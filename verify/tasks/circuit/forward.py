@@ -15,7 +15,7 @@ import torch
 from constructions.circuit_simulation import CircuitTransformer
 from constructions.errors import BadInput
 from verify.arithmetic import softmax
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.evaluation import ELEMENTS, ORDERS, Evaluation, Tokens
 from verify.arithmetic.formats import FORMATS, KERNELS, Format
 from verify.arithmetic.rounding import add, rounded
@@ -186,8 +186,6 @@ def real_g(W: Mapping[str, Array], tokens: Tokens, g: int) -> Ball:
         e = softmax.weights(scores, is_earlier)
         mixture = (e @ (x @ W_V)) / (e @ Ball.exact(np.ones((L, 1))))
         x = x + mixture @ W_O
-        h = x @ W_1 + b_1
-        h = Ball(np.maximum(h.mid, 0), h.rad)  # ReLU never moves two numbers apart
-        x = x + h @ W_2 + b_2
+        x = x + relu(x @ W_1 + b_1) @ W_2 + b_2
     found = x[:, g]
     return Ball(found.mid, np.where(np.isnan(found.mid), np.inf, np.maximum(found.rad, 5e-324)))

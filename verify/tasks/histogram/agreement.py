@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from verify.arithmetic.any_order import Arithmetic
-from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt
+from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt, relu
 from verify.arithmetic.formats import KERNEL_NAMES, Format, format_of
 from verify.arithmetic.readings import Reading, Rounded
-from verify.arithmetic.slack import OF_FEW
 from verify.arithmetic.torch_settings import lowered
 from verify.frame.decide import OneRun
 from verify.tasks.histogram.stored import StoredModel
@@ -88,9 +87,7 @@ def computed_logits(stored: StoredModel, tokens: list[int], position: int, at: A
     mixing = _mixing(stored, own, Ball.exact(x), index, position, at)
     mixed = at.sum_of(own, at.product(mixing, Ball.exact(x[index])))
     z = at.product_and(mixed, Ball.exact(stored.W_1), Ball.exact(stored.b_1[None]))
-    low, high = np.maximum(z.lower, 0.0), np.maximum(z.upper, 0.0)
-    hidden = Ball(low / 2 + high / 2, (high - low) * (1 + OF_FEW))
-    return at.product_and(hidden, Ball.exact(stored.W_2), Ball.exact(stored.b_2[None]))[0]
+    return at.product_and(relu(z), Ball.exact(stored.W_2), Ball.exact(stored.b_2[None]))[0]
 
 
 def _mixing(stored: StoredModel, own: Ball, x: Ball, index: np.ndarray, position: int, at: Arithmetic) -> Ball:

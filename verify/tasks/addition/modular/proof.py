@@ -14,7 +14,7 @@ from flint import fmpq
 
 from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic import softmax
-from verify.arithmetic.balls import Ball, stack_last
+from verify.arithmetic.balls import Ball, relu, stack_last
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.stored import numbers
@@ -198,11 +198,7 @@ def rows(model: AdderTransformer, P: int, heads: list[TokenTables]) -> Iterator[
             x = part if x is None else x + part
         assert x is not None
         read = x @ Ball.exact(W_1) + Ball.exact(b_1)
-        on, off = read.lower >= 0, read.upper <= 0
-        bent = Ball.between(np.maximum(read.lower, 0), np.maximum(read.upper, 0))
-        mid = np.where(on, read.mid, np.where(off, 0.0, bent.mid))
-        rad = np.where(on, read.rad, np.where(off, 0.0, bent.rad))
-        written = Ball(mid, rad) @ Ball.exact(W_2)
+        written = relu(read) @ Ball.exact(W_2)
         y = x + written if model.has_skip else written
         logits = y @ W_out + b_out
         right = (a + b) % P

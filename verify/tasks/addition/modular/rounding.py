@@ -13,7 +13,7 @@ import numpy as np
 
 from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.any_order import Arithmetic
-from verify.arithmetic.balls import Ball
+from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, LEAST, OF_MANY, Array, gamma
 from verify.arithmetic.stored import numbers
@@ -107,8 +107,7 @@ def _exact_logits(x: Array, model: AdderTransformer) -> Ball:
     """The logits that real arithmetic gives for the midpoints of the stream."""
     layer = model.blocks[0]
     stream = Ball.exact(x)
-    read = stream @ Ball.exact(numbers(layer.W_1)) + Ball.exact(numbers(layer.b_1))
-    hidden = Ball(np.maximum(read.mid, 0), read.rad)  # ReLU moves no two numbers apart
+    hidden = relu(stream @ Ball.exact(numbers(layer.W_1)) + Ball.exact(numbers(layer.b_1)))
     y = hidden @ Ball.exact(numbers(layer.W_2))
     y = stream + y if model.has_skip else y
     return y @ Ball.exact(numbers(model.W_out)) + Ball.exact(numbers(model.b_out))

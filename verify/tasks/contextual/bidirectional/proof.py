@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from constructions.contextual.transformer import BOS, CLOSE, ONE, OPEN, ZERO
-from verify.arithmetic.balls import Ball, ends
+from verify.arithmetic.balls import Ball, ends, relu
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE, FAINT, INFLATION, OF_FEW, Array, gamma, lost_to_underflow
-from verify.tasks.contextual.bidirectional.spans import product, relu, stored, total, weights
+from verify.tasks.contextual.bidirectional.spans import product, stored, total, weights
 from verify.tasks.contextual.readout import LineReadout
 
 TOKENS = 5

@@ -67,12 +67,6 @@ def rounding(size: Array, terms: Array, is_hard: np.ndarray, fmt: Format | None)
     return np.where(np.isnan(error), np.inf, error * INFLATION)
 
 
-def relu(x: Ball) -> Ball:
-    """The positive part; exactly zero where the number is not positive for sure."""
-    low, high = ends(x)
-    return Ball.between(np.maximum(low, 0), np.maximum(high, 0))
-
-
 def weights(scores: Ball, always: Ball, fmt: Format | None) -> tuple[Array, Array]:
     """Ends of exp(score - reference) over rows, up to one factor for a row; computed ones in a format too.
 
