@@ -148,7 +148,7 @@ def test_no_order_goes_below_a_margin_proved_for_any_order(n, B, precision):
     problem = DigitAddition(model, Digits(n, B))
     pairs = list(problem.inputs())
     least = min(
-        float(problem._rounded_margins(pairs, Evaluation(reading.format, None, order, fused=fused)).min())
+        float(problem.rounded_margins(pairs, Evaluation(reading.format, None, order, fused=fused)).min())
         for order in ORDERS
         for fused in (False, True)
     )

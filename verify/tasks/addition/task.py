@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,28 +18,16 @@ from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import (
-    SAMPLES,
-    Effort,
-    Failure,
-    Finding,
-    Item,
-    OneRun,
-    Ran,
-    Run,
-    first_in_order,
-    is_wrong_exactly,
-)
+from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, OneRun, is_wrong_exactly
 from verify.frame.judged import check_judged
 from verify.tasks.addition import induction, window
 from verify.tasks.addition.adder import exact
-from verify.tasks.addition.adder.rounded import ORDERS, logits, rounded_model
+from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
+from verify.tasks.addition.adder.rounded import logits, rounded_model
 from verify.tasks.addition.proof import ColumnCells, Overflows, Unfit
 from verify.tasks.addition.shares import check_normal
 
-Pair = tuple[int, int]
 ARGUMENT = "columns one after another, with carries as states"
-BATCH = 4096
 MODEL = (
     "x = E[token] + position; in each layer x += sum of heads' softmax(q k) v W_O, causal, "
     "then x += ReLU(x W_1 + b_1) W_2; "
@@ -51,7 +38,7 @@ CANDIDATES = 64  # pairs that a search in a dtype runs in each order
 
 
 @dataclass
-class DigitAddition:
+class DigitAddition(PairsAdded):
     """A model that is to add two numbers digit by digit, and the facts that its certificate names."""
 
     model: AdderTransformer
@@ -85,17 +72,10 @@ class DigitAddition:
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, ConstantBits):
             raise BadInput("precision=sN: addition has no constant-bit reading; use real, a float format, or pN")
-        how = {
-            Real: "evaluated in real arithmetic",
-            Kernel: "run by torch on this machine",
-        }.get(type(reading), "every operation rounded, sums in any order")
         return (
-            f"{MODEL}logits = x W_out + b_out; {how}",
+            f"{MODEL}logits = x W_out + b_out; {how(reading)}",
             "an answer is right if each of its n + 1 digits has strictly the largest logit, the digits before it given",
         )
-
-    def facts(self) -> dict[str, Any]:
-        return {}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Rounded):
@@ -203,47 +183,25 @@ class DigitAddition:
         candidates = list(dict.fromkeys(candidates))
         rng.shuffle(candidates)
         candidates = [*candidates[:CANDIDATES], *(self.draw(rng) for _ in range(CANDIDATES // 4))]
-        for order in ORDERS:
-            margins_here = self._rounded_margins(candidates, Evaluation(reading.format, reading.accumulate, order))
-            wrong = ~(margins_here > 0)
-            if wrong.any():
-                pair = candidates[int(wrong.argmax())]
-                return Finding.refuted(ARGUMENT, self._rounded_failure(pair, reading, order))
-        return Finding.open(ARGUMENT, reason)
+        failure = self.wrong_in_an_order(candidates, reading)
+        return Finding.open(ARGUMENT, reason) if failure is None else Finding.refuted(ARGUMENT, failure)
 
-    def _rounded_margins(self, pairs: list[Pair], at: Evaluation) -> np.ndarray:
+    def rounded_margins(self, pairs: list[Pair], at: Evaluation) -> np.ndarray:
         tokens, right = self._written(pairs)
         values = logits(self.model, tokens, at)[:, 2 * self.sums.n + 1 :]
         return np.asarray(margins_of(values, right).min(1))
 
-    def _rounded_failure(self, pair: Pair, reading: Rounded, order: str) -> Failure:
+    def rounded_failure(self, pair: Pair, at: Evaluation, order: str) -> Failure:
         tokens, right = self._written([pair])
-        at = Evaluation(reading.format, reading.accumulate, order)
         said = logits(self.model, tokens, at)[0, 2 * self.sums.n + 1 :].argmax(-1)
-        margin = float(self._rounded_margins([pair], at)[0])
+        margin = float(self.rounded_margins([pair], at)[0])
         return Failure({**self._described(pair, [int(c) for c in said]), "order": order}, margin)
-
-    def batches(self) -> Iterator[list[Item]]:
-        items = self.inputs()
-        while batch := list(itertools.islice(items, BATCH)):
-            yield list(batch)
-
-    def smaller(self, item: Item) -> Iterator[Item]:
-        a, b = item
-        return (pair for pair in ((a // 2, b), (a, b // 2), (a - 1, b), (a, b - 1)) if min(pair) >= 0 and pair != item)
-
-    def first(self, batch: Any, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
-        return first_in_order(batch, is_wrong)
-
-    def runner(self, reading: Kernel | ConstantBits) -> Run:
-        return lambda batch: Ran.strictly(self.run([(int(a), int(b)) for a, b in batch]))
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
         """The pair evaluated alone: exactly, or with every operation rounded in one order."""
         pair = item[0], item[1]
         if isinstance(reading, Rounded):
-            at = Evaluation(reading.format, reading.accumulate)
-            return OneRun(at_most=float(self._rounded_margins([pair], at)[0]))
+            return OneRun(at_most=float(self.rounded_margins([pair], Evaluation(reading.format, reading.accumulate))[0]))
         return OneRun(at_most=min(a.at_most for a in self._exactly(pair)))
 
     def inputs(self) -> Iterator[Pair]:
@@ -266,10 +224,6 @@ class DigitAddition:
         with torch.no_grad():
             values = self.model(torch.from_numpy(tokens))[:, 2 * self.sums.n + 1 :].double().numpy()
         return np.asarray(margins_of(values, right))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.model.dtype
 
     def length_of(self, item: Item) -> int:
         return self.sums.length

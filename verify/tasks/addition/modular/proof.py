@@ -19,9 +19,9 @@ from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.adder import exact
+from verify.tasks.addition.adder.pairs import Pair
 
 MOST_LISTED = 1000  # wrong pairs
-Pair = tuple[int, int]
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,32 +16,21 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import (
-    Effort,
-    Failure,
-    Finding,
-    Item,
-    OneRun,
-    Ran,
-    Run,
-    first_in_order,
-    is_wrong_exactly,
-    no_reading,
-)
+from verify.frame.decide import Effort, Failure, Finding, Item, OneRun, is_wrong_exactly, no_reading
 from verify.frame.judged import check_judged
 from verify.tasks.addition.adder import exact
-from verify.tasks.addition.adder.rounded import ORDERS, logits, rounded_model
-from verify.tasks.addition.modular.proof import DecidedPairs, Pair, by_sums, pair_by_pair
+from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
+from verify.tasks.addition.adder.rounded import logits, rounded_model
+from verify.tasks.addition.modular.proof import DecidedPairs, by_sums, pair_by_pair
 from verify.tasks.addition.modular.rounding import UnfitFormat, margins
 
 ARGUMENT = "every pair, or every sum, from the stored numbers"
-BATCH = 4096
 CHUNK = 1 << 12
 SIMULATED = 2000  # pairs that a search in a dtype runs in each order, those with the least bounds first
 
 
 @dataclass
-class ModularAddition:
+class ModularAddition(PairsAdded):
     """A model that is to add modulo P, and the facts that its certificate names."""
 
     model: AdderTransformer
@@ -72,19 +60,12 @@ class ModularAddition:
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, ConstantBits):
             raise no_reading(reading, self.task, "real, a float format, or pN")
-        how = {
-            Real: "evaluated in real arithmetic",
-            Kernel: "run by torch on this machine",
-        }.get(type(reading), "every operation rounded, sums in any order")
         skip = "x + " if self.model.has_skip else ""
         return (
             f"tokens a b =, read at =: x = E[token] + position; x = {skip}sum of heads' softmax(q k) v W_O; "
-            f"x = {skip}ReLU(x W_1 + b_1) W_2; logits = x W_out + b_out; {how}",
+            f"x = {skip}ReLU(x W_1 + b_1) W_2; logits = x W_out + b_out; {how(reading)}",
             "right means: the class (a + b) mod P has strictly the largest logit",
         )
-
-    def facts(self) -> dict[str, Any]:
-        return {}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Rounded):
@@ -130,49 +111,31 @@ class ModularAddition:
         pairs = found.pairs.reshape(-1, 2)
         order_of = np.argsort(values, kind="stable")[:SIMULATED]
         candidates = [(int(a), int(b)) for a, b in pairs[order_of[values[order_of] <= 0]]]
-        for order in ORDERS:
-            at = Evaluation(reading.format, reading.accumulate, order)
-            here = self._simulated(candidates, at)
-            if (~(here > 0)).any():
-                pair = candidates[int((~(here > 0)).argmax())]
-                return Finding.refuted(ARGUMENT, self._rounded_failure(pair, at, order))
+        failure = self.wrong_in_an_order(candidates, reading)
+        if failure is not None:
+            return Finding.refuted(ARGUMENT, failure)
         number = int((values <= 0).sum())
         return Finding.open(ARGUMENT, f"rounding may decide {number} of {self.size()} pairs, and no order tried fails")
 
-    def _simulated(self, pairs: list[Pair], at: Evaluation) -> np.ndarray:
+    def rounded_margins(self, pairs: list[Pair], at: Evaluation) -> np.ndarray:
         parts = []
         for i in range(0, len(pairs), 64):
             tokens, right = self._written(pairs[i : i + 64])
             parts.append(margins_of(logits(self.model, tokens, at)[:, -1], right))
         return np.concatenate(parts)
 
-    def _rounded_failure(self, pair: Pair, at: Evaluation, order: str) -> Failure:
+    def rounded_failure(self, pair: Pair, at: Evaluation, order: str) -> Failure:
         tokens, right = self._written([pair])
         said = logits(self.model, tokens, at)[0, -1]
         margin = float(margins_of(said[None], right)[0])
         predicted = None if np.isnan(said).any() else int(said.argmax())
         return Failure({**self._described(pair, predicted), "order": order}, margin)
 
-    def batches(self) -> Iterator[list[Item]]:
-        items = self.inputs()
-        while batch := list(itertools.islice(items, BATCH)):
-            yield list(batch)
-
-    def smaller(self, item: Item) -> Iterator[Item]:
-        a, b = item
-        return (pair for pair in ((a // 2, b), (a, b // 2), (a - 1, b), (a, b - 1)) if min(pair) >= 0 and pair != item)
-
-    def first(self, batch: Any, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
-        return first_in_order(batch, is_wrong)
-
-    def runner(self, reading: Kernel | ConstantBits) -> Run:
-        return lambda batch: Ran.strictly(self.run([(int(a), int(b)) for a, b in batch]))
-
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
         """The pair evaluated alone: exactly, or with every operation rounded in one order."""
         pair = item[0], item[1]
         if isinstance(reading, Rounded):
-            return OneRun(at_most=float(self._simulated([pair], Evaluation(reading.format, reading.accumulate))[0]))
+            return OneRun(at_most=float(self.rounded_margins([pair], Evaluation(reading.format, reading.accumulate))[0]))
         return OneRun(at_most=self._exactly(pair).at_most)
 
     def inputs(self) -> Iterator[Pair]:
@@ -190,10 +153,6 @@ class ModularAddition:
                 values = self.model(torch.from_numpy(tokens))[:, -1].double().numpy()
             parts.append(margins_of(values, right))
         return np.concatenate(parts)[:, None]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.model.dtype
 
     def length_of(self, item: Item) -> int:
         return 3

@@ -1,0 +1,79 @@
+"""What both tasks say alike of pairs of numbers: their order, what is simpler, and how they are run."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from constructions.adder.transformer import AdderTransformer
+from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.frame.decide import Failure, Item, Ran, Run, first_in_order
+from verify.tasks.addition.adder.rounded import ORDERS
+
+Pair = tuple[int, int]
+BATCH = 4096
+
+
+class PairsAdded(ABC):
+    """A model that is to add pairs of numbers, all of which can be listed."""
+
+    model: AdderTransformer
+
+    @abstractmethod
+    def inputs(self) -> Iterator[Pair]:
+        """Every pair, the simplest first."""
+
+    @abstractmethod
+    def run(self, inputs: list[Pair]) -> np.ndarray:
+        """The margins (pairs, answers) that torch computes."""
+
+    @abstractmethod
+    def rounded_margins(self, pairs: list[Pair], at: Evaluation) -> np.ndarray:
+        """The least margin of each pair, with every operation rounded."""
+
+    @abstractmethod
+    def rounded_failure(self, pair: Pair, at: Evaluation, order: str) -> Failure:
+        """What is said of a pair whose computed answer is wrong."""
+
+    def wrong_in_an_order(self, pairs: list[Pair], reading: Rounded) -> Failure | None:
+        """The first of the pairs that is wrong in one of the orders of evaluation that are tried."""
+        for order in ORDERS:
+            at = Evaluation(reading.format, reading.accumulate, order)
+            is_wrong = ~(self.rounded_margins(pairs, at) > 0)
+            if is_wrong.any():
+                return self.rounded_failure(pairs[int(is_wrong.argmax())], at, order)
+        return None
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def batches(self) -> Iterator[list[Item]]:
+        items = self.inputs()
+        while batch := list(itertools.islice(items, BATCH)):
+            yield list(batch)
+
+    def smaller(self, item: Item) -> Iterator[Item]:
+        a, b = item
+        return (pair for pair in ((a // 2, b), (a, b // 2), (a - 1, b), (a, b - 1)) if min(pair) >= 0 and pair != item)
+
+    def first(self, batch: Any, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
+        return first_in_order(batch, is_wrong)
+
+    def runner(self, reading: Kernel | ConstantBits) -> Run:
+        return lambda batch: Ran.strictly(self.run([(int(a), int(b)) for a, b in batch]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+
+def how(reading: Reading) -> str:
+    """How a reading evaluates, in the words of an assumption."""
+    words = {Real: "evaluated in real arithmetic", Kernel: "run by torch on this machine"}
+    return words.get(type(reading), "every operation rounded, sums in any order")
