@@ -22,7 +22,7 @@ from verify.frame.judged import check_type
 
 if TYPE_CHECKING:
     from verify.changes.changeable import Changeable
-    from verify.changes.quantise import Fewest, Quantised
+    from verify.changes.quantise import FewestBits, Quantised
     from verify.changes.radius import Radius
     from verify.changes.repair import Repair
 
@@ -136,7 +136,7 @@ def quantise(
     reading: str = "real",
     budget: float | Budget = 30.0,
     L: int | None = None,
-) -> Quantised | Fewest:
+) -> Quantised | FewestBits:
     """A model with fewer bits, decided as it is then stored; without `bits`, the fewest at which it stays proved.
 
     Schemes: per-tensor, per-channel; fp8, e4m3, e5m2, bf16 and fp16 have their own bits.
@@ -152,7 +152,7 @@ def quantise(
     changeable, asked, effort = _changeable(module, L), reading_of(reading), Effort(budget)
     if bits is None and scheme not in room.FORMATS:
         return room.fewest_bits(changeable, scheme, asked, effort, tensors=tensors)
-    return room.quantise(changeable, room.Grid(scheme, bits), asked, effort, tensors=tensors)
+    return room.quantise(changeable, room.NumberGrid(scheme, bits), asked, effort, tensors=tensors)
 
 
 def _changeable(module: nn.Module, L: int | None) -> Changeable:

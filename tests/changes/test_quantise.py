@@ -9,7 +9,7 @@ from tests.models.fitted import fitted
 from tests.oracles.histogram import all_wrong_pairs
 from tests.planted import planted
 from verify import quantise, repair
-from verify.changes.quantise import BITS, Grid
+from verify.changes.quantise import BITS, NumberGrid
 
 
 def on_grid(w, bits, by_column):
@@ -58,7 +58,7 @@ def test_the_fewest_bits_of_more_models():
 
 
 def test_a_planted_fault_is_seen():
-    with planted(Grid, "rounded", "2 ** (self.bits - 1) - 1", "2 ** self.bits - 1"):
+    with planted(NumberGrid, "rounded", "2 ** (self.bits - 1) - 1", "2 ** self.bits - 1"):
         assert what_is_wrong(fitted(3, T=3, L=3, d=4, p=8), "per-tensor")
 
 

@@ -14,7 +14,7 @@ from tests.oracles.histogram import all_wrong_pairs
 from tests.planted import planted
 from verify import certify, repair
 from verify.changes import farkas, programs
-from verify.changes.repair import Search
+from verify.changes.repair import RepairSearch
 from verify.tasks.histogram.changing import changeable
 
 SIZES = {"T": 3, "L": 3, "d": 4, "p": 8}
@@ -64,8 +64,13 @@ FAULTS = [
     (programs, "bound_on_every_change", "gain / size", "2 * gain / size"),
     (programs, "bound_on_every_change", "columns[c][j] -= term", "pass"),
     (programs, "least_change", "a @ x - slack", "0.5 * (a @ x) - slack"),
-    (Search, "_proved", "abs(Fraction(float(a)) - Fraction(float(b)))", "abs(Fraction(float(a)) + Fraction(float(b)))"),
-    (Search, "at_least", "self.cuts.rival[used]", "self.cuts.rival[used[::-1]]"),
+    (
+        RepairSearch,
+        "_proved",
+        "abs(Fraction(float(a)) - Fraction(float(b)))",
+        "abs(Fraction(float(a)) + Fraction(float(b)))",
+    ),
+    (RepairSearch, "at_least", "self.cuts.rival[used]", "self.cuts.rival[used[::-1]]"),
 ]
 REPAIRED = (3, 4)
 

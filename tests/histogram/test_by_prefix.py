@@ -234,7 +234,7 @@ def drawn_asked(rng, r, rivals):
     cell = Narrow(P, large, small, leaves, W, np.full(rivals, 0.3, dtype=np.float32), 0.1)
     limit = rng.integers(-1, 3, P.number).astype(np.int32)
     wrong, entries = np.zeros(P.number, dtype=np.int64), np.zeros((loops.room(cell) + 30, 4), dtype=np.int32)
-    return loops.Asked(cell, 0, P.number, np.float32(0.05), np.float32(0.01), limit, wrong, entries)
+    return loops.LoopAsked(cell, 0, P.number, np.float32(0.05), np.float32(0.01), limit, wrong, entries)
 
 
 def said(loop, asked):

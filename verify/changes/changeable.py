@@ -45,7 +45,7 @@ class Questions:
 
 
 @dataclass(frozen=True)
-class Readout:
+class ChangeableReadout:
     """The last linear layer of a module by the names of its weight (p, C), or (C, p) if transposed, and bias (C,)."""
 
     weight: str
@@ -84,7 +84,7 @@ class Changeable:
     """
 
     module: nn.Module
-    readout: Readout
+    readout: ChangeableReadout
     length: int
     questions: Callable[[], Questions]
     decide: Callable[[nn.Module, Reading, Effort], Certificate]

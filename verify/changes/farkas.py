@@ -27,7 +27,7 @@ EXACT, IN_BALLS = "in rationals", "in balls"
 
 
 @dataclass(frozen=True)
-class Combination:
+class NullCombination:
     """Inputs with their rivals, and positive weights with which their vectors add up to nothing.
 
     `weights` are rational; or the middles of balls that hold the true ones, all of them positive.
@@ -60,7 +60,9 @@ def proposed(rows: Array) -> np.ndarray | None:
     return None if found.status != 0 else np.asarray(found.x)
 
 
-def shown(changeable: Changeable, questions: Questions, rival: np.ndarray, weights: np.ndarray) -> Combination | None:
+def shown(
+    changeable: Changeable, questions: Questions, rival: np.ndarray, weights: np.ndarray
+) -> NullCombination | None:
     """The combination of the questions whose proposed weights are not 0, where it can be shown to be one."""
     support = np.flatnonzero(weights > 0)
     if not len(support):
@@ -81,7 +83,7 @@ def shown(changeable: Changeable, questions: Questions, rival: np.ndarray, weigh
     if found is None:
         return None
     keep = np.flatnonzero([weight > 0 for weight in found])
-    return Combination(chosen[keep], against[keep], tuple(found[i] for i in keep), checked)
+    return NullCombination(chosen[keep], against[keep], tuple(found[i] for i in keep), checked)
 
 
 def _by_terms(numbers: Sequence[Sequence[dict[Key, fmpq]]], signs: Sequence[Sequence[int]]) -> list[list[fmpq]]:

@@ -33,7 +33,7 @@ SCHEMES = (PER_TENSOR, PER_CHANNEL, *FORMATS)
 
 
 @dataclass(frozen=True)
-class Grid:
+class NumberGrid:
     """Where a model's numbers may lie: whole numbers of `bits` bits times scales, or a format where `bits` is None."""
 
     scheme: str = PER_TENSOR
@@ -53,7 +53,7 @@ class Grid:
     def rounded(self, w: Tensor) -> tuple[Tensor, Tensor | None]:
         """The numbers of a tensor on the grid, in its own dtype, and the scales: one, or one for each column.
 
-        >>> grid = Grid(PER_TENSOR, 3)
+        >>> grid = NumberGrid(PER_TENSOR, 3)
         >>> grid.rounded(torch.tensor([3.0, -1.4, 0.4]))
         (tensor([ 3., -1.,  0.]), tensor(1.))
         """
@@ -71,7 +71,7 @@ class Grid:
 class Quantised:
     """A model whose `tensors` lie on a grid, with the verifier's word on it; a format has no `scales`."""
 
-    grid: Grid
+    grid: NumberGrid
     tensors: tuple[str, ...]
     module: nn.Module
     certificate: Certificate
@@ -94,7 +94,7 @@ class Quantised:
 
 def quantise(
     changeable: Changeable,
-    grid: Grid,
+    grid: NumberGrid,
     reading: Reading | None = None,
     effort: Effort | None = None,
     *,
@@ -125,7 +125,7 @@ Tried = Callable[[Quantised], None]
 
 
 @dataclass(frozen=True)
-class Fewest:
+class FewestBits:
     """The models on grids of 2, 3, ... bits up to the first that is proved, all of which were decided."""
 
     tried: tuple[Quantised, ...]
@@ -160,7 +160,7 @@ def fewest_bits(
     effort: Effort | None = None,
     *,
     tensors: Collection[str] | None = None,
-) -> Fewest:
+) -> FewestBits:
     """The fewest bits at which the model is proved, every smaller number of bits decided before.
 
     More bits may be wrong again: proved at b bits says nothing of b + 1.
@@ -170,8 +170,8 @@ def fewest_bits(
         raise BadInput(f"scheme={scheme!r}: has its own number of bits. Use {PER_TENSOR} or {PER_CHANNEL}.")
     effort, tried = effort or Effort(), list[Quantised]()
     for bits in BITS:
-        tried.append(quantise(changeable, Grid(scheme, bits), reading, effort, tensors=tensors))
+        tried.append(quantise(changeable, NumberGrid(scheme, bits), reading, effort, tensors=tensors))
         effort.progress((bits - BITS[0]) / len(BITS))
         if tried[-1]:
             break
-    return Fewest(tuple(tried))
+    return FewestBits(tuple(tried))

@@ -107,7 +107,7 @@ def radius(
     if box.is_empty:
         reason = f"all numbers of {', '.join(chosen)} are 0, and stay so by relative distance"
         return Radius(is_relative, chosen, None, None, certificate, reason=reason)
-    search = Search.of(changeable, box, effort)
+    search = RadiusSearch.of(changeable, box, effort)
     at_most, wrong, refuted = search.wrong_model()
     at_least, why = search.right_within(at_most)
     if wrong is None:
@@ -117,7 +117,7 @@ def radius(
 
 
 @dataclass(frozen=True)
-class Search:
+class RadiusSearch:
     """The questions of a model, the box around it, and the pairs of a question and a rival that look closest.
 
     `first` (HARD,) is the radius at which each of these pairs ties, to the first order.
@@ -132,7 +132,7 @@ class Search:
     deadline: Deadline
 
     @classmethod
-    def of(cls, changeable: Changeable, box: Box, effort: Effort) -> Search:
+    def of(cls, changeable: Changeable, box: Box, effort: Effort) -> RadiusSearch:
         deadline, questions = effort.deadline(), changeable.questions()
         logits = torch.from_numpy(changeable.hidden(questions)) @ box.X
         gap = logits.gather(1, questions.right[:, None]) - logits

@@ -22,7 +22,7 @@ from verify.arithmetic.readings import Reading, Real, Rounded
 from verify.arithmetic.slack import Array
 from verify.changes import programs
 from verify.changes.changeable import Changeable, Questions, one_decision
-from verify.changes.farkas import Combination, proposed, shown
+from verify.changes.farkas import NullCombination, proposed, shown
 from verify.changes.programs import Cuts, Relaxed
 from verify.frame.certificate import Certificate, Verdict
 from verify.frame.clock import Deadline
@@ -38,7 +38,7 @@ BITS = 512
 NORM = "largest change of a number of the readout"
 
 
-class Outcome(StrEnum):
+class RepairOutcome(StrEnum):
     """PROVED after the repair, IMPOSSIBLE for every readout, or UNKNOWN with a reason."""
 
     PROVED = "PROVED"
@@ -58,7 +58,7 @@ class Repair:
     `at_least`, a bound. `delta` is by how much each input was to be right before rounding, at the most.
     """
 
-    outcome: Outcome
+    outcome: RepairOutcome
     module: nn.Module | None = None
     certificate: Certificate | None = None
     change: Fraction | None = None
@@ -69,12 +69,12 @@ class Repair:
     rounds: int = 0
     wrong: int = 0
     questions: int = 0
-    combination: Combination | None = None
+    combination: NullCombination | None = None
     reason: str | None = None
 
     def __bool__(self) -> bool:
         """True where the model is proved."""
-        return self.outcome is Outcome.PROVED
+        return self.outcome is RepairOutcome.PROVED
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain JSON values; bounds are rounded outwards."""
@@ -101,7 +101,7 @@ def repair(changeable: Changeable, reading: Reading | None = None, effort: Effor
     Raises: BadInput where the domain has too many questions to be listed.
     """
     reading, effort = reading or Real(), effort or Effort()
-    search = Search.of(changeable, reading, effort)
+    search = RepairSearch.of(changeable, reading, effort)
     before = changeable.decide(changeable.module, reading, one_decision(effort, search.deadline))
     if before.verdict is Verdict.PROVED:
         return search.kept(before)
@@ -112,7 +112,7 @@ def repair(changeable: Changeable, reading: Reading | None = None, effort: Effor
 
 
 @dataclass
-class Search:
+class RepairSearch:
     """The questions of a model, their hidden numbers in float64, and the cuts taken so far.
 
     Shapes: H (n, p + 1), right (n,), X (p + 1, C).
@@ -130,7 +130,7 @@ class Search:
     rounds: int = 0
 
     @classmethod
-    def of(cls, changeable: Changeable, reading: Reading, effort: Effort) -> Search:
+    def of(cls, changeable: Changeable, reading: Reading, effort: Effort) -> RepairSearch:
         deadline, questions = effort.deadline(), changeable.questions()
         X = changeable.readout.of(changeable.module)
         return cls(
@@ -142,7 +142,7 @@ class Search:
         """How many questions a readout gets wrong in float64."""
         return int((programs.gaps(self.H, self.right, X).min(1) <= 0).sum())
 
-    def _result(self, outcome: Outcome, **found: Any) -> Repair:
+    def _result(self, outcome: RepairOutcome, **found: Any) -> Repair:
         about = {"cuts": len(self.cuts), "rounds": self.rounds, "questions": len(self.questions)}
         return Repair(outcome, largest_number=float(np.abs(self.X).max()), wrong=self.wrong(self.X), **(about | found))
 
@@ -150,20 +150,22 @@ class Search:
         """The model as it is."""
         module = self.changeable.module
         return self._result(
-            Outcome.PROVED, module=module, certificate=certificate, change=Fraction(0), at_least=0.0, delta=0.0
+            RepairOutcome.PROVED, module=module, certificate=certificate, change=Fraction(0), at_least=0.0, delta=0.0
         )
 
-    def impossible(self, found: Combination) -> Repair:
+    def impossible(self, found: NullCombination) -> Repair:
         """No readout: by inputs whose vectors add up to nothing."""
         reason = f"the vectors of {len(found.weights)} inputs add up to nothing with positive weights, {found.checked}"
-        return self._result(Outcome.IMPOSSIBLE, combination=found, reason=reason)
+        return self._result(RepairOutcome.IMPOSSIBLE, combination=found, reason=reason)
 
     def unknown(self, reason: str, X: Array | None = None, **found: Any) -> Repair:
         """Neither, with what is left at the best readout."""
         left = self.wrong(self.X if X is None else X)
-        return self._result(Outcome.UNKNOWN, reason=f"{reason}; the last readout is wrong on {left} questions", **found)
+        return self._result(
+            RepairOutcome.UNKNOWN, reason=f"{reason}; the last readout is wrong on {left} questions", **found
+        )
 
-    def inseparable_classes(self) -> Combination | None:
+    def inseparable_classes(self) -> NullCombination | None:
         """A combination of inputs of two classes that no hyperplane separates, where one is found and shown."""
         for y, c in combinations(np.unique(self.right), 2):
             if self.deadline.is_up():
@@ -240,7 +242,7 @@ class Search:
                      for a, b in zip(new.flat, self.X.flat, strict=True))  # fmt: skip
         room = programs.needed(self.H, self.right, np.abs(self.X) + relaxed.t, unit)
         return self._result(
-            Outcome.PROVED, module=module, certificate=certificate, change=change, at_least=self.at_least(),
+            RepairOutcome.PROVED, module=module, certificate=certificate, change=change, at_least=self.at_least(),
             delta=float(room.max()),
         )  # fmt: skip
 

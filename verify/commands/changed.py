@@ -54,7 +54,7 @@ def tensors_in(text: str | None) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ChangeAsked:
     """What a command line asks for, besides what is special about the change."""
 
     file: str
@@ -69,7 +69,7 @@ class Asked:
     record: str
 
     @classmethod
-    def of(cls, args: argparse.Namespace, record: str) -> Asked:
+    def of(cls, args: argparse.Namespace, record: str) -> ChangeAsked:
         """Parses the shared options, and refuses a target that cannot be written before anything is computed.
 
         `record` is the file, beside weights and certificate, that says what was changed.

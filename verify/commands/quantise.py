@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import changed
-from verify.commands.changed import Asked
+from verify.commands.changed import ChangeAsked
 from verify.report.progress import progress_bar
 
 if TYPE_CHECKING:
     from verify.changes.changeable import Changeable
-    from verify.changes.quantise import Fewest, Quantised
+    from verify.changes.quantise import FewestBits, Quantised
     from verify.report.progress import Advance
 
 RECORD = "quantised.json"
@@ -39,16 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check(args)
-    asked = Asked.of(args, RECORD)
+    asked = ChangeAsked.of(args, RECORD)
     changeable = asked.changeable()
     tensors = changed.tensors_in(args.tensors)
     with progress_bar("rounding", quiet=asked.is_json) as progress:
         if args.fewest:
             return _fewest(asked, changeable, args.scheme, tensors, args.by_tensor, progress)
-        from verify.changes.quantise import Grid, quantise
+        from verify.changes.quantise import NumberGrid, quantise
 
         bits = DEFAULT_BITS if args.bits is None and args.scheme in SCALED else args.bits
-        found = quantise(changeable, Grid(args.scheme, bits), asked.reading, asked.effort(progress), tensors=tensors)
+        found = quantise(
+            changeable, NumberGrid(args.scheme, bits), asked.reading, asked.effort(progress), tensors=tensors
+        )
     asked.published(found.to_dict(), lines(found), changeable.file(found.module), found.certificate)
     return found.certificate.verdict.exit_code
 
@@ -66,7 +68,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _fewest(
-    asked: Asked,
+    asked: ChangeAsked,
     changeable: Changeable,
     scheme: str,
     tensors: tuple[str, ...] | None,
@@ -94,11 +96,11 @@ def lines(found: Quantised) -> list[str]:
     return [f"{', '.join(found.tensors)} rounded to {found.grid}", str(found.certificate)]
 
 
-def fewest_lines(found: dict[str, Fewest]) -> list[str]:
+def fewest_lines(found: dict[str, FewestBits]) -> list[str]:
     """The table for people, and the verdict on the fewest bits last."""
     from verify.report.tables import render
 
-    def cells(row: str, of: Fewest) -> list[str | None]:
+    def cells(row: str, of: FewestBits) -> list[str | None]:
         tried = ", ".join(f"{q.grid.bits} {q.certificate.verdict}" for q in of.tried)
         return [row, None if of.found is None else str(of.found.grid.bits), tried]
 

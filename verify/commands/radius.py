@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
 from verify.commands import changed
-from verify.commands.changed import Asked
+from verify.commands.changed import ChangeAsked
 from verify.report.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from verify.changes.radius import radius
 
-    asked = Asked.of(args, RECORD)
+    asked = ChangeAsked.of(args, RECORD)
     changeable = asked.changeable()
     names = changed.tensors_in(args.tensors)
     is_relative = not args.absolute

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from verify.commands import changed
-from verify.commands.changed import Asked
+from verify.commands.changed import ChangeAsked
 from verify.report.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from verify.changes.repair import Outcome, repair
+    from verify.changes.repair import RepairOutcome, repair
 
-    asked = Asked.of(args, RECORD)
+    asked = ChangeAsked.of(args, RECORD)
     changeable = asked.changeable()
     with progress_bar("repairing", quiet=asked.is_json) as progress:
         found = repair(changeable, asked.reading, asked.effort(progress))
     weights = None if found.module is None else changeable.file(found.module)
     asked.published(found.to_dict(), lines(found), weights, found.certificate)
-    if found.outcome is Outcome.IMPOSSIBLE:
+    if found.outcome is RepairOutcome.IMPOSSIBLE:
         print(f"impossible (this model): no readout is right: {found.reason}", file=sys.stderr)
     return found.outcome.exit_code
 

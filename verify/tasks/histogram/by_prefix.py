@@ -19,7 +19,7 @@ import numpy as np
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.blocks import Points
 from verify.tasks.histogram.candidate import Smallest
-from verify.tasks.histogram.loops import NEAR, WRONG, Asked, is_compiled, loop_for, room
+from verify.tasks.histogram.loops import NEAR, WRONG, LoopAsked, is_compiled, loop_for, room
 from verify.tasks.histogram.narrow import LANES, Narrow
 from verify.tasks.histogram.reduction import Row
 from verify.tasks.histogram.tabulating import CountReadout, Table, Tabulated
@@ -130,7 +130,7 @@ class ByPrefix:
             with self.lock:
                 slope, rest = self.narrow.threshold(0.0 if self.smallest.candidate else self.margin)
                 self._limit(begin, last)
-            first, number = self.loop(Asked(self.narrow, begin, last, slope, rest, self.limit, self.wrong, entries))
+            first, number = self.loop(LoopAsked(self.narrow, begin, last, slope, rest, self.limit, self.wrong, entries))
             wrong = int((self.prefixes.outer[begin:first] * self.wrong[begin:first]).sum())
             near, low = (self._points(entries[:number], kind) for kind in (NEAR, WRONG))
             with self.lock:

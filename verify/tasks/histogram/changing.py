@@ -16,7 +16,7 @@ from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.exact_reals import Key
 from verify.arithmetic.readings import Reading
-from verify.changes.changeable import MOST_NUMBERS, Changeable, Questions, Readout
+from verify.changes.changeable import MOST_NUMBERS, Changeable, ChangeableReadout, Questions
 from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, Certificate
 from verify.frame.decide import Effort
@@ -60,7 +60,7 @@ def changeable(module: HistogramTransformer, *, L: int | None = None) -> Changea
 
     is_square = math.isqrt(stored.d) ** 2 == stored.d
     loose = {} if stored.is_linear or is_square else {"W_Q": ROOT_OFF_BY}
-    readout = Readout("W_2", "b_2")
+    readout = ChangeableReadout("W_2", "b_2")
     return Changeable(module, readout, stored.L, lambda: questions(stored), verdict, file, enclosed, terms, loose)
 
 

@@ -23,7 +23,7 @@ WORK = 1 << 18  # numbers in a working array of numpy
 
 
 @dataclass(frozen=True)
-class Asked:
+class LoopAsked:
     """What a loop is to look for in the prefixes first..last-1 of a cell.
 
     Shapes: wrong (number of prefixes,) is written: the sum of f over the leaves that are wrong; entries (n, 4) is
@@ -41,7 +41,7 @@ class Asked:
     entries: np.ndarray
 
 
-Loop = Callable[[Asked], tuple[int, int]]  # the prefix at which it ended, and how many entries there are
+Loop = Callable[[LoopAsked], tuple[int, int]]  # the prefix at which it ended, and how many entries there are
 
 
 @cache
@@ -61,7 +61,7 @@ def room(narrow: Narrow) -> int:
     return 4 * (columns // LANES + 2)
 
 
-def in_numpy(asked: Asked) -> tuple[int, int]:
+def in_numpy(asked: LoopAsked) -> tuple[int, int]:
     """The loop in numpy: prefixes with the same leaves together."""
     narrow, prefixes = asked.narrow, asked.narrow.prefixes
     number, W = 0, np.ascontiguousarray(narrow.W.T)
@@ -130,7 +130,7 @@ def _compiled(r: int, rivals: int) -> Loop:
     kinds = [ctypes.c_void_p] * len(POINTERS) + [ctypes.c_int64] * len(NUMBERS) + [ctypes.c_float] * 2
     function = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds)(engine.get_function_address("judge"))
 
-    def loop(asked: Asked) -> tuple[int, int]:
+    def loop(asked: LoopAsked) -> tuple[int, int]:
         narrow, prefixes, number = asked.narrow, asked.narrow.prefixes, np.zeros(1, dtype=np.int64)
         low, f = prefixes.padded
         arrays = (narrow.larger, narrow.smaller, prefixes.larger, prefixes.smaller, prefixes.leaves, narrow.leaves,
@@ -146,10 +146,10 @@ def _compiled(r: int, rivals: int) -> Loop:
 
 def source(r: int, rivals: int, vectors: int, together: int) -> str:
     """The loop in LLVM's language: `vectors` vectors of multisets at once, against up to `together` rivals at once."""
-    return Source(r, rivals, vectors, together).text()
+    return LoopSource(r, rivals, vectors, together).text()
 
 
-class Source:
+class LoopSource:
     """Lines of LLVM's language, in which every value is named once."""
 
     def __init__(self, r: int, rivals: int, vectors: int, together: int) -> None:

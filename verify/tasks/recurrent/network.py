@@ -17,7 +17,7 @@ from verify.arithmetic.stored import finite
 
 
 @dataclass(frozen=True)
-class Layer:
+class RecurrentLayer:
     """Shapes: W_x (gates hidden, inputs), W_h (gates hidden, hidden), b_x and b_h (gates hidden,)."""
 
     W_x: Array
@@ -38,7 +38,7 @@ class Network:
 
     kind: str
     activation: str
-    layers: tuple[Layer, ...]
+    layers: tuple[RecurrentLayer, ...]
     tokens: Array
     V: Array
     b: Array
@@ -48,7 +48,7 @@ class Network:
         """Raises: BadInput for weights that are not finite, or of a dtype that float64 does not hold."""
         state = {name: finite(name, value) for name, value in model.state_dict().items()}
         layers = tuple(
-            Layer(*(state[f"cell.{name}_l{k}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")))
+            RecurrentLayer(*(state[f"cell.{name}_l{k}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")))
             for k in range(model.layers)
         )
         tokens = state.get("embedding.weight", np.eye(model.inputs))
@@ -86,7 +86,7 @@ class Network:
                 raise BadInput(f"precision={fmt.name}: a weight of {np.abs(x).max():g} overflows. Use a wider format.")
             return y
 
-        layers = tuple(Layer(to(a.W_x), to(a.W_h), to(a.b_x), to(a.b_h)) for a in self.layers)
+        layers = tuple(RecurrentLayer(to(a.W_x), to(a.W_h), to(a.b_x), to(a.b_h)) for a in self.layers)
         return replace(self, layers=layers, tokens=to(self.tokens), V=to(self.V), b=to(self.b))
 
 
@@ -144,18 +144,18 @@ def nonzeros(W: Array, b: Array) -> Array:
     return count
 
 
-def _parts(layer: Layer, x: Any, h: Any, on: Numbers) -> tuple[Any, Any]:
+def _parts(layer: RecurrentLayer, x: Any, h: Any, on: Numbers) -> tuple[Any, Any]:
     """W_x x + b_x and W_h h + b_h."""
     n = layer.terms
     return on.linear(layer.W_x, x, layer.b_x, n), on.linear(layer.W_h, h, layer.b_h, n)
 
 
-def _rnn(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -> State:
+def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Numbers) -> State:
     a = on.whole(*_parts(layer, x, own[0], on))
     return [on.relu(a) if net.activation == "relu" else on.tanh(a)]
 
 
-def _lstm(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -> State:
+def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Numbers) -> State:
     """i, f, g, o = gates; c' = f c + i g; h' = o tanh(c')."""
     H = net.hidden
     a = on.whole(*_parts(layer, x, own[0], on))
@@ -165,7 +165,7 @@ def _lstm(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -
     return [on.multiply(o, on.tanh(c)), c]
 
 
-def _gru(net: Network, layer: Layer, x: Any, own: Sequence[Any], on: Numbers) -> State:
+def _gru(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Numbers) -> State:
     """r, z = gates; n = tanh(W x + b + r (W h + b)); h' = (1 - z) n + z h."""
     H, (h,) = net.hidden, own
     a, u = _parts(layer, x, h, on)
