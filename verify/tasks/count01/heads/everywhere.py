@@ -9,18 +9,17 @@ it has no solution, and no triples rule every separator out, the answer stays op
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, reduce
+from functools import reduce
 from math import comb
 from typing import Any
 
 import numpy as np
 from flint import ctx
-from numpy.typing import NDArray
 
 from verify.arithmetic.exact_reals import Undecided
-from verify.arithmetic.slack import Array
 from verify.tasks.count01.heads.separability import LINES, Separability, confirmed
 from verify.tasks.count01.layer_norm.cone import Constraint, Constraints, rays_of, whitened
+from verify.tasks.count01.layer_norm.laws import ListedTriples
 from verify.tasks.count01.layer_norm.numbers import HeadNumbers
 from verify.tasks.count01.layer_norm.surds import Surd
 from verify.tasks.count01.task import EQUALS
@@ -33,29 +32,17 @@ Powers = tuple[int, int, int]
 Polynomial = dict[Powers, Any]
 
 
-class SpreadTriples:
+def spread_triples() -> ListedTriples:
     """Triples of all sizes, near the boundary and far from it: what rules a separator out here does so on N^3."""
-
-    @cached_property
-    def triples(self) -> NDArray[np.int64]:
-        found = [
-            (low, low + more, n2) if is_more else (low + more, low, n2)
-            for low in SPREAD
-            for more in SPREAD
-            for n2 in SPREAD
-            for is_more in (True, False)
-            if more or not is_more
-        ]
-        return np.array(found, dtype=np.int64)
-
-    @cached_property
-    def counts(self) -> Array:
-        one = np.ones((len(self.triples), 1))
-        return np.concatenate([one, self.triples.astype(float), one], axis=1)
-
-    @cached_property
-    def has_more_ones(self) -> NDArray[np.bool_]:
-        return self.triples[:, 1] > self.triples[:, 0]
+    found = [
+        (low, low + more, n2) if is_more else (low + more, low, n2)
+        for low in SPREAD
+        for more in SPREAD
+        for n2 in SPREAD
+        for is_more in (True, False)
+        if more or not is_more
+    ]
+    return ListedTriples(np.array(found, dtype=np.int64))
 
 
 def positive_polynomial(heads: Sequence[HeadNumbers], named: Sequence[int]) -> Separability:

@@ -18,10 +18,10 @@ from flint import arb, arb_mat, ctx, fmpq
 from numpy.typing import NDArray
 
 from verify.arithmetic.slack import Array
-from verify.tasks.count01.heads.everywhere import SpreadTriples, positive_polynomial
+from verify.tasks.count01.heads.everywhere import positive_polynomial, spread_triples
 from verify.tasks.count01.heads.separability import Separability, separated
-from verify.tasks.count01.layer_norm.accuracy import JudgedTriples, positive
-from verify.tasks.count01.layer_norm.laws import Law
+from verify.tasks.count01.layer_norm.accuracy import positive
+from verify.tasks.count01.layer_norm.laws import JudgedTriples, Law
 from verify.tasks.count01.layer_norm.numbers import SEEN, HeadNumbers, ModelNumbers
 from verify.tasks.count01.layer_norm.surds import Surd
 from verify.tasks.count01.layer_norm.tables import Differences, Kept, column, corners
@@ -43,7 +43,7 @@ class Joint:
 
     def __init__(self, model: ModelNumbers, law: Law, single: Sequence[Separability]) -> None:
         self.model, self.law, self.single = model, law, single
-        self.outputs = HeadOutputs(model, SpreadTriples() if law.is_unbounded else law)
+        self.outputs = HeadOutputs(model, spread_triples() if law.is_unbounded else law)
 
     def decide(self, heads: Sequence[int]) -> Separability:
         """Whether these heads together separate."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import Array
-from verify.tasks.count01.layer_norm.laws import Law
+from verify.tasks.count01.layer_norm.laws import JudgedTriples, Law
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.tables import Differences, corners
 from verify.tasks.count01.task import FIVE, FOUR, answer
@@ -73,19 +72,6 @@ def positive(differences: Differences, heads: Sequence[int], law: JudgedTriples)
             continue
         right[i] = sign > 0 if due[i] else sign < 0
     return Answers(right, tuple(open_triples))
-
-
-class JudgedTriples(Protocol):
-    """Triples with their multiplicities: a law, or a list."""
-
-    @property
-    def triples(self) -> NDArray[np.int64]: ...
-
-    @property
-    def counts(self) -> Array: ...
-
-    @property
-    def has_more_ones(self) -> NDArray[np.bool_]: ...
 
 
 def whole_model(model: ModelNumbers, law: JudgedTriples, labels: str) -> Answers:

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.arithmetic.slack import Array
 from verify.tasks.count01.layer_norm.accuracy import whole_model
 from verify.tasks.count01.layer_norm.bounding import BoxMargins, Integers
-from verify.tasks.count01.layer_norm.laws import Law
+from verify.tasks.count01.layer_norm.laws import Law, ListedTriples
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.syntax import AfterAnswer
 from verify.tasks.count01.task import EOS, EQUALS, Domain, Triple, answer
@@ -26,24 +24,6 @@ LARGEST = 10_000_000  # triples: seconds for one head, a minute for sixteen wher
 BLOCK = 400_000
 SMALL = 512  # triples of a box that is no longer split
 AT_ONCE = 4096  # boxes
-
-
-@dataclass(frozen=True)
-class ListedTriples:
-    """Triples as an array (N, 3), where a law has all of its own."""
-
-    triples: NDArray[np.int64]
-
-    @cached_property
-    def counts(self) -> Array:
-        """Multiplicities (N, 5) of BOS, 0, 1, 2 and "=" as floats."""
-        one = np.ones((len(self.triples), 1))
-        return np.concatenate([one, self.triples.astype(float), one], axis=1)
-
-    @cached_property
-    def has_more_ones(self) -> NDArray[np.bool_]:
-        """Which triples have n1 > n0."""
-        return self.triples[:, 1] > self.triples[:, 0]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
@@ -21,8 +22,39 @@ DOCUMENT_BOXES = {"d-train": (0, 100, 100), "d-val": (101, 150, 150), "d-test": 
 SHORTEST, LONGEST = 151, 200  # E's test set
 
 
+class JudgedTriples(ABC):
+    """Triples with their multiplicities: a law, or a list."""
+
+    @property
+    @abstractmethod
+    def triples(self) -> NDArray[np.int64]:
+        """The triples (n0, n1, n2), an array (N, 3)."""
+
+    @cached_property
+    def counts(self) -> Array:
+        """Multiplicities (N, 5) of BOS, 0, 1, 2 and "=" as floats."""
+        one = np.ones((len(self.triples), 1))
+        return np.concatenate([one, self.triples.astype(float), one], axis=1)
+
+    @cached_property
+    def has_more_ones(self) -> NDArray[np.bool_]:
+        """Which triples have n1 > n0."""
+        return self.triples[:, 1] > self.triples[:, 0]
+
+
+class ListedTriples(JudgedTriples):
+    """Triples that are given, where a law has all of its own."""
+
+    def __init__(self, triples: NDArray[np.int64]) -> None:
+        self._triples = triples
+
+    @property
+    def triples(self) -> NDArray[np.int64]:
+        return self._triples
+
+
 @dataclass(frozen=True)
-class Law:
+class Law(JudgedTriples):
     """A distribution of triples: uniform on low <= n0, n1 <= high, 0 <= n2 <= noise, or E's random strings.
 
     `unbounded` has no probabilities: all of N^3, of which only "always" and "not always" can be said.
@@ -87,11 +119,6 @@ class Law:
             raise BadInput(f"law={self.name}: has {self.size} triples, more than {LARGEST_LAW}; take a smaller box")
 
     @cached_property
-    def has_more_ones(self) -> NDArray[np.bool_]:
-        """Which triples have n1 > n0."""
-        return self.triples[:, 1] > self.triples[:, 0]
-
-    @cached_property
     def weights(self) -> NDArray[np.object_] | None:
         """Integers proportional to the probabilities; None where all are equal."""
         if self.is_uniform:
@@ -116,13 +143,6 @@ class Law:
         if self.weights is None:
             return int(np.count_nonzero(chosen))
         return int(sum(self.weights[chosen].tolist()))
-
-    @cached_property
-    def counts(self) -> Array:
-        """Multiplicities (N, 5) of BOS, 0, 1, 2 and "=" as floats."""
-        n = self.triples.astype(float)
-        one = np.ones((len(n), 1))
-        return np.concatenate([one, n, one], axis=1)
 
     def constraints(self) -> tuple[Constraint, ...]:
         """Returns the conditions on a linear form in (1, n0, n1, n2) to be positive exactly where n1 > n0.

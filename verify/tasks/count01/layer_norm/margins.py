@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from verify.arithmetic.exact_reals import Undecided, float_below
 from verify.arithmetic.slack import Array
 from verify.tasks.count01.layer_norm.accuracy import lowest
-from verify.tasks.count01.layer_norm.counting import ListedTriples, blocks
+from verify.tasks.count01.layer_norm.counting import blocks
+from verify.tasks.count01.layer_norm.laws import ListedTriples
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.syntax import AfterAnswer
 from verify.tasks.count01.layer_norm.tables import MOST_BITS, Differences, corners

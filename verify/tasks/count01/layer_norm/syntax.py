@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import ENLARGE_LONG, Array, U
-from verify.tasks.count01.layer_norm.accuracy import JudgedTriples
-from verify.tasks.count01.layer_norm.laws import Law
+from verify.tasks.count01.layer_norm.laws import JudgedTriples, Law
 from verify.tasks.count01.layer_norm.numbers import ModelNumbers
 from verify.tasks.count01.layer_norm.tables import (
     LOST_IN_QUOTIENTS,
