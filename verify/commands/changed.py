@@ -17,7 +17,6 @@ from verify.frame.schema import as_json
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
-    from verify.arithmetic.readings import Reading
     from verify.changes.changeable import Changeable
     from verify.frame.certificate import Certificate
     from verify.frame.decide import Effort
@@ -54,18 +53,13 @@ def tensors_in(text: str | None) -> tuple[str, ...] | None:
 
 
 @dataclass(frozen=True)
-class ChangeAsked:
+class ChangeAsked(request.Wanted):
     """What a command line asks for, besides what is special about the change."""
 
     file: str
     place: str
     model: str | None
     L: int | None
-    precision: str | None
-    accumulate: str | None
-    budget: float
-    save: str | None
-    is_json: bool
     record: str
 
     @classmethod
@@ -76,26 +70,10 @@ class ChangeAsked:
         """
         place = next(place for place in registry.cards() if place.endswith(f".{args.task}"))
         reading = getattr(args, "precision", None), getattr(args, "accumulate", None)
-        asked = cls(args.file, place, args.model, args.L, *reading, args.budget, args.save, args.json, record)
-        request.check_budget(asked.budget)
-        if asked.save is not None:
-            from constructions.written_files import check_target, check_target_folder
-
-            if asked.is_weights_file:
-                check_target(asked.save)
-            else:
-                check_target_folder(asked.save, (*request.SAVED, record))
+        wanted = *reading, args.budget, args.save, args.json
+        asked = cls(*wanted, args.file, place, args.model, args.L, record)
+        asked.check(record)
         return asked
-
-    @property
-    def is_weights_file(self) -> bool:
-        return self.save is not None and (self.save == "" or self.save.endswith(".safetensors"))
-
-    @property
-    def reading(self) -> Reading:
-        from verify.arithmetic.readings import reading_of
-
-        return reading_of(self.precision, self.accumulate)
 
     def effort(self, progress: object = None) -> Effort:
         from verify.frame.decide import Effort, silent

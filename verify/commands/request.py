@@ -25,16 +25,43 @@ SHARED = ("precision", "accumulate", "method", "budget", "seed", "save", "report
 
 
 @dataclass(frozen=True)
-class Request:
-    """The reading, method, effort and output that a command line asks for, whatever its task."""
+class Wanted:
+    """The reading, the seconds and the target that a command line asks for."""
 
     precision: str | None
     accumulate: str | None
-    method: str
     budget: float
-    seed: int
     save: str | None
     is_json: bool
+
+    def check(self, *files: str) -> None:
+        """Refuses a target that cannot be written, and seconds that are none, before anything is computed."""
+        check_budget(self.budget)
+        if self.save is not None:
+            from constructions.written_files import check_target, check_target_folder
+
+            if self.is_weights_file:
+                check_target(self.save)
+            else:
+                check_target_folder(self.save, (*SAVED, *files))
+
+    @property
+    def reading(self) -> Reading:
+        from verify.arithmetic.readings import reading_of
+
+        return reading_of(self.precision, self.accumulate)
+
+    @property
+    def is_weights_file(self) -> bool:
+        return self.save is not None and (self.save == "" or self.save.endswith(".safetensors"))
+
+
+@dataclass(frozen=True)
+class Request(Wanted):
+    """The reading, method, effort and output that a command line asks for, whatever its task."""
+
+    method: str
+    seed: int
     is_quiet: bool = False
     is_verbose: bool = False
     report: str | None = None
@@ -43,35 +70,18 @@ class Request:
     def of(cls, args: argparse.Namespace) -> Request:
         """Parses the shared options, and refuses a target that cannot be written before anything is computed."""
         quiet, verbose = getattr(args, "quiet", False), getattr(args, "verbose", False)
-        shared = args.precision, args.accumulate, args.method, args.budget, args.seed, args.save, args.json
-        request = cls(*shared, quiet, verbose, getattr(args, "report", None))
-        check_budget(request.budget)
+        wanted = args.precision, args.accumulate, args.budget, args.save, args.json
+        request = cls(*wanted, args.method, args.seed, quiet, verbose, getattr(args, "report", None))
         if sum((request.is_json, quiet, verbose)) > 1:
             raise BadInput("--json, --quiet and --verbose: each says how much is printed. Keep one.")
         check_report(request.report)
-        if request.save is not None:
-            from constructions.written_files import check_target, check_target_folder
-
-            if request.is_weights_file:
-                check_target(request.save)
-            else:
-                check_target_folder(request.save, SAVED)
+        request.check()
         return request
-
-    @property
-    def reading(self) -> Reading:
-        from verify.arithmetic.readings import reading_of
-
-        return reading_of(self.precision, self.accumulate)
 
     def effort(self, progress: object = None) -> Effort:
         from verify.frame.decide import Effort, silent
 
         return Effort(self.budget, self.seed, progress or silent)  # type: ignore[arg-type]
-
-    @property
-    def is_weights_file(self) -> bool:
-        return self.save is not None and (self.save == "" or self.save.endswith(".safetensors"))
 
 
 def add_arguments(
