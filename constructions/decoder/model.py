@@ -130,6 +130,13 @@ class Block(nn.Module):
         return x if self.mlp is None else x + self.mlp(self.norm_2(x))
 
 
+def block_of(model: Decoder, layer: int) -> Block:
+    """The block of a layer, the first of which is 0; a list of modules does not know what they are."""
+    found = model.blocks[layer]
+    assert isinstance(found, Block)
+    return found
+
+
 class Decoder(nn.Module):
     """A causal transformer decoder whose weights are all zero until they are filled in, loaded or initialised.
 

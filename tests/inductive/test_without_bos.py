@@ -171,7 +171,7 @@ FAULTS = (  # where, what it says, what it says wrongly there, the decoders that
     (boxes, "means", "1 / (hi + 1) * (1 - 2.0**-52)", "1 / (lo + 1)", "built"),
     (boxes, "means", "tokens.first[s]", "tokens.values[s]", "flag"),
     (boxes, "others_hull", "torch.where(is_own, torch.inf, low).amin(1)", "low.amax(0)", None),
-    (marked, "applies", "or not uniform.has_zero_scores(model.blocks[1])", "", "scores"),
+    (marked, "applies", "or not uniform.has_zero_scores(block_of(model, 1))", "", "scores"),
     (marked, "_has_shares", "task.has_distinct_start and ", "", "built"),
     (marked, "decide", "if not least > 0:", "if False:", None),
     (marked, "by_shares", "(1 / n, 1 - 1 / n)", "(1 / n, 1 / n)", None),

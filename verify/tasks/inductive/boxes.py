@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from constructions.decoder import Decoder
+from constructions.decoder.model import block_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import OF_FEW, gamma
@@ -97,7 +98,7 @@ def widest(
 
 def tokens_of(at: Arithmetic, model: Decoder, task: Task) -> TokenBoxes | None:
     """Streams and values of all tokens, over all positions that they may have; None where a score may overflow."""
-    block: Any = model.blocks[0]
+    block = block_of(model, 0)
     K = task.K
     assert K is not None
     x = streams(at, model)

@@ -16,15 +16,16 @@ Positions add to the stream: an interval holds a token's numbers at all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from constructions.decoder import Decoder
+from constructions.decoder.model import block_of
 from verify.arithmetic.intervals import Interval, Numbers
 from verify.arithmetic.layer_norm import squared_deviation
 from verify.arithmetic.readings import Real, Rounded
@@ -85,7 +86,7 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
 
 def unfit(model: Decoder) -> str | None:
     """Why the argument does not speak of a model, None where it does."""
-    block: Any = model.blocks[0]
+    block = block_of(model, 0)
     if not uniform.applies(model):
         return "for several layers, or where scores differ"
     if block.mlp is None or block.mlp.activation != "relu":
@@ -124,15 +125,18 @@ class FormShares:
         return Forms(constant, each(slopes, lambda end: end * others[:, None]))
 
 
+Reader = Callable[[Numbers], Interval]  # what a matrix reads of each token
+
+
 def shares(own: Interval, shared: Interval, has_bos: bool, K: int) -> FormShares:
     zero = np.zeros(shared.lower.shape[1])
     return FormShares(own[:K], shared[:K], shared[K] if has_bos else Interval.exact(zero))
 
 
 def _by_cells(model: Decoder, task: Task, longest: int | None) -> CellsDecided:
-    block: Any = model.blocks[0]
+    block = block_of(model, 0)
     K, bos = task.K, model.has_bos
-    assert K is not None and task.C is not None
+    assert K is not None and task.C is not None and block.mlp is not None
     x = _streams(model)  # (tokens, positions, d)
     own_of, shared_of = _readers(model, x)
     readout = centred(fractions(model.W_U), model.norm)
@@ -190,9 +194,9 @@ def _streams(model: Decoder) -> Numbers:
     return E + table
 
 
-def _readers(model: Decoder, x: Numbers) -> tuple[Any, Any]:
+def _readers(model: Decoder, x: Numbers) -> tuple[Reader, Reader]:
     """Two functions of a matrix W (d, f): what W reads of each token's own stream, and of what it gives to the mean."""
-    block: Any = model.blocks[0]
+    block = block_of(model, 0)
     W_V, W_O = fractions(block.attention.W_V), fractions(block.attention.W_O)
     factor = divisors(x, block.norm_1)
 
@@ -207,11 +211,12 @@ def _readers(model: Decoder, x: Numbers) -> tuple[Any, Any]:
     return own_of, shared_of
 
 
-def _largest_divisors(model: Decoder, x: Numbers, shared_of: Any) -> tuple[float, float]:
+def _largest_divisors(model: Decoder, x: Numbers, shared_of: Reader) -> tuple[float, float]:
     """Upper bounds on what the LayerNorm before the MLP and the last one divide by, 1 where there is none."""
-    block: Any = model.blocks[0]
+    block = block_of(model, 0)
     if not isinstance(block.norm_2, nn.LayerNorm):
         return 1.0, 1.0
+    assert block.mlp is not None and isinstance(model.norm, nn.LayerNorm)
     d, tensor = x.shape[-1], torch.from_numpy
     identity = np.array([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], dtype=object)
     entries = Interval.of(x).size.max((0, 1)) + shared_of(identity).size.max(0)
@@ -220,5 +225,5 @@ def _largest_divisors(model: Decoder, x: Numbers, shared_of: Any) -> tuple[float
     # a normalised row has length sqrt(d), so the MLP adds at most sqrt(d) |W_in| |W_out| in the Frobenius norms
     weight = float(block.norm_2.weight.detach().abs().max())
     W_in, W_out = (float(length(W.detach().double().flatten())) for W in (block.mlp.W_in, block.mlp.W_out))
-    last = float((across + weight * W_in * W_out + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)  # type: ignore
+    last = float((across + weight * W_in * W_out + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)
     return second, last

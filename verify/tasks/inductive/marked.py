@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from constructions.decoder import Decoder
+from constructions.decoder.model import Attention, block_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import gamma
@@ -34,7 +34,7 @@ LARGEST = 1 << 20  # no table of positions, and no length that weights store, is
 def applies(model: Decoder, task: Task) -> bool:
     """Whether the argument speaks of a model: two layers, no BOS, counts of types, equal weights in the second layer,
     and a first layer of equal weights without positions, or of one head with positions that are added to the stream."""
-    if task.C is None or model.has_bos or len(model.blocks) != 2 or not uniform.has_zero_scores(model.blocks[1]):
+    if task.C is None or model.has_bos or len(model.blocks) != 2 or not uniform.has_zero_scores(block_of(model, 1)):
         return False
     if uniform.is_faint(model):
         return False
@@ -42,11 +42,11 @@ def applies(model: Decoder, task: Task) -> bool:
 
 
 def _has_shares(model: Decoder, task: Task) -> bool:
-    return task.has_distinct_start and model.pe in ("nope", "rope") and uniform.has_zero_scores(model.blocks[0])
+    return task.has_distinct_start and model.pe in ("nope", "rope") and uniform.has_zero_scores(block_of(model, 0))
 
 
-def _attention(model: Decoder) -> Any:
-    return model.blocks[0].attention
+def _attention(model: Decoder) -> Attention:
+    return block_of(model, 0).attention
 
 
 def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
@@ -91,7 +91,7 @@ def _scores_may_overflow(at: Arithmetic, model: Decoder, seen: Noisy) -> bool:
 
 def _enclosed(at: Arithmetic, model: Decoder, x: Noisy) -> TokenBoxes | None:
     """Boxes of streams (types, rows, d) before the second layer, over all rows, and of their values."""
-    block: Any = model.blocks[1]
+    block = block_of(model, 1)
     seen = layer_norm(at, x, block.norm_1, "heads")
     if uniform.may_overflow(at, block.attention, seen):
         return None

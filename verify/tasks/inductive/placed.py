@@ -10,7 +10,6 @@ it is nearly a polynomial in the shift, whose terms are shared errors, so that w
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from numpy.polynomial.chebyshev import chebvander
 from torch import Tensor
 
 from constructions.decoder import Decoder
+from constructions.decoder.model import block_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
@@ -55,7 +55,7 @@ def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Roun
 
 def values(at: Arithmetic, model: Decoder) -> Noisy:
     """What the head takes from each token at each position: (types, P, inner)."""
-    block: Any = model.blocks[0]
+    block = block_of(model, 0)
     return uniform.values_of(at, model, layer_norm(at, boxes.streams(at, model), block.norm_1, "heads")).boxed()
 
 
@@ -76,7 +76,7 @@ def window(at: Arithmetic, model: Decoder, places: Tensor, n: int) -> Noisy:
     |T_i| <= 1, is one shared error, and what is left is a remainder. Any coefficients will do. A mean may lose
     LEAST / 2 to underflow, which W_O multiplies, and so may each product with it.
     """
-    block: Any = model.blocks[0]
+    block = block_of(model, 0)
     W_O = at.tensor(block.attention.W_O).mid
     table = at.tensor(model.W_pos).mid
     table = torch.nn.functional.pad(table, (W_O.shape[1] - table.shape[1], 0))  # spe's lane is the last

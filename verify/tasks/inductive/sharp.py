@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from constructions.decoder import Decoder
+from constructions.decoder.model import Attention, block_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG, LEAST, OF_MANY, U, gamma
@@ -35,7 +36,7 @@ def applies(model: Decoder) -> bool:
     """Whether the model has one layer with one head, and scores that no rotation changes."""
     if len(model.blocks) != 1 or model.pe == "rope" or uniform.applies(model) or uniform.is_faint(model):
         return False
-    attention: Any = model.blocks[0].attention
+    attention = block_of(model, 0).attention
     return bool(attention.n_heads == 1)
 
 
@@ -73,7 +74,7 @@ class Heard(NamedTuple):
 
 def heard(at: Arithmetic, model: Decoder, x: Noisy) -> Heard:
     """The keys of one string, of which x (n, d) are the rows of the stream."""
-    block: Any = model.blocks[0]
+    block = block_of(model, 0)
     seen = layer_norm(at, x, block.norm_1, "heads")
     q, k, v = (_read(at, block.attention, seen, name).boxed() for name in ("Q", "K", "V"))
     scores = product(at, q, Ball(k.mid.T, k.noise.T))
@@ -148,7 +149,7 @@ def reached(weights: Tensor, v: Noisy, own: Noisy) -> Tensor:
     return out
 
 
-def _read(at: Arithmetic, attention: Any, seen: Noisy, name: str) -> Noisy:
+def _read(at: Arithmetic, attention: Attention, seen: Noisy, name: str) -> Noisy:
     out = product(at, seen, at.tensor(getattr(attention, f"W_{name}")))
     bias: Tensor | None = getattr(attention, f"b_{name}")
     return out if bias is None else plus(at, out, Noisy.of(at.tensor(bias)))

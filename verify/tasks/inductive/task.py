@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from constructions.decoder import Decoder
+from constructions.decoder.model import block_of
 from constructions.errors import BadInput
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -106,9 +108,8 @@ class Counting:
         return "all" if self.longest == room else int(self.longest or 0)
 
     def parameters(self, reading: Reading) -> dict[str, Any]:
-        m, block = self.module, self.module.blocks[0]
-        mlp: Any = block.mlp
-        blocks: Any = m.blocks
+        m, block = self.module, block_of(self.module, 0)
+        mlp, blocks = block.mlp, [block_of(m, i) for i in range(len(m.blocks))]
         neurons = sum(0 if b.mlp is None else b.mlp.b_in.numel() for b in blocks)
         return {
             "name": self.wanted.name,
@@ -118,7 +119,7 @@ class Counting:
             **self.wanted.parameters(),
             **({} if self.room is None else {"positions": self.room}),
             "layers": len(m.blocks),
-            "n_heads": block.attention.n_heads,  # type: ignore[union-attr]
+            "n_heads": block.attention.n_heads,
             "d": m.W_U.shape[0],
             "neurons": neurons,
             "layernorm": isinstance(m.norm, torch.nn.LayerNorm),
@@ -279,7 +280,7 @@ class Counting:
             return Finding.proved(SHORT, least, extra={"length": self.proved_length})
         return Finding.open(SHORT, f"{reason}; every string up to length {done} is right", extra={"length": done})
 
-    def _bounds_of(self, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded) -> Any:
+    def _bounds_of(self, strings: list[tuple[int, ...]], shift: int, reading: Real | Rounded) -> tuple[Tensor, Tensor]:
         """Bounds on the margins of strings of one length."""
         if not uniform.applies(self.module):
             return self.runs.of_strings(strings, shift, reading)

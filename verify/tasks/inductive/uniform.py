@@ -8,12 +8,13 @@ their sum, which is N exactly for N <= 2^p in any order.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from constructions.decoder import Decoder
+from constructions.decoder.model import Attention, Block, block_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
@@ -44,7 +45,7 @@ TABLE = 1 << 24  # numbers of tokens at all positions, beyond which shifts are r
 
 def applies(model: Decoder) -> bool:
     """Whether all scores of the only layer are 0 whatever the input is."""
-    return len(model.blocks) == 1 and has_zero_scores(model.blocks[0]) and not is_faint(model)
+    return len(model.blocks) == 1 and has_zero_scores(block_of(model, 0)) and not is_faint(model)
 
 
 def is_faint(model: Decoder) -> bool:
@@ -52,7 +53,7 @@ def is_faint(model: Decoder) -> bool:
     return any(bool(((value != 0) & (value.abs() < SMALLEST)).any()) for value in model.state_dict().values())
 
 
-def has_zero_scores(block: Any) -> bool:
+def has_zero_scores(block: Block) -> bool:
     """Whether all scores of a block are 0 whatever the input is."""
     attention = block.attention
     pairs = ((attention.W_Q, attention.b_Q), (attention.W_K, attention.b_K))
@@ -61,7 +62,7 @@ def has_zero_scores(block: Any) -> bool:
     return any(not bool(W.any()) and (b is None or not bool(b.any())) for W, b in pairs)
 
 
-def may_overflow(at: Arithmetic, attention: Any, x: Noisy) -> bool:
+def may_overflow(at: Arithmetic, attention: Attention, x: Noisy) -> bool:
     """Whether a query or key of these rows may overflow in the dtype, so that 0 times it is NaN and no score is 0.
 
     A rotation adds two numbers of its size at most, and scales may be applied before the product: hence the factor 4.
@@ -104,7 +105,7 @@ def embedded(at: Arithmetic, model: Decoder, tokens: Tensor, shift: int) -> Nois
 
 def values_of(at: Arithmetic, model: Decoder, seen: Noisy, layer: int = 0) -> Noisy:
     """What a layer's heads take from normalised rows of the stream."""
-    block: Any = model.blocks[layer]
+    block = block_of(model, layer)
     attention = block.attention
     values = product(at, seen, at.tensor(attention.W_V))
     return values if attention.b_V is None else plus(at, values, Noisy.of(at.tensor(attention.b_V)))
@@ -179,7 +180,7 @@ def last(at: Arithmetic, model: Decoder, x: Noisy, mixed: Noisy, layer: int = 0)
 
 def after(at: Arithmetic, model: Decoder, x: Noisy, mixed: Noisy, layer: int = 0) -> Noisy:
     """The stream after a block, from rows of the stream before it and what its heads mixed, before W_O."""
-    block: Any = model.blocks[layer]
+    block = block_of(model, layer)
     attention, mlp = block.attention, block.mlp
     out = product(at, mixed, at.tensor(attention.W_O))
     if attention.b_O is not None:
@@ -238,7 +239,7 @@ def at_any_shift(at: Arithmetic, model: Decoder, length: int) -> Rows | None:
     tokens, P = model.W_E.shape[0], len(model.W_pos)
     if tokens * P * model.W_U.shape[0] > TABLE:
         return None
-    block: Any = model.blocks[0]
+    block = block_of(model, 0)
     x = embedded(at, model, torch.arange(tokens)[:, None].expand(-1, P), 0)
     seen = layer_norm(at, x, block.norm_1, "heads")
     if may_overflow(at, block.attention, seen):
@@ -265,7 +266,7 @@ def of_lines(
     model = runs.model
     longest = max(len(line.tokens) for line in lines)
     tokens, answers = padded(runs.task, (line.tokens for line in lines), longest)
-    block: Any = model.blocks[0]
+    block = block_of(model, 0)
     low = torch.full(tokens.shape, torch.inf, dtype=torch.float64)
     high = low.clone()
     at_once = max(1, ROWS // (longest * model.W_U.shape[1]))
