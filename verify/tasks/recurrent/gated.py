@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flint import arb, ctx
 
 from constructions.recurrent.gated import GatedModel, MambaCell
-from verify.arithmetic.exact_reals import float_above, float_below
 from verify.frame.clock import Budget
-from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion
+from verify.tasks.recurrent.precise import Followed, bounds
+from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, outcome
 
 BITS = 400
 MOST_STEPS = 200_000
@@ -40,25 +42,17 @@ def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: floa
         keep, add, read = in_balls(model)
         V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
         b = [arb(x) for x in model.readout.bias.double().tolist()]
-        h, least, tightest = [arb(0)] * model.hidden, float("inf"), 0
+        h, found = [arb(0)] * model.hidden, Followed()
         for t in range(1, (MOST_STEPS if length is None else length) + 1):
             x = line.at(t - 1)
             h = [f * c + a for f, c, a in zip(keep[x], h, add[x], strict=True)]
             y = [r * c for r, c in zip(read[x], h, strict=True)]
             logits = [sum((v * z for v, z in zip(row, y, strict=True)), c) for row, c in zip(V, b, strict=True)]
             right = line.expected(t)
-            gaps = [(logits[right] - other, j) for j, other in enumerate(logits) if j != right]
-            worst = min(gaps, key=lambda pair: float(pair[0].upper()), default=None)
-            if worst is not None and worst[0] < 0:
-                top = min(0.0, float_above(worst[0]))
-                return OrbitOutcome(t - 1, least, tightest, t, top, worst[1])
-            margin = min((float_below(gap) for gap, _ in gaps), default=1.0)
-            if not all(gap > 0 for gap, _ in gaps) or not margin > 0:
-                return OrbitOutcome(t - 1, least, tightest, reason=f"the margin after {t} tokens may have either sign")
-            if margin < least:
-                least, tightest = margin, t
+            if not found.take(t, *bounds([(logits[right] - x, j) for j, x in enumerate(logits) if j != right])):
+                return outcome(found)
             if until.is_up():
-                return OrbitOutcome(t, least, tightest, reason=f"time is up after {t} tokens")
+                return outcome(found, f"time is up after {t} tokens")
         if length is None:
-            return OrbitOutcome(MOST_STEPS, least, tightest, reason="it is right as far as it was followed")
-        return OrbitOutcome(None, least, tightest)
+            return outcome(found, "it is right as far as it was followed")
+        return replace(outcome(found), right_to=None)

@@ -74,9 +74,13 @@ class Digits:
 
 @dataclass
 class Followed:
-    """How far the orbit is known: right up to `right_to` with what margin, first wrong where, or why it is open."""
+    """How far the orbit is known: right up to `right_to` with what margin, first wrong where, or why it is open.
 
-    bits: int
+    `bits` are those of the balls, None where other enclosures are followed; after `entered` tokens the orbit is in a
+    set that it never leaves.
+    """
+
+    bits: int | None = None
     right_to: int = 0
     margin: float = float("inf")
     tightest: int = 0
@@ -84,22 +88,30 @@ class Followed:
     wrong_by: float | None = None
     predicted: int | None = None
     stuck: str | None = None
+    entered: int | None = None
 
-    def take(self, t: int, gaps: Sequence[tuple[arb, int]]) -> bool:
-        """Adds the differences (right - other, other) of the logits after t tokens; whether to go on."""
-        wrong = [(gap, other) for gap, other in gaps if gap <= 0]
-        low = min((float_below(gap) for gap, _ in gaps), default=1.0)
-        if wrong:
-            least, self.predicted = min(wrong, key=lambda pair: float_below(pair[0]))
-            self.wrong_at, self.wrong_by = t, min(0.0, float_above(least))
-        elif not low > 0:
-            self.stuck = f"the margin after {t} tokens may have either sign"
-        else:
+    def take(self, t: int, low: float, high: float, other: int | None) -> bool:
+        """Adds that the margin after t tokens is between two numbers, `other` being the closest; whether to go on."""
+        if low > 0:
             self.right_to = t
             if low < self.margin:
                 self.margin, self.tightest = low, t
             return True
+        if high <= 0:
+            self.wrong_at, self.wrong_by, self.predicted = t, high, other
+        else:
+            self.stuck = f"the margin after {t} tokens may have either sign"
         return False
+
+
+def bounds(gaps: Sequence[tuple[arb, int]]) -> tuple[float, float, int | None]:
+    """A lower and an upper bound on the least of differences (right - other, other), and whose it is if it is wrong."""
+    low = min((float_below(gap) for gap, _ in gaps), default=1.0)
+    wrong = [(gap, other) for gap, other in gaps if gap <= 0]
+    if not wrong:
+        return low, float("inf"), None
+    least, other = min(wrong, key=lambda pair: float_below(pair[0]))
+    return low, min(0.0, float_above(least)), other
 
 
 def follow(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> Followed:
@@ -124,6 +136,6 @@ def _follow(net: Network, line: JudgedTokens, steps: int, until: Deadline, found
             break
         state = step(net, state, line.at(t - 1), numbers)
         logits, right = numbers.linear(net.V, state[-net.parts], net.b), line.expected(t)
-        if not found.take(t, [(logits[right] - x, j) for j, x in enumerate(logits) if j != right]):
+        if not found.take(t, *bounds([(logits[right] - x, j) for j, x in enumerate(logits) if j != right])):
             break
     return found

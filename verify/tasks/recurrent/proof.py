@@ -89,36 +89,15 @@ class OrbitOutcome:
     facts: dict[str, Any] | None = None
 
 
-@dataclass
-class Walk:
-    """A chain along the orbit that is checked as it grows: right so far, and with what margins."""
-
-    right_to: int = 0
-    margin: float = float("inf")
-    tightest: int = 0
-    wrong_at: int | None = None
-    wrong_by: float | None = None
-    predicted: int | None = None
-    stuck: str | None = None
-    entered: int | None = None
-
-    def take(self, found: EllipsoidMargins, holds: np.ndarray, first: int) -> bool:
-        """Adds what is known of the states after `first`, `first` + 1, ... tokens; whether to go on."""
-        for i, (low, high) in enumerate(zip(found.low, found.high, strict=True)):
-            t = first + i
-            if not holds[i]:
-                self.stuck = f"the enclosure of the state after {t} tokens grows too large"
-            elif low > 0:
-                self.right_to = t
-                if low < self.margin:
-                    self.margin, self.tightest = float(low), t
-                continue
-            elif high <= 0:
-                self.wrong_at, self.wrong_by, self.predicted = t, float(high), int(found.best_other[i])
-            else:
-                self.stuck = f"the margin after {t} tokens may have either sign"
+def taken(walked: Followed, found: EllipsoidMargins, holds: np.ndarray, first: int) -> bool:
+    """Adds what is known of the states after `first`, `first` + 1, ... tokens; whether to go on."""
+    for i, (low, high) in enumerate(zip(found.low, found.high, strict=True)):
+        if not holds[i]:
+            walked.stuck = f"the enclosure of the state after {first + i} tokens grows too large"
             return False
-        return True
+        if not walked.take(first + i, float(low), float(high), int(found.best_other[i])):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -150,9 +129,9 @@ def walk(
     growth: float,
     until: Deadline,
     target: Target | None = None,
-) -> Walk:
+) -> Followed:
     """Follows the orbit for so many steps, in chunks, until it is wrong, stuck, has entered, or time is up."""
-    found, largest = Walk(), max(2, min(512, NUMBERS_AT_A_TIME // net.size**2))
+    found, largest = Followed(), max(2, min(512, NUMBERS_AT_A_TIME // net.size**2))
     state, shape = np.zeros(net.size), np.zeros((net.size, net.size))
     start, chunk = 0, largest if target is None else min(largest, max(8, target.least))
     while start < steps:
@@ -162,7 +141,7 @@ def walk(
         chain = along(net, token, states, shape, rules, growth)
         holds = np.cumprod(excess(net, token, chain[:-1], chain[1:], rules) <= 1).astype(bool)
         due = [line.expected(t) for t in range(start + 1, start + n + 1)]
-        is_well = found.take(margins(net, chain[1:], due, rules), holds, start + 1)
+        is_well = taken(found, margins(net, chain[1:], due, rules), holds, start + 1)
         if target is not None and found.wrong_at is None:
             found.entered = target.entered(net, token, chain[: found.right_to - start + 1], start, rules)
         if not is_well or found.entered is not None:
@@ -174,9 +153,9 @@ def walk(
     return found
 
 
-def best_walk(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until: Deadline) -> Walk:
+def best_walk(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until: Deadline) -> Followed:
     """The walk that comes furthest, over several growths of the enclosures."""
-    best: Walk | None = None
+    best: Followed | None = None
     for growth in GROWTHS_REAL if rules.at is None else GROWTHS_ROUNDED:
         found = walk(net, line, steps, rules, growth, until)
         if best is None or found.right_to > best.right_to or found.wrong_at is not None:
@@ -189,10 +168,10 @@ def best_walk(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until
 
 def finite(net: Network, line: OrbitQuestion, length: int, rules: Rules, budget: float | Budget) -> OrbitOutcome:
     """Right after each of 1..length tokens?"""
-    return _outcome(followed(net, line, length, rules, Budget.of(budget).deadline()))
+    return outcome(followed(net, line, length, rules, Budget.of(budget).deadline()))
 
 
-def followed(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until: Deadline) -> Walk | Followed:
+def followed(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until: Deadline) -> Followed:
     """The orbit as far as it is known: by ellipsoids, and in real arithmetic by ever more digits where these end."""
     found = best_walk(net, line, steps, rules, until)
     if found.stuck is None or rules.at is not None:
@@ -201,11 +180,11 @@ def followed(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until:
     return found if further.stuck is not None and further.right_to <= found.right_to else further
 
 
-def _outcome(found: Walk | Followed, reason: str | None = None) -> OrbitOutcome:
-    bits = found.bits if isinstance(found, Followed) else None
+def outcome(found: Followed, reason: str | None = None) -> OrbitOutcome:
+    """What is known of an orbit that was followed; `reason` says why it is not known for ever."""
     return OrbitOutcome(
         found.right_to, found.margin, found.tightest, found.wrong_at, found.wrong_by, found.predicted,
-        reason=found.stuck or reason, bits=bits,
+        reason=found.stuck or reason, bits=found.bits,
     )  # fmt: skip
 
 
@@ -218,7 +197,7 @@ def for_ever(net: Network, line: OrbitQuestion, rules: Rules, budget: float | Bu
         states = np.concatenate([states, orbit(net, line.tokens(looked, look), states[-1])[1:]])
         wrong = _first_wrong(net, line, states, looked)
         if wrong is not None:
-            return _outcome(followed(net, line, BEYOND * wrong, rules, until), "a float64 run is wrong there")
+            return outcome(followed(net, line, BEYOND * wrong, rules, until), "a float64 run is wrong there")
         looked = look
         cycle = find_cycle(net, line.token, states, line.period)
         if cycle is not None:
@@ -229,7 +208,7 @@ def for_ever(net: Network, line: OrbitQuestion, rules: Rules, budget: float | Bu
         if half.is_up():
             break
     found = followed(net, line, looked, rules, until)
-    return _outcome(found, f"{reason}, and it is right as far as it was followed")
+    return outcome(found, f"{reason}, and it is right as far as it was followed")
 
 
 def _looks(line: OrbitQuestion) -> Iterator[int]:
@@ -323,7 +302,7 @@ def _entered(
         target = Target(ring, start, entry)
         found = walk(net, line, entry + PATIENCE * k, rules, growth, until, target)
         if found.wrong_at is not None:
-            return _outcome(found)
+            return outcome(found)
         if found.entered is not None:
             tightest = int(on_ring.low.argmin())
             margin = float(min(found.margin, on_ring.low.min()))
