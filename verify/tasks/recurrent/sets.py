@@ -25,6 +25,7 @@ from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import cut
 from verify.tasks.recurrent.enclosures import Balls, Off, Roundings
 from verify.tasks.recurrent.network import Network, float_step, nonzeros, step
+from verify.tasks.recurrent.precise import Digits
 
 WINDOWS = (1, 2, 3, 4, 6, 8)  # how many last tokens a box stands for
 MOST_SETS, MOST_STRINGS = 6000, 60_000
@@ -233,47 +234,12 @@ def _spread(order: list[int], grown: list[tuple[float, tuple[int, ...], tuple[in
             yield i
 
 
-class PointVectors:
-    """Vectors of balls of hundreds of bits, for one string that is run on its own."""
-
-    def linear(self, W: Array, x: list[arb] | Array, b: Array, terms: Array) -> list[arb]:
-        values = [v if isinstance(v, arb) else arb(float(v)) for v in x]
-        return [
-            sum((arb(float(w)) * v for w, v in zip(row, values, strict=True) if w), arb(float(c)))
-            for row, c in zip(W, b, strict=True)
-        ]
-
-    def add(self, x: list[arb], y: list[arb]) -> list[arb]:
-        return [a + b for a, b in zip(x, y, strict=True)]
-
-    whole = add
-
-    def multiply(self, x: list[arb], y: list[arb]) -> list[arb]:
-        return [a * b for a, b in zip(x, y, strict=True)]
-
-    def blend(self, z: list[arb], n: list[arb], h: list[arb]) -> list[arb]:
-        return [(1 - a) * b + a * c for a, b, c in zip(z, n, h, strict=True)]
-
-    def tanh(self, x: list[arb]) -> list[arb]:
-        return [v.tanh() for v in x]
-
-    def sigmoid(self, x: list[arb]) -> list[arb]:
-        return [1 / (1 + (-v).exp()) for v in x]
-
-    def relu(self, x: list[arb]) -> list[arb]:
-        return [v.max(arb(0)) for v in x]
-
-    def cut(self, x: list[arb], start: int, stop: int) -> list[arb]:
-        return x[start:stop]
-
-
 def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int]:
     """An upper bound on (right logit) - (largest other) after a string in real arithmetic, and which other."""
     with ctx.workprec(BITS):
-        parts = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
+        numbers, parts = Digits(net), [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
         for token in string:
-            parts = step(net, parts, token, PointVectors())
-        h = parts[net.read.start // net.hidden]
-        logits = PointVectors().linear(net.V, h, net.b, net.b)
+            parts = step(net, parts, token, numbers)
+        logits = numbers.linear(net.V, parts[net.read.start // net.hidden], net.b)
         gaps = [(float_above(logits[right] - x), j) for j, x in enumerate(logits) if j != right]
     return min(gaps)
