@@ -25,6 +25,8 @@ U = 2.0**-53  # the unit round-off of float64
 LEAST = 2.0**-1074  # the smallest positive number of float64: twice what one product, quotient or root can underflow by
 NORMAL = 2.0**-1022  # the smallest normal number: a result of at least this size has not underflowed
 FAINT = 64 * LEAST  # what up to 128 products, quotients and roots lose to underflow, none of them multiplied up since
+LOST_BY_MANY = 2.0**-1060  # 2^14 LEAST: as FAINT, up to 2^15 of them, in units of what multiplies them afterwards
+LOST = 2.0**-1000  # far more than underflow takes from a result whose terms are multiplied up by 2^50 at most
 ENLARGE = 1 + 2.0**-48  # 2^-48 = 32 U > gamma_30: up to 30 operations on a radius
 OF_FEW = 2.0**-50  # 8 U > gamma_7: up to 7 operations, relative to the sum of the absolute values that go in
 OF_MANY = 2.0**-40  # 8192 U > gamma_4000: as OF_FEW, up to 4000 operations; absolutely, of numbers of size 1 at most

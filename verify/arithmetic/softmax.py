@@ -23,7 +23,7 @@ from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import FAINT, INFLATION, Array, gamma
 
-ULPS = 4  # times u: exp is within 2 units in the last place, each at most 2 u of the result
+ULPS = 4  # times u: exp, tanh and logistic are within 2 units in the last place, each at most 2 u of the result
 FORMATS_OF_A_SUM = 3  # the format, that of the accumulation, and one wider still
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from verify.arithmetic.slack import ENLARGE, LEAST, gamma
+from verify.arithmetic.slack import ENLARGE, LEAST, LOST, gamma
 from verify.changes.changeable import Changeable, Questions
-from verify.engine.balls import LOST, Arithmetic, Ball
+from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph, capture
 from verify.engine.mean_value import Pairs as MeanValues
 from verify.engine.mean_value import gaps

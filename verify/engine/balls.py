@@ -17,9 +17,7 @@ from torch import Tensor
 
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U, gamma
-
-LOST = 2.0**-1000  # what underflow in float64 can take away from any result here
+from verify.arithmetic.slack import LOST, U, gamma
 
 
 @dataclass(frozen=True)

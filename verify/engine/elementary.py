@@ -24,7 +24,6 @@ BITS = 200
 LARGEST_ANGLE = 2.0**20  # beyond it sine and cosine are only known to lie in [-1, 1]
 SMALLEST_EXPONENT = -700.0  # below it exp is rounded to zero: less than e^-700 < 2^-1000 is lost
 LARGEST_EXPONENT = 700.0
-LOST = 2.0**-1000
 
 
 def upper(x: arb) -> fmpq:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import U, gamma
-from verify.engine.balls import LOST, Arithmetic, Ball, Step, length
+from verify.arithmetic.slack import LOST, U, gamma
+from verify.engine.balls import Arithmetic, Ball, Step, length
 from verify.engine.capture import Graph
 from verify.engine.rules.linear import SLOPES, plus
 from verify.engine.run import ENTRIES_AT_ONCE, enclosed_weights, evaluate

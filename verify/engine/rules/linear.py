@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, U, gamma
-from verify.engine.balls import LOST, Arithmetic, Ball, Norm, length, of_finite, parts
+from verify.arithmetic.slack import LEAST, LOST, U, gamma
+from verify.engine.balls import Arithmetic, Ball, Norm, length, of_finite, parts
 from verify.engine.elementary import power_of_two
 from verify.engine.rules.registry import as_ball, midpoint, rule
 

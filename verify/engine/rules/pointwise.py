@@ -10,9 +10,9 @@ from flint import arb, ctx
 from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LEAST, OF_FEW, OF_MANY, OF_SUMS, U
+from verify.arithmetic.slack import LEAST, LOST, OF_FEW, OF_MANY, OF_SUMS, U
 from verify.engine import elementary
-from verify.engine.balls import LOST, Arithmetic, Ball, Norm, Unsure, of_finite
+from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, of_finite
 from verify.engine.dtypes import ANY, TRUTHS, truth
 from verify.engine.rules.linear import SLOPES, negated, plus, times, unbroadcast, widened
 from verify.engine.rules.registry import as_ball, midpoint, rule

@@ -20,7 +20,7 @@ from constructions.adder.transformer import AdderTransformer, Layer
 from verify.arithmetic import softmax
 from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.exact_reals import float_above, float_below
-from verify.arithmetic.slack import OF_FEW, Array, U
+from verify.arithmetic.slack import LOST, OF_FEW, Array, U
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.columns import CLASSES, sums_of
 from verify.tasks.addition.proof import ColumnCell
@@ -74,7 +74,7 @@ def _share(log_weight: float, score: float, side: int) -> float:
 
 def _moved(output: float, value: float, p: float) -> Interval:
     moved = output + p * (value - output)  # three roundings, of numbers of at most |output| + |value|
-    error = OF_FEW * (abs(output) + abs(value)) + 2.0**-1000
+    error = OF_FEW * (abs(output) + abs(value)) + LOST
     return moved - error, moved + error
 
 

@@ -16,6 +16,7 @@ from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array
+from verify.arithmetic.softmax import ULPS
 from verify.arithmetic.stored import matrix, numbers
 from verify.tasks.addition.columns import DigitQuery, Range, Terms
 
@@ -243,7 +244,7 @@ def _exponentials(scores: list[fmpq], bits: int) -> list[Range]:
 
 
 def _computed_exponentials(apart: Ball, bits: int, arithmetic: Arithmetic) -> list[Range]:
-    """Exponentials to within 2 units in the last place, that is 4 u, of what rounded subtraction may leave."""
+    """Exponentials to within 2 units in the last place, that is ULPS u, of what rounded subtraction may leave."""
     if not np.isfinite(apart.rad).all():
         raise Unfit("a score overflows")
     out = []
@@ -254,8 +255,8 @@ def _computed_exponentials(apart: Ball, bits: int, arithmetic: Arithmetic) -> li
                 out.append((1 << bits, 1 << bits))
                 continue
             low, high = arb(float(mid)) - arb(float(rad)), arb(float(mid)) + arb(float(rad))
-            least = _integers(low.exp() * (1 - 4 * arb(u)) - 2 * arb(tiny), bits)[0]
-            most = _integers(min_one(high).exp() * (1 + 4 * arb(u)) + 2 * arb(tiny), bits)[1]
+            least = _integers(low.exp() * (1 - ULPS * arb(u)) - 2 * arb(tiny), bits)[0]
+            most = _integers(min_one(high).exp() * (1 + ULPS * arb(u)) + 2 * arb(tiny), bits)[1]
             out.append((max(0, least), most))
     return out
 

@@ -20,6 +20,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.exact_reals import ONE, Combination, float_below, float_of, rational
 from verify.arithmetic.slack import ENLARGE_LONG, FAINT, LEAST, Array, U
 from verify.arithmetic.softmax import nearest_weights
+from verify.tasks.count01.layer_norm.tables import SMALLEST_NORMALISER
 from verify.tasks.count01.real import ExactFailure, ExactModel, exact_model, margin_at, plus
 from verify.tasks.count01.rounding import QueryErrors
 from verify.tasks.count01.task import Cell, Domain, Prompt, Triple, cells, kinds
@@ -27,7 +28,6 @@ from verify.tasks.count01.task import Cell, Domain, Prompt, Triple, cells, kinds
 CHUNK = 2048
 LARGEST_COUNT = 1 << 48  # counts are exact in float64, and so are their sums
 FLOAT_ERROR = 64 * U  # a quotient of two five- or six-term sums, relative to the largest value
-SMALLEST_NORMALISER = 1e-200  # below it nothing is said: what weights lose to underflow could then matter, relatively
 CORNERS = np.array(list(cartesian((0, 1), repeat=3)))
 
 

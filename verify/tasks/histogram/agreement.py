@@ -17,14 +17,13 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt, relu
 from verify.arithmetic.formats import KERNEL_NAMES, Format, format_of
 from verify.arithmetic.readings import Reading, Rounded
+from verify.arithmetic.softmax import ULPS
 from verify.arithmetic.torch_settings import lowered
 from verify.frame.decide import OneRun
 from verify.tasks.histogram.stored import StoredModel
 
 if TYPE_CHECKING:
     from constructions.histogram import HistogramTransformer
-
-EXP_ERROR = 4  # units u: 2 units in the last place
 
 
 def look(
@@ -104,7 +103,7 @@ def _mixing(stored: StoredModel, own: Ball, x: Ball, index: np.ndarray, position
     top = Ball.exact(scores.mid.max(keepdims=True))  # a shift by any number leaves the quotients as they are
     spread = 2 * float(scores.rad.max())
     e = exponential(at.result(Ball((scores - top).mid, (scores - top).rad + spread)))
-    e = _loosened(e, EXP_ERROR * at.stored.u)
+    e = _loosened(e, ULPS * at.stored.u)
     total = at.product(e, Ball.exact(np.ones((e.mid.shape[1], 1))))
     return _loosened(at.result(e / total), 2 * at.stored.u)
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from verify.arithmetic.balls import TINY, Ball
-from verify.arithmetic.slack import ENLARGE, FAINT, U, gamma
+from verify.arithmetic.slack import ENLARGE, FAINT, LOST_BY_MANY, U, gamma
 from verify.tasks.histogram.reduction import Reduces, Row
 from verify.tasks.histogram.regions import Regions, Tree
 from verify.tasks.histogram.stored import Array, StoredModel
@@ -134,14 +134,14 @@ class Relaxation:
         with np.errstate(invalid="ignore"):
             size = (base.magnitude + slots * largest) * ENLARGE
             radius = (base.rad + slots * loosest + slack * largest) * ENLARGE
-            lost = np.where((base.magnitude > 0) | (largest > 0), 2.0**-1060 * roundings, 0.0)
+            lost = np.where((base.magnitude > 0) | (largest > 0), LOST_BY_MANY * roundings, 0.0)
             form_error = (gamma(roundings) * size + radius) * ENLARGE + lost  # (r,)
             # |slope of any relaxation| <= |dW|, intercept <= size |dW|: twice the size covers both.
             per_neuron = (2 * gamma(2 * roundings) * size + radius) * ENLARGE + 2 * lost
             # W_2 and b_2 have not come through the door. A product that underflows is off by at most 2^-1075, then
             # multiplied by at most a form's size or by `slots`; one that overflows may hide what it cancels.
             reach = (base.magnitude + max(1.0, slots) * largest) * ENLARGE
-            underflow = 2.0**-1060 * (roundings * (1 + slots) + reach.sum())
+            underflow = LOST_BY_MANY * (roundings * (1 + slots) + reach.sum())
             for k in counts:
                 dW, db = (np.abs(x) for x in self._differences_of(k))
                 error = (per_neuron[:-1] @ dW + per_neuron[-1] * db) * (1 + gamma(stored.p + 8)) + underflow

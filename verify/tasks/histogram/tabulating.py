@@ -17,7 +17,7 @@ from math import comb, prod
 import numpy as np
 
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, U, gamma, quotient_below
+from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, LOST_BY_MANY, U, gamma, quotient_below
 from verify.tasks.histogram.blocks import Block, Last, Near, Part, Points
 from verify.tasks.histogram.candidate import Candidate, Smallest
 from verify.tasks.histogram.multisets import multisets_of
@@ -29,7 +29,7 @@ TOGETHER = 1 << 11  # multisets near a tie that are looked at closer at once
 Kind = type[np.float32] | type[np.float64]
 U32 = 2.0**-24
 UNDERFLOW: dict[Kind, float] = {
-    np.float64: 2.0**-1060,
+    np.float64: LOST_BY_MANY,
     np.float32: 2.0**-110,
 }  # far more than what up to 2^12 products lose, in units of what multiplies them afterwards
 NARROW = 2.0**40  # above forms and readouts whose products float32 holds with all errors

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from verify.arithmetic.balls import Ball
-from verify.arithmetic.slack import U, gamma, quotient_above, quotient_below
+from verify.arithmetic.slack import LEAST, U, gamma, quotient_above, quotient_below
 from verify.tasks.histogram.reduction import Reduces, Row, Tables
 from verify.tasks.histogram.slot_terms import Known
 from verify.tasks.histogram.stored import Array, StoredModel
@@ -212,7 +212,7 @@ def end_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, hig
             slack = np.abs(difference)
             slack += np.abs(intercept)
             slack *= 8 * U
-            slack += 2.0**-1073
+            slack += 2 * LEAST
             difference += intercept
             difference -= slack
             difference[i, of] = np.inf

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import INFLATION, LEAST, OF_FEW, OF_MANY, U, gamma
-from verify.engine.balls import LOST, Arithmetic, Ball
+from verify.arithmetic.slack import INFLATION, LEAST, LOST, OF_FEW, OF_MANY, U, gamma
+from verify.engine.balls import Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.engine.rules.pointwise import gelu as ball_gelu
 

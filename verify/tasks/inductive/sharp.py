@@ -19,9 +19,9 @@ from constructions.decoder import Decoder
 from constructions.decoder.model import Attention, block_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.rounding import rounded
-from verify.arithmetic.slack import ENLARGE_LONG, LEAST, OF_MANY, U, gamma
+from verify.arithmetic.slack import ENLARGE_LONG, LEAST, LOST, OF_MANY, U, gamma
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.engine.balls import LOST, Arithmetic, Ball
+from verify.engine.balls import Arithmetic, Ball
 from verify.engine.rules.pointwise import ULPS
 from verify.tasks.inductive import uniform
 from verify.tasks.inductive.noisy import Noisy, layer_norm, plus, product, underflow

@@ -10,10 +10,10 @@ import torch
 from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, INFLATION, OF_MANY, Array, U, gamma
+from verify.arithmetic.softmax import ULPS
 from verify.engine import elementary
 
 LEAST = 2.0**-100  # radii of sigmoid, tanh and small ReLUs are at least this, so that no product of them underflows
-ULPS = 4.0  # unit round-offs that a computed tanh or sigmoid may be off by, of its value: two in the last place
 FAR = 1e6  # in place of an infinite end
 REACH = 700.0  # beyond it a sigmoid is 0 or 1, off by less than LEAST
 

@@ -12,7 +12,7 @@ from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array, U, gamma
-from verify.arithmetic.softmax import exponentials_between
+from verify.arithmetic.softmax import ULPS, exponentials_between
 
 FLOAT64 = FORMATS["float64"]  # in which this is computed
 
@@ -81,7 +81,7 @@ def weights(scores: Ball, always: Ball, fmt: Format | None) -> tuple[Array, Arra
     if fmt is not None:
         top = np.maximum(high.max(-1, keepdims=True) - reference, 0) + always.rad
         slack = slack + 2 * fmt.u * (np.maximum(np.abs(down), np.abs(up)) + top) * INFLATION
-        least, most = 1 - 4 * fmt.u, 1 + 4 * fmt.u
+        least, most = 1 - ULPS * fmt.u, 1 + ULPS * fmt.u
         lost = 4 * fmt.tiny * np.exp(top) * INFLATION  # times what the maximum is above the reference
     least_weight, most_weight = exponentials_between(down - slack, up + slack)
     least_weight, most_weight = least_weight * least, most_weight * most
