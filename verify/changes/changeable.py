@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +12,7 @@ import torch
 from flint import arb, fmpq
 from torch import Tensor, nn
 
+from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Key
 from verify.arithmetic.readings import Reading
 from verify.arithmetic.slack import Array
@@ -92,6 +93,17 @@ class Changeable:
     enclosed: Callable[[Tensor, int, int], list[arb]]
     terms: Callable[[Tensor, int], list[dict[Key, fmpq]]]
     loose: Mapping[str, float] = field(default_factory=dict)
+
+    def chosen(self, tensors: Collection[str] | None) -> tuple[str, ...]:
+        """The names of tensors, all by default.
+
+        Raises: BadInput for a name that is no tensor of the model.
+        """
+        names = tuple(name for name, _ in self.module.named_parameters())
+        for name in tensors or ():
+            if name not in names:
+                raise BadInput(f"tensors={name!r}: the model has {', '.join(names)}.")
+        return names if tensors is None else tuple(tensors)
 
     @cached_property
     def hidden_module(self) -> nn.Module:

@@ -104,11 +104,7 @@ def quantise(
 
     Raises: BadInput for a name that is no tensor of the model.
     """
-    names = tuple(name for name, _ in changeable.module.named_parameters())
-    chosen = names if tensors is None else tuple(tensors)
-    for name in chosen:
-        if name not in names:
-            raise BadInput(f"tensors={name!r}: the model has {', '.join(names)}.")
+    chosen = changeable.chosen(tensors)
     module, scales = deepcopy(changeable.module), dict[str, Tensor]()
     with torch.no_grad():
         for name in chosen:

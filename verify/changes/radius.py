@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from constructions.errors import BadInput
 from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.readings import Real
 from verify.changes.boxes import Box, Pairs
@@ -94,11 +93,7 @@ def radius(
     Raises: BadInput for a name that is no tensor of the model, or a domain of too many questions to be listed.
     """
     effort = effort or Effort()
-    names = tuple(name for name, _ in changeable.module.named_parameters())
-    chosen = names if tensors is None else tuple(tensors)
-    for name in chosen:
-        if name not in names:
-            raise BadInput(f"tensors={name!r}: the model has {', '.join(names)}.")
+    chosen = changeable.chosen(tensors)
     certificate = changeable.decide(changeable.module, Real(), effort)
     if certificate.verdict is not Verdict.PROVED:
         reason = "the model itself is not proved right, so that it has no radius"

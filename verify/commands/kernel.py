@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
@@ -37,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from constructions.written_files import check_target, write_whole
-    from verify.kernel.compiler import compile_theorem, library
+    from verify.kernel.compiler import CHECK_LIBRARY
     from verify.kernel.stored import read_saved
     from verify.kernel.theorem import state
 
@@ -63,17 +64,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             print(theorem.text if out is None else f"theorem  {theorem.name}\n", end="")
         return 0
-    built, seconds = library(report=lambda line: None if is_json else print(f"{line} ...", file=sys.stderr))
-    outcome = compile_theorem(theorem.text, built)
-    about["verdict"] = "PROVED" if outcome.is_proved else "UNKNOWN"
-    about |= {
-        "axioms": outcome.axioms,
-        "reason": outcome.reason,
-        "seconds": outcome.seconds,
-        "library_seconds": seconds,
-    }
-    print(as_json(about) if is_json else _report(about, outcome))
-    return Verdict(about["verdict"]).exit_code
+    return compiled(about, theorem.text, CHECK_LIBRARY, is_json)
 
 
 def check_general(name: str, out: str | None) -> None:
@@ -89,26 +80,30 @@ def check_general(name: str, out: str | None) -> None:
 def show_general(name: str, is_json: bool) -> int:
     """Compiles the library as far as a general theorem needs it, and prints the axioms it rests on."""
     from verify.claims.kernel import CLAIMS
-    from verify.kernel.compiler import compile_theorem, library
     from verify.kernel.general import GENERAL, assumptions_of, source_of
 
     source = source_of(name)
-    built, seconds = library([source], report=lambda line: None if is_json else print(f"{line} ...", file=sys.stderr))
-    outcome = compile_theorem(assumptions_of(name), built)
     shown = f"verify kernel --theorem {name}"
-    about = {
+    about: dict[str, Any] = {
         "claim": next((claim.id for claim in CLAIMS if shown in (claim.command, *claim.deep)), None),
         "theorem": name,
         "statement": GENERAL[source][name],
         "file": None,
-        "verdict": "PROVED" if outcome.is_proved else "UNKNOWN",
-        "axioms": outcome.axioms,
-        "reason": outcome.reason,
-        "seconds": outcome.seconds,
-        "library_seconds": seconds,
     }
+    return compiled(about, assumptions_of(name), [source], is_json)
+
+
+def compiled(about: dict[str, Any], text: str, sources: Iterable[str], is_json: bool) -> int:
+    """Compiles what a theorem needs of the library, then the theorem, and prints what it is."""
+    from verify.kernel.compiler import compile_theorem, library
+
+    built, seconds = library(sources, report=lambda line: None if is_json else print(f"{line} ...", file=sys.stderr))
+    outcome = compile_theorem(text, built)
+    verdict = Verdict.PROVED if outcome.is_proved else Verdict.UNKNOWN
+    about |= {"verdict": verdict.value, "axioms": outcome.axioms, "reason": outcome.reason, "seconds": outcome.seconds}
+    about["library_seconds"] = seconds
     print(as_json(about) if is_json else _report(about, outcome))
-    return Verdict(str(about["verdict"])).exit_code
+    return verdict.exit_code
 
 
 def _report(about: dict[str, Any], outcome: CoqOutcome) -> str:
