@@ -12,7 +12,7 @@ from models.selection import first
 from constructions import count01 as build
 from constructions.errors import BadInput
 from verify.arithmetic.any_order import Arithmetic
-from verify.arithmetic.evaluation import ORDERS, Evaluation
+from verify.arithmetic.evaluation import ORDERS, Evaluation, rounded_model
 from verify.arithmetic.formats import FORMATS, format_named, format_of, format_of_bits
 from verify.arithmetic.readings import Rounded
 from verify.arithmetic.rounding import rounded
@@ -21,7 +21,7 @@ from verify.tasks.count01.boxes import BoxQuery, decide_boxes
 from verify.tasks.count01.dtype import largest_domain
 from verify.tasks.count01.real import exact_model
 from verify.tasks.count01.rounding import is_exact, sum_error
-from verify.tasks.count01.runs import fails, rounded_logits, rounded_model, sequential_logits
+from verify.tasks.count01.runs import fails, rounded_logits, sequential_logits
 from verify.tasks.count01.table import smallest_bits
 from verify.tasks.count01.task import Domain, cells, triples
 from verify.tasks.count01.verdict import certify

@@ -207,7 +207,7 @@ def test_no_order_goes_below_a_margin_proved_for_any_order(name, precision):
 
 def test_bounds_of_single_pairs_hold_in_every_order():
     from verify.arithmetic.any_order import Arithmetic
-    from verify.tasks.addition.adder.rounded import rounded_model
+    from verify.arithmetic.evaluation import rounded_model
     from verify.tasks.addition.modular.rounding import margins
 
     P, reading = 11, reading_of("p7")

@@ -7,9 +7,10 @@ other half of the reading "dtype, any order": the evaluations that no kernel at 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from verify.arithmetic.formats import FORMATS, Format
 from verify.arithmetic.rounding import add, divide, exponential, flushed, multiply, multiply_add, rounded, two_product
 from verify.arithmetic.slack import Array
 
+if TYPE_CHECKING:
+    from torch import nn
+
+M = TypeVar("M", bound="nn.Module")
 ORDERS = (
     "left to right",
     "right to left",
@@ -146,3 +151,14 @@ def square_root(d: int, fmt: Format) -> Array:
     root = np.sqrt(np.array([float(d)]))
     high, low = two_product(root, root)
     return rounded(root, fmt, (d - high) - low)
+
+
+def rounded_model(model: M, fmt: Format) -> M:
+    """The model with every stored number rounded once to the format, kept in float64."""
+    import torch
+
+    stored, model = Evaluation(fmt).stored, deepcopy(model).double()
+    with torch.no_grad():
+        for W in model.parameters():
+            W.copy_(torch.from_numpy(np.asarray(rounded(W.numpy(), stored))))
+    return model

@@ -14,7 +14,7 @@ from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
 from verify.arithmetic.any_order import Arithmetic
-from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -23,7 +23,7 @@ from verify.frame.judged import check_judged
 from verify.tasks.addition import induction, window
 from verify.tasks.addition.adder import exact
 from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
-from verify.tasks.addition.adder.rounded import logits, rounded_model
+from verify.tasks.addition.adder.rounded import logits
 from verify.tasks.addition.proof import ColumnCells, Overflows, Unfit
 from verify.tasks.addition.shares import check_normal
 

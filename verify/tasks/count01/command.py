@@ -184,10 +184,10 @@ def decided(
 ) -> int:
     """Prints the verdict on a domain in the reading and by the method that are asked for."""
     from constructions.count01 import as_bytes
+    from verify.arithmetic.evaluation import rounded_model
     from verify.arithmetic.readings import Real, Rounded
     from verify.frame.decide import decide
     from verify.tasks.count01.report import facts, report
-    from verify.tasks.count01.runs import rounded_model
     from verify.tasks.count01.verdict import Count01
 
     reading, method, named = asked.reading, asked.method, wish.named(model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,9 +12,9 @@ from torch import Tensor
 
 from constructions.count01 import DTYPES, TOKENS, Count01Transformer
 from verify.arithmetic.evaluation import Evaluation
-from verify.arithmetic.formats import FORMATS, Format
+from verify.arithmetic.formats import Format
 from verify.arithmetic.margins import margins_of
-from verify.arithmetic.rounding import add, rounded
+from verify.arithmetic.rounding import add
 from verify.arithmetic.slack import Array
 from verify.tasks.count01.task import EQUALS, Cell, Domain, Triple, cells, string
 
@@ -115,16 +114,6 @@ def rounded_logits(model: Count01Transformer, tokens: Tensor, at: Evaluation) ->
         if model.has_skip:
             stream = at.tensor(at(add, last, stream))
         return at.tensor(at(add, at.product(stream, W["W_out"]), W["b_out"]))[:, 0]
-
-
-def rounded_model(model: Count01Transformer, fmt: Format) -> Count01Transformer:
-    """The model with every stored number rounded once to the format, kept in float64."""
-    stored = FORMATS["float32"] if fmt.name == "tf32" else fmt
-    model = copy.deepcopy(model).double()
-    with torch.no_grad():
-        for W in model.parameters():
-            W.copy_(torch.from_numpy(rounded(W.numpy(), stored)))
-    return model
 
 
 Kernel = Callable[[Tensor], Tensor]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from constructions.count01 import DTYPES, Count01Transformer, documents, uniform
 from constructions.errors import BadInput
 from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.evaluation import rounded_model
 from verify.arithmetic.formats import Format, format_of, format_of_bits
 from verify.tasks.count01.boxes import decide_boxes
 from verify.tasks.count01.dtype import largest_domain
-from verify.tasks.count01.runs import rounded_model
 from verify.tasks.count01.task import Domain
 
 DOCUMENTS_RANGE = Domain(max_digits=200, max_noise=200)

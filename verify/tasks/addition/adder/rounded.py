@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import torch
 
 from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.evaluation import Evaluation, Tokens
-from verify.arithmetic.formats import FORMATS, Format
-from verify.arithmetic.rounding import add, rounded
+from verify.arithmetic.rounding import add
 from verify.arithmetic.slack import Array
 
 ORDERS = ("left to right", "right to left", "pairwise", "large first", "small first", "upwards", "downwards")
-
-
-def rounded_model(model: AdderTransformer, fmt: Format) -> AdderTransformer:
-    """The model with every stored number rounded once to the format, kept in float64."""
-    stored = FORMATS["float32"] if fmt.name == "tf32" else fmt
-    model = copy.deepcopy(model).double()
-    with torch.no_grad():
-        for W in model.parameters():
-            W.copy_(torch.from_numpy(np.asarray(rounded(W.numpy(), stored))))
-    return model
 
 
 def logits(model: AdderTransformer, tokens: Tokens, at: Evaluation) -> Array:

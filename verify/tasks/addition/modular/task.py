@@ -13,14 +13,14 @@ import torch
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
 from verify.arithmetic.any_order import Arithmetic
-from verify.arithmetic.evaluation import Evaluation
+from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.decide import Effort, Failure, Finding, Item, OneRun, is_wrong_exactly, no_reading
 from verify.frame.judged import check_judged
 from verify.tasks.addition.adder import exact
 from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
-from verify.tasks.addition.adder.rounded import logits, rounded_model
+from verify.tasks.addition.adder.rounded import logits
 from verify.tasks.addition.modular.proof import DecidedPairs, by_sums, pair_by_pair
 from verify.tasks.addition.modular.rounding import UnfitFormat, margins
 
