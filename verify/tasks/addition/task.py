@@ -201,7 +201,9 @@ class DigitAddition(PairsAdded):
         """The pair evaluated alone: exactly, or with every operation rounded in one order."""
         pair = item[0], item[1]
         if isinstance(reading, Rounded):
-            return OneRun(at_most=float(self.rounded_margins([pair], Evaluation(reading.format, reading.accumulate))[0]))
+            return OneRun(
+                at_most=float(self.rounded_margins([pair], Evaluation(reading.format, reading.accumulate))[0])
+            )
         return OneRun(at_most=min(a.at_most for a in self._exactly(pair)))
 
     def inputs(self) -> Iterator[Pair]:

@@ -135,7 +135,9 @@ class ModularAddition(PairsAdded):
         """The pair evaluated alone: exactly, or with every operation rounded in one order."""
         pair = item[0], item[1]
         if isinstance(reading, Rounded):
-            return OneRun(at_most=float(self.rounded_margins([pair], Evaluation(reading.format, reading.accumulate))[0]))
+            return OneRun(
+                at_most=float(self.rounded_margins([pair], Evaluation(reading.format, reading.accumulate))[0])
+            )
         return OneRun(at_most=self._exactly(pair).at_most)
 
     def inputs(self) -> Iterator[Pair]:
