@@ -151,7 +151,7 @@ class RadiusSearch:
             if not len(left):
                 return found, None
             pairs, r = left[slice(0, HARD)], found
-        return None, f"the budget of {self.effort.seconds:g} s ended before all questions were looked at"
+        return None, f"the {self.effort.limit} ended before all questions were looked at"
 
     def _largest(self, pairs: Pairs, top: float) -> float | None:
         """The largest radius up to `top`, by halving, at which all these pairs are right in the whole box."""

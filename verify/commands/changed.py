@@ -34,13 +34,13 @@ def tasks() -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) -> None:
-    """FILE, --task, --model, --L, the reading, --budget, --save and --json."""
+    """FILE, --task, --model, --L, the reading, --budget, --effort, --save and --json."""
     names = tasks()
     parser.add_argument("file", metavar="FILE", help="weights (.safetensors or .pt state dict)")
     parser.add_argument("--task", choices=names, default=names[0], help=f"what they are to know (default: {names[0]})")
     parser.add_argument("--model", metavar="M", help="the kind of model, where the file does not say it")
     option(parser, "L", help="sequence length, where the file does not say it")
-    options(parser, *(("precision", "accumulate") if precision else ()), "budget", "save", "json")
+    options(parser, *(("precision", "accumulate") if precision else ()), "budget", "effort", "save", "json")
 
 
 def tensors_in(text: str | None) -> tuple[str, ...] | None:
@@ -70,7 +70,7 @@ class ChangeAsked(request.Wanted):
         """
         place = next(place for place in registry.cards() if place.endswith(f".{args.task}"))
         reading = getattr(args, "precision", None), getattr(args, "accumulate", None)
-        wanted = *reading, args.budget, args.save, args.json
+        wanted = *reading, request.budget_of(args), args.save, args.json
         asked = cls(*wanted, args.file, place, args.model, args.L, record)
         asked.check(record)
         return asked

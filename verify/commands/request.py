@@ -17,11 +17,12 @@ from verify.report.console import say_written
 if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
     from verify.frame.certificate import Certificate
+    from verify.frame.clock import Budget
     from verify.frame.decide import Effort
 
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = "IMPOSSIBLE"
-SHARED = ("precision", "accumulate", "method", "budget", "seed", "save", "report", "json", "quiet", "verbose")
+SHARED = ("precision", "accumulate", "method", "budget", "effort", "seed", "save", "report", "json", "quiet", "verbose")
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,12 @@ class Wanted:
 
     precision: str | None
     accumulate: str | None
-    budget: float
+    budget: float | Budget
     save: str | None
     is_json: bool
 
     def check(self, *files: str) -> None:
         """Refuses a target that cannot be written, and seconds that are none, before anything is computed."""
-        check_budget(self.budget)
         if self.save is not None:
             from constructions.written_files import check_target, check_target_folder
 
@@ -70,7 +70,7 @@ class Request(Wanted):
     def of(cls, args: argparse.Namespace) -> Request:
         """Parses the shared options, and refuses a target that cannot be written before anything is computed."""
         quiet, verbose = getattr(args, "quiet", False), getattr(args, "verbose", False)
-        wanted = args.precision, args.accumulate, args.budget, args.save, args.json
+        wanted = args.precision, args.accumulate, budget_of(args), args.save, args.json
         request = cls(*wanted, args.method, args.seed, quiet, verbose, getattr(args, "report", None))
         if sum((request.is_json, quiet, verbose)) > 1:
             raise BadInput("--json, --quiet and --verbose: each says how much is printed. Keep one.")
@@ -102,6 +102,20 @@ def check_report(path: str | None) -> None:
     if not path.endswith(".html"):
         raise BadInput(f"--report {path}: is a page. Name a FILE.html.")
     check_target(path, "report")
+
+
+def budget_of(args: argparse.Namespace) -> float | Budget:
+    """The seconds of --budget, or the steps of --effort, planned with these seconds.
+
+    Raises: BadInput for a time limit that is no number, or negative, and for an effort below 1.
+    """
+    check_budget(args.budget)
+    effort = getattr(args, "effort", None)
+    if effort is None:
+        return float(args.budget)
+    from verify.frame.clock import Budget
+
+    return Budget.counting(effort, args.budget)
 
 
 def check_budget(seconds: float) -> None:

@@ -9,7 +9,7 @@
 | one input | `--input X` |
 | where results go | `--save DIR` (weights and certificate), `--out FILE` (one file that is made) |
 | for machines; tables | `--json`; `--format markdown`, `csv` or `latex` |
-| work | `--budget SECONDS`, `--workers N`, `--scheduler ADDRESS`, `--seed S` |
+| work | `--budget SECONDS`, `--effort N` (steps instead of seconds), `--workers N`, `--scheduler ADDRESS`, `--seed S` |
 | the reading | `--precision D`, `--accumulate float32` |
 """
 
@@ -93,6 +93,14 @@ OPTIONS: Mapping[str, Word] = {
     ),
     "budget": Word(
         HOW, {"type": float, "default": 30.0, "metavar": "SECONDS", "help": "time limit of a search (default: 30)"}
+    ),
+    "effort": Word(
+        HOW,
+        {
+            "type": int,
+            "metavar": "N",
+            "help": "end a search after N steps, the same on every machine, instead of after --budget seconds",
+        },
     ),
     "seed": Word(HOW, {"type": int, "default": 0, "metavar": "S", "help": "for what is drawn at random (default: 0)"}),
     "workers": Word(

@@ -1,12 +1,14 @@
-"""How long a search may run. Whoever decides hands in seconds, or seconds of a clock of their own."""
+"""How long a search may run. Whoever decides hands in seconds, a number of steps, or a clock of their own."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
-from verify.frame.arguments import check_seconds
+from constructions.errors import BadInput
+from verify.frame.arguments import check_seconds, check_whole_number
 
 Clock = Callable[[], float]  # seconds since some moment
 
@@ -30,6 +32,26 @@ class Budget:
 
     seconds: float
     clock: Clock = wall
+    steps: int | None = None  # where they, and not seconds, end a search
+
+    @classmethod
+    def counting(cls, steps: int, seconds: float = 30.0) -> Budget:
+        """A budget that is up after so many looks at its clock, one after each piece of work: batch, cell or step.
+
+        So it ends a search at the same place on every machine. Searches plan as if they had the seconds.
+        Raises: BadInput for a number that is not whole, or below 1.
+
+        >>> deadline = Budget.counting(2).deadline()
+        >>> [deadline.is_up() for _ in range(4)]
+        [False, True, True, True]
+        """
+        check_whole_number("effort", steps)
+        if steps < 1:
+            raise BadInput(f"effort={steps}: must be at least 1 step.")
+        if not 0 < seconds < float("inf"):
+            raise BadInput(f"budget={seconds}: with an effort it must be a number of seconds above 0.")
+        looks = count()
+        return cls(seconds, lambda: next(looks) * seconds / steps, steps)
 
     @classmethod
     def of(cls, given: float | Budget) -> Budget:
@@ -40,6 +62,9 @@ class Budget:
         found = given if isinstance(given, Budget) else cls(given, wall)  # looked up here, as it is now
         check_seconds("budget", found.seconds)
         return found
+
+    def __str__(self) -> str:
+        return f"budget of {self.seconds:g} s" if self.steps is None else f"effort of {self.steps} steps"
 
     def deadline(self, share: float = 1.0) -> Deadline:
         """When this share of the budget is up, counted from now."""

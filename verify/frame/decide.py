@@ -93,7 +93,7 @@ def silent(share: float) -> None:
 class Effort:
     """How long to try: seconds for searches, a seed and a number for what is drawn, and where to report progress.
 
-    Seconds are the machine's; those of a `Budget` are its clock's.
+    Seconds are the machine's; those of a `Budget` are its clock's, and `Budget.counting` counts steps instead.
     """
 
     budget: float | Budget = 30.0
@@ -106,18 +106,23 @@ class Effort:
         check_whole_number("seed", self.seed)
 
     @property
+    def limit(self) -> Budget:
+        """The budget with its clock, which `str` names."""
+        return Budget.of(self.budget)
+
+    @property
     def seconds(self) -> float:
         """The budget as a number."""
-        return Budget.of(self.budget).seconds
+        return self.limit.seconds
 
     @property
     def clock(self) -> Clock:
         """What counts these seconds."""
-        return Budget.of(self.budget).clock
+        return self.limit.clock
 
     def deadline(self, share: float = 1.0) -> Deadline:
         """When this share of the budget is up, counted from now."""
-        return Budget.of(self.budget).deadline(share)
+        return self.limit.deadline(share)
 
 
 @dataclass(frozen=True)
@@ -398,7 +403,7 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
         if warm is None:  # the first batch takes longer than others: libraries load, caches fill
             warm = done, effort.clock()
         elif done < size:
-            _check_time(done - warm[0], size, effort.clock() - warm[1], effort.seconds)
+            _check_time(done - warm[0], size, effort.clock() - warm[1], effort.limit)
         effort.progress(done / size)
     if done != size:
         raise AssertionError(f"the domain has {size} inputs, and {done} were run")
@@ -412,10 +417,15 @@ def run_all(problem: Decidable, reading: Kernel | ConstantBits, effort: Effort) 
     return Finding.refuted(EVERY_INPUT, failure, error_share=(share, share), extra=extra)
 
 
-def _check_time(done: int, size: int, seconds: float, budget: float) -> None:
+def _check_time(done: int, size: int, seconds: float, limit: Budget) -> None:
     """Refuses a run that the time of `done` inputs, the first batch not among them, shows to outlast the budget."""
-    needed = seconds / max(done, 1) * min(size, LARGEST_SIZE)
+    needed, budget = seconds / max(done, 1) * min(size, LARGEST_SIZE), limit.seconds
     is_hopeless = min(size, LARGEST_SIZE) * FASTEST > budget
+    if limit.steps is not None and needed > budget:
+        raise BadInput(
+            f"method=exhaustive: {decimal(size)} inputs take more than the {limit}. "
+            "Use --method certified, or a larger --effort."
+        )
     if needed > budget and (is_hopeless or seconds > min(WARM, budget)):
         wait = f", or --budget {needed * 1.5:.0f}" if needed <= LONGEST_WAIT else ""
         raise BadInput(

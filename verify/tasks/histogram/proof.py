@@ -93,7 +93,7 @@ def prove(problem: CountProblem, effort: Effort) -> Finding:
         failure = exact_failure(problem, exact, found_at.tokens, found_at.position, outcome.is_smallest)
         return Finding.refuted(SPLIT, failure, **found)
     if outcome.open_pairs:
-        reason = f"the budget of {effort.seconds:g} s ended with undecided inputs and no counterexample"
+        reason = f"the {effort.limit} ended with undecided inputs and no counterexample"
         return Finding.open(SPLIT, reason, **found)
     return _proved(SPLIT, reduction, exact, cells, outcome.right_margin, **found)
 

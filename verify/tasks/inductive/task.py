@@ -264,7 +264,7 @@ class Counting:
             strings = list(self.wanted.strings(n))
             for shift in shifts:
                 if deadline.is_up():
-                    why = f"{reason}; the budget of {effort.seconds:g} s ended at length {n}"
+                    why = f"{reason}; the {effort.limit} ended at length {n}"
                     return Finding.open(SHORT, why, extra={"length": done})
                 low, high = self._bounds_of(strings, shift, reading)
                 for row, place in torch.nonzero(~(low > 0)).tolist():

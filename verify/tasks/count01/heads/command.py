@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HEADS",
         help="build a smaller model from these heads with a readout that separates, and prove it",
     )
-    shared.add_arguments(parser, without=("precision", "accumulate", "method", "budget", "seed"))
+    shared.add_arguments(parser, without=("precision", "accumulate", "method", "budget", "effort", "seed"))
     parser.epilog = "Exit codes: 0 complete, 2 bad usage or input, 3 something stayed open; with --extract the proof's."
 
 
