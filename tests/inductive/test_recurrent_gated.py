@@ -84,6 +84,16 @@ def test_the_class_that_wins_is_named(m):
     assert found.margin == pytest.approx(float(logits[0] - logits.max()))
 
 
+@pytest.mark.parametrize("kind", ["mamba", "rwkv"])
+def test_an_exact_tie_is_wrong(kind):
+    model = gated.decays(kind=kind, m=3, s=1, N=3)
+    with torch.no_grad():
+        model.readout.weight.zero_()
+        model.readout.bias.zero_()
+    found = certify(Homogeneous(model, Task.of("modular", modulus=3), 9))
+    assert (found.verdict.value, found.margin, found.counterexample["length"]) == ("REFUTED", 0.0, 1)
+
+
 @pytest.mark.deep
 def test_every_stored_size_reaches_the_bound():
     for kind, m, s in product(("mamba", "rwkv"), range(2, 11), range(1, 5)):
