@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from verify.arithmetic.readings import Reading
     from verify.frame.certificate import Certificate
     from verify.frame.clock import Budget
-    from verify.frame.decide import Effort
+    from verify.frame.decide import Decidable, Effort
 
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = "IMPOSSIBLE"
@@ -137,6 +137,15 @@ def save_weights(request: Request, option: str, weights: bytes) -> None:
 
     write_whole(request.save, weights)
     say_written(request.save)
+
+
+def decided(request: Request, problem: Decidable) -> Certificate:
+    """The verdict that is asked for, with a bar that says how far it is."""
+    from verify.frame.decide import decide
+    from verify.report.progress import progress_bar
+
+    with progress_bar("deciding", quiet=request.is_json) as progress:
+        return decide(problem, request.reading, request.method, request.effort(progress))
 
 
 Fact = tuple[str, str]

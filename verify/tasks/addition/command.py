@@ -10,7 +10,7 @@ from constructions.errors import BadInput, NotKnown
 from verify.commands import request as shared
 from verify.commands.options import check_alone, flag, is_given, stored_dtype
 from verify.commands.parsing import add_weights
-from verify.commands.request import Request, print_unknown, publish
+from verify.commands.request import Request, decided, print_unknown, publish
 from verify.commands.vocabulary import DTYPES, MODEL, group, option, renamed
 from verify.frame.schema import as_json
 
@@ -108,16 +108,13 @@ def run(args: argparse.Namespace) -> int:
     if wish.input is not None:
         return say(model, wish, request.is_json)
     from constructions.adder.transformer import to_bytes
-    from verify.frame.decide import decide
-    from verify.report.progress import progress_bar
     from verify.tasks.addition.task import DigitAddition
 
     facts: dict[str, object] = {"construction": wish.construction}
     if wish.lookahead is not None:
         facts |= {"lookahead": wish.lookahead}
     problem = DigitAddition(model, wish.sums, claim, facts)
-    with progress_bar("deciding", quiet=request.is_json) as progress:
-        certificate = decide(problem, request.reading, request.method, request.effort(progress))
+    certificate = decided(request, problem)
     header = {"task": "addition", "digits": wish.digits, "base": wish.base}
     return publish(request, certificate, to_bytes(model, header))
 

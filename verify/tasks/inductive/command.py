@@ -79,15 +79,12 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--workers: prove the cells of a table; add --table, or drop it")
     request, asked = shared.Request.of(args), parsed(args)
     from verify.counting.asked import judge_of
-    from verify.frame.decide import decide
-    from verify.report.progress import progress_bar
 
     try:
         judged = judge_of(asked.model)(asked)
     except NotKnown as error:
         return shared.print_unknown(str(error), request.is_json)
-    with progress_bar("deciding", quiet=request.is_json) as progress:
-        certificate = decide(judged.problem, request.reading, request.method, request.effort(progress))
+    certificate = shared.decided(request, judged.problem)
     return shared.publish(request, certificate, judged.weights, judged.facts)
 
 

@@ -23,12 +23,10 @@ def run(args: argparse.Namespace) -> int:
     if args.weights is None and (args.T is None or args.L is None):
         raise BadInput("--T and --L: missing. Give both, or judge a file with --weights.")
     from constructions import parity
-    from verify.frame.decide import decide
     from verify.tasks.parity.task import Parity
 
     if args.weights is None:
         problem = Parity(parity.sawtooth(T=args.T, L=args.L), "W-12")
     else:
         problem = Parity(parity.load(args.weights, L=args.L))
-    certificate = decide(problem, asked.reading, asked.method, asked.effort())
-    return request.publish(asked, certificate, parity.as_bytes(problem.module))
+    return request.publish(asked, request.decided(asked, problem), parity.as_bytes(problem.module))

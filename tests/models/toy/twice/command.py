@@ -20,10 +20,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--T: give it, or --weights.")
     from verify.tasks.twice import model, task
 
-    from verify.frame.decide import decide
-
     is_built = args.weights is None
     module = model.orthonormal(T=args.T, L=args.L) if is_built else model.load(args.weights, args.L)
     problem = task.Twice(module, "TOY-1" if is_built else None)
-    certificate = decide(problem, asked.reading, asked.method, asked.effort())
-    return request.publish(asked, certificate, model.as_bytes(module))
+    return request.publish(asked, request.decided(asked, problem), model.as_bytes(module))

@@ -10,7 +10,7 @@ from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from verify.commands import request as shared
 from verify.commands.options import flag, is_given, stored_dtype
 from verify.commands.parsing import add_weights
-from verify.commands.request import Request, print_impossible, print_unknown, publish
+from verify.commands.request import Request, decided, print_impossible, print_unknown, publish
 from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option
 from verify.frame.schema import as_json
 from verify.tasks.addition.modular import grokking
@@ -139,13 +139,10 @@ def run(args: argparse.Namespace) -> int:
     except NotKnown as error:
         return print_unknown(str(error), request.is_json)
     from constructions.adder.transformer import to_bytes
-    from verify.frame.decide import decide
-    from verify.report.progress import progress_bar
     from verify.tasks.addition.modular.task import ModularAddition
 
     problem = ModularAddition(model, wish.P, claim, facts)
-    with progress_bar("deciding", quiet=request.is_json) as progress:
-        certificate = decide(problem, request.reading, request.method, request.effort(progress))
+    certificate = decided(request, problem)
     return publish(request, certificate, to_bytes(model, {"task": "modular", "P": wish.P}))
 
 

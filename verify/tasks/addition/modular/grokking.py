@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput, shown
-from verify.commands.request import Request, publish
+from verify.commands.request import Request, decided, publish
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,12 +44,8 @@ def judge(request: Request, weights: Mapping[str, Tensor], P: int) -> int:
     """Decides all P^2 pairs, prints and saves; the exit code."""
     from safetensors.torch import save
 
-    from verify.frame.decide import decide
-    from verify.report.progress import progress_bar
-
     problem, decoder = problem_of(weights, P)
-    with progress_bar("deciding", quiet=request.is_json) as progress:
-        certificate = decide(problem, request.reading, request.method, request.effort(progress))
+    certificate = decided(request, problem)
     found = findings(problem, decoder, P)
     certificate = about_pairs(certificate, found, P)
     stored = save({name: value.detach().cpu().clone().contiguous() for name, value in weights.items()})

@@ -92,8 +92,6 @@ class BidirectionalWish:
 def run(args: argparse.Namespace) -> int:
     asked, wish = request.Request.of(args), BidirectionalWish.of(args)
     from constructions.contextual.bidirectional import as_bytes
-    from verify.frame.decide import decide
 
     problem = wish.problem(asked.reading)
-    certificate = decide(problem, asked.reading, asked.method, asked.effort())
-    return request.publish(asked, certificate, as_bytes(problem.module))
+    return request.publish(asked, request.decided(asked, problem), as_bytes(problem.module))
