@@ -12,7 +12,6 @@ from torch import Tensor
 from constructions.errors import BadInput
 from verify.arithmetic.balls import HUGE, TINY, Ball
 from verify.arithmetic.formats import EXACT_IN_FLOAT64
-from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.slack import Array
 from verify.tasks.histogram.exact_forward import DyadicMatrix
 
@@ -30,23 +29,6 @@ class CertifiedCoherence:
     pair: tuple[int, int]
     norm_squared: tuple[Fraction, Fraction]
     coherence_squared: Fraction
-
-    @property
-    def overlap_above(self) -> float:
-        """A float that is at least the overlap.
-
-        >>> certify_coherence(torch.eye(3, dtype=torch.float64)).overlap_above
-        0.0
-        """
-        return float_at_least(self.overlap)
-
-    def is_below(self, M_squared: Fraction) -> bool:
-        """Whether the lines' coherence is strictly below the square root of an exact number.
-
-        >>> certify_coherence(torch.eye(3, dtype=torch.float64)).is_below(Fraction(1, 10))
-        True
-        """
-        return self.coherence_squared < M_squared
 
 
 def certify_coherence(vectors: Tensor) -> CertifiedCoherence:
