@@ -202,6 +202,15 @@ def test_suspect_2_nine_entries_for_eight_tokens():
     assert certify(build.as_printed(10, aligned=True), ONES, Domain(200, 200)).verdict is Verdict.PROVED
 
 
+def test_the_margin_of_a_wrong_prompt_is_that_over_the_largest_logit():
+    """It was once that over the first rival of which a form failed, which here is half as far ahead."""
+    for model, domain in ((build.documents(10), Domain(10, 5000)), (build.as_printed(10), Domain(4, 5))):
+        case = certify(model, "majority-ones", domain).counterexample
+        logits, due = case["logits"], build.TOKENS.index(case["expected"])
+        margin = logits[due] - max(x for j, x in enumerate(logits) if j != due)
+        assert case["fails"] and case["margin"] == pytest.approx(margin, rel=1e-9)
+
+
 def test_suspect_3_the_residual_doubles_the_eos_logit():
     logit = build.documents(10).next_logits(torch.tensor([0, 2, 4, 5]))[7].item()
     assert logit == 8 * 10**2 - 12 * 11 != 4 * 10**2 - 12 * 11

@@ -25,6 +25,7 @@ from verify.tasks.count01.real import (
     holds,
     largest_digits,
     largest_noise,
+    logit_differences,
     margin_at,
 )
 from verify.tasks.count01.runs import margin_of, name, replay
@@ -91,8 +92,8 @@ def one_head(problem: DecidablePrompts) -> Finding:
     problem, decision = problem.on(domain), decide(exact, labels, domain)
     if decision.failures:
         return refuted(problem, decision.failures, BY_INEQUALITIES)
-    extra = {"beyond": [replayed(problem.module, failure) for failure in beyond]} if beyond else {}
-    return proved(problem, decision, extra)
+    further = [replayed(problem.module, against_largest(exact, failure)) for failure in beyond]
+    return proved(problem, decision, {"beyond": further} if further else {})
 
 
 def limits_of(exact: ExactModel, labels: str, domain: Domain) -> tuple[Domain, list[ExactFailure]]:
@@ -156,17 +157,28 @@ def replayed(model: Count01Transformer, failure: ExactFailure) -> dict[str, Any]
     return {**run, "predicted": predicted, "margin": failure.margin}
 
 
+def against_largest(exact: ExactModel, failure: ExactFailure) -> ExactFailure:
+    """The same input and the rival that is largest there: a form may have failed against a smaller one."""
+    differences = logit_differences(exact, failure.n, failure.last, failure.expected, 256)
+    rivals = (j for j in range(exact.classes) if j != failure.expected)
+    rival = min(rivals, key=lambda j: float(differences[j].mid()))
+    if not differences[rival] < 0:  # all that fail are ties
+        return failure
+    margin = float_of(differences[rival] / exact.scale.ball(256))
+    return replace(failure, rival=rival, margin=margin, margin_exact=None)
+
+
 def refuted(problem: DecidablePrompts, failures: tuple[ExactFailure, ...], argument: str) -> Finding:
     """REFUTED in exact arithmetic, preferring a failure that torch's kernel shows as well.
 
     Rounding can hide a tie; then one digit more may show it.
     """
     model, domain, labels = problem.module, problem.domain, problem.labels
-    by_input = {(failure.n, failure.last): failure for failure in reversed(failures)}
+    exact = exact_model(model)
+    by_input = {(failure.n, failure.last): against_largest(exact, failure) for failure in reversed(failures)}
     runs = ((failure, replayed(model, failure)) for failure in reversed(by_input.values()))
     failure, run = first = next(runs)
     if not run["fails"]:
-        exact = exact_model(model)
         wider = (f for seed in by_input.values() for f in one_more(exact, seed, domain, labels))
         candidates = itertools.chain(runs, ((f, replayed(model, f)) for f in wider))
         failure, run = next((pair for pair in candidates if pair[1]["fails"]), first)
@@ -182,7 +194,8 @@ def one_more(exact: ExactModel, seed: ExactFailure, domain: Domain, labels: str)
         if n in domain:
             sign, rival, ball = margin_at(exact, n, seed.last, expected)
             if sign <= 0:
-                yield ExactFailure(n, seed.last, expected, rival, float_of(ball), None if sign else "0")
+                failure = ExactFailure(n, seed.last, expected, rival, float_of(ball), None if sign else "0")
+                yield against_largest(exact, failure)
 
 
 def proved(problem: DecidablePrompts, decision: Decision, extra: dict[str, Any]) -> Finding:
