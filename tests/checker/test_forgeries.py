@@ -16,7 +16,24 @@ from oracles.forged import falsehood
 
 from tests.planted import planted
 from tests.some import some
-from verify.checker import fields, gated, heads, held, inductive, linear, reading, recurrent, selective, table
+from verify.checker import (
+    boxes,
+    count01,
+    fields,
+    gated,
+    heads,
+    held,
+    inductive,
+    kinds,
+    linear,
+    mathematics,
+    modular,
+    parity,
+    reading,
+    recurrent,
+    selective,
+    table,
+)  # fmt: skip
 from verify.checker.reading import FAILS, UNREADABLE, Refusal
 
 CHUNK = 250  # of the 20,000 under -m deep: `pytest tests/checker/test_forgeries.py -m deep`
@@ -24,9 +41,8 @@ CHUNK = 250  # of the 20,000 under -m deep: `pytest tests/checker/test_forgeries
 
 def outcome(weights, text):
     """The verdict that holds and what is trusted, or the exit code and why. Nothing but a Refusal is raised."""
-    check = {"heads": heads.check, "inductive": inductive.check}.get(heads.task_of(text.encode()), fields.check)
     try:
-        return 0, check(weights, text.encode())
+        return 0, kinds.check(weights, text.encode())
     except Refusal as refusal:
         assert str(refusal) and "\n" not in str(refusal)
         return refusal.exit_code, str(refusal)
@@ -69,10 +85,19 @@ FAULTS = [
     (fields, "_replay", "require(is_near", "require(True"),
     (selective._Thermometer, "_wins", "low >= margin", "True"),
     (heads, "_certified", "checks[kind, said]()", "True"),
+    (parity, "_refute", '"margin_exact": str(exact), ', ""),
+    (mathematics.Model, "_is_ahead", "min(0, slope[i] * ranges[i][1])", "0"),
+    (modular.Pairs, "wrong", "found += [[a, b]] * is_wrong", "pass"),
+    (modular, "_refute", "any(y > row[said] for y in row)", "False"),
+    (count01, "_prove", "is_shown = all(", "is_shown = any("),
+    (count01, "_refute", "compare(case, due |", "compare(case, "),
+    (boxes, "_bound", "reduce(arb.min, values)", "reduce(arb.max, values)"),
 ]
 
 
 OF_FAULTS = ["ssm", "held, wrong", "held, wrong", "ssm", "decay, wrong", "bos, wrong", "thermometer", "pair"]
+OF_FAULTS += ["parity, wrong", "parity, undecided", "staircase", "clock, wrong", "count01", "count01, from 1, wrong"]
+OF_FAULTS += ["count01, heads"]
 
 
 @pytest.mark.parametrize("number", first(1, range(len(FAULTS))))
@@ -99,7 +124,7 @@ def walked(weights, text):
         return table.walk(found, kind)
 
     with contextlib.ExitStack() as stack:
-        for module in (fields, heads, inductive):
+        for module in (count01, fields, heads, inductive, modular, parity):
             stack.enter_context(mock.patch.object(module, "walk", walk))
         outcome(weights, text)
     return met
@@ -125,7 +150,7 @@ def test_what_decides_a_field_exists():
 
 def field_of(c, path, kind):
     """The table's entry for a place: its own, or that of the whole that is trusted with it."""
-    found = table.TABLES[kind]
+    found = {"schema": table.Field("text", "equals ours")} | table.TABLES[kind]
     for end in range(len(path), 0, -1):
         name = "".join("[]" if isinstance(key, int) else f".{key}" for key in path[:end]).removeprefix(".")
         field = found.get(name) or found.get(f"{name}?")

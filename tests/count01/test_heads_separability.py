@@ -282,7 +282,7 @@ def test_planted_the_sign_of_a_minor_is_caught(tmp_path, capsys, monkeypatch):
     weights, certificate = saved(tmp_path, "a4_s1", "box:3:20:20")
     real = checker._sign_of_determinant
     monkeypatch.setattr(checker, "_sign_of_determinant", lambda rows: -real(rows) if real(rows) and rows[0] else 0)
-    monkeypatch.setattr(checker, "_sign", lambda s: 1)
+    monkeypatch.setattr(checker, "sign_of", lambda s: 1)
     assert not accepted(weights, certificate)
 
 

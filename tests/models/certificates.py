@@ -11,14 +11,22 @@ import torch
 from models.random_models import random_model
 
 from constructions import checkpoint, count01, inventory_counting, relation_counting
+from constructions.adder.transformer import to_bytes
 from constructions.count01 import Count01Transformer
 from constructions.count01_heads import counting_pair
+from constructions.modular import clock, pizza, staircase
+from constructions.parity import ParityTransformer, sawtooth
+from constructions.parity import as_bytes as parity_bytes
 from constructions.recurrent import counters, diagonal, gated, holding, selective
 from verify.arithmetic.readings import Real, reading_of
 from verify.cli import main
 from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify, exhaustive
+from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.count01.task import Domain
+from verify.tasks.count01.verdict import Count01
 from verify.tasks.histogram.proof import certify as decide_histogram
+from verify.tasks.parity.task import Parity
 from verify.tasks.recurrent.models import bytes_of
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
@@ -107,7 +115,88 @@ HEADS = {
     "three dimensions": (lambda: heads(1, 3, 3), "box:0:2:1"),
     "drawn too": (lambda: heads(2), "box:0:2:2"),
 }
-ALL = [*HISTOGRAMS, *RECURRENT, *HEADS]
+
+
+def changed(module, name, place, by):
+    """A model with one number moved."""
+    with torch.no_grad():
+        module.get_parameter(name)[place] += by
+    return module
+
+
+def undecided_parity():
+    """Two more neurons that are on for some tokens only, and move both logits a little."""
+    built = sawtooth(T=3, L=3)
+    module = ParityTransformer(T=3, L=3, d=4, p=4)
+    with torch.no_grad():
+        for name, value in built.named_parameters():
+            module.get_parameter(name)[tuple(slice(0, n) for n in value.shape)] = value
+        module.W_K[:3, :3] += 1 / 64
+        module.W_1[:2, 2:] = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+        module.W_2[2:] = torch.eye(2) / 16
+    return module
+
+
+def attending(module):
+    """An adder whose scores differ from token to token."""
+    for name, place in (("positions", (2, 0)), ("layers.0.W_K", (0, 0, 0)), ("layers.0.W_Q", (0, 0, 0))):
+        changed(module, name, place, 0.25)
+    return module
+
+
+def several_heads():
+    """Two heads of uniform attention that share the work of one."""
+    one, two = count01.uniform(), Count01Transformer(d=1, heads=2, d_h=1)
+    with torch.no_grad():
+        two.load_state_dict({k: v.repeat(2, 1, 1) if v.ndim == 3 else v for k, v in one.state_dict().items()})
+        two.W_O /= 2
+    return two
+
+
+PARITIES = {
+    "parity": lambda: sawtooth(T=3, L=4),
+    "parity, bfloat16": lambda: changed(sawtooth(T=3, L=3, dtype=HALF), "E", (0, 1), 0.03125),
+    "parity, undecided": undecided_parity,
+    "parity, wrong": lambda: changed(sawtooth(T=3, L=3), "b_1", 0, 0.75),
+    "parity, wrong by a tie": lambda: changed(sawtooth(T=3, L=3), "b_2", 0, 1.0),
+}
+MODULARS = {
+    "staircase": lambda: (staircase(P=5), 5),
+    "pizza": lambda: (pizza(P=5, frequencies=(1,), m=5), 5),
+    "pizza of attention": lambda: (attending(pizza(P=5, frequencies=(1,), m=5)), 5),
+    "clock, wrong": lambda: (changed(clock(P=7, frequencies=(1,), dtype=HALF), "b_out", 2, 1.0), 7),
+    "staircase, wrong by a tie": lambda: (changed(staircase(P=3), "b_out", 1, 0.5), 3),
+}
+COUNTS = {
+    "count01": lambda: (count01.documents(10), Domain(5, 4)),
+    "count01, uniform": lambda: (count01.uniform(labels="thesis"), Domain()),
+    "count01, from 1": lambda: (count01.documents(10), Domain(3, 4, None, 1, 2, True)),
+    "count01, heads": lambda: (several_heads(), Domain(None, 4, 6)),
+    "count01, wrong": lambda: (count01.documents(3, labels="thesis"), Domain(2, 300)),
+    "count01, wrong by a tie": lambda: (changed(count01.uniform(), "E", (0, 0), 0.5), Domain(3, 3)),
+    "count01, from 1, wrong": lambda: (count01.documents(3), Domain(3, 4, None, 1, 2, True)),
+    "count01, heads, wrong": lambda: (changed(several_heads(), "E", (0, 0), 0.75), Domain(3, 3)),
+}
+
+
+def real(name):
+    """A problem in real arithmetic, and its file."""
+    if name in PARITIES:
+        module = PARITIES[name]()
+        return Parity(module), parity_bytes(module)
+    if name in MODULARS:
+        module, P = MODULARS[name]()
+        named = {"construction": "pizza", "frequencies": [1], "orbit": [1]} if name == "pizza" else {}
+        return ModularAddition(module, P, None, named), to_bytes(module, {"task": "modular", "P": P})
+    module, domain = COUNTS[name]()
+    labels = "thesis" if "uniform" in name or name == "count01, wrong" else "majority-ones"
+    named = {"construction": "documents", "dtype": "float64", "heads": 1, "d": 1, "skip": True, "N": 10, "eps": 0.0}
+    named = named | {"as_printed": None} if name == "count01" else {}
+    return Count01.of(module, labels, domain, named=named), count01.as_bytes(module)
+
+
+REALS = [*PARITIES, *MODULARS, *COUNTS]
+ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 
 
@@ -130,6 +219,9 @@ def honest(name):
             found = certify(problem, Real() if precision == "real" else reading_of(precision), effort)
         weights = bytes_of(problem.model)
         return weights, found.about(weights).to_json()
+    if name in REALS:
+        problem, weights = real(name)
+        return weights, certify(problem).about(weights).to_json()
     build, law = HEADS[name]
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()):
         count01.save(build(), f"{place}/model.safetensors")

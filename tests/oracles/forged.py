@@ -32,7 +32,9 @@ def falsehood(weights, certificate):
             c = json.loads(certificate)
             tensors, about = read(weights)
             say(c["weights_sha256"] == hashlib.sha256(weights).hexdigest(), "the digest")
-            {"histogram": histogram, "inductive": inductive, "heads": heads}[c["task"]](tensors, about, c)
+            of_task = {"histogram": histogram, "inductive": inductive, "heads": heads}
+            of_task |= {"parity": parity, "modular": modular, "count01": count01}
+            of_task[c["task"]](tensors, about, c)
     except Lie as lie:
         return str(lie)
     return None
@@ -46,7 +48,7 @@ def say(holds, what):
 def read(data):
     n = int.from_bytes(data[:8], "little")
     header, buffer, out = json.loads(data[8 : 8 + n]), data[8 + n :], {}
-    about = json.loads(header.pop("__metadata__", {"weightproof": "{}"})["weightproof"])
+    about = json.loads(next(iter(header.pop("__metadata__", {"": "{}"}).values())))
     for name, entry in header.items():
         raw = buffer[slice(*entry["data_offsets"])]
         if entry["dtype"] == "BOOL":
@@ -442,3 +444,187 @@ def separates(tensors, h, box):
         high = max((turn * x for x in sides[False]), key=lambda v: v.mid())
         ways.append(True if low > high else False if low < high else None)
     return True if True in ways else None if None in ways else False
+
+
+# ---- parity, modular addition, Count01
+
+
+def plain(tensor, *shape):
+    """A tensor's numbers as fractions, nested as its shape says, which must be this one."""
+    say(tensor[1] == [*shape], "a shape")
+    rows = [Fraction(x) for x in tensor[2]]
+    for n in reversed(shape[1:]):
+        rows = [rows[i : i + n] for i in range(0, len(rows), n)]
+    return rows
+
+
+def mul(A, B):
+    columns = [*zip(*B, strict=True)]
+    return [[sum((x * y for x, y in zip(row, column, strict=True)), 0) for column in columns] for row in A]
+
+
+def verdict(c, gaps, expected, size):
+    """What a proof or a refutation says of these inputs, whose least differences are known as balls."""
+    name = c["verdict"]
+    say(name in ("PROVED", "REFUTED"), "verdict")
+    if name == "PROVED":
+        say(c["inputs_covered"] == size, "inputs")
+        for item, gap in gaps:
+            say(not gap <= 0 and not (c["margin"] is not None and gap < arb(c["margin"])), f"{item} has {gap}")
+        say(c["margin"] is None or c["margin"] > 0, "a margin that is not above zero")
+        return
+    say(c["inputs_covered"] == "1", "inputs")
+    gap = dict(gaps)[expected]
+    say(not gap > 0, f"{expected} is right")
+    say(not abs(gap - arb(c["margin"])) > arb(2) ** -25 * abs(gap) + arb(2) ** -900, "its margin")
+
+
+def ball(x):
+    return arb(x.numerator) / x.denominator
+
+
+def parity(tensors, about, c):
+    p, dtype = c["parameters"], tensors["E"][0]
+    T, L, d, hidden = (p[name] for name in "TLdp")
+    say(p["dtype"] == DTYPES[dtype] and {x[0] for x in tensors.values()} == {dtype}, "dtype")
+    say({name: about[name] for name in "TLdp"} == {name: p[name] for name in "TLdp"}, "sizes")
+    E, W_1, W_2 = plain(tensors["E"], T, d), plain(tensors["W_1"], d, hidden), plain(tensors["W_2"], hidden, 2)
+    W_Q, W_K, b_1, b_2 = (plain(tensors[x], *s) for x, s in (("W_Q", [d, d]), ("W_K", [d, d]), ("b_1", [hidden]),
+                                                             ("b_2", [2])))  # fmt: skip
+    keys, queries, gaps = mul(E, W_K), mul(E, W_Q), {}
+    for tokens in product(range(T), repeat=L):
+        for t in tokens:
+            bag = tuple(sorted(tokens))
+            if (t, bag) not in gaps:
+                scores = [sum(x * y for x, y in zip(queries[t], keys[s], strict=True)) for s in bag]
+                mixed = [e + sum(a * E[s][i] for a, s in zip(scores, bag, strict=True)) for i, e in enumerate(E[t])]
+                z = [max(Fraction(0), x + b) for x, b in zip(mul([mixed], W_1)[0], b_1, strict=True)]
+                even, odd = (x + b for x, b in zip(mul([z], W_2)[0], b_2, strict=True))
+                gaps[t, bag] = odd - even if tokens.count(t) % 2 else even - odd
+    case = c["counterexample"]
+    if case is not None:
+        tokens, position = case["input"], case["position"]
+        say(len(tokens) == L, "the length of an input")
+        t, exact = tokens[position], gaps[tokens[position], tuple(sorted(tokens))]
+        say(case["expected"] == tokens.count(t) % 2 == 1 - case["predicted"] and case["is_tie"] == (exact == 0), "case")
+        say(Fraction(c["margin_exact"]) == exact, "its exact margin")
+    say(all(0 <= x <= most for x, most in zip((c["tightest"] or {}).values(), (T - 1, L), strict=False)), "tightest")
+    wrong = case and (case["input"][case["position"]], tuple(sorted(case["input"])))
+    verdict(c, ((item, ball(gap)) for item, gap in gaps.items()), wrong, str(T**L))
+
+
+def modular(tensors, about, c):
+    P, p = len(tensors["b_out"][2]), c["parameters"]
+    heads, d, d_h = tensors["layers.0.W_Q"][1]
+    d_v, neurons = tensors["layers.0.W_V"][1][2], len(tensors["layers.0.b_1"][2])
+    said = {"P": P, "layers": 1, "heads": heads, "d": d, "d_h": d_h, "p": neurons, "neurons": neurons}
+    say(said.items() <= p.items() and p["dtype"] == DTYPES[tensors["E"][0]], "sizes")
+    E, X = plain(tensors["E"], P + 1, d), plain(tensors["positions"], 3, d)
+    names = ("W_Q", "W_K", "W_V", "W_O")
+    shapes = ([heads, d, d_h], [heads, d, d_h], [heads, d, d_v], [heads, d_v, d])
+    parts = [plain(tensors[f"layers.0.{name}"], *shape) for name, shape in zip(names, shapes, strict=True)]
+    W_1, W_2 = plain(tensors["layers.0.W_1"], d, neurons), plain(tensors["layers.0.W_2"], neurons, d)
+    b_1, W_out = plain(tensors["layers.0.b_1"], neurons), plain(tensors["W_out"], d, P)
+    b_out, skip, gaps, rows = plain(tensors["b_out"], P), tensors["skip"][2][0], {}, {}
+    for a, b in product(range(P), repeat=2):
+        x = [[e + y for e, y in zip(E[t], X[i], strict=True)] for i, t in enumerate((a, b, P))]
+        stream = [ball(y) if skip else arb(0) for y in x[2]]
+        for Q, K, V, O in zip(*parts, strict=True):
+            query = mul([x[2]], Q)[0]
+            scores = [sum(u * v for u, v in zip(query, key, strict=True)) for key in mul(x, K)]
+            powers = [ball(s - max(scores)).exp() for s in scores]
+            for power, row in zip(powers, mul(mul(x, V), O), strict=True):
+                stream = [s + power / sum(powers, arb(0)) * ball(y) for s, y in zip(stream, row, strict=True)]
+        z = added(times([[ball(w) for w in row] for row in zip(*W_1, strict=True)], stream), map(ball, b_1))
+        z = times([[ball(w) for w in row] for row in zip(*W_2, strict=True)], [y.max(arb(0)) for y in z])
+        stream = added(stream, z) if skip else z
+        rows[a, b] = added(
+            times([[ball(w) for w in row] for row in zip(*W_out, strict=True)], stream), map(ball, b_out)
+        )
+        gaps[a, b] = margin_of(rows[a, b], (a + b) % P)
+    sure = {pair for pair, gap in gaps.items() if gap < 0}
+    maybe = {pair for pair, gap in gaps.items() if not gap > 0}
+    if "counts" in c:
+        right, wrong = (int(c["counts"][name]) for name in ("right", "wrong"))
+        say(right + wrong == P * P and len(sure) <= wrong <= len(maybe), "counts")
+    case = c["counterexample"]
+    if case is not None:
+        listed = [tuple(pair) for pair in c["wrong_inputs"]]
+        say({*listed} <= maybe and sure <= {*listed}, "wrong_inputs")
+        a, b = case["input"]
+        say(case["expected"] == (a + b) % P, "expected")
+        say(not case["is_smallest"] or all(pair >= (a, b) for pair in sure), "is_smallest")
+        named = case["predicted"]
+        say(named is None or not any(y > rows[a, b][named] for y in rows[a, b]), "predicted")
+    else:
+        say(c["tightest"]["margin"] == c["margin"] and tuple(c["tightest"]["input"]) in gaps, "tightest")
+    verdict(c, gaps.items(), case and tuple(case["input"]), str(P * P))
+
+
+def count01(tensors, about, c):
+    p = c["parameters"]
+    heads, d, d_h = tensors["W_Q"][1]
+    n_classes, skip = len(tensors["b_out"][2]), tensors["skip"][2][0]
+    own = {"heads": heads, "d": d, "skip": skip, "dtype": DTYPES[tensors["E"][0]]}
+    say(all(p.get(name, value) == value for name, value in own.items()), "sizes")
+    E, W_out = plain(tensors["E"], 8, d), plain(tensors["W_out"], d, n_classes)
+    parts = [plain(tensors[name], heads, d, d_h) for name in ("W_Q", "W_K", "W_V")]
+    parts.append(plain(tensors["W_O"], heads, d_h, d))
+    b_out, names = plain(tensors["b_out"], n_classes), ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
+    of_heads, sums = [], {}
+    for Q, K, V, O in zip(*parts, strict=True):
+        scores = mul(mul(E, Q), [*zip(*mul(E, K), strict=True)])
+        of_heads.append((scores, [[ball(x) for x in row] for row in mul(mul(mul(E, V), O), W_out)]))
+    own_logits = [[ball(x) for x in row] for row in mul(E, W_out)]
+    say(p["labels"] in ("majority-ones", "thesis"), "labels")
+
+    def due(n, last):
+        is_more = n[1] > n[0] if p["labels"] == "majority-ones" else n[0] >= n[1]
+        return 7 if last != 4 else 5 if is_more else 6
+
+    def gap(n, last):
+        counts = [1, *n, 1, *(int(last == t) for t in (5, 6)), 0]
+        logits = [ball(b) + (own_logits[last][j] if skip else 0) for j, b in enumerate(b_out)]
+        for scores, values in of_heads:
+            weights = [k * ball(s).exp() for k, s in zip(counts, scores[last], strict=True)]
+            sums[n, last] = total = sum(weights, arb(0))
+            for w, row in zip(weights, values, strict=True):
+                logits = [y + w / total * v for y, v in zip(logits, row, strict=True)]
+        return margin_of(logits, due(n, last))
+
+    lo, m, total = p.get("min_digits", 0), p.get("min_noise", 0), p["max_length"]
+    is_finite = total is not None or None not in (p["max_digits"], p["max_noise"])
+    say(all(type(x) is int for x in (lo, m)), "bounds")
+    tops = [p[name] if p[name] is not None else 12 if total is None else total for name in ("max_digits", "max_noise")]
+    tokens = (4,) if p.get("semantic_only") else (4, 5, 6)
+    some = [range(least, top + 1) for least, top in ((lo, tops[0]), (lo, tops[0]), (m, tops[1]))]
+    sizes = [len(x) for x in some]
+    few = [x if size < 16 else [*x[:3], *x[-3:]] for x, size in zip(some, sizes, strict=True)]
+    triples = [n for n in product(*few) if total is None or sum(n) <= total]
+    inside = len(triples) if few == some else sizes[0] * sizes[1] * sizes[2] if total is None else None
+    gaps = {(*n, names[last]): gap(n, last) for n in triples for last in tokens}
+    case, lasts = c["counterexample"], len(tokens)
+    size = "infinite" if not is_finite else c["inputs_covered"] if inside is None else str(inside * lasts)
+    say(inside is None or inside, "nothing is so")
+    if case is not None:
+        n, last = (case["n0"], case["n1"], case["n2"]), names.index(case["last"])
+        bounds = zip(n, (lo, lo, m), (p["max_digits"], p["max_digits"], p["max_noise"]), strict=True)
+        say(all(least <= x and (top is None or x <= top) for x, least, top in bounds), "not in the region")
+        say((total is None or sum(n) <= total) and last in tokens, "not in the region")
+        say(case["input"] == [*n, case["last"]] and case["expected"] == names[due(n, last)], "case")
+        string = [
+            "BOS",
+            *(x for x, k in zip("012", n, strict=True) for _ in range(k)),
+            "=",
+            *[case["last"]] * (last > 4),
+        ]
+        say(case["tokens"] == (string if sum(n) <= 60 else None) and case["margin"] == c["margin"], "case")
+        gaps[*n, case["last"]] = gap(n, last)
+        say("counts" not in c or sum(int(c["counts"][x]) for x in ("right", "wrong")) == (inside or 0) * lasts
+            or inside is None, "counts")  # fmt: skip
+    elif "margin_scaled" in c:
+        say(c["margin"] is None and heads == 1 and c["margin_scaled"] > 0, "margins")
+        for (*n, name), found in gaps.items():
+            is_less = found * sums[tuple(n), names.index(name)] < arb(c["margin_scaled"])
+            say(not is_less, "margin times normaliser")
+    verdict(c, gaps.items(), case and tuple(case["input"]), size)

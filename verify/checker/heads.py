@@ -1,49 +1,37 @@
 """Separability certificates of `verify heads`, re-checked from the stored numbers (docs/checker.md)."""
 
-import hashlib
-import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
 from typing import Any
 
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
+from verify.checker.boxes import Box, Row, all_positive
+from verify.checker.exponentials import BITS, Sum, ball, scaled, sign_of, summed, times
+from verify.checker.prompts import read_count01
 from verify.checker.reading import (
     MOST_DIGITS,
     NOT_CHECKABLE,
-    UNREADABLE,
-    WORDS,
     Refusal,
-    as_text,
-    read_certificate,
-    read_tiles,
     require,
-    rows_of,
 )
+from verify.checker.statement import certificate_of, compare
 from verify.checker.table import OF_HEADS, walk
 
-TOKENS = ("BOS", "0", "1", "2", "=", "4", "5", "EOS")
 LINES = ((0, 4), (1,), (2,), (3,))  # the tokens whose weights are the coefficients of 1, n0, n1, n2
-PARTS = ("W_Q", "W_K", "W_V")
-NAMES = ("E", "W_Q", "W_K", "W_V", "W_O", "W_out", "b_out", "skip")
-BITS = (128, 1024, 8192)
-MOST_BOXES = 400_000
 LABELS = ("majority-ones", "thesis")
 BOXES = {"d-train": (0, 100, 100), "d-val": (101, 150, 150), "d-test": (151, 200, 200)}
 NUMBER = "0|[1-9][0-9]*"  # neither sign nor leading zeros
 FRACTION = f"(-?)({NUMBER})(?:/([1-9][0-9]*))?"
 
-Sum = dict[fmpq, fmpq]  # exponent -> coefficient: the sum of c e^x
-Row = tuple[int, ...]
 Constraint = tuple[Row, bool, bool]  # row of (1, n0, n1, n2), whether n1 > n0 there, whether strictly
 
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = read_certificate(certificate)
-    require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
+    c = certificate_of("heads", weights, certificate)
     heads, parameters = _heads(weights)
     trusted, law = walk(c, "heads"), _law(c["law"])
     due: dict[str, Any] = {
@@ -53,8 +41,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
         "empty_prompt": "counts as n1 <= n0",
     }
     due |= _of_law(law) | {"complete": not c["open"]}
-    for name, value in due.items():
-        require(as_text(c[name]) == as_text(value), f"{name}: is {as_text(c[name])[:80]}, must be {as_text(value)}")
+    compare(c, due)
     require(c["labels"] in LABELS, f"labels: must be one of {', '.join(LABELS)}")
     require(len(c["heads"]) == len(heads), f"heads: the file has {len(heads)}")
     for h, found in enumerate(c["heads"]):
@@ -99,14 +86,14 @@ class RationalHead:
 
     def form(self, columns: Sequence[int]) -> list[list[Sum]]:
         """The coefficients of 1, n0, n1, n2 in D (w . r + b), as linear functions of the chosen entries of (w, b)."""
-        return [[_sum((self.scores[t], self.points[t][k]) for t in line) for k in columns] for line in LINES]
+        return [[summed((self.scores[t], self.points[t][k]) for t in line) for k in columns] for line in LINES]
 
     def lines(self, x: Sequence[fmpq]) -> tuple[list[Sum], list[Sum]]:
         """The coefficients of D x . (r, 1) and of D."""
         scored = [sum((a * v for a, v in zip(x, self.points[t], strict=True)), fmpq(0)) for t in range(8)]
         return (
-            [_sum((self.scores[t], scored[t]) for t in line) for line in LINES],
-            [_sum((self.scores[t], fmpq(1)) for t in line) for line in LINES],
+            [summed((self.scores[t], scored[t]) for t in line) for line in LINES],
+            [summed((self.scores[t], fmpq(1)) for t in line) for line in LINES],
         )
 
 
@@ -168,7 +155,7 @@ def _separates(head: RationalHead, law: Any, c: Any) -> bool:
     require(len(x) == head.size, "separator: has another dimension")
     lines, _ = head.lines(x)
     for row, is_more, strict in constraints(law):
-        sign = _sign(_scaled(lines, row)) * (1 if is_more else -1)
+        sign = sign_of(scaled(lines, row)) * (1 if is_more else -1)
         if sign < 0 or (sign == 0 and is_more and strict):
             return False
     return True
@@ -182,7 +169,7 @@ def _turned(head: RationalHead, columns: Any, rows: Any, more: Any, law: Any) ->
     form, out = head.form(columns), []
     for row, is_more in zip(rows, more, strict=True):
         columnwise = zip(*form, strict=True)
-        out.append([_scaled(column, [k if is_more else -k for k in row]) for column in columnwise])
+        out.append([scaled(column, [k if is_more else -k for k in row]) for column in columnwise])
     return out
 
 
@@ -252,7 +239,7 @@ def _all_touch(heads: list[RationalHead], law: Any, c: Any) -> bool:
     sides = [_polynomials(heads, is_more) for is_more in (True, False)]
     some = range(len(heads) + 1)
     powers = [(i, j, k) for i in some for j in some for k in some if i + j + k <= len(heads)]
-    Z = [[_scaled([q[p]], [turn]) for q in side] for side, turn in zip(sides, (1, -1), strict=True) for p in powers]
+    Z = [[scaled([q[p]], [turn]) for q in side] for side, turn in zip(sides, (1, -1), strict=True) for p in powers]
     is_met = False
     for ray in c["rays"]:
         rows = ray["rows"]
@@ -268,19 +255,19 @@ def _all_touch(heads: list[RationalHead], law: Any, c: Any) -> bool:
 
 def _polynomials(heads: list[RationalHead], is_more: bool) -> list[dict[Row, Sum]]:
     """For each entry of (w, b): its polynomial in (smaller count, difference, n2), times all normalisers."""
-    D = [_linear([_sum((head.scores[t], fmpq(1)) for t in line) for line in LINES], is_more) for head in heads]
+    D = [_linear([summed((head.scores[t], fmpq(1)) for t in line) for line in LINES], is_more) for head in heads]
     out = []
     for h, head in enumerate(heads):
         for k in range(head.size - 1):
-            N = _linear([_sum((head.scores[t], head.points[t][k]) for t in line) for line in LINES], is_more)
+            N = _linear([summed((head.scores[t], head.points[t][k]) for t in line) for line in LINES], is_more)
             out.append(reduce(_multiplied, [x for g, x in enumerate(D) if g != h], N))
     return [*out, reduce(_multiplied, D)]
 
 
 def _linear(lines: list[Sum], is_more: bool) -> dict[Row, Sum]:
     c, n0, n1, n2 = lines
-    both, more = _sum([*n0.items(), *n1.items()]), n1 if is_more else n0
-    constant = _sum([*c.items(), *n1.items()]) if is_more else c
+    both, more = summed([*n0.items(), *n1.items()]), n1 if is_more else n0
+    constant = summed([*c.items(), *n1.items()]) if is_more else c
     return {(0, 0, 0): constant, (1, 0, 0): both, (0, 1, 0): more, (0, 0, 1): n2}
 
 
@@ -288,7 +275,7 @@ def _multiplied(a: dict[Row, Sum], b: dict[Row, Sum]) -> dict[Row, Sum]:
     out: dict[Row, Sum] = {}
     for (p, x), (q, y) in product(a.items(), b.items()):
         power = tuple(i + j for i, j in zip(p, q, strict=True))
-        out[power] = _sum([*out.get(power, {}).items(), *_times(x, y).items()])
+        out[power] = summed([*out.get(power, {}).items(), *times(x, y).items()])
     return out
 
 
@@ -311,92 +298,10 @@ def _all_right(heads: list[RationalHead], named: tuple[int, ...], law: Any, c: A
         x = [_rational(v) for v in part]
         require(len(x) == heads[h].size - 1, "joint separator: has another dimension")
         forms.append(heads[h].lines([*x, fmpq(0)]))
-    return all(_side_is_right(forms, b, law, is_more) for is_more in (True, False))
-
-
-def _side_is_right(forms: Any, b: fmpq, law: Any, is_more: bool) -> bool:
-    """All triples with (smaller count, difference, n2) in a box, cut until a bound decides; single ones by digits."""
     lo, hi, M = law
-    least = 1 if is_more else 0
-    if hi - lo < least:
-        return True
-    turn, done = (1 if is_more else -1), 0
-    balls = {bits: _turned_balls(forms, b, turn, bits) for bits in BITS}
-    boxes: list[tuple[Row, Row]] = [((lo, least, 0), (hi - least, hi - lo, M))]
-    while boxes:
-        low, high = boxes.pop()
-        done += 1
-        require(done <= MOST_BOXES, f"joint separator: takes more than {MOST_BOXES} boxes", NOT_CHECKABLE)
-        if low[0] + low[1] > hi:
-            continue
-        bits = BITS if low == high else BITS[:1]
-        if any(_bound(balls[k], low, high, is_more, k) > 0 for k in bits):
-            continue
-        if low == high:
-            return False
-        boxes += _halves(low, high)
-    return True
-
-
-def _turned_balls(forms: Any, b: fmpq, turn: int, bits: int) -> Any:
-    with ctx.workprec(bits):
-        turned = [([_ball(x, bits) * turn for x in N], [_ball(x, bits) for x in D]) for N, D in forms]
-        return turned, arb(b) * turn
-
-
-def _bound(balls: Any, low: Row, high: Row, is_more: bool, bits: int) -> arb:
-    """A lower bound on the turned score over a box of (smaller count, difference, n2)."""
-    with ctx.workprec(bits):
-        forms, out = balls
-        for N, D in forms:
-            values = []
-            for k, difference, n2 in product(*({x, y} for x, y in zip(low, high, strict=True))):
-                n0, n1 = (k, k + difference) if is_more else (k + difference, k)
-                top, bottom = (v[0] + n0 * v[1] + n1 * v[2] + n2 * v[3] for v in (N, D))
-                values.append((top / bottom).lower())
-            out = out + reduce(arb.min, values)
-        return arb(out.lower())
-
-
-def _halves(low: Row, high: Row) -> Iterator[tuple[Row, Row]]:
-    """The box cut in two where it is longest, relative to the counts."""
-    axis = max(range(3), key=lambda i: (high[i] - low[i]) / (low[i] + 1))
-    middle = (low[axis] + high[axis]) // 2 if low[axis] else math.isqrt(high[axis])
-    middle = min(max(middle, low[axis]), high[axis] - 1)
-    yield low, tuple(middle if i == axis else x for i, x in enumerate(high))
-    yield tuple(middle + 1 if i == axis else x for i, x in enumerate(low)), high
-
-
-def _sum(terms: Any) -> Sum:
-    """Equal exponents joined, zeros dropped."""
-    out: Sum = {}
-    for x, c in terms:
-        out[x] = out.get(x, fmpq(0)) + c
-    return {x: c for x, c in out.items() if c != 0}
-
-
-def _scaled(sums: Sequence[Sum], factors: Sequence[int]) -> Sum:
-    return _sum((x, c * k) for s, k in zip(sums, factors, strict=True) for x, c in s.items())
-
-
-def _times(a: Sum, b: Sum) -> Sum:
-    return _sum((x + y, c * d) for x, c in a.items() for y, d in b.items())
-
-
-def _ball(s: Sum, bits: int) -> arb:
-    with ctx.workprec(bits):
-        return sum((arb(c) * arb(x).exp() for x, c in s.items()), arb(0))
-
-
-def _sign(s: Sum) -> int:
-    """The exact sign: e^x for distinct rational x are linearly independent, so zero shows in the coefficients."""
-    if not s:
-        return 0
-    for bits in (*BITS, 1 << 16):
-        ball = _ball(s, bits)
-        if ball > 0 or ball < 0:
-            return 1 if ball > 0 else -1
-    raise Refusal("the sign of a sum of exponentials does not show", NOT_CHECKABLE)
+    box = Box(lo, hi, 0, M)
+    turned = [([scaled([x], [-1]) for x in N], D) for N, D in forms]
+    return all_positive(forms, b, box, True) and all_positive(turned, -b, box, False)
 
 
 def _sign_of_determinant(rows: list[list[Sum]]) -> int:
@@ -405,10 +310,10 @@ def _sign_of_determinant(rows: list[list[Sum]]) -> int:
         return 1
     for bits in BITS[:2]:
         with ctx.workprec(bits):
-            ball = arb_mat([[_ball(x, bits) for x in row] for row in rows]).det()
-        if ball > 0 or ball < 0:
-            return 1 if ball > 0 else -1
-    return _sign(_determinant(rows))
+            value = arb_mat([[ball(x, bits) for x in row] for row in rows]).det()
+        if value > 0 or value < 0:
+            return 1 if value > 0 else -1
+    return sign_of(_determinant(rows))
 
 
 def _determinant(rows: list[list[Sum]]) -> Sum:
@@ -417,8 +322,8 @@ def _determinant(rows: list[list[Sum]]) -> Sum:
     out: Sum = {}
     for i, row in enumerate(rows):
         minor = _determinant([other[1:] for j, other in enumerate(rows) if j != i])
-        term = _times(row[0], minor)
-        out = _sum([*out.items(), *((x, c if i % 2 == 0 else -c) for x, c in term.items())])
+        term = times(row[0], minor)
+        out = summed([*out.items(), *((x, c if i % 2 == 0 else -c) for x, c in term.items())])
     return out
 
 
@@ -430,34 +335,7 @@ def _rational(text: Any) -> fmpq:
 
 
 def _heads(data: bytes) -> tuple[list[RationalHead], dict[str, Any]]:
-    """The heads in the bytes of a safetensors file of a plain Count01 model, and what its certificate says of them."""
-    tensors, _ = read_tiles(data, {"BOOL": 1})
-    extra = sorted({*tensors} - {*NAMES})
-    require(not extra, f"weights: {extra[:1]} is beyond plain Count01 models", NOT_CHECKABLE)
-    require({*NAMES} - {"skip"} <= {*tensors}, "the file holds no Count01 model", UNREADABLE)
-    skip, (dtype, of_E, _), of_W = tensors.pop("skip", None), tensors["E"], tensors["W_Q"][1]
-    d, a, d_h = of_E[-1] if of_E else 0, of_W[0] if of_W else 0, of_W[-1] if of_W else 0
-    classes = tensors["b_out"][1][:1]
-    shapes = {"E": [8, d], "W_O": [a, d_h, d], "W_out": [d, *classes], "b_out": classes}
-    shapes |= {name: [a, d, d_h] for name in PARTS}
-    found = {name: (its, shape) for name, (its, shape, _) in tensors.items()}
-    is_right = (
-        min(d, a, d_h, *classes) > 0 and dtype in WORDS and found == {name: (dtype, x) for name, x in shapes.items()}
-    )
-    require(is_right, "weights: shapes do not fit", UNREADABLE)
-    is_skip = skip is None or skip[0] == "BOOL" and skip[1] == [] and skip[2] in (b"\0", b"\1")
-    require(is_skip, "weights: skip is neither true nor false", UNREADABLE)
-    numbers = {k: [fmpq(*x.as_integer_ratio()) for row in rows_of(k, *tensors[k]) for x in row] for k in (*PARTS, "E")}
-    E, size = fmpq_mat(8, d, numbers["E"]), d * d_h
-    parts = [[fmpq_mat(d, d_h, numbers[k][h * size :][:size]) for k in PARTS] for h in range(a)]
-    said = {"heads": a, "d": d, "d_h": d_h, "norm": False, "dtype": WORDS[dtype][0]}
-    return [RationalHead(E, *part) for part in parts], said | {"skip": skip is None or skip[2] == b"\1"}
-
-
-def task_of(certificate: bytes) -> Any:
-    """What a certificate says it is about, None where that cannot be read."""
-    try:
-        task = read_certificate(certificate).get("task")
-    except Refusal:
-        return None
-    return task if isinstance(task, str) else None
+    """The heads of a file, and what its certificate says of them."""
+    numbers, sizes = read_count01(data)
+    E, parts = numbers["E"][0], zip(*(numbers[name] for name in ("W_Q", "W_K", "W_V")), strict=True)
+    return [RationalHead(E, *part) for part in parts], sizes | {"norm": False}

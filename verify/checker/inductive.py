@@ -1,11 +1,11 @@
 """Certificates about recurrent networks that count: the header, and which part of the checker decides the rest."""
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
 from verify.checker import gated, linear, recurrent, rounded, selective
-from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, read_certificate, require
+from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
+from verify.checker.statement import certificate_of, verdict_of
 from verify.checker.table import walk
 
 Decide = Callable[[bytes, dict[str, Any], dict[str, Any]], None]
@@ -18,13 +18,8 @@ SIZES: dict[Any, list[str]] = {
 
 def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
-    c = read_certificate(certificate)
-    require(c.get("task") == "inductive", f"task: {as_text(c.get('task'))[:80]} is not inductive")
-    require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
-    verdict = c.get("verdict")
-    require(verdict != "UNKNOWN", "the certificate itself says UNKNOWN, which claims nothing", NOT_CHECKABLE)
-    require(verdict in ("PROVED", "REFUTED"), f"verdict: {verdict!r} is none")
-    said = c.get("parameters")
+    c = certificate_of("inductive", weights, certificate)
+    verdict, said = verdict_of(c), c.get("parameters", 0)
     require(isinstance(said, dict), "parameters: must be an object")
     require(said.get("model") != "transformer", "certificates about transformers are not checked", NOT_CHECKABLE)
     length = c.get("length")

@@ -292,7 +292,7 @@ class Leaf:
 
     def __init__(self, cell: QueryCell, k: int) -> None:
         self.cell, self.model, self.k = cell, cell.model, k
-        self.right = k - self.model.first_count
+        self.right = self.model.right(k)
         self.others = [c for c in self.model.classes if c != self.right]
         self.margin, self.need = self.model.margins[k - 1], self.model.need
 

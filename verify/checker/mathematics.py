@@ -1,4 +1,4 @@
-"""The histogram models in integers: one input exactly, and the margins over all inputs (docs/checker.md)."""
+"""Models that count, in integers: one input exactly, and the margins over all inputs (docs/checker.md)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
@@ -29,7 +29,7 @@ class Model:
         parameters, numbers = weights.repeated["parameters"], weights.matrices | {"margins": [[*margins]]}
         one = self.one = max(x.as_integer_ratio()[1] for rows in numbers.values() for row in rows for x in {*row})
         self.T, self.L, self.first_count = len(numbers["E"]), parameters["L"], weights.first_count
-        self.is_linear, self.is_softmax = "A" in numbers, parameters["model"].endswith("+sftm")
+        self.is_linear, self.is_softmax = "A" in numbers, parameters.get("model", "").endswith("+sftm")
         x, of_x = _whole(numbers["E"] + numbers.get("e_BOS", []))
         W_1, of_W_1 = _whole(numbers["W_1"])
         self.V = [[v * (one**2 // (of_x * of_W_1)) for v in row] + [0] for row in _integers(x * W_1)]
@@ -44,12 +44,16 @@ class Model:
         else:
             (W_Q, of_Q), (W_K, of_K) = _whole(numbers["W_Q"]), _whole(numbers["W_K"])
             self.scores = _integers(x * W_Q * (x * W_K).transpose())
-            self.unit, self.scale = of_x**2 * of_Q * of_K, parameters["d"]  # its square root divides the scores
+            self.unit, self.scale = of_x**2 * of_Q * of_K, weights.divisor  # its square root divides the scores
         if (root := isqrt(self.scale)) ** 2 == self.scale:
             self.unit, self.scale = root * self.unit, 1
         self.bits = BITS if self.is_softmax or self.scale > 1 else 0  # nothing is rounded where all is rational
         D = isqrt(self.scale * (self.unit << self.bits) ** 2)
         self.D = (0, 0) if self.is_softmax else (D, D + (self.scale > 1))  # what is in it beside the weights
+
+    def right(self, count: int) -> int:
+        """The right class."""
+        return count % 2 if self.first_count is None else count - self.first_count
 
     def basis(self, key: int, bits: int) -> arb:
         """The positive number that a key stands for: e^score, or without softmax 1 (key 0) or sqrt(d)."""
@@ -76,7 +80,7 @@ class Model:
         return self.sign(_sum([(x, n), (y, -m)]))
 
     def judge(self, tokens: Sequence[int], position: int) -> tuple[list[int], Sum, Sum]:
-        """The counts whose logit is largest, and exactly: (right logit - largest other, if there is one) D, and D."""
+        """The classes whose logit is largest, and exactly: (right logit - largest other, if there is one) D, and D."""
         t, V, context = tokens[position], self.V, [*tokens, *range(self.T, len(self.V))]
         scores = self.scores[position] if self.is_linear else [self.scores[t][s] for s in context]
         terms = [({key: 1} if self.is_softmax else {0: key}, s) for key, s in zip(scores, context, strict=True)]
@@ -84,9 +88,9 @@ class Model:
         hidden = [_sum([(D, V[t][i] + b), *((w, V[s][i]) for w, s in terms)]) for i, b in enumerate(self.biases)]
         on = [(z, row) for z, row in zip(hidden, self.W_2, strict=True) if self.sign(z) > 0]
         logits = [_sum((z, row[c]) for z, row in on) for c in self.classes]
-        right, order = tokens.count(t) - self.first_count, cmp_to_key(self.compare)
+        right, order = self.right(tokens.count(t)), cmp_to_key(self.compare)
         largest, others = max(logits, key=order), logits[:right] + logits[right + 1 :]
-        winners = [c + self.first_count for c in self.classes if self.compare(logits[c], largest) == 0]
+        winners = [c for c in self.classes if self.compare(logits[c], largest) == 0]
         margin = _sum([(logits[right], 1), (max(others, key=order, default={}), -1)])
         return winners, margin, _sum([(hidden[-1], self.one)])
 
@@ -163,22 +167,29 @@ class Model:
     def _is_shown(self, q: Query | None, k: int, ranges: list[Interval]) -> bool:
         on = [i for i, (x, y) in enumerate(ranges) if x >= 0 and y > 0]
         undecided = [i for i, (x, y) in enumerate(ranges) if x < 0 < y]
-        others = [c for c in self.classes if c != k - self.first_count]
-        return all(len(undecided) < 2 and self._is_ahead(q, k, c, on, undecided, ranges) for c in others)
+        others = [c for c in self.classes if c != self.right(k)]
+        return all(self._is_ahead(q, k, c, on, undecided, ranges) for c in others)
 
     def _is_ahead(
         self, q: Query | None, k: int, c: int, on: list[int], undecided: list[int], ranges: list[Interval]
     ) -> bool:
-        """D (logit of k - logit c - margin of k) >= 0: a linear form, in which an undecided neuron may be zero."""
-        slope = {i: self.W_2[i][k - self.first_count] - self.W_2[i][c] for i in on + undecided}
+        """D (logit of k - logit c - margin of k) >= 0: a linear form, in which an undecided neuron may be zero.
+
+        Of several of them each is anything from 0 to its largest value.
+        """
+        slope = {i: self.W_2[i][self.right(k)] - self.W_2[i][c] for i in on + undecided}
         slope[len(ranges) - 1] -= self.margins[k - 1]  # of D
-        for chosen in [on] + [on + undecided] * any(slope[i] < 0 for i in undecided):
-            alone = sum(slope[i] * ranges[i][slope[i] < 0] for i in chosen)
+        cases, harm = [on] + [on + undecided] * any(slope[i] < 0 for i in undecided), 0
+        if len(undecided) > 1:
+            cases, harm = [on], sum(min(0, slope[i] * ranges[i][1]) for i in undecided)
+        for chosen in cases:
+            alone = sum(slope[i] * ranges[i][slope[i] < 0] for i in chosen) + harm
             if alone < self.need:  # one neuron at a time does not show it
                 if q is None:
                     return False
                 u = [sum(slope[i] * self.columns[i][s] for i in chosen) for s in range(len(self.V))]
-                if self.least(q, u, sum(slope[i] * self.biases[i] for i in chosen))[k - 1] < self.need:
+                bias = sum(slope[i] * self.biases[i] for i in chosen)
+                if self.least(q, u, bias)[k - 1] + harm < self.need:
                     return False
         return True
 

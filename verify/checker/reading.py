@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 import struct
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -32,11 +33,15 @@ def require(holds: bool, reason: str, exit_code: int = FAILS) -> None:
 
 
 class Weights(NamedTuple):
-    """A histogram model in rows, what its certificate must repeat; class c stands for the count c + first_count."""
+    """A model of one layer in rows, what its certificate must repeat, and which class is right for a count.
+
+    That is the count less `first_count`; where this is None, 1 for odd counts and 0 for even ones.
+    """
 
     repeated: dict[str, Any]
-    first_count: int
+    first_count: int | None
     matrices: dict[str, list[list[float]]]
+    divisor: int = 1  # whose square root divides the scores
 
 
 def read_certificate(data: bytes) -> Any:
@@ -82,7 +87,8 @@ def read_weights(data: bytes) -> Weights:
     require(found == {name: (dtype, x) for name, x in shapes.items()}, f"the tensors of {about} must be {shapes}")
     repeated = {"weights_sha256": hashlib.sha256(data).hexdigest(), "claim": about.get("claim")}
     repeated["parameters"] = {"model": model, "T": T, "L": L, "d": d, "p": p, "dtype": WORDS[dtype][0]}
-    return Weights(repeated, first_count, {name: rows_of(name, *tensor) for name, tensor in tensors.items()})
+    matrices = {name: rows_of(name, *tensor) for name, tensor in tensors.items()}
+    return Weights(repeated, first_count, matrices, d)
 
 
 def read_tensors(data: bytes) -> tuple[Tensors, Any]:
@@ -130,6 +136,13 @@ def rows_of(name: str, dtype: str, shape: list[int], raw: bytes) -> Rows:
     values = [*struct.unpack(f"<{len(raw) // struct.calcsize('<' + word)}{word}", raw)]
     require(all(map(math.isfinite, values)), f"{name} holds NaN or infinity")
     return [values[i : i + shape[-1]] for i in range(0, len(values), shape[-1])]
+
+
+def whole(text: str, what: str) -> int:
+    """The number that a certificate writes in digits, without sign or leading zeros."""
+    is_number = len(text) <= MOST_DIGITS and re.fullmatch("0|[1-9][0-9]*", text)
+    require(bool(is_number), f"{what}: {text[:80]!r} is no whole number")
+    return int(text)
 
 
 def as_text(value: Any) -> str:

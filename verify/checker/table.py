@@ -264,6 +264,133 @@ OF_HEADS: dict[str, Table] = {
                                           "rays[].rows[]": Field("whole", WITNESS)},
 }  # fmt: skip
 
+# ---- real arithmetic by cells, forms and pairs
+
+
+def _real(task: str, **parameters: str) -> Table:
+    """What certificates of all these tasks have, whose parameters have these types."""
+    return {
+        "seconds": SECONDS,
+        "verdict": Field("text", "by statement.verdict_of"),
+        "claim": _trusted("text | null", "claim", "which claim the weights come from"),
+        "task": Field("text", f"equals {task}"),
+        "parameters": Field("object", HEADER),
+        **{f"parameters.{name}": Field(types, HEADER) for name, types in parameters.items()},
+        "reading": Field("text", "equals real"),
+        "method": Field("text", "equals certified"),
+        "argument": _trusted("text", "argument", "how the prover came to it"),
+        "inputs_covered": Field("text", f"by {task}.check"),
+        "margin": Field("number", f"a bound, shown by {task}.check"),
+        "margin_exact": NULL,
+        "margin_per_count": NULL,
+        "tightest": NULL,
+        "counterexample": NULL,
+        "assumptions": Field("list", TASK),
+        "assumptions[]": Field("text", TASK),
+        "error_share": NULL,
+        "reason": NULL,
+        "weights_sha256": Field("text", FILE),
+    }
+
+
+PARITY = _real("parity", T="whole", L="whole", d="whole", p="whole", dtype="text")
+WHERE = _trusted("object", "tightest", "where the margin is least")
+PARITY_PROVED: Table = PARITY | {
+    "tightest": WHERE,
+    "tightest.token": _trusted("whole", "tightest", "where the margin is least"),
+    "tightest.count": _trusted("whole", "tightest", "where the margin is least"),
+}
+PARITY_WRONG: Table = PARITY | {
+    "margin": Field("number", "by parity.check"),
+    "margin_exact": Field("text", "by parity.check"),
+    "counterexample": Field("object", "run exactly by parity.check"),
+    "counterexample.input": Field("list", "run exactly by parity.check"),
+    "counterexample.input[]": Field("whole", "run exactly by parity.check"),
+    **{f"counterexample.{name}": Field("whole", "run exactly by parity.check") for name in ("position", "expected")},
+    "counterexample.predicted": Field("whole", "by parity.check"),
+    "counterexample.is_tie": Field("flag", "by parity.check"),
+}
+
+BUILDER = "how the weights were built"
+BUILT: Table = {"parameters.construction?": _trusted("text", "construction", "which builder made the weights")}
+SIZES = dict.fromkeys(["layers", "heads", "d", "d_h", "p"], "whole") | {"dtype": "text"}
+MODULAR: Table = _real("modular", P="whole", neurons="whole", **SIZES) | BUILT | {
+    **{f"parameters.{name}?": _trusted("list", name, BUILDER) for name in ("frequencies", "orbit")},
+    **{f"parameters.{name}[]": _trusted("whole", name, BUILDER) for name in ("frequencies", "orbit")},
+    **{f"counts.{name}": Field("text", "by modular.check") for name in ("right", "wrong")},
+}  # fmt: skip
+MODULAR_PROVED: Table = MODULAR | {
+    "counts": Field("object", "by modular.check"),
+    "tightest": WHERE,
+    "tightest.input": _trusted("list", "tightest", "where the margin is least"),
+    "tightest.input[]": _trusted("whole", "tightest", "where the margin is least"),
+    "tightest.margin": Field("number", "by modular.check"),
+}
+MODULAR_WRONG: Table = MODULAR | {
+    "counts?": Field("object", "by modular.check"),
+    "wrong_inputs": Field("list", "by modular.check"),
+    "wrong_inputs[]": Field("list", "by modular.check"),
+    "wrong_inputs[][]": Field("whole", "by modular.check"),
+    "counterexample": Field("object", "run by modular.check"),
+    "counterexample.input": Field("list", "run by modular.check"),
+    "counterexample.input[]": Field("whole", "run by modular.check"),
+    "counterexample.expected": Field("whole", "by modular.check"),
+    "counterexample.predicted": Field("whole | null", "a bound, shown by modular.check"),
+    "counterexample.torch": _trusted("whole", "torch", "what torch answers there"),
+    "counterexample.is_smallest": Field("flag", "a bound, shown by modular.check"),
+}
+
+PROMPT = "run by count01.check"
+HOW_MANY = "how many prompts are wrong; they must fit the region and the share"
+COUNT01: Table = _real("count01", labels="text") | {
+    "parameters.construction?": BUILT["parameters.construction?"],
+    **{f"parameters.{name}?": Field("whole", HEADER) for name in ("heads", "d")},
+    "parameters.skip?": Field("flag", HEADER),
+    "parameters.dtype?": Field("text", HEADER),
+    **{f"parameters.{name}?": _trusted("anything", name, BUILDER) for name in ("N", "eps")},
+    "parameters.as_printed?": _trusted("text | null", "as_printed", BUILDER),
+    "parameters.labels": Field("text", "the statement that is decided, by count01.check"),
+    "parameters.semantic_only?": Field("flag", "the statement that is decided, by count01.check"),
+    **{
+        f"parameters.{name}?": Field("whole", "the statement that is decided, by count01.check")
+        for name in ("min_digits", "min_noise")
+    },
+    **{
+        f"parameters.{name}": Field("whole | null", "the statement that is decided, by count01.check")
+        for name in ("max_digits", "max_noise", "max_length")
+    },
+    "region": Field("text", "equals the domain in words"),
+    "inputs_are": Field("text", "equals what is counted"),
+    "exact_weights?": _trusted("anything", "exact_weights", "what the documents' formulas come to"),
+}
+COUNT01_PROVED: Table = COUNT01 | {
+    "margin": Field("number | null", "a bound, shown by count01.check"),
+    "margin_scaled?": Field("number", "a bound, shown by count01.check"),
+    "tightest": _trusted("anything", "tightest", "where the margin is least"),
+    "beyond?": _trusted("anything", "beyond", "what is wrong one step beyond the region"),
+    "boxes?": _trusted("whole", "boxes", "how many the prover looked at"),
+}
+COUNT01_WRONG: Table = COUNT01 | {
+    "margin": Field("number", "by count01.check"),
+    "margin_exact": Field("text | null", "by count01.check"),
+    "counterexample": Field("object", PROMPT),
+    "counterexample.input": Field("list", PROMPT),
+    "counterexample.input[]": Field("whole | text", PROMPT),
+    **{f"counterexample.{name}": Field("whole", PROMPT) for name in ("n0", "n1", "n2")},
+    **{f"counterexample.{name}": Field("text", PROMPT) for name in ("last", "expected")},
+    "counterexample.tokens": Field("list | null", PROMPT),
+    "counterexample.tokens[]": Field("text", PROMPT),
+    "counterexample.predicted": _trusted("text", "predicted", "what torch answers there"),
+    "counterexample.logits": _trusted("anything", "logits", "what torch computes there"),
+    "counterexample.fails": _trusted("flag", "fails", "whether torch shows it, too"),
+    "counterexample.replayed": _trusted("text", "replayed", "how torch ran it"),
+    "counterexample.margin": Field("number", "equals the margin"),
+    "counts?": _trusted("object", "counts", HOW_MANY),
+    **{f"counts.{name}": _trusted("text", "counts", HOW_MANY) for name in ("right", "wrong")},
+    "wrong_share?": _trusted("text", "counts", HOW_MANY),
+    "boxes?": _trusted("whole", "boxes", "how many the prover looked at"),
+}
+
 TABLES: dict[str, Table] = {
     "histogram, proved": HISTOGRAM
     | {
@@ -284,6 +411,12 @@ TABLES: dict[str, Table] = {
     "strings": INDUCTIVE,
     "strings, wrong": WRONG_STRING,
     "strings, block by block": BLOCKS,
+    "count01, proved": COUNT01_PROVED,
+    "count01, refuted": COUNT01_WRONG,
+    "modular, proved": MODULAR_PROVED,
+    "modular, refuted": MODULAR_WRONG,
+    "parity, proved": PARITY_PROVED,
+    "parity, refuted": PARITY_WRONG,
     "heads": HEADS,
     **{f"heads, {kind}": table for kind, table in OF_HEADS.items()},
 }

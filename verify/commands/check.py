@@ -37,16 +37,14 @@ def run(args: argparse.Namespace) -> int:
 
 def check_files(weights: Path) -> dict[str, Any]:
     """The outcome for one weights file and the certificate beside it."""
-    from verify.checker import fields, heads, inductive
+    from verify.checker import kinds
     from verify.checker.reading import Refusal
 
     certificate = weights.with_name("certificate.json") if weights.stem == "weights" else weights.with_suffix(".json")
     verdict, trusted, code, reason = None, list[str](), 0, None
     try:
         files = read(weights, "weights", MOST_BYTES), read(certificate, "certificate", MOST_BYTES)
-        kinds = {"heads": heads.check, "inductive": inductive.check}
-        check = kinds.get(heads.task_of(files[1]), fields.check)
-        verdict, trusted = check(*files)
+        verdict, trusted = kinds.check(*files)
     except Refusal as refusal:
         code, reason = refusal.exit_code, str(refusal)
     except BadInput as error:

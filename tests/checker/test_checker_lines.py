@@ -1,0 +1,32 @@
+"""How long the checker is: what its page says, and the most that a task's part may have."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CORE = ("reading", "statement", "mathematics", "fields")
+SPLITS = ("splits", "leaves")
+PARTS = ("parity", "modular", "count01", "adder", "prompts", "boxes", "exponentials", "kinds")
+MOST = 150
+
+
+def lines_of(name):
+    """Lines of code of a module: neither blank, nor a comment or a docstring."""
+    text = (ROOT / f"verify/checker/{name}.py").read_text()
+    documented = (ast.Module, ast.FunctionDef, ast.ClassDef)
+    left = {i for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.strip().startswith("#")}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+            left -= {*range(node.body[0].lineno, node.body[0].end_lineno + 1)}
+    return len(left)
+
+
+def test_the_page_says_how_long_the_checker_is():
+    page = (ROOT / "docs/checker.md").read_text()
+    core, splits = (sum(map(lines_of, names)) for names in (CORE, SPLITS))
+    assert f"checker instead: {core} lines of code" in page and f"and {splits} more in `splits.py`" in page
+
+
+def test_a_part_for_one_task_is_short():
+    found = {name: lines_of(name) for name in PARTS}
+    assert max(found.values()) <= MOST, found

@@ -1,0 +1,117 @@
+"""The decoder of both additions: its numbers as they are stored, and one input through it in balls."""
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from flint import arb, arb_mat, fmpq, fmpq_mat
+
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, read_tiles, require, rows_of
+
+LAYER = ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2")
+Head = tuple[fmpq_mat, fmpq_mat, fmpq_mat, fmpq_mat]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Heads of W_Q, W_K, W_V, W_O, and the neurons."""
+
+    heads: list[Head]
+    W_1: fmpq_mat
+    b_1: fmpq_mat
+    W_2: fmpq_mat
+
+
+@dataclass(frozen=True)
+class Adder:
+    """E (tokens, d), positions (length, d), layers, W_out (d, classes), b_out (1, classes)."""
+
+    sizes: dict[str, Any]  # as certificates say them
+    skip: bool
+    E: fmpq_mat
+    positions: fmpq_mat
+    layers: list[Layer]
+    W_out: fmpq_mat
+    b_out: fmpq_mat
+
+    def embedded(self, token: int, position: int) -> list[fmpq]:
+        return [self.E[token, i] + self.positions[position, i] for i in range(self.E.ncols())]
+
+    def logits(self, tokens: list[int]) -> Any:
+        """Logits at every position of one input, in balls of the precision that is set."""
+        x = arb_mat(fmpq_mat([self.embedded(t, i) for i, t in enumerate(tokens)]))
+        n = len(tokens)
+        for layer in self.layers:
+            attended = arb_mat(n, x.ncols())
+            for head in layer.heads:
+                W_Q, W_K, W_V, W_O = map(arb_mat, head)
+                scores, rows = ((x * W_Q) * (x * W_K).transpose()).tolist(), []
+                for i in range(n):
+                    top = max(scores[i][: i + 1], key=lambda score: score.mid()).mid()
+                    weights = [(score - top).exp() for score in scores[i][: i + 1]]
+                    total = sum(weights, arb(0))
+                    rows.append([w / total for w in weights] + [arb(0)] * (n - i - 1))
+                attended = attended + arb_mat(rows) * (x * W_V) * W_O
+            x = neurons(layer, x + attended if self.skip else attended, self.skip)
+        return plus(x * arb_mat(self.W_out), self.b_out)
+
+
+def neurons(layer: Layer, x: Any, skip: bool) -> Any:
+    """The stream after the neurons: fractions of fractions, balls of balls."""
+    mat = type(x)
+    if not layer.b_1.ncols():
+        return x if skip else mat(x.nrows(), x.ncols())
+    read = plus(x * mat(layer.W_1), layer.b_1).tolist()
+    zero = type(read[0][0])(0)
+    written = mat([[z.max(zero) if mat is arb_mat else max(z, zero) for z in row] for row in read]) * mat(layer.W_2)
+    return x + written if skip else written
+
+
+def plus(x: Any, row: fmpq_mat) -> Any:
+    """A row added to every row."""
+    return x + type(x)(x.nrows(), 1, [1] * x.nrows()) * type(x)(row)
+
+
+def least_gap(row: Any, right: int) -> Any:
+    """(the right one) - (the largest other)."""
+    others = [y for c, y in enumerate(row) if c != right]
+    return row[right] - (reduce(arb.max, others) if isinstance(row[right], arb) else max(others))
+
+
+def read_adder(data: bytes) -> Adder:
+    """The model in the bytes of a safetensors file, of whatever sizes its tensors have."""
+    tensors, _ = read_tiles(data, {"BOOL": 1})
+    skip = tensors.pop("skip", ("BOOL", [], b"\1"))
+    require(skip[:2] == ("BOOL", []) and skip[2] in (b"\0", b"\1"), "weights: skip is no truth value", UNREADABLE)
+    depth = len({name.split(".")[1] for name in tensors if name.startswith("layers.")})
+    names = {"E", "positions", "W_out", "b_out", *(f"layers.{i}.{name}" for i in range(depth) for name in LAYER)}
+    require({*tensors} == names and depth > 0, "weights: the file holds no adder's layout", NOT_CHECKABLE)
+    dtype, of_E = tensors["E"][:2]
+    of_Q, of_V = (tensors[f"layers.0.{name}"][1] for name in ("W_Q", "W_V"))
+    length, classes = tensors["positions"][1][:1], tensors["b_out"][1]
+    is_ranked = [len(x) for x in (of_E, of_Q, of_V, length, classes)] == [2, 3, 3, 1, 1] and dtype in WORDS
+    require(is_ranked and min(*of_E, *of_Q, *of_V, *length, *classes) > 0, "weights: shapes do not fit", UNREADABLE)
+    (tokens, d), (heads, _, d_h), d_v = of_E, of_Q, of_V[2]
+    shapes = {"E": [tokens, d], "positions": [*length, d], "W_out": [d, *classes], "b_out": classes}
+    widths = [(tensors[f"layers.{i}.b_1"][1] + [0])[0] for i in range(depth)]
+    for i, p in enumerate(widths):
+        of_layer = [[heads, d, d_h], [heads, d, d_h], [heads, d, d_v], [heads, d_v, d], [d, p], [p], [p, d]]
+        shapes |= {f"layers.{i}.{name}": shape for name, shape in zip(LAYER, of_layer, strict=True)}
+    found = {name: tensor[:2] for name, tensor in tensors.items()}
+    require(found == {name: (dtype, x) for name, x in shapes.items()}, "weights: shapes do not fit", UNREADABLE)
+
+    def matrices(name: str) -> list[fmpq_mat]:
+        """One matrix, or one for each head."""
+        shape, raw = shapes[name], tensors[name][2]
+        rows, columns = ([1, *shape])[-2:]
+        parts: list[list[float]] = rows_of(name, dtype, [rows * columns], raw) if rows * columns else [[]]
+        return [fmpq_mat(rows, columns, [fmpq(*x.as_integer_ratio()) for x in part]) for part in parts]
+
+    layers = []
+    for i in range(depth):
+        parts = {name: matrices(f"layers.{i}.{name}") for name in LAYER}
+        of_heads = [*zip(*(parts[name] for name in LAYER[:4]), strict=True)]
+        layers.append(Layer(of_heads, *(parts[name][0] for name in LAYER[4:])))
+    sizes = {"layers": depth, "heads": heads, "d": d, "d_h": d_h, "p": sum(widths), "dtype": WORDS[dtype][0]}
+    E, positions, W_out, b_out = (matrices(name)[0] for name in ("E", "positions", "W_out", "b_out"))
+    return Adder(sizes, skip[2] == b"\1", E, positions, layers, W_out, b_out)

@@ -1,0 +1,78 @@
+"""Sums of quotients of forms in three counts, shown to be above zero on a box: each is extreme at a box's corners."""
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import product
+from typing import Any, NamedTuple
+
+from flint import arb, ctx, fmpq
+
+from verify.checker.exponentials import BITS, Sum, ball
+from verify.checker.reading import NOT_CHECKABLE, require
+
+MOST_BOXES = 400_000
+
+Row = tuple[int, ...]
+Quotient = tuple[Sequence[Sum], Sequence[Sum]]  # coefficients of 1, n0, n1, n2 above and below
+
+
+class Box(NamedTuple):
+    """n0 and n1 from lo to hi, n2 from m to M, and of all three at most `total`."""
+
+    lo: int
+    hi: int
+    m: int
+    M: int
+    total: int | None = None
+
+
+def all_positive(quotients: Sequence[Quotient], constant: fmpq, box: Box, is_more: bool) -> bool:
+    """Whether constant + sum of quotients is above zero on all triples with n1 > n0, or on all others.
+
+    They are (smaller count, difference, n2) in a box that is cut until a bound decides; single ones by digits. False
+    also where digits do not tell.
+    """
+    lo, hi, m, M, total = box
+    least, done = (1 if is_more else 0), 0
+    if hi - lo < least or m > M:
+        return True
+    with_balls = {bits: [([ball(x, bits) for x in N], [ball(x, bits) for x in D]) for N, D in quotients]
+                  for bits in BITS}  # fmt: skip
+    boxes: list[tuple[Row, Row]] = [((lo, least, m), (hi - least, hi - lo, M))]
+    while boxes:
+        low, high = boxes.pop()
+        done += 1
+        require(done <= MOST_BOXES, f"more than {MOST_BOXES} boxes are not decided again", NOT_CHECKABLE)
+        if low[0] + low[1] > hi or total is not None and 2 * low[0] + low[1] + low[2] > total:
+            continue
+        bits = BITS if low == high else BITS[:1]
+        if any(_bound(with_balls[k], constant, low, high, is_more, k) > 0 for k in bits):
+            continue
+        if low == high:
+            return False
+        boxes += _halves(low, high)
+    return True
+
+
+def _bound(quotients: Any, constant: fmpq, low: Row, high: Row, is_more: bool, bits: int) -> arb:
+    """A lower bound over a box of (smaller count, difference, n2)."""
+    with ctx.workprec(bits):
+        out = arb(constant)
+        for N, D in quotients:
+            values = []
+            for k, difference, n2 in product(*({x, y} for x, y in zip(low, high, strict=True))):
+                n0, n1 = (k, k + difference) if is_more else (k + difference, k)
+                top, bottom = (v[0] + n0 * v[1] + n1 * v[2] + n2 * v[3] for v in (N, D))
+                values.append((top / bottom).lower())
+            out = out + reduce(arb.min, values)
+        return arb(out.lower())
+
+
+def _halves(low: Row, high: Row) -> Iterator[tuple[Row, Row]]:
+    """The box cut in two where it is longest, relative to the counts."""
+    axis = max(range(3), key=lambda i: (high[i] - low[i]) / (low[i] + 1))
+    middle = (low[axis] + high[axis]) // 2 if low[axis] else math.isqrt(high[axis])
+    middle = min(max(middle, low[axis]), high[axis] - 1)
+    yield low, tuple(middle if i == axis else x for i, x in enumerate(high))
+    yield tuple(middle + 1 if i == axis else x for i, x in enumerate(low)), high

@@ -1,0 +1,142 @@
+"""Certificates about addition modulo P: every pair again, in fractions or in balls (docs/checker.md)."""
+
+from typing import Any
+
+from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
+
+from verify.checker.adder import Adder, Head, least_gap, neurons, plus, read_adder
+from verify.checker.reading import NOT_CHECKABLE, Refusal, require
+from verify.checker.statement import certificate_of, compare, header, is_close
+from verify.checker.table import walk
+
+BITS = (128, 1024, 8192)
+MOST_PAIRS = 1 << 22
+MOST_LISTED = 1000  # wrong pairs
+RIGHT = "right means: the class (a + b) mod P has strictly the largest logit"
+
+
+def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
+    """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    c = certificate_of("modular", weights, certificate)
+    verdict = header(c)
+    model = read_adder(weights)
+    trusted, P = walk(c, f"modular, {verdict.lower()}"), model.b_out.ncols()
+    sizes = (model.E.nrows(), model.positions.nrows(), len(model.layers))
+    require(sizes == (P + 1, 3, 1) and P > 1, "weights: no model of P + 1 tokens, three positions and one layer")
+    require(P * P <= MOST_PAIRS, f"more than {MOST_PAIRS} pairs are not decided again", NOT_CHECKABLE)
+    compare(c["parameters"], {"P": P, **model.sizes, "neurons": model.sizes["p"]})
+    skip = "x + " * model.skip
+    formula = f"tokens a b =, read at =: x = E[token] + position; x = {skip}sum of heads' softmax(q k) v W_O; "
+    formula += f"x = {skip}ReLU(x W_1 + b_1) W_2; logits = x W_out + b_out; evaluated in real arithmetic"
+    compare(c, {"assumptions": [formula, RIGHT]})
+    wrong = Pairs(model).wrong(c["margin"] if verdict == "PROVED" else 0.0)
+    counts = {"right": str(P * P - len(wrong)), "wrong": str(len(wrong))}
+    if verdict == "PROVED":
+        require(c["margin"] > 0 and not wrong, f"margin: is {c['margin']}, and {wrong[:1]} are wrong")
+        compare(c, {"inputs_covered": str(P * P), "counts": counts})
+        compare(c["tightest"], {"margin": c["margin"]})
+        require(_is_pair(c["tightest"]["input"], P), "tightest: is no pair")
+    else:
+        compare(c, {"inputs_covered": "1", **({"counts": counts} if "counts" in c else {})})
+        _refute(model, P, c, wrong)
+    return verdict, trusted
+
+
+def _is_pair(x: Any, P: int) -> bool:
+    return len(x) == 2 and max(x) < P
+
+
+class Pairs:
+    """The least margin of every pair: in fractions where attention is uniform, else in balls."""
+
+    def __init__(self, model: Adder) -> None:
+        self.model, self.P = model, model.b_out.ncols()
+        self.own = fmpq_mat([model.embedded(self.P, 2)])
+        numbers = [[model.embedded(t, i) for t in range(self.P)] for i in range(2)]
+        self.places = [*map(fmpq_mat, numbers), self.own]
+        self.is_exact = all(len({*row}) == 1 for row in map(self._scores, model.layers[0].heads))
+        self.tables: dict[int, list[Any]] = {}
+        self.decided: dict[Any, Any] = {}
+
+    def _scores(self, head: Head) -> list[fmpq]:
+        """What "=" gives a first number, a second one, and itself."""
+        query = head[1] * (self.own * head[0]).transpose()
+        return [score for x in self.places for score in (x * query).entries()]
+
+    def _table(self, head: Head) -> list[Any]:
+        """For each place: what each token weighs, and what it writes."""
+        scores, out = self._scores(head), list[Any]()
+        top = max(scores)
+        for i, x in enumerate(self.places):
+            written, here = (x * (head[2] * head[3])).tolist(), scores[i * self.P :][: x.nrows()]
+            if self.is_exact:  # a softmax is the same for scores that are all less by the top one: by 0
+                out.append(([fmpq(1)] * len(here), written))
+            else:
+                out.append(([arb(s - top).exp() for s in here], [[arb(y) for y in row] for row in written]))
+        return out
+
+    def row(self, a: int, bits: int) -> list[Any]:
+        """The least margins of all pairs (a, b)."""
+        if bits not in self.tables:
+            self.tables[bits] = [self._table(head) for head in self.model.layers[0].heads]
+        start = (self.own if self.model.skip else 0 * self.own).entries()
+        streams = []
+        for b in range(self.P):
+            x = start
+            for (w0, v0), (w1, v1), (w2, v2) in self.tables[bits]:
+                total = w0[a] + w1[b] + w2[0]
+                p, q, r = w0[a] / total, w1[b] / total, w2[0] / total
+                x = [s + p * y0 + q * y1 + r * y2 for s, y0, y1, y2 in zip(x, v0[a], v1[b], v2[0], strict=True)]
+            streams.append(x)
+        if not self.is_exact:
+            return [least_gap(y, (a + b) % self.P) for b, y in enumerate(self._read(arb_mat(streams)))]
+        keys = [(tuple((int(y.p), int(y.q)) for y in x), (a + b) % self.P) for b, x in enumerate(streams)]
+        for key, x in zip(keys, streams, strict=True):  # equal streams are decided once
+            if key not in self.decided:
+                self.decided[key] = least_gap(self._read(fmpq_mat([x]))[0], key[1])
+        return [self.decided[key] for key in keys]
+
+    def _read(self, x: Any) -> list[list[Any]]:
+        read = neurons(self.model.layers[0], x, self.model.skip) * type(x)(self.model.W_out)
+        return plus(read, self.model.b_out).tolist()  # type: ignore[no-any-return]
+
+    def wrong(self, margin: float) -> list[list[int]]:
+        """All wrong pairs, in order. Raises: Refusal where one is right by less than the margin, or stays open."""
+        found, least = list[list[int]](), fmpq(*margin.as_integer_ratio())
+        for a in range(self.P):
+            gaps: list[Any] = []
+            for bits in BITS[:1] if self.is_exact else BITS:
+                with ctx.workprec(bits):
+                    gaps = self.row(a, bits)
+                    if all(gap <= 0 or (gap > 0 and gap >= least) for gap in gaps):
+                        break
+            for b, gap in enumerate(gaps):
+                is_wrong = bool(gap <= 0)
+                require(is_wrong or not gap < least, f"margin: {a} + {b} is right by less")
+                is_shown = is_wrong or bool(gap > 0 and gap >= least)
+                require(is_shown, f"{a} + {b}: whether it is right does not show", NOT_CHECKABLE)
+                found += [[a, b]] * is_wrong
+        return found
+
+
+def _refute(model: Adder, P: int, c: dict[str, Any], wrong: list[list[int]]) -> None:
+    """One wrong pair, and what is said of all."""
+    case, listed = c["counterexample"], c["wrong_inputs"]
+    require(_is_pair(case["input"], P) and case["input"] in wrong, f"counterexample: {case['input']} is no wrong pair")
+    require(not case["is_smallest"] or case["input"] == wrong[0], "counterexample: is not the smallest")
+    right = sum(case["input"]) % P
+    is_listed = listed == sorted(listed) and all(pair in wrong for pair in listed) and len(listed) > 0
+    is_whole = len(listed) == len(wrong) or MOST_LISTED <= len(listed) < len(wrong)
+    is_once = len({*map(tuple, listed)}) == len(listed)
+    require(is_listed and is_once and (is_whole or "counts" not in c), "wrong_inputs: are not all wrong pairs")
+    compare(case, {"expected": right})
+    for bits in BITS:
+        with ctx.workprec(bits):
+            tokens = [*case["input"], P]
+            row = model.logits(tokens).tolist()[2]
+            gap, said = least_gap(row, right), case["predicted"]
+            is_beaten = said is not None and (said >= P or any(y > row[said] for y in row))
+            require(not is_beaten, f"counterexample: the class {said} is not the largest")
+            if is_close(c["margin"], gap):
+                return
+    raise Refusal(f"margin: is {c['margin']}, must be {gap}")

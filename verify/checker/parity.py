@@ -1,0 +1,64 @@
+"""Certificates about parity models: cells of token and own count, as for histogram (docs/checker.md)."""
+
+from fractions import Fraction
+from typing import Any
+
+from verify.checker.mathematics import Model
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Weights, read_tensors, require, rows_of
+from verify.checker.splits import decide
+from verify.checker.statement import certificate_of, compare, header, stands_for
+from verify.checker.table import walk
+
+ASSUMED = [
+    "x' = x + x W_Q W_K^T x^T x, logits = ReLU(x' W_1 + b_1) W_2 + b_2, in real arithmetic",
+    "the weights are the stored numbers, exactly",
+    "right means: the logit of the count's parity is strictly the larger one",
+]
+
+
+def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
+    """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
+    c = certificate_of("parity", weights, certificate)
+    verdict = header(c)
+    trusted, w = walk(c, f"parity, {verdict.lower()}"), _read(weights)
+    compare(c, {"parameters": w.repeated["parameters"], "assumptions": ASSUMED})
+    (_prove if verdict == "PROVED" else _refute)(w, c)
+    return verdict, trusted
+
+
+def _read(data: bytes) -> Weights:
+    """The model in the bytes of a safetensors file that `--save` wrote."""
+    tensors, about = read_tensors(data)
+    T, L, d, p = sizes = [about.get(name) for name in "TLdp"]
+    is_model = {*about} == {*"TLdp"} and [type(n) for n in sizes] == [int] * 4 and min(sizes) > 0
+    require(is_model and "E" in tensors, f"the metadata name no parity model: {about}", UNREADABLE)
+    shapes = {"E": [T, d], "W_Q": [d, d], "W_K": [d, d], "W_1": [d, p], "b_1": [p], "W_2": [p, 2], "b_2": [2]}
+    dtype, found = tensors["E"][0], {name: tensor[:2] for name, tensor in tensors.items()}
+    require(found == {name: (dtype, x) for name, x in shapes.items()}, f"the tensors must be {shapes}", UNREADABLE)
+    parameters = {"T": T, "L": L, "d": d, "p": p, "dtype": WORDS[dtype][0]}
+    return Weights({"parameters": parameters}, None, {name: rows_of(name, *x) for name, x in tensors.items()})
+
+
+def _prove(w: Weights, c: dict[str, Any]) -> None:
+    """Every token at every own count has the margin, by the vertices of what the other tokens may be."""
+    p, where = w.repeated["parameters"], c["tightest"]
+    require(c["margin"] > 0, "margin: must be above zero")
+    require(p["T"] > 1, "an alphabet of one token has no other slots to decide", NOT_CHECKABLE)
+    require(where["token"] < p["T"] and 1 <= where["count"] <= p["L"], "tightest: is no token and count")
+    decide(Model(w, [c["margin"]] * p["L"]), None)
+    compare(c, {"inputs_covered": str(p["T"] ** p["L"])})
+
+
+def _refute(w: Weights, c: dict[str, Any]) -> None:
+    """One input decides, in fractions."""
+    p, case = w.repeated["parameters"], c["counterexample"]
+    tokens, position = case["input"], case["position"]
+    is_input = len(tokens) == p["L"] and max(tokens) < p["T"] and position < p["L"]
+    require(is_input, f"counterexample: must have {p['L']} tokens below {p['T']} and one of their positions")
+    winners, difference, D = Model(w, [0.0] * p["L"]).judge(tokens, position)
+    exact = Fraction(difference.get(0, 0), D[0])
+    require(exact <= 0, f"counterexample: {tokens} is answered rightly at position {position}")
+    right = tokens.count(tokens[position]) % 2
+    compare(case, {"expected": right, "predicted": 1 - right, "is_tie": exact == 0})
+    require(stands_for(c["margin"], exact), f"margin: is {c['margin']}, must be {float(exact)}")
+    compare(c, {"margin_exact": str(exact), "inputs_covered": "1"})

@@ -1,0 +1,54 @@
+"""What certificates of all tasks have in common: whose they are, and how their fields are compared."""
+
+import hashlib
+import math
+from fractions import Fraction
+from typing import Any
+
+from flint import arb
+
+from verify.checker.reading import NOT_CHECKABLE, as_text, read_certificate, require
+
+ULPS = 4  # within which a float stands for an exact number
+
+
+def certificate_of(task: str, weights: bytes, certificate: bytes) -> dict[str, Any]:
+    """The certificate of a task about this file. Raises: Refusal."""
+    c: dict[str, Any] = read_certificate(certificate)
+    require(c.get("task") == task, f"task: {as_text(c.get('task'))[:80]} is not {task}")
+    require(c.get("weights_sha256") == hashlib.sha256(weights).hexdigest(), "weights_sha256: is another file's")
+    return c
+
+
+def verdict_of(c: dict[str, Any]) -> str:
+    """What the certificate claims."""
+    verdict = c.get("verdict")
+    require(verdict != "UNKNOWN", "the certificate itself says UNKNOWN, which claims nothing", NOT_CHECKABLE)
+    require(verdict in ("PROVED", "REFUTED"), f"verdict: {as_text(verdict)[:80]} is none")
+    return str(verdict)
+
+
+def header(c: dict[str, Any]) -> str:
+    """The verdict of a proof, or of a wrong input, in real arithmetic."""
+    reading, method = c.get("reading"), c.get("method")
+    is_checked = (as_text(reading), as_text(method)) == ('"real"', '"certified"')
+    known = f"the reading {as_text(reading)[:80]} by {as_text(method)[:80]} is not checked"
+    require(is_checked, known, NOT_CHECKABLE)
+    return verdict_of(c)
+
+
+def compare(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    for name, value in expected.items():
+        said, due = as_text(found.get(name)), as_text(value)
+        require(said == due, f"{name}: is {said[:80]}, must be {due[:300]}")
+
+
+def stands_for(x: float, exact: Fraction) -> bool:
+    """Whether a float is within a few of its last places; nothing but 0 stands for 0, where these places are wide."""
+    is_near = abs(Fraction(x) - exact) <= ULPS * math.ulp(x) and (x == 0) == (exact == 0)
+    return is_near and str(x) != "-0.0"
+
+
+def is_close(x: float, ball: arb) -> bool:
+    """Whether a margin that is not above zero is a number's, of which the ball holds all, to nine digits."""
+    return x <= 0 and bool(abs(ball - arb(x)) <= arb(abs(x)) * arb(2) ** -29 + arb(2) ** -1000)
