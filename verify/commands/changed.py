@@ -70,7 +70,7 @@ class ChangeAsked(request.Wanted):
         """
         place = next(place for place in registry.cards() if place.endswith(f".{args.task}"))
         reading = getattr(args, "precision", None), getattr(args, "accumulate", None)
-        wanted = *reading, request.budget_of(args), args.save, args.json
+        wanted = *reading, request.budget_of(args.budget, args.effort), args.save, args.json
         asked = cls(*wanted, args.file, place, args.model, args.L, record)
         asked.check(record)
         return asked

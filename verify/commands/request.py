@@ -70,7 +70,7 @@ class Request(Wanted):
     def of(cls, args: argparse.Namespace) -> Request:
         """Parses the shared options, and refuses a target that cannot be written before anything is computed."""
         quiet, verbose = getattr(args, "quiet", False), getattr(args, "verbose", False)
-        wanted = args.precision, args.accumulate, budget_of(args), args.save, args.json
+        wanted = args.precision, args.accumulate, budget_of(args.budget, args.effort), args.save, args.json
         request = cls(*wanted, args.method, args.seed, quiet, verbose, getattr(args, "report", None))
         if sum((request.is_json, quiet, verbose)) > 1:
             raise BadInput("--json, --quiet and --verbose: each says how much is printed. Keep one.")
@@ -104,18 +104,17 @@ def check_report(path: str | None) -> None:
     check_target(path, "report")
 
 
-def budget_of(args: argparse.Namespace) -> float | Budget:
+def budget_of(seconds: float, effort: int | None) -> float | Budget:
     """The seconds of --budget, or the steps of --effort, planned with these seconds.
 
     Raises: BadInput for a time limit that is no number, or negative, and for an effort below 1.
     """
-    check_budget(args.budget)
-    effort = getattr(args, "effort", None)
+    check_budget(seconds)
     if effort is None:
-        return float(args.budget)
+        return seconds
     from verify.frame.clock import Budget
 
-    return Budget.counting(effort, args.budget)
+    return Budget.counting(effort, seconds)
 
 
 def check_budget(seconds: float) -> None:
