@@ -98,14 +98,7 @@ def relation(
     (4, 5)
     """
     d, p = T if d is None else d, 1 if p is None else p
-    check_sizes(model, T=T, L=L, d=d, p=p)
-    check_memory(T * d + 2 * d * d + p * (d + L))
-    if d < T:
-        raise BadInput(
-            f"d={d}: this construction needs d >= T (orthonormal tokens), got T={T}. "
-            f"Use --d {T} or more, or --p {T}, which allows d < T."
-        )
-    e = np.eye(T, d)
+    e = _orthonormal(model, T, L, d, p)
     root = math.sqrt(d)
     weights: dict[str, NDArray[np.float64]]
     if model == "bos":
@@ -115,12 +108,74 @@ def relation(
         direction, bias = e[-1], -1.0
         D = e.T @ e - e[:-1].sum(0)[:, None] * direction
         weights = {"E": np.vstack([e[:-1] + direction, direction]), "W_Q": root * D, "W_K": D}
-    kind = np.dtype(dtype)
-    slopes, intercepts = staircase([float(k) for k in range(1, L + 1)], lambda x: float(kind.type(x)))
+    slopes, intercepts = staircase([float(k) for k in range(1, L + 1)], rounding_to(dtype))
     weights |= {"W_1": direction[:, None], "b_1": np.array([bias]), "W_2": slopes[None], "b_2": intercepts}
+    return _stored(model, T, L, d, p, dtype, weights)
+
+
+def inventory(
+    *, model: str, T: int, L: int, d: int | None = None, p: int | None = None, dtype: str = "float32"
+) -> HistogramArrays:
+    """Any model with a neuron for each token, and standard directions: what inventory_counting builds.
+
+    Claim: A-4.3 for lin and lin+sftm, A-B.1 for dot+sftm, W-1 for the others.
+    Shapes: see HistogramTransformer; d >= T and p >= T (by default equal), surplus is zero padding.
+    Raises: BadInput when d < T or p < T or a size makes no sense.
+
+    >>> inventory(model="lin+sftm", T=4, L=3).predict([2, 0, 2])
+    [2, 1, 2]
+    """
+    d, p = T if d is None else d, T if p is None else p
+    e = _orthonormal(model, T, L, d, p)
+    if p < T:
+        raise BadInput(
+            f"p={p}: inventory counting needs p >= T (one neuron per token), got T={T}. Use --p {T} or more."
+        )
+    weights, gamma = _mixing(model, L, d)
+    slopes, intercepts = staircase([gamma(k) for k in range(1, L + 1)], rounding_to(dtype))
+    weights |= {"E": e, "W_1": e.T, "b_1": -np.ones(T), "W_2": np.tile(slopes, (T, 1)), "b_2": intercepts}
+    return _stored(model, T, L, d, p, dtype, weights)
+
+
+def _mixing(model: str, L: int, d: int) -> tuple[dict[str, NDArray[np.float64]], Callable[[int], float]]:
+    """The weights that mix tokens, and what the own neuron then reads of the count."""
+    if model == "lin":
+        a = 2.0 ** -(L - 1).bit_length()
+        return {"A": np.full((L, L), a)}, lambda k: a * k
+    if model == "lin+sftm":
+        return {"A": np.zeros((L, L))}, lambda k: k / L
+    bos = {"e_BOS": np.zeros(d)} if model.startswith("bos") else {}
+    if model.endswith("+sftm"):
+        zero = np.zeros((d, d))
+        return {**bos, "W_Q": zero, "W_K": zero}, lambda k: k / (L + len(bos))
+    return {**bos, "W_Q": math.sqrt(d) * np.eye(d), "W_K": np.eye(d)}, lambda k: float(k)
+
+
+def _orthonormal(model: str, T: int, L: int, d: int, p: int) -> NDArray[np.float64]:
+    """The unit vectors of R^d for T tokens, where the sizes make sense."""
+    check_sizes(model, T=T, L=L, d=d, p=p)
+    check_memory(T * d + (L * L if model.startswith("lin") else 2 * d * d) + p * (d + L))
+    if d < T:
+        raise BadInput(
+            f"d={d}: this construction needs d >= T (orthonormal tokens), got T={T}. "
+            f"Use --d {T} or more, or --p {T}, which allows d < T."
+        )
+    return np.eye(T, d)
+
+
+def _stored(
+    model: str, T: int, L: int, d: int, p: int, dtype: str, weights: dict[str, NDArray[np.float64]]
+) -> HistogramArrays:
+    """The weights in a dtype, with zeros for neurons that are not used."""
     shapes = {"W_1": (d, p), "b_1": (p,), "W_2": (p, L)}
-    padded = {name: _padded(value, shapes.get(name, value.shape)).astype(kind) for name, value in weights.items()}
+    padded = {name: _padded(value, shapes.get(name, value.shape)).astype(dtype) for name, value in weights.items()}
     return HistogramArrays(model, T, L, d, p, 1, padded)
+
+
+def rounding_to(dtype: str) -> Callable[[float], float]:
+    """Rounds a number to a dtype."""
+    kind = np.dtype(dtype)
+    return lambda x: float(kind.type(x))
 
 
 def _padded(value: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:

@@ -9,35 +9,46 @@ import pytest
 import torch
 from models.selection import first
 
-from constructions import relation_counting
+from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import DTYPES as TORCH_DTYPES
-from constructions.histogram_arrays import DTYPES, relation
+from constructions.histogram_arrays import DTYPES, inventory, relation
 from verify.frame.decide import certify
 from verify.tasks.histogram.array_problem import ArrayHistogram
 from verify.tasks.histogram.proof import certify as certify_module
 
-BUILDERS = {"dot": relation_counting.dot, "bos": relation_counting.bos}
-SIZES = [(2, 1, None, None), (4, 3, None, None), (5, 9, 8, 3), (32, 10, 32, 1), (3, 40, 3, 1), (2, 300, None, None)]
+INVENTORY = {
+    "lin": inventory_counting.lin,
+    "lin+sftm": inventory_counting.lin_sftm,
+    "dot": inventory_counting.dot,
+    "dot+sftm": inventory_counting.dot_sftm,
+    "bos": inventory_counting.bos,
+    "bos+sftm": inventory_counting.bos_sftm,
+}
+BUILDERS = [
+    ("dot", relation, relation_counting.dot), ("bos", relation, relation_counting.bos),
+    *((name, inventory, build) for name, build in INVENTORY.items()),
+]  # fmt: skip
+SIZES = [(2, 1, None, None), (4, 3, None, None), (5, 9, 8, 7), (32, 10, 32, 33), (3, 40, 3, 3), (2, 300, None, None)]
 
 
-@pytest.mark.parametrize("model", BUILDERS)
+@pytest.mark.parametrize(("model", "built", "build"), BUILDERS)
 @pytest.mark.parametrize("dtype", first(1, DTYPES))
-def test_the_builders_weights(model, dtype):
+def test_the_builders_weights(model, built, build, dtype):
     for T, L, d, p in SIZES:
-        module = BUILDERS[model](T=T, L=L, d=d, p=p, dtype=TORCH_DTYPES[dtype])
-        arrays = relation(model=model, T=T, L=L, d=d, p=p, dtype=dtype)
+        module = build(T=T, L=L, d=d, p=p, dtype=TORCH_DTYPES[dtype])
+        arrays = built(model=model, T=T, L=L, d=d, p=p, dtype=dtype)
         for name, value in module.state_dict().items():
             assert arrays.weights[name].tobytes() == value.numpy().tobytes(), (name, T, L)
         copy = arrays.module()
         assert all(torch.equal(copy.state_dict()[name], value) for name, value in module.state_dict().items())
 
 
-@pytest.mark.parametrize("model", BUILDERS)
-def test_the_same_certificate_and_answers(model):
+@pytest.mark.parametrize(("model", "built", "build"), BUILDERS)
+def test_the_same_certificate_and_answers(model, built, build):
     rng = np.random.default_rng(0)
     for T, L in [(4, 3), (8, 6)]:
-        module, arrays = BUILDERS[model](T=T, L=L), relation(model=model, T=T, L=L)
+        module, arrays = build(T=T, L=L), built(model=model, T=T, L=L)
         one, other = certify_module(module, claim="A"), certify(ArrayHistogram.of(arrays, "A"))
         found, due = (json.loads(c.to_json()) for c in (other, one))
         for timed in (found, due):
@@ -70,9 +81,9 @@ def test_bad_sizes():
         relation(model="dot", T=1 << 15, L=2)
 
 
-@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("options", first(2, [["dot"], ["lin+sftm", "--json"], ["lin"], ["dot+sftm"], ["bos"]]))
 def test_the_main_job_loads_no_torch(options):
-    argv = ["histogram", "--model", "dot", "--T", "32", "--L", "10", "--d", "32", *options]
+    argv = ["histogram", "--T", "32", "--L", "10", "--d", "32", "--model", *options]
     code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 0\nassert 'torch' not in sys.modules"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr

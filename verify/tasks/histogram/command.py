@@ -203,23 +203,27 @@ def _needs_no_torch(wish: HistogramWish, asked: Request, law: str | None) -> boo
     is_plain = asked.precision is None and asked.method == "certified" and asked.save is None and law is None
     if wish.weights is not None or not is_plain:
         return False
-    if wish.model not in ("dot", "bos") or wish.basis != "standard" or wish.as_printed or wish.seed:
+    if wish.basis != "standard" or wish.as_printed or wish.seed or wish.dtype == "bfloat16":
         return False
     sizes = wish.sizes()
-    is_built = wish.dtype != "bfloat16" and (sizes.d is None or sizes.d >= sizes.T)
-    return is_built and chosen(sizes, wish.construction) == "relation"
+    if sizes.d is not None and sizes.d < sizes.T:
+        return False
+    construction = chosen(sizes, wish.construction)
+    return construction == "inventory" or (construction == "relation" and sizes.model in ("dot", "bos"))
 
 
 def _run_arrays(wish: HistogramWish, asked: Request) -> int:
-    from constructions.histogram_arrays import relation
+    from constructions.histogram_arrays import inventory, relation
     from verify.frame.decide import certify
     from verify.report.certificate import shapes_fact
     from verify.tasks.histogram.array_problem import ArrayHistogram
     from verify.tasks.histogram.report import print_certificate
 
     sizes = wish.sizes()
-    arrays = relation(model=sizes.model, T=sizes.T, L=sizes.L, d=sizes.d, p=sizes.p, dtype=wish.dtype or "float32")
-    _, claim = CONSTRUCTIONS[sizes.model, "relation"]
+    construction = chosen(sizes, wish.construction)
+    build = inventory if construction == "inventory" else relation
+    arrays = build(model=sizes.model, T=sizes.T, L=sizes.L, d=sizes.d, p=sizes.p, dtype=wish.dtype or "float32")
+    _, claim = CONSTRUCTIONS[sizes.model, construction]
     with progress_bar("deciding", quiet=asked.is_json) as progress:
         certificate = certify(ArrayHistogram.of(arrays, claim), effort=asked.effort(progress))
     shapes = shapes_fact((name, w.shape) for name, w in arrays.weights.items())
