@@ -88,29 +88,43 @@ class HistogramArrays:
 def relation(
     *, model: str, T: int, L: int, d: int | None = None, p: int | None = None, dtype: str = "float32"
 ) -> HistogramArrays:
-    """dot or bos that compares tokens, with standard directions: what relation_counting builds.
+    """dot, bos or bos+sftm that compares tokens, with standard directions: what relation_counting builds.
 
-    Claim: A-4.2 for dot, A-4.1 for bos.
+    Claim: A-4.2 for dot, A-4.1 for bos and, from T = 4 on, for bos+sftm.
     Shapes: see HistogramTransformer; d >= T and p >= 1 (by default T and 1), surplus is zero padding.
-    Raises: BadInput when d < T or a size makes no sense.
+    Raises: BadInput when d < T or a size makes no sense, and for a model that is not built as arrays.
 
     >>> relation(model="bos", T=4, L=3, d=5).weights["E"].shape
     (4, 5)
     """
     d, p = T if d is None else d, 1 if p is None else p
     e = _orthonormal(model, T, L, d, p)
+    if not has_relation(model, T):
+        raise BadInput(f"model={model}, T={T}: has no relation as arrays. Use relation_counting's builder.")
     root = math.sqrt(d)
     weights: dict[str, NDArray[np.float64]]
-    if model == "bos":
+    gamma = [float(k) for k in range(1, L + 1)]
+    if model == "bos+sftm":
+        direction, bias, gamma = e[-1], 0.0, [1 / (k + 1) for k in range(1, L + 1)]
+        v = np.vstack([np.eye(T - 2), 0.0 - np.eye(2, T - 2)])
+        scale = 2.0 ** math.ceil(math.log2(32.0 * math.sqrt(d)))
+        scores = np.array([1.0] * (T - 2) + [-1.0, 0.0])
+        weights = {"E": v @ e[:-2] + e[-2], "e_BOS": e[-1], "W_Q": scale * (e.T * scores) @ e, "W_K": e.T @ e}
+    elif model == "bos":
         direction, bias = e.sum(0), -float(T + 1)
         weights = {"E": e, "e_BOS": direction, "W_Q": root * np.eye(d), "W_K": np.eye(d)}
     else:
         direction, bias = e[-1], -1.0
         D = e.T @ e - e[:-1].sum(0)[:, None] * direction
         weights = {"E": np.vstack([e[:-1] + direction, direction]), "W_Q": root * D, "W_K": D}
-    slopes, intercepts = staircase([float(k) for k in range(1, L + 1)], rounding_to(dtype))
+    slopes, intercepts = staircase(gamma, rounding_to(dtype))
     weights |= {"W_1": direction[:, None], "b_1": np.array([bias]), "W_2": slopes[None], "b_2": intercepts}
     return _stored(model, T, L, d, p, dtype, weights)
+
+
+def has_relation(model: str, T: int) -> bool:
+    """Whether `relation` builds a model for so many tokens."""
+    return model in ("dot", "bos") or (model == "bos+sftm" and T >= 4)
 
 
 def inventory(
@@ -187,7 +201,7 @@ def _padded(value: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.fl
 def staircase(
     gamma: Sequence[float], rounded: Callable[[float], float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Slopes and intercepts of L lines such that line k is the highest one at gamma[k - 1], which increases.
+    """Slopes and intercepts of L lines such that line k is the highest one at gamma[k - 1], strictly monotone.
 
     Claim: A-B.4 (App. B.4, eq. 7-8), as constructions.readout.staircase; `rounded` rounds to the dtype.
     Shapes: gamma (L,); returns (L,) and (L,).
@@ -197,21 +211,22 @@ def staircase(
     """
     L = len(gamma)
     thresholds = [(before + after) / 2 for before, after in zip(gamma, gamma[1:], strict=False)]
-    centred = [_around(c, thresholds, rounded) for c in range(0, L, max(1, L * L // CENTRED))]
+    direction = -1.0 if L > 1 and gamma[1] < gamma[0] else 1.0
+    centred = [_around(c, thresholds, direction, rounded) for c in range(0, L, max(1, L * L // CENTRED))]
     return min(centred, key=lambda lines: _rounding_cost(np.array(gamma), *lines))
 
 
 def _around(
-    c: int, thresholds: Sequence[float], rounded: Callable[[float], float]
+    c: int, thresholds: Sequence[float], direction: float, rounded: Callable[[float], float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The staircase whose line c is zero."""
     L = len(thresholds) + 1
     intercepts = np.zeros(L)
     for l in range(c + 1, L):
-        intercepts[l] = rounded(intercepts[l - 1] - thresholds[l - 1])
+        intercepts[l] = rounded(intercepts[l - 1] - direction * thresholds[l - 1])
     for l in reversed(range(c)):
-        intercepts[l] = rounded(intercepts[l + 1] + thresholds[l])
-    return np.arange(-c, L - c, dtype=np.float64), intercepts
+        intercepts[l] = rounded(intercepts[l + 1] + direction * thresholds[l])
+    return direction * np.arange(-c, L - c, dtype=np.float64), intercepts
 
 
 def _rounding_cost(h: NDArray[np.float64], slopes: NDArray[np.float64], intercepts: NDArray[np.float64]) -> float:

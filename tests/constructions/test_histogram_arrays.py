@@ -27,15 +27,18 @@ INVENTORY = {
 }
 BUILDERS = [
     ("dot", relation, relation_counting.dot), ("bos", relation, relation_counting.bos),
+    ("bos+sftm", relation, relation_counting.bos_sftm),
     *((name, inventory, build) for name, build in INVENTORY.items()),
 ]  # fmt: skip
 SIZES = [(2, 1, None, None), (4, 3, None, None), (5, 9, 8, 7), (32, 10, 32, 33), (3, 40, 3, 3), (2, 300, None, None)]
+
+SIZES_OF_FOUR = [size for size in SIZES if size[0] >= 4]
 
 
 @pytest.mark.parametrize(("model", "built", "build"), BUILDERS)
 @pytest.mark.parametrize("dtype", first(1, DTYPES))
 def test_the_builders_weights(model, built, build, dtype):
-    for T, L, d, p in SIZES:
+    for T, L, d, p in SIZES if build is not relation_counting.bos_sftm else SIZES_OF_FOUR:
         module = build(T=T, L=L, d=d, p=p, dtype=TORCH_DTYPES[dtype])
         arrays = built(model=model, T=T, L=L, d=d, p=p, dtype=dtype)
         for name, value in module.state_dict().items():
@@ -77,11 +80,15 @@ def test_wrong_arrays_are_refuted():
 def test_bad_sizes():
     with pytest.raises(BadInput, match="d=2: this construction needs d >= T"):
         relation(model="dot", T=3, L=2, d=2)
+    with pytest.raises(BadInput, match="model=bos.sftm, T=3: has no relation as arrays"):
+        relation(model="bos+sftm", T=3, L=2)
+    with pytest.raises(BadInput, match="p=2: inventory counting needs p >= T"):
+        inventory(model="lin", T=3, L=2, p=2)
     with pytest.raises(BadInput, match="at most"):
         relation(model="dot", T=1 << 15, L=2)
 
 
-@pytest.mark.parametrize("options", first(2, [["dot"], ["lin+sftm", "--json"], ["lin"], ["dot+sftm"], ["bos"]]))
+@pytest.mark.parametrize("options", first(2, [["dot"], ["lin+sftm", "--json"], ["lin"], ["bos"], ["bos+sftm"]]))
 def test_the_main_job_loads_no_torch(options):
     argv = ["histogram", "--T", "32", "--L", "10", "--d", "32", "--model", *options]
     code = f"import sys\nfrom verify import cli\nassert cli.main({argv}) == 0\nassert 'torch' not in sys.modules"

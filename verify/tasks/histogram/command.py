@@ -208,8 +208,10 @@ def _needs_no_torch(wish: HistogramWish, asked: Request, law: str | None) -> boo
     sizes = wish.sizes()
     if sizes.d is not None and sizes.d < sizes.T:
         return False
+    from constructions.histogram_arrays import has_relation
+
     construction = chosen(sizes, wish.construction)
-    return construction == "inventory" or (construction == "relation" and sizes.model in ("dot", "bos"))
+    return construction == "inventory" or (construction == "relation" and has_relation(sizes.model, sizes.T))
 
 
 def _run_arrays(wish: HistogramWish, asked: Request) -> int:
