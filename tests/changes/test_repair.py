@@ -51,6 +51,13 @@ def test_repairs_are_least_and_impossibilities_true():
     assert outcomes["PROVED"] >= 3 and outcomes["IMPOSSIBLE"] >= 6
 
 
+def test_a_repair_is_asked_for_with_less_room_for_rounding():
+    """The room that rounding takes at most makes the change 2 % larger than the bound; a quarter of it is enough."""
+    module = fitted(112, T=3, L=4, d=4, p=16)
+    found = repair(module)
+    assert found and what_is_wrong(module, found) is None
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("p", [4, 6, 12, 16])
 def test_many_repairs(p):

@@ -31,6 +31,7 @@ from verify.frame.decide import Effort
 FLOAT_OFF_BY = 2.0**-40  # relative: what hidden numbers in float64 are off by, with room; verdicts do not rest on it
 ROUNDINGS = 32  # of a dtype's run that its margins are first given room for
 MORE_ROOM = 4.0  # by which delta grows where the verifier wants more than rounding takes
+CLOSE = 1.01  # times the bound on every repair: a change that is no larger is not made smaller
 INSEPARABLE = 1e-10  # relative margin of the best hyperplane, at or below which two classes look inseparable
 GROWN = 1.5  # times the last change: room for a larger one to be rounded
 AT_ONCE = 100  # inputs of two classes that are added in a round
@@ -194,22 +195,43 @@ class RepairSearch:
             relaxed = self._relaxed(unit)
             if isinstance(relaxed, str):
                 return self._without_relaxed(relaxed, X)
-            X = relaxed.X
-            module = self.changeable.readout.replaced(self.changeable.module, X)
-            certificate = self.changeable.decide(module, self.reading, one_decision(self.effort, self.deadline))
-            if certificate.verdict is Verdict.PROVED:
-                return self._proved(module, certificate, relaxed, unit)
+            X, found = relaxed.X, self._decided(relaxed, unit)
+            if isinstance(found, Repair):
+                return self._sharpened(found, unit)
             if self.deadline.is_up() or unit * MORE_ROOM >= 1:
-                return self.unknown(f"the verifier says of the rounded readout: {certificate}", X)
+                return self.unknown(f"the verifier says of the rounded readout: {found}", X)
             unit *= MORE_ROOM
+
+    def _decided(self, relaxed: Relaxed, unit: float) -> Repair | Certificate:
+        """What the verifier says of a readout once it is rounded."""
+        module = self.changeable.readout.replaced(self.changeable.module, relaxed.X)
+        certificate = self.changeable.decide(module, self.reading, one_decision(self.effort, self.deadline))
+        return (
+            self._proved(module, certificate, relaxed, unit) if certificate.verdict is Verdict.PROVED else certificate
+        )
+
+    def _sharpened(self, best: Repair, unit: float) -> Repair:
+        """The same with less room for rounding, while that is proved too and its change is not close to the bound."""
+        while not self.deadline.is_up():
+            assert best.change is not None and best.at_least is not None
+            if best.change <= CLOSE * best.at_least:
+                break
+            unit /= MORE_ROOM
+            relaxed = self._relaxed(unit)
+            found = None if isinstance(relaxed, str) else self._decided(relaxed, unit)
+            if not isinstance(found, Repair) or found.change is None or found.change >= best.change:
+                break
+            best = found
+        return best
 
     def _relaxed(self, unit: float) -> Relaxed | str:
         """The least change that is right on all questions in float64, or why there is none."""
         best, wrong = Relaxed(self.X, 0.0, np.zeros(0)), max(1, self.wrong(self.X))
+        is_solved = not len(self.cuts)  # for these cuts and this room: at first there are none
         while True:
             need = programs.needed(self.H, self.right, np.abs(self.X) + best.t, unit)
             short = programs.gaps(self.H, self.right, best.X) - need
-            if not self.cuts.add(self.H, self.right, programs.worst(short, self.right)):
+            if not self.cuts.add(self.H, self.right, programs.worst(short, self.right)) and is_solved:
                 return best
             if self.deadline.is_up():
                 return "the budget ended"
@@ -219,7 +241,7 @@ class RepairSearch:
                 return "no readout is right on the inputs taken so far with room for rounding"
             if found.t > GROWN * best.t:  # room for the rounding of a larger readout
                 found = programs.least_change(self.cuts, self.X, unit, GROWN * found.t) or found
-            best = found
+            best, is_solved = found, True
             self.effort.progress(1 - min(1.0, self.wrong(best.X) / wrong))
 
     def _without_relaxed(self, reason: str, X: Array) -> Repair:
