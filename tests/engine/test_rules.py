@@ -269,6 +269,13 @@ FAULTS = [
     (linear, "at_once", "off = g * sizes", "off = g / 64 * sizes", "aten.mm.default"),
     (pointwise, "times", "rad = x.rad * y.size", "rad = x.rad * 0.5 * y.size", "aten.mul.Tensor"),
     (pointwise, "plus", "rad = x.radius + y.radius", "rad = x.radius", "aten.add.Tensor"),
+    (
+        normalisation,
+        "scores",
+        "masked(at, found, mask)",
+        "masked(at, found, ~mask)",
+        "aten.scaled_dot_product_attention.default",
+    ),
     (normalisation, "softmax", "(a * (1 - 2 * p).abs() +", "(0 * a +", "aten._softmax.default"),
 ]
 
@@ -291,7 +298,6 @@ RULE_FAULTS = [
     ("aten.sqrt.default", "(mid + below)", "(4 * mid + below)"),
     ("aten.amax.default", "x.radius.amax", "x.radius.amin"),
     ("aten.cumsum.default", "ball.rad.cumsum(dim)", "ball.rad"),
-    ("aten.scaled_dot_product_attention.default", "masked(at, scores, mask)", "masked(at, scores, ~mask)"),
 ]
 
 

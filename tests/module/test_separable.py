@@ -175,7 +175,7 @@ def test_both_ways_agree_with_plain_balls(steps):
 def test_inputs_beyond_enumeration():
     """6^20 inputs, one head: decided by cells, and a counterexample is run."""
     model = trained(20, steps=60)
-    found = certify(model, inputs=tokens([V] * 20), expected=largest)
+    found = certify(model, inputs=tokens([V] * 20), expected=largest, budget=looks(60))
     assert found.verdict in (Verdict.PROVED, Verdict.REFUTED)
     if found.verdict is Verdict.REFUTED:
         wrong = torch.tensor([found.counterexample["input"]])
@@ -216,7 +216,7 @@ def test_several_heads_beyond_enumeration(n_heads):
         logits = counting(12, n_heads)(torch.tensor([found.tightest["input"]]), position=-1)[0]
     top = logits.topk(2).values
     assert found.margin <= float(top[0] - top[1]) <= 2.1 * found.margin
-    wrong = certify(counting(12, n_heads, 2.0), inputs=inputs, expected=largest)
+    wrong = certify(counting(12, n_heads, 2.0), inputs=inputs, expected=largest, budget=looks(60))
     assert wrong.verdict is Verdict.REFUTED and wrong.counterexample["predicted"] != wrong.counterexample["expected"]
     row = torch.tensor([wrong.counterexample["input"]])
     with torch.no_grad():

@@ -10,12 +10,16 @@ from verify.arithmetic.readings import reading_of
 from verify.frame.certificate import CERTIFIED, Certificate, Verdict
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, decide
+from verify.module.automaton import Automaton, count_of_last, majority, sum_modulo
 from verify.module.inputs import Domain, strings, tokens
 from verify.module.largest import largest, smallest
 from verify.module.problem import ModuleProblem
 from verify.module.task import Task
 
-__all__ = ["Domain", "ModuleProblem", "Task", "assert_proved", "certify", "largest", "smallest", "strings", "tokens"]
+__all__ = [
+    "Automaton", "Domain", "ModuleProblem", "Task", "assert_proved", "certify", "count_of_last", "largest", "majority",
+    "smallest", "strings", "sum_modulo", "tokens",
+]  # fmt: skip
 
 
 def certify(

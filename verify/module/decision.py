@@ -20,8 +20,9 @@ from verify.engine.margins import Question
 from verify.engine.mean_value import gaps
 from verify.engine.run import enclose
 from verify.frame.clock import Deadline
+from verify.module.cells import Decided
 
-MODELS = ("balls", "l2", "mean_value", "exact")
+MODELS = ("cells", "tables", "balls", "l2", "mean_value", "exact")
 LISTED = 1000
 EXACT_BITS = (128, 512, 2048)
 AT_A_TIME = 64  # inputs in the mean value form
@@ -67,6 +68,21 @@ class Tally:
                 self.margin, self.tightest = float(least[i]), tokens[i].tolist()
         for mask, rows in ((is_wrong, self.wrong_inputs), (is_open, self.open_inputs)):
             rows.extend(tokens[mask][: LISTED - len(rows)].tolist())
+
+    def add_cells(self, found: Decided) -> None:
+        """Counts the inputs of decided cells, and lists those that are wrong as far as `found` does."""
+        self.right, self.wrong = self.right + found.right, self.wrong + found.wrong
+        self.by["cells"] += found.right + found.wrong
+        if found.wrong:
+            self.wrong_inputs.extend(found.tokens[: LISTED - len(self.wrong_inputs)].tolist())
+            return
+        i = int(found.low.argmin())
+        if float(found.low[i]) < self.margin:
+            self.margin, self.tightest = float(found.low[i]), found.tokens[i].tolist()
+
+    def sort_wrong(self) -> None:
+        """Sorts the list of wrong inputs, short ones first, each once."""
+        self.wrong_inputs = sorted(map(list, set(map(tuple, self.wrong_inputs))), key=lambda row: (len(row), row))
 
 
 @dataclass
@@ -221,7 +237,7 @@ def undecided(low: Tensor, high: Tensor) -> Tensor:
     return ~((low > 0) | (high <= 0))
 
 
-Progress = Callable[[float], None]
+Progress = Callable[[int], None]
 
 
 def climb(

@@ -19,7 +19,7 @@ from torch import Tensor
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import FAINT, gamma
 from verify.frame.clock import Deadline
-from verify.module.largest import Sets
+from verify.module.automaton import Sets
 from verify.module.separable import Layer, Sums, Tables, lost_to_underflow
 
 AT_ONCE = 1 << 21  # entries of a batch's tables

@@ -20,18 +20,22 @@ from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Roun
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture
 from verify.engine.guard import Disagreement, Guard
+from verify.engine.one_layer.layer import NotOneLayer
 from verify.engine.run import enclose
 from verify.frame.certificate import Certificate, Verdict
 from verify.frame.clock import Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
 from verify.frame.judged import check_read, is_judged
-from verify.module import heads, separable
-from verify.module.decision import Bounds, Judge, Tally, climb, undecided
-from verify.module.inputs import Listed, Product
+from verify.module import cells, heads, separable
+from verify.module.automaton import Automaton
+from verify.module.decision import Bounds, Judge, Progress, Tally, climb, undecided
+from verify.module.inputs import BATCH, Listed, Product
 from verify.module.language_models import logits_alone
+from verify.module.layered import Layered
 from verify.module.task import Task
 
 MANY = 1 << 18  # inputs from which on a hill climb comes first
+FEW = 1 << 16  # inputs that are decided one by one, whatever the module is
 CLIMBING = 0.2  # of the budget, as for products of token sets where every input can be looked at
 RUN_AT_ONCE, RUNS = 512, 4
 DRAWN = 1000  # inputs that are run beside tables, at least one of each round
@@ -145,24 +149,83 @@ class ModuleProblem:
                 self._check_run(row, "")
 
     def _prove(self, reading: Real | Rounded, effort: Effort) -> Finding:
+        deadline = effort.deadline()
         if isinstance(reading, Real) and self.device == "cpu" and separable.applies(self.module, self.given):
-            return self.separately(effort)
-        deadline, tally = effort.deadline(), Tally()
-        found = None
-        if sum(part.candidates for part in self.given.inputs.parts) > MANY:
-            found = self.search(reading, effort)
-        candidates = sum(part.candidates for part in self.given.inputs.parts)
-        done, stopped = 0, False
-        for part in self.given.inputs.parts:
-            judge = self.judge(part.length, reading)
-            for tokens in part.batches():
-                if deadline.is_up() and done:
-                    stopped = True
-                    break
-                self.decide_batch(judge, tokens, tally, deadline)
-                done = min(done + (len(tokens) if part.where is None else 1 << 16), candidates)
-                effort.progress(done / candidates)
-        return self.finding(tally, reading, found, stopped, effort.seconds)
+            found = self.separately(effort)
+            is_done = found.extra["counts"]["undecided"] == "0" or deadline.is_up()
+            return found if is_done else self._counted(found, effort, deadline)
+        parts, tally = self.given.inputs.parts, Tally()
+        candidates, stopped = sum(part.candidates for part in parts), False
+        layers = [self.one_layer(part, reading) for part in parts]
+        is_product = all(layers) and isinstance(self.given.expected, Automaton)
+        found_wrong = None if is_product or candidates <= MANY else self.search(reading, effort)
+        for part, layer in zip(parts, layers, strict=True):
+
+            def progress(done: int, before: int = tally.seen) -> None:
+                effort.progress(min(1.0, (before + done) / candidates))
+
+            if layer is None:
+                stopped |= self._one_by_one(part, reading, tally, deadline, progress)
+            elif isinstance(self.given.expected, Automaton):
+                is_left, failing = self._by_cells(layer, tally, effort, deadline, progress)
+                stopped, found_wrong = stopped or is_left, found_wrong or failing
+            else:
+                stopped |= layer.by_tables(tally, deadline, progress)
+        return self.finding(tally, reading, found_wrong, stopped, effort.seconds)
+
+    def _one_by_one(
+        self, part: Product | Listed, reading: Real | Rounded, tally: Tally, deadline: Deadline, progress: Progress
+    ) -> bool:
+        """Decides every input of a part by itself; whether the time was up before."""
+        judge, done = self.judge(part.length, reading), 0
+        for tokens in part.batches():
+            if deadline.is_up() and tally.seen:
+                return True
+            self.decide_batch(judge, tokens, tally, deadline)
+            done += len(tokens) if part.where is None else BATCH
+            progress(done)
+        return False
+
+    def one_layer(self, part: Product | Listed, reading: Reading) -> Layered | None:
+        """What decides a part by tables, where it has many inputs and the graph is one attention layer."""
+        is_real = isinstance(reading, Real) and self.device == "cpu"
+        if not is_real or not isinstance(part, Product) or part.where is not None or part.candidates <= FEW:
+            return None
+        if self.columns(part.length) < 2:
+            return None
+        graph, question = self.graphs[part.length], self.given.question(part.length)
+        try:
+            layer = cells.one_layer(graph, question, part)
+        except NotOneLayer:
+            return None
+        judge, guard = self.judge(part.length, Real()), self.guard(part.length, Real())
+        return Layered(layer, part, self.given, self.columns(part.length), judge, guard)
+
+    def _by_cells(
+        self, layer: Layered, tally: Tally, effort: Effort, deadline: Deadline, progress: Progress
+    ) -> tuple[bool, list[int] | None]:
+        """Decides a part by products of token sets: whether some are left, and a wrong input, if one was met.
+
+        Where most of the time has met no wrong input, some of it is for the hill climb.
+        """
+        search = layer.start(deadline)
+        layer.by_cells(search, tally, deadline.part(1 - CLIMBING), progress)
+        failing = search.failing
+        if search.open and failing is None and not tally.wrong:
+            failing = self.search(Real(), effort)
+        layer.by_cells(search, tally, deadline, progress)
+        return search.open > 0, failing
+
+    def _counted(self, found: Finding, effort: Effort, deadline: Deadline) -> Finding:
+        """Goes on by cells where products of token sets found a wrong input, or nothing, and did not count the rest."""
+        (part,) = self.given.inputs.parts
+        layer = self.one_layer(part, Real())
+        if layer is None or not isinstance(self.given.expected, Automaton):
+            return found
+        tally, search = Tally(), layer.start(deadline)
+        layer.by_cells(search, tally, deadline, lambda done: effort.progress(min(1.0, done / part.candidates)))
+        failing = found.failure.counterexample["input"] if found.failure else search.failing
+        return self.finding(tally, Real(), failing, search.open > 0, effort.seconds)
 
     def separately(self, effort: Effort) -> Finding:
         """Decides one attention layer by tables: over products of token sets; input by input where those do not prove.
@@ -173,10 +236,10 @@ class ModuleProblem:
         assert isinstance(self.module, Decoder) and isinstance(part, Product)
         layer = separable.Layer(self.module, part.length, self.given.classes)
         judge, deadline = self.judge(part.length, Real()), effort.deadline()
-        if hasattr(self.given.expected, "cells"):
+        if getattr(self.given.expected, "cells", None) is not None:
             is_all = part.candidates > separable.MOST
             until = deadline if is_all else effort.deadline(CLIMBING)
-            found = self._by_cells(layer, judge, until, effort)
+            found = self._by_products(layer, judge, until, effort)
             if is_all or found.verdict is Verdict.PROVED:
                 return found
         tally, columns = Tally(), self.columns(part.length)
@@ -197,7 +260,7 @@ class ModuleProblem:
         tally.wrong_inputs.sort()
         return self.finding(tally, Real(), None, stopped, effort.seconds)
 
-    def _by_cells(self, layer: separable.Layer, judge: Judge, deadline: Deadline, effort: Effort) -> Finding:
+    def _by_products(self, layer: separable.Layer, judge: Judge, deadline: Deadline, effort: Effort) -> Finding:
         """Decides products of token sets, one last token after another; the input of the least margin met is judged."""
         part, tally, columns = self.given.inputs.parts[0], Tally(), self.columns(layer.length)
         assert isinstance(part, Product)

@@ -23,8 +23,8 @@ from verify.engine.rules.linear import plus, product, times
 from verify.engine.rules.normalisation import layer_norm
 from verify.engine.rules.pointwise import bounded_exp, div
 from verify.frame.judged import is_judged
+from verify.module.automaton import Sets
 from verify.module.inputs import BATCH, Product
-from verify.module.largest import Sets
 from verify.module.task import Task
 
 AT_ONCE = 1 << 19  # logits
@@ -48,7 +48,9 @@ def applies(module: nn.Module, task: Task) -> bool:
     if not isinstance(part, Product) or part.where is not None or part.length < 2:
         return False
     is_last = task.positions(part.length) == (part.length - 1,)
-    splits = hasattr(task.expected, "cells") and (block.attention.n_heads == 1 or part.candidates > MOST)
+    splits = getattr(task.expected, "cells", None) is not None and (
+        block.attention.n_heads == 1 or part.candidates > MOST
+    )
     return is_last and module.W_U.shape[1] > 1 and (splits or 1 << 16 < part.candidates <= MOST)
 
 

@@ -121,23 +121,27 @@ def attention(
     enable_gqa: bool = False,
 ) -> Ball:
     """softmax(q k^T / sqrt(d) + mask) v with the exact root of d; a row masked everywhere is 0."""
+    weights = softmax(at, scores(at, q, k, mask, is_causal, scale), -1, 0.0)
+    return product(at, weights, v, more=4)
+
+
+def scores(at: Arithmetic, q: Ball, k: Ball, mask: Any, is_causal: bool, scale: float | None) -> Ball:
+    """q k^T times the scale (else 1 / sqrt(d)) plus the mask: exactly -inf where a truth value is false."""
     keys = at.record(turned(k), (k,), torch.zeros(()), lambda g: (turned(g),))
-    scores = product(at, q, keys, more=6)  # q and k may each be scaled by the root of the scale
+    found = product(at, q, keys, more=6)  # q and k may each be scaled by the root of the scale
     if scale is None:
         value = q.mid.new_tensor(1 / math.sqrt(q.mid.shape[-1]))
         factor = Ball(value, value * (4 * U + 4 * at.u))
     else:
         factor = at.number(scale, q.mid)
-    scores = times(at, scores, factor)
-    n, m = scores.mid.shape[-2:]
+    found = times(at, found, factor)
+    n, m = found.mid.shape[-2:]
     if is_causal:
         mask = torch.ones(n, m, dtype=torch.bool, device=q.mid.device).tril()
     assert not isinstance(mask, Unsure), "refused at capture"
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
-        scores = masked(at, scores, mask)
-    elif mask is not None:
-        scores = plus(at, scores, as_ball(at, mask, q.mid))
-    return product(at, softmax(at, scores, -1, 0.0), v, more=4)
+        return masked(at, found, mask)
+    return found if mask is None else plus(at, found, as_ball(at, mask, q.mid))
 
 
 def masked(at: Arithmetic, x: Ball, mask: Tensor) -> Ball:

@@ -1,0 +1,234 @@
+"""One attention layer by cells: counts equal to brute force, bounds that hold, and planted faults that are caught."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from models.one_layer import Einsum, Encoder, Nano, Plain
+from models.selection import first
+from torch import nn
+
+from tests.clocks import ENDLESS
+from tests.planted import planted
+from verify.engine.one_layer import bounds, lines
+from verify.engine.one_layer.bounds import Cells
+from verify.module import ModuleProblem, Task, cells, count_of_last, largest, smallest, sum_modulo, tokens
+from verify.reduction import quotients
+
+SEPARATE = 1e-9  # of a run in float64: margins below it are not compared
+
+
+def every(sets):
+    return torch.tensor(list(itertools.product(*sets)))
+
+
+def run(module, rows):
+    with torch.no_grad():
+        return torch.cat([module(part) for part in rows.split(2048)]).double()
+
+
+def margins_of(module, rows, right):
+    """Margins by torch alone."""
+    logits = run(module, rows)
+    own = logits.gather(1, right.unsqueeze(1)).squeeze(1)
+    return own - logits.scatter(1, right.unsqueeze(1), -torch.inf).amax(1)
+
+
+class Seen:
+    """A module's one layer on a small domain, searched with cells as small as they get."""
+
+    def __init__(self, module, sets, expected, is_small=4):
+        self.module, self.sets, self.expected = module.double().eval(), [sorted(s) for s in sets], expected
+        self.problem = ModuleProblem(self.module, Task(tokens(self.sets), expected))
+        self.part = self.problem.given.inputs.parts[0]
+        self.graph, self.question = self.problem.graphs[len(sets)], self.problem.given.question(len(sets))
+        self.layer = cells.one_layer(self.graph, self.question, self.part)
+        self.rows = every(self.sets)
+        self.right = self.expected(self.rows)
+        self.margins = margins_of(self.module, self.rows, self.right)
+        self.is_small = is_small
+
+    def search(self, budget=ENDLESS):
+        """What is decided, checked against brute force: right and wrong inputs, and those left over."""
+        search = cells.Search(self.layer, self.part, self.expected, lambda length, label: label)
+        deadline = budget.deadline()
+        search.start(deadline)
+        number = {tuple(row): i for i, row in enumerate(self.rows.tolist())}
+        counts, open_rows, faults = {"right": 0, "wrong": 0}, 0, []
+        for found in search.run(deadline):
+            counts["right"] += found.right
+            counts["wrong"] += found.wrong
+            open_rows += len(found.tokens) if found.how == "open" else 0
+            at = torch.tensor([number[tuple(row)] for row in found.tokens.tolist()])
+            real = self.margins[at]
+            faults += found.tokens[(real < found.low - SEPARATE) | (real > found.high + SEPARATE)].tolist()
+        total = counts["right"] + counts["wrong"] + open_rows + search.open
+        if total != len(self.rows):
+            faults.append(total)
+        sure_wrong, sure_right = ((self.margins < -SEPARATE).sum(), (self.margins > SEPARATE).sum())
+        if counts["right"] > len(self.rows) - int(sure_wrong) or counts["wrong"] > len(self.rows) - int(sure_right):
+            faults.append(counts)
+        return counts, open_rows + search.open, faults, search
+
+
+def build(kind, seed, V=4, L=4):
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    if kind == "nano":
+        module = Nano(V, L, act=["gelu", "silu", "relu"][seed % 3])
+    elif kind == "encoder":
+        module = Encoder(V, L, norm_first=bool(seed % 2))
+    elif kind == "einsum":
+        module = Einsum(V, L)
+    else:
+        norm, act = kind.split("-")
+        module = Plain(
+            V, L, heads=[1, 2, 4][seed % 3], hidden=0 if act == "none" else 6, norm=norm, act=act,
+            positions=["learned", "none"][seed % 2], bos=bool(seed % 5 == 0),
+        )  # fmt: skip
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if "n1" not in name and "n2" not in name and "n3" not in name and "ln" not in name and "norm" not in name:
+                parameter.mul_(float(rng.choice([1.0, 2.0, 3.0])))
+    return module.eval()
+
+
+def fitted(module, V, L, expected, steps=60):
+    """A few steps of training, so that most answers are right by a little."""
+    rows = every([range(V)] * L)
+    right = expected(rows)
+    module.float().train()
+    optimiser = torch.optim.Adam(module.parameters(), 0.02)
+    for _ in range(steps):
+        loss = nn.functional.cross_entropy(module(rows), right)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return module.eval()
+
+
+KINDS = [
+    "-relu", "-none", "layer-relu", "layer-gelu", "nano", "encoder", "einsum", "-silu", "-tanh", "-sigmoid",
+    "layer-none", "-gelu_tanh",
+]  # fmt: skip
+EXPECTED = {"largest": largest, "smallest": smallest, "sum": sum_modulo(4), "count": count_of_last()}
+CASES = [(kind, seed) for seed in range(12) for kind in KINDS]
+
+
+@pytest.mark.parametrize("kind, seed", first(12, CASES))
+def test_counts_are_those_of_brute_force(kind, seed, monkeypatch):
+    monkeypatch.setattr(cells, "RUN", [4, 16][seed % 2])
+    expected = list(EXPECTED.values())[seed % 4]
+    module = build(kind, seed)
+    seen = Seen(fitted(module, 4, 4, expected, 30 * (seed % 3 + 1)), [range(4)] * 4, expected)
+    counts, left, faults, search = seen.search()
+    assert not faults and search.open == 0
+    assert left <= int((seen.margins.abs() < 1e-6).sum())
+
+
+def violations(module, sets, seed, count=24):
+    """Cells drawn at random on which a bound does not hold: of the gaps, and of single inputs' logits."""
+    seen = Seen(module, sets, largest)
+    rng, found = np.random.default_rng(seed), []
+    rank = torch.tensor([sorted(s) for s in seen.sets])
+    logits = run(seen.module, seen.rows)
+    classes = logits.shape[1]
+    for own in list(itertools.product(*(range(len(seen.sets[i])) for i in seen.layer.fixed)))[:4]:
+        layer = seen.layer.layer([seen.sets[p][r] for p, r in zip(seen.layer.fixed, own, strict=True)])
+        masks = rng.random((count, len(layer.places), rank.shape[1])) < rng.random((count, 1, 1))
+        masks[..., 0] |= ~masks.any(-1)
+        bounded = Cells(layer, cells.ranks_of(masks))
+        right = torch.from_numpy(rng.integers(0, classes, count))
+        rivals = (right.unsqueeze(1) + torch.arange(1, classes)) % classes
+        gaps = bounded.gaps(right, rivals)
+        least, _ = bounded.least(gaps)
+        low, high = bounded.range(gaps)
+        points = cells.Points(layer)
+        for i, mask in enumerate(masks):
+            inside = torch.ones(len(seen.rows), dtype=torch.bool)
+            for column, place in enumerate(layer.places):
+                inside &= torch.isin(seen.rows[:, place], rank[place][torch.from_numpy(mask[column])])
+            for place, r in zip(seen.layer.fixed, own, strict=True):
+                inside &= seen.rows[:, place] == seen.sets[place][r]
+            real = logits[inside][:, right[i]].unsqueeze(1) - logits[inside][:, rivals[i]]
+            slack = SEPARATE * (1 + real.abs().amax(0))
+            if bool(((real.amin(0) < low[i] - slack) | (real.amin(0) < least[i] - slack)).any()):
+                found.append("below")
+            if bool((real.amax(0) > high[i] + slack).any()):
+                found.append("above")
+            by_points = points(cells.rows_of(mask))
+            if bool(((by_points.mid - logits[inside]).abs() > by_points.radius + SEPARATE * logits.abs().max()).any()):
+                found.append("point")
+    return found
+
+
+MODELS = {
+    "one head": lambda: build("-none", 3),
+    "heads": lambda: build("-none", 5),
+    "relu": lambda: build("-relu", 2),
+    "gelu": lambda: build("-gelu_tanh", 4),
+    "norms": lambda: build("layer-relu", 4),
+    "nano": lambda: build("nano", 2),
+    "encoder": lambda: build("encoder", 2),
+    "einsum": lambda: build("einsum", 1),
+}
+DOMAIN = [range(4), [0, 2, 3, 1], range(4), range(4)]
+
+
+@pytest.mark.parametrize("name", first(8, MODELS))
+def test_bounds_hold_on_cells_that_are_drawn(name):
+    assert not violations(MODELS[name](), DOMAIN, 0)
+
+
+FAULTS = [
+    ("heads", quotients.Quotients, "range", "delta * largest", "0 * largest"),
+    ("heads", quotients.Quotients, "range", "mu.sum(-1)\n", "0.9 * mu.sum(-1)\n"),
+    ("heads", quotients.Quotients, "range", "table * zeta[..., None, None]", "table * 0.5 * zeta[..., None, None]"),
+    ("heads", quotients.Quotients, "sums", "-mu[", "mu["),
+    ("heads", quotients.Quotients, "__init__", "least / 2 + most / 2", "most"),
+    ("heads", quotients.Quotients, "__init__", "(most / 2 - least / 2)", "0 * (most / 2 - least / 2)"),
+    (
+        "one head",
+        quotients.Quotients,
+        "of_one_head",
+        "least > 0, self.high, self.low",
+        "least > 0, self.low, self.high",
+    ),
+    ("one head", quotients.Quotients, "of_one_head", "-shift.unsqueeze(-1)", "-0.5 * shift.unsqueeze(-1)"),
+    ("heads", quotients, "spread_over", "sums.amin(-1)", "sums.mean(-1)"),
+    ("norms", quotients.Quotients, "spread", "found + off", "0 * found + off"),
+    ("relu", lines, "of_relu", "torch.where(on | off, 0.0, over)", "torch.where(on | off, 0.0, 0 * over)"),
+    ("relu", lines, "of_relu", "(high > -low).double()", "2 * (high > -low).double()"),
+    ("gelu", lines, "of_curved", "((rest - off).amin(0) - bent)", "((rest - off).amax(0) - bent)"),
+    ("gelu", lines, "of_curved", "((rest + off).amax(0) + bent)", "((rest + off).amin(0) + bent)"),
+    ("relu", Cells, "_by_lines", "a >= 0", "a < 0"),
+    ("relu", Cells, "_by_lines", "f.constant + moved.sum(-1)", "f.constant"),
+    ("relu", Cells, "_through", "c @ part.mid", "0.9 * c @ part.mid"),
+    ("relu", Cells, "_through", "parts[source] + new", "new"),
+    ("relu", Cells, "_through", "f.constant + constant", "f.constant"),
+    ("norms", Cells, "_argument", "a - a.mean(-1, keepdim=True)", "a"),
+    ("norms", Cells, "_through_root", "(half * largest) * ENLARGE", "0 * (half * largest)"),
+    ("norms", Cells, "_root", "(length + distance)", "length"),
+    ("norms", Cells, "_root", " - distance)", ")"),
+    ("heads", Cells, "gaps", "- part.mid[rivals]", "- 0.9 * part.mid[rivals]"),
+    ("heads", Cells, "gaps", "- c[rivals]", "- 0.9 * c[rivals] - 0.1"),
+    ("norms", Cells, "_by_root", "torch.minimum(low * root.least, low * root.most)", "low * root.most"),
+    ("norms", bounds.Cells, "least", "torch.minimum(low * root.least, low * root.most)", "low * root.most"),
+]
+
+
+@pytest.mark.parametrize("name, owner, function, right, wrong", first(10, FAULTS))
+def test_planted_faults_are_caught(name, owner, function, right, wrong):
+    with planted(owner, function, right, wrong):
+        assert any(violations(MODELS[name](), DOMAIN, seed) for seed in range(3))
+
+
+def test_weights_that_may_be_zero_decide_nothing():
+    """Z between -1 and 1 by its radius: no bound, and none of the wrong sign."""
+    one = torch.ones(1, 2, 2, dtype=torch.float64)
+    tables = quotients.Tables(one / 2, 2 * one, one, 0 * one, torch.zeros(1, dtype=torch.long), one[0, 0, :1])
+    found = quotients.Quotients(tables, torch.zeros(1, 2, 1, dtype=torch.long))
+    zero = torch.zeros(1, 1, dtype=torch.float64)
+    low, _ = found.of_one_head(torch.ones(1, 1, 1, dtype=torch.float64), zero - 100, zero)
+    assert not bool((low > -torch.inf).any()) and bool(found.range(zero.unsqueeze(-1), zero, zero)[0].isnan().all())

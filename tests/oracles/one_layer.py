@@ -1,0 +1,78 @@
+"""One attention layer in balls of many bits: its numbers somewhere within their radii, its logits on an input."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from flint import arb, fmpq
+
+
+def exact(x: Fraction) -> arb:
+    return arb(fmpq(x.numerator, x.denominator))
+
+
+def relu(z):
+    return z if z > 0 else arb(0) if z < 0 else z.max(arb(0))
+
+
+def half(z):
+    return z / 2
+
+
+def gelu(z):
+    return half(z) * (1 + (z / arb(2).sqrt()).erf())
+
+
+def sigmoid(z):
+    return 1 / (1 + (-z).exp())
+
+
+def gelu_tanh(z):
+    return half(z) * (1 + ((2 / arb.pi()).sqrt() * (z + exact(Fraction(0.044715)) * z**3)).tanh())
+
+
+FUNCTIONS = {
+    "relu": relu, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": lambda z: z * sigmoid(z), "tanh": lambda z: z.tanh(),
+    "sigmoid": sigmoid,
+}  # fmt: skip
+
+
+def norm(z, eps):
+    mean = sum(z, arb(0)) / len(z)
+    centred = [x - mean for x in z]
+    s = (sum((x * x for x in centred), arb(0)) / len(z) + exact(Fraction(eps))).sqrt()
+    return [x / s for x in centred]
+
+
+class Affine:
+    """c + sum of A x by source: lists of arbs."""
+
+    def __init__(self, constant, parts):
+        self.constant, self.parts = constant, parts
+
+    def __call__(self, results):
+        found = list(self.constant)
+        for source, rows in self.parts.items():
+            for i, row in enumerate(rows):
+                found[i] += sum((a * x for a, x in zip(row, results[source], strict=True)), arb(0))
+        return found
+
+
+class Exact:
+    """A layer of numbers: `weights[h][place][rank]`, `values[atom][place][rank]`, blocks (function, Affine, eps)."""
+
+    def __init__(self, weights, values, head, blocks, logits):
+        self.weights, self.values, self.head, self.blocks, self.logits = weights, values, head, blocks, logits
+
+    def __call__(self, ranks):
+        """The logits of an input, one rank for each place, the fixed one too."""
+
+        def total(table):
+            return sum((table[place][rank] for place, rank in enumerate(ranks)), Fraction(0))
+
+        Z = [total(table) for table in self.weights]
+        results = {-1: [exact(total(table) / Z[h]) for table, h in zip(self.values, self.head, strict=True)]}
+        for b, (function, given, eps) in enumerate(self.blocks):
+            z = given(results)
+            results[b] = norm(z, eps) if function == "norm" else [FUNCTIONS[function](x) for x in z]
+        return self.logits(results)

@@ -1,0 +1,399 @@
+"""One attention layer on a product of token sets: cells that are right, wrong throughout, run input by input, or open.
+
+A cell is a product of token sets, one for each position. It is right where the least gap between the right logit and
+every other is positive, wrong throughout where the greatest gap to one rival is not (a tie is wrong); else the position
+whose tokens matter most for the worst rival is split in two. Small cells are run, input by input. Every input of the
+domain is in exactly one cell, so that the four numbers sum to the domain's size, whenever the search ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count, product
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from verify.engine.balls import Ball
+from verify.engine.capture import Graph
+from verify.engine.margins import Question, margins
+from verify.engine.one_layer.bounds import Cells
+from verify.engine.one_layer.layer import Layer, NotOneLayer, OneLayer, candidates
+from verify.engine.one_layer.points import Points
+from verify.frame.clock import Deadline
+from verify.module.automaton import Automaton, Chart, Mask
+from verify.module.inputs import Product
+
+LISTED = 1000  # inputs of a cell that is wrong throughout, which are then listed
+RUN = 256  # inputs of a cell that are run rather than split
+AT_ONCE = 1 << 22  # numbers in the tables of a batch of cells
+MOST_AT_ONCE = 256  # cells
+MOST_STARTED = 1 << 12  # cells into which the whole domain is split before tokens are fixed
+ROUNDS = 4  # in which the time left is shared out among the tokens of the fixed positions
+
+
+def one_layer(graph: Graph, question: Question, part: Product) -> OneLayer:
+    """The graph's one layer, the fewest positions fixed.
+
+    Raises: NotOneLayer where no choice of them shows one, with the reason for the answer's own position.
+    """
+    answer = None if question.positions is None else question.positions[0]
+    reasons: list[str] = []
+    for fixed in candidates(graph.length, answer):
+        try:
+            found = OneLayer(graph, question, part.sets, fixed)
+            found.layer([part.sets[i][0] for i in fixed])
+        except (NotOneLayer, RuntimeError, IndexError, TypeError, KeyError, AttributeError) as reason:
+            reasons.append(str(reason))  # a graph that cannot be followed is decided as any other one is
+        else:
+            return found
+    raise NotOneLayer(reasons[min(1, len(reasons) - 1)])
+
+
+@dataclass(order=True)
+class Cell:
+    """A product of the ranks that a mask (free positions, ranks) has; its answer, None where several occur."""
+
+    order: tuple[int, int]
+    mask: Mask = field(compare=False)
+    answer: int | None = field(compare=False)
+    rivals: Mask | None = field(compare=False, default=None)  # those that are not beaten yet
+    beaten: float = field(compare=False, default=math.inf)  # by how much the others are
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.mask.sum(1).tolist())
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Inputs that are decided at once by "cells", how many, and some of them with bounds on their margins.
+
+    By "tables" all of them are listed, as are those that these leave "open", which are no longer in any cell.
+    """
+
+    how: str
+    right: int
+    wrong: int
+    tokens: Tensor
+    answers: Tensor
+    low: Tensor
+    high: Tensor
+
+    def only(self, rows: Tensor) -> Decided:
+        return replace(
+            self, tokens=self.tokens[rows], answers=self.answers[rows], low=self.low[rows], high=self.high[rows]
+        )
+
+
+class Search:
+    """All inputs of a domain, by cells."""
+
+    def __init__(self, given: OneLayer, part: Product, expected: Automaton, column: Callable[[int, int], int]) -> None:
+        self.given, self.part = given, part
+        self.chart = Chart(expected, part.sets)
+        self.columns = {label: column(part.length, label) for label in self.chart.labels}
+        self.number = count()
+        self.met = math.inf  # the least margin of an input met so far, at most
+        self.tightest: list[int] | None = None
+        self.has_wrong = False
+        self.failing: list[int] | None = None  # an input on which the module is wrong, in whatever cell it is
+        self.bounded = 0
+        self.rng = np.random.default_rng(0)
+        width = max(map(len, part.sets))
+        whole = np.zeros((part.length, width), dtype=bool)
+        for place, allowed in enumerate(part.sets):
+            whole[place, : len(allowed)] = True
+        self.whole = whole
+        self.sets = [torch.tensor(allowed) for allowed in part.sets]
+        self.left: list[tuple[tuple[int, ...], list[Cell]]] = []
+
+    @property
+    def goal(self) -> float:
+        """What a cell's least margin must exceed: half the least one met, so that the bound is within a factor of 2."""
+        return 0.0 if self.has_wrong or math.isinf(self.met) else max(self.met / 2, 0.0)
+
+    @property
+    def open(self) -> int:
+        """How many inputs are in cells that are left."""
+        return sum(cell.size for _, cells in self.left for cell in cells)
+
+    def start(self, deadline: Deadline) -> None:
+        """The domain in cells of one answer each as far as that is quick, then by the tokens of the fixed positions."""
+        cells = self._by_answer(deadline)
+        for ranks in product(*(range(len(self.part.sets[i])) for i in self.given.fixed)):
+            own = [self._restricted(cell, ranks) for cell in cells]
+            self.left.append((ranks, [cell for cell in own if cell is not None]))
+
+    def _by_answer(self, deadline: Deadline) -> list[tuple[int | None, Mask]]:
+        done: list[tuple[int | None, Mask]] = []
+        queue = [self.whole]
+        while queue:
+            mask = queue.pop(0)
+            answers = self.chart.answers(mask)
+            if len(answers) == 1:
+                done.append((answers[0], mask))
+            elif len(queue) + len(done) >= MOST_STARTED or deadline.is_up():
+                done.append((None, mask))
+            else:
+                place, parts = self.chart.split(mask)
+                queue += [with_part(mask, place, part) for part in parts]
+        return done
+
+    def _restricted(self, cell: tuple[int | None, Mask], ranks: tuple[int, ...]) -> Cell | None:
+        """The part of a cell whose fixed positions have the tokens of these ranks; their rows have that one alone."""
+        answer, mask = cell
+        if not all(mask[i, rank] for i, rank in zip(self.given.fixed, ranks, strict=True)):
+            return None
+        smaller = mask.copy()
+        for i, rank in zip(self.given.fixed, ranks, strict=True):
+            smaller[i] = False
+            smaller[i, rank] = True
+        return self._cell(smaller, answer)
+
+    def _cell(self, mask: Mask, answer: int | None, rivals: Mask | None = None, beaten: float = math.inf) -> Cell:
+        size = math.prod(mask.sum(1).tolist())
+        return Cell((-size, next(self.number)), mask, answer, rivals, beaten)
+
+    def run(self, deadline: Deadline) -> Iterator[Decided]:
+        """Decides cells until none is left or the time is up, the tokens of the fixed positions in turn."""
+        for last in range(ROUNDS):
+            pending = [pair for pair in self.left if pair[1]]
+            for i, (ranks, cells) in enumerate(pending):
+                if deadline.is_up():
+                    return
+                until = deadline if last == ROUNDS - 1 else deadline.part(1 / (len(pending) - i))
+                tokens = [self.part.sets[p][r] for p, r in zip(self.given.fixed, ranks, strict=True)]
+                try:
+                    layer = self.given.layer(tokens)
+                except NotOneLayer:  # with these tokens the module may fail, so that they are left
+                    continue
+                yield from OneToken(self, layer, cells).run(until)
+
+
+class OneToken:
+    """The cells of one choice of the fixed positions' tokens."""
+
+    def __init__(self, search: Search, layer: Layer, cells: list[Cell]) -> None:
+        self.search, self.layer, self.cells = search, layer, cells
+        self.points = Points(layer)
+        self.places = list(layer.places)
+        heapq.heapify(cells)
+
+    def run(self, until: Deadline) -> Iterator[Decided]:
+        """Decides cells, the largest first, until none is left or the time is up."""
+        while self.cells and not until.is_up():
+            batch = self._batch()
+            small = [cell for cell in batch if cell.size <= RUN]
+            for answer_less in [c for c in batch if c.answer is None and c.size > RUN]:
+                self._by_answer(answer_less)
+            large = [cell for cell in batch if cell.answer is not None and cell.size > RUN]
+            if large:
+                yield from self._bounded(large)
+            if small:
+                yield from self._run(small)
+
+    def _batch(self) -> list[Cell]:
+        """The largest cells, as many as one batch of tables holds."""
+        batch: list[Cell] = []
+        numbers = 0
+        per_pair = max(self.layer.logits.constant.mid.numel(), *(b.size for b in self.layer.blocks), 1)
+        while self.cells and len(batch) < MOST_AT_ONCE and (not batch or numbers < AT_ONCE):
+            cell = heapq.heappop(self.cells)
+            numbers += per_pair * int(cell.mask.sum(1).max()) * len(self.places)
+            batch.append(cell)
+        return batch
+
+    def _by_answer(self, cell: Cell) -> None:
+        place, parts = self.search.chart.split(cell.mask)
+        for part in parts:
+            mask = with_part(cell.mask, place, part)
+            answers = self.search.chart.answers(mask)
+            heapq.heappush(self.cells, self.search._cell(mask, answers[0] if len(answers) == 1 else None))
+
+    def _bounded(self, batch: list[Cell]) -> Iterator[Decided]:
+        search = self.search
+        masks = np.stack([cell.mask[self.places] for cell in batch])
+        listed = ranks_of(masks)
+        right = torch.tensor([search.columns[cell.answer] for cell in batch])  # type: ignore[index]
+        with torch.no_grad():
+            cells = Cells(self.layer, listed)
+            rivals, is_some = self._rivals(batch, right)
+            low, tables = cells.least(cells.gaps(right, rivals))
+        search.bounded += len(batch)
+        low = torch.where(is_some, low.nan_to_num(nan=-torch.inf, posinf=-torch.inf), torch.inf)
+        worst = low.argmin(1)
+        rows = torch.arange(len(batch))
+        least = torch.minimum(low[rows, worst], torch.tensor([cell.beaten for cell in batch]).double())
+        table = tables[rows, worst]
+        at = listed.gather(2, table.argmin(-1, keepdim=True)).squeeze(-1)[:, :-1]
+        met_low, met_high = self._margins(at, right)
+        self._meet(batch, at, met_low, met_high)
+        is_right = (least > 0) & (least >= search.goal)
+        if bool(is_right.any()):
+            yield self._decided(batch, is_right, right, least)
+        is_wrong = torch.zeros_like(is_right)
+        may_be = ((met_high <= 0) & ~is_right).nonzero().squeeze(1)
+        if len(may_be) and search.failing is None:
+            i = int(may_be[0])
+            search.failing = self._tokens(at[i : i + 1], batch[i].mask)[0].tolist()
+        if len(may_be):
+            with torch.no_grad():
+                one = Cells(self.layer, listed[may_be])
+                below, _ = one.least(-one.gaps(right[may_be], rivals[may_be, worst[may_be]].unsqueeze(1)))
+            is_wrong[may_be] = below.squeeze(1) >= 0
+        if bool(is_wrong.any()):
+            search.has_wrong = True
+            yield self._decided_wrong(batch, is_wrong, right, at)
+        left = ~is_right & ~is_wrong
+        is_beaten = low > search.goal
+        beaten = torch.where(is_beaten, low, torch.inf).amin(1)
+        for i in left.nonzero().squeeze(1).tolist():
+            kept = np.zeros(self.layer.logits.constant.mid.numel(), dtype=bool)
+            kept[rivals[i][~is_beaten[i]].numpy()] = True
+            self._split(batch[i], listed[i], table[i], kept, min(batch[i].beaten, float(beaten[i])))
+
+    def _rivals(self, batch: list[Cell], right: Tensor) -> tuple[Tensor, Tensor]:
+        """The classes to compare with, as many columns as the cell with most of them has, and which ones count."""
+        classes = self.layer.logits.constant.mid.numel()
+        alive = np.ones((len(batch), classes), dtype=bool)
+        for i, cell in enumerate(batch):
+            if cell.rivals is not None:
+                alive[i] = cell.rivals
+        alive[np.arange(len(batch)), right.numpy()] = False
+        most = max(1, int(alive.sum(1).max()))
+        order = np.argsort(~alive, axis=1, kind="stable")[:, :most]
+        return torch.from_numpy(order), torch.from_numpy(np.take_along_axis(alive, order, 1))
+
+    def _margins(self, ranks: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return margins(self.points(ranks), right)
+
+    def _meet(self, batch: list[Cell], at: Tensor, low: Tensor, high: Tensor) -> None:
+        """Takes note of the right input with the least margin among some, and of whether one is wrong."""
+        self.search.has_wrong |= bool((high <= 0).any())
+        i = int(torch.where(low > 0, high, torch.inf).argmin())
+        if float(low[i]) > 0 and float(high[i]) < self.search.met:
+            self.search.met = float(high[i])
+            self.search.tightest = self._tokens(at[i : i + 1], batch[0].mask)[0].tolist()
+
+    def _tokens(self, ranks: Tensor, mask: Mask) -> Tensor:
+        """Inputs from the ranks of their free positions' tokens; the fixed ones have the only rank of the mask."""
+        sets, found = self.search.sets, torch.empty(len(ranks), len(self.search.sets), dtype=torch.long)
+        for column, place in enumerate(self.places):
+            found[:, place] = sets[place][ranks[:, column]]
+        for place in self.search.given.fixed:
+            found[:, place] = sets[place][int(mask[place].argmax())]
+        return found
+
+    def _decided(self, batch: list[Cell], chosen: Tensor, right: Tensor, low: Tensor) -> Decided:
+        """Right cells, and an input of each that is drawn."""
+        rows = chosen.nonzero().squeeze(1)
+        tokens = torch.cat([self._drawn(batch[i]) for i in rows.tolist()])
+        size, high = sum(batch[i].size for i in rows.tolist()), torch.full((len(rows),), torch.inf)
+        return Decided("cells", size, 0, tokens, right[rows], low[rows], high.double())
+
+    def _decided_wrong(self, batch: list[Cell], chosen: Tensor, right: Tensor, at: Tensor) -> Decided:
+        """Cells that are wrong throughout: all inputs of small ones, of others the one of the bound and a drawn one."""
+        tokens, answers = [], []
+        rows = chosen.nonzero().squeeze(1).tolist()
+        for i in rows:
+            cell = batch[i]
+            if cell.size <= LISTED:
+                found = self._tokens(rows_of(cell.mask[self.places]), cell.mask)
+            else:
+                found = torch.cat([self._tokens(at[i : i + 1], cell.mask), self._drawn(cell)])
+            tokens.append(found)
+            answers.append(right[i].expand(len(found)))
+        every, size = torch.cat(tokens), sum(batch[i].size for i in rows)
+        low = torch.full((len(every),), -torch.inf, dtype=torch.float64)
+        return Decided("cells", 0, size, every, torch.cat(answers), low, torch.zeros_like(low))
+
+    def _drawn(self, cell: Cell) -> Tensor:
+        """An input of a cell, each with the same probability."""
+        rng = self.search.rng
+        ranks = [int(rng.choice(np.flatnonzero(cell.mask[place]))) for place in self.places]
+        return self._tokens(torch.tensor([ranks]), cell.mask)
+
+    def _split(self, cell: Cell, listed: Tensor, table: Tensor, rivals: Mask, beaten: float) -> None:
+        """Two cells, by the middle of the values at the position where the worst rival's table spreads most."""
+        spread = (table.amax(-1) - table.amin(-1))[:-1]
+        counts = cell.mask[self.places].sum(1)
+        spread = torch.where(torch.from_numpy(counts > 1), torch.nan_to_num(spread, nan=0.0), -1.0)
+        place = int(spread.argmax())
+        n = int(counts[place])
+        ranks, values = listed[place, :n].numpy(), table[place, :n].numpy()
+        upper = values > values.min() / 2 + values.max() / 2
+        if upper.all() or not upper.any():
+            upper = np.arange(n) >= n // 2
+        for part in (upper, ~upper):
+            mask = cell.mask.copy()
+            row = np.zeros(mask.shape[1], dtype=bool)
+            row[ranks[part]] = True
+            mask[self.places[place]] = row
+            heapq.heappush(self.cells, self.search._cell(mask, cell.answer, rivals, beaten))
+
+    def _run(self, batch: list[Cell]) -> Iterator[Decided]:
+        """All inputs of small cells, by tables; those that these leave open come by themselves."""
+        ranks = torch.cat([rows_of(cell.mask[self.places]) for cell in batch])
+        tokens = self._tokens(ranks, batch[0].mask)
+        parts = torch.split(tokens, [cell.size for cell in batch])
+        right = torch.cat([self._columns(cell, rows) for cell, rows in zip(batch, parts, strict=True)])
+        low, high = self._margins(ranks, right)
+        is_right, is_wrong = low > 0, high <= 0
+        is_done = is_right | is_wrong
+        self._meet(batch, ranks, low, high)
+        found = Decided("tables", int(is_right.sum()), int(is_wrong.sum()), tokens, right, low, high)
+        yield found.only(is_done)
+        if not bool(is_done.all()):
+            yield replace(found.only(~is_done), how="open", right=0, wrong=0)
+
+    def _columns(self, cell: Cell, tokens: Tensor) -> Tensor:
+        if cell.answer is not None:
+            return torch.full((len(tokens),), self.search.columns[cell.answer])
+        found = self.search.chart.automaton(tokens)
+        return torch.tensor([self.search.columns[int(label)] for label in found.tolist()])
+
+
+def with_part(mask: Mask, place: int, part: Mask) -> Mask:
+    smaller = mask.copy()
+    smaller[place] = part
+    return smaller
+
+
+def ranks_of(masks: Mask) -> Tensor:
+    """The ranks of each mask in turn, repeated up to the most at any place; the last place has rank 0.
+
+    Shapes: masks (cells, places, ranks), the result (cells, places + 1, listed).
+    """
+    counts = masks.sum(-1)
+    listed = int(counts.max())
+    order = np.argsort(~masks, axis=-1, kind="stable")[..., :listed]
+    at = np.arange(listed) % counts[..., None]
+    found = np.take_along_axis(order, at, -1)
+    fixed = np.zeros((len(masks), 1, listed), dtype=found.dtype)
+    return torch.from_numpy(np.concatenate([found, fixed], 1))
+
+
+def rows_of(mask: Mask) -> Tensor:
+    """All combinations of one rank at each place: (inputs, places)."""
+    return torch.cartesian_prod(*(torch.from_numpy(np.flatnonzero(row)) for row in mask)).reshape(-1, len(mask))
+
+
+def by_tables(given: OneLayer, part: Product) -> Iterator[tuple[Tensor, Ball]]:
+    """All inputs of a domain with their logits: tokens (inputs, length), logits (inputs, classes)."""
+    free = Product(tuple(tuple(range(len(part.sets[i]))) for i in given.places))
+    for own in product(*(part.sets[i] for i in given.fixed)):
+        points = Points(given.layer(own))
+        for ranks in free.batches():
+            tokens = torch.empty(len(ranks), part.length, dtype=torch.long)
+            for column, place in enumerate(given.places):
+                tokens[:, place] = torch.tensor(part.sets[place])[ranks[:, column]]
+            for place, token in zip(given.fixed, own, strict=True):
+                tokens[:, place] = token
+            with torch.no_grad():
+                yield tokens, points(ranks)

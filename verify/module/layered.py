@@ -1,0 +1,86 @@
+"""A part of a domain decided on a graph of one attention layer: by cells, or input by input by tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from verify.engine.guard import Guard
+from verify.engine.margins import margins
+from verify.engine.one_layer.layer import OneLayer
+from verify.frame.clock import Deadline
+from verify.module import cells
+from verify.module.automaton import Automaton
+from verify.module.beside import Beside
+from verify.module.decision import Bounds, Judge, Tally, undecided
+from verify.module.inputs import Product
+from verify.module.task import Task
+
+DRAWN = 32  # inputs of a batch that are run beside tables
+
+
+@dataclass(frozen=True)
+class Layered:
+    """One layer, the inputs that it is to decide, what decides those that it leaves open, and what runs beside it."""
+
+    layer: OneLayer
+    part: Product
+    task: Task
+    classes: int
+    judge: Judge
+    guard: Guard
+
+    def start(self, deadline: Deadline) -> cells.Search:
+        """All inputs as cells that are not decided yet."""
+        assert isinstance(self.task.expected, Automaton)
+        search = cells.Search(self.layer, self.part, self.task.expected, self._column)
+        search.start(deadline)
+        return search
+
+    def _column(self, length: int, label: int) -> int:
+        """The place of a label among the classes."""
+        one = replace(self.task, expected=lambda _: torch.tensor([label]))
+        return int(one.answers(torch.zeros(1, length, dtype=torch.long), self.classes)[0, 0])
+
+    def by_cells(self, search: cells.Search, tally: Tally, deadline: Deadline, progress: Callable[[int], None]) -> None:
+        """Decides cells until none is left or the time is up; some inputs of right and of wrong ones are run beside.
+
+        Raises: Disagreement.
+        """
+        beside, before = Beside(self.guard), tally.seen
+        for found in search.run(deadline):
+            if found.how == "open":
+                tally.add(found.tokens, self.judge.bounds(found.tokens, found.answers.unsqueeze(1), deadline))
+            elif found.how == "tables":
+                tally.add(found.tokens, Bounds(found.low, found.high, {"tables": len(found.tokens)}))
+            else:
+                tally.add_cells(found)
+            beside.add(found)
+            progress(tally.seen - before)
+        beside.check()
+        if search.tightest is not None and search.met <= 4 * tally.margin:  # the bound is attained nearly there
+            tally.tightest = search.tightest
+        tally.sort_wrong()
+
+    def by_tables(self, tally: Tally, deadline: Deadline, progress: Callable[[int], None]) -> bool:
+        """Decides every input by itself, by tables as far as they do; whether the time was up before.
+
+        Raises: Disagreement.
+        """
+        rng, before = torch.Generator().manual_seed(0), tally.seen
+        for tokens, logits in cells.by_tables(self.layer, self.part):
+            if deadline.is_up() and tally.seen:
+                return True
+            answers = self.task.answers(tokens, self.classes)
+            low, high = margins(logits, answers.squeeze(1))
+            is_open = undecided(low, high)
+            tally.add(tokens[~is_open], Bounds(low[~is_open], high[~is_open], {"tables": int((~is_open).sum())}))
+            if bool(is_open.any()):
+                tally.add(tokens[is_open], self.judge.bounds(tokens[is_open], answers[is_open], deadline))
+            some = torch.randperm(len(tokens), generator=rng)[:DRAWN]
+            self.guard.check(tokens[some], answers[some], low[some], high[some])
+            progress(tally.seen - before)
+        tally.sort_wrong()
+        return False
