@@ -29,6 +29,7 @@ from verify.module.automaton import Automaton, Chart, Mask
 from verify.module.inputs import Product
 
 LISTED = 1000  # inputs of a cell that is wrong throughout, which are then listed
+DRAWN = 4  # inputs of right cells that are decided at once, which are then run
 RUN = 256  # inputs of a cell that are run rather than split
 AT_ONCE = 1 << 22  # numbers in the tables of a batch of cells
 MOST_AT_ONCE = 256  # cells
@@ -291,11 +292,13 @@ class OneToken:
         return found
 
     def _decided(self, batch: list[Cell], chosen: Tensor, right: Tensor, low: Tensor) -> Decided:
-        """Right cells, and an input of each that is drawn."""
+        """Right cells, and an input that is drawn from each of those with the least bounds."""
         rows = chosen.nonzero().squeeze(1)
+        size = sum(batch[i].size for i in rows.tolist())
+        rows = rows[low[rows].argsort()[:DRAWN]]
         tokens = torch.cat([self._drawn(batch[i]) for i in rows.tolist()])
-        size, high = sum(batch[i].size for i in rows.tolist()), torch.full((len(rows),), torch.inf)
-        return Decided("cells", size, 0, tokens, right[rows], low[rows], high.double())
+        high = torch.full((len(rows),), torch.inf, dtype=torch.float64)
+        return Decided("cells", size, 0, tokens, right[rows], low[rows], high)
 
     def _decided_wrong(self, batch: list[Cell], chosen: Tensor, right: Tensor, at: Tensor) -> Decided:
         """Cells that are wrong throughout: all inputs of small ones, of others the one of the bound and a drawn one."""
@@ -348,7 +351,8 @@ class OneToken:
         is_done = is_right | is_wrong
         self._meet(batch, ranks, low, high)
         found = Decided("tables", int(is_right.sum()), int(is_wrong.sum()), tokens, right, low, high)
-        yield found.only(is_done)
+        if bool(is_done.any()):
+            yield found.only(is_done)
         if not bool(is_done.all()):
             yield replace(found.only(~is_done), how="open", right=0, wrong=0)
 

@@ -41,6 +41,7 @@ RUN_AT_ONCE, RUNS = 512, 4
 DRAWN = 1000  # inputs that are run beside tables, at least one of each round
 ROUNDS = 32
 ARGUMENT = "every input enclosed in balls"
+BY_CELLS = "one attention layer on products of token sets; what those leave open, input by input"
 Item = tuple[int, ...]
 CONTRACT = (
     "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
@@ -340,17 +341,17 @@ class ModuleProblem:
         size = self.given.inputs.size if not stopped else None
         left = 0 if not stopped else self._left(tally)
         extra = self.extra(tally, left)
-        tightest = None
+        argument, tightest = BY_CELLS if tally.by["cells"] else ARGUMENT, None
         if tally.tightest is not None:
             tightest = {"input": tally.tightest, "margin": tally.margin}
         first = tally.wrong_inputs[0] if tally.wrong_inputs else found
         if first is not None:
             failure = self.replay(tuple(first), 0, reading)
-            return Finding.refuted(ARGUMENT, failure, tightest=tightest, extra=extra)
+            return Finding.refuted(argument, failure, tightest=tightest, extra=extra)
         for row in tally.open_inputs[:RUNS]:
             self._check_run(row, "")
         if tally.undecided or left:
-            return Finding.open(ARGUMENT, self._reason(tally, left, budget), tightest=tightest, extra=extra)
+            return Finding.open(argument, self._reason(tally, left, budget), tightest=tightest, extra=extra)
         assert tally.right == size, (tally, size)
         if not size:
             raise BadInput("inputs: the domain is empty, so nothing could be wrong; check where=")
@@ -358,7 +359,7 @@ class ModuleProblem:
         telling = [] if tally.tightest is None else [tuple(tally.tightest)]
         telling += [self.draw(rng) for _ in range(RUNS)]
         runs = tuple((item, 0) for item in telling)
-        return Finding.proved(ARGUMENT, tally.margin, tightest=tightest, telling=runs, extra=extra)
+        return Finding.proved(argument, tally.margin, tightest=tightest, telling=runs, extra=extra)
 
     def _left(self, tally: Tally) -> int:
         """How many inputs were not reached; with a filter at most so many."""
