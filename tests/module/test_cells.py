@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from models.drawn_layers import Drawn
 from models.one_layer import Einsum, Encoder, Nano, Plain
 from models.selection import first
 from torch import nn
@@ -222,6 +223,49 @@ FAULTS = [
 def test_planted_faults_are_caught(name, owner, function, right, wrong):
     with planted(owner, function, right, wrong):
         assert any(violations(MODELS[name](), DOMAIN, seed) for seed in range(3))
+
+
+def scaled(module, k):
+    """The same function but for the logits' scale: every layer larger or smaller by powers of two."""
+    up, down = 2.0**k, 2.0**-k
+    factors = {"v.weight": up, "v.bias": up, "o.weight": down, "U.weight": up, "U.bias": up}
+    if module.act == "relu" and module.up is not None:
+        factors |= {"up.weight": up, "up.bias": up, "down.weight": down}
+    stream = 2.0 ** (k // 4)  # which norms divide out
+    if isinstance(module.n3, nn.LayerNorm):
+        for name in ("E.weight", "P.weight", "o.weight", "o.bias", "down.weight", "down.bias"):
+            factors[name] = factors.get(name, 1.0) * stream
+        for norm in (module.n1, module.n2, module.n3):
+            norm.eps *= stream**2
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.mul_(factors.get(name, 1.0))
+    return module
+
+
+@pytest.mark.parametrize("k", first(2, [-320, 320, -480, 480, -60, 60]))
+@pytest.mark.parametrize("kind", ["-none", "-relu", "layer-relu", "layer-gelu"])
+def test_layers_scaled_by_powers_of_two_have_the_same_counts(kind, k, monkeypatch):
+    monkeypatch.setattr(cells, "RUN", 4)
+    found = []
+    for power in (0, k):
+        torch.manual_seed(3)
+        norm, act = kind.split("-")
+        module = Plain(4, 4, hidden=0 if act == "none" else 6, norm=norm, act=act, bos=True)
+        fitted(module, 4, 4, largest, 40).double()
+        counts, left, faults, _ = Seen(scaled(module, power), [range(4)] * 4, largest).search()
+        assert not faults or power
+        found.append((counts, left))
+    assert found[0] == found[1]
+
+
+def test_squares_beyond_float64_decide_nothing():
+    """A norm's arguments of 2^516, whose squares overflow: 1 / s is not known to be 0."""
+    drawn = Drawn(0, [("norm", 3)], scales=(258,), radius=False)
+    bounded = Cells(drawn.layer, torch.zeros(1, 3, 1, dtype=torch.long))
+    assert bool(bounded.roots[0].most.isnan().all())
+    with planted(Cells, "_root", "torch.where(torch.isfinite(length), length, torch.nan)", "length"):
+        assert float(Cells(drawn.layer, torch.zeros(1, 3, 1, dtype=torch.long)).roots[0].most) == 0
 
 
 def test_weights_that_may_be_zero_decide_nothing():

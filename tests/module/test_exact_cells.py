@@ -16,13 +16,52 @@ INPUTS = list(itertools.product(range(RANKS), repeat=PLACES))
 MASKS = [np.array(rows) for rows in itertools.product([[True, False], [False, True], [True, True]], repeat=PLACES)]
 
 
+def outside(low, high, numbers):
+    """Whether some numbers surely lie outside bounds; what is no number bounds nothing."""
+    low, high = float(low), float(high)
+    return (np.isfinite(low) and any(x < arb(low) for x in numbers)) or (
+        np.isfinite(high) and any(x > arb(high) for x in numbers)
+    )
+
+
+def inside_violations(cells, layer, i, found):
+    """What does not hold of a cell's own numbers: 1 / Z, arguments, results, sizes, and 1 / s."""
+    wrong = []
+    quotients = cells.quotients
+    for h in range(quotients.n_heads):
+        zeta, delta = (float(x[i, h]) for x in (quotients.zeta, quotients.delta))
+        if np.isfinite(delta) and any(abs(one.zetas[h] - zeta) > delta for one in found):
+            wrong.append("zeta")
+    for b, block in enumerate(layer.blocks):
+        ends = cells._results(b)
+        for k in range(block.size):
+            results = [one.results[b][k] for one in found]
+            if outside(ends[0][i, k], ends[1][i, k], results):
+                wrong.append("results")
+            if outside(-cells.sizes[b][i, k], cells.sizes[b][i, k], results):
+                wrong.append("size")
+            if b in cells.ends:
+                arguments = [one.arguments[b][k] for one in found]
+                if outside(cells.ends[b][0][i, k], cells.ends[b][1][i, k], arguments):
+                    wrong.append("ends")
+        if b in cells.roots and outside(
+            cells.roots[b].least[i, 0], cells.roots[b].most[i, 0], [one.roots[b] for one in found]
+        ):
+            wrong.append("root")
+    return wrong
+
+
 def violations(drawn):
-    """What does not hold of a drawn layer: "least", "low", "high" of gaps on cells, "point" of logits."""
+    """What does not hold of a drawn layer: "least", "low", "high" of gaps on cells, "point" of logits, and inside."""
     layer, classes = drawn.layer, len(drawn.layer.logits.constant.mid)
     found = []
     with ctx.workprec(700):
-        real = {ranks: drawn.exact((*ranks, 0)) for ranks in INPUTS}
+        every = {ranks: drawn.exact((*ranks, 0)) for ranks in INPUTS}
+        real = {ranks: one.logits for ranks, one in every.items()}
         cells = Cells(layer, ranks_of(np.stack(MASKS)))
+        for i, mask in enumerate(MASKS):
+            on_it = [every[r] for r in INPUTS if all(mask[p, r[p]] for p in range(PLACES))]
+            found += inside_violations(cells, layer, i, on_it)
         for right in range(classes):
             rivals = torch.tensor([[c for c in range(classes) if c != right]] * len(MASKS))
             gaps = cells.gaps(torch.full((len(MASKS),), right), rivals)

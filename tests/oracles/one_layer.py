@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from flint import arb, fmpq
@@ -38,10 +39,11 @@ FUNCTIONS = {
 
 
 def norm(z, eps):
+    """The normalised numbers, and 1 / s."""
     mean = sum(z, arb(0)) / len(z)
     centred = [x - mean for x in z]
     s = (sum((x * x for x in centred), arb(0)) / len(z) + exact(Fraction(eps))).sqrt()
-    return [x / s for x in centred]
+    return [x / s for x in centred], 1 / s
 
 
 class Affine:
@@ -58,6 +60,17 @@ class Affine:
         return found
 
 
+@dataclass(frozen=True)
+class Found:
+    """On one input: 1 / Z of each head, and by block arguments, results (of the attention at -1) and 1 / s; the logits."""
+
+    zetas: list
+    arguments: dict
+    results: dict
+    roots: dict
+    logits: list
+
+
 class Exact:
     """A layer of numbers: `weights[h][place][rank]`, `values[atom][place][rank]`, blocks (function, Affine, eps)."""
 
@@ -65,14 +78,18 @@ class Exact:
         self.weights, self.values, self.head, self.blocks, self.logits = weights, values, head, blocks, logits
 
     def __call__(self, ranks):
-        """The logits of an input, one rank for each place, the fixed one too."""
+        """What an input, one rank for each place, the fixed one too, makes of the layer."""
 
         def total(table):
             return sum((table[place][rank] for place, rank in enumerate(ranks)), Fraction(0))
 
         Z = [total(table) for table in self.weights]
         results = {-1: [exact(total(table) / Z[h]) for table, h in zip(self.values, self.head, strict=True)]}
+        arguments, roots = {}, {}
         for b, (function, given, eps) in enumerate(self.blocks):
-            z = given(results)
-            results[b] = norm(z, eps) if function == "norm" else [FUNCTIONS[function](x) for x in z]
-        return self.logits(results)
+            z = arguments[b] = given(results)
+            if function == "norm":
+                results[b], roots[b] = norm(z, eps)
+            else:
+                results[b] = [FUNCTIONS[function](x) for x in z]
+        return Found([exact(1 / z) for z in Z], arguments, results, roots, self.logits(results))

@@ -51,6 +51,16 @@ def spread_over(sums: Tensor) -> tuple[Tensor, Tensor]:
     return sums.amin(-1).sum(-1), sums.amax(-1).sum(-1)
 
 
+def longest(tables: Tensor) -> Tensor:
+    """Bounds the l2 norm along the functions of a sum of one entry of each place: (cells, functions, places, tokens).
+
+    The sum is that of any middles and of the differences from them, whose norms add up at most.
+    """
+    middle = tables.mean(-1, keepdim=True)
+    apart = (tables - middle).square().sum(1).sqrt().amax(-1).sum(-1)
+    return middle.sum((2, 3)).square().sum(1).sqrt() + apart * ENLARGE
+
+
 class Quotients:
     """The atoms over a batch of cells; every bound holds for all tables within the radii.
 
@@ -148,10 +158,11 @@ class Quotients:
             zeta, delta = self.zeta[:, h], self.delta[:, h]
             scaled = table * zeta[:, None, None, None]
             combined = scaled if combined is None else combined + scaled
-            length = table.square().sum(1).sqrt().amax(-1).sum(-1)
+            length = longest(table)
             underflow = FAINT_SQUARES * self.places * u.shape[1]
             rounding = wrong.square().sum(1).sqrt() + underflow
-            off = off + (delta * (length + rounding + underflow) + 2 * zeta * rounding) * ENLARGE
+            off = off + (delta * (length + rounding + underflow) + 3 * zeta * rounding) * ENLARGE
         assert combined is not None, "a layer has a head"
-        found = combined.square().sum(1).sqrt().amax(-1).sum(-1)
+        # the products, the sums over heads, and that of the middles are off by the gamma that `wrong` has
+        found = longest(combined)
         return (found + off + FAINT_SQUARES * self.places * u.shape[1]) * ENLARGE
