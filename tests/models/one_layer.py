@@ -39,10 +39,11 @@ class Plain(nn.Module):
 
 
 class Nano(nn.Module):
-    """nanoGPT's block with its attention written out, causal, all positions."""
+    """nanoGPT's block with its attention written out, causal, all positions; one of them answers."""
 
-    def __init__(self, V, L, d=8, heads=2, act="gelu"):
+    def __init__(self, V, L, d=8, heads=2, act="gelu", at=-1):
         super().__init__()
+        self.at = at
         self.wte, self.wpe, self.heads = nn.Embedding(V, d), nn.Embedding(L, d), heads
         self.ln_1, self.ln_2, self.ln_f = (nn.LayerNorm(d) for _ in range(3))
         self.c_attn, self.c_proj = nn.Linear(d, 3 * d), nn.Linear(d, d)
@@ -63,7 +64,7 @@ class Nano(nn.Module):
         y = (F.softmax(att, dim=-1) @ v).transpose(1, 2).contiguous().view(B, T, C)
         x = x + self.c_proj(y)
         x = x + self.c_out(self.act(self.c_fc(self.ln_2(x))))
-        return self.lm_head(self.ln_f(x))[:, [-1], :].squeeze(1)
+        return self.lm_head(self.ln_f(x))[:, [self.at], :].squeeze(1)
 
 
 class Encoder(nn.Module):

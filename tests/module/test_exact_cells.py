@@ -1,16 +1,23 @@
 """Bounds on cells and single inputs of drawn layers hold the exact numbers to the last bit; planted faults do not."""
 
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from flint import arb, ctx
+from models.selection import first
 
 from tests.models.drawn_layers import PLACES, RANKS, Drawn
+from tests.planted import planted
+from verify.engine.balls import Ball
+from verify.engine.one_layer import bounds, lines, points
 from verify.engine.one_layer.bounds import Cells
 from verify.engine.one_layer.points import Points
 from verify.module.cells import ranks_of
+from verify.reduction import quotients
+from verify.reduction.quotients import Quotients
 
 INPUTS = list(itertools.product(range(RANKS), repeat=PLACES))
 MASKS = [np.array(rows) for rows in itertools.product([[True, False], [False, True], [True, True]], repeat=PLACES)]
@@ -103,8 +110,236 @@ def draw(kind, scale, seed):
                  faint=[0, 0, -400, -1000][seed // 2 % 4])  # fmt: skip
 
 
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 200), marks=pytest.mark.deep)])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("scale", SCALES)
-def test_bounds_hold_exactly(kind, scale):
-    for seed in range(6):
+def test_bounds_hold_exactly(kind, scale, seeds):
+    for seed in seeds:
         assert not violations(draw(kind, scale, seed)), seed
+
+
+# a layer that shows the fault, and the fault
+FAULTS = [
+    (("attention", "one", 0), Quotients, "range", "delta * largest", "0 * largest"),
+    (("attention", "one", 0), Quotients, "range", "total = mu.sum(-1)", "total = 0.9 * mu.sum(-1)"),
+    (
+        ("attention", "one", 0),
+        Quotients,
+        "range",
+        "table * zeta[..., None, None]",
+        "table * 0.5 * zeta[..., None, None]",
+    ),
+    (("attention", "one", 0), Quotients, "sums", "-mu[", "mu["),
+    (("attention", "one", 1), Quotients, "__init__", "least / 2 + most / 2", "most"),
+    (("attention", "one", 0), Quotients, "__init__", "(most / 2 - least / 2)", "0 * (most / 2 - least / 2)"),
+    (
+        ("attention", "one", 0),
+        Quotients,
+        "of_one_head",
+        "least > 0, self.high, self.low",
+        "least > 0, self.low, self.high",
+    ),
+    (("relu", "one", 0), Quotients, "of_one_head", "-shift.unsqueeze(-1)", "-0.5 * shift.unsqueeze(-1)"),
+    (("attention", "one", 0), quotients, "spread_over", "sums.amin(-1)", "sums.mean(-1)"),
+    (("attention", "one", 0), quotients, "spread_over", "sums.amax(-1)", "sums.mean(-1)"),
+    (("norm", "one", 0), Quotients, "spread", "(found + off", "(0 * found + off"),
+    (
+        ("norm", "one", 0),
+        Quotients,
+        "spread",
+        "delta * (length + rounding + underflow)",
+        "0 * (length + rounding + underflow)",
+    ),
+    (("relu", "one", 0), lines, "of_relu", "torch.where(on | off, 0.0, over)", "torch.where(on | off, 0.0, 0 * over)"),
+    (("relu", "wide", 1), lines, "of_relu", "(high > -low).double()", "2 * (high > -low).double()"),
+    (("mlp", "one", 0), lines, "of_relu", "size + nothing", "0 * size + nothing"),
+    (("curved", "one", 0), lines, "of_curved", "((rest - off).amin(0) - bent)", "((rest - off).amax(0) - bent)"),
+    (("curved", "one", 0), lines, "of_curved", "((rest + off).amax(0) + bent)", "((rest + off).amin(0) + bent)"),
+    (("relu", "one", 0), Cells, "_by_lines", "a >= 0", "a < 0"),
+    (("relu", "one", 0), Cells, "_by_lines", "f.constant + moved.sum(-1)", "f.constant"),
+    (("relu", "one", 0), Cells, "_through", "c @ part.mid", "0.9 * c @ part.mid"),
+    (("relu", "one", 0), Cells, "_through", "parts[source] + new", "new"),
+    (("mlp", "one", 0), Cells, "_through", "f.constant + constant", "f.constant"),
+    (("norm", "one", 0), Cells, "_argument", "a - a.mean(-1, keepdim=True)", "a"),
+    (("norm", "one", 0), Cells, "_through_root", "(half * largest) * ENLARGE", "0 * (half * largest)"),
+    (("norm", "one", 0), Cells, "_through_root", "root.least / 2 + root.most / 2", "root.most"),
+    (
+        ("norm", "one", 0),
+        Cells,
+        "_through_root",
+        "(root.most / 2 - root.least / 2)",
+        "0 * (root.most / 2 - root.least / 2)",
+    ),
+    (("deep", "wide", 0), Cells, "_through_root", "f.constant + shift", "f.constant"),
+    (
+        ("norm", "one", 0),
+        Cells,
+        "_through_root",
+        "parts[source] + scaled if source in parts",
+        "scaled if source in parts",
+    ),
+    (("norm", "one", 0), Cells, "_root", "far = (length + distance)", "far = length"),
+    (("norm", "one", 0), Cells, "_root", " - distance)", ")"),
+    (("norm", "one", 0), Cells, "_root", "distance + self.quotients.spread(u)", "distance"),
+    (("mlp", "one", 0), Cells, "_root", "middle + ((low / 2 + high / 2)", "middle + (0 * (low / 2 + high / 2)"),
+    (("deep", "one", 0), Cells, "_root", "distance + (half @", "distance + (0 * half @"),
+    (("norm", "one", 0), Cells, "_root", "middle - middle.mean(-1, keepdim=True)", "middle"),
+    (("norm", "one", 0), Cells, "_root", "+ block.eps) * (1 - 8 * U)", "+ 2 * block.eps) * (1 - 8 * U)"),
+    (("attention", "one", 0), Cells, "gaps", "- part.mid[rivals]", "- 0.9 * part.mid[rivals]"),
+    (("relu", "one", 0), Cells, "gaps", "c[right].unsqueeze(1) - c[rivals]", "c[right].unsqueeze(1) - 0.9 * c[rivals]"),
+    (("norm", "wide", 1), Cells, "_by_root", "torch.minimum(low * root.least, low * root.most)", "low * root.most"),
+    (("norm", "wide", 1), Cells, "_by_root", "torch.maximum(high * root.least, high * root.most)", "high * root.most"),
+    (
+        ("norm", "one", 0),
+        Cells,
+        "_by_root",
+        "widened(low, extra, -1), widened(high, extra, 1)",
+        "low, widened(high, extra, 1)",
+    ),
+    (
+        ("norm", "one", 0),
+        Cells,
+        "_by_root",
+        "widened(low, extra, -1), widened(high, extra, 1)",
+        "widened(low, extra, -1), high",
+    ),
+    (("norm", "wide", 1), Cells, "least", "torch.minimum(low * root.least, low * root.most)", "low * root.most"),
+    (("norm", "one", 0), Cells, "least", "widened(low, extra, -1)", "low"),
+    (("attention", "one", 11), Quotients, "__init__", "(self.w - w_rad)", "self.w"),
+    (("attention", "one", 4), Quotients, "__init__", "(self.w + w_rad)", "(self.w)"),
+    (("relu", "wide", 6), Quotients, "__init__", "(g * self.x.abs() + x_rad)", "(g * self.x.abs())"),
+    (("attention", "wide", 4), Quotients, "__init__", "(g * self.w + w_rad)", "(g * self.w)"),
+    (
+        ("relu", "one", 1),
+        Cells,
+        "_rounding",
+        "(g * given.constant.mid.abs() + given.constant.radius)",
+        "(g * given.constant.mid.abs())",
+    ),
+    (("curved", "one", 1), Cells, "_rounding", "(g * absolute + part.radius)", "(g * absolute)"),
+    (("attention", "one", 1), Cells, "gaps", "r[right].unsqueeze(1) + r[rivals] + 2", "2"),
+    (("relu", "one", 1), Cells, "gaps", "part.radius[right].unsqueeze(1) + part.radius[rivals] + 2", "2"),
+    (
+        ("attention", "wide", 4),
+        Points,
+        "__init__",
+        "share(values.radius, at) + r * w_share",
+        "share(values.radius, at)",
+    ),
+    (("relu", "wide", 6), Points, "__init__", "rest(values.radius, at) + r * w_rest", "r * w_rest"),
+    (("attention", "one", 14), Points, "__init__", "rest(values.radius, at) + r * w_rest", "rest(values.radius, at)"),
+    (("relu", "wide", 6), Points, "__init__", "by_share + by_rest", "by_share"),
+    (("relu", "one", 1), Points, "_affine", "absolute @ off + part", "part"),
+    (("curved", "one", 1), Points, "_affine", "absolute @ off + part.radius @ largest", "absolute @ off"),
+    (
+        ("attention", "one", 1),
+        Points,
+        "_affine",
+        "mid, rad = given.constant.mid, given.constant.radius",
+        "mid, rad = given.constant.mid, 0 * given.constant.radius",
+    ),
+    (("relu", "one", 1), Points, "_result", "found.radius.amax(0) + off", "found.radius.amax(0)"),
+    (("attention", "far", 6), Quotients, "sums", " * ENLARGE + self.faint", " * ENLARGE"),
+    (("attention", "wide", 4), Quotients, "range", "(zeta * wrong * 2 + delta", "(delta"),
+    (("attention", "one", 2), Quotients, "of_one_head", "shift = constant - error", "shift = constant"),
+    (("deep", "wide", 6), lines, "of_curved", "off = found.radius + 4", "off = 4"),
+    (("attention", "one", 1), Cells, "_atoms", "(f.error + self.added * f.size)", "(self.added * f.size)"),
+    (("relu", "one", 1), Cells, "_by_lines", "f.error + gamma", "gamma"),
+    (
+        ("relu", "one", 1),
+        Cells,
+        "_through",
+        "f.error + self._weighed(c.abs(), self.rounding[b]) + count * LEAST",
+        "f.error + count * LEAST",
+    ),
+    (("relu", "one", 1), Cells, "_through", "f.error + self._weighed", "self._weighed"),
+    (("mlp", "one", 4), Cells, "_plus_constant", "f.error + self", "self"),
+    (
+        ("mlp", "one", 1),
+        Cells,
+        "_through_root",
+        "f.error + (middle * q.error) * ENLARGE + LEAST",
+        "(middle * q.error) * ENLARGE + LEAST",
+    ),
+    (("deep", "one", 2), Cells, "_through_root", "f.error + (middle * q.error) * ENLARGE + LEAST", "f.error + LEAST"),
+    (("curved", "wide", 0), Points, "_affine", "(rad + g * size)", "rad"),
+    (("norm", "one", 0), quotients, "longest", " + apart * ENLARGE", ""),
+]
+
+
+@pytest.mark.parametrize("shown_by, owner, function, right, wrong", first(24, FAULTS))
+def test_a_fault_in_a_bound_is_caught(shown_by, owner, function, right, wrong):
+    with planted(owner, function, right, wrong):
+        assert violations(draw(*shown_by))
+
+
+NONE = {"U": 0.0, "LEAST": 0.0, "ENLARGE": 1.0, "FAINT_SQUARES": 0.0, "gamma": lambda n: 0.0}
+ROUNDINGS = [
+    (("attention", "one", 0), [quotients], NONE),
+    (("relu", "one", 0), [quotients], ["gamma"]),
+    (("norm", "far", 1), [bounds], NONE),
+    (("norm", "wide", 3), [bounds], ["gamma"]),
+    (("tanh form", "far", 6), [lines], NONE),
+    (("attention", "one", 0), [points], ["gamma"]),
+    (("attention", "far", 6), [quotients, bounds, lines, points], ["LEAST"]),
+]
+
+
+@pytest.mark.parametrize("shown_by, files, names", ROUNDINGS)
+def test_bounds_without_a_files_roundings_are_caught(shown_by, files, names):
+    """The terms for rounding cover each other in part, so that they are taken away together."""
+    drawn = draw(*shown_by)
+    patches = [
+        mock.patch.multiple(file, **{name: NONE[name] for name in names if hasattr(file, name)}) for file in files
+    ]
+    for patch in patches:
+        patch.start()
+    try:
+        assert violations(drawn)
+    finally:
+        for patch in patches:
+            patch.stop()
+
+
+def lines_apart(function):
+    """Whether a line or a size does not hold somewhere on intervals of all widths, densely."""
+    rng = np.random.default_rng(0)
+    low = torch.from_numpy(np.concatenate([rng.normal(size=200) * 3, [0.0, -1.0, -1.0, 0.5]]))
+    width = torch.from_numpy(np.concatenate([np.exp(rng.normal(size=200) * 2), [1.0, 1.0, 2.0, 0.0]]))
+    high = low + width
+    found = lines.lines(function, low, high)
+    z = low + width * torch.linspace(0, 1, 400, dtype=torch.float64).unsqueeze(1)
+    z = torch.minimum(z, high)
+    f = lines.value(function, Ball(z)).mid
+    slack = 1e-12 * (1 + z.abs())
+    return bool(
+        (
+            (found.below * z + found.under > f + slack)
+            | (found.above * z + found.over < f - slack)
+            | (f.abs() > found.size + slack)
+        ).any()
+    )
+
+
+@pytest.mark.parametrize("function", lines.SLOPES)
+def test_lines_hold_on_dense_points(function):
+    assert not lines_apart(function)
+    z = torch.linspace(-12, 12, 24001, dtype=torch.float64)
+    f = lines.value(function, Ball(z)).mid
+    assert float((f.diff() / z.diff()).abs().max()) <= lines.SLOPES[function]
+    if function in lines.CURVED:
+        curvature = float((f.diff().diff() / 1e-6).abs().max())
+        assert 0.9 * lines.CURVED[function][0] < curvature <= lines.CURVED[function][0] + 1e-6
+
+
+@pytest.mark.parametrize(
+    "function, name, right, wrong",
+    [
+        ("gelu", "of_curved", "curvature / 8 *", "0 *"),
+        ("tanh", "of_curved", "(steepest * torch.maximum(low.abs(), high.abs()) + 0.5)", "0 * low"),
+        ("relu", "of_relu", "slope + nothing", "0.5 * slope + nothing"),
+    ],
+)
+def test_a_fault_in_a_line_is_caught(function, name, right, wrong):
+    with planted(lines, name, right, wrong):
+        assert lines_apart(function)

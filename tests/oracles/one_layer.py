@@ -62,7 +62,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class Found:
-    """On one input: 1 / Z of each head, and by block arguments, results (of the attention at -1) and 1 / s; the logits."""
+    """On one input: 1 / Z of each head, by block arguments, results (the attention is -1) and 1 / s, and the logits."""
 
     zetas: list
     arguments: dict
