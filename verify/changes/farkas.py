@@ -38,7 +38,7 @@ class NullCombination:
     weights: tuple[fmpq, ...]
     checked: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         rows = zip(self.questions.tokens.tolist(), self.questions.position.tolist(), self.questions.right.tolist(),
                    self.rival.tolist(), self.weights, strict=True)  # fmt: skip
         terms = [

@@ -80,7 +80,7 @@ class Quantised:
     def __bool__(self) -> bool:
         return self.certificate.verdict is Verdict.PROVED
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values."""
         return {
             "verdict": self.certificate.verdict.value,
@@ -139,7 +139,7 @@ class FewestBits:
         are_wrong = all(q.certificate.verdict is Verdict.REFUTED for q in self.tried)
         return Verdict.REFUTED if are_wrong else Verdict.UNKNOWN
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values."""
         found = self.found
         return {

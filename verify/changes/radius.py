@@ -65,7 +65,7 @@ class Radius:
         is_wrong = self.wrong is None and self.certificate.verdict is Verdict.REFUTED
         return Verdict.REFUTED if is_wrong else Verdict.UNKNOWN
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values; both bounds are rounded outwards."""
         return {
             "verdict": self.verdict.value,

@@ -77,7 +77,7 @@ class Repair:
         """True where the model is proved."""
         return self.outcome is RepairOutcome.PROVED
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values; bounds are rounded outwards."""
         return {
             "verdict": self.outcome.value,

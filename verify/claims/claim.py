@@ -106,7 +106,7 @@ class Claim:
         """
         return tuple(f"printf {as_printf(text)} > {name}" for name, text in self.reads)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The JSON object."""
         more = {"sentence": self.sentence, "set_up": list(self.set_up), "promise": asdict(self.promise)}
         return asdict(self) | more

@@ -62,7 +62,7 @@ class DigitAddition(PairsAdded):
                     "name the --digits and --base that they were made for"
                 )
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         dtype = str(self.model.dtype).removeprefix("torch.")
         return {"digits": self.sums.n, "base": self.sums.B, **self.named, **self.model.sizes(), "dtype": dtype}
 
@@ -259,7 +259,7 @@ class DigitAddition(PairsAdded):
         prompts = np.array([self.sums.prompt(a, b) for a, b in pairs])
         return np.concatenate([prompts, right[:, :-1]], axis=1), right
 
-    def _described(self, pair: Pair, said: list[int | None]) -> dict[str, Any]:
+    def _described(self, pair: Pair, said: list[int | None]) -> dict[str, object]:
         with torch.no_grad():
             prompt = torch.tensor([self.sums.prompt(*pair)])
             generated = self.model.generate(prompt, self.sums.n + 1)[0].tolist()

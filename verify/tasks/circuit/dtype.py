@@ -186,7 +186,7 @@ class _RoundedProof:
 
     def _proved(self, margin: float | None, harmless: int) -> Finding:
         """Beside the proof, inputs are run: all of them up to n = 16."""
-        extra: dict[str, Any] = {"harmless_differences": harmless}
+        extra: dict[str, object] = {"harmless_differences": harmless}
         run = next(runs_of(self.fmt, self.accumulate, self.positions), None)
         if self.asked and run is not None:
             is_all = self.model.n <= EXHAUSTIVE_INPUTS and 2**self.model.n <= inputs_run(self.positions, run)

@@ -144,7 +144,7 @@ class _BitsProof:
         if open_:
             fault, reach = open_[0]
             return self._searched(f"gate {self.circuit.name_of(fault.gate)}: {fault.why}, but {reach.value}")
-        extra: dict[str, Any] = {"harmless_differences": len(unreached)}
+        extra: dict[str, object] = {"harmless_differences": len(unreached)}
         if self.problem.runs:
             ran = self._run_beside()
             if ran.failure is not None:

@@ -92,7 +92,7 @@ class CircuitProblem:
         check_sizes(model, decomposition)
         return cls(unparametrized(model), decomposition, proof, runs, advance)
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         lanes = self.model.lanes
         s = reading.s if isinstance(reading, ConstantBits) else self.model.s
         sizes = {"circuit": self.decomposition.original.name, "s": s, "n": self.model.n, "T": self.model.T}
@@ -116,7 +116,7 @@ class CircuitProblem:
         kernel = f"torch {torch.__version__}, {dtype}, the right tokens of all steps in one causal pass"
         return (f"{kernel}: another kernel, batch shape or device may round differently", *RIGHT)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         return {
             "statistics": self.decomposition.original.statistics(),
             "forward_runs": {"inputs": 0, "all": False},
@@ -244,7 +244,7 @@ class CircuitProblem:
         found = self.counterexample(item, n + step, int(tokens[0, step]), int(expected[0, n + step]))
         return Failure(found, margin if margin == margin else None)
 
-    def counterexample(self, bits: Item, gate: int, computed: int, expected: int) -> dict[str, Any]:
+    def counterexample(self, bits: Item, gate: int, computed: int, expected: int) -> dict[str, object]:
         """A wrong step of one input; `computed` is None where there is no token."""
         circuit = self.decomposition.circuit
         token = None if computed == UNDEFINED else computed

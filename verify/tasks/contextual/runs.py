@@ -114,7 +114,7 @@ def margin_at_most(stored: StoredContextual, tokens: list[int], prompt: int) -> 
     return float(difference.upper.min(initial=np.inf))
 
 
-def counterexample(module: ContextualCountingTransformer, tokens: list[int], prompt: int) -> dict[str, Any]:
+def counterexample(module: ContextualCountingTransformer, tokens: list[int], prompt: int) -> dict[str, object]:
     """A string that is wrong at a prompt, with its regions and the module's own run."""
     right = answers(tokens, module.R)
     with torch.no_grad():

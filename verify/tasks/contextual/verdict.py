@@ -91,7 +91,7 @@ class ContextualCounting:
     def stored(self) -> StoredContextual:
         return StoredContextual.of(self.module)
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         found = {
             "length": self.domain.N,
             "regions": self.domain.R,
@@ -114,7 +114,7 @@ class ContextualCounting:
             return ("this torch kernel, all strings of one length in one batch",)
         return ASSUMES if isinstance(reading, Real) else (*ASSUMES, *CONTRACT.text(reading.format))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         return {"domain": str(self.domain)}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:

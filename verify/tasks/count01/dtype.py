@@ -28,7 +28,7 @@ def prove(problem: DecidablePrompts, reading: Rounded) -> Finding:
     about, result = problem.on(domain), decide_boxes(model, labels, domain, at)
     kernels = kernels_of(model, reading.format, reading.accumulate)
     if result.is_proved:
-        extra: dict[str, Any] = {"boxes": result.boxes}
+        extra: dict[str, object] = {"boxes": result.boxes}
         if LONGEST_SEARCHED - 1 in (domain.max_digits, domain.max_noise, domain.max_length):
             extra["search_ended_at"] = LONGEST_SEARCHED - 1
         elif domain != problem.domain:

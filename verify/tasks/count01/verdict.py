@@ -112,7 +112,7 @@ class Count01:
     def counts_answers(self) -> bool:
         return self.inputs not in EVERY_ORDER
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         domain = self.domain
         least = {"min_digits": domain.min_digits, "min_noise": domain.min_noise} if any(domain.origin) else {}
         semantic = {"semantic_only": True} if domain.is_semantic else {}
@@ -151,7 +151,7 @@ class Count01:
     def on(self, domain: Domain) -> Count01:
         return replace(self, domain=domain)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         found: dict[str, Any] = {"region": str(self.domain), "inputs_are": self.inputs.value}
         return found if self.strings is None else found | {"strings": self.strings}
 

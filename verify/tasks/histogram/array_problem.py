@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -39,7 +38,7 @@ class ArrayHistogram:
     def of(cls, arrays: HistogramArrays, claim: str | None) -> ArrayHistogram:
         return cls(arrays, StoredModel.of_arrays(arrays), claim)
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         return parameters(self.stored, self.arrays.dtype)
 
     def size(self) -> int:
@@ -48,7 +47,7 @@ class ArrayHistogram:
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         return (formula(self.stored), STORED, RIGHT)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         return {}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:

@@ -47,7 +47,7 @@ class Confusion:
         right = sum((row[k - self.first_count + 1] for k, row in enumerate(self.answered)), Fraction(0))
         return right, right + sum(self.undecided, Fraction(0))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Keys of a certificate, with exact fractions as strings."""
         found: dict[str, Any] = {
             "law": self.law,

@@ -49,7 +49,7 @@ class Histogram:
         is_float8 = module.E.dtype in FLOAT8
         return cls(module, StoredModel.of(deepcopy(module).float() if is_float8 else module, L), claim, proof)
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         found = parameters(self.stored, self.module.dtype)
         if isinstance(reading, Rounded):
             inner = Arithmetic.of(reading.format, reading.accumulate).inner.name
@@ -82,7 +82,7 @@ class Histogram:
         with torch.no_grad():
             return int(self.module.predict(torch.tensor([list(tokens)], device=self.module.E.device))[0, position])
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         return {}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from inspect import signature
 from math import ceil, floor
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from verify.tasks.histogram.stored import StoredModel
 
@@ -41,7 +41,7 @@ def tell_bracket(progress: Progress, share: float, least: Fraction, most: Fracti
     with_words(share, f"deciding: between {low:.3f} and {high:.3f} are wrong")
 
 
-def parameters(stored: StoredModel, dtype: torch.dtype | str) -> dict[str, Any]:
+def parameters(stored: StoredModel, dtype: torch.dtype | str) -> dict[str, object]:
     """Returns the fields that identify a model's shape in a certificate."""
     return {
         "model": stored.model,

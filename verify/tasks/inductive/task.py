@@ -107,7 +107,7 @@ class Counting:
         room = None if self.room is None else self.room - self.module.has_bos
         return "all" if self.longest == room else int(self.longest or 0)
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         m, block = self.module, block_of(self.module, 0)
         mlp, blocks = block.mlp, [block_of(m, i) for i in range(len(m.blocks))]
         neurons = sum(0 if b.mlp is None else b.mlp.b_in.numel() for b in blocks)
@@ -148,7 +148,7 @@ class Counting:
             return f"torch {torch.__version__} on CPU, one kernel and batch shape", right
         return (*ASSUMPTIONS, *(() if isinstance(reading, Real) else CONTRACT), right)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         return {}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
@@ -199,7 +199,7 @@ class Counting:
                         wrong = (*case, line, place_)
                 elif opened is None or case < opened:
                     opened = case
-        extra: dict[str, Any] = {"decided_by": by, "accuracy": share.found()}
+        extra: dict[str, object] = {"decided_by": by, "accuracy": share.found()}
         if wrong is not None:
             *_, line, place_ = wrong
             failure = self.replay((wrong[1], *line.tokens[: place_ + 1]), place_, reading)
@@ -221,7 +221,7 @@ class Counting:
             extra=extra | {"length": self.proved_length},
         )
 
-    def _described(self, shift: int, line: Line, place: int) -> dict[str, Any]:
+    def _described(self, shift: int, line: Line, place: int) -> dict[str, object]:
         return {
             "input": list(line.tokens[: place + 1]), "length": place + 1 - line.leading, "shift": shift,
             "start": line.start,
@@ -242,7 +242,7 @@ class Counting:
         if proof is None:
             return self._short(reason, reading, effort)
         found = proof.decide(self.module, self.wanted, self.longest, reading, effort.budget)
-        extra: dict[str, Any] = {"length": found.length, "margin_scaled": found.margin_scaled if found.length else None}
+        extra: dict[str, object] = {"length": found.length, "margin_scaled": found.margin_scaled if found.length else None}
         if found.length == self.longest:
             return Finding.proved(proof.ARGUMENT, found.margin, extra=extra | {"length": self.proved_length})
         short = self._short(reason, reading, effort)

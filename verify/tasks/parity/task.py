@@ -47,7 +47,7 @@ class Parity:
     def __post_init__(self) -> None:
         check_judged(self.module, ParityTransformer)
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         m = self.module
         return {"T": m.T, "L": m.L, "d": m.d, "p": m.p, "dtype": str(m.E.dtype).removeprefix("torch.")}
 
@@ -86,7 +86,7 @@ class Parity:
     def look(self, item: Tokens, answer: int, reading: Reading) -> OneRun:
         return OneRun(at_most=float_at_least(proof.exact_margin(self.module, item, answer)))
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         return {}
 
     def batches(self) -> Iterator[list[Tokens]]:

@@ -79,7 +79,7 @@ class Selective:
         assert self.which.K is not None
         return self.which.K
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         return {
             "task": self.which.name,
             **self.which.parameters(),
@@ -105,7 +105,7 @@ class Selective:
         more = for_ever if self.length is None else ()
         return assumptions(reading, network, run="CPU", more=more, functions="tanh is", right=RIGHT)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         return {"length": "all" if self.length is None else self.length}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:

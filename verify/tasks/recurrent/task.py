@@ -86,7 +86,7 @@ class Homogeneous:
         room = None if self.longest is not None else 1
         return [line.tokens for line in self.which.lines(self.longest, room=room)]
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         model = self.model
         activation = {"activation": model.activation} if model.kind == "rnn" else {}
         return {
@@ -120,7 +120,7 @@ class Homogeneous:
         run, functions = "CPU, one token at a time", "tanh and sigmoid are"
         return assumptions(reading, network, run=run, functions=functions, right=RIGHT)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         return {"length": "all" if self.longest is None else self.longest}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
@@ -219,7 +219,7 @@ class Homogeneous:
             argument = ARGUMENT_PRECISE.format(outcome.bits)
         elif exact.is_rational(self.model) and outcome.invariant is None:
             argument = ARGUMENT_EXACT
-        extra: dict[str, Any] = {}
+        extra: dict[str, object] = {}
         if outcome.wrong_at is not None:
             case = self._case(tokens, outcome.wrong_at, outcome.predicted)
             if outcome.right_to == outcome.wrong_at - 1:
@@ -242,7 +242,7 @@ class Homogeneous:
         """n of a prefix of t tokens: a leading number word does not count."""
         return t - int(self.which.name in ("shifted", "helper", "helper-shifted"))
 
-    def _case(self, tokens: tuple[int, ...], t: int, predicted: int | None) -> dict[str, Any]:
+    def _case(self, tokens: tuple[int, ...], t: int, predicted: int | None) -> dict[str, object]:
         """A wrong input, replayed in float64 beside it."""
         whole = self._extended(tokens, t)
         expected = self._expected(tokens, t)
@@ -292,7 +292,7 @@ class Homogeneous:
         if ran.repeats is None:
             reason = f"right up to length {ran.steps}, and no state has come again"
             return Finding.open(ARGUMENT_REPEATED, reason, extra={"right_to": ran.steps})
-        extra: dict[str, Any] = {"repeats": {"state_after": ran.repeats[0], "comes_again_after": ran.repeats[1]}}
+        extra: dict[str, object] = {"repeats": {"state_after": ran.repeats[0], "comes_again_after": ran.repeats[1]}}
         extra |= {} if ran.states is None else {"states": ran.states}
         return Finding.proved(ARGUMENT_REPEATED, ran.margin, extra=extra)
 

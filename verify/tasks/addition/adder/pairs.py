@@ -50,7 +50,7 @@ class PairsAdded(ABC):
                 return self.rounded_failure(pairs[int(is_wrong.argmax())], at, order)
         return None
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         return {}
 
     def batches(self) -> Iterator[list[Item]]:

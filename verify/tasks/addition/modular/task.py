@@ -49,7 +49,7 @@ class ModularAddition(PairsAdded):
                 f"classes, but P={self.P} asks {self.P + 1}, 3 and {self.P}; name the --P that they were made for"
             )
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         sizes = self.model.sizes()
         dtype = str(self.model.dtype).removeprefix("torch.")
         return {"P": self.P, **self.named, **sizes, "neurons": sizes["p"], "dtype": dtype}
@@ -179,7 +179,7 @@ class ModularAddition(PairsAdded):
         tokens = np.array([[a, b, self.P] for a, b in pairs])
         return tokens, tokens[:, :2].sum(1) % self.P
 
-    def _described(self, pair: Pair, predicted: int | None) -> dict[str, Any]:
+    def _described(self, pair: Pair, predicted: int | None) -> dict[str, object]:
         tokens, _ = self._written([pair])
         with torch.no_grad():
             torch_says = int(self.model(torch.from_numpy(tokens))[0, -1].argmax())

@@ -80,7 +80,7 @@ class Bidirectional:
     def weights(self) -> dict[str, Array]:
         return {name: getattr(self.module, name).detach().cpu().double().numpy() for name in SHAPES}
 
-    def parameters(self, reading: Reading) -> dict[str, Any]:
+    def parameters(self, reading: Reading) -> dict[str, object]:
         m = self.module
         return {
             "length": self.domain.N,
@@ -181,7 +181,7 @@ class Bidirectional:
         result: np.ndarray = margins(logits.double(), right).numpy()
         return result
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, object]:
         return {"domain": str(self.domain)}
 
     def batches(self) -> Iterator[list[Tokens]]:

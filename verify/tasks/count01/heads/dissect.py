@@ -276,7 +276,7 @@ def halving(table: SubsetTable, game: Sequence[int] | None) -> dict[str, Any]:
     sizes = sorted({len(heads) for route in routes.values() for heads in route}, reverse=True)
     best = {k: table.best_of_size(k) for k in sizes}
 
-    def described(heads: tuple[int, ...]) -> dict[str, Any]:
+    def described(heads: tuple[int, ...]) -> dict[str, object]:
         found: dict[str, Any] = {"heads": list(heads), "learned_accuracy": str(table.accuracy(mask(heads)))}
         return found if game is None else found | {"separable": bool(game[mask(heads)])}
 

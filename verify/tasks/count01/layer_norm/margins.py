@@ -34,7 +34,7 @@ class Least:
     expected: int
     rival: int
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> dict[str, object]:
         """The input as a certificate has it."""
         return {
             "at": list(self.n),
