@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import torch
 from torch import Tensor, nn

@@ -6,7 +6,6 @@ import shlex
 import shutil
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
 
 BEHRENS = "Behrens, Biggio, Zdeborova: Counting in Small Transformers"
 COUNT01 = "Do Attention Heads Compete or Cooperate during Counting?"

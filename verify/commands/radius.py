@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import changed
@@ -49,7 +49,9 @@ def run(args: argparse.Namespace) -> int:
     return whole.verdict.exit_code
 
 
-def _rows(changeable: Changeable, names: tuple[str, ...] | None, is_by_tensor: bool) -> dict[str, Any]:
+def _rows(
+    changeable: Changeable, names: tuple[str, ...] | None, is_by_tensor: bool
+) -> dict[str, tuple[str, ...] | None]:
     """The tensors that move in each row of the table by its name, the asked ones first."""
     every = tuple(name for name, _ in changeable.module.named_parameters())
     if is_by_tensor and names is not None:

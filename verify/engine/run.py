@@ -144,7 +144,7 @@ def created(node: torch.fx.Node, args: Any, kwargs: Any, at: Arithmetic, device:
 OPTIONS = ("dtype", "layout", "device", "pin_memory", "memory_format", "non_blocking", "implicit")
 
 
-def _without_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _without_options(kwargs: Mapping[str, Any]) -> dict[str, object]:
     return {name: value for name, value in kwargs.items() if name not in OPTIONS}
 
 
@@ -160,7 +160,7 @@ def _last_uses(graph: Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:
     return uses
 
 
-def enclosed_weights(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu") -> dict[str, Any]:
+def enclosed_weights(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu") -> dict[str, object]:
     """The stored tensors as the arithmetic reads them: whole numbers as they are, floats as balls."""
     assert at.is_real or not graph.around, "a dtype rounds what has moved once more"
     return {

@@ -45,7 +45,7 @@ class BatchLine:
             return str(self.said.get("reason", ""))
         return said.partition(": ")[2] or said
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {
             "file": self.path,
             "verdict": self.word,

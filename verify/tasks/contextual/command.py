@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import request
@@ -105,7 +105,7 @@ class ContextualWish:
             round_weights(module, fmt)
         return module, "B-2.1+2.2" if self.bias == "BOS" else "B-3.4"
 
-    def named(self) -> dict[str, Any]:
+    def named(self) -> dict[str, object]:
         """Returns the fields with which a certificate names the construction."""
         if self.weights is not None:
             return {"construction": "file"}

@@ -130,7 +130,7 @@ class Count01Wish:
         built = count01.documents(self.N, labels=self.labels, skip=self.has_skip, eps=self.eps, dtype=dtype)
         return built, claim
 
-    def named(self, model: Count01Transformer) -> dict[str, Any]:
+    def named(self, model: Count01Transformer) -> dict[str, object]:
         """Returns the fields with which a certificate names the construction."""
         found: dict[str, Any] = {
             "construction": "file" if self.weights is not None else self.construction,
@@ -211,7 +211,7 @@ def check_said(reading: Reading) -> None:
         raise BadInput(f"--input: has no effect with --precision {precision_of(reading)}; drop one of the two")
 
 
-def exact_weights(N: int, labels: str, skip: bool) -> dict[str, Any]:
+def exact_weights(N: int, labels: str, skip: bool) -> dict[str, object]:
     """Returns the largest counts that hold for the weights as formulas, in which e is not rounded."""
     from verify.tasks.count01.real import largest_noise
     from verify.tasks.count01.symbolic import symbolic_model

@@ -73,7 +73,7 @@ def listed(problem: DecidablePrompts) -> Finding:
     return Finding.refuted(BY_LISTING, Failure(run, margin_of(run)), extra=extra)
 
 
-def wrong_share(model: Count01Transformer, domain: Domain, labels: str) -> dict[str, Any]:
+def wrong_share(model: Count01Transformer, domain: Domain, labels: str) -> dict[str, object]:
     """The exact number and share of wrong inputs; nothing where they are too many to list or one stays open."""
     try:
         found = wrong_inputs(model_numbers(model), domain, labels)
@@ -146,7 +146,7 @@ def several_heads(problem: DecidablePrompts) -> Finding:
     return Finding.proved(BY_BOXES, result.margin, telling=problem.telling(result.tightest), extra=extra)
 
 
-def replayed(model: Count01Transformer, failure: ExactFailure) -> dict[str, Any]:
+def replayed(model: Count01Transformer, failure: ExactFailure) -> dict[str, object]:
     """A failure of exact arithmetic with the module's own run of it beside it.
 
     `fails` says whether torch shows it too; where it does not, its rounding hides a decided difference, and

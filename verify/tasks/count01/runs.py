@@ -32,7 +32,7 @@ def fails(logits: list[float], expected: int) -> bool:
     return not all(logits[expected] > x for j, x in enumerate(logits) if j != expected)
 
 
-def replay(model: Count01Transformer, n: Triple, last: int, expected: int) -> dict[str, Any]:
+def replay(model: Count01Transformer, n: Triple, last: int, expected: int) -> dict[str, object]:
     """The module's own answer on one input: as a string, or by counts where the string is too long."""
     if sum(n) <= LONGEST_STRING:
         how, logits = "the string", model.next_logits(torch.tensor(string(n, last)))
@@ -64,7 +64,7 @@ def name(token: int | None) -> str:
     return TOKENS[token] if token < len(TOKENS) else f"class {token}"
 
 
-def describe(n: Triple, last: int, expected: int) -> dict[str, Any]:
+def describe(n: Triple, last: int, expected: int) -> dict[str, object]:
     """An input as a JSON object; the string itself only when it is short."""
     tokens = [TOKENS[t] for t in string(n, last)] if sum(n) <= 60 else None
     return {
@@ -151,7 +151,7 @@ def chunks(items: list[Any], length: int) -> Iterator[list[Any]]:
         yield items[start : start + size]
 
 
-def failed(model: Count01Transformer, tokens: list[int], expected: int, logits: list[float]) -> dict[str, Any]:
+def failed(model: Count01Transformer, tokens: list[int], expected: int, logits: list[float]) -> dict[str, object]:
     """A failed run as a counterexample."""
     n = (tokens.count(1), tokens.count(2), tokens.count(3))
     return {

@@ -181,7 +181,7 @@ def counterexample(
     position: int,
     judgement: Judgement,
     is_smallest: bool,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """A wrong input, what is expected and predicted there, and what the torch module itself answers."""
     expected = histogram(tokens)[position]
     others = [count for count in judgement.winners if count != expected]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +63,7 @@ def smallest_wrong(tokens: Tensor, is_wrong: np.ndarray) -> tuple[tuple[int, lis
 
 def counterexample(
     run: Forward, stored: StoredModel, tokens: list[int], position: int, is_smallest: bool
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Describes a wrong position: the input, the due answer, and the one that the run gives."""
     with torch.no_grad():
         logits = run(torch.tensor([tokens]))[0, position].double()

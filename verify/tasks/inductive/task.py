@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -242,7 +241,10 @@ class Counting:
         if proof is None:
             return self._short(reason, reading, effort)
         found = proof.decide(self.module, self.wanted, self.longest, reading, effort.budget)
-        extra: dict[str, object] = {"length": found.length, "margin_scaled": found.margin_scaled if found.length else None}
+        extra: dict[str, object] = {
+            "length": found.length,
+            "margin_scaled": found.margin_scaled if found.length else None,
+        }
         if found.length == self.longest:
             return Finding.proved(proof.ARGUMENT, found.margin, extra=extra | {"length": self.proved_length})
         short = self._short(reason, reading, effort)

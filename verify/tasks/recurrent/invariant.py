@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from verify.tasks.recurrent.proof import Invariant
 
 
-def as_json(invariant: Invariant) -> dict[str, Any]:
+def as_json(invariant: Invariant) -> dict[str, object]:
     """Centres and matrices as the floats that they are: E_i = {centres[i] + 2^exponents[i] shapes[i] e : |e| <= 1}.
 
     After `entry` tokens the state is in E_place; one step leads from each E_i into the next, from the last into the

@@ -75,7 +75,7 @@ def problem_of(weights: Mapping[str, Tensor], P: int) -> tuple[ModuleProblem, De
     return ModuleProblem(decoder, task), decoder
 
 
-def findings(problem: ModuleProblem, decoder: Decoder, P: int) -> dict[str, Any]:
+def findings(problem: ModuleProblem, decoder: Decoder, P: int) -> dict[str, object]:
     """Frequencies of the embedding, and a lower bound on the least margin for each a - b, in real arithmetic."""
     import torch
 

@@ -201,7 +201,7 @@ def show(request: HeadsRequest, model: Count01Transformer) -> int:
     return 0 if answer.is_complete else 3
 
 
-def identity(request: HeadsRequest, model: Count01Transformer) -> dict[str, Any]:
+def identity(request: HeadsRequest, model: Count01Transformer) -> dict[str, object]:
     """Returns the fields that identify the model."""
     import hashlib
 

@@ -118,7 +118,7 @@ class Dissection:
             self.progress(stage, i / len(listed))
             yield item
 
-    def _whole(self) -> dict[str, Any]:
+    def _whole(self) -> dict[str, object]:
         """The whole model after "=": right where the due answer has strictly the largest of all logits."""
         data: dict[str, Any] = {"law": self.law.name, "law_text": str(self.law), "labels": self.question.labels}
         data |= {"inputs": "infinite", "counts": None, "accuracy": None, "empty_prompt": "counts as n1 <= n0"}
@@ -136,7 +136,7 @@ class Dissection:
             "wrong_inputs": wrong[:1000].tolist(),
         }
 
-    def _head(self, h: int) -> dict[str, Any]:
+    def _head(self, h: int) -> dict[str, object]:
         head = self.model.heads[h]
         found = {"head": h, **self._measures((h,), self.single[h], f"head {h}")}
         everywhere = self.single[h] if not self.has_law else separability(head, UNBOUNDED)
@@ -153,7 +153,7 @@ class Dissection:
             "svc": self._svc(h),
         }
 
-    def _group(self, heads: tuple[int, ...]) -> dict[str, Any]:
+    def _group(self, heads: tuple[int, ...]) -> dict[str, object]:
         name = f"heads {','.join(map(str, heads))}"
         found = self.joint.decide(heads)
         return {
@@ -162,7 +162,7 @@ class Dissection:
             "syntactic_accuracy": self._syntactic(heads, name),
         }
 
-    def _measures(self, heads: tuple[int, ...], found: Separability, name: str) -> dict[str, Any]:
+    def _measures(self, heads: tuple[int, ...], found: Separability, name: str) -> dict[str, object]:
         self._note(found, name)
         return {
             "learned_accuracy": self._accuracy(heads, name),
@@ -230,7 +230,7 @@ class Dissection:
         return subsets_report(table, separating, asked)
 
 
-def subsets_report(table: SubsetTable, separating: Sequence[int | None], asked: int) -> dict[str, Any]:
+def subsets_report(table: SubsetTable, separating: Sequence[int | None], asked: int) -> dict[str, object]:
     """Accuracies of all subsets, Shapley values, and halving by each criterion."""
     a = table.a
     values = shapley(table.right, table.total)
@@ -257,7 +257,7 @@ def subsets_report(table: SubsetTable, separating: Sequence[int | None], asked: 
     }
 
 
-def halving(table: SubsetTable, game: Sequence[int] | None) -> dict[str, Any]:
+def halving(table: SubsetTable, game: Sequence[int] | None) -> dict[str, object]:
     """Returns the heads that E's halving keeps by each criterion, and the best subsets of the same sizes."""
 
     def of_game(values: Sequence[int], scale: int) -> Callable[[tuple[int, ...]], list[Fraction]]:

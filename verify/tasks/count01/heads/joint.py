@@ -226,7 +226,7 @@ def _product(w: Sequence[fmpq], v: Sequence[Surd]) -> Surd:
     return out
 
 
-def _certificate(model: ModelNumbers, heads: Sequence[int], w: Sequence[Fraction], b: Fraction) -> dict[str, Any]:
+def _certificate(model: ModelNumbers, heads: Sequence[int], w: Sequence[Fraction], b: Fraction) -> dict[str, object]:
     parts, start = [], 0
     for h in heads:
         parts.append([str(x) for x in w[start : start + model.heads[h].d_h]])

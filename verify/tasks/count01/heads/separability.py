@@ -300,7 +300,7 @@ def ruled_out(rows: Constraints, candidates: Sequence[tuple[int, ...]]) -> tuple
     return None
 
 
-def _combination(form: ReadoutForm, rows: Constraints, support: tuple[int, ...]) -> dict[str, Any]:
+def _combination(form: ReadoutForm, rows: Constraints, support: tuple[int, ...]) -> dict[str, object]:
     """The certificate, with the combination's shares as floats for readers."""
     with ctx.workprec(BITS[1]):
         Z = rows.balls(BITS[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 import torch
@@ -89,7 +88,7 @@ def prove(problem: Histogram, reading: Rounded, effort: Effort) -> Finding:
     return Finding.refuted("a run in the dtype", decide.Failure(found, margin))
 
 
-def tightest(stored: StoredModel, margins: np.ndarray, positions: list[int]) -> dict[str, Any]:
+def tightest(stored: StoredModel, margins: np.ndarray, positions: list[int]) -> dict[str, object]:
     """An input of the cell with the smallest bound: its token, one other token in all other places."""
     row, t, k = (int(i) for i in np.unravel_index(int(margins.argmin()), margins.shape))
     position, other = positions[row], (t + 1) % stored.T
@@ -105,7 +104,7 @@ def is_finite(stored: StoredModel) -> bool:
 
 def counterexample(
     module: HistogramTransformer, stored: StoredModel, fmt: Format, failure: SimulatedFailure
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The failing input, the evaluation that fails, and what torch itself answers where it has such a kernel."""
     answer = None
     if fmt.name in KERNELS:
