@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         write_whole(out, theorem.text.encode(), "out")
         if not is_json:  # else the object names the file
             say_written(out)
-    about: dict[str, Any] = {"theorem": theorem.name, "statement": theorem.statement, "file": out, "verdict": None}
+    about: dict[str, object] = {"theorem": theorem.name, "statement": theorem.statement, "file": out, "verdict": None}
     about["unsaid"] = stored.unsaid
     if not compiles:
         if is_json:
@@ -84,7 +84,7 @@ def show_general(name: str, is_json: bool) -> int:
 
     source = source_of(name)
     shown = f"verify kernel --theorem {name}"
-    about: dict[str, Any] = {
+    about: dict[str, object] = {
         "claim": next((claim.id for claim in CLAIMS if shown in (claim.command, *claim.deep)), None),
         "theorem": name,
         "statement": GENERAL[source][name],

@@ -44,7 +44,7 @@ class DigitAddition(PairsAdded):
     model: AdderTransformer
     sums: Digits
     claim: str | None = None
-    named: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, object] = field(default_factory=dict)
     counts_answers: bool = False
     runs_for_ever: bool = False
     task: str = "addition"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import request
@@ -184,7 +184,7 @@ def publish(
     model, certificate = judged
     if bits is not None:
         steps, outputs = chain_of_thought(model, decomposition, certificate.parameters["s"], bits, wish.reading)
-        chain: dict[str, Any] = {"chain": steps, "outputs": outputs}
+        chain: dict[str, object] = {"chain": steps, "outputs": outputs}
         certificate = replace(certificate, extra=certificate.extra | chain)
     weights = b"" if asked.save is None else as_bytes(model)
     return request.publish(asked, certificate, weights, report=print_certificate)

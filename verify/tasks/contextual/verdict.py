@@ -79,7 +79,7 @@ class ContextualCounting:
     module: ContextualCountingTransformer
     domain: StringDomain
     claim: str | None = None
-    named: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, object] = field(default_factory=dict)
     task = "contextual counting"
     counts_answers = True
     runs_for_ever = False

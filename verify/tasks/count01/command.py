@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import request
@@ -132,7 +132,7 @@ class Count01Wish:
 
     def named(self, model: Count01Transformer) -> dict[str, object]:
         """Returns the fields with which a certificate names the construction."""
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "construction": "file" if self.weights is not None else self.construction,
             "dtype": str(model.dtype).removeprefix("torch."),
             "heads": model.heads,

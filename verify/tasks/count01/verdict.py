@@ -73,7 +73,7 @@ class Count01:
     inputs: Inputs
     strings: int | None = None
     claim: str | None = None
-    named: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, object] = field(default_factory=dict)
     task = "count01"
     runs_for_ever = False
 
@@ -152,7 +152,7 @@ class Count01:
         return replace(self, domain=domain)
 
     def facts(self) -> dict[str, object]:
-        found: dict[str, Any] = {"region": str(self.domain), "inputs_are": self.inputs.value}
+        found: dict[str, object] = {"region": str(self.domain), "inputs_are": self.inputs.value}
         return found if self.strings is None else found | {"strings": self.strings}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +48,7 @@ class Confusion:
 
     def to_dict(self) -> dict[str, object]:
         """Keys of a certificate, with exact fractions as strings."""
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "law": self.law,
             "accuracy": [str(x) for x in self.accuracy],
             "confusion": [[str(x) for x in row] for row in self.answered],

@@ -81,7 +81,7 @@ def prove(problem: CountProblem, effort: Effort) -> Finding:
 
     outcome = decide_open(reduction, exact, cells.open, deadline, effort.progress)
     wrong = outcome.exact_wrong_pairs
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "error_share": outcome.error_share,
         "extra": {
             "wrong_pairs": None if wrong is None else decimal(wrong),

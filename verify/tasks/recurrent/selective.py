@@ -157,7 +157,7 @@ class Selective:
         if not margin <= 0:
             return None
         right_to, _ = sets.up_to(trained, len(string) - 1, until)
-        case: dict[str, Any] = {
+        case: dict[str, object] = {
             "input": list(string), "length": len(string), "expected": self.which.said(right),
             "predicted": self.which.said(predicted),
         }  # fmt: skip

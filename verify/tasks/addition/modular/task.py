@@ -36,7 +36,7 @@ class ModularAddition(PairsAdded):
     model: AdderTransformer
     P: int
     claim: str | None = None
-    named: dict[str, Any] = field(default_factory=dict)
+    named: dict[str, object] = field(default_factory=dict)
     counts_answers: bool = False
     runs_for_ever: bool = False
     task: str = "modular"
@@ -76,7 +76,7 @@ class ModularAddition(PairsAdded):
         return self._finding(decided)
 
     def _finding(self, decided: DecidedPairs) -> Finding:
-        counts: dict[str, Any] = {}
+        counts: dict[str, object] = {}
         if not decided.undecided:
             counts["counts"] = {"right": str(decided.right), "wrong": str(decided.wrong_count)}
         if decided.wrong:

@@ -170,7 +170,7 @@ def decide_ratios(asked: Ratios, *, is_json: bool) -> int:
         raise AssertionError(f"{asked}: the closed form and the programme differ")
     said = "a threshold separates n1 > n0 from the rest" if found else "no threshold separates n1 > n0 from the rest"
     claim = "H-3" if asked.w02 is None else "H-2"
-    data: dict[str, Any] = {
+    data: dict[str, object] = {
         "task": "heads, ratios",
         "claim": claim,
         "verdict": "PROVED" if found else "REFUTED",

@@ -120,7 +120,7 @@ class Dissection:
 
     def _whole(self) -> dict[str, object]:
         """The whole model after "=": right where the due answer has strictly the largest of all logits."""
-        data: dict[str, Any] = {"law": self.law.name, "law_text": str(self.law), "labels": self.question.labels}
+        data: dict[str, object] = {"law": self.law.name, "law_text": str(self.law), "labels": self.question.labels}
         data |= {"inputs": "infinite", "counts": None, "accuracy": None, "empty_prompt": "counts as n1 <= n0"}
         if not self.has_law:
             return data
@@ -277,7 +277,7 @@ def halving(table: SubsetTable, game: Sequence[int] | None) -> dict[str, object]
     best = {k: table.best_of_size(k) for k in sizes}
 
     def described(heads: tuple[int, ...]) -> dict[str, object]:
-        found: dict[str, Any] = {"heads": list(heads), "learned_accuracy": str(table.accuracy(mask(heads)))}
+        found: dict[str, object] = {"heads": list(heads), "learned_accuracy": str(table.accuracy(mask(heads)))}
         return found if game is None else found | {"separable": bool(game[mask(heads)])}
 
     return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -131,7 +130,7 @@ def proportions_only(seed: int = 0) -> Impossibility:
             "one layer with BOS": _telling(seed, short, long, layers=1, bos=True),
         }
     inside, beyond = proportions(10, 10, 50), proportions(10, 10, 100, 51)
-    checks: dict[str, Any] = {
+    checks: dict[str, object] = {
         "random models": MODELS,
         "largest difference": same,
         "of as many others, that tell them apart": told,
