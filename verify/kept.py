@@ -59,7 +59,7 @@ def _folder(folder: str | os.PathLike[str]) -> Path:
     return place
 
 
-def key(module: nn.Module, options: dict[str, Any]) -> str | None:
+def key(module: nn.Module, options: dict[str, object]) -> str | None:
     """The digest under which a certificate is kept; None where not all is known that it would depend on."""
     if options.get("method", CERTIFIED) != CERTIFIED:
         return None

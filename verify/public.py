@@ -192,7 +192,7 @@ def _class(name: str) -> type[nn.Module]:
     return found
 
 
-def _known(module: object, options: dict[str, Any]) -> dict[str, Any]:
+def _known(module: object, options: dict[str, object]) -> dict[str, Any]:
     """The options; BadInput for one that the task does not have."""
     from inspect import signature
 

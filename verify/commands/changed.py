@@ -86,7 +86,7 @@ class ChangeAsked(request.Wanted):
         found: Changeable = part.changeable(part.load(self.file, model=self.model, L=self.L), L=self.L)
         return found
 
-    def written(self, record: dict[str, Any], weights: bytes | None, certificate: Certificate | None) -> list[str]:
+    def written(self, record: dict[str, object], weights: bytes | None, certificate: Certificate | None) -> list[str]:
         """Writes what was asked for, a folder or the weights alone where there are any; returns the files' names."""
         if self.save is None or (self.is_weights_file and weights is None):
             return []

@@ -122,7 +122,7 @@ def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: 
     return Graph(program.graph, stored, names, length)
 
 
-def _export(module: nn.Module, length: int, arguments: dict[str, Any]) -> Any:
+def _export(module: nn.Module, length: int, arguments: dict[str, object]) -> Any:
     from torch.export import default_decompositions, export
 
     table = default_decompositions()

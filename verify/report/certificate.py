@@ -154,13 +154,13 @@ def _lines(rows: list[Fact], width: int) -> Iterator[Text]:
             yield Text.assemble(((name if i == 0 else "").ljust(column), "dim"), part)
 
 
-def _with_its_margin_in_words(tightest: dict[str, Any], exact: str | None) -> dict[str, object]:
+def _with_its_margin_in_words(tightest: dict[str, object], exact: str | None) -> dict[str, object]:
     """The tightest input's facts; its margin is a computed value, so "about" unless it is known exactly."""
     margin = tightest.get("margin")
     return tightest | {"margin": value(margin, exact)} if isinstance(margin, float) else tightest
 
 
-def _pairs(values: dict[str, Any]) -> str:
+def _pairs(values: dict[str, object]) -> str:
     return ", ".join(f"{name}={_worded(entry)}" for name, entry in values.items() if entry is not None)
 
 

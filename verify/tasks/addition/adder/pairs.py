@@ -13,7 +13,7 @@ import torch
 from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import Failure, Item, Ran, Run, first_in_order
+from verify.frame.decide import Batch, Failure, Item, Ran, Run, first_in_order
 from verify.tasks.addition.adder.rounded import ORDERS
 
 Pair = tuple[int, int]
@@ -62,7 +62,7 @@ class PairsAdded(ABC):
         a, b = item
         return (pair for pair in ((a // 2, b), (a, b // 2), (a - 1, b), (a, b - 1)) if min(pair) >= 0 and pair != item)
 
-    def first(self, batch: Any, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
+    def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[int, Item, int]:
         return first_in_order(batch, is_wrong)
 
     def runner(self, reading: Kernel | ConstantBits) -> Run:

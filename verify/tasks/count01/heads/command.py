@@ -222,7 +222,7 @@ def identity(request: HeadsRequest, model: Count01Transformer) -> dict[str, obje
     }
 
 
-def save(request: HeadsRequest, model: Count01Transformer, data: dict[str, Any]) -> None:
+def save(request: HeadsRequest, model: Count01Transformer, data: dict[str, object]) -> None:
     """Writes the folder that --save asks for."""
     if request.save is None:
         return
