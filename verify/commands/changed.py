@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify import registry
 from verify.commands import request
@@ -104,7 +104,7 @@ class ChangeAsked(request.Wanted):
         return [str(Path(self.save) / name) for name in files]
 
     def published(
-        self, record: dict[str, Any], lines: list[str], weights: bytes | None, certificate: Certificate | None
+        self, record: dict[str, object], lines: list[str], weights: bytes | None, certificate: Certificate | None
     ) -> None:
         """Writes what was asked for, and prints the record as one object, or its lines."""
         written = self.written(record, weights, certificate)

@@ -6,7 +6,6 @@ import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
 
 from constructions.errors import BadInput
 
@@ -22,12 +21,12 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def is_given(args: argparse.Namespace, name: str, defaults: Mapping[str, Any]) -> bool:
+def is_given(args: argparse.Namespace, name: str, defaults: Mapping[str, object]) -> bool:
     """Whether an option differs from its default, None where `defaults` has no other."""
     return bool(getattr(args, name) != defaults.get(name))
 
 
-def check_alone(args: argparse.Namespace, alone: Mapping[str, Sequence[str]], defaults: Mapping[str, Any]) -> None:
+def check_alone(args: argparse.Namespace, alone: Mapping[str, Sequence[str]], defaults: Mapping[str, object]) -> None:
     """Raises BadInput for an option that another one, which does another job, would ignore."""
     for mode, ignored in alone.items():
         for name in ignored:

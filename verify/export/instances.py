@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,7 +44,7 @@ class Instance:
     query: Query
     answer: str
     why: str
-    facts: dict[str, Any]
+    facts: dict[str, object]
     is_exact_only: bool = False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf, prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verify import claims
 from verify.arithmetic.outward import about, below, decimal, value
@@ -164,7 +164,7 @@ def _pairs(values: dict[str, object]) -> str:
     return ", ".join(f"{name}={_worded(entry)}" for name, entry in values.items() if entry is not None)
 
 
-def _worded(entry: Any) -> str:
+def _worded(entry: object) -> str:
     return about(entry) if isinstance(entry, float) else str(entry)
 
 

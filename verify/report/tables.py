@@ -7,7 +7,6 @@ import io
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from verify.frame.schema import named
 from verify.report.console import columns as width_of
@@ -17,7 +16,7 @@ FORMS = ("rich", "markdown", "latex", "csv", "json")
 NARROWEST = 6  # columns of a terminal below which a cell is hard to read
 
 
-def render(columns: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> str:
+def render(columns: Sequence[str], rows: Sequence[Sequence[object]], form: str) -> str:
     """The table as text; None is shown as a dash, and as null in json.
 
     >>> print(render(["T", "d"], [[32, None]], "markdown"), end="")

@@ -114,7 +114,7 @@ class _Tracer:
 def first_by_shape(decomposition: Decomposition, which: Iterable[int]) -> int | None:
     """The first of these gates that is computed wrongly, one gate at a time, and each shape of its gates once."""
     original, circuit, node_of = decomposition.original, decomposition.circuit, decomposition.node_of
-    known: dict[Any, bool] = {}
+    known: dict[object, bool] = {}
     for j in which:
         gate = original.gates[j]
         shape = _shape(circuit, node_of[len(original.inputs) + j], [node_of[node] for node in gate.fan_in] or [0])

@@ -86,7 +86,7 @@ def smallest_bits(
 
     The certificate's `smallest_bits` is None when some smaller s stayed undecided.
     """
-    smaller: list[dict[str, Any]] = []
+    smaller: list[dict[str, object]] = []
     for s in range(1, MAX_BITS + 1):
         model = build(decomposition.circuit, s=s)
         certificate = decide(model, decomposition, seed=seed, progress=progress)

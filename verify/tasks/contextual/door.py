@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from constructions.contextual.transformer import ContextualCountingTransformer, save
 from verify.arithmetic.readings import options_of
 from verify.frame.certificate import Certificate
@@ -27,7 +25,9 @@ def posed(
     return ContextualCounting(module, domain, claim), how
 
 
-def command(module: ContextualCountingTransformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:
+def command(
+    module: ContextualCountingTransformer, folder: str, certificate: Certificate, **options: object
+) -> list[str]:
     """Writes the weights, and returns the command line that decides them again."""
     path = f"{folder}/weights.safetensors"
     save(module, path)

@@ -7,7 +7,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -187,7 +186,7 @@ def certify(
     *,
     fmt: Format | None = None,
     claim: str | None = None,
-    **named: Any,
+    **named: object,
 ) -> Certificate:
     """PROVED, REFUTED or UNKNOWN from the stored weights alone, in real arithmetic or in every order of a format.
 
@@ -204,7 +203,7 @@ def certify(
 
 
 def exhaustive(
-    module: ContextualCountingTransformer, domain: StringDomain, *, claim: str | None = None, **named: Any
+    module: ContextualCountingTransformer, domain: StringDomain, *, claim: str | None = None, **named: object
 ) -> Certificate:
     """Runs the module itself on every string of the domain.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from constructions.count01 import Count01Transformer, save
 from verify.arithmetic.readings import options_of
 from verify.frame.certificate import Certificate
@@ -33,7 +31,7 @@ def posed(
     return Count01.of(module, labels, domain, method=how.method, reading=how.reading, claim=claim), how
 
 
-def command(module: Count01Transformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:
+def command(module: Count01Transformer, folder: str, certificate: Certificate, **options: object) -> list[str]:
     """Writes the weights, and returns the command line that decides them again."""
     path = f"{folder}/weights.safetensors"
     save(module, path)

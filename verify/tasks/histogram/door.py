@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from constructions import checkpoint
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.readings import options_of
@@ -20,7 +18,7 @@ def posed(
     return problem(module, L=L, claim=claim), how
 
 
-def command(module: HistogramTransformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:
+def command(module: HistogramTransformer, folder: str, certificate: Certificate, **options: object) -> list[str]:
     """Writes the weights, and returns the command line that decides them again."""
     path = f"{folder}/weights.safetensors"
     checkpoint.save(module, path, claim=None, construction=None)

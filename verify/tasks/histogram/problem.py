@@ -116,7 +116,7 @@ class Histogram:
         first_count = self.stored.first_count
         return lambda batch: Ran.strictly(runs.run_margins(run, torch.as_tensor(batch), first_count).numpy())
 
-    def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[Any, Item, int]:
+    def first(self, batch: Batch, is_wrong: np.ndarray) -> tuple[object, Item, int]:
         return runs.smallest_wrong(torch.as_tensor(batch), is_wrong)
 
     @property

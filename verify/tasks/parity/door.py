@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from constructions import parity
 from constructions.parity import ParityTransformer
@@ -18,7 +17,7 @@ def posed(module: ParityTransformer, how: How, *, claim: str | None = None) -> t
     return Parity(module, claim), how
 
 
-def command(module: ParityTransformer, folder: str, certificate: Certificate, **options: Any) -> list[str]:
+def command(module: ParityTransformer, folder: str, certificate: Certificate, **options: object) -> list[str]:
     """Writes the weights, and returns the command line that decides them again."""
     path = f"{folder}/weights.safetensors"
     Path(path).write_bytes(parity.as_bytes(module))

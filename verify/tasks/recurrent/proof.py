@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -86,7 +85,7 @@ class OrbitOutcome:
     invariant: Invariant | None = None
     reason: str | None = None
     bits: int | None = None  # of the balls, where these were followed
-    facts: dict[str, Any] | None = None
+    facts: dict[str, object] | None = None
 
 
 def taken(walked: Followed, found: EllipsoidMargins, holds: np.ndarray, first: int) -> bool:

@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import torch
@@ -188,7 +187,9 @@ class Selective:
             reason = f"right up to length {right_to}; no longer string is shown to be wrong"
             return Finding.open(ARGUMENT_HELD, reason, extra={"right_to": right_to})
         parts = ((wrong.own, wrong.n - 1), (wrong.other, wrong.others), (wrong.own, 1))
-        shown: Any = [token for token, times in parts for _ in range(times)] if wrong.length <= LONGEST_SHOWN else None
+        shown: object = (
+            [token for token, times in parts for _ in range(times)] if wrong.length <= LONGEST_SHOWN else None
+        )
         case = {
             "input": shown or ", ".join(f"token {token} {times} times" for token, times in parts),
             "length": wrong.length,

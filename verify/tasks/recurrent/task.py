@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -246,7 +245,7 @@ class Homogeneous:
         """A wrong input, replayed in float64 beside it."""
         whole = self._extended(tokens, t)
         expected = self._expected(tokens, t)
-        shown: Any = list(whole) if t <= LONGEST_SHOWN else f"token {whole[-1]}, {t} times"
+        shown: object = list(whole) if t <= LONGEST_SHOWN else f"token {whole[-1]}, {t} times"
         start = {"start": whole[0]} if self.which.name in ("shifted", "helper", "helper-shifted") else {}
         said = self._logits(whole).argmax() if t <= LONGEST_SHOWN else None
         return {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from constructions.contextual import bidirectional
 from constructions.contextual.bidirectional import BidirectionalContextualTransformer
@@ -26,7 +25,7 @@ def posed(
 
 
 def command(
-    module: BidirectionalContextualTransformer, folder: str, certificate: Certificate, **options: Any
+    module: BidirectionalContextualTransformer, folder: str, certificate: Certificate, **options: object
 ) -> list[str]:
     """Writes the weights, and returns the command line that decides them again."""
     path = f"{folder}/weights.safetensors"

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from flint import arb, arb_mat, ctx, fmpq
@@ -236,7 +235,7 @@ def _certificate(model: ModelNumbers, heads: Sequence[int], w: Sequence[Fraction
 
 def _gordan(
     model: ModelNumbers, heads: Sequence[int], law: JudgedTriples, support: NDArray[np.int64]
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """The triples of a combination that rules every separator out, once balls show its signs."""
     triples = [(a, b, c) for a, b, c in law.triples[support].tolist()]
     more = law.has_more_ones[support].tolist()

@@ -127,7 +127,7 @@ def _name(row: TableRow) -> str:
 
 def _kept(folder: Path, seed: int, steps: int, wanted: set[Key]) -> dict[Key, TableRow]:
     """Reads the lines of an earlier run of the same search. Wanted ones are proved again from their weights."""
-    searched: Any = None
+    searched: object = None
     with suppress(OSError, ValueError):
         searched = json.loads((folder / ROWS).read_text(encoding="utf-8"))
     if not isinstance(searched, dict) or (searched.get("seed"), searched.get("steps")) != (seed, steps):
