@@ -64,13 +64,13 @@ def prove(problem: Histogram, reading: Rounded, effort: Effort) -> Finding:
         reduction = RoundedReduction(stored, Arithmetic.of(fmt, accumulate))
         margins, positions = cell_margins(reduction), [row.positions[0] for row in reduction.rows]
     if (margins > 0).all():
-        found = tightest(stored, margins, positions)
+        tokens, position, expected = tightest(stored, margins, positions)
         return Finding.proved(
             ARGUMENT,
             float(margins.min()),
             margin_per_count=tuple(float(m) for m in margins.min((0, 1))),
-            tightest=found,
-            telling=((tuple(found["tokens"]), found["position"]),),
+            tightest={"tokens": tokens, "position": position, "expected": expected},
+            telling=((tuple(tokens), position),),
         )
     failure = search(stored, margins, positions, fmt, accumulate, deadline, effort.seed, effort.progress)
     if failure is None:
@@ -88,12 +88,12 @@ def prove(problem: Histogram, reading: Rounded, effort: Effort) -> Finding:
     return Finding.refuted("a run in the dtype", decide.Failure(found, margin))
 
 
-def tightest(stored: StoredModel, margins: np.ndarray, positions: list[int]) -> dict[str, object]:
+def tightest(stored: StoredModel, margins: np.ndarray, positions: list[int]) -> tuple[list[int], int, int]:
     """An input of the cell with the smallest bound: its token, one other token in all other places."""
     row, t, k = (int(i) for i in np.unravel_index(int(margins.argmin()), margins.shape))
     position, other = positions[row], (t + 1) % stored.T
     rest = [t] * k + [other] * (stored.L - 1 - k)
-    return {"tokens": [*rest[:position], t, *rest[position:]], "position": position, "expected": k + 1}
+    return [*rest[:position], t, *rest[position:]], position, k + 1
 
 
 def is_finite(stored: StoredModel) -> bool:
