@@ -16,7 +16,7 @@ from tests.oracles.histogram import all_wrong_pairs, forward, weights_of
 from tests.planted import planted
 from verify import radius, repair
 from verify.changes import boxes
-from verify.changes.boxes import Box, Within
+from verify.changes.boxes import ModelBox, Within
 from verify.changes.radius import with_every_rival
 from verify.tasks.histogram.changing import changeable
 
@@ -126,8 +126,8 @@ def test_tensors_alone_and_absolute_distance(name, is_relative):
 FAULTS = [
     (boxes, "forward", "+ reach @ R", "", "W_2"),
     (boxes, "forward", "rad @ size +", "", "E"),
-    (Box, "_around", "(r * self.reach[name] + loose)", "(0.3 * r * self.reach[name] + loose)", "E"),
-    (Box, "within", "(r * self.X_reach)", "(0.0 * self.X_reach)", "W_2"),
+    (ModelBox, "_around", "(r * self.reach[name] + loose)", "(0.3 * r * self.reach[name] + loose)", "E"),
+    (ModelBox, "within", "(r * self.X_reach)", "(0.0 * self.X_reach)", "W_2"),
 ]
 
 
@@ -142,7 +142,7 @@ def left_by_running_is_what_low_says():
     """Both run forward: with slopes that say nothing, the pairs that one leaves are those that the other does."""
     given = changeable(relation_counting.dot(T=3, L=2))
     questions = given.questions()
-    box = Box.of(given, ("E", "W_2"), True)
+    box = ModelBox.of(given, ("E", "W_2"), True)
     within = replace(box.within(0.2), mean_values=lambda *pair: (torch.full((len(pair[0]),), torch.nan), None))
     pairs = with_every_rival(questions, box.classes)
     row, rival, low = within.left_by_running(questions)

@@ -24,7 +24,7 @@ from verify.engine.run import enclose
 
 
 @dataclass(frozen=True)
-class Pairs:
+class RivalQuestions:
     """Questions with one rival each. Shapes: rival (n,)."""
 
     questions: Questions
@@ -33,12 +33,12 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.rival)
 
-    def __getitem__(self, index: Tensor | slice) -> Pairs:
-        return Pairs(self.questions[index], self.rival[index])
+    def __getitem__(self, index: Tensor | slice) -> RivalQuestions:
+        return RivalQuestions(self.questions[index], self.rival[index])
 
 
 @dataclass(frozen=True)
-class Box:
+class ModelBox:
     """How far each number of each tensor moves at radius 1, by the tensor's name: |w|, or 1, or 0 where it stays.
 
     `hidden` is the graph of the module without its readout, `graph` that of the whole; X (p + 1, C) is the readout and
@@ -55,7 +55,7 @@ class Box:
     loose: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, changeable: Changeable, tensors: Collection[str], is_relative: bool) -> Box:
+    def of(cls, changeable: Changeable, tensors: Collection[str], is_relative: bool) -> ModelBox:
         module = deepcopy(changeable.module).double().eval().requires_grad_(False)
         reach = {
             name: torch.zeros_like(w) if name not in tensors else w.abs() if is_relative else torch.ones_like(w)
@@ -110,7 +110,7 @@ class Within:
     X_off: Tensor
     mean_values: MeanValues
 
-    def low(self, pairs: Pairs) -> Tensor:
+    def low(self, pairs: RivalQuestions) -> Tensor:
         """A lower bound on each gap (n,): by running forward, and by slopes where that is not positive."""
         asked = pairs.questions
         D = self.X[:, asked.right] - self.X[:, pairs.rival]

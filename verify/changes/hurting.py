@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from verify.changes.boxes import Box, Pairs
+from verify.changes.boxes import ModelBox, RivalQuestions
 
 AT_ONCE = 512
 STEPS = 3  # of the direction that hurts, found again where the last one leads
@@ -20,7 +20,7 @@ WIDEST = 2.0**10  # radius beyond which no wrong model is looked for
 Weights = dict[str, Tensor]
 
 
-def gap_of(box: Box, weights: Weights, tokens: Tensor, position: Tensor, right: Tensor, rival: Tensor) -> Tensor:
+def gap_of(box: ModelBox, weights: Weights, tokens: Tensor, position: Tensor, right: Tensor, rival: Tensor) -> Tensor:
     """The gap of one pair at these weights."""
     output = functional_call(box.module, weights, (tokens.unsqueeze(0),))
     logits = output.reshape(-1, output.shape[-1])
@@ -29,7 +29,7 @@ def gap_of(box: Box, weights: Weights, tokens: Tensor, position: Tensor, right: 
     return gap
 
 
-def slopes(box: Box, pairs: Pairs) -> tuple[Tensor, Tensor]:
+def slopes(box: ModelBox, pairs: RivalQuestions) -> tuple[Tensor, Tensor]:
     """The gap of each pair, and how fast it falls with the radius, at the stored weights."""
     stored = {name: w.detach() for name, w in box.module.named_parameters()}
 
@@ -43,7 +43,7 @@ def slopes(box: Box, pairs: Pairs) -> tuple[Tensor, Tensor]:
     return torch.cat(gap), torch.cat(slope)
 
 
-def hurt(box: Box, pairs: Pairs, first: Tensor) -> tuple[Tensor, Weights]:
+def hurt(box: ModelBox, pairs: RivalQuestions, first: Tensor) -> tuple[Tensor, Weights]:
     """For each pair a radius at which its gap is not positive, infinite where none is found, and the direction there.
 
     The direction (-1, 0 or 1 for each number) is that of the slopes, taken again at the point that the last one leads
@@ -75,5 +75,5 @@ def hurt(box: Box, pairs: Pairs, first: Tensor) -> tuple[Tensor, Weights]:
     return torch.where(found, high, torch.inf), gap_at(high, *columns)[1]
 
 
-def _columns(pairs: Pairs) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _columns(pairs: RivalQuestions) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return pairs.questions.tokens, pairs.questions.position, pairs.questions.right, pairs.rival

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.readings import Real
-from verify.changes.boxes import Box, Pairs
+from verify.changes.boxes import ModelBox, RivalQuestions
 from verify.changes.changeable import Changeable, Questions, one_decision
 from verify.changes.hurting import AT_ONCE, WIDEST, hurt, slopes
 from verify.frame.certificate import Certificate, Verdict
@@ -97,7 +97,7 @@ def radius(
     if certificate.verdict is not Verdict.PROVED:
         reason = "the model itself is not proved right, so that it has no radius"
         return Radius(is_relative, chosen, None, None, certificate, reason=reason)
-    box = Box.of(changeable, chosen, is_relative)
+    box = ModelBox.of(changeable, chosen, is_relative)
     if box.is_empty:
         reason = f"all numbers of {', '.join(chosen)} are 0, and stay so by relative distance"
         return Radius(is_relative, chosen, None, None, certificate, reason=reason)
@@ -118,15 +118,15 @@ class RadiusSearch:
     """
 
     changeable: Changeable
-    box: Box
+    box: ModelBox
     questions: Questions
-    hard: Pairs
+    hard: RivalQuestions
     first: Tensor
     effort: Effort
     deadline: Deadline
 
     @classmethod
-    def of(cls, changeable: Changeable, box: Box, effort: Effort) -> RadiusSearch:
+    def of(cls, changeable: Changeable, box: ModelBox, effort: Effort) -> RadiusSearch:
         deadline, questions = effort.deadline(), changeable.questions()
         logits = torch.from_numpy(changeable.hidden(questions)) @ box.X
         gap = logits.gather(1, questions.right[:, None]) - logits
@@ -152,7 +152,7 @@ class RadiusSearch:
             pairs, r = left[slice(0, HARD)], found
         return None, f"the {self.effort.limit} ended before all questions were looked at"
 
-    def _largest(self, pairs: Pairs, top: float) -> float | None:
+    def _largest(self, pairs: RivalQuestions, top: float) -> float | None:
         """The largest radius up to `top`, by halving, at which all these pairs are right in the whole box."""
         if self._are_right(pairs, top):
             return top
@@ -167,11 +167,11 @@ class RadiusSearch:
             low, high = (middle, high) if self._are_right(pairs, middle) else (low, middle)
         return low
 
-    def _are_right(self, pairs: Pairs, r: float) -> bool:
+    def _are_right(self, pairs: RivalQuestions, r: float) -> bool:
         return bool((self.box.within(r).low(pairs) > 0).all())
 
-    def _left(self, r: float) -> Pairs | None:
-        """Pairs that are not shown to be right at a radius, the first that are met; None where the time is up."""
+    def _left(self, r: float) -> RivalQuestions | None:
+        """Questions that are not shown to be right at a radius, the first that are met; None where the time is up."""
         within, found = self.box.within(r), []
         for start in range(0, len(self.questions), RUN_AT_ONCE):
             row, rival, low = within.left_by_running(self.questions[slice(start, start + RUN_AT_ONCE)])
@@ -179,7 +179,7 @@ class RadiusSearch:
             self.effort.progress(start / len(self.questions))
         row, rival, low = (torch.cat(column) for column in zip(*found, strict=True))
         order = low.nan_to_num(-torch.inf).argsort()
-        left = Pairs(self.questions[row[order]], rival[order])
+        left = RivalQuestions(self.questions[row[order]], rival[order])
         for start in range(0, len(left), AT_ONCE):
             if self.deadline.is_up():
                 return None
@@ -205,7 +205,7 @@ class RadiusSearch:
         return None, None, None
 
 
-def moved(box: Box, direction: Mapping[str, Tensor], r: float) -> tuple[nn.Module, float]:
+def moved(box: ModelBox, direction: Mapping[str, Tensor], r: float) -> tuple[nn.Module, float]:
     """The model at a radius in a direction (-1, 0 or 1 for each number), and its distance, rounded up."""
     module, distance = deepcopy(box.module), Fraction(0)
     with torch.no_grad():
@@ -219,9 +219,9 @@ def moved(box: Box, direction: Mapping[str, Tensor], r: float) -> tuple[nn.Modul
     return module, float_at_least(distance)
 
 
-def with_every_rival(questions: Questions, classes: int) -> Pairs:
+def with_every_rival(questions: Questions, classes: int) -> RivalQuestions:
     """Every question with every class but its own."""
     row = torch.arange(len(questions)).repeat_interleave(classes)
     rival = torch.arange(classes).repeat(len(questions))
     kept = rival != questions.right[row]
-    return Pairs(questions[row[kept]], rival[kept])
+    return RivalQuestions(questions[row[kept]], rival[kept])
