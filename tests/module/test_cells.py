@@ -12,8 +12,11 @@ from torch import nn
 
 from tests.clocks import ENDLESS
 from tests.planted import planted
+from verify.arithmetic.readings import Real
 from verify.engine.one_layer import bounds, lines
 from verify.engine.one_layer.bounds import Cells
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort
 from verify.module import ModuleProblem, Task, cells, count_of_last, largest, smallest, sum_modulo, tokens
 from verify.reduction import quotients
 
@@ -257,6 +260,26 @@ def test_layers_scaled_by_powers_of_two_have_the_same_counts(kind, k, monkeypatc
         assert not faults or power
         found.append((counts, left))
     assert found[0] == found[1]
+
+
+def test_a_wrong_input_and_all_right_is_a_bug(monkeypatch):
+    """Cells that call every input right, where an input was met that is wrong."""
+    monkeypatch.setattr("verify.module.problem.FEW", 1)
+    monkeypatch.setattr(cells, "RUN", 4)
+    monkeypatch.setattr("verify.module.layered.Beside.check", lambda self: None)
+    torch.manual_seed(3)
+    module = Plain(4, 4, hidden=0).double().eval()
+    task = Task(tokens([4] * 4), largest)
+    assert ModuleProblem(module, task).prove(Real(), Effort(ENDLESS)).verdict is Verdict.REFUTED
+    monkeypatch.setattr(
+        "verify.module.decision.Tally.add_cells",
+        lambda self, found: setattr(self, "right", self.right + found.right + found.wrong),
+    )
+    monkeypatch.setattr(
+        "verify.module.decision.Tally.add", lambda self, rows, _: setattr(self, "right", self.right + len(rows))
+    )
+    found = ModuleProblem(module, task).prove(Real(), Effort(ENDLESS))
+    assert found.verdict is Verdict.UNKNOWN and "counted as right" in found.reason
 
 
 def test_squares_beyond_float64_decide_nothing():

@@ -345,6 +345,8 @@ class ModuleProblem:
         if tally.tightest is not None:
             tightest = {"input": tally.tightest, "margin": tally.margin}
         first = tally.wrong_inputs[0] if tally.wrong_inputs else found
+        if first is not None and tally.right == size:
+            raise Disagreement(f"{first} is wrong, and all inputs are counted as right")
         if first is not None:
             failure = self.replay(tuple(first), 0, reading)
             return Finding.refuted(argument, failure, tightest=tightest, extra=extra)
