@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CORE = ("reading", "statement", "mathematics", "fields")
 SPLITS = ("splits", "leaves")
-PARTS = ("parity", "modular", "count01", "adder", "prompts", "boxes", "exponentials", "kinds")
+PARTS = ("parity", "modular", "addition", "count01", "adder", "prompts", "boxes", "exponentials", "kinds")
 MOST = 150
 
 

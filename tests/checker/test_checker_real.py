@@ -11,7 +11,9 @@ from models.selection import first
 from oracles.forged import falsehood
 
 from constructions import count01
+from constructions.adder.digits import Digits
 from constructions.adder.transformer import to_bytes
+from constructions.addition import lookahead, one_head, two_heads
 from constructions.modular import clock, pizza, staircase
 from constructions.parity import as_bytes, sawtooth
 from tests.planted import planted
@@ -19,9 +21,11 @@ from verify.checker import kinds
 from verify.checker.reading import NOT_CHECKABLE, Refusal
 from verify.frame import decide
 from verify.frame.decide import certify
+from verify.tasks.addition import readout
 from verify.tasks.addition.modular import proof as modular_proof
 from verify.tasks.addition.modular import task as modular_task
 from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.addition.task import DigitAddition
 from verify.tasks.count01 import real as count01_real
 from verify.tasks.count01.task import Domain
 from verify.tasks.count01.verdict import Count01
@@ -42,6 +46,10 @@ def counting(module, *bounds, labels="majority-ones"):
     return Count01.of(module, labels, Domain(*bounds)), count01.as_bytes(module)
 
 
+def adding(module, n, B):
+    return DigitAddition(module, Digits(n, B)), to_bytes(module, {"task": "addition"})
+
+
 def outcome(weights, text):
     try:
         return 0, kinds.check(weights, text.encode())[0]
@@ -54,6 +62,9 @@ LARGER = {
     "staircase": lambda: modular(staircase(P=113)),
     "clock": lambda: modular(clock(P=23, frequencies=(1, 3, 7))),
     "pizza": lambda: modular(pizza(P=23, frequencies=(1, 2), m=7)),
+    "addition": lambda: adding(one_head(n=4, B=10), 4, 10),
+    "addition, two heads": lambda: adding(two_heads(n=3, B=6, dtype=torch.float32), 3, 6),
+    "addition, lookahead": lambda: adding(lookahead(2, n=2, B=8), 2, 8),
     "count01": lambda: counting(count01.documents(10)),
     "count01, long": lambda: counting(count01.documents(10, dtype=torch.float32), None, 9, 40),
     "count01, no skip": lambda: counting(count01.documents(40, skip=False, labels="thesis"), 3, 1, labels="thesis"),
@@ -72,6 +83,8 @@ MUTATED = {
     "parity, undecided": lambda: parity(undecided_parity()),
     "staircase": lambda: modular(staircase(P=4)),
     "pizza": lambda: modular(attending(pizza(P=5, frequencies=(1,), m=5))),
+    "addition": lambda: adding(one_head(n=1, B=3), 1, 3),
+    "addition, two heads": lambda: adding(two_heads(n=2, B=2), 2, 2),
     "count01": lambda: counting(count01.documents(4), 3, 2),
     "count01, uniform": lambda: counting(count01.uniform(), None, 3),
     "count01, heads": lambda: counting(several_heads(), 3, 2),
@@ -93,6 +106,8 @@ def file_of(problem):
     """The weights as they are now."""
     if isinstance(problem, ModularAddition):
         return modular(problem.model)[1]
+    if isinstance(problem, DigitAddition):
+        return to_bytes(problem.model, {"task": "addition"})
     return (as_bytes if isinstance(problem, Parity) else count01.as_bytes)(problem.module)
 
 
@@ -143,6 +158,8 @@ FAULTS = [
     (modular_task, "pair_by_pair", "margins.lower.min(1)", "margins.lower.max(1)", "pizza", "b_out", 1, 0.0),
     (modular_proof, "rows", "margins = at_right - logits", "margins = at_right + logits - logits",
      "pizza", "b_out", 1, 0.25),
+    (readout.Readout, "least_margin", "if c != right", "if c not in (right, right + 1) or c > right == 0",
+     "addition", "b_out", 2, 1.0),
     (count01_real, "vertices", "[(0, 0), (0, A - step), (A - step, 0)]", "[(0, 0)]", "count01", "b_out", 5, 0.0),
     (count01_real, "rays", "yield from ((1, 1, 0), side.away)", "yield from ()",
      "count01, uniform", "b_out", 5, 0.0625),

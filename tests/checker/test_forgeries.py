@@ -17,6 +17,7 @@ from oracles.forged import falsehood
 from tests.planted import planted
 from tests.some import some
 from verify.checker import (
+    addition,
     boxes,
     count01,
     fields,
@@ -85,19 +86,21 @@ FAULTS = [
     (fields, "_replay", "require(is_near", "require(True"),
     (selective._Thermometer, "_wins", "low >= margin", "True"),
     (heads, "_certified", "checks[kind, said]()", "True"),
-    (parity, "_refute", '"margin_exact": str(exact), ', ""),
+    (parity, "_refute", '"margin_exact": str(exact)', ""),
     (mathematics.Model, "_is_ahead", "min(0, slope[i] * ranges[i][1])", "0"),
     (modular.Pairs, "wrong", "found += [[a, b]] * is_wrong", "pass"),
     (modular, "_refute", "any(y > row[said] for y in row)", "False"),
     (count01, "_prove", "is_shown = all(", "is_shown = any("),
     (count01, "_refute", "compare(case, due |", "compare(case, "),
     (boxes, "_bound", "reduce(arb.min, values)", "reduce(arb.max, values)"),
+    (addition.Column, "prove", "is_shown, both = found >= margin,", "is_shown, both = found > 0,"),
+    (addition, "_refute", "require(not is_beaten", "require(True"),
 ]
 
 
 OF_FAULTS = ["ssm", "held, wrong", "held, wrong", "ssm", "decay, wrong", "bos, wrong", "thermometer", "pair"]
 OF_FAULTS += ["parity, wrong", "parity, undecided", "staircase", "clock, wrong", "count01", "count01, from 1, wrong"]
-OF_FAULTS += ["count01, heads"]
+OF_FAULTS += ["count01, heads", "addition", "addition, wrong"]
 
 
 @pytest.mark.parametrize("number", first(1, range(len(FAULTS))))
@@ -124,7 +127,7 @@ def walked(weights, text):
         return table.walk(found, kind)
 
     with contextlib.ExitStack() as stack:
-        for module in (count01, fields, heads, inductive, modular, parity):
+        for module in (addition, count01, fields, heads, inductive, modular, parity):
             stack.enter_context(mock.patch.object(module, "walk", walk))
         outcome(weights, text)
     return met

@@ -11,7 +11,9 @@ import torch
 from models.random_models import random_model
 
 from constructions import checkpoint, count01, inventory_counting, relation_counting
+from constructions.adder.digits import Digits
 from constructions.adder.transformer import to_bytes
+from constructions.addition import one_head, two_heads, two_layers
 from constructions.count01 import Count01Transformer
 from constructions.count01_heads import counting_pair
 from constructions.modular import clock, pizza, staircase
@@ -23,6 +25,7 @@ from verify.cli import main
 from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify, exhaustive
 from verify.tasks.addition.modular.task import ModularAddition
+from verify.tasks.addition.task import DigitAddition
 from verify.tasks.count01.task import Domain
 from verify.tasks.count01.verdict import Count01
 from verify.tasks.histogram.proof import certify as decide_histogram
@@ -167,6 +170,12 @@ MODULARS = {
     "clock, wrong": lambda: (changed(clock(P=7, frequencies=(1,), dtype=HALF), "b_out", 2, 1.0), 7),
     "staircase, wrong by a tie": lambda: (changed(staircase(P=3), "b_out", 1, 0.5), 3),
 }
+ADDITIONS = {
+    "addition": lambda: (one_head(n=1, B=3), Digits(1, 3)),
+    "addition, two heads": lambda: (two_heads(n=2, B=2), Digits(2, 2)),
+    "addition, wrong": lambda: (changed(one_head(n=2, B=2), "b_out", 1, 0.5), Digits(2, 2)),
+    "addition, two layers, wrong": lambda: (changed(two_layers(n=1, B=3), "b_out", 2, 2.0), Digits(1, 3)),
+}
 COUNTS = {
     "count01": lambda: (count01.documents(10), Domain(5, 4)),
     "count01, uniform": lambda: (count01.uniform(labels="thesis"), Domain()),
@@ -188,6 +197,9 @@ def real(name):
         module, P = MODULARS[name]()
         named = {"construction": "pizza", "frequencies": [1], "orbit": [1]} if name == "pizza" else {}
         return ModularAddition(module, P, None, named), to_bytes(module, {"task": "modular", "P": P})
+    if name in ADDITIONS:
+        module, sums = ADDITIONS[name]()
+        return DigitAddition(module, sums, None, {"construction": "file"}), to_bytes(module, {"task": "addition"})
     module, domain = COUNTS[name]()
     labels = "thesis" if "uniform" in name or name == "count01, wrong" else "majority-ones"
     named = {"construction": "documents", "dtype": "float64", "heads": 1, "d": 1, "skip": True, "N": 10, "eps": 0.0}
@@ -195,7 +207,7 @@ def real(name):
     return Count01.of(module, labels, domain, named=named), count01.as_bytes(module)
 
 
-REALS = [*PARITIES, *MODULARS, *COUNTS]
+REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS]
 ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 

@@ -109,7 +109,7 @@ def another_statement(c, draw):
         c["length"] = p["length"] = n
         c["inputs_covered"] = covered if c["verdict"] == "PROVED" else "1"
     elif which == 1 and p:
-        sizes = [k for k in ("modulus", "types", "max_count", "vocabulary", "T", "L", "P") if k in p]
+        sizes = [k for k in ("modulus", "types", "max_count", "vocabulary", "T", "L", "P", "digits", "base") if k in p]
         sizes += [
             k for k in ("max_digits", "max_noise", "max_length", "min_digits", "min_noise") if p.get(k) is not None
         ]

@@ -33,7 +33,7 @@ def falsehood(weights, certificate):
             tensors, about = read(weights)
             say(c["weights_sha256"] == hashlib.sha256(weights).hexdigest(), "the digest")
             of_task = {"histogram": histogram, "inductive": inductive, "heads": heads}
-            of_task |= {"parity": parity, "modular": modular, "count01": count01}
+            of_task |= {"parity": parity, "modular": modular, "count01": count01, "addition": addition}
             of_task[c["task"]](tensors, about, c)
     except Lie as lie:
         return str(lie)
@@ -628,3 +628,73 @@ def count01(tensors, about, c):
             is_less = found * sums[tuple(n), names.index(name)] < arb(c["margin_scaled"])
             say(not is_less, "margin times normaliser")
     verdict(c, gaps.items(), case and tuple(case["input"]), size)
+
+
+def addition(tensors, about, c):
+    p, depth = c["parameters"], len({name.split(".")[1] for name in tensors if name.startswith("layers")})
+    n, B = p["digits"], p["base"]
+    heads, d, d_h = tensors["layers.0.W_Q"][1]
+    d_v, classes = tensors["layers.0.W_V"][1][2], len(tensors["b_out"][2])
+    widths = [len(tensors[f"layers.{i}.b_1"][2]) for i in range(depth)]
+    said = {"layers": depth, "heads": heads, "d": d, "d_h": d_h, "p": sum(widths)}
+    say(said.items() <= p.items() and p["dtype"] == DTYPES[tensors["E"][0]] and classes == B, "sizes")
+    say(0 < n < 5 and 1 < B < 5 and tensors["skip"][2][0], "sizes that are enumerated")
+
+    def balls(name, *shape):
+        return [[ball(x) for x in row] for row in plain(tensors[name], *shape)]
+
+    def listed(name, *shape):
+        return [[[ball(x) for x in row] for row in part] for part in plain(tensors[name], *shape)]
+
+    def columns(W):
+        return [*zip(*W, strict=True)]
+
+    E, X, W_out = balls("E", B + 2, d), balls("positions", 3 * n + 2, d), balls("W_out", d, B)
+    b_out, layers = [ball(x) for x in plain(tensors["b_out"], B)], []
+    for i, width in enumerate(widths):
+        of = f"layers.{i}."
+        parts = [listed(of + name, heads, d, size) for name, size in (("W_Q", d_h), ("W_K", d_h), ("W_V", d_v))]
+        W_1, W_2 = balls(of + "W_1", d, width), balls(of + "W_2", width, d)
+        b_1 = [ball(x) for x in plain(tensors[of + "b_1"], width)]
+        layers.append((parts, listed(of + "W_O", heads, d_v, d), W_1, b_1, W_2))
+
+    def logits(tokens):
+        stream = [added(E[t], X[i]) for i, t in enumerate(tokens)]
+        for (Q, K, V), O, W_1, b_1, W_2 in layers:
+            after = [[*x] for x in stream]
+            for q, k, v, o in zip(Q, K, V, O, strict=True):
+                queries, keys, values = ([times(columns(W), x) for x in stream] for W in (q, k, v))
+                for i in range(len(tokens)):
+                    scores = [dot(queries[i], key) for key in keys[: i + 1]]
+                    top = max(scores, key=lambda x: float(x.mid()))
+                    powers = [(x - top).exp() for x in scores]
+                    total = sum(powers, arb(0))
+                    mixed = [dot(powers, column) / total for column in columns(values[: i + 1])]
+                    after[i] = added(after[i], times(columns(o), mixed))
+            stream = []
+            for x in after:
+                z = [y.max(arb(0)) for y in added(times(columns(W_1), x), b_1)] if b_1 else []
+                stream.append(added(x, times(columns(W_2), z)) if z else x)
+        return [added(times(columns(W_out), x), b_out) for x in stream]
+
+    def written(number, size):
+        return [number // B**j % B for j in range(size)][::-1]
+
+    def run(a, b):
+        right = written(a + b, n + 1)
+        rows = logits([*written(a, n), B, *written(b, n), B + 1, *right[:-1]])[2 * n + 1 :]
+        return right, rows, min((margin_of(row, r) for row, r in zip(rows, right, strict=True)), key=lambda g: g.mid())
+
+    gaps = {(a, b): run(a, b)[2] for a, b in product(range(B**n), repeat=2)}
+    case, pair = c["counterexample"], None
+    if case is not None:
+        a, b = (int(x, B) for x in case["input"].rstrip("=").split("+"))
+        pair, (right, rows, _) = (a, b), run(a, b)
+        text = "".join(map(str, right))
+        shown = f"{''.join(map(str, written(a, n)))}+{''.join(map(str, written(b, n)))}="
+        say(case["input"] == shown and case["expected"] == text, "case")
+        named = [(row, x) for row, x in zip(rows, case["predicted"], strict=True) if x != "?"]
+        say(not any(y > row[int(x)] for row, x in named for y in row), "predicted")
+    else:
+        say(c["tightest"]["margin"] == c["margin"], "tightest")
+    verdict(c, gaps.items(), pair, str(B ** (2 * n)))

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
-from verify.checker import count01, fields, heads, inductive, modular, parity
+from verify.checker import addition, count01, fields, heads, inductive, modular, parity
 from verify.checker.reading import Refusal, read_certificate
 
 Check = Callable[[bytes, bytes], tuple[str, list[str]]]
 TASKS: dict[str, Check] = {
+    "addition": addition.check,
     "count01": count01.check,
     "heads": heads.check,
     "inductive": inductive.check,

@@ -7,7 +7,7 @@ from typing import Any
 
 from flint import arb
 
-from verify.checker.reading import NOT_CHECKABLE, as_text, read_certificate, require
+from verify.checker.reading import NOT_CHECKABLE, as_text, read_certificate, require, whole
 
 ULPS = 4  # within which a float stands for an exact number
 
@@ -34,7 +34,9 @@ def header(c: dict[str, Any]) -> str:
     is_checked = (as_text(reading), as_text(method)) == ('"real"', '"certified"')
     known = f"the reading {as_text(reading)[:80]} by {as_text(method)[:80]} is not checked"
     require(is_checked, known, NOT_CHECKABLE)
-    return verdict_of(c)
+    verdict = verdict_of(c)
+    compare(c, {"inputs_covered": "1"} if verdict == "REFUTED" else {})
+    return verdict
 
 
 def compare(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -52,3 +54,12 @@ def stands_for(x: float, exact: Fraction) -> bool:
 def is_close(x: float, ball: arb) -> bool:
     """Whether a margin that is not above zero is a number's, of which the ball holds all, to nine digits."""
     return x <= 0 and bool(abs(ball - arb(x)) <= arb(abs(x)) * arb(2) ** -29 + arb(2) ** -1000)
+
+
+def check_counts(c: dict[str, Any], total: int) -> int:
+    """How many answers are wrong, where it is said: that is trusted, and that the numbers fit is not."""
+    if "counts" not in c:
+        return 0
+    right, wrong = (whole(c["counts"][name], f"counts.{name}") for name in ("right", "wrong"))
+    require(wrong > 0 and right + wrong == total, "counts: do not add up")
+    return wrong

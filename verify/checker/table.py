@@ -294,11 +294,12 @@ def _real(task: str, **parameters: str) -> Table:
 
 
 PARITY = _real("parity", T="whole", L="whole", d="whole", p="whole", dtype="text")
-WHERE = _trusted("object", "tightest", "where the margin is least")
+LEAST = "where the margin is least"
+WHERE = _trusted("object", "tightest", LEAST)
 PARITY_PROVED: Table = PARITY | {
     "tightest": WHERE,
-    "tightest.token": _trusted("whole", "tightest", "where the margin is least"),
-    "tightest.count": _trusted("whole", "tightest", "where the margin is least"),
+    "tightest.token": _trusted("whole", "tightest", LEAST),
+    "tightest.count": _trusted("whole", "tightest", LEAST),
 }
 PARITY_WRONG: Table = PARITY | {
     "margin": Field("number", "by parity.check"),
@@ -322,8 +323,8 @@ MODULAR: Table = _real("modular", P="whole", neurons="whole", **SIZES) | BUILT |
 MODULAR_PROVED: Table = MODULAR | {
     "counts": Field("object", "by modular.check"),
     "tightest": WHERE,
-    "tightest.input": _trusted("list", "tightest", "where the margin is least"),
-    "tightest.input[]": _trusted("whole", "tightest", "where the margin is least"),
+    "tightest.input": _trusted("list", "tightest", LEAST),
+    "tightest.input[]": _trusted("whole", "tightest", LEAST),
     "tightest.margin": Field("number", "by modular.check"),
 }
 MODULAR_WRONG: Table = MODULAR | {
@@ -340,6 +341,26 @@ MODULAR_WRONG: Table = MODULAR | {
     "counterexample.is_smallest": Field("flag", "a bound, shown by modular.check"),
 }
 
+PAIRS = "how many pairs are wrong; they must add up"
+ADDITION: Table = _real("addition", digits="whole", base="whole", **SIZES) | BUILT | {
+    "parameters.lookahead?": _trusted("whole", "lookahead", BUILDER),
+}  # fmt: skip
+ADDITION_PROVED: Table = ADDITION | {
+    "tightest": WHERE,
+    "tightest.input?": _trusted("text", "tightest", LEAST),
+    **{f"tightest.{name}?": _trusted("whole", "tightest", LEAST) for name in ("column", "sum", "carry")},
+    "tightest.margin": Field("number", "by addition.check"),
+}
+ADDITION_WRONG: Table = ADDITION | {
+    "counterexample": Field("object", "run by addition.check"),
+    "counterexample.input": Field("text", "run by addition.check"),
+    "counterexample.expected": Field("text", "by addition.check"),
+    "counterexample.predicted": Field("text", "a bound, shown by addition.check"),
+    "counterexample.generated": _trusted("text", "generated", "what torch writes"),
+    "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no smaller pair is wrong"),
+    "counts?": _trusted("object", "counts", PAIRS),
+    **{f"counts.{name}": _trusted("text", "counts", PAIRS) for name in ("right", "wrong")},
+}
 PROMPT = "run by count01.check"
 HOW_MANY = "how many prompts are wrong; they must fit the region and the share"
 COUNT01: Table = _real("count01", labels="text") | {
@@ -366,7 +387,7 @@ COUNT01: Table = _real("count01", labels="text") | {
 COUNT01_PROVED: Table = COUNT01 | {
     "margin": Field("number | null", "a bound, shown by count01.check"),
     "margin_scaled?": Field("number", "a bound, shown by count01.check"),
-    "tightest": _trusted("anything", "tightest", "where the margin is least"),
+    "tightest": _trusted("anything", "tightest", LEAST),
     "beyond?": _trusted("anything", "beyond", "what is wrong one step beyond the region"),
     "boxes?": _trusted("whole", "boxes", "how many the prover looked at"),
 }
@@ -411,6 +432,8 @@ TABLES: dict[str, Table] = {
     "strings": INDUCTIVE,
     "strings, wrong": WRONG_STRING,
     "strings, block by block": BLOCKS,
+    "addition, proved": ADDITION_PROVED,
+    "addition, refuted": ADDITION_WRONG,
     "count01, proved": COUNT01_PROVED,
     "count01, refuted": COUNT01_WRONG,
     "modular, proved": MODULAR_PROVED,
