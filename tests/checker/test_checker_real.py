@@ -67,7 +67,7 @@ LARGER = {
     "addition, lookahead": lambda: adding(lookahead(2, n=2, B=8), 2, 8),
     "count01": lambda: counting(count01.documents(10)),
     "count01, long": lambda: counting(count01.documents(10, dtype=torch.float32), None, 9, 40),
-    "count01, no skip": lambda: counting(count01.documents(40, skip=False, labels="thesis"), 3, 1, labels="thesis"),
+    "count01, no skip": lambda: counting(count01.documents(10, skip=False), 2, 0),
 }
 
 
@@ -111,7 +111,7 @@ def file_of(problem):
     return (as_bytes if isinstance(problem, Parity) else count01.as_bytes)(problem.module)
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(3), *(range(i, i + 60) for i in range(0, 600, 60))]), ids=str)
+@pytest.mark.parametrize("seeds", first(1, [range(2), *(range(i, i + 60) for i in range(0, 600, 60))]), ids=str)
 @pytest.mark.parametrize("name", MUTATED)
 def test_mutated_models_against_enumeration(name, seeds):
     """An honest certificate holds or is beyond the checker; a forged proof holds only where enumeration agrees."""

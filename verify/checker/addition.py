@@ -35,11 +35,11 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     if verdict == "REFUTED":
         _refute(model, n, B, c)
         return verdict, trusted
+    is_known = len(model.layers) == 1 and (n * B * B) ** 2 <= MOST_TERMS
+    require(is_known, "several layers, or so many digits, are not checked", NOT_CHECKABLE)
     compare(c, {"inputs_covered": str(B ** (2 * n))})
     compare(c["tightest"], {"margin": c["margin"]})
     require(c["margin"] > 0, "margin: must be above zero")
-    is_known = len(model.layers) == 1 and (n * B * B) ** 2 <= MOST_TERMS
-    require(is_known, "several layers, or so many digits, are not checked", NOT_CHECKABLE)
     with ctx.workprec(BITS + 64):
         for i in range(n + 1):
             Column(model, n, B, i).prove(fmpq(*c["margin"].as_integer_ratio()) * fmpq(2) ** BITS)
