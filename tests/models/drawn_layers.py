@@ -5,8 +5,8 @@ from fractions import Fraction
 import numpy as np
 import torch
 
-from tests.oracles.one_layer import Affine as ExactAffine
-from tests.oracles.one_layer import Exact, exact
+from tests.oracles.exact_layer import Affine as ExactAffine
+from tests.oracles.exact_layer import Exact, exact
 from verify.engine.balls import Ball
 from verify.engine.one_layer.layer import Affine, Block, Layer
 

@@ -23,7 +23,7 @@ from verify.engine.guard import Disagreement, Guard
 from verify.engine.one_layer.layer import NotOneLayer
 from verify.engine.run import enclose
 from verify.frame.certificate import Certificate, Verdict
-from verify.frame.clock import Deadline
+from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
 from verify.frame.judged import check_read, is_judged
 from verify.module import cells, heads, separable
@@ -172,7 +172,7 @@ class ModuleProblem:
                 stopped, found_wrong = stopped or is_left, found_wrong or failing
             else:
                 stopped |= layer.by_tables(tally, deadline, progress)
-        return self.finding(tally, reading, found_wrong, stopped, effort.seconds)
+        return self.finding(tally, reading, found_wrong, stopped, effort.limit)
 
     def _one_by_one(
         self, part: Product | Listed, reading: Real | Rounded, tally: Tally, deadline: Deadline, progress: Progress
@@ -226,7 +226,7 @@ class ModuleProblem:
         tally, search = Tally(), layer.start(deadline)
         layer.by_cells(search, tally, deadline, lambda done: effort.progress(min(1.0, done / part.candidates)))
         failing = found.failure.counterexample["input"] if found.failure else search.failing
-        return self.finding(tally, Real(), failing, search.open > 0, effort.seconds)
+        return self.finding(tally, Real(), failing, search.open > 0, effort.limit)
 
     def separately(self, effort: Effort) -> Finding:
         """Decides one attention layer by tables: over products of token sets; input by input where those do not prove.
@@ -259,7 +259,7 @@ class ModuleProblem:
             tally.add(tokens, Bounds(low, high, {"balls": len(tokens)}))
             effort.progress(tally.seen / part.size)
         tally.wrong_inputs.sort()
-        return self.finding(tally, Real(), None, stopped, effort.seconds)
+        return self.finding(tally, Real(), None, stopped, effort.limit)
 
     def _by_products(self, layer: separable.Layer, judge: Judge, deadline: Deadline, effort: Effort) -> Finding:
         """Decides products of token sets, one last token after another; the input of the least margin met is judged."""
@@ -277,14 +277,14 @@ class ModuleProblem:
             guard = self.guard(part.length, Real())
             guard.check(some, self.given.answers(some, columns), low, torch.full_like(low, math.inf))
             tally.right = tally.by["balls"] = part.size
-            return self.finding(tally, Real(), None, False, effort.seconds)
+            return self.finding(tally, Real(), None, False, effort.limit)
         tally.margin, tally.tightest = math.inf, None
         if worst is None:
             reason = "attention weights or logits may be beyond the range of float64"
             return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size))
         self.decide_batch(judge, torch.tensor([worst]), tally, Deadline.never())
         if tally.wrong or tally.undecided or deadline.is_up():
-            return self.finding(tally, Real(), None, True, effort.seconds)
+            return self.finding(tally, Real(), None, True, effort.limit)
         # the worst input is right, by less than the tables' error: no product of sets says more
         reason = f"the inputs near {worst} have margins within the error of float64 tables"
         return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size - tally.seen))
@@ -337,7 +337,7 @@ class ModuleProblem:
         run = enclose(self.graphs[length], Arithmetic(), middle)
         return lambda tokens: run(tokens, self.given.answers(tokens, self.columns(length)))[0]
 
-    def finding(self, tally: Tally, reading: Reading, found: list[int] | None, stopped: bool, budget: float) -> Finding:
+    def finding(self, tally: Tally, reading: Reading, found: list[int] | None, stopped: bool, limit: Budget) -> Finding:
         size = self.given.inputs.size if not stopped else None
         left = 0 if not stopped else self._left(tally)
         extra = self.extra(tally, left)
@@ -353,7 +353,7 @@ class ModuleProblem:
         for row in tally.open_inputs[:RUNS]:
             self._check_run(row, "")
         if tally.undecided or left:
-            return Finding.open(argument, self._reason(tally, left, budget), tightest=tightest, extra=extra)
+            return Finding.open(argument, self._reason(tally, left, limit), tightest=tightest, extra=extra)
         assert tally.right == size, (tally, size)
         if not size:
             raise BadInput("inputs: the domain is empty, so nothing could be wrong; check where=")
@@ -368,11 +368,9 @@ class ModuleProblem:
         filtered = any(part.where is not None for part in self.given.inputs.parts)
         return sum(part.candidates if filtered else part.size for part in self.given.inputs.parts) - tally.seen
 
-    def _reason(self, tally: Tally, left: int, budget: float) -> str:
+    def _reason(self, tally: Tally, left: int, limit: Budget) -> str:
         if left:
-            return (
-                f"the budget of {budget:g} s ended with {left} inputs to go, {tally.right} right so far; raise --budget"
-            )
+            return f"the {limit} ended with {left} inputs to go, {tally.right} right so far; raise it"
         what = f"{tally.undecided} inputs are undecided, the first {tally.open_inputs[0]}"
         return f"{what}: their margins may be zero, or the errors of this dtype exceed them"
 

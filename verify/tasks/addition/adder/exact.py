@@ -46,7 +46,8 @@ def answers(
 def _answer(rows: arb_mat, query: int, right: int) -> Answer:
     apart = leads(rows, query, right)
     is_right = True if all(x > 0 for x in apart) else False if any(x <= 0 for x in apart) else None
-    largest = [c for c in range(rows.ncols()) if all(lead >= 0 for lead in leads(rows, query, c))]
+    logits = [rows[query, c] for c in range(rows.ncols())]
+    largest = [c for c, y in enumerate(logits) if all(y >= z for j, z in enumerate(logits) if j != c)]
     least = min(map(float_below, apart), default=math.inf)
     at_most = min(map(float_above, apart), default=math.inf)
     return Answer(largest[0] if largest else None, least, is_right, at_most)
