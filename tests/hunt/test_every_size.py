@@ -20,6 +20,7 @@ from verify.module import problem
 from verify.tasks.inductive import runs
 
 LEAST, FEW, MANY = 6, 12, 1780
+MAY_REFUSE = ("count01",)  # scores above 2^50, and layer norm of an embedding without variance where eps is 0
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +127,7 @@ def test_what_is_said_of_models_of_every_size_is_true(door):
     for seed in range(FEW):
         verdict, found, notes = judged(door, seed)
         verdicts[verdict] += 1
-        assert not found, (door, seed, notes, found)
+        assert not found and (verdict != "refused" or door in MAY_REFUSE), (door, seed, notes, found)
         if seed >= LEAST and verdicts["PROVED"] + verdicts["REFUTED"] >= 3:
             break
     assert verdicts["PROVED"] + verdicts["REFUTED"] >= 3, verdicts
@@ -143,3 +144,4 @@ def test_what_is_said_of_many_models_of_every_size_is_true(door):
     summary = ", ".join(f"{number} {verdict}" for verdict, number in sorted(verdicts.items()))
     print(f"\n{door}: {MANY} drawn, {summary}; {time.process_time() - started:.0f} s")
     assert not wrong and verdicts["PROVED"], (door, verdicts, len(wrong), wrong[:10])
+    assert not verdicts["refused"] or door in MAY_REFUSE, verdicts

@@ -17,7 +17,7 @@ from verify.engine.one_layer import bounds, lines
 from verify.engine.one_layer.bounds import Cells
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort
-from verify.module import ModuleProblem, Task, cells, count_of_last, largest, smallest, sum_modulo, tokens
+from verify.module import ModuleProblem, Task, cells, count_of_last, largest, majority, smallest, sum_modulo, tokens
 from verify.reduction import quotients
 
 SEPARATE = 1e-9  # of a run in float64: margins below it are not compared
@@ -280,6 +280,13 @@ def test_a_wrong_input_and_all_right_is_a_bug(monkeypatch):
     )
     found = ModuleProblem(module, task).prove(Real(), Effort(ENDLESS))
     assert found.verdict is Verdict.UNKNOWN and "counted as right" in found.reason
+
+
+@pytest.mark.parametrize("automaton", [largest, smallest, sum_modulo(3), count_of_last(), majority()])
+def test_answers_of_no_inputs_are_whole_numbers(automaton):
+    """Where tables leave every input of a batch open, none is left to be asked for."""
+    found = automaton(torch.zeros(0, 3, dtype=torch.long))
+    assert found.dtype == torch.long and found.shape == (0,)
 
 
 def test_squares_beyond_float64_decide_nothing():

@@ -52,7 +52,8 @@ class Automaton:
             states = list(dict.fromkeys(reached))
             number = {state: i for i, state in enumerate(states)}
             at = np.array([number[state] for state in reached], dtype=np.int64)[inverse]
-        return torch.tensor([int(self.answer(state)) for state in states])[torch.from_numpy(at)]
+        answers = torch.tensor([int(self.answer(state)) for state in states], dtype=torch.long)
+        return answers[torch.from_numpy(at)]
 
     def after(self, state: Hashable, token: int) -> Hashable:
         """The state after one more token."""
