@@ -18,7 +18,7 @@ from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.outward import float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, OneRun, is_wrong_exactly
+from verify.frame.decide import SAMPLES, Effort, Failure, Finding, Item, is_wrong_exactly
 from verify.frame.judged import check_judged
 from verify.tasks.addition import induction, window
 from verify.tasks.addition.adder import exact
@@ -197,14 +197,8 @@ class DigitAddition(PairsAdded):
         margin = float(self.rounded_margins([pair], at)[0])
         return Failure({**self._described(pair, [int(c) for c in said]), "order": order}, margin)
 
-    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
-        """The pair evaluated alone: exactly, or with every operation rounded in one order."""
-        pair = item[0], item[1]
-        if isinstance(reading, Rounded):
-            return OneRun(
-                at_most=float(self.rounded_margins([pair], Evaluation(reading.format, reading.accumulate))[0])
-            )
-        return OneRun(at_most=min(a.at_most for a in self._exactly(pair)))
+    def at_most(self, pair: Pair) -> float:
+        return min(answer.at_most for answer in self._exactly(pair))
 
     def inputs(self) -> Iterator[Pair]:
         largest = self.sums.B**self.sums.n

@@ -12,7 +12,7 @@ import torch
 from constructions.adder.transformer import AdderTransformer
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import Batch, Failure, Item, Ran, Run, first_in_order
+from verify.frame.decide import Batch, Failure, Item, OneRun, Ran, Run, first_in_order
 from verify.tasks.addition.adder.rounded import ORDERS
 
 Pair = tuple[int, int]
@@ -37,6 +37,10 @@ class PairsAdded(ABC):
         """The least margin of each pair, with every operation rounded."""
 
     @abstractmethod
+    def at_most(self, pair: Pair) -> float:
+        """An upper bound on the least margin of a pair, in real arithmetic."""
+
+    @abstractmethod
     def rounded_failure(self, pair: Pair, at: Evaluation, order: str) -> Failure:
         """What is said of a pair whose computed answer is wrong."""
 
@@ -48,6 +52,14 @@ class PairsAdded(ABC):
             if is_wrong.any():
                 return self.rounded_failure(pairs[int(is_wrong.argmax())], at, order)
         return None
+
+    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
+        """The pair evaluated alone: exactly, or with every operation rounded in one order."""
+        pair = item[0], item[1]
+        if isinstance(reading, Rounded):
+            at = Evaluation(reading.format, reading.accumulate)
+            return OneRun(at_most=float(self.rounded_margins([pair], at)[0]))
+        return OneRun(at_most=self.at_most(pair))
 
     def facts(self) -> dict[str, object]:
         return {}

@@ -15,7 +15,7 @@ from verify.arithmetic.any_order import Arithmetic
 from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.frame.decide import Effort, Failure, Finding, Item, OneRun, is_wrong_exactly, no_reading
+from verify.frame.decide import Effort, Failure, Finding, Item, is_wrong_exactly, no_reading
 from verify.frame.judged import check_judged
 from verify.tasks.addition.adder import exact
 from verify.tasks.addition.adder.pairs import Pair, PairsAdded, how
@@ -130,14 +130,8 @@ class ModularAddition(PairsAdded):
         predicted = None if np.isnan(said).any() else int(said.argmax())
         return Failure({**self._described(pair, predicted), "order": order}, margin)
 
-    def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
-        """The pair evaluated alone: exactly, or with every operation rounded in one order."""
-        pair = item[0], item[1]
-        if isinstance(reading, Rounded):
-            return OneRun(
-                at_most=float(self.rounded_margins([pair], Evaluation(reading.format, reading.accumulate))[0])
-            )
-        return OneRun(at_most=self._exactly(pair).at_most)
+    def at_most(self, pair: Pair) -> float:
+        return self._exactly(pair).at_most
 
     def inputs(self) -> Iterator[Pair]:
         return ((a, b) for a in range(self.P) for b in range(self.P))
