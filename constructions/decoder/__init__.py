@@ -6,6 +6,7 @@ from constructions.decoder.loaders import (
     from_nanogpt,
     from_progress_measures,
     from_transformer_lens,
+    to_progress_measures,
 )
 from constructions.decoder.model import Decoder, initialised
 
@@ -17,4 +18,5 @@ __all__ = [
     "from_progress_measures",
     "from_transformer_lens",
     "initialised",
+    "to_progress_measures",
 ]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from constructions import layouts
-from constructions.decoder.model import Decoder
+from constructions.decoder.model import Decoder, block_of
 from constructions.errors import BadInput
 from constructions.layouts import likeness
 
@@ -176,6 +176,27 @@ def from_progress_measures(weights: Mapping[str, Tensor], *, activation: str = "
         dtype=W_E.dtype,
     )
     return names.finish(model, parts)
+
+
+def to_progress_measures(model: Decoder) -> dict[str, Tensor]:
+    """The tensors of a decoder under the names and in the shapes of that layout, which has neither norms nor d_mlp = 0.
+
+    >>> one = {"vocabulary": 4, "d": 6, "n_heads": 2, "layernorm": False, "attention_bias": False}
+    >>> weights = to_progress_measures(Decoder(n_layers=1, **one))
+    >>> weights["blocks.0.attn.W_Q"].shape, from_progress_measures(weights).W_E.shape
+    (torch.Size([2, 3, 6]), torch.Size([4, 6]))
+    """
+    own = {name: value.detach() for name, value in model.state_dict().items()}
+    d = own["W_E"].shape[1]
+    out = {"embed.W_E": own["W_E"].T, "pos_embed.W_pos": own["W_pos"], "unembed.W_U": own["W_U"]}
+    for i in range(len(model.blocks)):
+        theirs, heads = f"blocks.{i}.", block_of(model, i).attention.n_heads
+        for W in ("W_Q", "W_K", "W_V"):
+            out[f"{theirs}attn.{W}"] = own[f"{theirs}attention.{W}"].reshape(d, heads, -1).permute(1, 2, 0)
+        out[f"{theirs}attn.W_O"] = own[f"{theirs}attention.W_O"].T
+        out |= {f"{theirs}mlp.{W}": own[f"{theirs}mlp.{W}"].T for W in ("W_in", "W_out")}
+        out |= {f"{theirs}mlp.{b}": own[f"{theirs}mlp.{b}"] for b in ("b_in", "b_out")}
+    return {name: value.contiguous() for name, value in out.items()}
 
 
 def from_transformer_lens(

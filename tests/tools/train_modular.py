@@ -9,24 +9,8 @@ import argparse
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
-from constructions.decoder import Decoder
-
-
-def checkpoint(model: Decoder, n_heads: int) -> dict[str, Tensor]:
-    """The state dict under the names and in the shapes of that layout."""
-    own = {name: value.detach() for name, value in model.state_dict().items()}
-    d = own["W_E"].shape[1]
-    out = {"embed.W_E": own["W_E"].T, "pos_embed.W_pos": own["W_pos"], "unembed.W_U": own["W_U"]}
-    for W in ("W_Q", "W_K", "W_V"):
-        out[f"blocks.0.attn.{W}"] = own[f"blocks.0.attention.{W}"].reshape(d, n_heads, -1).permute(1, 2, 0)
-    out["blocks.0.attn.W_O"] = own["blocks.0.attention.W_O"].T
-    for W in ("W_in", "W_out"):
-        out[f"blocks.0.mlp.{W}"] = own[f"blocks.0.mlp.{W}"].T
-    for b in ("b_in", "b_out"):
-        out[f"blocks.0.mlp.{b}"] = own[f"blocks.0.mlp.{b}"]
-    return {name: value.contiguous() for name, value in out.items()}
+from constructions.decoder import Decoder, to_progress_measures
 
 
 def train(P: int, seed: int, steps: int, share: float, d: int = 16, d_mlp: int = 32) -> tuple[Decoder, int]:
@@ -61,5 +45,5 @@ if __name__ == "__main__":
     args = parser.parse_args()
     torch.set_num_threads(1)
     model, wrong = train(args.P, args.seed, args.steps, args.share)
-    save_file(checkpoint(model, 2), args.out)
+    save_file(to_progress_measures(model), args.out)
     print(f"{args.out}: {wrong} of {args.P**2} pairs wrong in float32")
