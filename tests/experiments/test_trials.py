@@ -1,0 +1,158 @@
+"""What an experiment says of its models is what enumeration says of the weights that it keeps."""
+
+import dataclasses
+import hashlib
+import json
+from fractions import Fraction
+
+import pytest
+import torch
+from command import run
+
+from constructions.errors import BadInput
+from constructions.training import Recipe, train
+from verify.experiments.experiment import Grid, Verdict
+from verify.tasks.addition.modular import experiments as modular
+from verify.tasks.count01 import experiments as count01
+from verify.tasks.histogram import experiments as histogram
+from verify.tasks.recurrent import experiments as recurrent
+
+
+def shorter(monkeypatch, room, **fields):
+    """Trials of a room are trained by a recipe with other fields."""
+    usual = room.recipe
+    monkeypatch.setattr(room, "recipe", lambda *of: dataclasses.replace(usual(*of), **fields))
+
+
+def kept(tmp_path, trained):
+    place = tmp_path / "weights.safetensors"
+    place.write_bytes(trained.weights)
+    return str(place)
+
+
+@pytest.mark.parametrize(
+    ("model", "steps"), [pytest.param("dot", 60, marks=pytest.mark.deep), ("lin", 60), ("bos+sftm", 200)]
+)
+def test_histogram_shares_are_those_of_all_sequences(tmp_path, monkeypatch, model, steps):
+    from constructions import checkpoint
+
+    shorter(monkeypatch, histogram, steps=steps)
+    trained = histogram.HistogramTrial(Grid.LAPTOP, model, 4, 4, 1).run()
+    module = checkpoint.load(kept(tmp_path, trained)).double()
+    T, L = histogram.ALPHABET[Grid.LAPTOP]
+    x = torch.cartesian_prod(*[torch.arange(T)] * L)
+    due = (x[:, :, None] == x[:, None, :]).sum(-1) - 1
+    right = module(x).argmax(-1) == due
+    low, high = trained.result.exact[histogram.UNIFORM]
+    assert low == high == Fraction(int(right.sum()), right.numel())
+    case = trained.result.wrong
+    at = case["position"]
+    assert module(torch.tensor([case["input"]]))[0, at].argmax() + 1 == case["predicted"] != case["expected"]
+    if model != "lin":
+        own = trained.result.exact[histogram.OWN]
+        drawn, classes = histogram.drawn(T, L, 40_000, torch.Generator().manual_seed(5))
+        seen = float((module(drawn).argmax(-1) == classes).double().mean())
+        assert float(own[0]) - 0.02 < seen < float(own[1]) + 0.02
+    else:
+        assert histogram.OWN not in trained.result.exact
+    assert trained.training["steps"] == steps and "torch" in trained.training["versions"]
+
+
+def test_frozen_embeddings_stay(tmp_path, monkeypatch):
+    from constructions import checkpoint
+
+    shorter(monkeypatch, histogram, steps=5)
+    trial = histogram.HistogramTrial(Grid.LAPTOP, "bos", 3, 2, 0, is_frozen=True)
+    before, after = histogram.initialised(trial), checkpoint.load(kept(tmp_path, trial.run()))
+    assert torch.equal(before.E, after.E) and torch.equal(before.e_BOS, after.e_BOS)
+    assert not torch.equal(before.W_1, after.W_1)
+
+
+@pytest.mark.deep
+def test_modular_shares_are_those_of_all_pairs(tmp_path, monkeypatch, capsys):
+    shorter(monkeypatch, modular, steps=150)
+    trial = modular.ModularTrial(Grid.LAPTOP, 60, 0)
+    trained = trial.run()
+    code, out, _ = run(capsys, "modular", "--P", "23", "--weights", kept(tmp_path, trained), "--json")
+    said = json.loads(out)
+    low, high = trained.result.exact[modular.PAIRS]
+    assert low == high == Fraction(int(said["counts"]["right"]), 23**2) and 0 < low < 1
+    from constructions.decoder import from_progress_measures
+    from constructions.files import read_tensors
+
+    module = from_progress_measures(read_tensors(kept(tmp_path, trained), "weightproof")[0]).double()
+    tokens, due, order = modular.pairs(trial)
+    answers = module(tokens)[:, -1].argmax(-1)
+    assert int((answers == due).sum()) == low * 23**2 and code == 1
+    held_out = order[23**2 * 60 // 100 :]
+    assert trained.result.sampled == (int((answers == due)[held_out].sum()), len(held_out))
+
+
+@pytest.mark.deep
+def test_the_share_of_strings_is_that_of_all_counts(tmp_path, monkeypatch):
+    """All triples of counts that strings of 151 to 200 digits have, each with its number of strings."""
+    from math import comb
+
+    from constructions import count01 as models
+
+    shorter(monkeypatch, count01, steps=60)
+    trial = count01.NoisyMajorityTrial(Grid.LAPTOP, 4, 2, 1e-2, 0)
+    trained = trial.run()
+    module = models.load(kept(tmp_path, trained)).double()
+    right = Fraction(0)
+    for length in range(151, 201, 7):  # every seventh length, against the same ones
+        n = torch.tensor([(a, b, length - a - b) for a in range(length + 1) for b in range(length + 1 - a)])
+        said = module.logits_at_counts(count01.counts_of(n, models.EQUALS).double(), models.EQUALS).argmax(-1)
+        ways = [comb(length, a) * comb(length - a, b) for a, b, _ in n.tolist()]
+        is_right = (said == count01.due_of(n)).tolist()
+        right += Fraction(sum(w for w, ok in zip(ways, is_right, strict=True) if ok), 3**length)
+    low, high = trained.result.exact[count01.LAW]
+    assert low == high and abs(float(low) - float(right) / 8) < 0.02
+    assert trained.result.verdict is Verdict.REFUTED
+    case = trained.result.wrong
+    n = torch.tensor([case["input"]])
+    said = module.logits_at_counts(count01.counts_of(n, models.EQUALS).double(), models.EQUALS).argmax()
+    assert int(said) == case["predicted"] != case["expected"] == int(count01.due_of(n))
+
+
+@pytest.mark.parametrize(("kind", "stop"), [("lstm", 2.0), pytest.param("rnn", 0.5, marks=pytest.mark.deep)])
+def test_networks_are_judged_as_the_command_judges_their_files(tmp_path, capsys, kind, stop):
+    trained = recurrent.CounterTrial(Grid.LAPTOP, kind, 16, stop, 0).run()
+    argv = ("inductive", "--task", "modular", "--model", kind, "--weights", kept(tmp_path, trained), "--json")
+    said = json.loads(run(capsys, *argv)[1])
+    assert said["verdict"] == trained.result.verdict.value != "UNKNOWN"
+    assert said["counterexample"] == trained.result.wrong
+    assert trained.result.sampled[1] == 100 and (trained.result.sampled[0] == 100) == bool(trained.result.exact)
+
+
+def test_a_training_is_the_same_again_and_its_best_state_is_kept():
+    def trained(score=None):
+        torch.manual_seed(0)
+        module = torch.nn.Linear(3, 1)
+        seen = []
+
+        def loss(g):
+            x = torch.randn(8, 3, generator=g)
+            return (module(x) - x.sum(1, keepdim=True)).square().mean()
+
+        def noted():
+            seen.append(module.weight.detach().clone())
+            return float(len(seen) == 2)
+
+        record = train(module, loss, Recipe("Adam", 0.05, 50, 8), 3, score=noted if score else None, every=10)
+        return hashlib.sha256(module.weight.detach().numpy().tobytes()).hexdigest(), record, seen, module
+
+    first, again = trained(), trained()
+    assert first[0] == again[0] and first[1] == again[1] and first[1].best_step is None
+    _, record, seen, module = trained(score=True)
+    assert record.best_step == 20 and len(seen) == 5 and torch.equal(module.weight, seen[1])
+
+
+def test_a_training_ends_below_its_loss_and_refuses_what_makes_no_sense():
+    line = torch.nn.Linear(1, 1, bias=False)
+    recipe = Recipe("AdamW", 0.1, 1000, 1, schedule="cosine", clip=1.0, stop=1e-3)
+    record = train(line, lambda g: (line(torch.ones(1, 1)) - 2).square().sum(), recipe, 0)
+    assert record.loss < 1e-3 and record.steps < 1000
+    for wrong in ({"optimizer": "LBFGS"}, {"schedule": "linear"}, {"steps": 0}, {"batch": 0}):
+        with pytest.raises(BadInput):
+            Recipe(**({"optimizer": "Adam", "lr": 1e-3, "steps": 1, "batch": 1} | wrong))

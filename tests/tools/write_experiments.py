@@ -1,0 +1,128 @@
+"""Keeps what `verify reproduce ... --out DIR` found, and writes its pages.
+
+python -m tests.tools.write_experiments [DIR]; without DIR the pages are written again from what docs/experiments keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from verify.commands.reproduce import every
+from verify.experiments.experiment import Experiment, Grid, Result
+from verify.experiments.table import columns, news, rows
+from verify.report.tables import render
+
+DOCS = Path(__file__).parents[2] / "docs" / "experiments"
+FOLDER = re.compile(r"(.+)-(laptop|paper)")
+INTRODUCTION = """# Experiments, done again
+
+Documents end in figures of trained models whose accuracy is sampled. `verify reproduce ID` trains these models, decides
+each of them, and sets the exact share of right answers beside the sampled one.
+
+```console
+$ verify reproduce A-Fig-1 --out runs
+$ verify reproduce A-Fig-1 --out runs --resume
+```
+
+Each model is written as soon as it is decided, weights and record, so that a run that is cut goes on where it was.
+`--workers 2` and `--scheduler tcp://...` find the same tables: a model is trained in one thread from its seed, and its
+numbers depend on the machine's arithmetic alone. `--grid paper` has all sizes of the document and, where it gives them,
+its own hyperparameters; `verify reproduce` lists the experiments and about how long they take.
+
+What is exact: the share of all inputs of a law that the stored numbers answer rightly in real arithmetic, a bracket
+where the time for a verdict ended. What is sampled: answers of the module as torch runs it, on inputs drawn as the
+document draws them.
+
+"""
+
+
+def keep(folder: Path) -> None:
+    """Copies the table and the figure of one experiment, with the date, the versions and the time that it took."""
+    found = FOLDER.fullmatch(folder.name)
+    assert found is not None, folder
+    records = [json.loads(path.read_text("utf-8")) for path in folder.glob("*.json") if path.name != "table.json"]
+    (versions,) = {json.dumps(record["training"]["versions"], sort_keys=True) for record in records}
+    said = json.loads((folder / "table.json").read_text("utf-8"))
+    about = {
+        "grid": found[2],
+        "date": date.today().isoformat(),
+        "versions": json.loads(versions),
+        "cpu_seconds": round(sum(record["seconds"] for record in records)),
+    }
+    (DOCS / f"{found[1]}.json").write_text(json.dumps(said | {"kept": about}, indent=1) + "\n", "utf-8")
+    shutil.copy(folder / "figure.svg", DOCS / f"{found[1]}.svg")
+
+
+def kept() -> Iterator[tuple[Experiment, list[Result], dict[str, Any]]]:
+    """Every experiment of which results are kept, its results, and when and with what they were found."""
+    for experiment in every():
+        path = DOCS / f"{experiment.id}.json"
+        if path.exists():
+            said = json.loads(path.read_text("utf-8"))
+            yield experiment, [Result.from_dict(result) for result in said["results"]], said["kept"]
+
+
+def page(experiment: Experiment, results: list[Result], about: dict[str, Any]) -> str:
+    """The page of one experiment."""
+    grid, versions = Grid(about["grid"]), about["versions"]
+    command = f"verify reproduce {experiment.id}" + (" --grid paper" if grid is Grid.PAPER else "")
+    of_what = f"torch {versions['torch']}, numpy {versions['numpy']} and Python {versions['python']}"
+    laws = "; ".join(f"*exact, {name}*: of {law}" for name, law in experiment.laws.items())
+    found = "\n".join(f"* {line}." for line in news(experiment, results))
+    return f"""# {experiment.id}: {experiment.question}
+
+Reproduces {experiment.source}. `{command}`, run on {about["date"]} with {of_what}: {len(results)} models,
+{about["cpu_seconds"]} seconds of CPU, training and deciding together.
+
+**Printed.** {experiment.printed}
+
+**Trained by** {experiment.recipes[grid]}.
+
+**Shares** are in per cent. *sampled*: {experiment.sampling}; {laws}.
+
+![{experiment.question}]({experiment.id}.svg)
+
+**What sampling did not see.**
+
+{found}
+
+{render(columns(experiment, results), rows(experiment, results), "markdown")}"""
+
+
+def index(found: list[tuple[Experiment, list[Result], dict[str, Any]]]) -> str:
+    """The table of all experiments, and the pages that there are."""
+    head = ("experiment", "reproduces", "models", "all samples right", "of these PROVED", "wrong somewhere")
+    lines = []
+    for experiment, results, _ in found:
+        perfect = [result for result in results if result.sampled[0] == result.sampled[1]]
+        proved, wrong = sum(each.is_proved for each in perfect), sum(each.is_news for each in perfect)
+        name = f"[{experiment.id}]({experiment.id}.md)"
+        lines.append((name, experiment.source, len(results), len(perfect), proved, wrong))
+    tree = "\n".join(experiment.id for experiment, *_ in found)
+    return f"{INTRODUCTION}{render(head, lines, 'markdown')}\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+
+
+def pages() -> dict[str, str]:
+    """Every page by its file's name."""
+    found = list(kept())
+    return {"index.md": index(found)} | {f"{each[0].id}.md": page(*each) for each in found}
+
+
+def main(out: str | None = None) -> None:
+    DOCS.mkdir(exist_ok=True)
+    for folder in sorted(Path(out).iterdir()) if out is not None else ():
+        if (folder / "table.json").exists():
+            keep(folder)
+    for name, text in pages().items():
+        (DOCS / name).write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,117 @@
+"""An experiment: the models that a figure or table of a document is about, and what is found of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Protocol
+
+from verify.frame.certificate import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Setting = str | int | float
+
+
+class Grid(StrEnum):
+    """How much of an experiment is done: what a laptop does in minutes, or all that the document did."""
+
+    LAPTOP = "laptop"
+    PAPER = "paper"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was found of one model.
+
+    `sampled` is right answers of how many, drawn as the document draws them and run in the model's dtype; `exact` is
+    the share of right answers in real arithmetic, at least and at most, by the name of a law; `wrong` is an input with
+    a wrong answer.
+    """
+
+    settings: Mapping[str, Setting]
+    sampled: tuple[int, int]
+    verdict: Verdict
+    exact: Mapping[str, tuple[Fraction, Fraction]] = field(default_factory=dict)
+    wrong: Mapping[str, Any] | None = None
+
+    @property
+    def is_proved(self) -> bool:
+        return self.verdict is Verdict.PROVED
+
+    @property
+    def is_news(self) -> bool:
+        """Whether all sampled answers are right, and the model is wrong nevertheless."""
+        return self.sampled[0] == self.sampled[1] and self.verdict is Verdict.REFUTED
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values; fractions are strings."""
+        return {
+            "settings": dict(self.settings),
+            "sampled": list(self.sampled),
+            "verdict": self.verdict.value,
+            "exact": {law: [str(low), str(high)] for law, (low, high) in self.exact.items()},
+            "wrong": None if self.wrong is None else dict(self.wrong),
+        }
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> Result:
+        """Raises: ValueError, KeyError or TypeError for what `to_dict` does not write.
+
+        >>> exact = {"uniform": (Fraction(1, 3), Fraction(1, 2))}
+        >>> found = Result({"d": 4}, (9, 10), Verdict.REFUTED, exact, {"input": [0]})
+        >>> Result.from_dict(found.to_dict()) == found
+        True
+        """
+        right, of = map(int, said["sampled"])
+        exact = {law: (Fraction(low), Fraction(high)) for law, (low, high) in said["exact"].items()}
+        return cls(dict(said["settings"]), (right, of), Verdict(said["verdict"]), exact, said["wrong"])
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A decided model: the result, the weights as a file, the record of its training, and the CPU seconds of both."""
+
+    result: Result
+    weights: bytes
+    training: Mapping[str, Any]
+    seconds: float = 0.0
+
+
+class Trial(Protocol):
+    """One model of an experiment, before it is trained; a frozen dataclass of plain values, so that it can be sent."""
+
+    @property
+    def name(self) -> str:
+        """Of its file, without an ending."""
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        """All that the result depends on, as plain values: a kept result of other ones is not taken."""
+
+    def run(self) -> Trained:
+        """Trains the model, and decides it."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or table of a document.
+
+    `recipes` says with what each grid's models are trained, and what of that the document says; `printed` what the
+    document prints, `sampling` how the sampled answers are drawn, and `laws`, by name, which inputs an exact share is a
+    share of. `seconds` is what one trial took on one core when that was measured, by grid.
+    """
+
+    id: str
+    source: str
+    question: str
+    printed: str
+    sampling: str
+    laws: Mapping[str, str]
+    recipes: Mapping[Grid, str]
+    seconds: Mapping[Grid, float]
+    trials: Callable[[Grid, int], Sequence[Trial]]
+    draw: Callable[[Sequence[Result]], Figure] | None = None

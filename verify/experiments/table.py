@@ -1,0 +1,84 @@
+"""The table of an experiment: its settings, the sampled and the exact shares, and what the difference is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from verify.experiments.experiment import Experiment, Result
+from verify.frame.certificate import in_words
+
+LONGEST_SHOWN = 12  # tokens of an input
+DIGITS, MOST_DIGITS = 6, 40  # of a share
+
+
+def columns(experiment: Experiment, results: Sequence[Result]) -> tuple[str, ...]:
+    """The settings, the samples, a column for each law, the verdict, and an input that is answered wrongly."""
+    exact = [f"exact, {law}" for law in experiment.laws]
+    return (*(results[0].settings if results else ()), "sampled", *exact, "verdict", "a wrong input")
+
+
+def rows(experiment: Experiment, results: Sequence[Result]) -> list[list[object]]:
+    """One row for each model, shares in per cent."""
+    return [
+        [
+            *found.settings.values(),
+            share(Fraction(*found.sampled), Fraction(*found.sampled)),
+            *(share(*found.exact[law]) if law in found.exact else None for law in experiment.laws),
+            found.verdict.value,
+            None if found.wrong is None else case_in_words(found.wrong),
+        ]
+        for found in results
+    ]
+
+
+def case_in_words(wrong: Mapping[str, Any]) -> str:
+    """A wrong input and what is answered; a long one is named by its length.
+
+    >>> case_in_words({"input": [0] * 40, "expected": 10, "predicted": 9})
+    'an input of length 40, expected 10, predicted 9'
+    """
+    shown = wrong.get("input")
+    if isinstance(shown, list) and len(shown) > LONGEST_SHOWN:
+        return in_words({**wrong, "input": "..."}).replace("input ...", f"an input of length {len(shown)}")
+    return in_words(dict(wrong))
+
+
+def share(low: Fraction, high: Fraction) -> str:
+    """A share in per cent, rounded down, and up at the end of a bracket: 100 stands only where it is 1.
+
+    >>> share(Fraction(1), Fraction(1)), share(Fraction(2, 3), Fraction(2, 3))
+    ('100', '66.6666')
+    >>> share(1 - Fraction(1, 10**14), Fraction(1))
+    '99.999999999999 to 100'
+    """
+    at_least = rounded(low, up=False)
+    return at_least if low == high else f"{at_least} to {rounded(high, up=True)}"
+
+
+def rounded(of: Fraction, *, up: bool) -> str:
+    """Per cent rounded down or up, with so many digits that what is not 1 is not written as 100.
+
+    >>> rounded(Fraction(1, 3), up=True), rounded(Fraction(1, 2), up=False)
+    ('33.3334', '50')
+    """
+    digits = DIGITS
+    while 0 < 1 - of < Fraction(1, 10**digits) and digits < MOST_DIGITS:
+        digits += 1
+    scale = 10 ** (digits - 2)
+    scaled = of * 100 * scale
+    whole = math.ceil(scaled) if up else math.floor(scaled)
+    text = f"{whole // scale}.{whole % scale:0{digits - 2}d}"
+    return text.rstrip("0").rstrip(".")
+
+
+def news(experiment: Experiment, results: Sequence[Result]) -> list[str]:
+    """What sampling did not see: a sentence for each model whose samples are all right, and that is wrong."""
+    found = []
+    for result in (each for each in results if each.is_news):
+        settings = ", ".join(f"{name} {value}" for name, value in result.settings.items())
+        exact = "".join(f"; right on {share(*ends)} % of {experiment.laws[law]}" for law, ends in result.exact.items())
+        found.append(f"{settings}: all {result.sampled[1]} samples right{exact}; {case_in_words(result.wrong or {})}")
+    return found or [f"In none of {len(results)} models all samples are right and the model is wrong."]
