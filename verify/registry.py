@@ -28,6 +28,7 @@ HOUSE = {  # commands that are no task's: modules of verify.commands
     "repair": "change a readout as little as it takes to be proved, or show that no readout can be",
     "radius": "bound how far the stored numbers of a proved model may move, from both sides",
     "quantise": "round a model to fewer bits, and decide it as it is then stored",
+    "train": "train a model until it is proved: closest calls are practised, a readout nearly right is repaired",
     "reproduce": "train the models of a document's figure or table again, and decide each of them exactly",
     "export": "write a benchmark for other verifiers: ONNX, VNN-LIB, and the proved answers",
     "claims": "list the claims, or run them: statement, kind, source, and a command that ends as the kind promises",

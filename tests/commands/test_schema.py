@@ -47,6 +47,7 @@ def test_some_of_the_corpus_is_valid(folder, monkeypatch):
         "repair dot-noise.safetensors",
         "radius dot-same.safetensors --tensors W_2",
         "quantise dot-zero.safetensors",
+        "train recurrent --modulus 3",
     ]
     assert validated(chosen, folder, monkeypatch) > len(chosen) / 2
 

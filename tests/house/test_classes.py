@@ -13,8 +13,8 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 CLASSES = {
     (path, node.name): node for path, tree in TREES.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
 }
-DOOR = ("run", "of", "parsed", "draw")  # of a command: what reads a Namespace, and hands on values
-PARTS = ("command.py", "figures.py", "chains.py", "grokking.py")  # of a task, that read a Namespace
+DOOR = ("run", "of", "parsed", "draw", "course")  # of a command: what reads a Namespace, and hands on values
+PARTS = ("command.py", "figures.py", "chains.py", "grokking.py", "training.py")  # of a task, that read a Namespace
 OPTION_READERS = ("options.py", "parsing.py", "workers.py", "batch.py", "cli.py")  # what all doors share
 
 

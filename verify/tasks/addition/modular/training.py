@@ -1,0 +1,66 @@
+"""How a decoder is trained to add modulo P until it is proved on all pairs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from constructions.errors import BadInput
+from verify.commands.vocabulary import MODEL, group
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from verify.changes.until_proved import Course
+
+SUMMARY = "a decoder that adds modulo P, in the layout of the grokking checkpoints"
+MOST = 113
+BATCH, KEPT = 1024, 256  # pairs of a step, and those that need practice
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group(parser, MODEL).add_argument("--P", type=int, required=True, metavar="P", help="the modulus")
+
+
+def course(args: argparse.Namespace) -> Course:
+    """One layer, four heads and ReLU, with random weights; all pairs may be trained on."""
+    if not 2 <= args.P <= MOST:
+        raise BadInput(f"--P {args.P}: must be from 2 to {MOST}")
+    import torch
+    from safetensors.torch import save
+
+    from constructions.decoder import Decoder, to_progress_measures
+    from constructions.training import Recipe
+    from verify.changes.until_proved import Course
+    from verify.tasks.addition.modular.experiments import decoder
+    from verify.tasks.addition.modular.grokking import problem_of
+
+    P = args.P
+    width = (32, 64) if P <= 32 else (128, 512)
+    module = decoder(P, width, args.seed)
+    pairs = torch.cartesian_prod(torch.arange(P), torch.arange(P))
+    tokens, due = torch.cat([pairs, torch.full((P * P, 1), P)], dim=1), pairs.sum(1) % P
+
+    def loss(g: torch.Generator, practised: Tensor) -> Tensor:
+        rows = torch.randint(0, P * P, (min(BATCH, P * P),), generator=g)
+        rows = torch.cat([rows, practised.long()]) if len(practised) else rows
+        return torch.nn.functional.cross_entropy(module(tokens[rows])[:, -1], due[rows])
+
+    def hard(seed: int, practised: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits = module(tokens)[:, -1]
+            ahead = logits.gather(1, due[:, None])[:, 0] - logits.scatter(1, due[:, None], -torch.inf).amax(1)
+        closest: Tensor = ahead.argsort()[:KEPT]
+        return closest
+
+    def problem(trained: nn.Module):  # type: ignore[no-untyped-def]
+        assert isinstance(trained, Decoder)
+        return problem_of(to_progress_measures(trained), P)[0]
+
+    def file(trained: nn.Module) -> bytes:
+        assert isinstance(trained, Decoder)
+        return save(to_progress_measures(trained))
+
+    recipe = Recipe("AdamW", lr=0.01, steps=1500, batch=BATCH, weight_decay=0.3, betas=(0.9, 0.98))
+    return Course(module, recipe, loss, hard, problem, file)

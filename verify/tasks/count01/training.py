@@ -1,0 +1,88 @@
+"""How a Count01 model is trained until it is proved on a box of counts."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from constructions.errors import BadInput
+from verify.commands.options import check_least
+from verify.commands.vocabulary import JUDGED, group, option
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from verify.changes.until_proved import Course
+
+SUMMARY = "a model that knows the majority of 0 and 1 among noise"
+BATCH = 1024  # triples of a step, a half of them practised
+KEPT = 4096  # triples that need practice
+MOST = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    option(parser, "heads", default=1, help="attention heads (default: 1)")
+    option(parser, "d", default=8, help="size of the stream (default: 8)")
+    add = group(parser, JUDGED).add_argument
+    add("--max-digits", type=int, default=20, metavar="N", help="at most N of 0 and of 1 each (default: 20)")
+    add("--max-noise", type=int, default=20, metavar="M", help="at most M of 2 (default: 20)")
+    option(parser, "labels")
+
+
+def course(args: argparse.Namespace) -> Course:
+    """A model without positions, which sees counts alone, with random weights."""
+    check_least(args, 1, "heads", "d", "max_digits", "max_noise")
+    if args.d % args.heads or max(args.max_digits, args.max_noise) > MOST:
+        raise BadInput(
+            f"--d {args.d}, --heads {args.heads}: heads must divide d; --max-digits and --max-noise at most {MOST}"
+        )
+    import torch
+
+    from constructions.count01 import EOS, EQUALS, FIVE, FOUR, Count01Transformer, as_bytes
+    from constructions.training import ONE_CYCLE, Recipe
+    from verify.changes.until_proved import Course
+    from verify.tasks.count01.experiments import counts_of, initialise
+    from verify.tasks.count01.task import Domain
+    from verify.tasks.count01.verdict import Count01
+
+    module = Count01Transformer(d=args.d, heads=args.heads, d_h=args.d // args.heads, dtype=torch.float32)
+    initialise(module, torch.Generator().manual_seed(args.seed))
+    digits, noise = torch.arange(args.max_digits + 1), torch.arange(args.max_noise + 1)
+    triples = torch.cartesian_prod(digits, digits, noise)
+    is_four = triples[:, 1] > triples[:, 0] if args.labels == "majority-ones" else triples[:, 0] >= triples[:, 1]
+    due = torch.where(is_four, FOUR, FIVE)
+
+    def ahead(last: int, right: Tensor) -> Tensor:
+        logits = module.logits_at_counts(counts_of(triples, last), last)
+        rivals = logits.scatter(1, right[:, None], -torch.inf).amax(1)
+        return logits.gather(1, right[:, None])[:, 0] - rivals
+
+    def loss(g: torch.Generator, practised: Tensor) -> Tensor:
+        rows = torch.randint(0, len(triples), (BATCH // 2,), generator=g)
+        pool = practised.long() if len(practised) else (triples[:, 1] - triples[:, 0]).abs().argsort()[:KEPT]
+        rows = torch.cat([rows, pool[torch.randint(0, len(pool), (BATCH // 2,), generator=g)]])
+        n, right = triples[rows], due[rows]
+        total = torch.nn.functional.cross_entropy(module.logits_at_counts(counts_of(n, EQUALS), EQUALS), right)
+        for last in (FOUR, FIVE):
+            end = torch.full((len(n),), EOS)
+            total = (
+                total + torch.nn.functional.cross_entropy(module.logits_at_counts(counts_of(n, last), last), end) / 2
+            )
+        return total
+
+    def hard(seed: int, practised: Tensor) -> Tensor:
+        with torch.no_grad():
+            return ahead(EQUALS, due).argsort()[:KEPT]
+
+    def problem(trained: nn.Module) -> Count01:
+        assert isinstance(trained, Count01Transformer)
+        return Count01.of(trained, args.labels, Domain(args.max_digits, args.max_noise, None))
+
+    def file(trained: nn.Module) -> bytes:
+        assert isinstance(trained, Count01Transformer)
+        return as_bytes(trained)
+
+    return Course(
+        module, Recipe("Adam", lr=0.02, steps=3000, batch=BATCH, schedule=ONE_CYCLE), loss, hard, problem, file
+    )
