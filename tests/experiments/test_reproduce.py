@@ -145,7 +145,7 @@ def test_news_is_what_samples_miss():
         "In none of 3 models all samples are right and the model is wrong."
     ]
     (line,) = news(experiment, [seen, proved, unknown, missed])
-    assert line.startswith("d 4: all 10 samples right; right on 99.9999999999 % of all inputs; input [3]")
+    assert line.startswith("d 4: all 10 samples right; right on 100 - 1.0e-10 % of all inputs; input [3]")
     shown = [dict(zip(columns(experiment, [seen]), row, strict=True)) for row in rows(experiment, [seen, unknown])]
     assert [row["exact, all"] for row in shown] == ["50", None] and shown[0]["sampled"] == "90"
 

@@ -112,7 +112,7 @@ def test_the_share_of_strings_is_that_of_all_counts(tmp_path, monkeypatch):
     case = trained.result.wrong
     n = torch.tensor([case["input"]])
     said = module.logits_at_counts(count01.counts_of(n, models.EQUALS).double(), models.EQUALS).argmax()
-    assert int(said) == case["predicted"] != case["expected"] == int(count01.due_of(n))
+    assert models.TOKENS[int(said)] == case["predicted"] != case["expected"] == models.TOKENS[int(count01.due_of(n))]
 
 
 @pytest.mark.parametrize(("kind", "stop"), [("lstm", 2.0), pytest.param("rnn", 0.5, marks=pytest.mark.deep)])

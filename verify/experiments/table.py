@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_DOWN, ROUND_UP, Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -11,7 +12,8 @@ from verify.experiments.experiment import Experiment, Result
 from verify.frame.certificate import in_words
 
 LONGEST_SHOWN = 12  # tokens of an input
-DIGITS, MOST_DIGITS = 6, 40  # of a share
+SCALE = 10**4  # of a share in per cent
+NEARLY = Fraction(1, 10**5)  # missing from 1
 
 
 def columns(experiment: Experiment, results: Sequence[Result]) -> tuple[str, ...]:
@@ -51,27 +53,34 @@ def share(low: Fraction, high: Fraction) -> str:
 
     >>> share(Fraction(1), Fraction(1)), share(Fraction(2, 3), Fraction(2, 3))
     ('100', '66.6666')
-    >>> share(1 - Fraction(1, 10**14), Fraction(1))
-    '99.999999999999 to 100'
+    >>> share(1 - Fraction(1, 3 * 10**14), Fraction(1))
+    '100 - 3.4e-13 to 100'
     """
     at_least = rounded(low, up=False)
     return at_least if low == high else f"{at_least} to {rounded(high, up=True)}"
 
 
 def rounded(of: Fraction, *, up: bool) -> str:
-    """Per cent rounded down or up, with so many digits that what is not 1 is not written as 100.
+    """Per cent rounded down or up; of what is nearly 1, how much is missing.
 
     >>> rounded(Fraction(1, 3), up=True), rounded(Fraction(1, 2), up=False)
     ('33.3334', '50')
     """
-    digits = DIGITS
-    while 0 < 1 - of < Fraction(1, 10**digits) and digits < MOST_DIGITS:
-        digits += 1
-    scale = 10 ** (digits - 2)
-    scaled = of * 100 * scale
+    if 0 < 1 - of < NEARLY:
+        return f"100 - {missing(100 * (1 - of), up=not up)}"
+    scaled = of * 100 * SCALE
     whole = math.ceil(scaled) if up else math.floor(scaled)
-    text = f"{whole // scale}.{whole % scale:0{digits - 2}d}"
-    return text.rstrip("0").rstrip(".")
+    return f"{whole // SCALE}.{whole % SCALE:04d}".rstrip("0").rstrip(".")
+
+
+def missing(of: Fraction, *, up: bool) -> str:
+    """A small positive number by two digits, rounded up or down.
+
+    >>> missing(Fraction(1, 3 * 10**14), up=True), missing(Fraction(1, 10**50), up=False)
+    ('3.4e-15', '1.0e-50')
+    """
+    with localcontext(prec=2, rounding=ROUND_UP if up else ROUND_DOWN):
+        return f"{Decimal(of.numerator) / Decimal(of.denominator):.1e}"
 
 
 def news(experiment: Experiment, results: Sequence[Result]) -> list[str]:

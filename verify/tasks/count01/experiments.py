@@ -51,7 +51,7 @@ class NoisyMajorityTrial:
     def run(self) -> Trained:
         import torch
 
-        from constructions.count01 import EQUALS, Count01Transformer, as_bytes
+        from constructions.count01 import EQUALS, TOKENS, Count01Transformer, as_bytes
         from constructions.training import train
         from verify.frame.certificate import Verdict
         from verify.tasks.count01.layer_norm.counting import wrong_after_equals
@@ -70,8 +70,9 @@ class NoisyMajorityTrial:
         case = None
         if len(wrong):
             first = wrong[0].tolist()
-            logits = module.logits_at_counts(counts_of(torch.tensor([first]), EQUALS), EQUALS)
-            case = {"input": first, "expected": int(due_of(torch.tensor([first]))), "predicted": int(logits.argmax())}
+            answered = module.logits_at_counts(counts_of(torch.tensor([first]), EQUALS), EQUALS).argmax()
+            due = due_of(torch.tensor([first]))
+            case = {"input": first, "expected": TOKENS[int(due)], "predicted": TOKENS[int(answered)]}
         verdict = Verdict.REFUTED if case else Verdict.PROVED
         sampled = round(share(module, test) * len(test)), len(test)
         result = Result(self.settings, sampled, verdict, {LAW: (right, right)}, case)
