@@ -24,8 +24,12 @@ from verify.engine.rules.linear import SLOPES, plus
 from verify.engine.run import ENTRIES_AT_ONCE, enclosed_weights, evaluate
 
 
-def difference(tape: list[Step], output: Ball, slope: Tensor) -> Tensor:
-    """A bound on how far the sum of slope * output is from its value at the midpoints, in any evaluation."""
+def difference(tape: list[Step], output: Ball, slope: Tensor, apart: float = 1.0) -> Tensor:
+    """A bound on how far the sum of slope * output is from its value at the midpoints, in any evaluation.
+
+    Two evaluations differ by no more, neither of them that of the midpoints, where `apart` is 2: a ball on no step may
+    have them at its ends.
+    """
     slopes = {id(output): (output, Ball(slope))}
     found = torch.zeros((), dtype=slope.dtype, device=slope.device)
     for step in reversed(tape):
@@ -39,7 +43,7 @@ def difference(tape: list[Step], output: Ball, slope: Tensor) -> Tensor:
                 before = slopes.get(id(ball))
                 slopes[id(ball)] = ball, more if before is None else plus(SLOPES, before[1], more)
     for ball, g in slopes.values():  # on no step
-        found = found + off(g, ball.radius)
+        found = found + apart * off(g, ball.radius)
     return found * ENLARGE
 
 

@@ -15,17 +15,20 @@ from verify.arithmetic.slack import U
 from verify.engine import exact
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
+from verify.engine.enumeration import Enumeration
 from verify.engine.guard import Guard
 from verify.engine.margins import Question
 from verify.engine.mean_value import gaps
 from verify.engine.run import enclose
+from verify.engine.tables import NoRadius, Sets
 from verify.frame.clock import Deadline
 from verify.module.cells import Decided
 
-MODELS = ("cells", "tables", "balls", "l2", "mean_value", "exact")
+MODELS = ("cells", "tables", "plain", "balls", "l2", "mean_value", "exact")
 LISTED = 1000
 EXACT_BITS = (128, 512, 2048)
 AT_A_TIME = 64  # inputs in the mean value form
+SPARSELY = 16  # of so many inputs that a plain run decides, one is run by the module beside
 
 
 def arithmetic(reading: Real | Rounded, has_norms: bool = False) -> Arithmetic:
@@ -115,6 +118,9 @@ class Bounds:
         return decided
 
 
+Model = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
 class Judge:
     """Bounds on the margins of inputs of one length, as sharp as they must be to decide."""
 
@@ -125,38 +131,71 @@ class Judge:
         reading: Real | Rounded,
         device: str = "cpu",
         guard: Guard | None = None,
+        sets: Sets | None = None,
     ) -> None:
         self.graph, self.reading, self.device, self.guard = graph, reading, device, guard
         self.question = question
+        self.plain = None if sets is None else self._enumeration(sets)
         self.mean_values = MeanValues(graph, question, arithmetic(reading), device)
         self.models = {
             name: enclose(graph, arithmetic(reading, has_norms), question, device)
             for name, has_norms in (("balls", False), ("l2", True))
         }
 
+    def _enumeration(self, sets: Sets) -> Enumeration | None:
+        """Plain runs with one radius for all inputs of these token sets, where there is one."""
+        fmt, accumulate = None, None
+        if isinstance(self.reading, Rounded):
+            fmt, accumulate = self.reading.format, self.reading.accumulate
+        try:
+            return Enumeration(self.graph, self.question, sets, fmt, accumulate, self.device)
+        except NoRadius:
+            return None
+
     def bounds(self, tokens: Tensor, answers: Tensor, deadline: Deadline) -> Bounds:
         """Bounds on each margin, by each model in turn for what the ones before leave undecided.
 
         Raises: Disagreement where a run of the module lies outside them.
         """
-        found = self._by_models(tokens, answers, deadline)
+        found = Bounds.unknown(len(tokens))
+        by_plain = self._by_plain(tokens, answers, found)
+        self._by_models(tokens, answers, found, deadline)
         if self.guard is not None:
-            self.guard.check(tokens, answers, found.low, found.high)
+            rows = torch.cat([(~by_plain).nonzero().squeeze(1), by_plain.nonzero().squeeze(1)[::SPARSELY]])
+            self.guard.check(tokens[rows], answers[rows], found.low[rows], found.high[rows])
         return found
 
-    def _by_models(self, tokens: Tensor, answers: Tensor, deadline: Deadline) -> Bounds:
-        found = Bounds.unknown(len(tokens))
+    def _by_plain(self, tokens: Tensor, answers: Tensor, found: Bounds) -> Tensor:
+        """Narrows by plain runs, and those that may be the tightest by balls; whether each input is decided so."""
+        nothing = torch.zeros(len(tokens), dtype=torch.bool)
+        if self.plain is None or not len(tokens):
+            return nothing
+        found.narrow("plain", torch.arange(len(tokens)), *self._run(self.plain, tokens, answers))
+        is_decided = ~undecided(found.low, found.high)
+        if int(is_decided.sum()) < len(tokens) // SPARSELY:  # it costs more than it saves
+            self.plain = None
+        right = (found.low > 0).nonzero().squeeze(1)
+        if len(right):
+            tightest = right[found.low[right] <= found.high[right].amin()]
+            tightest = tightest[found.low[tightest].argsort()[:AT_A_TIME]]
+            low, high = self._run(self.models["balls"], tokens[tightest], answers[tightest])
+            found.low[tightest] = torch.fmax(found.low[tightest], low)
+            found.high[tightest] = torch.fmin(found.high[tightest], high)
+        return is_decided
+
+    def _run(self, model: Model, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
+        low, high = model(tokens.to(self.device), answers.to(self.device))
+        return low.cpu(), high.cpu()
+
+    def _by_models(self, tokens: Tensor, answers: Tensor, found: Bounds, deadline: Deadline) -> None:
         for name, model in self.models.items():
             rows = found.undecided()
             if not len(rows):
-                return found
-            found.narrow(
-                name, rows, *(x.cpu() for x in model(tokens[rows].to(self.device), answers[rows].to(self.device)))
-            )
+                return
+            found.narrow(name, rows, *self._run(model, tokens[rows], answers[rows]))
         self._by_mean_values(tokens, answers, found, deadline)
         if isinstance(self.reading, Real):
             self._exactly(tokens, answers, found, deadline)
-        return found
 
     def _by_mean_values(self, tokens: Tensor, answers: Tensor, found: Bounds, deadline: Deadline) -> None:
         """Narrows what is left by the gap to each rival in turn, the closest first; stops where it decides nothing."""

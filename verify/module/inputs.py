@@ -31,6 +31,11 @@ class Product:
         return len(self.sets)
 
     @property
+    def allowed(self) -> tuple[tuple[int, ...], ...]:
+        """The tokens that each position can have."""
+        return self.sets
+
+    @property
     def candidates(self) -> int:
         """How many inputs there are before `where`."""
         return math.prod(map(len, self.sets))
@@ -84,6 +89,11 @@ class Listed:
     @property
     def length(self) -> int:
         return int(self.rows.shape[1])
+
+    @property
+    def allowed(self) -> tuple[tuple[int, ...], ...]:
+        """The tokens that some input has at each position."""
+        return tuple(tuple(column.unique().tolist()) for column in self.rows.T)
 
     @property
     def size(self) -> int:

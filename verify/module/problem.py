@@ -22,6 +22,7 @@ from verify.engine.capture import ASSUMPTIONS, Graph, capture
 from verify.engine.guard import Disagreement, Guard
 from verify.engine.one_layer.layer import NotOneLayer
 from verify.engine.run import enclose
+from verify.engine.tables import Sets
 from verify.frame.certificate import Certificate, Verdict
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
@@ -36,6 +37,8 @@ from verify.module.task import Task
 
 MANY = 1 << 18  # inputs from which on a hill climb comes first
 FEW = 1 << 16  # inputs that are decided one by one, whatever the module is
+PIECE, ENTRIES_OF_A_PIECE = 16384, 2**23  # inputs that are decided between two looks at the clock
+WORTH_A_RADIUS = 1024  # inputs from which on one radius for all of them is looked for
 CLIMBING = 0.2  # of the budget, as for products of token sets where every input can be looked at
 RUN_AT_ONCE, RUNS = 512, 4
 DRAWN = 1000  # inputs that are run beside tables, at least one of each round
@@ -178,13 +181,19 @@ class ModuleProblem:
         self, part: Product | Listed, reading: Real | Rounded, tally: Tally, deadline: Deadline, progress: Progress
     ) -> bool:
         """Decides every input of a part by itself; whether the time was up before."""
-        judge, done = self.judge(part.length, reading), 0
+        sets = part.allowed if part.candidates >= WORTH_A_RADIUS else None
+        judge, done = self.judge(part.length, reading, sets), 0
+        at_once = max(1, min(PIECE, ENTRIES_OF_A_PIECE // self.graphs[part.length].widest))
         for tokens in part.batches():
-            if deadline.is_up() and tally.seen:
-                return True
-            self.decide_batch(judge, tokens, tally, deadline)
-            done += len(tokens) if part.where is None else BATCH
-            progress(done)
+            for piece in torch.split(tokens, at_once):
+                if deadline.is_up() and tally.seen:
+                    return True
+                self.decide_batch(judge, piece, tally, deadline)
+                done += len(piece) if part.where is None else 0
+                progress(done)
+            if part.where is not None:
+                done += BATCH
+                progress(done)
         return False
 
     def one_layer(self, part: Product | Listed, reading: Reading) -> Layered | None:
@@ -294,10 +303,10 @@ class ModuleProblem:
         classes = list(self.given.classes or range(columns))
         return lambda sets: [(classes.index(answer), cell) for answer, cell in self.given.expected.cells(sets)]  # type: ignore[attr-defined]
 
-    def judge(self, length: int, reading: Real | Rounded) -> Judge:
-        return Judge(
-            self.graphs[length], self.given.question(length), reading, self.device, self.guard(length, reading)
-        )
+    def judge(self, length: int, reading: Real | Rounded, sets: Sets | None = None) -> Judge:
+        """What decides inputs of a length; all of those of these token sets by one radius, where they are given."""
+        guard = self.guard(length, reading)
+        return Judge(self.graphs[length], self.given.question(length), reading, self.device, guard, sets)
 
     def guard(self, length: int, reading: Real | Rounded) -> Guard:
         """What runs the module beside its enclosure."""

@@ -166,6 +166,12 @@ def sharper(at: Arithmetic, x: Ball, y: Ball, spread: Tensor, sizes: Tensor) -> 
     rows, columns = length(sizes, -1), length(y.mid, -2)
     by_length = dx * columns if y.rad is None else dx * columns + rows * dy
     spread = torch.minimum(spread, by_length * ENLARGE)
+    if x.l1 is not None:  # dx y + x' dy: the moved row's numbers sum to |x| + |dx| at most, in absolute values
+        largest = y.mid.abs().amax(-2, keepdim=True)
+        by_sum = x.l1 * largest
+        if y.rad is not None:
+            by_sum = by_sum + (x.mid.abs().sum(-1, keepdim=True) + x.l1) * y.rad.amax(-2, keepdim=True)
+        spread = torch.minimum(spread, by_sum * (1 + gamma(x.mid.shape[-1] + 16)) * ENLARGE + LOST)
     enlarged = (1 + gamma(2 * x.mid.shape[-1] + 16)) * ENLARGE
     whole = length(spread, -1)
     if y.rad is None and y.mid.ndim == 2:

@@ -13,6 +13,7 @@ from verify.arithmetic.slack import ENLARGE_LONG, gamma
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.engine.balls import Arithmetic, Ball, Norm, Pull, Unsure, length, norm_after
 from verify.engine.dtypes import truth
+from verify.engine.rules.linear import unbroadcast
 from verify.engine.rules.registry import RULES, as_ball, midpoint, rule
 
 aten = torch.ops.aten
@@ -273,7 +274,22 @@ def where(at: Arithmetic, condition: Any, a: Any, b: Any) -> Ball:
         apart = torch.where(torch.isfinite(apart), apart, torch.full_like(apart, math.nan))  # a mask or none
         sure = rad if rad is not None else torch.zeros_like(mid)
         rad = torch.where(condition.known, sure, apart)
-    return Ball(mid, rad, None, x.infinite or y.infinite)
+    out = Ball(mid, rad, None, x.infinite or y.infinite)
+    if at.tape is None or rad is None or isinstance(condition, Unsure):
+        return out
+    return at.record(out, (x, y), torch.zeros(()), lambda slope: chosen(slope, condition, x, y))
+
+
+def chosen(slope: Ball, condition: Tensor, x: Ball, y: Ball) -> tuple[Ball | None, Ball | None]:
+    """Slopes moved back to the one of two numbers that was chosen: to each where it was, 0 elsewhere."""
+
+    def part(of: Ball, is_chosen: Tensor) -> Ball | None:
+        if of.rad is None:
+            return None
+        mid, rad = (torch.where(is_chosen, values, torch.zeros_like(values)) for values in (slope.mid, slope.radius))
+        return unbroadcast(Ball(mid, rad), of.mid.shape)
+
+    return part(x, condition), part(y, ~condition)
 
 
 INVERTIBLE = (view, permute, transpose, t, unsqueeze, squeeze)

@@ -62,8 +62,9 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     rad = p * (a * (1 - 2 * p).abs() + 2 * own * p + s) / (1 - s) * ENLARGE + lost
     l1 = ((p * a.square()).sum(dim, keepdim=True) * (1 + gamma(n + 16))).sqrt() / (1 - s) * ENLARGE
     of_own = torch.where(out, 0.0, own).amax(dim, keepdim=True)
-    l1 = torch.where(is_small, l1 + 2 * of_own + n * lost, torch.full_like(l1, math.inf))
     most = 1 + beyond if beyond < 1 else math.inf
+    # both rows' sums are within `beyond` of 1, whatever the scores are
+    l1 = torch.where(is_small, l1 + 2 * of_own + n * lost, torch.full_like(l1, math.inf)).clamp(max=2 * most + n * lost)
     rad = torch.where(is_small, rad.clamp(max=most), most)
     rad, p = torch.where(out, torch.where(is_masked, 0.0, lost), rad), torch.where(out, 0.0, p)
     rad = torch.where(torch.isnan(p) | spoilt, math.nan, rad)
@@ -80,10 +81,20 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
 
 
 def spread_of(slope: Ball, p: Ball, dim: int) -> Ball:
-    """What softmax makes of slopes, p (g - sum of p g), for every p in its ball."""
+    """What softmax makes of slopes, p (g - sum of p g), for every p in its ball.
+
+    The weights are at least 0 and sum to 1, so that g_j is at most (1 - p_j) (max g - min g) from their mean: no number
+    is more than min(p_j, 1/4) times that. A mean of such numbers, over weights on a segment, is no more either.
+    """
     mean_slope = total(SLOPES, times(SLOPES, p, slope), [dim], True)
     centred: Ball = times(SLOPES, p, plus(SLOPES, slope, negated(SLOPES, mean_slope)))
-    return centred
+    low, high = slope.ends
+    nothing = torch.full_like(low, math.inf)  # where the weight is surely 0
+    low, high = torch.where(p.size > 0, low, nothing), torch.where(p.size > 0, high, -nothing)
+    apart = (high.amax(dim, keepdim=True) - low.amin(dim, keepdim=True)).clamp(min=0) * ENLARGE
+    most = torch.minimum((p.mid + p.radius) * ENLARGE, torch.full_like(p.mid, 0.25)) * apart * ENLARGE
+    is_less = most < centred.size
+    return Ball(torch.where(is_less, 0.0, centred.mid), torch.where(is_less, most, centred.radius))
 
 
 @rule("aten._softmax.default", "aten.softmax.int")
@@ -161,9 +172,18 @@ def masked(at: Arithmetic, x: Ball, mask: Tensor) -> Ball:
 
 @rule("aten.native_layer_norm.default")
 def layer_norm(
-    at: Arithmetic, x: Ball, shape: list[int], weight: Ball | None, bias: Ball | None, eps: float
+    at: Arithmetic,
+    x: Ball,
+    shape: list[int],
+    weight: Ball | None,
+    bias: Ball | None,
+    eps: float,
+    *,
+    least: float = 0.0,
 ) -> tuple[Ball, None, None]:
     """LayerNorm over the last axis: (x - mean) / sqrt(variance + eps), times the weight, plus the bias.
+
+    `least` is less than sqrt(variance + eps) of every vector that is asked about, where that is known from elsewhere.
 
     N(x) = (x - mean) / s with s = sqrt(var + eps) has the derivative (P - z z^T / d) / s, P the projection that
     centres, z = N(x): symmetric, eigenvalues in [0, 1/s]. s is 1/sqrt(d)-Lipschitz in the l2 norm. So over a ball of
@@ -197,25 +217,28 @@ def layer_norm(
     tau = rho / root * ENLARGE + LEAST
     s0 = low - tau
     is_safe = (s0 > 0) & (tau < 0.5 * s0)
-    s0 = torch.where(is_safe, s0, torch.ones_like(s0))
+    least_s = least_deviation(x, eps).clamp(min=least)  # of every vector, where the ball says no more
+    is_bounded = is_safe | (least_s > 0)
+    s0 = torch.where(is_safe, s0, torch.where(is_bounded, least_s, torch.ones_like(s0)))
     t = torch.minimum(r.mean(-1, keepdim=True) * (1 + gamma(d + 4)) * ENLARGE, tau) + 2 * LEAST  # and z tau, below
     z = (y.abs() + own + (r + t) / s0) / torch.where(is_safe, 1 - tau / s0, torch.ones_like(tau)) * ENLARGE
+    z = torch.where(is_safe, z, root + 1.0)
     moved = torch.minimum((r + t + z * tau) / s0, (rho / s0).expand_as(r)) * ENLARGE
-    local = own
-    if not at.is_real:
-        local = own + layer_norm_rounding(at, x.size, z, s0, d)
-    anything = y.abs() + root + 1.0  # |N_i| < sqrt(d), whatever x is
-    is_number = at.is_real and eps > 0  # wherever x is: s > 0
-    rad = torch.where(is_safe, moved + local, anything * (1.0 if is_number else math.nan))
+    rounding = torch.zeros_like(own) if at.is_real else layer_norm_rounding(at, x.size, z, s0, d)
+    local = own + rounding
+    anything = (y.abs() + root + 1.0 + rounding) * ENLARGE  # |N_i| < sqrt(d), whatever x is
+    anything = torch.where(is_bounded & torch.isfinite(rounding), anything, torch.full_like(anything, math.nan))
+    rad = torch.where(is_safe, moved + local, anything)
     rad = torch.where(torch.isnan(rho), torch.full_like(rad, math.nan), rad)
     norm = None
     if at.has_norms:
-        whole = torch.where(is_safe, rho / s0 + length(local), torch.full_like(rho, math.inf))
+        whole = torch.where(is_safe, rho / s0 + length(local), 2 * root + length(local))  # |N(x)| < sqrt(d) at both
         norm = Norm(torch.minimum(whole * ENLARGE, length(rad)))
     out = Ball(y, rad * ENLARGE, norm)
     if at.tape is not None:
         width = (s - s0).clamp(min=0) + s_error + 2 * tau
-        local = torch.where(is_safe, local * ENLARGE, torch.full_like(local, math.inf))
+        width = torch.where(is_safe, width, torch.full_like(width, math.inf))
+        local = torch.where(is_bounded, local * ENLARGE, torch.full_like(local, math.inf))
         at.record(out, (x,), local, lambda g: (normal_slopes(g, out, s, s0, width),))
     if weight is not None:
         out = times(at, out, weight)
@@ -268,6 +291,9 @@ def normal_slopes(slope: Ball, normal: Ball, s: Tensor, least: Tensor, width: Te
     dz = length(normal.radius) if normal.norm is None else normal.norm.radius
     apart = (width / s + dz * (2 * math.sqrt(d) + dz) / d) / least
     far = (slope.deviation(-1) / least + apart * length(g)) * ENLARGE
+    any_ = ((slope.deviation(-1) + length(g)) / least) * ENLARGE  # no such matrix is longer than 1/s'
+    is_near = far < any_
+    mid, far = torch.where(is_near, mid, 0.0), torch.where(is_near, far, any_)
     norm = Norm(far).plus(rounding)
     return Ball(mid, (far + rounding) * ENLARGE, norm)
 

@@ -1,0 +1,92 @@
+"""Every input of a domain at the price of a forward pass: plain float64 runs, and one radius for all of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verify.arithmetic.formats import FORMATS, Format
+from verify.engine.balls import Arithmetic, Ball
+from verify.engine.capture import Graph
+from verify.engine.margins import Question, margins
+from verify.engine.plain import Plain
+from verify.engine.radius import radii
+from verify.engine.run import enclosed_weights
+from verify.engine.tables import NoRadius, Sets, Tables
+
+DOUBLE = FORMATS["float64"]
+SAMPLE = 256  # inputs whose deviations in LayerNorm are looked at
+FLOOR = 0.5  # of the least deviation among them: inputs that have less are left to other models
+
+
+class Enumeration:
+    """Bounds on the margins of many inputs by a plain run of each: a model as `enclose` makes them.
+
+    `sets` are the tokens of each position. In a dtype the run is on the rounded weights, and the radius bounds any run
+    of the reading besides.
+    Raises: NoRadius.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        question: Question,
+        sets: Sets,
+        fmt: Format | None = None,
+        accumulate: Format | None = None,
+        device: str = "cpu",
+    ) -> None:
+        if graph.around:
+            raise NoRadius("the weights are not known exactly")
+        if fmt is not None:
+            graph = rounded(graph, Arithmetic(fmt, accumulate))
+        self.question, self.tables = question, Tables(graph, sets)
+        found = self.tables.balls(Arithmetic(DOUBLE, has_norms=True))
+        self.plain = Plain(graph, self.tables, found, device)
+        self.thresholds = self._thresholds(sets, device)
+        floors = dict(zip(self.tables.norms, self.thresholds.tolist(), strict=True))
+        radius, both = radii(graph, question, self.tables, DOUBLE, None, floors, found)
+        if fmt is not None and fmt is not DOUBLE:
+            found = self.tables.balls(Arithmetic(fmt, accumulate, has_norms=True))
+            more, _ = radii(graph, question, self.tables, fmt, accumulate, both, found)
+            radius = (radius + more) * (1 + 2.0**-40)
+        if not bool(torch.isfinite(radius).any()):
+            raise NoRadius("the slopes over the whole domain are unbounded")
+        self.radius = radius.to(device)
+
+    def __call__(self, tokens: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper bounds on each margin (N,), NaN where LayerNorm divides by less than was allowed for."""
+        output, deviations = self.plain(tokens)
+
+        def one(logits: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+            mid = self.question.logits(Ball(logits)).mid
+            least, most = margins(Ball(mid, self.radius), right)
+            return least.amin(), most.amin()
+
+        low, high = torch.vmap(one)(output, answers)
+        is_covered = (deviations >= self.thresholds).all(1)
+        nothing = torch.full_like(low, math.nan)
+        return torch.where(is_covered, low, nothing), torch.where(is_covered, high, nothing)
+
+    def _thresholds(self, sets: Sets, device: str) -> Tensor:
+        """What each LayerNorm's sqrt(variance + eps) has to be at least in a run."""
+        draw = torch.Generator().manual_seed(0)
+        columns = [torch.tensor(list(s))[torch.randint(len(s), (SAMPLE,), generator=draw)] for s in sets]
+        try:
+            _, deviations = self.plain(torch.stack(columns, 1).to(device))
+        except (RuntimeError, IndexError, TypeError) as error:  # of torch's, of what has another rule here
+            raise NoRadius(f"the graph does not run in float64: {error}") from None
+        return FLOOR * deviations.amin(0)
+
+
+def rounded(graph: Graph, at: Arithmetic) -> Graph:
+    """The graph with its stored numbers rounded as a dtype stores them."""
+    found: dict[str, Any] = enclosed_weights(graph, at)
+    if any(isinstance(x, Ball) and x.rad is not None for x in found.values()):
+        raise NoRadius("a stored number is not exact in the dtype")
+    stored = {name: x.mid if isinstance(x, Ball) else x for name, x in found.items()}
+    return replace(graph, stored=stored)
