@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,8 @@ from verify.module.task import Task
 
 MANY = 1 << 18  # inputs from which on a hill climb comes first
 FEW = 1 << 16  # inputs that are decided one by one, whatever the module is
-PIECE, ENTRIES_OF_A_PIECE = 16384, 2**23  # inputs that are decided between two looks at the clock
+PIECE, SLOW_PIECE = 16384, 1024  # inputs that are decided between two looks at the clock, by plain runs or without
+ENTRIES_OF_A_PIECE = 2**23  # and numbers of the widest tensor
 WORTH_A_RADIUS = 1024  # inputs from which on one radius for all of them is looked for
 CLIMBING = 0.2  # of the budget, as for products of token sets where every input can be looked at
 RUN_AT_ONCE, RUNS = 512, 4
@@ -46,6 +48,7 @@ ROUNDS = 32
 ARGUMENT = "every input enclosed in balls"
 BY_CELLS = "one attention layer on products of token sets; what those leave open, input by input"
 Item = tuple[int, ...]
+Pieces = Iterator[tuple[Tensor, int]]
 CONTRACT = (
     "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
     "exp, log, erf, tanh, sigmoid, sin, cos and roots within 8 u of their value, GELU and SiLU within 8 u of |x|",
@@ -161,40 +164,66 @@ class ModuleProblem:
         parts, tally = self.given.inputs.parts, Tally()
         candidates, stopped = sum(part.candidates for part in parts), False
         layers = [self.one_layer(part, reading) for part in parts]
-        is_product = all(layers) and isinstance(self.given.expected, Automaton)
-        found_wrong = None if is_product or candidates <= MANY else self.search(reading, effort)
+        found_wrong: list[int] | None = None
         for part, layer in zip(parts, layers, strict=True):
 
             def progress(done: int, before: int = tally.seen) -> None:
                 effort.progress(min(1.0, (before + done) / candidates))
 
             if layer is None:
-                stopped |= self._one_by_one(part, reading, tally, deadline, progress)
+                is_left, failing = self._one_by_one(part, reading, tally, effort, deadline, progress)
+                stopped, found_wrong = stopped or is_left, found_wrong or failing
             elif isinstance(self.given.expected, Automaton):
                 is_left, failing = self._by_cells(layer, tally, effort, deadline, progress)
                 stopped, found_wrong = stopped or is_left, found_wrong or failing
             else:
+                found_wrong = found_wrong or (self.search(reading, effort) if part.candidates > MANY else None)
                 stopped |= layer.by_tables(tally, deadline, progress)
         return self.finding(tally, reading, found_wrong, stopped, effort.limit)
 
     def _one_by_one(
-        self, part: Product | Listed, reading: Real | Rounded, tally: Tally, deadline: Deadline, progress: Progress
-    ) -> bool:
-        """Decides every input of a part by itself; whether the time was up before."""
-        sets = part.allowed if part.candidates >= WORTH_A_RADIUS else None
-        judge, done = self.judge(part.length, reading, sets), 0
-        at_once = max(1, min(PIECE, ENTRIES_OF_A_PIECE // self.graphs[part.length].widest))
-        for tokens in part.batches():
-            for piece in torch.split(tokens, at_once):
-                if deadline.is_up() and tally.seen:
-                    return True
-                self.decide_batch(judge, piece, tally, deadline)
-                done += len(piece) if part.where is None else 0
-                progress(done)
-            if part.where is not None:
-                done += BATCH
-                progress(done)
-        return False
+        self,
+        part: Product | Listed,
+        reading: Real | Rounded,
+        tally: Tally,
+        effort: Effort,
+        deadline: Deadline,
+        progress: Progress,
+    ) -> tuple[bool, list[int] | None]:
+        """Decides every input of a part by itself: whether some are left, and a wrong one, if the hill climb met it.
+
+        Where there are many, and most of the time has met no wrong input, some of it is for the hill climb.
+        """
+        judge = self.judge(part.length, reading, part.allowed if part.candidates >= WORTH_A_RADIUS else None)
+        are_many = part.candidates > MANY
+        first = deadline.part(1 - CLIMBING) if are_many else deadline
+        left = self._decide(judge, self._pieces(part, judge), tally, first, progress)
+        if left is None:
+            return False, None
+        failing = self.search(reading, effort) if are_many and not tally.wrong else None
+        return self._decide(judge, left, tally, deadline, progress) is not None, failing
+
+    def _pieces(self, part: Product | Listed, judge: Judge) -> Pieces:
+        """The inputs of a part, as many at a time as are decided between two looks at the clock, and how far it is."""
+        most = max(1, ENTRIES_OF_A_PIECE // self.graphs[part.length].widest)
+        for i, batch in enumerate(part.batches()):
+            done = 0
+            while done < len(batch):
+                is_quick = judge.plain is not None and i + done > 0
+                tokens = batch[done : done + min(most, PIECE if is_quick else SLOW_PIECE)]
+                done += len(tokens)
+                yield tokens, i * BATCH + done
+
+    def _decide(
+        self, judge: Judge, pieces: Pieces, tally: Tally, deadline: Deadline, progress: Progress
+    ) -> Pieces | None:
+        """Decides pieces until the time is up, but one at least; those that are left, None where there are none."""
+        for tokens, done in pieces:
+            if deadline.is_up() and tally.seen:
+                return chain([(tokens, done)], pieces)
+            self.decide_batch(judge, tokens, tally, deadline)
+            progress(done)
+        return None
 
     def one_layer(self, part: Product | Listed, reading: Reading) -> Layered | None:
         """What decides a part by tables, where it has many inputs and the graph is one attention layer."""
