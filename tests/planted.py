@@ -15,6 +15,8 @@ def planted(owner, name, right, wrong):
     function = getattr(found, "func", getattr(found, "__func__", found))  # of a cached property, or a class method
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(right) == 1, f"{name} no longer says {right!r} once: plant this fault anew"
+    if source.startswith("@rule("):  # it is registered already
+        source = source[source.index("\ndef ") + 1 :]
     names = {}
     exec(source.replace(right, wrong), vars(sys.modules[function.__module__]), names)
     if isinstance(names[name], cached_property):

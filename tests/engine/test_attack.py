@@ -100,6 +100,16 @@ STEPS = {
     "variance": (lambda x: x + x.var(-1, keepdim=True),),
     "overwritten": (overwritten,),
     "padded": (lambda x: F.pad(x, (1, 0, 0, 0))[..., :D] + x[:, torch.tensor([1, 1, 0, 3])],),
+    "softplus, elu": (lambda x: F.softplus(x, 2.0) - F.elu(x, 0.6) + F.mish(x) / 2,),
+    "norms": (lambda x: x / (0.1 + x.norm(dim=-1, keepdim=True)) + F.normalize(x, dim=1),),
+    "in order": (lambda x: x.sort(-1).values + x.topk(3, 1).values.flip(1)[:, [0, 1, 2, 0]],),
+    "batch norm": (lambda x, w, b: F.batch_norm(x[0], 0.1 * b.detach(), w.detach().abs() + 0.1, w, b)[None], ROW, ROW),
+    "convolution": (lambda x, w: F.conv1d(x.transpose(1, 2), torch.stack([w, w.T], -1), padding=1)[..., :N].mT, W),
+    "grouped queries": (
+        lambda x: whole(
+            F.scaled_dot_product_attention(heads(x, 4), heads(x[..., :4]), heads(x[..., 4:]), enable_gqa=True)
+        ),
+    ),
     "one vector": (lambda x, w, b: x + torch.relu(F.linear(x[0, 0], w, b)), W, ROW),
 }
 

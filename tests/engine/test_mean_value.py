@@ -10,13 +10,13 @@ from models.selection import first
 from torch import nn
 from torch.nn import functional as F
 
+from tests.engine.test_against_torch import everywhere
 from tests.models.small_modules import JUDGED
-from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.engine import exact, mean_value
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import capture
-from verify.engine.rules import linear, movement, normalisation, pointwise
+from verify.engine.rules import activations, linear, movement, normalisation, pointwise
 from verify.engine.run import enclose
 
 LENGTH = 3
@@ -168,6 +168,21 @@ OPERATIONS = {
     "cumulative sum": lambda x: x.cumsum(-1),
     "parts": lambda x: torch.cat([p * (i + 1) for i, p in enumerate(x.split(2, -1))], -1) + x.mean(-1, keepdim=True),
     "views": lambda x: (x.view(1, LENGTH, 2, 3).transpose(2, 3) @ x.view(1, LENGTH, 2, 3)).sum(2).repeat(1, 1, 2),
+    "softplus": lambda x: F.softplus(x) + F.softplus(x, 0.5, 0.1) / 4,
+    "elu": lambda x: F.elu(x, 0.7) - F.celu(x, 0.3),
+    "norms": lambda x: x / (1 + x.norm(dim=-1, keepdim=True)) + F.normalize(x, dim=1),
+    "in order": lambda x: x.sort(-1).values + x.topk(2, -1).values.sum(-1, keepdim=True),
+    "batch norm": lambda x: F.batch_norm(x[0], torch.ones(6).double() / 3, torch.ones(6).double() / 5)[None],
+    "grouped queries": lambda x: (
+        F.scaled_dot_product_attention(
+            x.view(1, LENGTH, 6, 1).transpose(1, 2),
+            x[..., :3].view(1, LENGTH, 3, 1).transpose(1, 2),
+            x[..., 3:].view(1, LENGTH, 3, 1).transpose(1, 2),
+            enable_gqa=True,
+        )
+        .transpose(1, 2)
+        .reshape(1, LENGTH, 6)
+    ),
     "maximum": lambda x: torch.maximum(x, x.amax(-1, keepdim=True) / 2) + x.abs(),
 }
 
@@ -189,6 +204,21 @@ FAULTS = [
     (normalisation, "normal_slopes", "mid = (g - ", "mid = (0.9 * g - ", "layer norm"),
     (normalisation, "normal_slopes", "apart = (width", "apart = 0 * (width", "layer norm"),
     (normalisation, "spread_of", "negated(SLOPES, mean_slope)", "mean_slope", "softmax"),
+    (
+        normalisation,
+        "repeated",
+        "record_move(at, move, (x, -3, whose), {}, out)",
+        "record_move(at, move, (x, -3, 0 * whose), {}, out)",
+        "grouped queries",
+    ),
+    (activations, "elu", "torch.where(below, where_below.mid, between[0])", "0 * where_below.mid", "elu"),
+    (
+        activations,
+        "softplus",
+        "torch.where(is_beyond, 1.0, between.mid)",
+        "torch.where(is_beyond, 0.0, 0 * between.mid)",
+        "softplus",
+    ),
     (pointwise, "slopes", "bend * x.radius", "0 * x.radius", "gelu"),
     (pointwise, "slopes", "return Ball(at_middle,", "return Ball(0.5 * at_middle,", "tanh"),
     (movement, "back", "moved_back(v) for v in (slope.mid,", "moved_back(v) for v in (0 * slope.mid,", "parts"),
@@ -199,5 +229,5 @@ FAULTS = [
 @pytest.mark.parametrize("owner, name, right, wrong, operation", FAULTS)
 def test_wrong_slopes_are_caught(owner, name, right, wrong, operation):
     _, graph = traced(lambda: Steep(OPERATIONS[operation]))
-    with planted(owner, name, right, wrong):
+    with everywhere(owner, name, right, wrong):
         assert not held(graph, LAST)

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from functools import partial
 from unittest import mock
 
 import mpmath
@@ -16,7 +17,7 @@ from tests.oracles import operations as op
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length
-from verify.engine.rules import RULES, linear, normalisation, pointwise, statement
+from verify.engine.rules import RULES, linear, normalisation, order, pointwise, statement
 from verify.engine.rules.linear import spectral_norm, times
 
 FLOAT32, BFLOAT16 = FORMATS["float32"], FORMATS["bfloat16"]
@@ -35,6 +36,10 @@ class Case:
 
 def folds(function):
     return lambda f, x: op.along_last(lambda xs: function(f, xs), x)
+
+
+def partial_call(**options):
+    return lambda r, at, x: r(at, x, **options)
 
 
 CASES = [
@@ -139,6 +144,29 @@ CASES = [
         lambda f, x: op.layer_norm(f, x.reshape(2, 6), [f.number(1)] * 6, [f.number(0)] * 6, 1e-5).reshape(1, 4, 3),
         lambda r, at, x: r(at, x, None, None, 1, 4, 3, 2, 1e-5)[0],
     ),
+    Case("aten.log1p.default", [(6,)], op.unary("log1p"), positive=True),
+    Case("aten.expm1.default", [(6,)], op.unary("expm1")),
+    *(
+        Case("aten.softplus.default", [(6,)], partial(op.softplus, **o), partial_call(**o), scale=4.0)
+        for o in ({}, {"beta": 2.0, "threshold": 3.0})
+    ),
+    *(
+        Case("aten.elu.default", [(6,)], lambda f, x, n=n: op.elu(f, x, *n), lambda r, at, x, n=n: r(at, x, *n))
+        for n in ((), (0.7, 1.5, 0.5), (-0.5,))
+    ),
+    Case("aten.sort.default", [(2, 5)], folds(lambda f, xs: sorted(xs)), lambda r, at, x: r(at, x)[0]),
+    Case("aten.topk.default", [(2, 5)], folds(lambda f, xs: sorted(xs)[:1:-1]), lambda r, at, x: r(at, x, 3)[0]),
+    *(
+        Case(
+            "aten._native_batch_norm_legit_no_training.default",
+            [(2, 3, 2), (3,), (3,), (3,), (3,)],
+            partial(op.batch_norm, eps=1e-5, is_fused=is_fused),
+            lambda r, at, x, w, b, m, v: r(at, x, w, b, m, v, 0.1, 1e-5)[0],
+            positive=True,
+            exact=(1, 2, 3, 4),
+        )
+        for is_fused in (True, False)
+    ),
     *(
         Case(
             "aten.pow.Tensor_Scalar",
@@ -241,7 +269,7 @@ def test_every_rule_is_tried():
     alike = {id(RULES[name]) for name in tried}
     left = {name for name in set(RULES) - moves if id(RULES[name]) not in alike}
     truths = {name for name in left if any(w in name for w in TRUTHS)}
-    assert left - truths == {"aten._to_copy.default"}
+    assert left - truths == {"aten._to_copy.default", "aten.argmax.default", "aten.argmin.default"}
     assert all(statement(rule).endswith(".") for rule in RULES.values())
 
 
@@ -298,6 +326,8 @@ RULE_FAULTS = [
     ("aten.sqrt.default", "(mid + below)", "(4 * mid + below)"),
     ("aten.amax.default", "x.radius.amax", "x.radius.amin"),
     ("aten.cumsum.default", "ball.rad.cumsum(dim)", "ball.rad"),
+    ("aten.softplus.default", "steepest(x, share, b / 4, 1.0))", "0.9 * steepest(x, share, b / 4, 1.0))"),
+    ("aten.elu.default", "steepest(x, N * k * inner", "0.5 * steepest(x, N * k * inner"),
 ]
 
 
@@ -390,6 +420,61 @@ def test_leading_parts_that_are_too_long_are_caught():
     assert all(careful_product_holds(seed, 2, 64, 2, 0)[0] for seed in range(40))
     with planted(linear, "careful_product", "(52 - ", "(80 - "):
         assert not all(careful_product_holds(seed, 2, 64, 2, 0)[0] for seed in range(40))
+
+
+def test_casts_between_formats():
+    """Real numbers stay as they are; in a dtype a cast is a rounding, and one to fewer bits than that is not known."""
+    x = Ball(torch.tensor([1.0]).double())
+    cast = RULES["aten._to_copy.default"]
+    assert cast(Arithmetic(), x, dtype=torch.bfloat16).rad is None
+    for dtype in (torch.bfloat16, torch.float32):
+        rad = cast(Arithmetic(BFLOAT16), x, dtype=dtype).rad
+        assert 2.0**-9 < rad < 2.0**-7
+    assert torch.isnan(cast(Arithmetic(FLOAT32), x, dtype=torch.bfloat16).rad).all()
+    assert cast(Arithmetic(FLOAT32), torch.tensor([3]), dtype=torch.bfloat16).rad is None
+
+
+def test_faults_in_casts_are_caught():
+    x, cast = Ball(torch.tensor([1.0]).double()), RULES["aten._to_copy.default"]
+    unrounded = stripped(cast, "at.result(ball.mid", "Arithmetic().result(ball.mid")
+    assert unrounded(Arithmetic(BFLOAT16), x, dtype=torch.bfloat16).rad < 2.0**-9
+    narrow = stripped(cast, "if is_narrower else out", "if False else out")
+    assert not torch.isnan(narrow(Arithmetic(FLOAT32), x, dtype=torch.bfloat16).rad).any()
+
+
+def elu_across_zero(rule):
+    """Whether balls that have 0 in them hold ELU at both ends."""
+    held = True
+    for mid, alpha in ((0.1, 3.0), (-0.1, 0.3), (-0.1, 3.0), (0.1, -2.0)):
+        out = rule(Arithmetic(), Ball(torch.tensor([mid]).double(), torch.tensor([0.3]).double()), alpha)
+        ends = torch.tensor([mid - 0.3, mid + 0.3]).double()
+        held &= bool((torch.nn.functional.elu(ends, alpha) - out.mid).abs().max() <= out.rad * (1 + 1e-12))
+    return held
+
+
+def test_elu_across_zero():
+    assert elu_across_zero(RULES["aten.elu.default"])
+    for right, wrong in (("m - r * ENLARGE > 0, m", "m > 0, m"), ("m + r * ENLARGE < 0", "m < 0")):
+        assert not elu_across_zero(stripped(RULES["aten.elu.default"], right, wrong))
+
+
+def first_places(argmax=None):
+    exact = Ball(torch.tensor([1.0, 3.0, 3.0, 2.0]).double())
+    near = Ball(exact.mid, torch.tensor([0.0, 0.1, 0.1, 0.0]).double())
+    found = [(argmax or RULES["aten.argmax.default"])(Arithmetic(), x) for x in (exact, near)]
+    return [(int(x.low), int(x.high)) for x in found]
+
+
+def test_the_first_of_several_largest_is_meant():
+    assert first_places() == [(1, 1), (1, 2)]
+    wrong = "high < other_low, high <= other_low"
+    with planted(order, "place", "high <= other_low, high < other_low", wrong):
+        assert first_places() != [(1, 1), (1, 2)]
+
+
+def test_softplus_may_overflow_below_its_threshold():
+    found = RULES["aten.softplus.default"](Arithmetic(FORMATS["float16"]), Ball(torch.tensor([9.0, 12.0]).double()))
+    assert torch.isnan(found.rad).tolist() == [False, True]
 
 
 def test_infinite_masks_stay_exact():

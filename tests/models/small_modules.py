@@ -86,6 +86,65 @@ def hand_attention(self, x):
     return torch.softmax(scores.masked_fill(future, float("-inf")), -1) @ x
 
 
+def grouped_queries(self, x):
+    q = x.view(1, -1, 4, 2).transpose(1, 2)
+    k, v = (part.reshape(1, -1, 2, 2).transpose(1, 2) for part in x.chunk(2, -1))
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return y.transpose(1, 2).reshape(1, -1, D)
+
+
+def repeated_keys(self, x):
+    q = x.view(1, -1, 4, 2).transpose(1, 2)
+    k, v = (part.reshape(1, -1, 2, 2).transpose(1, 2).repeat_interleave(2, 1) for part in x.chunk(2, -1))
+    return (torch.softmax(q @ k.transpose(-2, -1), -1) @ v).transpose(1, 2).reshape(1, -1, D)
+
+
+def complex_rope(self, x):
+    """As in Llama's first code: a stored table of complex numbers."""
+    turned = torch.view_as_complex(x.reshape(1, -1, 2, D // 4, 2)) * self.table[: x.shape[1], None]
+    return torch.view_as_real(turned).flatten(2)
+
+
+def polar_rope(self, x):
+    angle = torch.outer(torch.arange(x.shape[1]).to(x.dtype), 0.3 ** torch.arange(D // 2).to(x.dtype))
+    z = torch.view_as_complex(torch.stack(x.chunk(2, -1), -1)) * torch.polar(torch.ones_like(angle), angle)
+    z = z.transpose(1, 2)[:, :3].unsqueeze(-1).squeeze(-1).transpose(-1, -2) + z[:, :, [1, 0, 3]] * 2
+    return torch.cat([torch.view_as_real(z).flatten(2), x[..., :2]], -1)
+
+
+def overwritten_by_mask(self, x):
+    y = x.clone()
+    y[:, torch.tensor([True, False, True])] = 0.5
+    y[y > 0.3] = -1.0
+    return y
+
+
+def in_order(self, x):
+    up, down = x.sort(-1).values, x.topk(3, -1).values
+    first = (x.argmax(1, keepdim=True) == torch.arange(x.shape[1])[:, None]).sum(1, keepdim=True)
+    return up + down.sum(-1, keepdim=True) + first + (x.min(1).indices >= 0).sum()
+
+
+def batch_norm(d):
+    norm = nn.BatchNorm1d(d)
+    with torch.no_grad():
+        for numbers in (norm.running_mean, norm.running_var, norm.weight, norm.bias):
+            numbers.copy_(torch.rand(d) + 0.3)
+    return norm
+
+
+def turns():
+    return torch.polar(torch.ones(5, D // 4), torch.outer(torch.arange(5.0), 0.3 ** torch.arange(D // 4)))
+
+
+class Turned(Body):
+    def __init__(self):
+        super().__init__()
+        self.table = turns()
+
+    through = complex_rope
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
@@ -131,6 +190,30 @@ JUDGED = {
     "flags in buffers": lambda: Flagged(changes=False),
     "cumulative sum": lambda: body(lambda self, x: x.cumsum(1)),
     "truth values": lambda: body(truth_values),
+    "largest and its place": lambda: body(lambda self, x: x + x.max(-1, keepdim=True).values - x.min(1).values),
+    "norms": lambda: body(lambda self, x: x / (x.norm(dim=-1, keepdim=True) + x.norm(1) + x.abs().norm(torch.inf))),
+    "normalised": lambda: body(lambda self, x: F.normalize(x, dim=-1)),
+    "batch norm": lambda: body(lambda self, x: self.b(x.transpose(1, 2)).transpose(1, 2), b=batch_norm(D)),
+    "batch norm without weights": lambda: body(
+        lambda self, x: self.b(x[0])[None], b=nn.BatchNorm1d(D, affine=False, eps=1e-3)
+    ),
+    "softplus": lambda: body(lambda self, x: F.softplus(x) - F.softplus(x, 2.0, 0.5)),
+    "mish, log sigmoid": lambda: body(lambda self, x: F.mish(x) + F.logsigmoid(x) + torch.expm1(x)),
+    "elu, selu, celu": lambda: body(lambda self, x: F.elu(x, 0.7) + F.selu(x) + F.celu(x, 1.5)),
+    "clamp by tensors": lambda: body(lambda self, x: x.clamp(-x.abs().amax(1, keepdim=True) / 2, torch.ones(D) / 4)),
+    "convolution": lambda: body(
+        lambda self, x: self.c(x.transpose(1, 2)).transpose(1, 2), c=nn.Conv1d(D, D, 3, padding=1)
+    ),
+    "convolution in groups": lambda: body(
+        lambda self, x: self.c(x.transpose(1, 2)).transpose(1, 2).repeat(1, 2, 1),
+        c=nn.Conv1d(D, D, 2, stride=2, dilation=2, padding=2, groups=4, bias=False),
+    ),
+    "grouped queries": lambda: body(grouped_queries),
+    "repeated keys": lambda: body(repeated_keys),
+    "complex rotary": Turned,
+    "rotary by polar": lambda: body(polar_rope),
+    "overwritten by a mask": lambda: body(overwritten_by_mask),
+    "in order": lambda: body(in_order),
     "log sum exp": lambda: body(lambda self, x: x - x.logsumexp(-1, keepdim=True)),
 }
 
@@ -176,6 +259,12 @@ class Packed(nn.Module):
         return self.pack(logits)
 
 
+def written_to_places(self, x):
+    y = x.clone()
+    y[:, torch.tensor([1, 0])] = 0.5
+    return y
+
+
 def branch(self, x):
     return x if x.sum() > 0 else -x
 
@@ -189,15 +278,19 @@ REFUSED = {
     "random": (lambda: body(lambda self, x: x + torch.rand(D)), "is random"),
     "dropout by function": (lambda: body(lambda self, x: F.dropout(x, 0.5, training=True)), "random|dropout"),
     "a cast": (lambda: body(lambda self, x: x.half().float()), "casts a computed torch.float32 to torch.float16"),
-    "topk": (lambda: body(lambda self, x: x.topk(D)[0]), "aten.topk.default has no rule"),
-    "sort": (lambda: body(lambda self, x: x.sort()[0]), "aten.sort.* has no rule"),
     "scatter": (
         lambda: body(lambda self, x: x.scatter(-1, torch.zeros(1, x.shape[1], 1, dtype=torch.long), 1.0)),
         "aten.scatter",
     ),
-    "convolution": (
-        lambda: body(lambda self, x: self.c(x.transpose(1, 2)).transpose(1, 2), c=nn.Conv1d(D, D, 1)),
+    "a transposed convolution": (
+        lambda: body(lambda self, x: self.c(x.transpose(1, 2)).transpose(1, 2), c=nn.ConvTranspose1d(D, D, 1)),
         "aten.convolution.default has no rule",
+    ),
+    "another norm": (lambda: body(lambda self, x: x.norm(3, dim=-1, keepdim=True) * x), "vector_norm.default has no"),
+    "written to places": (lambda: body(written_to_places), "aten.index_put.default has no rule"),
+    "an angle": (
+        lambda: body(lambda self, x: x + torch.view_as_complex(x.reshape(1, -1, 4, 2)).angle().sum()),
+        "complex",
     ),
     "a tuple": (lambda: nn.Sequential(Body(nn.Tanh()), Packed(lambda x: (x,))), "returns a tuple; return the tensor"),
     "a dict": (lambda: nn.Sequential(Body(nn.Tanh()), Packed(lambda x: {"logits": x})), "returns a dict; return"),

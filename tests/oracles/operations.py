@@ -155,6 +155,37 @@ def silu(f, x):
     return each(lambda a: f.once(a / f.once(1 + f.function("exp", -a))), x)
 
 
+def softplus(f, x, beta=1.0, threshold=20.0):
+    def one(a):
+        z = f.once(f.number(beta) * a)
+        return a if z > threshold else f.once(f.function("log1p", f.function("exp", z)) / f.number(beta))
+
+    return each(one, x)
+
+
+def elu(f, x, alpha=1.0, scale=1.0, factor=1.0):
+    steep, flat = f.number(scale), f.once(f.number(alpha) * f.number(scale))
+
+    def one(a):
+        return f.once(a * steep) if a > 0 else f.once(f.function("expm1", f.once(a * f.number(factor))) * flat)
+
+    return each(one, x)
+
+
+def batch_norm(f, x, weight, bias, mean, var, eps, is_fused):
+    """(inputs, channels, places): channel by channel, as one product and sum or step by step."""
+    out = np.empty(x.shape, dtype=object)
+    for n, c, i in np.ndindex(x.shape):
+        inverse = f.once(1 / f.once(mpmath.sqrt(f.once(var[c] + f.number(eps)))))
+        if is_fused:
+            a = f.once(inverse * weight[c])
+            out[n, c, i] = f.once(f.once(x[n, c, i] * a) + f.once(bias[c] - f.once(mean[c] * a)))
+        else:
+            centred = f.once(x[n, c, i] - mean[c])
+            out[n, c, i] = f.once(f.once(f.once(centred * inverse) * weight[c]) + bias[c])
+    return out
+
+
 def softmax(f, x, empty=mpmath.nan):
     def one(xs):
         finite = [a for a in xs if a != -mpmath.inf]

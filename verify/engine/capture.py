@@ -8,8 +8,10 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import StringIO
 from typing import Any, ClassVar
 
 import torch
@@ -17,12 +19,16 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from constructions.errors import BadInput
+from verify.engine.complex_numbers import as_pairs
+from verify.engine.complex_numbers import stored as as_stored
+from verify.engine.decompositions import DECOMPOSITIONS
 from verify.engine.dtypes import ANY, FLOATS, is_float, is_whole, widens
 from verify.engine.rules import RULES, cover_of
+from verify.engine.rules.activations import known_factors
 from verify.engine.rules.pointwise import known_power
 from verify.engine.uncollected import uncollected
 
-KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu", "baddbmm")
+KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu", "baddbmm", "softplus", "elu")
 CREATING = (
     "aten.full.default",
     "aten.full_like.default",
@@ -109,6 +115,7 @@ def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: 
             raise BadInput(f"module: {name} has a NaN entry; nothing can be proved about it")
     with uncollected():
         program = _export(module, length, arguments or {})
+        as_pairs(program.graph)
     refused = list(_refusals(program, is_real))
     if refused:
         raise BadInput("module: cannot be judged: " + "; ".join(dict.fromkeys(refused)))
@@ -118,7 +125,7 @@ def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: 
             name = spec.arg.name
             value = program.state_dict.get(spec.target, program.constants.get(spec.target))
             assert isinstance(value, Tensor), spec
-            stored[name], names[name] = value.detach(), spec.target
+            stored[name], names[name] = as_stored(value.detach()), spec.target
     return Graph(program.graph, stored, names, length)
 
 
@@ -127,13 +134,14 @@ def _export(module: nn.Module, length: int, arguments: dict[str, object]) -> Any
 
     table = default_decompositions()
     for name in KEPT_WHOLE:
-        del table[getattr(torch.ops.aten, name).default]
+        table.pop(getattr(torch.ops.aten, name).default, None)  # type: ignore[no-untyped-call]
+    for target, decomposition in DECOMPOSITIONS.items():
+        table[target] = decomposition
     example = torch.zeros(1, length, dtype=torch.long)
-    logger = logging.getLogger("torch.export")
-    level = logger.level
+    before = logging.root.manager.disable
     try:
-        logger.setLevel(logging.CRITICAL)
-        with warnings.catch_warnings(), torch.no_grad(), StoredNumbers(module):
+        logging.disable(logging.CRITICAL)  # what matters is one line of ours
+        with warnings.catch_warnings(), torch.no_grad(), StoredNumbers(module), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")  # what matters is refused below
             return export(module, (example,), arguments or None, strict=False).run_decompositions(table)
     except BadInput:
@@ -141,7 +149,7 @@ def _export(module: nn.Module, length: int, arguments: dict[str, object]) -> Any
     except Exception as error:  # torch.export raises errors of many classes
         raise BadInput(f"module: torch.export cannot trace it: {_reason(error)}") from None
     finally:
-        logger.setLevel(level)
+        logging.disable(before)
 
 
 class StoredNumbers(TorchFunctionMode):
@@ -249,8 +257,12 @@ def _refusal(node: torch.fx.Node, is_real: bool) -> str | None:
     if any(d is not None and d not in ANY for d in (dtype, *inputs)):
         unknown = next(d for d in (dtype, *inputs) if d is not None and d not in ANY)
         return f"{name}: {'complex numbers have' if unknown.is_complex else f'{unknown} has'} no rule"
-    if name == "aten._to_copy.default" and floats and dtype not in floats:
+    if name == CAST and floats and dtype not in floats:
         if not is_float(dtype) and is_exact_constant(node):
+            return None
+        if is_float(dtype) and dtype is not None and all(widens(d, dtype) for d in floats):
+            return None
+        if dtype is not None and dtype == _own_format(node.graph) and all(widens(dtype, d) for d in floats):
             return None
         return f"casts a computed {min(map(str, floats))} to {dtype}, which rounds it; keep one dtype"
     if name in CREATING:
@@ -263,20 +275,37 @@ def _refusal(node: torch.fx.Node, is_real: bool) -> str | None:
         return _not_covered(node)
     if name == "aten.pow.Tensor_Scalar" and not known_power(node.args[1]):
         return f"{name} with exponent {node.args[1]} has no rule"
+    if not known_factors(name, node.args[1:]):
+        return f"{name} with the factors {node.args[1:]} has no rule"
     if name == "aten._fused_rms_norm.default" and (len(node.args) < 4 or node.args[3] is None):
         return f"{name} with eps=None depends on the dtype; name eps"
     if name == "aten.native_layer_norm.default" and len(node.args[1]) != 1:  # type: ignore[arg-type]
         return f"{name} over several axes has no rule"
     if is_sdpa:
         dropout = node.args[4] if len(node.args) > 4 else node.kwargs.get("dropout_p", 0.0)
-        if dropout or node.kwargs.get("enable_gqa"):
-            return f"{name} with dropout or grouped queries has no rule"
+        if dropout:
+            return f"{name} with dropout has no rule"
     if name == "aten.div.Tensor_mode":
         return f"{name} of computed floats has no rule"
     return _refusal_of_formats(node)
 
 
-NORMS = ("aten.native_layer_norm.default", "aten.native_group_norm.default", "aten._fused_rms_norm.default")
+CAST = "aten._to_copy.default"
+
+
+def _own_format(graph: torch.fx.Graph) -> torch.dtype | None:
+    """The narrowest format of the stored numbers: what was computed wider is rounded back to it."""
+    stored = [_dtype(node) for node in graph.nodes if node.op == "placeholder"]
+    floats = [dtype for dtype in stored if dtype is not None and is_float(dtype)]
+    return min(floats, key=lambda dtype: torch.finfo(dtype).bits, default=None)
+
+
+NORMS = (
+    "aten.native_layer_norm.default",
+    "aten.native_group_norm.default",
+    "aten._fused_rms_norm.default",
+    "aten._native_batch_norm_legit_no_training.default",
+)
 
 
 def _refusal_of_formats(node: torch.fx.Node) -> str | None:
@@ -310,6 +339,7 @@ def _not_covered(node: torch.fx.Node) -> str:
 
 
 COMPARISON = re.compile(r"aten\.(gt|ge|lt|le|eq|ne)\.")
+FIRST = re.compile(r"aten\.(argmax|argmin)\.")
 TRUTH = re.compile(r"aten\.(any|all|logical_and|logical_or|logical_xor|logical_not)\.")
 
 
@@ -365,7 +395,8 @@ def _refusal_of_whole(node: torch.fx.Node, computed: set[torch.fx.Node]) -> str 
     numbers = [x for x in node.args if isinstance(x, float)]
     if not is_float(computed_in(node)) and not all(map(is_whole, numbers)):
         return f"{name} of whole numbers and {numbers[0]} is not covered"
-    if not is_float(computed_in(node)) and not TRUTH.match(name) and any(_is_rounded(x) for x in node.all_input_nodes):
+    is_exact = TRUTH.match(name) or FIRST.match(name)
+    if not is_float(computed_in(node)) and not is_exact and any(_is_rounded(x) for x in node.all_input_nodes):
         return f"casts computed floats to {computed_in(node)} in {name}, which rounds them; keep one dtype"
     return None
 

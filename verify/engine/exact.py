@@ -45,6 +45,7 @@ class MinusInfinity:
 
 
 MINUS_INFINITY = MinusInfinity()
+UNKNOWN = object()  # where sorted numbers stood: not followed here
 
 
 def operation(*names: str) -> Callable[[Function], Function]:
@@ -154,6 +155,8 @@ def call(node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
     if isinstance(node.meta["val"], Tensor) and not _is_float(node) and is_exact_constant(node):
         return constant(node)
     inputs = [values[n] for n in node.all_input_nodes]
+    if any(value is UNKNOWN for value in inputs):
+        raise Undecidable
     if not is_float(computed_in(node)) and all(isinstance(value, Tensor) for value in inputs):
         return plain(node, args, kwargs, torch.device("cpu"))
     if name in MOVES:
@@ -192,9 +195,12 @@ def move(target: Any, args: Any, kwargs: Any) -> Any:
         return x.reshape([-1 if s == -1 else int(s) for s in args[1]])
     moved = places[args[1]] if name == "aten.embedding.default" else target(places, *args[1:], **kwargs)
     flat = np.concatenate([filled([ZERO], (1,)), x.reshape(-1)])
-    if isinstance(moved, Tensor):
-        return flat[moved.numpy()]
-    return [flat[part.numpy()] for part in moved]
+
+    def at(part: Tensor) -> Array:
+        found: Array = flat[part.reshape(-1).numpy()].reshape(tuple(part.shape))  # a number without axes stays an array
+        return found
+
+    return at(moved) if isinstance(moved, Tensor) else [at(part) for part in moved]
 
 
 def as_array(x: Any) -> Array:
@@ -244,6 +250,8 @@ def register_each() -> None:
         "rsqrt": lambda x: 1 / x.sqrt(),
         "exp": lambda x: x.exp(),
         "log": lambda x: x.log(),
+        "log1p": lambda x: x.log1p(),
+        "expm1": lambda x: x.expm1(),
         "tanh": lambda x: x.tanh(),
         "erf": lambda x: x.erf(),
         "sin": lambda x: x.sin(),
@@ -296,6 +304,83 @@ register_each()
 @operation("aten.where.self", "aten.where.ScalarSelf", "aten.where.ScalarOther", "aten.where.Scalar")
 def where(condition: Tensor, x: Any, y: Any) -> Array:
     return np.where(condition.numpy(), as_array(x), as_array(y))
+
+
+@operation("aten.elu.default")
+def elu(x: Array, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Array:
+    steep, flat, factor = arb(scale), arb(alpha) * arb(scale), arb(input_scale)
+    return each(lambda a: steep * a.max(ZERO) + flat * (factor * a.min(ZERO)).expm1(), x)
+
+
+@operation("aten.softplus.default")
+def softplus(x: Array, beta: float = 1, threshold: float = 20) -> Array:
+    def one(a: arb) -> arb:
+        z = arb(beta) * a
+        if z > threshold:
+            return a
+        if z <= threshold:
+            return z.exp().log1p() / arb(beta)
+        raise Undecidable
+
+    return each(one, x)
+
+
+def ordered(x: Array, dim: int, descending: bool) -> Array:
+    """The numbers in order along an axis, by larger and smaller ones of two in turn."""
+
+    def one(row: list[Any]) -> list[Any]:
+        for last in range(len(row) - 1, 0, -1):
+            for i in range(last):
+                row[i], row[i + 1] = row[i].min(row[i + 1]), row[i].max(row[i + 1])
+        return row[::-1] if descending else row
+
+    rows = np.moveaxis(x, dim, -1)
+    flat = [number for row in rows.reshape(-1, rows.shape[-1]) for number in one(list(row))]
+    return np.moveaxis(filled(flat, rows.shape), -1, dim)
+
+
+@operation("aten.sort.default")
+def sort(x: Any, dim: int = -1, descending: bool = False) -> list[Any]:
+    return [ordered(as_array(x), dim, descending), UNKNOWN]
+
+
+@operation("aten.topk.default")
+def topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[Any]:
+    return [np.take(ordered(as_array(x), dim, largest), range(k), dim), UNKNOWN]
+
+
+@operation("aten.argmax.default")
+def argmax(x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The first place of the largest number, where comparisons say which that is."""
+
+    def place(xs: list[Any]) -> int:
+        best = 0
+        for i, number in enumerate(xs):
+            if number > xs[best]:
+                best = i
+            elif i and not number <= xs[best]:
+                raise Undecidable
+        return best
+
+    return torch.tensor(folded(x, dim, keepdim, place).astype(np.int64))
+
+
+@operation("aten.argmin.default")
+def argmin(x: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    return argmax(each(operator.neg, x), dim, keepdim)
+
+
+@operation("aten._native_batch_norm_legit_no_training.default")
+def batch_norm(
+    x: Array, weight: Any, bias: Any, mean: Array, var: Array, momentum: float, eps: float
+) -> tuple[Array, None, None]:
+    def by_channel(part: Array) -> Array:
+        return part.reshape([1, -1] + [1] * (x.ndim - 2))
+
+    root = each(lambda v: (v + arb(eps)).sqrt(), var)
+    out = each(lambda a, m, s: (a - m) / s, x, by_channel(mean), by_channel(root))
+    out = out if weight is None else each(operator.mul, out, by_channel(weight))
+    return (out if bias is None else each(added, out, by_channel(bias))), None, None
 
 
 @operation("aten.leaky_relu.default")
@@ -491,8 +576,17 @@ def log_softmax(x: Any, dim: int, *options: Any) -> Array:
 
 @operation("aten.scaled_dot_product_attention.default")
 def attention(
-    q: Array, k: Array, v: Array, mask: Any = None, dropout: float = 0.0, is_causal: bool = False, scale: Any = None
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Any = None,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    scale: Any = None,
+    enable_gqa: bool = False,
 ) -> Array:
+    if enable_gqa:
+        k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) for x in (k, v))
     factor = 1 / arb(q.shape[-1]).sqrt() if scale is None else arb(scale)
     scores = product(q, np.swapaxes(k, -2, -1)) * factor
     if is_causal:

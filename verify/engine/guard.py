@@ -70,7 +70,7 @@ class Guard:
         if all(not v.is_floating_point() or v.dtype == self.dtype for v in self.graph.stored.values()):
             return self.module
         try:
-            return deepcopy(self.module).to(self.dtype)
+            return in_format(deepcopy(self.module), self.dtype)
         except Exception:  # whatever the user's code raises
             return None
 
@@ -131,6 +131,16 @@ class Guard:
         at = Arithmetic(fmt, accumulate, has_norms=True)
         low, high = enclose(self.graph, at, self.question)(tokens, answers)
         return float(low[0].nan_to_num(-torch.inf)), float(high[0].nan_to_num(torch.inf))
+
+
+def in_format(module: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The module with its floats in a format; complex ones too, of which `module.to` keeps the real parts alone."""
+
+    def converted(x: Tensor) -> Tensor:
+        return x.to(dtype.to_complex()) if x.is_complex() else x.to(dtype) if x.is_floating_point() else x
+
+    found: nn.Module = module._apply(converted)  # type: ignore[no-untyped-call]
+    return found
 
 
 def ends(module: nn.Module, tokens: Sequence[int], right: int, row: int = -1, **options: Any) -> tuple[float, float]:

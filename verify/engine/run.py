@@ -104,9 +104,8 @@ def covered(node: torch.fx.Node, name: str, at: Arithmetic, args: Any, kwargs: A
     if cover.dtypes is ANY:  # the truth of numbers of any dtype
         return cast(at, rule(at, *args, **kwargs), node.meta["val"].dtype)
     args = [x if i in cover.aside else cast_all(at, x, dtype) for i, x in enumerate(args)]
-    if cover.is_of_intervals:
-        return rule(at, *args, **kwargs, dtype=dtype)
-    out = rule(at, *args, **kwargs)
+    told = {"dtype": dtype} if cover.is_of_intervals or name == "aten._to_copy.default" else {}
+    out = rule(at, *args, **kwargs, **told)
     if at.tape is not None and rule in MOVES:
         record_move(at, rule, args, kwargs, out)
     return out

@@ -429,6 +429,7 @@ def check_read(module: nn.Module, stored: Mapping[str, Tensor]) -> None:
             continue  # a constant of the code
         if isinstance(value, Tensor):
             _check_members(name, value)
+            value = torch.view_as_real(value) if value.is_complex() else value  # read as pairs of real numbers
             if value is not read and not (value.dtype == read.dtype and _same(value, read)):
                 raise BadInput(f"{name}: reads otherwise in the state dict than in the module. Remove what changes it.")
 

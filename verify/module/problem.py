@@ -51,7 +51,7 @@ Item = tuple[int, ...]
 Pieces = Iterator[tuple[Tensor, int]]
 CONTRACT = (
     "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
-    "exp, log, erf, tanh, sigmoid, sin, cos and roots within 8 u of their value, GELU and SiLU within 8 u of |x|",
+    "exp, log, log1p, expm1, erf, tanh, sigmoid, sin, cos, roots within 8 u of their value; GELU, SiLU of |x|",
     "LayerNorm's variance within gamma_(4d+16) of the mean of squares (one pass, two passes, Welford)",
     "softmax may rescale by later maxima",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from verify.arithmetic.slack import LEAST, OF_SUMS, U, gamma
 from verify.engine import elementary
 from verify.engine.balls import Arithmetic, Ball, Norm, Unsure, length
 from verify.engine.rules.linear import SLOPES, mean, negated, plus, product, times, total, turned, widened
+from verify.engine.rules.movement import record_move
 from verify.engine.rules.pointwise import ULPS, rsqrt
-from verify.engine.rules.registry import as_ball, rule
+from verify.engine.rules.registry import RULES, as_ball, rule
 
 FAR = 1500.0  # e^-1500 < 2^-2000, and float64 has no such number
 
@@ -131,9 +133,23 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Ball:
-    """softmax(q k^T / sqrt(d) + mask) v with the exact root of d; a row masked everywhere is 0."""
+    """softmax(q k^T / sqrt(d) + mask) v with the exact root of d; a row masked everywhere is 0.
+
+    With `enable_gqa` each key and value is read by as many queries as there are more heads of those, one after another.
+    """
+    if enable_gqa:
+        k, v = (repeated(at, x, q.mid.shape[-3]) for x in (k, v))
     weights = softmax(at, scores(at, q, k, mask, is_causal, scale), -1, 0.0)
     return product(at, weights, v, more=4)
+
+
+def repeated(at: Arithmetic, x: Ball, heads: int) -> Ball:
+    """Keys or values for so many heads of queries, each repeated in place."""
+    whose = torch.arange(heads, device=x.mid.device) // (heads // x.mid.shape[-3])
+    move = RULES["aten.index_select.default"]
+    out: Ball = move(at, x, -3, whose)
+    record_move(at, move, (x, -3, whose), {}, out)
+    return out
 
 
 def scores(at: Arithmetic, q: Ball, k: Ball, mask: Any, is_causal: bool, scale: float | None) -> Ball:
@@ -348,6 +364,34 @@ def group_norm(
 def by_channel(x: Ball, sides: list[int]) -> Ball:
     """Weights or biases, one for each channel, as they are multiplied or added."""
     return Ball(x.mid.reshape(sides), None if x.rad is None else x.rad.reshape(sides))
+
+
+@rule("aten._native_batch_norm_legit_no_training.default")
+def batch_norm(
+    at: Arithmetic, x: Ball, weight: Ball | None, bias: Ball | None, mean: Ball, var: Ball, momentum: float, eps: float
+) -> tuple[Ball, None, None]:
+    """BatchNorm by stored means and variances: x a + (b - mean a) with a = w / sqrt(var + eps).
+
+    In a dtype it may be computed so, or as (x - mean) / sqrt(var + eps) w + b: fewer than 24 roundings, those of the
+    root ULPS u each, of terms that add up to at most (|x| + |mean|) |a| + |b|.
+    """
+    real = replace(at, stored=None, accumulate=None)
+    sides = [1, mean.mid.shape[0]] + [1] * (x.mid.ndim - 2)
+    inverse = rsqrt(Arithmetic(), plus(Arithmetic(), var, Arithmetic().number(eps, var.mid)))
+    scale = inverse if weight is None else times(Arithmetic(), weight, inverse)
+    shift = negated(Arithmetic(), times(Arithmetic(), mean, scale))
+    shift = shift if bias is None else plus(Arithmetic(), bias, shift)
+    out = plus(real, times(real, x, by_channel(scale, sides)), by_channel(shift, sides))
+    if at.is_real:
+        return out, None, None
+    a, centre, root, w, b = (
+        torch.zeros(sides, dtype=x.mid.dtype, device=x.mid.device) if part is None else part.size.reshape(sides)
+        for part in (scale, mean, inverse, weight, bias)
+    )
+    size = (x.size + centre) * a + b
+    extra = (2 * ULPS + 8) * at.u * size + at.tiny * (4 + w + x.size + centre + root) * 2
+    largest = torch.maximum(torch.maximum(size, (x.size + centre) * root), torch.maximum(a, root).expand_as(size))
+    return widened(at, out, at.checked(largest * ENLARGE, extra * ENLARGE)), None, None
 
 
 @rule("aten._fused_rms_norm.default")

@@ -9,6 +9,7 @@ import torch
 from flint import arb, ctx
 from torch import Tensor
 
+from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, LOST, OF_FEW, OF_MANY, OF_SUMS, U
 from verify.engine import elementary
@@ -503,6 +504,14 @@ rule("aten.bitwise_not.default", dtypes=TRUTHS)(opposite)
 
 
 @rule("aten._to_copy.default")
-def to_copy(at: Arithmetic, x: Any, **options: Any) -> Ball:
-    """Whole numbers and truth values as floats; casts of floats to another dtype are refused."""
-    return as_ball(at, x, midpoint(x))
+def to_copy(at: Arithmetic, x: Any, dtype: torch.dtype | None = None) -> Ball:
+    """Numbers as floats of another format, rounded once; in real arithmetic as they are.
+
+    What is rounded to a format of fewer bits than the reading has is not known: no number.
+    """
+    ball = as_ball(at, x, midpoint(x))
+    if at.stored is None or dtype is None or not isinstance(x, Ball):
+        return ball
+    out = at.result(ball.mid, ball.rad, 1, ball.norm, ((ball,), lambda slope: (slope,)))
+    is_narrower = FORMATS[str(dtype).removeprefix("torch.")].p < at.stored.p
+    return widened(at, out, torch.full_like(out.mid, math.nan)) if is_narrower else out
