@@ -352,3 +352,40 @@ def test_tables_are_looked_up_for_each_position():
     with torch.no_grad():
         assert (found.plain(tokens)[0][:, 0] - model(tokens)).abs().max() < 1e-13
     assert isinstance(found.plain, Plain) and found.tables.frontier
+
+
+SAID_BY_IEEE = """
+addmm baddbmm bmm cumsum dot linear matmul mean mm mv sum var _to_copy abs add all amax amin any bitwise_and
+bitwise_not bitwise_or bitwise_xor clamp div eq ge gt hardtanh le leaky_relu logical_and logical_not
+logical_or logical_xor lt maximum minimum mul ne neg reciprocal relu rsqrt rsub sqrt sub _unsafe_view alias
+cat clone constant_pad_nd contiguous copy detach diagonal embedding expand flip gather index index_select
+lift_fresh lift_fresh_copy permute repeat reshape roll select select_scatter slice slice_scatter split
+split_with_sizes squeeze stack t transpose tril triu unbind unsqueeze view where _fused_rms_norm
+_native_batch_norm_legit_no_training native_group_norm argmax argmin sort topk
+""".split()  # noqa: SIM905
+
+
+def test_every_operation_is_one_of_ieee_or_has_a_table_or_is_not_run():
+    """A new rule fails here until somebody has said which of the three it is."""
+    from verify.engine.plain import FOREIGN, OWN
+    from verify.engine.rules.registry import RULES
+
+    said = {name for name in RULES if name.split(".")[1] in SAID_BY_IEEE}
+    powers = {"aten.pow.Tensor_Scalar"}  # by its exponent
+    assert not (said & FOREIGN or said & set(OWN) or FOREIGN & set(OWN))
+    assert said | FOREIGN | set(OWN) | powers == set(RULES)
+
+
+@pytest.mark.parametrize("function", [F.softplus, F.elu, torch.log1p, lambda x: x**4, lambda x: F.log_softmax(x, -1)])
+def test_a_function_of_a_library_is_not_run(function):
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.E = nn.Parameter(torch.rand(4, 3))
+
+        def forward(self, x):
+            return function(self.E[x].sum(1))
+
+    graph = capture(Small().double().eval(), 2)
+    with pytest.raises(NoRadius, match="has no table in float64"):
+        Enumeration(graph, Question(None, range(3)), [range(4)] * 2)

@@ -62,7 +62,15 @@ def test_right_everywhere():
     found = decided(sums())
     assert found.verdict is Verdict.PROVED and found.inputs_covered == 25 and 0.999 < found.margin <= 1
     assert found.extra["counts"] == {"right": "25", "wrong": "0", "undecided": "0"}
-    assert found.extra["decided_by"] == {"cells": 0, "tables": 0, "plain": 0, "balls": 25, "l2": 0, "mean_value": 0, "exact": 0}
+    assert found.extra["decided_by"] == {
+        "cells": 0,
+        "tables": 0,
+        "plain": 0,
+        "balls": 25,
+        "l2": 0,
+        "mean_value": 0,
+        "exact": 0,
+    }
     assert found.extra["wrong_inputs"] == [] and len(found.extra["graph"]["sha256"][0]) == 64
     assert assert_proved(sums(), inputs=tokens([P, P]), expected=total).verdict is Verdict.PROVED
 

@@ -1,5 +1,7 @@
 """A graph run in plain float64: operations as torch computes them, elementary functions by our own tables.
 
+Torch is trusted with operations that IEEE 754 says, in whatever order it sums; not with functions of its own. A graph
+that needs one of these without a table is not run so.
 Numbers that are a function of one position's token are taken from tables.
 """
 
@@ -17,7 +19,7 @@ from verify.engine import elementary
 from verify.engine.capture import CREATING, Graph, constant, is_exact_constant
 from verify.engine.rules.pointwise import CUBE, ROOT_2_OVER_PI, logistic
 from verify.engine.run import ENTRIES_AT_ONCE
-from verify.engine.tables import Rows, Tables
+from verify.engine.tables import NoRadius, Rows, Tables
 
 Run = Callable[..., Any]
 AT_ONCE = 2048
@@ -42,6 +44,8 @@ def attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(q k^T / sqrt(d) + mask) v."""
+    if enable_gqa:
+        k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     scores = (q @ k.transpose(-2, -1)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     if is_causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
@@ -74,6 +78,7 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
 OWN: dict[str, Run] = {
     "aten._softmax.default": softmax,
     "aten.softmax.int": softmax,
+    "aten._safe_softmax.default": softmax,
     "aten.scaled_dot_product_attention.default": attention,
     "aten.native_layer_norm.default": layer_norm,
     "aten.exp.default": elementary.exp,
@@ -85,6 +90,22 @@ OWN: dict[str, Run] = {
     "aten.sin.default": elementary.sine,
     "aten.cos.default": elementary.cosine,
 }
+
+
+FOREIGN = frozenset(
+    f"aten.{name}"
+    for name in (
+        "log.default", "log1p.default", "expm1.default", "pow.Scalar", "_log_softmax.default", "elu.default",
+        "softplus.default",
+    )
+)  # fmt: skip
+POWERS = (0.5, -0.5, 1, -1, 2, 3)  # which torch takes by roots, products and quotients
+
+
+def is_foreign(node: torch.fx.Node) -> bool:
+    """Whether torch computes an operation by a function of a library, for which there is no table here."""
+    is_power = str(node.target) == "aten.pow.Tensor_Scalar"
+    return str(node.target) in FOREIGN or (is_power and node.args[1] not in POWERS)
 
 
 def computed(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], device: torch.device) -> Any:
@@ -120,6 +141,9 @@ class Plain:
         self.graph, self.tables, self.device = graph, tables, torch.device(device)
         self.rows, self.at_once = Rows(tables, found, device), max(1, min(AT_ONCE, ENTRIES_AT_ONCE // graph.widest))
         self.norms = tables.norms
+        foreign = [str(node.target) for node in graph.calls if node not in tables.tabled and is_foreign(node)]
+        if foreign:
+            raise NoRadius(f"{foreign[0]} has no table in float64")
         self.stored = {
             name: (value.double() if value.is_floating_point() else value).to(device)
             for name, value in graph.stored.items()
