@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from verify.experiments.experiment import Result
 
 COLUMNS = 3  # of panels
+FLOOR = 1e-15  # of a share on a logarithmic axis
 
 
 def heat_maps(results: Sequence[Result], *, panel: str, x: str, y: str, law: str) -> Figure:
@@ -40,6 +41,7 @@ def heat_maps(results: Sequence[Result], *, panel: str, x: str, y: str, law: str
             place.set_axis_off()
         figure.supxlabel(x)
         figure.supylabel(y)
+        figure.suptitle("right answers in %, rounded down; framed: PROVED")
     return figure
 
 
@@ -65,21 +67,28 @@ def _write(axes: Any, column: int, line: int, share: Fraction, is_proved: bool) 
 
 
 def dots(results: Sequence[Result], *, by: Sequence[str], law: str | None) -> Figure:
-    """Sampled and exact shares in per cent, one column for each combination of settings, one dot for each model."""
+    """Shares of wrong answers, sampled and exact, one column for each combination of settings, one mark for a model.
+
+    What is at most FLOOR, and 0 too, stands at the lower end.
+    """
     groups = list(dict.fromkeys(tuple(found.settings[name] for name in by) for found in results))
     with style():
-        figure, axes = new_figure(max(4.0, 0.55 * len(groups) + 1.5), 3.2)
+        figure, axes = new_figure(max(4.0, 0.6 * len(groups) + 1.5), 3.2)
         for found in results:
             column = groups.index(tuple(found.settings[name] for name in by))
-            axes.plot(column - 0.15, 100 * found.sampled[0] / found.sampled[1], "o", color=GREY, markersize=4)
+            sampled = 1 - Fraction(*found.sampled)
+            axes.plot(column - 0.15, max(float(sampled), FLOOR), "o", color=GREY, markersize=4)
             if law is not None and law in found.exact:
-                low, high = (100 * float(end) for end in found.exact[law])
-                axes.plot([column + 0.15] * 2, [low, high], "s-", color=BLUE, markersize=3)
-        labels = ["\n".join(map(str, group)) for group in groups]
-        axes.set(xticks=range(len(groups)), ylabel="right answers in %", xlabel=", ".join(by))
-        axes.set_xticklabels(labels)
+                ends = [max(float(1 - end), FLOOR) for end in found.exact[law]]
+                axes.plot([column + 0.15] * 2, ends, "s-", color=BLUE, markersize=3)
+        axes.set_yscale("log")
+        ticks = [FLOOR, 1e-12, 1e-9, 1e-6, 1e-3, 1]
+        axes.set(xticks=range(len(groups)), yticks=ticks, ylabel="wrong answers", xlabel=", ".join(by))
+        axes.set_yticklabels([f"0 to {FLOOR:g}", *(f"{tick:g}" for tick in ticks[1:])])
+        axes.set_xticklabels(["\n".join(map(str, group)) for group in groups])
+        axes.minorticks_off()
         axes.plot([], [], "o", color=GREY, label="sampled")
         if law is not None:
             axes.plot([], [], "s-", color=BLUE, label=f"exact, {law}")
-        axes.legend(loc="best")
+        figure.legend(loc="outside upper center", ncols=2)
     return figure
