@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from verify.arithmetic.any_order import Arithmetic, absolute_product, times
+from verify.arithmetic.any_order import RoundedArithmetic, absolute_product, times
 from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt
 from verify.arithmetic.slack import LEAST
 
@@ -151,7 +151,7 @@ def test_exponentials_with_radii_of_any_size():
 
 def test_products_in_real_arithmetic_that_underflow_are_not_taken_for_exact():
     """A single product with a power of two is exact in float64 only where it is a normal number."""
-    at = Arithmetic.real()
+    at = RoundedArithmetic.real()
     for x, w in ((2.0**-600, 2.0**-600), (3 * LEAST, 0.5), (LEAST, 2.0**-1)):
         X, W = (Ball(np.array([[z]]), np.zeros((1, 1))) for z in (x, w))
         held(at.product(X, W), np.array([[Fraction(x) * Fraction(w)]], dtype=object))

@@ -93,7 +93,7 @@ FAULTS = [
     (count01, "_prove", "is_shown = all(", "is_shown = any("),
     (count01, "_refute", "compare(case, due |", "compare(case, "),
     (boxes, "_bound", "reduce(arb.min, values)", "reduce(arb.max, values)"),
-    (addition.Column, "prove", "is_shown, both = found >= margin,", "is_shown, both = found > 0,"),
+    (addition.DigitColumn, "prove", "is_shown, both = found >= margin,", "is_shown, both = found > 0,"),
     (addition, "_refute", "require(not is_beaten", "require(True"),
 ]
 

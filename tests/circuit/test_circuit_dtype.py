@@ -19,7 +19,7 @@ from oracles.circuit_machine import LooseMachine
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.circuits.files import read_circuit
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.readings import Rounded
@@ -163,9 +163,13 @@ def no_leak(at, queries, keys, positions):
 PLANTED = {
     "the leak is zero": (circuit_rounding, "attention", no_leak),
     "small terms do not count": (circuit_rounding, "small_sum", lambda at, size, terms: 0 * size),
-    "growth is a quarter": (Arithmetic, "growth", lambda self, n, m=1, old=Arithmetic.growth: old(self, n, m) / 4),
-    "results are not rounded": (Arithmetic, "result", lambda self, x: x),
-    "what is stored is not rounded before a sum": (Arithmetic, "product_and", Arithmetic.product),
+    "growth is a quarter": (
+        RoundedArithmetic,
+        "growth",
+        lambda self, n, m=1, old=RoundedArithmetic.growth: old(self, n, m) / 4,
+    ),
+    "results are not rounded": (RoundedArithmetic, "result", lambda self, x: x),
+    "what is stored is not rounded before a sum": (RoundedArithmetic, "product_and", RoundedArithmetic.product),
     "the retrieved position has all the weight": (
         circuit_rounding,
         "weights",

@@ -11,7 +11,7 @@ from models.selection import first
 
 from constructions.circuit_simulation import build
 from constructions.circuits.circuit import Circuit, Gate, decompose
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS
 from verify.tasks.circuit import dtype
@@ -72,7 +72,7 @@ def test_scaled_layers_are_never_decided_against_what_they_compute(fmt, models):
 
 
 def test_a_radius_that_underflows_in_a_score_is_no_exact_score():
-    at = Arithmetic.of(FORMATS["float32"])
+    at = RoundedArithmetic.of(FORMATS["float32"])
     q = Ball(np.array([[1.0, 1.0]]), np.array([[1e-200, 0.0]]))
     k = Ball(np.array([[1e-200, 1.0]]), np.array([[0.0, 0.0]]))
     tiny = Ball(q.mid, q.rad * 1e-200)

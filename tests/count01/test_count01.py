@@ -16,7 +16,7 @@ from models.selection import first
 from bounds import count01 as bounds
 from constructions import count01 as build
 from constructions.errors import BadInput
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.exact_reals import exponentials, first_nonpositive
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.readings import Rounded
@@ -242,8 +242,10 @@ def test_eps_trades_unbounded_digits_for_precision():
     assert largest_digits(exact_model(build.documents(10, eps=1e-3)), ONES, 0) == 392
     assert largest_digits(exact_model(build.documents(10, eps=-1e-3)), ONES, 0) == 0
     fmt, domain = format_of(torch.float32), Domain(20, 20)
-    assert not decide_boxes(build.documents(10, dtype=torch.float32), ONES, domain, Arithmetic.of(fmt)).is_proved
-    assert decide_boxes(build.documents(10, eps=2**-7, dtype=torch.float32), ONES, domain, Arithmetic.of(fmt)).is_proved
+    assert not decide_boxes(build.documents(10, dtype=torch.float32), ONES, domain, RoundedArithmetic.of(fmt)).is_proved
+    assert decide_boxes(
+        build.documents(10, eps=2**-7, dtype=torch.float32), ONES, domain, RoundedArithmetic.of(fmt)
+    ).is_proved
 
 
 @pytest.mark.parametrize("labels", build.LABELS)

@@ -11,7 +11,7 @@ from models.selection import first
 
 from constructions import count01 as build
 from constructions.errors import BadInput
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import ORDERS, Evaluation, rounded_model
 from verify.arithmetic.formats import FORMATS, format_named, format_of, format_of_bits
 from verify.arithmetic.readings import Rounded
@@ -30,7 +30,7 @@ ONES = "majority-ones"
 
 
 def proved(model, domain, fmt):
-    return decide_boxes(model, ONES, domain, Arithmetic.of(fmt)).is_proved
+    return decide_boxes(model, ONES, domain, RoundedArithmetic.of(fmt)).is_proved
 
 
 def perturbed(model, rng):
@@ -95,7 +95,7 @@ def test_computed_logits_stay_within_the_error_bound(name, reach):
     ):
         exact = build.from_state_dict({k: v.double() if k != "skip" else v for k, v in model.state_dict().items()})
         for cell in cells(ONES):
-            query = BoxQuery(model, exact_model(model), cell, Arithmetic.of(format_of(dtype)))
+            query = BoxQuery(model, exact_model(model), cell, RoundedArithmetic.of(format_of(dtype)))
             for point in [(rng.randrange(reach), rng.randrange(reach), rng.randrange(reach)) for _ in range(4)]:
                 at = np.array([point], dtype=float)
                 counts = query.counts(at[:, None])
@@ -170,7 +170,7 @@ def test_simulated_runs_stay_within_the_error_bound(name, accumulate):
     for base in (build.uniform(), wide(rng, torch.float64), perturbed(build.uniform(), rng)):
         model = rounded_model(base, fmt)
         for cell in cells(ONES):
-            query = BoxQuery(model, exact_model(model), cell, Arithmetic.of(fmt, inner))
+            query = BoxQuery(model, exact_model(model), cell, RoundedArithmetic.of(fmt, inner))
             for point in [tuple(rng.randrange(reach) for _ in range(3)) for _ in range(3)]:
                 counts = query.counts(np.array([point], dtype=float)[:, None])
                 D = np.einsum("kct,ht->kch", counts, query.weights)
@@ -203,11 +203,11 @@ def test_formats_without_a_kernel_are_decided():
 
 def test_a_wider_accumulation_proves_longer_prompts():
     model, fmt = build.uniform(dtype=torch.bfloat16), FORMATS["bfloat16"]
-    alone = largest_domain(lambda k: Domain(max_length=k), model, ONES, Arithmetic.of(fmt))
-    wider = largest_domain(lambda k: Domain(max_length=k), model, ONES, Arithmetic.of(fmt, FORMATS["float32"]))
+    alone = largest_domain(lambda k: Domain(max_length=k), model, ONES, RoundedArithmetic.of(fmt))
+    wider = largest_domain(lambda k: Domain(max_length=k), model, ONES, RoundedArithmetic.of(fmt, FORMATS["float32"]))
     assert alone.max_length == 9 and wider.max_length > 9
     with pytest.raises(BadInput, match="accumulate=bfloat16"):
-        Arithmetic.of(FORMATS["float32"], fmt)
+        RoundedArithmetic.of(FORMATS["float32"], fmt)
 
 
 def test_subnormal_weights_and_flushed_results_are_not_proved():
@@ -226,7 +226,7 @@ def test_subnormal_weights_and_flushed_results_are_not_proved():
 def test_a_sum_of_two_is_rounded_in_the_accumulation_and_where_it_is_stored(name):
     """Products by 1 are exact, so that both roundings are all there is; the format may have almost as many bits."""
     fmt, rng = format_named(name), np.random.default_rng(0)
-    at = Arithmetic.of(fmt, FORMATS["float32"])
+    at = RoundedArithmetic.of(fmt, FORMATS["float32"])
     x = rounded(rng.uniform(1, 2, (3000, 2)) * 2.0 ** rng.integers(-6, 1, (3000, 2)), fmt)
     exact, W = x.sum(1, keepdims=True), np.ones((2, 1))
     error = np.abs(Evaluation(fmt, FORMATS["float32"]).product(x, W) - exact)

@@ -12,7 +12,7 @@ import torch
 from models.selection import first
 
 from constructions.count01 import Count01Transformer
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS
 from verify.tasks.count01.boxes import BoxQuery
 from verify.tasks.count01.layer_norm.bounding import BoxMargins
@@ -56,7 +56,7 @@ def margins(parts, n, last, expected, rivals):
 @pytest.mark.parametrize("models", first(1, [14, 40]))
 @pytest.mark.parametrize("reading", [None, "float64"])
 def test_bounds_on_boxes_are_below_every_margin(reading, models):
-    spoken, at = 0, None if reading is None else Arithmetic.of(FORMATS[reading])
+    spoken, at = 0, None if reading is None else RoundedArithmetic.of(FORMATS[reading])
     for seed in range(models):
         model, *parts = drawn(seed)
         exact = exact_model(model)

@@ -10,7 +10,7 @@ from oracles.histogram import differs
 
 from tests.clocks import ENDLESS
 from verify.tasks.histogram import by_sequence
-from verify.tasks.histogram.branch_and_bound import Search
+from verify.tasks.histogram.branch_and_bound import RegionSearch
 from verify.tasks.histogram.by_sequence import Fillings
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.proof import certify
@@ -119,7 +119,7 @@ def is_broken(module):
 
 def test_no_further_tie_is_judged_exactly_when_the_time_is_up(monkeypatch):
     stored = StoredModel.of(model(0, "dot"))
-    search = Search(reduction := Reduction(stored), ExactForward(stored), reduction.rows[0], 0, [1, 2, 3])
+    search = RegionSearch(reduction := Reduction(stored), ExactForward(stored), reduction.rows[0], 0, [1, 2, 3])
     roots = [part for parts in search.pending.values() for part in parts]
     search.pending, over = {}, iter([False, True, True, True])
     monkeypatch.setattr(search, "_judge_exactly", lambda point: judged.append(point))

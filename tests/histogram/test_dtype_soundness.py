@@ -22,7 +22,7 @@ from oracles.worst_exponentials import exponentials
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.frame.certificate import Verdict
@@ -78,7 +78,7 @@ class Certified:
         self.cells = np.full((L, T, L), -np.inf)
         if is_finite(self.stored):
             with np.errstate(all="ignore"):
-                reduction = RoundedReduction(self.stored, Arithmetic.of(fmt, accumulate))
+                reduction = RoundedReduction(self.stored, RoundedArithmetic.of(fmt, accumulate))
                 for row, found in zip(reduction.rows, cell_margins(reduction), strict=True):
                     self.cells[list(row.positions)] = found
         counts = (self.tokens[:, :, None] == self.tokens[:, None, :]).sum(-1)
@@ -297,12 +297,12 @@ def test_models_at_the_edge_of_what_is_provable_are_right(seed):
 
 
 def quartered(monkeypatch):
-    whole = Arithmetic.growth
-    monkeypatch.setattr(Arithmetic, "growth", lambda *args: whole(*args) / 4)
+    whole = RoundedArithmetic.growth
+    monkeypatch.setattr(RoundedArithmetic, "growth", lambda *args: whole(*args) / 4)
 
 
 def called_exact(monkeypatch):
-    monkeypatch.setattr(Arithmetic, "is_representable", lambda self, size, *rest: np.ones(np.shape(size), bool))
+    monkeypatch.setattr(RoundedArithmetic, "is_representable", lambda self, size, *rest: np.ones(np.shape(size), bool))
 
 
 def softmax_called_exact(monkeypatch):

@@ -16,7 +16,7 @@ from models.selection import every, first
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
-from verify.arithmetic.any_order import Arithmetic, unit_exponent
+from verify.arithmetic.any_order import RoundedArithmetic, unit_exponent
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import add, multiply, rounded
@@ -180,7 +180,7 @@ def test_units():
 
 def test_an_accumulation_must_hold_the_format():
     with pytest.raises(BadInput, match="accumulate"):
-        Arithmetic.of(FORMATS["float64"], FORMATS["float32"])
+        RoundedArithmetic.of(FORMATS["float64"], FORMATS["float32"])
 
 
 def test_frontier_of_bits():

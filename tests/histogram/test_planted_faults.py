@@ -31,7 +31,7 @@ from oracles.rounded_edges import (
 from oracles.worst_exponentials import exponentials
 from planted import planted
 
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import rounded
@@ -84,7 +84,7 @@ def computed(model, evaluation):
 def is_broken(module, name, wide):
     """Whether an evaluation is wrong about what is proved of the model; None where nothing is."""
     evaluation = Evaluation(format_named(name), wide and FORMATS[wide])
-    model = raised(module, Arithmetic.of(evaluation.fmt, evaluation.accumulate), evaluation)
+    model = raised(module, RoundedArithmetic.of(evaluation.fmt, evaluation.accumulate), evaluation)
     return None if model is None else not all(margin > 0 for margin in computed(model, evaluation))
 
 
@@ -98,37 +98,37 @@ lowest_top = 2709 * 2.0**-12  # and of share(s, 0), with exp(s) 2 units too larg
 sharp, even = -5.48046875, -0.67138671875
 
 FAULTS = {
-    (Arithmetic, "growth"): {
+    (RoundedArithmetic, "growth"): {
         "halved": ("np.expm1(log)", "np.expm1(log) / 2", neurons(1.0, u, u), BFLOAT16),
         "a tenth less": ("np.expm1(log)", "np.expm1(log) * 0.9", coordinates(1.0, u, u), BFLOAT16),
         "what is stored not rounded": ("np.log1p(v)", "0", neurons(1.0, u), BFLOAT16_WIDE),
     },
-    (Arithmetic, "underflow"): {
+    (RoundedArithmetic, "underflow"): {
         "none": ("(n * self.inner.tiny + wider) * INFLATION", "0.0", neurons(0.5, 0.5, W_2=flushed), E4M3),
         "none when stored": ("2 * self.stored.tiny", "0.0", neurons(0.5, W_2=flushed), E4M3_WIDE),
     },
-    (Arithmetic, "result"): {
+    (RoundedArithmetic, "result"): {
         "not rounded": ("low, high = np.minimum(low, rounded(low, self.stored)), "
                         "np.maximum(high, rounded(high, self.stored))", "pass", neurons(a, W_2=b), BFLOAT16),
     },
-    (Arithmetic, "factors"): {
+    (RoundedArithmetic, "factors"): {
         "not rounded": ("rounded(low - wider * np.abs(low), self.stored)", "low", coordinates(1.0, u), BFLOAT16),
         "not to 11 bits": ("self.operand is not self.stored", "False", coordinates(1.0, W_1=1 + u_tf32), TF32),
     },
-    (Arithmetic, "_may_flush"): {
+    (RoundedArithmetic, "_may_flush"): {
         "never": ("(x != 0) & (np.abs(x) < self.stored.tiny)", "np.zeros(np.shape(x), bool)",
                   neurons(2.0, 2.0, W_2=tiny / 2), E4M3),
     },
-    (Arithmetic, "flush_loss"): {"none": ("size, 0.0)", "0.0, 0.0)", neurons(2.0, W_2=tiny / 2), E4M3)},
-    (Arithmetic, "is_exact_sum"): {
+    (RoundedArithmetic, "flush_loss"): {"none": ("size, 0.0)", "0.0, 0.0)", neurons(2.0, W_2=tiny / 2), E4M3)},
+    (RoundedArithmetic, "is_exact_sum"): {
         "one bit more": ("step * 2.0 **", "step * 4.0 **", score(1.0, u, u), BFLOAT16),
         "of subnormals": (" & (step >= self.stored.tiny)", "", neurons(0.5, 0.5, W_2=flushed), E4M3),
     },
-    (Arithmetic, "is_representable"): {
+    (RoundedArithmetic, "is_representable"): {
         "in the accumulation": ("& (size <= step * 2.0 ** min(self.stored.p, 52))", "", neurons(1.0, u), BFLOAT16_WIDE),
     },
-    (Arithmetic, "fits_operand"): {"always": ("size <= ", "0 * size <= ", coordinates(1 + u_tf32, -1.0), TF32)},
-    (Arithmetic, "_computed"): {
+    (RoundedArithmetic, "fits_operand"): {"always": ("size <= ", "0 * size <= ", coordinates(1 + u_tf32, -1.0), TF32)},
+    (RoundedArithmetic, "_computed"): {
         "no growth": ("growth * size +", "", query(1.0, u, u), BFLOAT16),
         "one addition less": ("terms - 1, 0) + of.hard", "terms - 2, 0) + of.hard", query(1.0, u, u), BFLOAT16),
         "exact products": ("terms - 1, 0) + of.hard", "terms - 1, 0)", query(a, 2 * u, W_Q=[b, 1.0]), BFLOAT16),

@@ -15,7 +15,7 @@ from models.selection import first
 from constructions import relation_counting
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic import softmax
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.evaluation import Evaluation, square_root
 from verify.arithmetic.formats import FORMATS, format_named
@@ -98,7 +98,7 @@ def test_every_computed_number_is_in_its_ball(name):
     for seed in range(1000 * NAMES.index(name), 1000 * NAMES.index(name) + 45):
         module = random_model(seed)
         accumulate = FORMATS["float32"] if seed % 3 == 0 and name != "tf32" else None
-        arithmetic = Arithmetic.of(fmt, accumulate)
+        arithmetic = RoundedArithmetic.of(fmt, accumulate)
         with torch.no_grad():  # some with scores and readings near the subnormal numbers
             if seed % 4 == 3:
                 module.E *= 2.0 ** -int(rng.integers(4, 9))
@@ -127,7 +127,7 @@ def test_every_computed_number_is_in_its_ball(name):
 def stub(fmt):
     """A reduction of which only the arithmetic is used."""
     reduction = RoundedReduction.__new__(RoundedReduction)
-    reduction.at = Arithmetic.of(fmt)
+    reduction.at = RoundedArithmetic.of(fmt)
     return reduction
 
 
@@ -152,7 +152,7 @@ def test_a_token_below_the_normal_numbers_may_be_flushed_where_nothing_is_mixed(
     certificate = certify(module, fmt=FORMATS["e4m3"])
     assert certificate.verdict is Verdict.REFUTED and "flushed" in certificate.counterexample["order"]
     stored = rounded_model(StoredModel.of(module), Evaluation(FORMATS["e4m3"]))
-    reduction = RoundedReduction(stored, Arithmetic.of(FORMATS["e4m3"]))
+    reduction = RoundedReduction(stored, RoundedArithmetic.of(FORMATS["e4m3"]))
     cells, first = (np.array([0]), np.array([0]), np.array([0])), reduction.rows[0]
     ends = np.zeros(1), np.full(1, np.inf)
     low, high = sharper_ends(reduction, first, 0, 1, cells, np.ones((1, 1, 1), dtype=bool), ends)

@@ -16,7 +16,7 @@ from constructions import inventory_counting, relation_counting
 from constructions.coded_relation import signed_simplex, softmax_code, tagged_softmax_code
 from constructions.codes import tokens as token_codes
 from constructions.histogram import HistogramTransformer
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.arithmetic.rounding import rounded
@@ -46,7 +46,7 @@ IN = [("p5", None), ("p8", "float32"), ("float16", None), ("e4m3", None), ("e4m3
 def certified(module, fmt, accumulate=None):
     """The rounded model, and the certified margins of the first position's cells (T, L)."""
     stored = rounded_model(StoredModel.of(module), Evaluation(fmt))
-    reduction = RoundedReduction(stored, Arithmetic.of(fmt, accumulate))
+    reduction = RoundedReduction(stored, RoundedArithmetic.of(fmt, accumulate))
     return stored, cell_margins(reduction)[[0 in row.positions for row in reduction.rows].index(True)]
 
 
@@ -111,7 +111,7 @@ def every_sum(terms, fmt):
 def sums_beyond_the_ends(name, cases=10):
     """Sums of up to four copies and two other terms, over all trees, that are not within the certified ends."""
     fmt, rng = format_named(name), np.random.default_rng(0)
-    reduction = RoundedReduction(StoredModel.of(inventory_counting.lin(**SIZES)), Arithmetic.of(fmt))
+    reduction = RoundedReduction(StoredModel.of(inventory_counting.lin(**SIZES)), RoundedArithmetic.of(fmt))
     beyond = 0
     for _ in range(cases):
         terms = rounded(rng.choice([-1.0, 1.0], 3) * rng.uniform(0.3, 2, 3), fmt)
@@ -184,7 +184,7 @@ def test_a_key_that_is_wrongly_called_the_largest_is_found():
 @pytest.mark.parametrize("L", [1022, 1023, 1500])
 def test_long_sequences_do_not_overflow(L):
     module = inventory_counting.lin_sftm(T=2, L=2, dtype=torch.float64)
-    reduction = RoundedReduction(StoredModel.of(module), Arithmetic.of(FORMATS["float32"]))
+    reduction = RoundedReduction(StoredModel.of(module), RoundedArithmetic.of(FORMATS["float32"]))
     bound = reduction._sum_of_ones(np.array([[True], [True]]), np.array([[0.0, 0.5], [0.0, 0.0]]), L)
     assert bound[0] > 1e300 and bound[1] == 0
 
@@ -202,7 +202,7 @@ def test_a_sum_of_ones_that_loses_many_small_terms_is_found(monkeypatch):
     run = margins(stored, np.array([[0] + [1] * (L - 1)]), Evaluation(fmt, order="left to right"))[0, 0]
 
     def certified():
-        return cell_margins(RoundedReduction(stored, Arithmetic.of(fmt)))[0, 0, 0]
+        return cell_margins(RoundedReduction(stored, RoundedArithmetic.of(fmt)))[0, 0, 0]
 
     assert run == 0 and not certified() > 0
     monkeypatch.setattr(RoundedReduction, "_sum_of_ones", lambda self, held, rest, N: np.where(held, 0.0, np.inf))

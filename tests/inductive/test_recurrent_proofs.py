@@ -10,12 +10,12 @@ from oracles.noisy import Noisy
 from oracles.recurrent_cells import margins as true_margins
 
 from tests.planted import planted
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Kernel, Rounded
 from verify.arithmetic.rounding import rounded
-from verify.counting.tasks import Task
+from verify.counting.tasks import CountingTask
 from verify.frame.decide import Effort, certify
 from verify.tasks.recurrent import chain
 from verify.tasks.recurrent.chain import Ellipsoids, Rules
@@ -28,7 +28,7 @@ STEPS = 400
 
 def decided(seed, reading=None):
     model, modulus = random_network(seed)
-    problem = Homogeneous(model, Task.of("modular", modulus=modulus), None)
+    problem = Homogeneous(model, CountingTask.of("modular", modulus=modulus), None)
     return certify(problem, reading, Effort(budget=2)), true_margins(model, modulus, STEPS)
 
 
@@ -69,7 +69,7 @@ def violations(fmt_name=None, seeds=range(24)):
         model, _ = random_network(seed)
         net, rules = Network.of(model), Rules()
         if fmt_name:
-            net, rules = net.rounded(FORMATS[fmt_name]), Rules(Arithmetic.of(FORMATS[fmt_name]))
+            net, rules = net.rounded(FORMATS[fmt_name]), Rules(RoundedArithmetic.of(FORMATS[fmt_name]))
         N, size = net.size, 10.0 ** rng.uniform(-9, 0)
         states = orbit(net, [0] * 12)[9:11]
         states[0] = rounded(states[0], FORMATS[fmt_name]) if fmt_name else states[0]

@@ -206,13 +206,13 @@ def test_no_order_goes_below_a_margin_proved_for_any_order(name, precision):
 
 
 def test_bounds_of_single_pairs_hold_in_every_order():
-    from verify.arithmetic.any_order import Arithmetic
+    from verify.arithmetic.any_order import RoundedArithmetic
     from verify.arithmetic.evaluation import rounded_model
     from verify.tasks.addition.modular.rounding import margins
 
     P, reading = 11, reading_of("p7")
     model = modular.pizza(P=P, frequencies=(1, 3), m=5)
-    found = margins(rounded_model(model, reading.format), P, Arithmetic.of(reading.format))
+    found = margins(rounded_model(model, reading.format), P, RoundedArithmetic.of(reading.format))
     problem = ModularAddition(model, P)
     pairs = [(int(a), int(b)) for a, b in found.pairs.reshape(-1, 2)]
     for order in ORDERS:

@@ -37,10 +37,10 @@ class _Terms:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class RoundedArithmetic:
     """The formats of one reading: of stored tensors, of partial sums, and of the factors of matrix products.
 
-    >>> Arithmetic.of(FORMATS["tf32"]).operand.p, Arithmetic.of(FORMATS["tf32"]).stored.p
+    >>> RoundedArithmetic.of(FORMATS["tf32"]).operand.p, RoundedArithmetic.of(FORMATS["tf32"]).stored.p
     (11, 24)
     """
 
@@ -50,12 +50,12 @@ class Arithmetic:
     rounds: bool = True
 
     @classmethod
-    def real(cls) -> Arithmetic:
+    def real(cls) -> RoundedArithmetic:
         """Real arithmetic: no result or factor is rounded, and what a sum's bound adds is less than any number here."""
         return cls(REAL, REAL, REAL, rounds=False)
 
     @classmethod
-    def of(cls, fmt: Format, accumulate: Format | None = None) -> Arithmetic:
+    def of(cls, fmt: Format, accumulate: Format | None = None) -> RoundedArithmetic:
         """tf32 has factors of 11 bits, and float32 otherwise; elsewhere there is only the accumulation to choose.
 
         Raises: BadInput for an accumulation with fewer bits than the format.

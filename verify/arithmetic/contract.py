@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import Format
 from verify.arithmetic.torch_settings import assumed
 
@@ -59,7 +59,7 @@ def rounding(fmt: Format, accumulate: Format | None) -> str:
     >>> rounding(FORMATS["float16"], None)
     'weights rounded once to float16; every operation in float16, to nearest or keeping more bits'
     """
-    arithmetic = Arithmetic.of(fmt, accumulate)
+    arithmetic = RoundedArithmetic.of(fmt, accumulate)
     inner, stored = arithmetic.inner.name, arithmetic.stored.name
     inside = f"what is inside a matrix product or a softmax in {inner}, stored in {stored}"
     if fmt.name == "tf32":

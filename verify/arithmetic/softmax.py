@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 from flint import arb, ctx, fmpq
 
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, exponential
 from verify.arithmetic.exact_reals import float_above, rational
 from verify.arithmetic.formats import Format
@@ -97,7 +97,7 @@ def exponential_errors(distance: Fraction, radius: Fraction, offset: Fraction, f
         return float_above(absolute / value), float_above(absolute * arb(rational(offset)).exp())
 
 
-def computed_exponentials(at: Arithmetic, total: Array, others: Array) -> Array:
+def computed_exponentials(at: RoundedArithmetic, total: Array, others: Array) -> Array:
     """A bound on the sum of so many computed exponentials from `total`, that of the exact ones.
 
     Proof. Each is within 4 u of its value, or below the smallest normal number between 0 and twice it: then its value
@@ -160,7 +160,7 @@ def total_error(terms: Array | float, J: Array, tau: Array | float, has_ones: np
     return result
 
 
-def small_sum(at: Arithmetic, size: Array, terms: Array) -> Array:
+def small_sum(at: RoundedArithmetic, size: Array, terms: Array) -> Array:
     """A bound on every computed partial sum of numbers whose absolute values sum to `size`.
 
     Proof. Either all partial sums are below half the smallest number of the format, so that rounding to it makes them

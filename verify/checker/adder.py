@@ -13,7 +13,7 @@ Head = tuple[fmpq_mat, fmpq_mat, fmpq_mat, fmpq_mat]
 
 
 @dataclass(frozen=True)
-class Layer:
+class AdderLayer:
     """Heads of W_Q, W_K, W_V, W_O, and the neurons."""
 
     heads: list[Head]
@@ -30,7 +30,7 @@ class Adder:
     skip: bool
     E: fmpq_mat
     positions: fmpq_mat
-    layers: list[Layer]
+    layers: list[AdderLayer]
     W_out: fmpq_mat
     b_out: fmpq_mat
 
@@ -56,7 +56,7 @@ class Adder:
         return plus(x * arb_mat(self.W_out), self.b_out)
 
 
-def neurons(layer: Layer, x: Any, skip: bool) -> Any:
+def neurons(layer: AdderLayer, x: Any, skip: bool) -> Any:
     """The stream after the neurons: fractions of fractions, balls of balls."""
     mat = type(x)
     if not layer.b_1.ncols():
@@ -111,7 +111,7 @@ def read_adder(data: bytes) -> Adder:
     for i in range(depth):
         parts = {name: matrices(f"layers.{i}.{name}") for name in LAYER}
         of_heads = [*zip(*(parts[name] for name in LAYER[:4]), strict=True)]
-        layers.append(Layer(of_heads, *(parts[name][0] for name in LAYER[4:])))
+        layers.append(AdderLayer(of_heads, *(parts[name][0] for name in LAYER[4:])))
     sizes = {"layers": depth, "heads": heads, "d": d, "d_h": d_h, "p": sum(widths), "dtype": WORDS[dtype][0]}
     E, positions, W_out, b_out = (matrices(name)[0] for name in ("E", "positions", "W_out", "b_out"))
     return Adder(sizes, skip[2] == b"\1", E, positions, layers, W_out, b_out)

@@ -42,11 +42,11 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     require(c["margin"] > 0, "margin: must be above zero")
     with ctx.workprec(BITS + 64):
         for i in range(n + 1):
-            Column(model, n, B, i).prove(fmpq(*c["margin"].as_integer_ratio()) * fmpq(2) ** BITS)
+            DigitColumn(model, n, B, i).prove(fmpq(*c["margin"].as_integer_ratio()) * fmpq(2) ** BITS)
     return verdict, trusted
 
 
-class Column:
+class DigitColumn:
     """The answer's digit of column i (0 the last one, n the leading one), read at the digit before it or at "="."""
 
     def __init__(self, model: Adder, n: int, B: int, i: int) -> None:

@@ -10,7 +10,7 @@ from flint import arb, ctx, fmpq
 
 from verify.checker.boxes import Box, all_positive
 from verify.checker.exponentials import BITS, Sum, scaled, sign_of
-from verify.checker.prompts import EQUALS, Cell, Model, difference_at, less, read_count01, sign_at
+from verify.checker.prompts import EQUALS, PromptModel, PromptRegion, difference_at, less, read_count01, sign_at
 from verify.checker.reading import NOT_CHECKABLE, Refusal, require
 from verify.checker.statement import certificate_of, check_counts, compare, header, is_close
 from verify.checker.table import walk
@@ -27,14 +27,16 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     c = certificate_of("count01", weights, certificate)
     verdict = header(c)
     trusted, (numbers, sizes) = walk(c, f"count01, {verdict.lower()}"), read_count01(weights)
-    p, model = c["parameters"], Model(numbers, sizes["skip"])
+    p, model = c["parameters"], PromptModel(numbers, sizes["skip"])
     require(model.classes >= len(TOKENS), f"weights: {model.classes} classes, fewer than tokens")
     compare(p, {k: v for k, v in sizes.items() if k != "d_h" and k in p})
     domain = _domain(p)
     lasts = (EQUALS,) if p.get("semantic_only") else (EQUALS, FOUR, FIVE)
     read = "after =" if p.get("semantic_only") else "times the last tokens =, 4, 5"
     compare(c, {"region": _region(domain), "inputs_are": INPUTS_ARE.format(read), "assumptions": []})
-    cells = [Cell(last, is_more, _due(last, is_more, p["labels"])) for last in lasts for is_more in (True, False)]
+    cells = [
+        PromptRegion(last, is_more, _due(last, is_more, p["labels"])) for last in lasts for is_more in (True, False)
+    ]
     if verdict == "REFUTED":
         _refute(model, cells, domain, c)
     else:
@@ -87,7 +89,7 @@ def _due(last: int, is_more: bool, labels: str) -> int:
     return FOUR if is_more == (labels == "majority-ones") else FIVE
 
 
-def _prove(model: Model, cells: list[Cell], domain: Domain, c: dict[str, Any]) -> None:
+def _prove(model: PromptModel, cells: list[PromptRegion], domain: Domain, c: dict[str, Any]) -> None:
     margin, times_sum = c["margin"], c.get("margin_scaled")
     require((margin is None) != (times_sum is None), "margin: either it, or margin_scaled")
     claimed = fmpq(*(margin or times_sum or 0.0).as_integer_ratio())
@@ -129,7 +131,7 @@ def _ends(is_more: bool, domain: Domain) -> Iterator[tuple[int, int, int, int]]:
         yield 0, 0, 0, 1
 
 
-def _refute(model: Model, cells: list[Cell], domain: Domain, c: dict[str, Any]) -> None:
+def _refute(model: PromptModel, cells: list[PromptRegion], domain: Domain, c: dict[str, Any]) -> None:
     """One prompt decides: its least difference of logits, in digits, and a tie of one head exactly."""
     case, (lo, hi, m, M, total) = c["counterexample"], domain
     n0, n1, n2 = n = [case[name] for name in ("n0", "n1", "n2")]

@@ -39,7 +39,7 @@ def read_count01(data: bytes) -> tuple[dict[str, list[fmpq_mat]], dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Cell:
+class PromptRegion:
     """The prompts with n1 > n0, or all others, read after one token, and the one answer that is due."""
 
     last: int
@@ -47,7 +47,7 @@ class Cell:
     due: int
 
 
-class Model:
+class PromptModel:
     """After the token `last`: logit j is constants[last][j] plus for each head a mean of values[h][t, j], in which the
     token t weighs e^scores[h][last, t]."""
 
@@ -59,7 +59,7 @@ class Model:
         self.values = [E * W_V * W_O * W_out for _, _, W_V, W_O in heads]
         self.constants = [[b_out[0, j] + skip * own[t, j] for j in range(self.classes)] for t in range(8)]
 
-    def quotient(self, h: int, cell: Cell, rival: int) -> Quotient:
+    def quotient(self, h: int, cell: PromptRegion, rival: int) -> Quotient:
         """What a head adds to (due logit - rival's): coefficients of 1, n0, n1, n2 over those of the weights' sum."""
         last, V = cell.last, self.values[h]
         lines = ((0, EQUALS, *([] if last == EQUALS else [last])), (1,), (2,), (3,))
@@ -67,10 +67,10 @@ class Model:
         above = [summed((of[last, t], V[t, cell.due] - V[t, rival]) for t in line) for line in lines]
         return above, [summed((of[last, t], fmpq(1)) for t in line) for line in lines]
 
-    def constant(self, cell: Cell, rival: int) -> fmpq:
+    def constant(self, cell: PromptRegion, rival: int) -> fmpq:
         return self.constants[cell.last][cell.due] - self.constants[cell.last][rival]
 
-    def form(self, cell: Cell, rival: int) -> Quotient:
+    def form(self, cell: PromptRegion, rival: int) -> Quotient:
         """Of one head: (due logit - rival's) times the weights' sum, and this sum."""
         N, D = self.quotient(0, cell, rival)
         return [less(n, d, -self.constant(cell, rival)) for n, d in zip(N, D, strict=True)], D
@@ -81,7 +81,7 @@ def less(x: Sum, y: Sum, factor: fmpq) -> Sum:
     return summed([*x.items(), *((key, -factor * c) for key, c in y.items())])
 
 
-def sign_at(model: Model, cell: Cell, rival: int, row: tuple[int, ...]) -> int:
+def sign_at(model: PromptModel, cell: PromptRegion, rival: int, row: tuple[int, ...]) -> int:
     """The exact sign of (due logit) - (the rival's): times the weights' sums of all heads it is one of exponentials."""
     above, below = summed([(fmpq(0), model.constant(cell, rival))]), {fmpq(0): fmpq(1)}
     for h in range(len(model.scores)):
@@ -90,7 +90,7 @@ def sign_at(model: Model, cell: Cell, rival: int, row: tuple[int, ...]) -> int:
     return sign_of(above)
 
 
-def difference_at(model: Model, cell: Cell, rival: int, row: tuple[int, ...], bits: int) -> arb:
+def difference_at(model: PromptModel, cell: PromptRegion, rival: int, row: tuple[int, ...], bits: int) -> arb:
     """(due logit) - (the rival's) at one prompt."""
     with ctx.workprec(bits):
         out = arb(model.constant(cell, rival))

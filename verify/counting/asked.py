@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from verify import registry
-from verify.counting.tasks import Task
+from verify.counting.tasks import CountingTask
 
 if TYPE_CHECKING:
     from verify.frame.decide import Decidable
@@ -28,7 +28,7 @@ class Asked:
     the stored numbers.
     """
 
-    task: Task
+    task: CountingTask
     model: str
     pe: str | None = None
     has_bos: bool = False

@@ -14,7 +14,7 @@ from flint import fmpq
 
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.columns import Range
 from verify.tasks.addition.readout import Box, Overflows, Readout, slack
@@ -37,11 +37,11 @@ class ColumnCells:
 
     model: AdderTransformer
     stream: Stream
-    arithmetic: Arithmetic | None = None
+    arithmetic: RoundedArithmetic | None = None
     _readouts: dict[tuple[int, int], Readout] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: AdderTransformer, sums: Digits, arithmetic: Arithmetic | None = None) -> ColumnCells:
+    def of(cls, model: AdderTransformer, sums: Digits, arithmetic: RoundedArithmetic | None = None) -> ColumnCells:
         """Raises: Unfit where the reduction does not apply."""
         return cls(model, stream_of(model, sums, arithmetic), arithmetic)
 

@@ -9,7 +9,7 @@ import numpy as np
 from flint import fmpq
 
 from constructions.adder.transformer import AdderTransformer, Layer
-from verify.arithmetic.any_order import Arithmetic, is_power_of_two
+from verify.arithmetic.any_order import RoundedArithmetic, is_power_of_two
 from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, OF_MANY, Array
 from verify.arithmetic.stored import numbers
 from verify.tasks.addition.shares import exactly
@@ -144,7 +144,7 @@ def slack(
     embedded: list[fmpq],
     box: Box,
     right: int,
-    arithmetic: Arithmetic,
+    arithmetic: RoundedArithmetic,
 ) -> list[fmpq]:
     """By how much rounding of neurons, stream and readout can lower (logit of `right`) - (logit of c), on a box.
 
@@ -198,7 +198,9 @@ def written_sizes(readout: Readout, W_2: Array, lanes: tuple[int, ...], embedded
     return np.array(sizes)
 
 
-def sum_error(x: Array, W: Array, added: tuple[Array, ...], results: Array | None, arithmetic: Arithmetic) -> Array:
+def sum_error(
+    x: Array, W: Array, added: tuple[Array, ...], results: Array | None, arithmetic: RoundedArithmetic
+) -> Array:
     """Bounds the rounding error of x W + added in any order, by column. Two terms round once, relative to their result.
 
     `x` and `results` bound absolute values. Infinite where the sum of absolute values leaves the format.

@@ -11,7 +11,7 @@ from flint import arb, ctx, fmpq
 
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer, Layer
-from verify.arithmetic.any_order import Arithmetic, is_power_of_two
+from verify.arithmetic.any_order import RoundedArithmetic, is_power_of_two
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.exact_reals import rational
 from verify.arithmetic.rounding import rounded
@@ -65,7 +65,7 @@ def exactly(x: float) -> fmpq:
     return rational(x)
 
 
-def stream_of(model: AdderTransformer, sums: Digits, arithmetic: Arithmetic | None = None) -> Stream:
+def stream_of(model: AdderTransformer, sums: Digits, arithmetic: RoundedArithmetic | None = None) -> Stream:
     """The stream in exact terms; with an arithmetic, in computed ones.
 
     Raises: Unfit where scores depend on digits, or where rounding touches more than scores, softmax and sums.
@@ -94,7 +94,7 @@ def stream_of(model: AdderTransformer, sums: Digits, arithmetic: Arithmetic | No
     return Stream(sums, bits, lanes, embedded, directions)
 
 
-def check_normal(model: AdderTransformer, arithmetic: Arithmetic) -> None:
+def check_normal(model: AdderTransformer, arithmetic: RoundedArithmetic) -> None:
     """Raises Unfit for a stored number that is subnormal: it may be flushed to zero where it is read."""
     for W in model.parameters():
         size = np.abs(numbers(W))
@@ -122,7 +122,7 @@ def check_reads_no_digit(model: AdderTransformer, sums: Digits) -> None:
 
 
 def _coefficients(
-    model: AdderTransformer, tokens: list[list[int]], lanes: tuple[int, ...], arithmetic: Arithmetic | None
+    model: AdderTransformer, tokens: list[list[int]], lanes: tuple[int, ...], arithmetic: RoundedArithmetic | None
 ) -> list[dict[int, list[list[Ratio]]]]:
     """By head, lane, position and token: (x W_V) W_O, what a share of one would add to the lane."""
     layer = model.blocks[0]
@@ -144,7 +144,7 @@ def _coefficients(
     return out
 
 
-def _check_values_are_exact(layer: Layer, x: Array, arithmetic: Arithmetic) -> None:
+def _check_values_are_exact(layer: Layer, x: Array, arithmetic: RoundedArithmetic) -> None:
     if (rounded(x, arithmetic.stored) != x).any():
         raise Unfit("the sum of embedding and position is rounded")
     if arithmetic.flush_loss(x).any():
@@ -168,7 +168,7 @@ class Shares:
 
 
 def _shares(
-    model: AdderTransformer, sums: Digits, head: int, i: int, bits: int, arithmetic: Arithmetic | None
+    model: AdderTransformer, sums: Digits, head: int, i: int, bits: int, arithmetic: RoundedArithmetic | None
 ) -> Shares:
     q = sums.query(i)
     weights = _weights(model, sums, head, q, bits, arithmetic)
@@ -195,7 +195,7 @@ def _scaled(x: int, factor: float) -> Range:
 
 
 def _weights(
-    model: AdderTransformer, sums: Digits, head: int, q: int, bits: int, arithmetic: Arithmetic | None
+    model: AdderTransformer, sums: Digits, head: int, q: int, bits: int, arithmetic: RoundedArithmetic | None
 ) -> list[Range]:
     """exp(score - largest score) of the keys up to position q, in units of 2^-bits."""
     layer, P = model.blocks[0], numbers(model.positions)
@@ -243,7 +243,7 @@ def _exponentials(scores: list[fmpq], bits: int) -> list[Range]:
     return [known[score] for score in scores]
 
 
-def _computed_exponentials(apart: Ball, bits: int, arithmetic: Arithmetic) -> list[Range]:
+def _computed_exponentials(apart: Ball, bits: int, arithmetic: RoundedArithmetic) -> list[Range]:
     """Exponentials to within 2 units in the last place, that is ULPS u, of what rounded subtraction may leave."""
     if not np.isfinite(apart.rad).all():
         raise Unfit("a score overflows")
@@ -281,7 +281,7 @@ def _direction(
     heads: list[Shares],
     W_O: Array,
     bits: int,
-    arithmetic: Arithmetic | None,
+    arithmetic: RoundedArithmetic | None,
 ) -> Direction:
     attended = _query(sums, i, _terms(sums, i, coefficients, heads))
     if arithmetic is None:

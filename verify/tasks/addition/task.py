@@ -13,7 +13,7 @@ import torch
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.outward import float_at_most
@@ -158,7 +158,7 @@ class DigitAddition(PairsAdded):
         return Finding.refuted(ARGUMENT, failure, extra=extra)
 
     def _prove_rounded(self, reading: Rounded, effort: Effort) -> Finding:
-        arithmetic = Arithmetic.of(reading.format, reading.accumulate)
+        arithmetic = RoundedArithmetic.of(reading.format, reading.accumulate)
         stored = rounded_model(self.model, reading.format)
         candidates: list[Pair] = []
         reason = None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.arithmetic.any_order import Arithmetic, is_power_of_two, unit_exponent
+from verify.arithmetic.any_order import RoundedArithmetic, is_power_of_two, unit_exponent
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE_LONG, INFLATION, Array, gamma
 from verify.arithmetic.softmax import computed_exponentials
@@ -50,7 +50,7 @@ class Attention:
     leak: Array
 
 
-def attention(at: Arithmetic, queries: BallVectors, keys: BallVectors, positions: int) -> Attention:
+def attention(at: RoundedArithmetic, queries: BallVectors, keys: BallVectors, positions: int) -> Attention:
     """Finds what every position with a query retrieves, and bounds its leak.
 
     Raises: Undecided where scores may overflow.
@@ -75,7 +75,7 @@ class ScoreError:
     relative: float
 
     @classmethod
-    def of(cls, at: Arithmetic, q: Ball, k: Ball) -> ScoreError:
+    def of(cls, at: RoundedArithmetic, q: Ball, k: Ball) -> ScoreError:
         """Raises: Undecided where the difference of two scores may overflow."""
         Q, K = q.magnitude.max(0, initial=0.0), k.magnitude.max(0, initial=0.0)
         is_read = np.asarray((Q > 0) & (K > 0))
@@ -100,7 +100,7 @@ class ScoreError:
             raise UnboundedSteps("scores may overflow")
         return cls(absolute, relative)
 
-    def of_difference(self, at: Arithmetic, top: Array) -> tuple[Array, float]:
+    def of_difference(self, at: RoundedArithmetic, top: Array) -> tuple[Array, float]:
         """Bounds the error of (largest score - another score). Returns an absolute part, and the share of the
         difference that is left after errors that are proportional to it: of both scores, and of the subtraction.
         """
@@ -109,7 +109,7 @@ class ScoreError:
 
 
 def by_addresses(
-    at: Arithmetic, queries: BallVectors, keys: BallVectors, positions: int, error: ScoreError
+    at: RoundedArithmetic, queries: BallVectors, keys: BallVectors, positions: int, error: ScoreError
 ) -> tuple[Indices, Array]:
     """Finds what is retrieved and the leak of exact exponentials, if each lane of q and k says equal or different."""
     nothing = np.full(positions, NONE), np.full(positions, np.inf)
@@ -148,7 +148,7 @@ def by_addresses(
 
 
 def table(
-    at: Arithmetic, queries: BallVectors, keys: BallVectors, wanted: Indices, error: ScoreError
+    at: RoundedArithmetic, queries: BallVectors, keys: BallVectors, wanted: Indices, error: ScoreError
 ) -> tuple[Indices, Array]:
     """Finds the same for some positions from all their scores. Takes quadratic time, a block of positions at a time."""
     k, starts = keys.vectors.mid.T, np.flatnonzero(np.diff(keys.position, prepend=-1))

@@ -95,7 +95,7 @@ class ChainWish:
 
 def _reading(asked: Request, bits: int | None) -> tuple[Real | Rounded | None, int | None]:
     """The arithmetic that is asked for, None for constant bits, and how many of them."""
-    from verify.arithmetic.any_order import Arithmetic
+    from verify.arithmetic.any_order import RoundedArithmetic
     from verify.arithmetic.readings import ConstantBits, Real, Rounded
     from verify.frame.decide import running
 
@@ -105,7 +105,9 @@ def _reading(asked: Request, bits: int | None) -> tuple[Real | Rounded | None, i
             raise BadInput(f"--bits {bits}: differs from --precision {asked.precision}; give only one")
         return None, reading.s
     if isinstance(reading, Rounded):
-        Arithmetic.of(reading.format, reading.accumulate)  # refuses an accumulation with fewer bits than the format
+        RoundedArithmetic.of(
+            reading.format, reading.accumulate
+        )  # refuses an accumulation with fewer bits than the format
         if asked.method != CERTIFIED:
             running(reading, asked.method)
         return reading, bits

@@ -9,7 +9,7 @@ import numpy as np
 
 from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import Decomposition
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import Format
 from verify.arithmetic.readings import Kernel, Real, Rounded
 from verify.frame import decide
@@ -99,11 +99,11 @@ def run_by_torch(
     return decide.decide(problem, Kernel(), method, Effort(budget, seed, samples=max(runs, MOST_INPUTS)))
 
 
-def arithmetic_of(reading: Real | Rounded) -> Arithmetic:
+def arithmetic_of(reading: Real | Rounded) -> RoundedArithmetic:
     """Raises: BadInput for an accumulation with fewer bits than the format."""
     if isinstance(reading, Real):
-        return Arithmetic.real()
-    return Arithmetic.of(reading.format, reading.accumulate)
+        return RoundedArithmetic.real()
+    return RoundedArithmetic.of(reading.format, reading.accumulate)
 
 
 def prove(problem: CircuitProblem, reading: Real | Rounded, effort: Effort) -> Finding:

@@ -16,7 +16,7 @@ import numpy as np
 
 from constructions.circuit_simulation import Lanes
 from constructions.circuits.circuit import Circuit
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.outward import above, below
 from verify.arithmetic.rounding import two_sum
@@ -55,7 +55,7 @@ class Head:
     most: Array
 
 
-def weights(at: Arithmetic, found: Attention) -> ComputedWeights:
+def weights(at: RoundedArithmetic, found: Attention) -> ComputedWeights:
     """The computed softmax from the leak of its exponentials."""
     N = np.arange(1.0, len(found.clear) + 1)
     leak = np.where(found.clear == NONE, N, found.leak)
@@ -76,7 +76,7 @@ def weights(at: Arithmetic, found: Attention) -> ComputedWeights:
     return ComputedWeights(found.clear, own, others, (low, high), N)
 
 
-def mixed(at: Arithmetic, whole_head: Head, p: Indices, v: Ball) -> Ball:
+def mixed(at: RoundedArithmetic, whole_head: Head, p: Indices, v: Ball) -> Ball:
     """The computed mixture at positions p that retrieve v (..., B)."""
     head, least, most = whole_head.weights, whole_head.least[p], whole_head.most[p]
     (v_low, v_high), (own_low, own_high) = ends(v), (end[p] for end in head.own)
@@ -112,7 +112,9 @@ def mixed(at: Arithmetic, whole_head: Head, p: Indices, v: Ball) -> Ball:
     return Ball(out.mid, np.where(size + out.rad <= at.stored.largest, out.rad, np.inf))
 
 
-def mean(at: Arithmetic, N: Array, least: Array, most: Array, low: Array, high: Array) -> tuple[Array, Array, Array]:
+def mean(
+    at: RoundedArithmetic, N: Array, least: Array, most: Array, low: Array, high: Array
+) -> tuple[Array, Array, Array]:
     """The ends and the size of a computed mixture of N values with any weights, whose sum lies between two ends.
 
     Where no ends are known, each weight is still at most 4.
@@ -128,7 +130,7 @@ def mean(at: Arithmetic, N: Array, least: Array, most: Array, low: Array, high: 
 class RoundedLayer:
     """One layer's rounded weights; rows and columns that are zero cost nothing and change nothing."""
 
-    def __init__(self, at: Arithmetic, W: Mapping[str, Array], layer: int) -> None:
+    def __init__(self, at: RoundedArithmetic, W: Mapping[str, Array], layer: int) -> None:
         self.at = at
         self.W = {
             name: W[f"layers.{layer}.{name}"] for name in ("W_Q", "W_K", "W_V", "W_O", "W_1", "b_1", "W_2", "b_2")
@@ -170,7 +172,7 @@ class RoundedLayer:
         return out
 
 
-def stored(at: Arithmetic, x: Array) -> Ball:
+def stored(at: RoundedArithmetic, x: Array) -> Ball:
     """A stored tensor as it is read in a sum: a subnormal number may be flushed."""
     return at.result(Ball.exact(x))
 
@@ -199,7 +201,7 @@ class RoundedSteps:
         W: Mapping[str, Array],
         n: int,
         lanes: Lanes,
-        at: Arithmetic,
+        at: RoundedArithmetic,
         progress: Progress = lambda done, total: None,
     ) -> None:
         self.n, self.N, self.lanes, self.at, self.progress = n, len(W["P"]), lanes, at, progress
@@ -339,7 +341,7 @@ class _Collector:
         self.keys.append(_different(p, keys))
         self.values.append(values[..., 0])
 
-    def head(self, at: Arithmetic, N: int, first: int = 0) -> Head:
+    def head(self, at: RoundedArithmetic, N: int, first: int = 0) -> Head:
         """The head of positions from `first` on, its values being factors of the mixture."""
         queries, keys = _rows(self.queries, first), _rows(self.keys, 0)
         values = at.as_operand(

@@ -17,7 +17,7 @@ from constructions.circuit_simulation import CircuitTransformer
 from constructions.circuits.circuit import Decomposition
 from constructions.circuits.machine import UNDEFINED, ConstantBitMachine
 from constructions.errors import BadInput
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import KERNELS, format_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -98,7 +98,7 @@ class CircuitProblem:
         sizes = {"circuit": self.decomposition.original.name, "s": s, "n": self.model.n, "T": self.model.T}
         sizes |= {"k": lanes.k, "d": lanes.d}
         if isinstance(reading, Rounded):
-            inner = Arithmetic.of(reading.format, reading.accumulate).inner
+            inner = RoundedArithmetic.of(reading.format, reading.accumulate).inner
             sizes |= {"precision": reading.format.name, "accumulate": inner.name}
         return sizes
 

@@ -16,7 +16,7 @@ import numpy as np
 from flint import fmpq
 
 from constructions.count01 import Count01Transformer
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.exact_reals import ONE, Combination, float_below, float_of, rational
 from verify.arithmetic.slack import ENLARGE_LONG, FAINT, LEAST, Array, U
 from verify.arithmetic.softmax import nearest_weights
@@ -56,7 +56,7 @@ class BoxQuery:
         model: Count01Transformer,
         exact: ExactModel,
         cell: Cell,
-        at: Arithmetic | None,
+        at: RoundedArithmetic | None,
         origin: Triple = (0, 0, 0),
     ) -> None:
         self.origin = origin
@@ -151,7 +151,7 @@ def _nearest(x: Fraction) -> float:
 
 
 def decide_boxes(
-    model: Count01Transformer, labels: str, domain: Domain, at: Arithmetic | None, budget: int = 200_000
+    model: Count01Transformer, labels: str, domain: Domain, at: RoundedArithmetic | None, budget: int = 200_000
 ) -> BoxResult:
     """Decides any number of heads on a bounded domain: at None is real arithmetic, else any order in its formats.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from constructions.count01 import Count01Transformer
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.readings import Rounded
 from verify.frame.decide import Failure, Finding
 from verify.tasks.count01.boxes import decide_boxes
@@ -23,7 +23,7 @@ def prove(problem: DecidablePrompts, reading: Rounded) -> Finding:
 
     The model's numbers are to be in the format already; matrix products and softmax may keep a wider one.
     """
-    model, labels, at = problem.module, problem.labels, Arithmetic.of(reading.format, reading.accumulate)
+    model, labels, at = problem.module, problem.labels, RoundedArithmetic.of(reading.format, reading.accumulate)
     domain = problem.domain if problem.domain.is_bounded else dtype_limit(model, labels, problem.domain, at)
     about, result = problem.on(domain), decide_boxes(model, labels, domain, at)
     kernels = kernels_of(model, reading.format, reading.accumulate)
@@ -55,7 +55,7 @@ def shortest_beyond(domain: Domain) -> int:
     return min(x for x in (domain.max_digits, domain.max_noise) if x is not None) + 1
 
 
-def dtype_limit(model: Count01Transformer, labels: str, domain: Domain, at: Arithmetic) -> Domain:
+def dtype_limit(model: Count01Transformer, labels: str, domain: Domain, at: RoundedArithmetic) -> Domain:
     """The largest domain for which the proof closes, along the one free bound: digits, noise, or length.
 
     Digits and length are at least 1: the empty prompt alone is no result.
@@ -69,7 +69,9 @@ def dtype_limit(model: Count01Transformer, labels: str, domain: Domain, at: Arit
     return replace(domain, max_length=max(1, found.max_length or 0))
 
 
-def largest_domain(family: Callable[[int], Domain], model: Count01Transformer, labels: str, at: Arithmetic) -> Domain:
+def largest_domain(
+    family: Callable[[int], Domain], model: Count01Transformer, labels: str, at: RoundedArithmetic
+) -> Domain:
     """The largest member (at least member 0) whose proof closes, by doubling and bisection."""
 
     def holds(k: int) -> bool:

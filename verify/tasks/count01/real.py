@@ -95,7 +95,7 @@ def check_plain(model: Count01Transformer) -> None:
 
 
 @dataclass(frozen=True)
-class Form:
+class CountForm:
     """D(n) times (expected logit - rival logit) and D(n), as linear forms: constant, then n0, n1, n2."""
 
     cell: Cell
@@ -103,7 +103,7 @@ class Form:
     difference: tuple[Combination, Combination, Combination, Combination]
     normaliser: tuple[Combination, Combination, Combination, Combination]
 
-    def moved(self, origin: Triple) -> Form:
+    def moved(self, origin: Triple) -> CountForm:
         """Rewrites the form in counts from an origin."""
         if not any(origin):
             return self
@@ -111,7 +111,7 @@ class Form:
             (total(c * k for c, k in zip(line, (1, *origin), strict=True)), *line[1:])
             for line in (self.difference, self.normaliser)
         )
-        return Form(self.cell, self.rival, difference, normaliser)
+        return CountForm(self.cell, self.rival, difference, normaliser)
 
     def at(self, n: Triple) -> Combination:
         return total(c * k for c, k in zip(self.difference, (1, *n), strict=True))
@@ -127,7 +127,7 @@ class Form:
             return F.ball(bits) / D.ball(bits)
 
 
-def forms(model: ExactModel, labels: str, domain: Domain) -> list[Form]:
+def forms(model: ExactModel, labels: str, domain: Domain) -> list[CountForm]:
     """One linear form per cell of the domain and rival, in counts from its origin; only for one head."""
     assert model.heads == 1
     out = []
@@ -139,7 +139,7 @@ def forms(model: ExactModel, labels: str, domain: Domain) -> list[Form]:
                 continue
             offset = constant[cell.expected] - constant[rival]
             term = {t: w * (values[t][cell.expected] - values[t][rival] + offset) for t, w in weights.items()}
-            out.append(Form(cell, rival, by_count(term), by_count(weights)).moved(domain.origin))
+            out.append(CountForm(cell, rival, by_count(term), by_count(weights)).moved(domain.origin))
     return out
 
 
@@ -256,7 +256,7 @@ def simplicity(failure: ExactFailure) -> tuple[int, Triple, int]:
     return sum(failure.n), failure.n, failure.last
 
 
-def smallest_failure(form: Form, domain: Domain, scale: Combination) -> ExactFailure:
+def smallest_failure(form: CountForm, domain: Domain, scale: Combination) -> ExactFailure:
     """A failing triple of a failing form that no single coordinate can shrink further."""
     side, step = form.cell.side, sum(form.cell.side.base)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from constructions.count01 import Count01Transformer
-from verify.arithmetic.any_order import Arithmetic, times
+from verify.arithmetic.any_order import RoundedArithmetic, times
 from verify.arithmetic.contract import Contract
 from verify.arithmetic.formats import Format
 from verify.arithmetic.outward import float_at_least, float_at_most
@@ -46,7 +46,7 @@ class Computed:
     radius: Fraction
 
 
-def rounded_dot(x: list[Computed], w: list[Fraction], at: Arithmetic) -> Computed:
+def rounded_dot(x: list[Computed], w: list[Fraction], at: RoundedArithmetic) -> Computed:
     """A computed sum of products x_i w_i with exact w_i, in any order; exact where it provably is."""
     terms = [(a, b) for a, b in zip(x, w, strict=True) if b and (a.value or a.radius)]
     value = sum((a.value * b for a, b in terms), Fraction(0))
@@ -55,7 +55,7 @@ def rounded_dot(x: list[Computed], w: list[Fraction], at: Arithmetic) -> Compute
     return Computed(value, inherited + rounding_error([a.value * b for a, b in terms], inherited, size, at))
 
 
-def rounding_error(terms: list[Fraction], inherited: Fraction, size: Fraction, at: Arithmetic) -> Fraction:
+def rounding_error(terms: list[Fraction], inherited: Fraction, size: Fraction, at: RoundedArithmetic) -> Fraction:
     """Bounds the error that rounding adds to a sum of products. Zero where all is exact."""
     if not inherited and is_exact(terms, at.operand):  # the factors are then numbers of that format, too
         return Fraction(0)
@@ -78,7 +78,7 @@ class QueryErrors:
     Shapes: scores (heads, kinds) as Computed; values (heads, kinds, d_h) as float arrays.
     """
 
-    def __init__(self, model: Count01Transformer, last: int, at: Arithmetic) -> None:
+    def __init__(self, model: Count01Transformer, last: int, at: RoundedArithmetic) -> None:
         self.model, self.last, self.at = model, last, at
         self.tokens = kinds(last)
         E = fractions(model.E)
@@ -241,7 +241,7 @@ def product(x: Array, W: Array) -> Array:
     return np.stack([times(x, column).sum(axis=-1) for column in W.T], axis=-1)
 
 
-def sum_error(size: Array, result: Array | None, W: Array, extra: Any, at: Arithmetic) -> Array:
+def sum_error(size: Array, result: Array | None, W: Array, extra: Any, at: RoundedArithmetic) -> Array:
     """The rounding error of x W (+ one more term where `extra`): size is the sum of absolute terms.
 
     Products with 0 and powers of two >= 1 are exact, unless factors are rounded; one term needs no addition; two

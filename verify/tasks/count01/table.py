@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from constructions.count01 import DTYPES, Count01Transformer, documents, uniform
 from constructions.errors import BadInput
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import rounded_model
 from verify.arithmetic.formats import Format, format_of, format_of_bits
 from verify.tasks.count01.boxes import decide_boxes
@@ -37,9 +37,9 @@ def table(sizes: tuple[int, ...] = (5, 8, 10, 12, 15)) -> list[TableRow]:
 
 def longest(model: Count01Transformer, fmt: Format) -> int:
     """The largest length for which the proof closes; -1 where it closes for none."""
-    domain = largest_domain(lambda k: Domain(max_length=k), model, LABELS, Arithmetic.of(fmt))
+    domain = largest_domain(lambda k: Domain(max_length=k), model, LABELS, RoundedArithmetic.of(fmt))
     assert domain.max_length is not None
-    closes = domain.max_length > 0 or decide_boxes(model, LABELS, domain, Arithmetic.of(fmt)).is_proved
+    closes = domain.max_length > 0 or decide_boxes(model, LABELS, domain, RoundedArithmetic.of(fmt)).is_proved
     return domain.max_length if closes else -1
 
 
@@ -70,7 +70,7 @@ def smallest_bits(model_at: Count01Transformer, domain: Domain = DOCUMENTS_RANGE
 
     def holds(p: int) -> bool:
         fmt = format_of_bits(p)
-        return decide_boxes(rounded_model(model_at, fmt), LABELS, domain, Arithmetic.of(fmt)).is_proved
+        return decide_boxes(rounded_model(model_at, fmt), LABELS, domain, RoundedArithmetic.of(fmt)).is_proved
 
     if not holds(53):
         return None

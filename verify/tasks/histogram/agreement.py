@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, exponential, reciprocal_sqrt, relu
 from verify.arithmetic.formats import KERNEL_NAMES, Format, format_of
 from verify.arithmetic.readings import Reading, Rounded
@@ -66,7 +66,7 @@ def kernel_format(module: HistogramTransformer) -> Format | None:
 
 def margin_range(stored: StoredModel, tokens: list[int], position: int, fmt: Format) -> tuple[float, float]:
     """Between which numbers every computed margin lies; NaN or infinite where no bound is known."""
-    logits = computed_logits(stored, tokens, position, Arithmetic.of(fmt))
+    logits = computed_logits(stored, tokens, position, RoundedArithmetic.of(fmt))
     right = stored.class_of(tokens.count(tokens[position]))
     others = np.arange(stored.classes) != right
     if not others.any():
@@ -76,7 +76,7 @@ def margin_range(stored: StoredModel, tokens: list[int], position: int, fmt: For
     return float(np.nextafter(low, -np.inf)), float(np.nextafter(high, np.inf))
 
 
-def computed_logits(stored: StoredModel, tokens: list[int], position: int, at: Arithmetic) -> Ball:
+def computed_logits(stored: StoredModel, tokens: list[int], position: int, at: RoundedArithmetic) -> Ball:
     """Balls (classes,) around every logit that can be computed, each operation rounded, each sum in any order."""
     distinct, index = np.unique(tokens, return_inverse=True)
     x = stored.E[distinct]
@@ -89,7 +89,7 @@ def computed_logits(stored: StoredModel, tokens: list[int], position: int, at: A
     return at.product_and(relu(z), Ball.exact(stored.W_2), Ball.exact(stored.b_2[None]))[0]
 
 
-def _mixing(stored: StoredModel, own: Ball, x: Ball, index: np.ndarray, position: int, at: Arithmetic) -> Ball:
+def _mixing(stored: StoredModel, own: Ball, x: Ball, index: np.ndarray, position: int, at: RoundedArithmetic) -> Ball:
     """The mixing weights (1, context) of one position, where the context holds the rows `index` of x."""
     if stored.A is not None:
         scores = Ball.exact(stored.A[position : position + 1])

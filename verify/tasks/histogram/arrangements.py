@@ -17,7 +17,7 @@ from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.judging import judge, smaller
 from verify.tasks.histogram.record import FIRST, PLACES, RIGHT, WRONG, Record
 from verify.tasks.histogram.regions import Regions
-from verify.tasks.histogram.relaxation import Lines, LogitPairs, Relaxation
+from verify.tasks.histogram.relaxation import LogitLines, LogitPairs, Relaxation
 from verify.tasks.histogram.stored import Array
 
 BATCH = 1 << 10
@@ -164,7 +164,7 @@ class Arrangements:
     def _decide(self, parts: Filled, smallest: Smallest) -> None:
         place = self.places[parts.place]
         lower, upper = self._ranges(parts, place)
-        lines = Lines.of(lower - self.relaxation.form_error, upper + self.relaxation.form_error)
+        lines = LogitLines.of(lower - self.relaxation.form_error, upper + self.relaxation.form_error)
 
         def least(i: np.ndarray, of: LogitPairs) -> tuple[Array, Array]:
             form, constant = lines.below(i, of)

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from verify.frame.clock import Deadline
 from verify.tasks.histogram.bracket import Held, pairs_of
-from verify.tasks.histogram.branch_and_bound import Search
+from verify.tasks.histogram.branch_and_bound import RegionSearch
 from verify.tasks.histogram.candidate import Candidate, Smallest
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.judging import smaller
@@ -70,7 +70,7 @@ class Queue:
     deadline: Deadline
     progress: Progress
     waiting: list[tuple[Row, int, list[int]]]
-    searches: list[Search] = field(default_factory=list)
+    searches: list[RegionSearch] = field(default_factory=list)
     smallest: Smallest = field(default_factory=Smallest)
     wrong_pairs: int = 0
     seen: list[Held] = field(default_factory=list)
@@ -114,7 +114,7 @@ class Queue:
         end = self.deadline.part(1 / 2)
         while self.waiting:
             row, t, counts = self.waiting.pop(0)
-            search = Search(self.reduction, self.exact, row, t, counts, self.smallest, record=self.record)
+            search = RegionSearch(self.reduction, self.exact, row, t, counts, self.smallest, record=self.record)
             self.searches.append(search)
             if end.is_up():
                 break

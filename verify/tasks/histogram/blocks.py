@@ -11,7 +11,7 @@ from verify.tasks.histogram.stored import Array
 
 
 @dataclass(frozen=True)
-class Points:
+class CellMultisets:
     """Multisets of one cell: which group holds which other tokens.
 
     Shapes: for each group (n, m) indices of tokens in increasing order; the group's other slots hold the query token.
@@ -25,8 +25,8 @@ class Points:
     def __len__(self) -> int:
         return self.number
 
-    def __getitem__(self, index: np.ndarray) -> Points:
-        return Points(self.k, len(index), tuple(tokens[index] for tokens in self.held))
+    def __getitem__(self, index: np.ndarray) -> CellMultisets:
+        return CellMultisets(self.k, len(index), tuple(tokens[index] for tokens in self.held))
 
     def listed(self) -> Iterator[list[int]]:
         """Each multiset as whole numbers: for each group how many other tokens, and their indices."""
@@ -35,7 +35,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Block:
+class MultisetBlock:
     """Multisets of the slots of one row's positions: every first choice of tokens with every last one.
 
     Shapes: first (r, n) the forms of the first choices, ways (n,) and last_ways (number,) in how many orders both
@@ -64,9 +64,9 @@ class Block:
         result: np.ndarray = 1 + np.maximum(self.distinct[first], self.last_distinct[last])
         return result
 
-    def points(self, index: np.ndarray, k: int) -> Points:
+    def points(self, index: np.ndarray, k: int) -> CellMultisets:
         """These multisets, token by token."""
-        return Points(k, len(index), self.held(*np.divmod(index, self.number)))
+        return CellMultisets(k, len(index), self.held(*np.divmod(index, self.number)))
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Part:
     Shapes: first (r, n) and last (r, m) add up to the forms; radius (C - 1, 1) is what a difference may be off by.
     """
 
-    block: Block
+    block: MultisetBlock
     firsts: int
     lasts: int
     first: Array

@@ -25,14 +25,14 @@ from verify.tasks.histogram.judging import judge, of_ranges, smaller
 from verify.tasks.histogram.record import RIGHT, WRONG, Record, without
 from verify.tasks.histogram.reduction import Reduces, Row
 from verify.tasks.histogram.regions import Regions, halves, roots, share_out_group
-from verify.tasks.histogram.relaxation import Lines, Relaxation
+from verify.tasks.histogram.relaxation import LogitLines, Relaxation
 from verify.tasks.histogram.stored import Array
 
 WORKING_NUMBERS = 1 << 21  # size of the largest working array of one batch
 AT_ONCE = 256  # multisets that are decided one by one rather than split
 
 
-class Search:
+class RegionSearch:
     """The open cells of one query token t in one row (class of positions).
 
     Without `exact` the search can only prove: it is lost as soon as a region is wrong, or a single input is left that
@@ -82,7 +82,7 @@ class Search:
         if not len(regions):
             return
         lower, upper = self.relaxation.form_ranges(regions)
-        lines = Lines.of(lower, upper)
+        lines = LogitLines.of(lower, upper)
         judged = judge(
             self.relaxation,
             regions.k,

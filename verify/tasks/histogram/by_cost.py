@@ -12,9 +12,9 @@ import numpy as np
 from verify.frame.clock import Deadline
 from verify.tasks.histogram import by_sequence
 from verify.tasks.histogram.best_first import OpenCounts, Queue, SearchOutcome
-from verify.tasks.histogram.blocks import Points
+from verify.tasks.histogram.blocks import CellMultisets
 from verify.tasks.histogram.bracket import Held, ShareBounds, pairs_of
-from verify.tasks.histogram.branch_and_bound import Search
+from verify.tasks.histogram.branch_and_bound import RegionSearch
 from verify.tasks.histogram.by_mass import ByMass
 from verify.tasks.histogram.by_prefix import MOST_LEFT, ByPrefix, is_one_group, seconds_each
 from verify.tasks.histogram.by_sequence import is_by_sequence
@@ -115,7 +115,7 @@ class Plan:
                 start = regions_of(found.left, row, self.reduction)
                 start.part = np.concatenate(parts)
                 ks = sorted({points.k for points in found.left})
-                search = Search(self.reduction, exact, row, t, ks, queue.smallest, start, queue.record)
+                search = RegionSearch(self.reduction, exact, row, t, ks, queue.smallest, start, queue.record)
                 queue.searches.append(search)
             done += number
             open_pairs -= pairs_of(stored, row, decided)
@@ -160,11 +160,13 @@ class Plan:
                     start = regions_of(seen.found.left, row, self.reduction)
                     start.part = np.full(len(start), -1, dtype=np.int64)
                     queue.searches.append(
-                        Search(self.reduction, queue.exact, row, t, [k], queue.smallest, start, queue.record)
+                        RegionSearch(self.reduction, queue.exact, row, t, [k], queue.smallest, start, queue.record)
                     )
         return queue.run()
 
-    def _recorded(self, row: Row, t: int, counts: list[int], left: list[Points], record: Record) -> list[np.ndarray]:
+    def _recorded(
+        self, row: Row, t: int, counts: list[int], left: list[CellMultisets], record: Record
+    ) -> list[np.ndarray]:
         """The numbers of what is left (n,) in the record of what was decided for these own counts."""
         if record.is_full:
             return [np.full(len(points), -1, dtype=np.int64) for points in left]
@@ -301,7 +303,7 @@ def _groupings(reduction: Reduction, rows: list[Row]) -> Iterator[Row]:
             yield merged_row(positions, slots, weights)
 
 
-def regions_of(parts: list[Points], row: Row, reduction: Reduction) -> Regions:
+def regions_of(parts: list[CellMultisets], row: Row, reduction: Reduction) -> Regions:
     """Multisets as regions that cannot be split."""
     stored, groups = reduction.stored, len(row.groups)
     Q, kind = max(1, 2 * (stored.T - 1) - 1), np.int16 if stored.L < 1 << 15 else np.int32

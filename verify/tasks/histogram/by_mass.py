@@ -14,7 +14,7 @@ from math import comb, factorial, perm, prod
 import numpy as np
 
 from verify.frame.clock import Deadline
-from verify.tasks.histogram.blocks import Block, Last
+from verify.tasks.histogram.blocks import Last, MultisetBlock
 from verify.tasks.histogram.candidate import Smallest
 from verify.tasks.histogram.multisets import Multisets
 from verify.tasks.histogram.reduction import Reduction, Row
@@ -150,7 +150,7 @@ class ByMass:
                 kept += sum(map(len, found.left[before:]))
 
 
-def _blocks(table: Table, unit: Unit) -> Iterator[tuple[Block, Last]]:
+def _blocks(table: Table, unit: Unit) -> Iterator[tuple[MultisetBlock, Last]]:
     """The multisets of a unit: for all repeated tokens and the largest others, the sets of the smaller others."""
     S, singles = len(table.tokens), table.stored.L - unit.k - sum(unit.repeats)
     steps = table.steps(0)
@@ -196,7 +196,7 @@ def _largest(S: int, small: int, singles: int) -> Iterator[tuple[int, np.ndarray
 
 def _block(
     table: Table, unit: Unit, steps: Array, tokens: np.ndarray, rest: np.ndarray, sets: Multisets, number: int
-) -> Block:
+) -> MultisetBlock:
     """A block whose first choices are `tokens` (n, m), and whose last ones are the first sets of `rest`."""
     first = np.repeat(table.start[:, None], len(tokens), axis=1)
     for column in tokens.T:
@@ -213,4 +213,4 @@ def _block(
     nothing = np.zeros(1, dtype=distinct.dtype)
     every = (number,)
     last = np.broadcast_to(one, every), np.broadcast_to(nothing, every)
-    return Block(first, ways, distinct, number, *last, held, len(unit.row.positions), is_single=True)
+    return MultisetBlock(first, ways, distinct, number, *last, held, len(unit.row.positions), is_single=True)

@@ -17,7 +17,7 @@ from threading import Event, Lock
 import numpy as np
 
 from verify.frame.clock import Deadline
-from verify.tasks.histogram.blocks import Points
+from verify.tasks.histogram.blocks import CellMultisets
 from verify.tasks.histogram.candidate import Smallest
 from verify.tasks.histogram.loops import NEAR, WRONG, LoopAsked, is_compiled, loop_for, room
 from verify.tasks.histogram.narrow import LANES, Narrow
@@ -172,8 +172,8 @@ class ByPrefix:
             is_low = distinct == least
             self.smallest.add(self.table.smallest_of(self._as_points(prefixes[is_low], leaves[is_low])))
 
-    def _as_points(self, prefixes: np.ndarray, leaves: np.ndarray) -> Points:
-        return Points(self.k, len(prefixes), (self.prefixes.tokens(prefixes, leaves),))
+    def _as_points(self, prefixes: np.ndarray, leaves: np.ndarray) -> CellMultisets:
+        return CellMultisets(self.k, len(prefixes), (self.prefixes.tokens(prefixes, leaves),))
 
     def _look_closer(self, prefixes: np.ndarray, leaves: np.ndarray) -> None:
         """Decides multisets near a tie by float64 and their own terms; what that leaves is `left`."""

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from verify.tasks.histogram.blocks import Points
+from verify.tasks.histogram.blocks import CellMultisets
 from verify.tasks.histogram.candidate import Candidate, Smallest
 from verify.tasks.histogram.reduction import Row
 from verify.tasks.histogram.tabulating import CountReadout, Table, Tabulated
@@ -80,7 +80,9 @@ def decide(table: Table, counts: list[int], found: Tabulated, smallest: Smallest
             _look_closer(points, table, readout, found, smallest)
 
 
-def _look_closer(points: Points, table: Table, readout: CountReadout, found: Tabulated, smallest: Smallest) -> None:
+def _look_closer(
+    points: CellMultisets, table: Table, readout: CountReadout, found: Tabulated, smallest: Smallest
+) -> None:
     """Decides sequences near a tie by what their own terms round away; what that leaves is `left`."""
     least, most, D = table.singly(points, readout)
     is_right, is_wrong = (least > 0).all(1), (most <= 0).any(1)
@@ -93,7 +95,7 @@ def _look_closer(points: Points, table: Table, readout: CountReadout, found: Tab
         found.left.append(left)
 
 
-def _points(sequences: np.ndarray, table: Table, k: int) -> list[Points]:
+def _points(sequences: np.ndarray, table: Table, k: int) -> list[CellMultisets]:
     """Sequences by the groups of which a slot holds another token."""
     position, groups = table.row.positions[0], table.row.groups
     columns = [slots[0] - (slots[0] > position) for slots in groups]
@@ -103,5 +105,5 @@ def _points(sequences: np.ndarray, table: Table, k: int) -> list[Points]:
     for held in np.unique(is_other, axis=0):
         same = index[(is_other == held).all(1)]
         tokens = tuple(same[:, [g]] if held[g] else same[:, :0] for g in range(len(groups)))
-        found.append(Points(k, len(same), tokens))
+        found.append(CellMultisets(k, len(same), tokens))
     return found

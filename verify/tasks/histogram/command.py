@@ -184,14 +184,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(asked: Request, law: str | None) -> None:
-    from verify.arithmetic.any_order import Arithmetic
+    from verify.arithmetic.any_order import RoundedArithmetic
     from verify.arithmetic.readings import Rounded
     from verify.frame.certificate import CERTIFIED
     from verify.frame.decide import running
 
     reading = asked.reading
     if isinstance(reading, Rounded):
-        Arithmetic.of(reading.format, reading.accumulate)  # refuses an accumulation with fewer bits than the format
+        RoundedArithmetic.of(
+            reading.format, reading.accumulate
+        )  # refuses an accumulation with fewer bits than the format
     if asked.method != CERTIFIED:
         running(reading, asked.method)
     if law is not None and (asked.precision is not None or asked.method != CERTIFIED):

@@ -15,12 +15,12 @@ import numpy as np
 from verify.arithmetic.slack import ENLARGE
 from verify.frame.clock import Deadline
 from verify.frame.decide import Effort
-from verify.tasks.histogram.branch_and_bound import Search
+from verify.tasks.histogram.branch_and_bound import RegionSearch
 from verify.tasks.histogram.exact_forward import ExactForward
 from verify.tasks.histogram.laws import CellLaw, law_named
 from verify.tasks.histogram.reduction import Reduction, Row
 from verify.tasks.histogram.regions import Regions, halves, roots, share_out_group
-from verify.tasks.histogram.relaxation import Lines, LogitPairs
+from verify.tasks.histogram.relaxation import LogitLines, LogitPairs
 from verify.tasks.histogram.stored import Array, StoredModel
 from verify.tasks.histogram.vertices import decide_cells
 
@@ -100,7 +100,7 @@ class QueryAnswers:
     pending: list[Regions] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.search = Search(self.reduction, self.exact, self.row, self.t, self.counts)
+        self.search = RegionSearch(self.reduction, self.exact, self.row, self.t, self.counts)
         self.relaxation, self.stored = self.search.relaxation, self.search.stored
         self.can_split = ~self.search.uniform
 
@@ -126,7 +126,7 @@ class QueryAnswers:
     def _decide(self, regions: Regions) -> None:
         lower, upper = self.relaxation.form_ranges(regions)
         winner = self._guess(lower, upper)
-        wins, score = self._wins(regions, winner, Lines.of(lower, upper))
+        wins, score = self._wins(regions, winner, LogitLines.of(lower, upper))
         for c in np.unique(winner[wins]):
             for k, part in self._by_count(regions[wins & (winner == c)]):
                 self.found.answered[k - 1][int(c)] += self._probability(part)
@@ -140,7 +140,7 @@ class QueryAnswers:
         result: np.ndarray = np.nan_to_num(logits, nan=-np.inf).argmax(1)
         return result
 
-    def _wins(self, regions: Regions, winner: np.ndarray, lines: Lines) -> tuple[np.ndarray, Array]:
+    def _wins(self, regions: Regions, winner: np.ndarray, lines: LogitLines) -> tuple[np.ndarray, Array]:
         """Whether the guessed class is strictly highest throughout each region (B,), and what splitting gains (B, Q).
 
         The error of a difference is linear in |dW| and |db|, so that of two classes is at most the sum of theirs from

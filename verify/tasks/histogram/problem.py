@@ -15,7 +15,7 @@ from torch import Tensor
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from constructions.partition_sampler import sample
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.contract import STORED, Contract, constant_bits
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_exactly
@@ -52,7 +52,7 @@ class Histogram:
     def parameters(self, reading: Reading) -> dict[str, object]:
         found = parameters(self.stored, self.module.dtype)
         if isinstance(reading, Rounded):
-            inner = Arithmetic.of(reading.format, reading.accumulate).inner.name
+            inner = RoundedArithmetic.of(reading.format, reading.accumulate).inner.name
             return found | {"precision": reading.format.name, "accumulate": inner}
         return found | ({"precision": f"s{reading.s}"} if isinstance(reading, ConstantBits) else {})
 
@@ -61,7 +61,7 @@ class Histogram:
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, Rounded):
-            inner = Arithmetic.of(reading.format, reading.accumulate).inner
+            inner = RoundedArithmetic.of(reading.format, reading.accumulate).inner
             scores = f"scores divided by sqrt(d), or times its reciprocal, each rounded to {inner.name} or not at all"
             right = "right means: the right class has strictly the largest computed logit"
             return (*Contract(scores=scores).text(reading.format, inner), right)

@@ -67,7 +67,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Tables:
+class ReductionTables:
     """The linear forms of the tokens start..stop-1, and what each slot that holds another token adds to them."""
 
     start: int
@@ -102,7 +102,7 @@ class Reduces(Protocol):
     def rows(self) -> tuple[Row, ...]:
         """The position classes, which cover every position once."""
 
-    def tables(self, row: Row, start: int, stop: int) -> Tables:
+    def tables(self, row: Row, start: int, stop: int) -> ReductionTables:
         """The linear forms of the query tokens start..stop-1."""
 
 
@@ -145,7 +145,7 @@ class Reduction:
         weights = mixing_weights(self.stored)
         return tuple(row_of(self.stored, positions, weights) for positions in position_classes(self.stored.A))
 
-    def tables(self, row: Row, start: int, stop: int) -> Tables:
+    def tables(self, row: Row, start: int, stop: int) -> ReductionTables:
         """The linear forms of the query tokens start..stop-1."""
         if self.stored.is_linear:
             return linear_tables(row, self.features, self.residual, start, stop)
@@ -190,36 +190,38 @@ def row_of(stored: StoredModel, positions: tuple[int, ...], weights: Ball) -> Ro
     return Row(positions, slots, row[firsts], row[position], D)
 
 
-def linear_tables(row: Row, V: Ball, residual: Ball, start: int, stop: int) -> Tables:
+def linear_tables(row: Row, V: Ball, residual: Ball, start: int, stop: int) -> ReductionTables:
     """lin: a slot's term is its token's features, whatever the query."""
     column, row_of_zeros = _zeros(len(V.mid), 1), _zeros(stop - start, 1)
     D = Ball(np.full((stop - start, 1), row.D.mid), np.full((stop - start, 1), row.D.rad))
     base = residual[start:stop] * row.D + V[start:stop] * row.own_weight
     others = stack_last(V, column)
-    return Tables(start, stop, stack_last(base, D), stack_last(V[start:stop], row_of_zeros), Known(others[None]))
+    return ReductionTables(
+        start, stop, stack_last(base, D), stack_last(V[start:stop], row_of_zeros), Known(others[None])
+    )
 
 
 def attending_tables(
     stored: StoredModel, attention: Ball, features: Ball, residual: Ball, start: int, stop: int
-) -> Tables:
+) -> ReductionTables:
     """dot and bos without softmax: a slot's term is its token's features times the score, and D is 1."""
     base = stack_last(residual[start:stop], Ball.exact(np.ones((stop - start, 1))))
     return tables_of_attended(stored, base, Attended(attention[start:stop], features, None), start)
 
 
-def tables_of_attended(stored: StoredModel, base: Ball, terms: Attended, start: int) -> Tables:
+def tables_of_attended(stored: StoredModel, base: Ball, terms: Attended, start: int) -> ReductionTables:
     """The tables of terms by attention, over all keys; BOS and the position itself are slots that hold their tokens."""
     T, queries = stored.T, np.arange(len(base.mid))
     if stored.e_BOS is not None:
         base = base + terms.of_token(queries, np.full(len(queries), T))
     own = terms.of_token(queries, start + queries)
-    return Tables(start, start + len(queries), base + own, own, terms.first(T))
+    return ReductionTables(start, start + len(queries), base + own, own, terms.first(T))
 
 
-def tables_of_terms(base: Ball, terms: Ball, start: int, stop: int) -> Tables:
+def tables_of_terms(base: Ball, terms: Ball, start: int, stop: int) -> ReductionTables:
     """The tables whose slots hold these terms (n, T, r); the position itself is one more slot that holds its token."""
     own = terms[np.arange(stop - start), np.arange(start, stop)]
-    return Tables(start, stop, base + own, own, Known(terms))
+    return ReductionTables(start, stop, base + own, own, Known(terms))
 
 
 def slot_groups(stored: StoredModel, position: int) -> tuple[tuple[int, ...], ...]:

@@ -36,7 +36,7 @@ class LogitPairs:
 
 
 @dataclass(frozen=True)
-class Lines:
+class LogitLines:
     """What lies around each neuron's ReLU in its range (B, p): slopes below and above, and the excess above."""
 
     under: Array
@@ -44,7 +44,7 @@ class Lines:
     excess: Array
 
     @classmethod
-    def of(cls, lower: Array, upper: Array) -> Lines:
+    def of(cls, lower: Array, upper: Array) -> LogitLines:
         """Lines for pre-activations between these ends (B, r), the last of which is no neuron's."""
         z_low, z_high = lower[:, :-1], upper[:, :-1]
         on, off = z_low >= 0, z_high <= 0
@@ -204,7 +204,9 @@ class Relaxation:
         result: Array = everything + np.where(taken, gain, 0.0).sum(1)
         return result
 
-    def least_differences(self, regions: Regions, i: np.ndarray, of: LogitPairs, lines: Lines) -> tuple[Array, Array]:
+    def least_differences(
+        self, regions: Regions, i: np.ndarray, of: LogitPairs, lines: LogitLines
+    ) -> tuple[Array, Array]:
         """Least value of each difference over the region i that it belongs to, without rounding errors (P,).
 
         Shapes: i (P,), lines of the regions (B, p). Also returns each cluster's spread (P, Q).

@@ -18,7 +18,7 @@ import numpy as np
 
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, ENLARGE_LONG, LOST_BY_MANY, U, gamma, quotient_below
-from verify.tasks.histogram.blocks import Block, Last, Near, Part, Points
+from verify.tasks.histogram.blocks import CellMultisets, Last, MultisetBlock, Near, Part
 from verify.tasks.histogram.candidate import Candidate, Smallest
 from verify.tasks.histogram.multisets import multisets_of
 from verify.tasks.histogram.reduction import Reduces, Row
@@ -47,7 +47,7 @@ class Tabulated:
 
     wrong_pairs: int = 0
     margins: dict[int, float] = field(default_factory=dict)
-    left: list[Points] = field(default_factory=list)
+    left: list[CellMultisets] = field(default_factory=list)
 
     def add(self, other: Tabulated) -> None:
         """Adds what was decided of other multisets."""
@@ -174,7 +174,7 @@ class Table:
 
     def decide_block(
         self,
-        block: Block,
+        block: MultisetBlock,
         last: Last,
         readout: CountReadout,
         found: Tabulated,
@@ -196,7 +196,7 @@ class Table:
             self._look_closer(near, block, readout, found, smallest)
         return left_out
 
-    def _block(self, levels: tuple[int, ...]) -> Block:
+    def _block(self, levels: tuple[int, ...]) -> MultisetBlock:
         """All multisets whose groups hold these numbers of other tokens: those of the smaller groups come first."""
         first, ways, distinct = self.start[:, None], np.ones(1, dtype=np.int64), np.zeros(1, dtype=np.int16)
         for g in self.order[:-1]:
@@ -216,7 +216,7 @@ class Table:
             return tuple(of_group[g] for g in range(len(levels)))
 
         number, positions, is_single = [1, *numbers][-1], len(self.row.positions), len(levels) == 1
-        return Block(first, ways, distinct, number, last_ways, last_distinct, held, positions, is_single)
+        return MultisetBlock(first, ways, distinct, number, last_ways, last_distinct, held, positions, is_single)
 
     def _last(self, levels: tuple[int, ...]) -> Last:
         """What the largest group adds to each form."""
@@ -254,7 +254,7 @@ class Table:
         steps: Array = (self.slots.a[g] * (self.values[:-1] - self.values[-1]).T).astype(self.dtype)
         return steps
 
-    def _parts(self, block: Block, last: Last, readout: CountReadout) -> Iterator[Part]:
+    def _parts(self, block: MultisetBlock, last: Last, readout: CountReadout) -> Iterator[Part]:
         """The multisets of a block, not more at once than fit in the cache."""
         first, number, rows = block.first, block.number, self.space.rows
         if len(last.pieces) == 1 and number <= rows:
@@ -331,7 +331,7 @@ class Table:
         return result
 
     def _look_closer(
-        self, near: Near, block: Block, readout: CountReadout, found: Tabulated, smallest: Smallest
+        self, near: Near, block: MultisetBlock, readout: CountReadout, found: Tabulated, smallest: Smallest
     ) -> None:
         """Bounds multisets of a block by the neurons that are on, where slots differ; what that leaves is `left`."""
         index, z, difference, radius = near.joined()
@@ -351,7 +351,7 @@ class Table:
         if len(points):
             found.left.append(points)
 
-    def singly(self, points: Points, readout: CountReadout) -> tuple[Array, Array, Array]:
+    def singly(self, points: CellMultisets, readout: CountReadout) -> tuple[Array, Array, Array]:
         """Bounds on each difference (n, C - 1) and above on D (n,), with what these multisets' own terms round away.
 
         A softmax's weights differ by powers, so that rounding by the largest of them may hide what others say.
@@ -382,7 +382,7 @@ class Table:
         return result
 
     def _closer(
-        self, z: Array, difference: Array, points: Points, radius: Array, readout: CountReadout
+        self, z: Array, difference: Array, points: CellMultisets, radius: Array, readout: CountReadout
     ) -> tuple[Array, Array]:
         """Bounds on each difference (n, C - 1) over the orders of a group's slots, by the neurons that are on.
 
@@ -434,7 +434,7 @@ class Table:
             index = index[lowest == lowest.min()]
         smallest.add(self.smallest_of(part.block.points(part.indices(index), k)))
 
-    def smallest_of(self, points: Points) -> Candidate:
+    def smallest_of(self, points: CellMultisets) -> Candidate:
         """The smallest input of these multisets."""
         holdings = []
         for size, held in zip(self.slots.sizes, points.held, strict=True):

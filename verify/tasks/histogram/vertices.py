@@ -17,7 +17,7 @@ import numpy as np
 
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import LEAST, U, gamma, quotient_above, quotient_below
-from verify.tasks.histogram.reduction import Reduces, Row, Tables
+from verify.tasks.histogram.reduction import Reduces, ReductionTables, Row
 from verify.tasks.histogram.slot_terms import Known
 from verify.tasks.histogram.stored import Array, StoredModel
 
@@ -67,7 +67,7 @@ def decide_cells(reduction: Reduces) -> DecidedCells:
     return cells
 
 
-def chunks(reduction: Reduces, row: Row) -> Iterator[Tables]:
+def chunks(reduction: Reduces, row: Row) -> Iterator[ReductionTables]:
     stored = reduction.stored
     per_token = (stored.p + 1) * max(stored.T, stored.L * max(1, len(row.groups)))
     step = max(1, CHUNK // per_token)
@@ -100,7 +100,9 @@ class Readouts:
         return found
 
 
-def _decide_chunk(stored: StoredModel, readouts: Readouts, row: Row, tables: Tables, cells: DecidedCells) -> np.ndarray:
+def _decide_chunk(
+    stored: StoredModel, readouts: Readouts, row: Row, tables: ReductionTables, cells: DecidedCells
+) -> np.ndarray:
     """Margins of all cells of a chunk by the range of gamma; returns which of them are decided (n, L)."""
     ends = tables.terms.ends(np.arange(tables.start, tables.stop))
     alone = neuron_alone(stored, row, tables, *ends)
@@ -137,7 +139,9 @@ def _decide_chunk(stored: StoredModel, readouts: Readouts, row: Row, tables: Tab
     return decided
 
 
-def neuron_alone(stored: StoredModel, row: Row, tables: Tables, least: Array, most: Array) -> np.ndarray | None:
+def neuron_alone(
+    stored: StoredModel, row: Row, tables: ReductionTables, least: Array, most: Array
+) -> np.ndarray | None:
     """The one neuron of each token that may be on at some count, -1 for none; None where some token has several.
 
     An upper end is affine in the count, so a neuron is off at all counts if it is at the first and at the last, and by
@@ -159,7 +163,7 @@ def neuron_alone(stored: StoredModel, row: Row, tables: Tables, least: Array, mo
 def _decided_by_hull(
     stored: StoredModel,
     row: Row,
-    tables: Tables,
+    tables: ReductionTables,
     cells: DecidedCells,
     readout: np.ndarray,
     is_scalar: np.ndarray,
@@ -222,7 +226,7 @@ def end_margins(stored: StoredModel, rows: Array, k: np.ndarray, low: Array, hig
 
 def ratio_at_vertices(
     stored: StoredModel,
-    tables: Tables,
+    tables: ReductionTables,
     t: np.ndarray,
     k: np.ndarray,
     maybe_on: np.ndarray,
@@ -236,7 +240,7 @@ def ratio_at_vertices(
 
 def _ratios_at_vertices(
     stored: StoredModel,
-    tables: Tables,
+    tables: ReductionTables,
     t: np.ndarray,
     k: np.ndarray,
     is_single: np.ndarray,
@@ -261,7 +265,7 @@ def is_sum(stored: StoredModel, maybe_on: np.ndarray, lower: Array) -> np.ndarra
 
 
 def sum_at_vertices(
-    stored: StoredModel, tables: Tables, t: np.ndarray, k: np.ndarray, is_on: np.ndarray
+    stored: StoredModel, tables: ReductionTables, t: np.ndarray, k: np.ndarray, is_on: np.ndarray
 ) -> tuple[Array, Array]:
     """The exact range of gamma for cells (t, k) whose neurons `is_on` (cells, p) are all above zero on every input.
 
@@ -274,7 +278,7 @@ def sum_at_vertices(
         adding[:-1, 0], adding[-1, 1] = neurons, 1.0
         parts = (ball @ Ball.exact(adding) for ball in (tables.base, tables.own, tables.others))
         base, own, others = parts
-        summed = Tables(tables.start, tables.stop, base, own, Known(others))
+        summed = ReductionTables(tables.start, tables.stop, base, own, Known(others))
         cells = np.nonzero(member.reshape(-1) == index)[0]
         step = max(1, CHUNK // stored.T)
         for a in range(0, len(cells), step):
@@ -285,7 +289,7 @@ def sum_at_vertices(
 
 
 def _ends_of_ratio(
-    stored: StoredModel, tables: Tables, token: np.ndarray, count: np.ndarray, coordinate: np.ndarray
+    stored: StoredModel, tables: ReductionTables, token: np.ndarray, count: np.ndarray, coordinate: np.ndarray
 ) -> tuple[Array, Array]:
     """Bounds (positive part of one coordinate) / (the last one, D) over cells (token, own count), or is infinite."""
 
@@ -314,7 +318,7 @@ def _ends_of_ratio(
     return np.where(usable, smallest, -np.inf), np.where(usable, largest, np.inf)
 
 
-def form_ranges(stored: StoredModel, row: Row, tables: Tables) -> tuple[Array, Array]:
+def form_ranges(stored: StoredModel, row: Row, tables: ReductionTables) -> tuple[Array, Array]:
     """The range of every linear form over all sequences with own count k = 1..L: two arrays (n, L, r)."""
     ends = tables.terms.ends(np.arange(tables.start, tables.stop))
     return _ranges(stored, row, tables.base, tables.own, *ends)

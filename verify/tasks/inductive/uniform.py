@@ -196,7 +196,7 @@ def after(at: Arithmetic, model: Decoder, x: Noisy, mixed: Noisy, layer: int = 0
     return plus(at, x, out)
 
 
-class Rows(NamedTuple):
+class UniformRows(NamedTuple):
     """What a token has at a place of a string, BOS counted: stream (tokens, n, d) and values (tokens, n, inner)."""
 
     stream: Noisy
@@ -231,7 +231,7 @@ def shifts_are_alike(model: Decoder) -> bool:
     return model.pe in ("nope", "rope") or bool((model.W_pos == model.W_pos[:1]).all())
 
 
-def at_any_shift(at: Arithmetic, model: Decoder, length: int) -> Rows | None:
+def at_any_shift(at: Arithmetic, model: Decoder, length: int) -> UniformRows | None:
     """Streams and values that hold those of every shift at once; None where that is too much, or not bounded.
 
     A place of a string may have any row of the table of positions from its own on.
@@ -244,7 +244,7 @@ def at_any_shift(at: Arithmetic, model: Decoder, length: int) -> Rows | None:
     seen = layer_norm(at, x, block.norm_1, "heads")
     if may_overflow(at, block.attention, seen):
         return None
-    found = Rows(*(_from_each_on(part, length + int(model.has_bos)) for part in (x, values_of(at, model, seen))))
+    found = UniformRows(*(_from_each_on(part, length + int(model.has_bos)) for part in (x, values_of(at, model, seen))))
     return found if all(bool(torch.isfinite(part.size).all()) for part in found) else None
 
 
@@ -260,7 +260,7 @@ def _from_each_on(x: Noisy, n: int) -> Noisy:
 
 
 def of_lines(
-    at: Arithmetic, runs: Runs, lines: list[Line], shift: int, known: Rows | None = None
+    at: Arithmetic, runs: Runs, lines: list[Line], shift: int, known: UniformRows | None = None
 ) -> tuple[Tensor, Tensor]:
     """Bounds on the margins of any strings at a shift, or with the `known` rows of tokens: (lines, positions)."""
     model = runs.model

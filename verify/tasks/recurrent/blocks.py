@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import Array
 from verify.tasks.recurrent.enclosures import Balls, Off, Roundings, tanh
-from verify.tasks.recurrent.network import Network, Numbers, nonzeros
+from verify.tasks.recurrent.network import CellNumbers, Network, nonzeros
 
 SIGNS = (1 - 2.0**-16, 0.98, 0.95, 0.9, 0.8)  # least absolute values of a sign that are tried, one after the other
 MOST_STATES = 10_000  # of one type's units
@@ -41,7 +41,7 @@ class Thermometer:
     net: Network
     K: int
     C: int
-    at: Arithmetic | None
+    at: RoundedArithmetic | None
 
     def prove(self) -> BlockProof:
         """Tries boxes of signs until one is invariant; no rounded number of a proof is left out."""
@@ -129,7 +129,7 @@ class Thermometer:
             np.nextafter(ends[1].value.upper + error, np.inf),
         )
 
-    def _computed(self, run: Callable[[Numbers, Any], Any], low: Array, high: Array) -> tuple[Array, Array]:
+    def _computed(self, run: Callable[[CellNumbers, Any], Any], low: Array, high: Array) -> tuple[Array, Array]:
         """The ends of all computed results over boxes of states."""
         box = Ball.between(low, high)
         if self.at is None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, OF_MANY, Array, gamma
 from verify.tasks.recurrent.enclosures import Balls, Dual, Duals, Off, Roundings
@@ -80,7 +80,7 @@ class Ellipsoids:
 class Rules:
     """What a step may compute: exactly the real one, or anything that rounding in any order gives."""
 
-    at: Arithmetic | None = None
+    at: RoundedArithmetic | None = None
 
 
 def excess(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, rules: Rules) -> Array:

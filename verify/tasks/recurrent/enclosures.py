@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, INFLATION, OF_MANY, Array, U, gamma
 from verify.arithmetic.softmax import ULPS
@@ -179,7 +179,7 @@ class Roundings:
     number nearest to 0. What float64 rounds of a slope, three roundings of numbers of at most 1, is below 2^-40.
     """
 
-    def __init__(self, at: Arithmetic) -> None:
+    def __init__(self, at: RoundedArithmetic) -> None:
         self._at = at
 
     def linear(self, W: Array, x: Off | Array, b: Array, terms: Array) -> Off:

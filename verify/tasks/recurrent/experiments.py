@@ -54,7 +54,7 @@ class CounterTrial:
 
         from constructions.recurrent.model import RecurrentModel, as_bytes
         from constructions.training import train
-        from verify.counting.tasks import Task
+        from verify.counting.tasks import CountingTask
         from verify.frame.decide import Effort, certify
         from verify.tasks.recurrent.task import Homogeneous
 
@@ -63,7 +63,7 @@ class CounterTrial:
         how, best = recipe(self.grid, self.stop), partial(score, network)
         training = train(network, lambda g: loss(network), how, self.seed, score=best, every=50)
         network.requires_grad_(False)
-        task, effort = Task.of("modular", modulus=MODULUS), Effort(BUDGET)
+        task, effort = CountingTask.of("modular", modulus=MODULUS), Effort(BUDGET)
         found = certify(Homogeneous(network, task, None), effort=effort)
         is_short_right = bool(found) or bool(certify(Homogeneous(network, task, OOD), effort=effort))
         exact = {SHORT: (Fraction(1), Fraction(1))} if is_short_right else {}

@@ -17,7 +17,7 @@ from flint import arb, ctx
 
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.model import RecurrentModel
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.formats import FORMATS
@@ -274,7 +274,7 @@ class BitByBit:
         low, high = np.tile(-h, (C, 1)), np.tile(h, (C, 1))
         low[:, x] = high[:, x] = shown[1:]
         box = Ball.between(low, high)
-        at = Arithmetic.of(FORMATS[KEPT_BITS[self.model.dtype]])
+        at = RoundedArithmetic.of(FORMATS[KEPT_BITS[self.model.dtype]])
         on = Roundings(at)
         d = V[1 : C + 1, None, :] - V[None]  # (C, classes, K)
         value = (d * box.mid[:, None, :]).sum(-1) + b[1 : C + 1, None] - b[None]

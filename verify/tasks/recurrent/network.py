@@ -90,7 +90,7 @@ class Network:
         return replace(self, layers=layers, tokens=to(self.tokens), V=to(self.V), b=to(self.b))
 
 
-class Numbers(Protocol):
+class CellNumbers(Protocol):
     """Operations on vectors of one kind: floats, balls, balls with derivatives, or bounds on rounding."""
 
     def linear(self, W: Array, x: Any, b: Array, terms: Array) -> Any:
@@ -122,7 +122,7 @@ class Numbers(Protocol):
 State = list[Any]  # the vectors of all layers: h, and for an LSTM h and c
 
 
-def step(net: Network, state: Sequence[Any], token: int, on: Numbers) -> State:
+def step(net: Network, state: Sequence[Any], token: int, on: CellNumbers) -> State:
     """The state after one more token."""
     after: State = []
     x: Any = net.tokens[token]
@@ -144,18 +144,18 @@ def nonzeros(W: Array, b: Array) -> Array:
     return count
 
 
-def _parts(layer: RecurrentLayer, x: Any, h: Any, on: Numbers) -> tuple[Any, Any]:
+def _parts(layer: RecurrentLayer, x: Any, h: Any, on: CellNumbers) -> tuple[Any, Any]:
     """W_x x + b_x and W_h h + b_h."""
     n = layer.terms
     return on.linear(layer.W_x, x, layer.b_x, n), on.linear(layer.W_h, h, layer.b_h, n)
 
 
-def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Numbers) -> State:
+def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:
     a = on.whole(*_parts(layer, x, own[0], on))
     return [on.relu(a) if net.activation == "relu" else on.tanh(a)]
 
 
-def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Numbers) -> State:
+def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:
     """i, f, g, o = gates; c' = f c + i g; h' = o tanh(c')."""
     H = net.hidden
     a = on.whole(*_parts(layer, x, own[0], on))
@@ -165,7 +165,7 @@ def _lstm(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: N
     return [on.multiply(o, on.tanh(c)), c]
 
 
-def _gru(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: Numbers) -> State:
+def _gru(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:
     """r, z = gates; n = tanh(W x + b + r (W h + b)); h' = (1 - z) n + z h."""
     H, (h,) = net.hidden, own
     a, u = _parts(layer, x, h, on)

@@ -13,10 +13,10 @@ import torch
 from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.model import RecurrentModel
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.counting.tasks import Task
+from verify.counting.tasks import CountingTask
 from verify.frame.clock import Deadline
 from verify.frame.decide import (
     Batch,
@@ -55,7 +55,7 @@ class Selective:
     """
 
     model: RecurrentModel | GatedModel
-    which: Task
+    which: CountingTask
     length: int | None
     claim: str | None = None
     task: str = "inductive"
@@ -127,7 +127,7 @@ class Selective:
         net, at = Network.of(self.model), None
         third, half, most, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 1))
         if isinstance(reading, Rounded):
-            at = Arithmetic.of(reading.format)
+            at = RoundedArithmetic.of(reading.format)
             net = net.rounded(at.stored)
         trained = sets.Trained(net, self.which, at)
         refuted = self._wrong(trained, third) if at is None else None
@@ -204,7 +204,7 @@ class Selective:
             return ARGUMENT, BlockProof(None, "no proof is known for a network of this shape")
         net, at, p = Network.of(self.model), None, 53
         if isinstance(reading, Rounded):
-            at, p = Arithmetic.of(reading.format), reading.format.p
+            at, p = RoundedArithmetic.of(reading.format), reading.format.p
             net = net.rounded(at.stored)
             p = min(p, at.operand.p, int(np.floor(np.log2(reading.format.largest))))
         assert isinstance(reading, Real | Rounded)

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from flint import arb, ctx
 
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import ENLARGE_LONG, Array
-from verify.counting.tasks import Task
+from verify.counting.tasks import CountingTask
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import cut
@@ -47,8 +47,8 @@ class Trained:
     """
 
     net: Network
-    task: Task
-    at: Arithmetic | None
+    task: CountingTask
+    at: RoundedArithmetic | None
     is_periodic: bool = False
 
     @property

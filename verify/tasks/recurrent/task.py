@@ -15,10 +15,10 @@ from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel, RotationModel
 from constructions.recurrent.model import RecurrentModel
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.counting.tasks import Task
+from verify.counting.tasks import CountingTask
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
 from verify.tasks.recurrent import exact, gated, rotation
@@ -53,7 +53,7 @@ class Homogeneous:
     """
 
     model: RecurrentModel | LinearModel | RotationModel | GatedModel
-    which: Task
+    which: CountingTask
     length: int | None
     claim: str | None = None
     task: str = "inductive"
@@ -169,7 +169,7 @@ class Homogeneous:
             raise BadInput("precision: linear recurrences are proved in real arithmetic, or run by --method exhaustive")
         net, rules = Network.of(model), Rules()
         if isinstance(reading, Rounded):
-            rules = Rules(at := Arithmetic.of(reading.format, reading.accumulate))
+            rules = Rules(at := RoundedArithmetic.of(reading.format, reading.accumulate))
             net = net.rounded(at.stored)
 
         def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from constructions.adder.transformer import AdderTransformer
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball, relu
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, LEAST, OF_MANY, Array, gamma
@@ -35,7 +35,7 @@ class Margins:
         return float("nan") if np.isnan(self.least).any() else float(self.least.min())
 
 
-def margins(model: AdderTransformer, P: int, at: Arithmetic) -> Margins:
+def margins(model: AdderTransformer, P: int, at: RoundedArithmetic) -> Margins:
     """Lower bounds on every pair's margin over all evaluations; the model's numbers are those of the format.
 
     Raises: Unfit where attention is not uniform, or embeddings are rounded.
@@ -78,7 +78,7 @@ def margins(model: AdderTransformer, P: int, at: Arithmetic) -> Margins:
     return Margins(least, pairs)
 
 
-def attended(model: AdderTransformer, P: int, at: Arithmetic) -> Ball:
+def attended(model: AdderTransformer, P: int, at: RoundedArithmetic) -> Ball:
     """Every computed stream after uniform attention over a, b and "=": (P^2, d), a first."""
     layer = model.blocks[0]
     if len(model.blocks) != 1 or len(layer.W_Q) != 1 or numbers(layer.W_Q).any() or numbers(layer.W_K).any():

@@ -11,7 +11,7 @@ import torch
 
 from constructions.adder.transformer import AdderTransformer
 from constructions.errors import BadInput
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import Evaluation, rounded_model
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -97,7 +97,7 @@ class ModularAddition(PairsAdded):
     def _prove_rounded(self, reading: Rounded, effort: Effort) -> Finding:
         stored = rounded_model(self.model, reading.format)
         try:
-            found = margins(stored, self.P, Arithmetic.of(reading.format, reading.accumulate))
+            found = margins(stored, self.P, RoundedArithmetic.of(reading.format, reading.accumulate))
         except UnfitFormat as reason:
             return Finding.open(ARGUMENT, f"no proof for this model: {reason}")
         if found.worst > 0:

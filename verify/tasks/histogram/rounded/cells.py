@@ -14,7 +14,7 @@ from verify.arithmetic.any_order import NO_UNIT, is_power_of_two, times, unit_ex
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import INFLATION, Array, U, gamma, quotient_above, quotient_below
-from verify.tasks.histogram.reduction import Row, Tables, slot_groups
+from verify.tasks.histogram.reduction import ReductionTables, Row, slot_groups
 from verify.tasks.histogram.rounded.coordinate import sharper_ends
 from verify.tasks.histogram.rounded.reduction import RoundedReduction
 from verify.tasks.histogram.vertices import CHUNK, chunks, form_ranges, is_sum, ratio_at_vertices, sum_at_vertices
@@ -37,7 +37,7 @@ class RoundedReadout:
         self.exact_unit = np.where(is_fit, reader.unit, -NO_UNIT)
         self.lost_b = at.flush_loss(self.b_2)
 
-    def margins(self, row: Row, tables: Tables) -> Array:
+    def margins(self, row: Row, tables: ReductionTables) -> Array:
         """Lower bounds (n, L) on the computed margins of the tokens of these tables."""
         stored, p = self.reduction.stored, self.reduction.stored.p
         lower, upper = form_ranges(stored, row, tables)
@@ -203,7 +203,12 @@ class RoundedReadout:
         return same
 
     def _with_sum(
-        self, tables: Tables, cells: tuple[np.ndarray, np.ndarray, np.ndarray], low: Array, high: Array, before: Array
+        self,
+        tables: ReductionTables,
+        cells: tuple[np.ndarray, np.ndarray, np.ndarray],
+        low: Array,
+        high: Array,
+        before: Array,
     ) -> Array:
         """Several neurons always on that share a row of W_2: lines over their sum, one linear form over D.
 

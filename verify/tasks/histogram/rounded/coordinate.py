@@ -12,13 +12,13 @@ import numpy as np
 from verify.arithmetic.any_order import is_power_of_two
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import INFLATION, Array, quotient_above, quotient_below
-from verify.tasks.histogram.reduction import Row, Tables
+from verify.tasks.histogram.reduction import ReductionTables, Row
 from verify.tasks.histogram.rounded.copies import ends_of_copies
 from verify.tasks.histogram.rounded.reduction import RoundedReduction
 from verify.tasks.histogram.vertices import form_ranges, ratio_at_vertices
 
 
-def unrounded_tables(reduction: RoundedReduction, row: Row, start: int, stop: int) -> Tables:
+def unrounded_tables(reduction: RoundedReduction, row: Row, start: int, stop: int) -> ReductionTables:
     """The tables of computed weights whose sums are exact from there on."""
     stored, at = reduction.stored, reduction.at
     W_1 = reduction.operand(stored.W_1)
@@ -55,7 +55,13 @@ def sharper_ends(
 
 
 def _error(
-    reduction: RoundedReduction, row: Row, tables: Tables, t: np.ndarray, k: np.ndarray, neuron: np.ndarray, D: Array
+    reduction: RoundedReduction,
+    row: Row,
+    tables: ReductionTables,
+    t: np.ndarray,
+    k: np.ndarray,
+    neuron: np.ndarray,
+    D: Array,
 ) -> Array:
     """Bounds the error of a computed pre-activation. Infinite where it reads several coordinates."""
     stored, at, reader = reduction.stored, reduction.at, reduction.reader

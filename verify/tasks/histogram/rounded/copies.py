@@ -12,7 +12,7 @@ import numpy as np
 
 from verify.arithmetic.balls import Ball, ends
 from verify.arithmetic.slack import Array, U
-from verify.tasks.histogram.reduction import Row, Tables
+from verify.tasks.histogram.reduction import ReductionTables, Row
 from verify.tasks.histogram.rounded.reduction import RoundedReduction
 
 MOST_BITS = 24  # float64 rounds such numbers far below their last bit
@@ -21,7 +21,7 @@ Ends = tuple[Array, Array]
 
 
 def ends_of_copies(
-    reduction: RoundedReduction, row: Row, tables: Tables, cells: tuple[np.ndarray, ...], normaliser: Ends
+    reduction: RoundedReduction, row: Row, tables: ReductionTables, cells: tuple[np.ndarray, ...], normaliser: Ends
 ) -> Ends:
     """Bounds on the pre-activations of cells (token, k - 1, neuron), infinite where other tokens take part."""
     stored, at = reduction.stored, reduction.at

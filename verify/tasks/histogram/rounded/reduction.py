@@ -17,14 +17,21 @@ from functools import cached_property
 import numpy as np
 
 from verify.arithmetic import softmax
-from verify.arithmetic.any_order import NO_UNIT, Arithmetic, absolute_product, is_power_of_two, times, unit_exponent
+from verify.arithmetic.any_order import (
+    NO_UNIT,
+    RoundedArithmetic,
+    absolute_product,
+    is_power_of_two,
+    times,
+    unit_exponent,
+)
 from verify.arithmetic.balls import Ball, ends, reciprocal_sqrt, stack_last
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import FAINT, INFLATION, OF_FEW, Array, U
 from verify.arithmetic.softmax import ULPS, partial_sums, sum_with_ones
 from verify.tasks.histogram.reduction import (
+    ReductionTables,
     Row,
-    Tables,
     attending_row,
     attending_tables,
     linear_tables,
@@ -42,7 +49,7 @@ class RoundedReduction:
     The exact values around which they lie are those of the computed scores' midpoints.
     """
 
-    def __init__(self, stored: StoredModel, arithmetic: Arithmetic) -> None:
+    def __init__(self, stored: StoredModel, arithmetic: RoundedArithmetic) -> None:
         self.stored = stored
         self.at = arithmetic
 
@@ -273,11 +280,11 @@ class RoundedReduction:
         rad = rad + np.where((size == 0) & (b_1.magnitude == 0), 0.0, FAINT)
         return Ball(exact.mid, np.where(reader.is_exact, exact.rad, rad * INFLATION))
 
-    def tables(self, row: Row, start: int, stop: int) -> Tables:
+    def tables(self, row: Row, start: int, stop: int) -> ReductionTables:
         """The linear forms of the query tokens start..stop-1."""
         return self.tables_of(self.features, self.residual, row, start, stop)
 
-    def tables_of(self, features: Ball, residual: Ball, row: Row, start: int, stop: int) -> Tables:
+    def tables_of(self, features: Ball, residual: Ball, row: Row, start: int, stop: int) -> ReductionTables:
         """Returns the linear forms for given features and residual."""
         if self.stored.is_linear:
             return linear_tables(row, features, residual, start, stop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from verify.tasks.histogram.branch_and_bound import Search
+from verify.tasks.histogram.branch_and_bound import RegionSearch
 from verify.tasks.histogram.reduction import Row
 from verify.tasks.histogram.rounded.reduction import RoundedReduction
 
@@ -13,7 +13,7 @@ MOST_BATCHES = 1 << 10  # of regions, tried before a cell is left open
 
 def margin_of_cell(reduction: RoundedReduction, row: Row, t: int, k: int) -> float:
     """A lower bound on the margin of the cell of token t with own count k, -inf where the search does not end."""
-    search, batches = Search(reduction, None, row, t, [k]), 0
+    search, batches = RegionSearch(reduction, None, row, t, [k]), 0
 
     def is_over() -> bool:
         nonlocal batches

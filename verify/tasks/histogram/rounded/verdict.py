@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from constructions.histogram import HistogramTransformer
-from verify.arithmetic.any_order import Arithmetic
+from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import Evaluation
 from verify.arithmetic.formats import KERNELS, Format
 from verify.arithmetic.readings import Rounded
@@ -61,7 +61,7 @@ def prove(problem: Histogram, reading: Rounded, effort: Effort) -> Finding:
     stored = rounded_model(problem.stored, Evaluation(fmt))
     margins, positions, reduction = np.full((1, stored.T, stored.L), -np.inf), [0], None
     if is_finite(stored):
-        reduction = RoundedReduction(stored, Arithmetic.of(fmt, accumulate))
+        reduction = RoundedReduction(stored, RoundedArithmetic.of(fmt, accumulate))
         margins, positions = cell_margins(reduction), [row.positions[0] for row in reduction.rows]
     if (margins > 0).all():
         tokens, position, expected = tightest(stored, margins, positions)
