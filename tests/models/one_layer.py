@@ -7,16 +7,94 @@ from torch import nn
 from torch.nn import functional as F
 
 
+class WrittenRms(nn.Module):
+    """RMSNorm as Llama's code writes it."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(1 + torch.randn(d) / 4), 1e-5
+
+    def forward(self, x):
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps))
+
+
+class WrittenNorm(nn.Module):
+    """LayerNorm by hand."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(1 + torch.randn(d) / 4), nn.Parameter(torch.randn(d) / 4)
+
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-5) * self.weight + self.bias
+
+
+class ByStandardDeviation(nn.Module):
+    """x less its mean, divided by its standard deviation and a small number: no norm that torch has."""
+
+    def __init__(self, d):
+        super().__init__()
+        self.weight = nn.Parameter(1 + torch.randn(d) / 4)
+
+    def forward(self, x):
+        return self.weight * (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True).sqrt() + 1e-3)
+
+
+class Uncentred(nn.Module):
+    """x divided by its standard deviation; its mean stays."""
+
+    def __init__(self, d):
+        super().__init__()
+
+    def forward(self, x):
+        return x / torch.sqrt(x.var(-1, keepdim=True, unbiased=False) + 1e-2)
+
+
+class FusedRms(WrittenRms):
+    """RMSNorm as one operation."""
+
+    def forward(self, x):
+        return torch.ops.aten._fused_rms_norm.default(x, list(self.weight.shape), self.weight, self.eps)[0]
+
+
+NORMS = {
+    "fused_rms": FusedRms,
+    "uncentred": Uncentred,
+    "": lambda d: nn.Identity(),
+    "layer": nn.LayerNorm,
+    "rms": lambda d: nn.RMSNorm(d, eps=1e-5),
+    "written_rms": WrittenRms,
+    "written_norm": WrittenNorm,
+    "deviation": ByStandardDeviation,
+}
+ACTIVATIONS = {
+    "gelu_tanh": lambda z: F.gelu(z, approximate="tanh"),
+    "gelu_written": lambda z: 0.5 * z * (1 + torch.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * torch.pow(z, 3)))),
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "abs": torch.abs,
+    "leaky_relu": lambda z: F.leaky_relu(z, 0.2),
+    "relu6": F.relu6,
+    "square": lambda z: F.relu(z) ** 2,
+    "hardswish": F.hardswish,
+}
+
+
 class Plain(nn.Module):
     """scaled_dot_product_attention of the last position, with options."""
 
-    def __init__(self, V, L, d=8, heads=2, hidden=8, norm="", act="relu", positions="learned", classes=None, bos=False):
+    def __init__(
+        self, V, L, d=8, heads=2, hidden=8, norm="", act="relu", positions="learned", classes=None, bos=False, groups=1,
+        gated=False,
+    ):  # fmt: skip
         super().__init__()
+        self.groups, self.gate = groups, nn.Linear(d, hidden) if gated else None
         self.E, self.heads, self.act, self.bos = nn.Embedding(V + 1, d), heads, act, bos
         self.P = nn.Embedding(L + 1, d) if positions == "learned" else None
-        self.q, self.k, self.v, self.o = (nn.Linear(d, d, bias=i == 2) for i in range(4))
-        make = (lambda: nn.LayerNorm(d)) if norm == "layer" else nn.Identity
-        self.n1, self.n2, self.n3 = make(), make(), make()
+        self.q, self.o = (nn.Linear(d, d, bias=False) for _ in range(2))
+        self.k, self.v = (nn.Linear(d, d // groups, bias=i == 1) for i in range(2))
+        self.n1, self.n2, self.n3 = (NORMS[norm](d) for _ in range(3))
         self.up, self.down = (nn.Linear(d, hidden), nn.Linear(hidden, d)) if hidden else (None, None)
         self.U, self.V = nn.Linear(d, classes or V, bias=bos), V
 
@@ -28,13 +106,13 @@ class Plain(nn.Module):
             x = x + self.P(torch.arange(t.shape[1]))
         b, n, d = x.shape
         y = self.n1(x)
-        q, k, v = (f(y).view(b, n, self.heads, d // self.heads).transpose(1, 2) for f in (self.q, self.k, self.v))
-        a = F.scaled_dot_product_attention(q[:, :, -1:], k, v).transpose(1, 2).reshape(b, d)
+        q, k, v = (f(y).view(b, n, -1, d // self.heads).transpose(1, 2) for f in (self.q, self.k, self.v))
+        a = F.scaled_dot_product_attention(q[:, :, -1:], k, v, enable_gqa=self.groups > 1).transpose(1, 2).reshape(b, d)
         r = x[:, -1] + self.o(a)
         if self.up is not None:
-            z = self.up(self.n2(r))
-            z = F.gelu(z, approximate="tanh") if self.act == "gelu_tanh" else getattr(F, self.act)(z)
-            r = r + self.down(z)
+            y = self.n2(r)
+            z = (ACTIVATIONS.get(self.act) or getattr(F, self.act))(self.up(y))
+            r = r + self.down(z if self.gate is None else z * self.gate(y))
         return self.U(self.n3(r))
 
 

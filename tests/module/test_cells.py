@@ -88,8 +88,9 @@ def build(kind, seed, V=4, L=4):
     else:
         norm, act = kind.split("-")
         module = Plain(
-            V, L, heads=[1, 2, 4][seed % 3], hidden=0 if act == "none" else 6, norm=norm, act=act,
-            positions=["learned", "none"][seed % 2], bos=bool(seed % 5 == 0),
+            V, L, heads=[1, 2, 4][seed % 3], hidden=0 if act == "none" else 6, norm=norm, act=act.removesuffix("*"),
+            positions=["learned", "none"][seed % 2], bos=bool(seed % 5 == 0), gated=act.endswith("*"),
+            groups=2 if act.endswith("*") and seed % 3 == 2 else 1,
         )  # fmt: skip
     with torch.no_grad():
         for name, parameter in module.named_parameters():
@@ -114,7 +115,9 @@ def fitted(module, V, L, expected, steps=60):
 
 KINDS = [
     "-relu", "-none", "layer-relu", "layer-gelu", "nano", "encoder", "einsum", "-silu", "-tanh", "-sigmoid",
-    "layer-none", "-gelu_tanh",
+    "layer-none", "-gelu_tanh", "rms-silu*", "rms-none", "-silu*", "written_rms-silu*", "written_norm-relu",
+    "deviation-none", "-softplus", "-elu", "-gelu_written", "-square", "layer-abs", "-leaky_relu", "-relu6",
+    "rms-hardswish",
 ]  # fmt: skip
 EXPECTED = {"largest": largest, "smallest": smallest, "sum": sum_modulo(4), "count": count_of_last()}
 CASES = [(kind, seed) for seed in range(12) for kind in KINDS]
@@ -176,6 +179,18 @@ MODELS = {
     "nano": lambda: build("nano", 2),
     "encoder": lambda: build("encoder", 2),
     "einsum": lambda: build("einsum", 1),
+    "rms": lambda: build("rms-silu*", 2),
+    "gated": lambda: build("-silu*", 4),
+    "written rms": lambda: build("written_rms-relu", 3),
+    "written norm": lambda: build("written_norm-none", 5),
+    "deviation": lambda: build("deviation-none", 4),
+    "gelu written": lambda: build("-gelu_written", 4),
+    "square": lambda: build("-square", 4),
+    "by relu": lambda: build("-relu6", 4),
+    "leaky": lambda: build("-leaky_relu", 4),
+    "abs": lambda: build("-abs", 4),
+    "softplus": lambda: build("-softplus", 4),
+    "elu": lambda: build("-elu", 4),
 }
 DOMAIN = [range(4), [0, 2, 3, 1], range(4), range(4)]
 

@@ -49,6 +49,8 @@ class Moves(nn.Module):
             self.E.weight[t[:, 1]],
             x.split(2, 1)[1][:, 0] + x.unbind(1)[0],
             x.cumsum(1)[:, 1],
+            F.batch_norm(x.transpose(1, 2), self.bias.detach(), self.bias.detach().abs() + 1)[:, :, 2],
+            torch.ops.aten._fused_rms_norm.default(x, [3], self.bias, 1e-5)[0][:, 1],
             self.out(x)[:, 2, :3],
         ]
         return self.out(torch.stack(every).sum(0))
@@ -133,6 +135,7 @@ FAULTS = [
     ("along", "x.any(axis % n + 1, keepdim=True)", "x.select(axis % n + 1, 0).unsqueeze(axis % n + 1)"),
     ("normalised", "x.any(axis, keepdim=True)", "x.select(axis, 0).unsqueeze(axis)"),
     ("norm", "given[x].any(-1, keepdim=True)", "(given[x] & False)[..., :1]"),
+    ("by_stored_moments", "[given[x], *", "[given[x].flip(-1), *"),
     ("joined", "torch.cat(parts,", "torch.cat(parts[::-1],"),
     ("embedding", "tokens.unsqueeze(-1)", "(tokens & False).unsqueeze(-1)"),
     ("padded", "widths, 0", "[0, 0, widths[3], widths[2]], 0"),

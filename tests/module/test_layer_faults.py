@@ -11,17 +11,17 @@ from tests.module.test_cells import DOMAIN, Seen, build, violations
 from tests.planted import planted
 from verify.engine import exact
 from verify.engine.capture import capture
-from verify.engine.one_layer import layer
-from verify.engine.one_layer.layer import NotOneLayer, Numbers, OneLayer
+from verify.engine.one_layer import after, layer
+from verify.engine.one_layer.after import Atoms
+from verify.engine.one_layer.layer import Affine, NotOneLayer, Numbers, OneLayer
 from verify.module import cells, largest
 
 V = L = 4
 
 
-class Squared(Einsum):
+class Waves(Einsum):
     def forward(self, t):
-        out = super().forward(t)
-        return out * out
+        return torch.sin(super().forward(t))
 
 
 class Gated(Einsum):
@@ -40,12 +40,12 @@ class Pairs(Einsum):
         return (a.unsqueeze(1) @ (x + x.flip(1))).squeeze(1)[:, :V]
 
 
-@pytest.mark.parametrize("build_one", [Squared, Gated, Pairs])
+@pytest.mark.parametrize("build_one", [Waves, Gated, Pairs])
 def test_tokens_that_are_added_to_others_are_fixed(build_one):
     torch.manual_seed(0)
-    if build_one is Squared:
+    if build_one is Waves:
         with pytest.raises(NotOneLayer):
-            Seen(Squared(V, L), [range(V)] * L, largest)
+            Seen(Waves(V, L), [range(V)] * L, largest)
         return
     seen = Seen(build_one(V, L), [range(V)] * L, largest)
     assert seen.layer.fixed == ((1,) if build_one is Gated else (1, 3)), "what is added to another token is fixed"
@@ -104,7 +104,37 @@ def offset(module):
     return module
 
 
+class Larger(Plain):
+    """The larger and the smaller of two logits, and powers of one."""
+
+    def __init__(self, *args, is_power=False, **options):
+        super().__init__(*args, **options)
+        self.is_power = is_power
+
+    def forward(self, t):
+        x = super().forward(t)
+        if self.is_power:
+            return x**3 + 1 / (x.sigmoid() + 1) + x.exp()
+        return torch.maximum(x, x.flip(-1) * 2) - torch.minimum(x, 0.3 * x.flip(-1))
+
+
 SEEN = {
+    "gated mlp": lambda: build("-silu*", 4),
+    "rms": lambda: moved(build("rms-silu*", 2)),
+    "fused rms": lambda: build("fused_rms-none", 2),
+    "written rms": lambda: build("written_rms-relu", 3),
+    "written norm": lambda: build("written_norm-none", 5),
+    "deviation": lambda: build("deviation-none", 4),
+    "uncentred": lambda: build("uncentred-none", 4),
+    "relu6": lambda: build("-relu6", 4),
+    "leaky": lambda: build("-leaky_relu", 4),
+    "abs": lambda: build("-abs", 4),
+    "softplus, elu": lambda: build("-softplus", 4),
+    "elu": lambda: build("-elu", 4),
+    "gelu written": lambda: build("-gelu_written", 4),
+    "groups": lambda: Plain(V, L, heads=4, groups=2),
+    "larger": lambda: Larger(V, L, hidden=0),
+    "powers": lambda: Larger(V, L, hidden=0, is_power=True),
     "plain": lambda: Plain(V, L, hidden=0, bos=True),
     "offset": lambda: offset(Plain(V, L, hidden=0)),
     "masked": lambda: Nano(V, L, at=1),
@@ -141,10 +171,40 @@ FAULTS = [
     ("offset", Numbers, "_mix", "v.size).amax(0)", "0 * v.size).amax(0)"),
     ("masked", Numbers, "_mix", "torch.where(is_zero, 0.0, terms.mid)", "terms.mid + is_zero.double()"),
     ("encoder", Numbers, "_norm", "if weight is not None", "if weight is None"),
-    ("encoder", Numbers, "_norm", "if bias is not None", "if bias is None"),
-    ("norms", Numbers, "_norm", "float(eps), shape", "float(eps) + 1e-3, shape"),
-    ("tanh form", Numbers, "_function", '== "tanh"', '== "none"'),
-    ("plain", Numbers, "_assembled", "number[int(h)] for", "0 * number[int(h)] for"),
+    ("encoder", Numbers, "_norm", "more[0] is not None", "more[0] is None"),
+    ("norms", Numbers, "_norm", "float(more[-1])", "float(more[-1]) + 1e-3"),
+    ("tanh form", Atoms, "operation", '== "tanh"', '== "none"'),
+    ("gated mlp", Atoms, "_product", "0.25", "0.24"),
+    ("gated mlp", Atoms, "_product", "subtract(*squares)", "add(*squares)"),
+    ("gated mlp", Atoms, "_product", "Ball(1 / s)", "Ball(0.5 / s)"),
+    ("fused rms", Numbers, "_norm", "kind, self.forms[x]", "'norm', self.forms[x]"),
+    (
+        "written rms",
+        layer,
+        "written_norm",
+        "if x is of and kind == RMS:\n            return kind",
+        "if x is of and kind == RMS:\n            return NORM",
+    ),
+    ("written rms", after, "root", "eps = nodes[0], float(numbers[0])", "eps = nodes[0], 0.1"),
+    ("uncentred", layer, "written_norm", "kind == NORM and is_centred(x, of)", "kind == NORM"),
+    ("deviation", Atoms, "_variance", "(1 if correction is None else correction)", "0"),
+    ("deviation", Atoms, "_of_two", '"reciprocal", y', '"reciprocal", x'),
+    ("deviation", Atoms, "_variance", "subtract(x, means(x, axes, True))", "x"),
+    ("relu6", Atoms, "_by_relu", "relu(subtract(x, most))", "relu(subtract(x, add(most, 0.1)))"),
+    ("leaky", Atoms, "_by_relu", "subtract(x, above), more[0]", "x, more[0]"),
+    ("abs", Atoms, "_by_relu", "multiply(relu(x), 2.0)", "multiply(relu(x), 1.9)"),
+    ("larger", Atoms, "_of_two", "add(y, self.of", "add(x, self.of"),
+    ("larger", Atoms, "_of_two", "subtract(x, self.of", "subtract(y, self.of"),
+    ("powers", Atoms, "operation", "POWERS[more[0]]", "POWERS[2]"),
+    (
+        "groups",
+        layer,
+        "for_heads",
+        "x.repeat_interleave(heads // x.shape[-3], -3)",
+        "torch.cat([x] * (heads // x.shape[-3]), -3)",
+    ),
+    ("gated mlp", Affine, "renamed", "number[s]: part", "-1: part"),
+    ("plain", Numbers, "_assembled", "place[int(h)] for", "0 * place[int(h)] for"),
     ("plain", Numbers, "_affine", "form.rad[0]), parts", "form.rad[0] * 0), {}"),
     ("nano", OneLayer, "runs", "found[:, i] = token", "found[:, i] = 0"),
 ]

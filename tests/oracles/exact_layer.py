@@ -34,13 +34,15 @@ def gelu_tanh(z):
 
 FUNCTIONS = {
     "relu": relu, "gelu": gelu, "gelu_tanh": gelu_tanh, "silu": lambda z: z * sigmoid(z), "tanh": lambda z: z.tanh(),
-    "sigmoid": sigmoid,
+    "sigmoid": sigmoid, "softplus": lambda z: z if z > 20 else z.exp().log1p(), "square": lambda z: z * z,
+    "elu": lambda z: z.max(arb(0)) + z.min(arb(0)).expm1(), "exp": lambda z: z.exp(), "sqrt": lambda z: z.sqrt(),
+    "rsqrt": lambda z: 1 / z.sqrt(), "reciprocal": lambda z: 1 / z, "cube": lambda z: z * z * z,
 }  # fmt: skip
 
 
-def norm(z, eps):
+def norm(z, eps, is_centred):
     """The normalised numbers, and 1 / s."""
-    mean = sum(z, arb(0)) / len(z)
+    mean = sum(z, arb(0)) / len(z) if is_centred else arb(0)
     centred = [x - mean for x in z]
     s = (sum((x * x for x in centred), arb(0)) / len(z) + exact(Fraction(eps))).sqrt()
     return [x / s for x in centred], 1 / s
@@ -88,8 +90,8 @@ class Exact:
         arguments, roots = {}, {}
         for b, (function, given, eps) in enumerate(self.blocks):
             z = arguments[b] = given(results)
-            if function == "norm":
-                results[b], roots[b] = norm(z, eps)
+            if function in ("norm", "rms"):
+                results[b], roots[b] = norm(z, eps, function == "norm")
             else:
                 results[b] = [FUNCTIONS[function](x) for x in z]
         return Found([exact(1 / z) for z in Z], arguments, results, roots, self.logits(results))

@@ -28,7 +28,7 @@ from verify.engine.rules.activations import known_factors
 from verify.engine.rules.pointwise import known_power
 from verify.engine.uncollected import uncollected
 
-KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu", "baddbmm", "softplus", "elu")
+KEPT_WHOLE = ("scaled_dot_product_attention", "linear", "silu", "baddbmm", "softplus", "elu", "_fused_rms_norm")
 CREATING = (
     "aten.full.default",
     "aten.full_like.default",

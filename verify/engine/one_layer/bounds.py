@@ -9,7 +9,8 @@ true in real arithmetic for the float numbers as they stand: a coefficient that 
 what the difference can do, |difference| times a bound on the result's size, goes to `error`. The steps:
 
 * relu and the other functions of one number: coefficient a >= 0 takes the line below f, a < 0 the line above it;
-* LayerNorm, y = (x - mean) / s with 1 / s in [least, most] on the cell: a . y = q / s, q = (a - mean of a) . x.
+* LayerNorm, y = (x - mean) / s with 1 / s in [least, most] on the cell: a . y = q / s, q = (a - mean of a) . x; of
+  RMSNorm, y = x / s, where nothing is centred, q = a . x.
   Where nothing else is left, q / s is extreme at an end of q and an end of 1 / s. Else
   a . y = middle q + e, |e| <= half width max |q|, and middle q goes on with the rest.
 """
@@ -23,12 +24,12 @@ from torch import Tensor
 
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
+from verify.engine.one_layer.after import NORMS, RMS
 from verify.engine.one_layer.layer import Affine, Block, Layer
 from verify.engine.one_layer.lines import Lines, lines
 from verify.reduction.quotients import Quotients, Tables
 
 ATTENTION = -1
-NORM = "norm"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Cells:
     def _bound(self, b: int, block: Block) -> None:
         """What the backward pass needs of a block: lines, or the ends of 1 / s."""
         self.rounding[b], self.argument_sizes[b] = self._rounding(block.given)
-        if block.function == NORM:
+        if block.function in NORMS:
             self.roots[b] = self._root(block)
             d = torch.full((self.n, block.size), float(block.size), dtype=torch.float64)
             self.sizes[b] = d.sqrt() * ENLARGE
@@ -231,10 +232,10 @@ class Cells:
         return Function(f.constant + constant, size * ENLARGE, error * ENLARGE, parts)
 
     def _argument(self, f: Function, b: int) -> Function:
-        """q = (a - mean of a) . x for the coefficients a of a norm's results, x its arguments."""
+        """q = (a - mean of a) . x for the coefficients a of a norm's results, x its arguments; of RMSNorm a . x."""
         a = f.coefficients[b]
         zero = torch.zeros_like(f.constant)
-        c = a - a.mean(-1, keepdim=True)
+        c = a if self.layer.blocks[b].function == RMS else a - a.mean(-1, keepdim=True)
         off = 2 * U * c.abs() + gamma(a.shape[-1] + 4) * a.abs().mean(-1, keepdim=True) * ENLARGE + 4 * LEAST
         error = self._weighed(off, self.argument_sizes[b])
         return self._through(Function(zero, zero, error, {}), c, b)
@@ -284,13 +285,15 @@ class Cells:
     def _root(self, block: Block) -> Root:
         """The ends of 1 / s, s^2 = |x - mean|^2 / d + eps: |x - mean| is within some distance of its middle's length.
 
+        Of RMSNorm s^2 = |x|^2 / d + eps, and |x| is so.
+
         The atoms are within `spread` of their middle, results of other blocks within half their range; the l2 norm of
         a sum is at most the sum of the l2 norms.
         """
         given, d = block.given, block.size
 
         def centred(x: Tensor) -> Tensor:
-            return x - x.mean(-2, keepdim=True)
+            return x if block.function == RMS else x - x.mean(-2, keepdim=True)
 
         middle = given.constant.mid.expand(self.n, -1)
         off = self.rounding_of(block)
@@ -305,7 +308,8 @@ class Cells:
                 middle = middle + ((low / 2 + high / 2) @ part.mid.T)
                 half = (high / 2 - low / 2) * ENLARGE + LEAST
                 distance = distance + (half @ centred(part.mid).abs().T).square().sum(-1).sqrt() * ENLARGE
-        middle = middle - middle.mean(-1, keepdim=True)
+        if block.function != RMS:
+            middle = middle - middle.mean(-1, keepdim=True)
         length = middle.square().sum(-1).sqrt()
         distance = (distance + off) * ENLARGE + 2.0**-500
         length = torch.where(torch.isfinite(length), length, torch.nan)  # its squares overflow: nothing is known
@@ -328,7 +332,7 @@ class Cells:
 
     def _ends(self, b: int) -> tuple[Tensor, Tensor]:
         block = self.layer.blocks[b]
-        if block.function == NORM:
+        if block.function in NORMS:
             identity = torch.eye(block.size, dtype=torch.float64).expand(self.n, -1, -1).contiguous()
             zero = torch.zeros(self.n, block.size, dtype=torch.float64)
             return self._by_root(Function(zero, zero, zero, {b: identity}), b)

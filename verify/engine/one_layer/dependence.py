@@ -31,7 +31,8 @@ HARMLESS = {"dtype", "layout", "device", "pin_memory", "non_blocking", "memory_f
 PRODUCTS = ("aten.mm.default", "aten.bmm.default", "aten.matmul.default")
 SUMS = ("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax.default", "aten.amin.default", "aten.var.correction")
 SOFTMAXES = ("aten._softmax.default", "aten.softmax.int", "aten._safe_softmax.default")
-LAYER_NORM = "aten.native_layer_norm.default"
+LAYER_NORM, RMS_NORM = "aten.native_layer_norm.default", "aten._fused_rms_norm.default"
+BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 
 
 def arguments(node: torch.fx.Node) -> Any:
@@ -184,6 +185,14 @@ def norm(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | Non
     return [whole for _ in node.meta["val"]]
 
 
+def by_stored_moments(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
+    """Every number by itself, by weights, means and variances that depend on nothing."""
+    x, *rest = node.all_input_nodes
+    if x is not arguments(node)[0] or any(bool(given[part].any()) for part in rest):
+        return None
+    return [given[x], *nothing(node, len(given[x]))[1:]]
+
+
 def joined(node: torch.fx.Node, given: Mapping[torch.fx.Node, Deps]) -> Deps | None:
     parts = [given[x] for x in arguments(node)[0]]
     dim = arguments(node)[1] if len(arguments(node)) > 1 else 0
@@ -229,7 +238,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(PRODUCTS, product),
     **dict.fromkeys(SUMS, along),
     **dict.fromkeys((*SOFTMAXES, "aten._log_softmax.default"), normalised),
-    LAYER_NORM: norm,
+    **dict.fromkeys((LAYER_NORM, RMS_NORM), norm),
+    BATCH_NORM: by_stored_moments,
     **dict.fromkeys(("aten.cat.default", "aten.stack.default"), joined),
     "aten.linear.default": linear,
     "aten.addmm.default": addmm,

@@ -36,6 +36,12 @@ class Form:
         return cls(x.mid.unsqueeze(0), x.radius.unsqueeze(0))
 
     @classmethod
+    def zeros(cls, shape: list[int]) -> Form:
+        """A form that is zero."""
+        mid = torch.zeros(1, *shape, dtype=torch.float64)
+        return cls(mid, mid)
+
+    @classmethod
     def of_atoms(cls, shape: list[int], entries: Tensor, before: int) -> Form:
         """New atoms, the first one after `before`, at some entries of a flat tensor; zero elsewhere."""
         size = int(torch.tensor(shape).prod())
@@ -47,7 +53,7 @@ class Form:
     @property
     def is_zero(self) -> Tensor:
         """Which columns are exactly zero."""
-        return ~((self.mid != 0) | (self.rad != 0)).flatten(1).any(1)
+        return ~((self.mid != 0) | (self.rad != 0)).reshape(len(self.mid), -1).any(1)
 
     def padded(self, columns: int) -> Form:
         """The form with columns of zeros for later atoms."""
@@ -158,6 +164,7 @@ LINEAR: dict[str, Callable[..., Form]] = {
     "aten.add.Scalar": add,
     "aten.sub.Tensor": subtract,
     "aten.sub.Scalar": subtract,
+    "aten.rsub.Scalar": lambda x, y: subtract(y, x),
     "aten.mul.Tensor": multiply,
     "aten.mul.Scalar": multiply,
     "aten.div.Tensor": divide,

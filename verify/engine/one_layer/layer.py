@@ -13,8 +13,8 @@ that is neither a table nor affine in atoms, `NotOneLayer` says which operation 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,10 +27,12 @@ from verify.engine.capture import Graph
 from verify.engine.dtypes import is_float
 from verify.engine.margins import Question
 from verify.engine.one_layer import dependence
+from verify.engine.one_layer.after import NORM, OF_TWO, RMS, SAMPLES, Atoms, makes_atoms, written_norm
 from verify.engine.one_layer.dependence import (
     LAYER_NORM,
     MOVES,
     PRODUCTS,
+    RMS_NORM,
     SOFTMAXES,
     arguments,
     options,
@@ -47,13 +49,7 @@ from verify.engine.run import call, condition, enclosed_weights, holds
 
 AT = Arithmetic()
 SDPA = "aten.scaled_dot_product_attention.default"
-FUNCTIONS = {
-    "aten.relu.default": "relu",
-    "aten.gelu.default": "gelu",
-    "aten.silu.default": "silu",
-    "aten.tanh.default": "tanh",
-    "aten.sigmoid.default": "sigmoid",
-}
+NORM_OF = {LAYER_NORM: NORM, RMS_NORM: RMS}
 WIDEST = 1 << 11  # numbers in one sum, for whose roundings the bounds' factor ENLARGE stands
 PLAIN, WEIGHTS, FORM = "plain", "weights", "form"
 
@@ -72,8 +68,17 @@ class Affine:
     constant: Ball
     parts: dict[int, Ball]
 
+    def renamed(self, number: Mapping[int, int]) -> Affine:
+        """The same map where sources have other numbers."""
+        return Affine(self.constant, {number[s]: part for s, part in self.parts.items()})
+
     def __getitem__(self, rows: Any) -> Affine:
         return Affine(row(self.constant, rows), {s: row(part, rows) for s, part in self.parts.items()})
+
+
+def for_heads(x: Tensor, heads: int) -> Tensor:
+    """Keys or values for so many heads of queries, each repeated in place."""
+    return x.repeat_interleave(heads // x.shape[-3], -3)
 
 
 def row(x: Ball, rows: Any) -> Ball:
@@ -82,7 +87,7 @@ def row(x: Ball, rows: Any) -> Ball:
 
 @dataclass(frozen=True)
 class Block:
-    """A function of affine forms, entry by entry, or LayerNorm without weights ("norm") of all of them, with eps."""
+    """A function of affine forms, entry by entry; LayerNorm ("norm") or RMSNorm ("rms") without weights, with eps."""
 
     function: str
     given: Affine
@@ -153,6 +158,8 @@ class OneLayer:
         if node.op == "placeholder":
             self._start(node)
             return
+        if str(node.target) == "aten._assert_tensor_metadata.default":
+            return  # shapes and dtypes are known
         if str(node.target).startswith("aten._assert"):
             raise NotOneLayer(f"{node.target} may fail")
         rows = condition(node)  # of an embedding: below 0 it fails, which the runs show where each row has one token
@@ -203,10 +210,10 @@ class OneLayer:
     def _attend(self, node: torch.fx.Node, name: str) -> None:
         """A softmax of tables: rows all of whose scores are tables have weights."""
         if name == SDPA:
-            if len(arguments(node)) > 6 or options(node).get("enable_gqa"):
-                raise NotOneLayer(f"{node.target} with enable_gqa")
+            if len(arguments(node)) > 6:
+                raise NotOneLayer(f"{node.target} with more arguments than are known")
             self.kinds[node] = FORM
-            q, k, v = (self.depends[x] for x in arguments(node)[:3])
+            q, k, v = self.queries(node)
             by_key = dependence.spread(k.any(-1).unsqueeze(-2), [*q.shape[1:-1], k.shape[-2]])
             scores = q.any(-1, keepdim=True) | by_key
             mask = arguments(node)[3] if len(arguments(node)) > 3 else options(node).get("attn_mask")
@@ -220,6 +227,11 @@ class OneLayer:
         dim: Any = arguments(node)[1]
         self.groups[node] = rows_of(shape_of(node), dim)
         self.depends[node] = alone(self.depends[arguments(node)[0]], dim)
+
+    def queries(self, node: torch.fx.Node) -> list[Tensor]:
+        """The dependence of queries, keys and values, as many heads of each."""
+        q, k, v = (self.depends[x] for x in arguments(node)[:3])
+        return [q, *(for_heads(x, q.shape[-3]) for x in (k, v))] if options(node).get("enable_gqa") else [q, k, v]
 
     def _mixture(self, weights: Tensor, groups: Tensor, values: Tensor) -> Tensor:
         """The dependence of weights @ values: nothing where it is an atom, the last channel elsewhere."""
@@ -253,13 +265,19 @@ class OneLayer:
             return True
         if name == "aten.index.Tensor":
             return all(p is None or p in self.known for p in arguments(node)[1])
-        if any(options(node).get(key, 1) != 1 for key in ("alpha", "beta")):
-            return False
-        if name == LAYER_NORM:
+        if name in NORM_OF:
             is_alone = [x for x in node.all_input_nodes if self.kinds[x] != PLAIN] == [arguments(node)[0]]
             return is_alone and len(arguments(node)[1]) == 1
-        if name in FUNCTIONS:
-            return True
+        return self._is_linear(node, name) or self._makes_atoms(node)
+
+    def _makes_atoms(self, node: torch.fx.Node) -> bool:
+        """Whether an operation on forms makes new atoms."""
+        return makes_atoms(node, [x for x in node.all_input_nodes if self.kinds[x] == FORM])
+
+    def _is_linear(self, node: torch.fx.Node, name: str) -> bool:
+        """Whether an operation on forms is linear in them."""
+        if any(options(node).get(key, 1) != 1 for key in ("alpha", "beta")):
+            return False
         forms = [x for x in node.all_input_nodes if self.kinds[x] == FORM]
         if name in ("aten.addmm.default", "aten.baddbmm.default"):
             return sum(self.kinds[x] == FORM for x in arguments(node)[1:3]) == 1
@@ -323,12 +341,12 @@ class Numbers:
         self.slot = torch.full((given.length + 1,), len(given.places))  # by position; what is fixed comes last
         for slot, place in enumerate(given.places):
             self.slot[place] = slot
-        self.atoms = 0
-        self.columns: list[tuple[int, int]] = []  # of each atom: its source, -1 or a block, and its place there
-        self.blocks: list[tuple[str, Form, Tensor, float]] = []
+        self.atoms = Atoms()
+        widths = torch.tensor([len(given.sets[i]) for i in given.places] + [1])
+        drawn = torch.rand(SAMPLES, len(widths), generator=torch.Generator().manual_seed(0))
+        self.samples = (drawn * widths).long()  # ranks of some inputs
         self.heads: list[Ball] = []
         self.values: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
-        self.attention_atoms = 0
         self.forms: dict[torch.fx.Node, Any] = {}
         self.plain = self._plain()
 
@@ -452,7 +470,7 @@ class Numbers:
             if name not in PRODUCTS:
                 return self._nothing(node)
             weights, (first, second) = self.forms[arguments(node)[0]], arguments(node)
-            return self._mix(node, weights, self.given.depends[first], second)
+            return self._mix(node, weights, self.given.depends[first], self.run(second), self.given.depends[second])
         if not self.given._is_form(node, name):
             return self._nothing(node)
         if name in MOVES:
@@ -463,10 +481,10 @@ class Numbers:
                 [dependence.taken(node, part, self.given.known) for part in x.unbind(0)] for x in (form.mid, form.rad)
             ]
             return Form(*map(torch.stack, taken))
-        if name == LAYER_NORM:
-            return self._norm(node)
-        if name in FUNCTIONS:
-            return self._function(node, name)
+        if name in NORM_OF:
+            return self._norm(node, NORM_OF[name])
+        if not self.given._is_linear(node, name):
+            return self._function(node)
         return LINEAR[name](*(self.argument(x) for x in arguments(node)))
 
     def _nothing(self, node: torch.fx.Node) -> Any:
@@ -477,7 +495,9 @@ class Numbers:
         return found if isinstance(value, list | tuple) else found[0]
 
     def _attention(self, node: torch.fx.Node) -> Form:
-        q, k = (self.run(x) for x in arguments(node)[:2])
+        q, k, v = (self.run(x) for x in arguments(node)[:3])
+        if options(node).get("enable_gqa"):
+            k, v = (Ball(for_heads(x.mid, q.mid.shape[-3]), for_heads(x.radius, q.mid.shape[-3])) for x in (k, v))
         mask = arguments(node)[3] if len(arguments(node)) > 3 else options(node).get("attn_mask")
         is_causal = arguments(node)[5] if len(arguments(node)) > 5 else options(node).get("is_causal", False)
         scale = options(node).get("scale")
@@ -491,24 +511,22 @@ class Numbers:
             return found.mid, found.radius
 
         scores = Ball(*torch.vmap(one)(*(part for x in (q, k, *given) for part in (x.mid, x.radius))))
-        dq, dk = (self.given.depends[x] for x in arguments(node)[:2])
+        dq, dk, by_value = self.given.queries(node)
         by_key = dependence.spread(dk.any(-1).unsqueeze(-2), [*dq.shape[1:-1], dk.shape[-2]])
         depends = dq.any(-1, keepdim=True) | by_key
         if mask is not None:
             depends = depends | dependence.spread(self.given.depends[mask], list(depends.shape[1:]))
         depends = alone(depends, -1)
         weights = self._exponentials(scores, depends, self.given.groups[node], -1)
-        return self._mix(node, weights, depends, arguments(node)[2])
+        return self._mix(node, weights, depends, v, by_value)
 
-    def _mix(self, node: torch.fx.Node, weights: Weighted, depends: Tensor, second: Any) -> Form:
+    def _mix(self, node: torch.fx.Node, weights: Weighted, depends: Tensor, values: Ball, by_value: Tensor) -> Form:
         """New atoms: each is the sum over keys of weight times value, divided by its row's Z."""
-        values, by_value = self.run(second), self.given.depends[second]
         is_atom = ~self.given.depends[node].any(0)  # (..., rows, columns)
-        found, entries, before = Form.of_atoms, is_atom.flatten().nonzero().squeeze(1), self.atoms
-        rows = is_atom.any(-1).nonzero()
+        before, samples = self.atoms.count, list[Tensor]()
         flat = torch.arange(is_atom.numel()).reshape(is_atom.shape)
         order: list[int] = []
-        for place in rows.tolist():
+        for place in is_atom.any(-1).nonzero().tolist():
             lead, i = tuple(place[:-1]), place[-1]
             w = Ball(weights.mid[(slice(None), *lead, i)], weights.rad[(slice(None), *lead, i)])  # (runs, keys)
             v = Ball(values.mid[(slice(None), *lead)], values.radius[(slice(None), *lead)])  # (runs, keys, columns)
@@ -522,58 +540,54 @@ class Numbers:
             tables = summed(terms, slots, len(self.given.places) + 1)
             for c in is_atom[(*lead, i)].nonzero().squeeze(1).tolist():
                 self.values.append((tables.mid[c], tables.radius[c], torch.tensor(head), size[c]))
+                samples.append(self.at_samples(tables.mid[c]) / self.at_samples(self.heads[head].mid))
                 order.append(int(flat[(*lead, i, c)]))
-        assert sorted(order) == entries.tolist()
-        for _ in order:
-            self.columns.append((-1, self.attention_atoms))
-            self.attention_atoms += 1
-        self.atoms += len(order)
-        return found(list(is_atom.shape), torch.tensor(order, dtype=torch.long), before)
+        assert sorted(order) == flat[is_atom].tolist()
+        if order:
+            self.atoms.add(-1, torch.stack(samples, 1))
+        return Form.of_atoms(list(is_atom.shape), torch.tensor(order, dtype=torch.long), before)
 
-    def _function(self, node: torch.fx.Node, name: str) -> Form:
-        """New atoms: a function of each number that is a form."""
-        form = self.forms[arguments(node)[0]]
-        function = FUNCTIONS[name] + ("_tanh" if options(node).get("approximate") == "tanh" else "")
-        entries = (~self.given.depends[node].any(0)).flatten().nonzero().squeeze(1)
-        return self._block(function, form, entries, 0.0, shape_of(node))
+    def at_samples(self, table: Tensor) -> Tensor:
+        """The sums of a table's entries (places + 1, ranks) at the samples."""
+        return table[torch.arange(len(table)), self.samples].sum(-1)
 
-    def _block(self, function: str, form: Form, entries: Tensor, eps: float, shape: list[int]) -> Form:
-        before = self.atoms
-        self.blocks.append(
-            (function, Form(form.mid.flatten(1)[:, entries], form.rad.flatten(1)[:, entries]), entries, eps)
-        )
-        self.columns += [(len(self.blocks) - 1, i) for i in range(len(entries))]
-        self.atoms += len(entries)
-        return Form.of_atoms(shape, entries, before)
+    def _function(self, node: torch.fx.Node) -> Form:
+        """New atoms, of the numbers whose arguments are forms; a norm that is written out is one."""
+        is_form = ~self.given.depends[node].any(0)
+        written = written_norm(node)
+        if written is not None:
+            kind, x, eps = written
+            if self.given.kinds[x] == FORM and self.forms[x].mid.shape[1:] == is_form.shape:
+                return self.atoms.norm(kind, self.forms[x], is_form.all(-1), eps)
+        xs = [self.argument(x) for x in arguments(node)[: 2 if str(node.target) in OF_TWO else 1]]
+        return self.atoms.operation(node, xs, is_form.flatten().nonzero().squeeze(1), shape_of(node))
 
-    def _norm(self, node: torch.fx.Node) -> list[Form | None]:
+    def _norm(self, node: torch.fx.Node, kind: str) -> list[Form | None]:
         """New atoms: each row that is made of forms, normalised; then weight and bias."""
-        x, _, weight, bias, eps = arguments(node)
-        form, depends = self.forms[x], self.given.depends[x]
-        shape = list(form.mid.shape[1:])
-        width = shape[-1]
-        whole = (~depends.any(0)).all(-1).flatten().nonzero().squeeze(1)
-        mid = torch.zeros(1, *shape, dtype=torch.float64)
-        for place in whole.tolist():
-            entries = place * width + torch.arange(width)
-            block = self._block("norm", form, entries, float(eps), shape)
-            mid = Form(mid, mid).padded(len(block.mid)).mid + block.mid  # rows have no entry in common
-        out = Form(mid, torch.zeros_like(mid))
+        x, _, weight, *more = arguments(node)
+        whole = (~self.given.depends[x].any(0)).all(-1)
+        out = self.atoms.norm(kind, self.forms[x], whole, float(more[-1]))
         if weight is not None:
             out = LINEAR["aten.mul.Tensor"](out, self.run(weight, 0))
-        if bias is not None:
-            out = LINEAR["aten.add.Tensor"](out, self.run(bias, 0))
+        if kind == NORM and more[0] is not None:
+            out = LINEAR["aten.add.Tensor"](out, self.run(more[0], 0))
         return [out, None, None]
 
     def _assembled(self, logits: Form) -> Layer:
-        """The layer with its atoms sorted by where they come from."""
-        blocks = tuple(Block(function, self._affine(form), eps) for function, form, _, eps in self.blocks)
+        """The layer with its atoms sorted by where they come from, and the blocks that the logits depend on."""
+        every = [Block(function, self._affine(form), eps) for function, form, eps in self.atoms.blocks]
+        number, read = {-1: -1}, set(self._affine(logits).parts)
+        for b in reversed(range(len(every))):
+            if b in read:
+                read |= set(every[b].given.parts)
+        number |= {b: i for i, b in enumerate(sorted(read - {-1}))}
+        blocks = tuple(replace(every[b], given=every[b].given.renamed(number)) for b in number if b >= 0)
         used = sorted({int(head) for _, _, head, _ in self.values})
-        number = {head: i for i, head in enumerate(used)}
+        place = {head: i for i, head in enumerate(used)}
         weights = Ball(
             torch.stack([self.heads[h].mid for h in used]), torch.stack([self.heads[h].radius for h in used])
         )
-        widest = max(self.attention_atoms, len(logits.mid[0]), *(block.size for block in blocks), 0)
+        widest = max(len(self.values), len(logits.mid[0]), *(block.size for block in blocks), 0)
         if widest > WIDEST:
             raise NotOneLayer(f"{widest} numbers side by side are more than {WIDEST}")
         mid, rad, head, largest = zip(*self.values, strict=True)
@@ -581,18 +595,18 @@ class Numbers:
             self.given.places,
             weights,
             Ball(torch.stack(mid), torch.stack(rad)),
-            torch.tensor([number[int(h)] for h in head]),
+            torch.tensor([place[int(h)] for h in head]),
             torch.stack(largest),
             blocks,
-            self._affine(logits),
+            self._affine(logits).renamed(number),
         )
 
     def _affine(self, form: Form) -> Affine:
         """Rows of a form by the sources of its atoms; sources without a number are left out."""
-        form = form.padded(1 + self.atoms)
+        form = form.padded(1 + self.atoms.count)
         parts = {}
-        for source in dict.fromkeys(s for s, _ in self.columns):
-            at = torch.tensor([i for i, (s, _) in enumerate(self.columns) if s == source])
+        for source in dict.fromkeys(s for s, _ in self.atoms.columns):
+            at = torch.tensor([i for i, (s, _) in enumerate(self.atoms.columns) if s == source])
             mid, rad = form.mid[1 + at].T, form.rad[1 + at].T
             if bool((mid != 0).any()) or bool((rad != 0).any()):
                 parts[source] = Ball(mid.contiguous(), rad.contiguous())

@@ -8,10 +8,11 @@ from torch import Tensor
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine.balls import Arithmetic, Ball
-from verify.engine.one_layer.bounds import ATTENTION, NORM
+from verify.engine.one_layer.after import NORMS, RMS
+from verify.engine.one_layer.bounds import ATTENTION
 from verify.engine.one_layer.layer import Affine, Block, Layer
 from verify.engine.one_layer.lines import SLOPES, value
-from verify.engine.rules.normalisation import layer_norm
+from verify.engine.rules.normalisation import layer_norm, rms_norm
 
 AT = Arithmetic()
 STRONG = 2.0**-600  # weights below it have errors that are no share of them
@@ -81,8 +82,15 @@ class Points:
         return mid, (rad + g * size) * ENLARGE + 2 * count * LEAST
 
     def _result(self, block: Block, mid: Tensor, rad: Tensor) -> tuple[Tensor, Tensor]:
-        if block.function == NORM:
-            found, *_ = layer_norm(AT, Ball(mid, rad.expand_as(mid)), [block.size], None, None, block.eps)
+        ball = Ball(mid, rad.expand_as(mid))
+        if block.function in NORMS:
+            if block.function == RMS:
+                found, *_ = rms_norm(AT, ball, [block.size], None, block.eps)
+            else:
+                found, *_ = layer_norm(AT, ball, [block.size], None, None, block.eps)
+            return found.mid, found.radius.amax(0)
+        if block.function not in SLOPES:
+            found = value(block.function, ball)
             return found.mid, found.radius.amax(0)
         found = value(block.function, Ball(mid))
         off = SLOPES[block.function] * rad * (1 + 4 * U)
