@@ -26,9 +26,9 @@ INTRODUCTION = """# Experiments, done again
 Documents end in figures of trained models whose accuracy is sampled. `verify reproduce ID` trains these models, decides
 each of them, and sets the exact share of right answers beside the sampled one.
 
-```console
-$ verify reproduce A-Fig-1 --out runs
-$ verify reproduce A-Fig-1 --out runs --resume
+```sh
+verify reproduce A-Fig-1 --out runs
+verify reproduce A-Fig-1 --out runs --resume
 ```
 
 Each model is written as soon as it is decided, weights and record, so that a run that is cut goes on where it was.
@@ -54,7 +54,9 @@ def keep(folder: Path) -> None:
         "grid": found[2],
         "date": date.today().isoformat(),
         "versions": json.loads(versions),
-        "cpu_seconds": round(sum(record["seconds"] for record in records)),
+        "cpu_seconds": round(sum(record["seconds"] for record in records))
+        if all("seconds" in r for r in records)
+        else None,
     }
     (DOCS / f"{found[1]}.json").write_text(json.dumps(said | {"kept": about}, indent=1) + "\n", "utf-8")
     shutil.copy(folder / "figure.svg", DOCS / f"{found[1]}.svg")
@@ -72,14 +74,15 @@ def kept() -> Iterator[tuple[Experiment, list[Result], dict[str, Any]]]:
 def page(experiment: Experiment, results: list[Result], about: dict[str, Any]) -> str:
     """The page of one experiment."""
     grid, versions = Grid(about["grid"]), about["versions"]
-    command = f"verify reproduce {experiment.id}" + (" --grid paper" if grid is Grid.PAPER else "")
+    seeds = len({result.settings["seed"] for result in results})
+    command = f"verify reproduce {experiment.id} --grid {grid} --seeds {seeds}"
+    took = f", {about['cpu_seconds']} seconds of CPU for training and deciding"
     of_what = f"torch {versions['torch']}, numpy {versions['numpy']} and Python {versions['python']}"
     laws = "; ".join(f"*exact, {name}*: of {law}" for name, law in experiment.laws.items())
-    found = "\n".join(f"* {line}." for line in news(experiment, results))
+    found = "\n".join(f"* {line.rstrip('.')}." for line in news(experiment, results))
     return f"""# {experiment.id}: {experiment.question}
 
-Reproduces {experiment.source}. `{command}`, run on {about["date"]} with {of_what}: {len(results)} models,
-{about["cpu_seconds"]} seconds of CPU, training and deciding together.
+Reproduces {experiment.source}. `{command}`, run on {about["date"]} with {of_what}: {len(results)} models{took}.
 
 **Printed.** {experiment.printed}
 

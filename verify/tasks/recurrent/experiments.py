@@ -132,7 +132,7 @@ def experiments() -> tuple[Experiment, ...]:
             f"every length up to {OOD} once, all that there is",
             {SHORT: f"all {SHORT}"},
             recipes,
-            {Grid.LAPTOP: 12.0, Grid.PAPER: 60.0},
+            {Grid.LAPTOP: 2.0, Grid.PAPER: 60.0},
             trials,
             drawing,
         ),

@@ -1,0 +1,46 @@
+"""docs/experiments is made from the results that it keeps; these are those of experiments that there are."""
+
+import json
+
+from tests.tools import write_experiments
+from tests.tools.write_experiments import DOCS, kept, pages
+from verify.commands.reproduce import every
+from verify.experiments.experiment import Grid
+
+MOST = 10 * 2**20  # bytes of everything that is kept
+
+
+def test_the_pages_are_what_the_results_say():
+    for name, text in pages().items():
+        assert (DOCS / name).read_text("utf-8") == text, "run: python -m tests.tools.write_experiments"
+    made = {f"{experiment.id}.{ending}" for experiment, *_ in kept() for ending in ("md", "json", "svg")}
+    assert {path.name for path in DOCS.iterdir()} == made | {"index.md"}
+
+
+def test_kept_results_are_of_the_trials_that_there_are():
+    """A grid that has changed since is run again, or its results go."""
+    for experiment, results, about in kept():
+        seeds = len({result.settings["seed"] for result in results})
+        trials = experiment.trials(Grid(about["grid"]), seeds)
+        assert [dict(trial.settings) for trial in trials] == [dict(result.settings) for result in results]
+        assert about["versions"]["torch"] and about["cpu_seconds"] > 0
+
+
+def test_every_experiment_is_kept_and_little_space_is_taken():
+    missing = {experiment.id for experiment in every()} - {experiment.id for experiment, *_ in kept()}
+    assert missing == set()
+    assert sum(path.stat().st_size for path in DOCS.iterdir()) < MOST
+
+
+def test_a_kept_result_says_no_more_than_its_verdict(monkeypatch, tmp_path):
+    """Planted: a model that is wrong beside a share of 1 is seen by the page's own numbers."""
+    for experiment, results, _ in kept():
+        for result in results:
+            full = [low == high == 1 for law, (low, high) in result.exact.items() if law != "lengths 1 to 100"]
+            assert all(full) if result.is_proved else not any(full), (experiment.id, result)
+            assert (result.wrong is None) == (result.verdict.value != "REFUTED")
+    monkeypatch.setattr(write_experiments, "DOCS", tmp_path)
+    said = json.loads((DOCS / "E-Fig-2.json").read_text("utf-8"))
+    said["results"][0]["verdict"] = "PROVED"
+    (tmp_path / "E-Fig-2.json").write_text(json.dumps(said), "utf-8")
+    assert pages()["E-Fig-2.md"] != (DOCS / "E-Fig-2.md").read_text("utf-8")
