@@ -19,11 +19,18 @@ class Real:
 
 @dataclass(frozen=True)
 class Rounded:
-    """Every operation rounded to `format`, in every order of every sum; sums in `accumulate` where it is given."""
+    """Every operation rounded to `format`, in every order of every sum; sums in `accumulate` where it is given.
+
+    `once` says that every result of an operation on tensors is rounded once, and never kept wider.
+    """
 
     format: Format
     accumulate: Format | None = None
-    name = "dtype, any order"
+    once: bool = False
+
+    @property
+    def name(self) -> str:
+        return "each result rounded once" if self.once else "dtype, any order"
 
 
 @dataclass(frozen=True)
@@ -44,16 +51,20 @@ class Kernel:
 Reading = Real | Rounded | ConstantBits | Kernel
 
 
-def reading_of(precision: str | None, accumulate: str | None = None) -> Reading:
-    """The reading that --precision and --accumulate name.
+def reading_of(precision: str | None, accumulate: str | None = None, rounding: str = "any") -> Reading:
+    """The reading that --precision, --accumulate and --rounding name.
 
-    Raises: BadInput for unknown names, or an `accumulate` without a format to go with.
+    Raises: BadInput for unknown names, an `accumulate` without a format to go with, or results rounded once without it.
 
     >>> reading_of(None), reading_of("real"), reading_of("s6")
     (Real(), Real(), ConstantBits(s=6))
     >>> reading_of("bfloat16", "float32").accumulate.p
     24
     """
+    if rounding not in ("any", "once"):
+        raise BadInput(f"rounding={rounding}: must be any or once")
+    if rounding == "once" and (accumulate is None or precision not in ("bfloat16", "float16")):
+        raise BadInput("--rounding once: goes with --precision bfloat16 or float16, and with --accumulate float32")
     if precision in (None, "real"):
         if accumulate is not None:
             raise BadInput(f"--accumulate {accumulate}: goes with --precision; name the dtype, or drop it")
@@ -66,7 +77,7 @@ def reading_of(precision: str | None, accumulate: str | None = None) -> Reading:
                 f"--accumulate {accumulate}: has no effect with --precision {precision}; drop one of the two"
             )
         return ConstantBits(found.s)
-    return Rounded(found, None if accumulate is None else FORMATS[accumulate])
+    return Rounded(found, None if accumulate is None else FORMATS[accumulate], rounding == "once")
 
 
 def precision_of(reading: Reading) -> str | None:
@@ -92,6 +103,8 @@ def options_of(options: dict[str, Any]) -> list[str]:
         words += ["--precision", str(precision_of(reading))]
     if isinstance(reading, Rounded) and reading.accumulate is not None:
         words += ["--accumulate", reading.accumulate.name]
+    if isinstance(reading, Rounded) and reading.once:
+        words += ["--rounding", "once"]
     for name in ("method", "budget", "seed"):
         if options.get(name) is not None:
             words += [f"--{name}", f"{options[name]:g}" if name == "budget" else str(options[name])]

@@ -102,6 +102,17 @@ class Graph:
         )
 
 
+def longest_sum(graph: Graph) -> int:
+    """How many products the longest sum of a matrix product has."""
+    sums = re.compile(r"aten\.(mm|bmm|matmul|linear|addmm|baddbmm)\.")
+    factors = [
+        node.args[1 if "addmm" in str(node.target) or "baddbmm" in str(node.target) else 0]
+        for node in graph.calls
+        if sums.match(str(node.target))
+    ]
+    return max((int(x.meta["val"].shape[-1]) for x in factors if isinstance(x, torch.fx.Node)), default=0)
+
+
 def capture(module: nn.Module, length: int, *, is_real: bool = True, arguments: dict[str, Any] | None = None) -> Graph:
     """Traces module(tokens) on one input of `length` tokens, shape (1, length).
 

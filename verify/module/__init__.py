@@ -31,6 +31,7 @@ def certify(
     classes: Any = None,
     reading: str = "real",
     accumulate: str | None = None,
+    rounding: str = "any",
     method: str = CERTIFIED,
     budget: float | Budget = 30.0,
     seed: int = 0,
@@ -38,7 +39,8 @@ def certify(
 ) -> Certificate:
     """Decides a module on every input of a finite domain: right means that the right class has the largest logit.
 
-    `reading` is "real", or a dtype for every order of evaluation ("float32", "bfloat16", "p12", ...).
+    `reading` is "real", or a dtype for every order of evaluation ("float32", "bfloat16", "p12", ...); with sums in
+    `accumulate`, and `rounding` "once", each result is rounded once.
     Raises: BadInput for a module that no rule covers, naming the source line, or arguments that make no task.
 
     >>> import torch
@@ -50,7 +52,7 @@ def certify(
     <Verdict.PROVED: 'PROVED'>
     """
     problem = ModuleProblem(module, Task(inputs, expected, position, classes), device)
-    return decide(problem, reading_of(reading, accumulate), method, Effort(budget, seed))
+    return decide(problem, reading_of(reading, accumulate, rounding), method, Effort(budget, seed))
 
 
 def assert_proved(module: nn.Module, **task: Any) -> Certificate:

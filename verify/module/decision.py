@@ -12,7 +12,7 @@ from torch import Tensor
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import U
-from verify.engine import exact
+from verify.engine import exact, rounded_once
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
 from verify.engine.enumeration import Enumeration
@@ -135,7 +135,13 @@ class Judge:
     ) -> None:
         self.graph, self.reading, self.device, self.guard = graph, reading, device, guard
         self.question = question
-        self.plain = None if sets is None else self._enumeration(sets)
+        self.once = isinstance(reading, Rounded) and reading.once
+        self.plain = None if sets is None or self.once else self._enumeration(sets)
+        if isinstance(reading, Rounded) and reading.once:
+            assert reading.accumulate is not None, "refused where readings are parsed"
+            once = rounded_once.bounds(graph, question, reading.format, reading.accumulate, device)
+            self.models: dict[str, Model] = {"mean_value": once}
+            return
         self.mean_values = MeanValues(graph, question, arithmetic(reading), device)
         self.models = {
             name: enclose(graph, arithmetic(reading, has_norms), question, device)
@@ -193,6 +199,8 @@ class Judge:
             if not len(rows):
                 return
             found.narrow(name, rows, *self._run(model, tokens[rows], answers[rows]))
+        if self.once:
+            return
         self._by_mean_values(tokens, answers, found, deadline)
         if isinstance(self.reading, Real):
             self._exactly(tokens, answers, found, deadline)

@@ -18,8 +18,9 @@ from constructions.errors import BadInput
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.arithmetic.slack import LARGEST_NU, gamma
 from verify.engine.balls import Arithmetic, Ball
-from verify.engine.capture import ASSUMPTIONS, Graph, capture
+from verify.engine.capture import ASSUMPTIONS, Graph, capture, longest_sum
 from verify.engine.guard import Disagreement, Guard
 from verify.engine.one_layer.layer import NotOneLayer
 from verify.engine.run import enclose
@@ -39,6 +40,7 @@ from verify.module.task import Task
 MANY = 1 << 18  # inputs from which on a hill climb comes first
 FEW = 1 << 16  # inputs that are decided one by one, whatever the module is
 PIECE, SLOW_PIECE = 16384, 1024  # inputs that are decided between two looks at the clock, by plain runs or without
+ONCE_PIECE = 32  # where each result is rounded once
 ENTRIES_OF_A_PIECE = 2**23  # and numbers of the widest tensor
 WORTH_A_RADIUS = 1024  # inputs from which on one radius for all of them is looked for
 CLIMBING = 0.2  # of the budget, as for products of token sets where every input can be looked at
@@ -47,6 +49,7 @@ DRAWN = 1000  # inputs that are run beside tables, at least one of each round
 ROUNDS = 32
 ARGUMENT = "every input enclosed in balls"
 BY_CELLS = "one attention layer on products of token sets; what those leave open, input by input"
+BY_ROUNDING_ONCE = "every input enclosed by the mean value form, each result rounded once"
 Item = tuple[int, ...]
 Pieces = Iterator[tuple[Tensor, int]]
 CONTRACT = (
@@ -54,6 +57,13 @@ CONTRACT = (
     "exp, log, log1p, expm1, erf, tanh, sigmoid, sin, cos, roots within 8 u of their value; GELU, SiLU of |x|",
     "LayerNorm's variance within gamma_(4d+16) of the mean of squares (one pass, two passes, Welford)",
     "softmax may rescale by later maxima",
+)
+ONCE = (
+    "each operation on tensors is computed in float32, sums in any order, and its result rounded once, to nearest",
+    "softmax and LayerNorm are one operation each; attention's scores and weights are rounded once or kept in float32",
+    "exp, log, erf, tanh, sigmoid, sin, cos and roots within 8 u of float32 of their value, before that rounding",
+    "stored numbers are rounded to the dtype, Python's numbers to float32 or kept",
+    "LayerNorm's variance within gamma_(4d+16) of float32 of the mean of squares (one pass, two passes, Welford)",
 )
 
 
@@ -91,6 +101,8 @@ class ModuleProblem:
         if isinstance(reading, Kernel):
             return ("the module runs as torch runs it here, one input at a time",)
         assert self.graphs  # a module that cannot be judged is refused before the clock starts
+        if isinstance(reading, Rounded) and reading.once:
+            return (*ASSUMPTIONS, *ONCE)
         return (*ASSUMPTIONS, *(() if isinstance(reading, Real) else CONTRACT))
 
     @cached_property
@@ -210,7 +222,8 @@ class ModuleProblem:
             done = 0
             while done < len(batch):
                 is_quick = judge.plain is not None and i + done > 0
-                tokens = batch[done : done + min(most, PIECE if is_quick else SLOW_PIECE)]
+                at_once = ONCE_PIECE if judge.once else PIECE if is_quick else SLOW_PIECE
+                tokens = batch[done : done + min(most, at_once)]
                 done += len(tokens)
                 yield tokens, i * BATCH + done
 
@@ -380,6 +393,8 @@ class ModuleProblem:
         left = 0 if not stopped else self._left(tally)
         extra = self.extra(tally, left)
         argument, tightest = BY_CELLS if tally.by["cells"] else ARGUMENT, None
+        if isinstance(reading, Rounded) and reading.once:
+            argument = BY_ROUNDING_ONCE
         if tally.tightest is not None:
             tightest = {"input": tally.tightest, "margin": tally.margin}
         first = tally.wrong_inputs[0] if tally.wrong_inputs else found
@@ -391,7 +406,7 @@ class ModuleProblem:
         for row in tally.open_inputs[:RUNS]:
             self._check_run(row, "")
         if tally.undecided or left:
-            return Finding.open(argument, self._reason(tally, left, limit), tightest=tightest, extra=extra)
+            return Finding.open(argument, self._reason(tally, left, limit, reading), tightest=tightest, extra=extra)
         assert tally.right == size, (tally, size)
         if not size:
             raise BadInput("inputs: the domain is empty, so nothing could be wrong; check where=")
@@ -406,10 +421,18 @@ class ModuleProblem:
         filtered = any(part.where is not None for part in self.given.inputs.parts)
         return sum(part.candidates if filtered else part.size for part in self.given.inputs.parts) - tally.seen
 
-    def _reason(self, tally: Tally, left: int, limit: Budget) -> str:
+    def _reason(self, tally: Tally, left: int, limit: Budget, reading: Reading) -> str:
         if left:
             return f"the {limit} ended with {left} inputs to go, {tally.right} right so far; raise it"
         what = f"{tally.undecided} inputs are undecided, the first {tally.open_inputs[0]}"
+        if isinstance(reading, Rounded) and reading.accumulate is None:
+            terms = max(map(longest_sum, self.graphs.values()))
+            if not math.isfinite(gamma(terms + 2, reading.format.u)):
+                most = int(LARGEST_NU / reading.format.u) - 2
+                return (
+                    f"{what}: sums of {terms} terms in {reading.format.name} have no useful bound in any order, which "
+                    f"ends at {most} terms; ask for --accumulate float32, or for a wider format"
+                )
         return f"{what}: their margins may be zero, or the errors of this dtype exceed them"
 
     def extra(self, tally: Tally, left: int) -> dict[str, Any]:

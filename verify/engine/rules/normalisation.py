@@ -152,10 +152,12 @@ def repeated(at: Arithmetic, x: Ball, heads: int) -> Ball:
     return out
 
 
-def scores(at: Arithmetic, q: Ball, k: Ball, mask: Any, is_causal: bool, scale: float | None) -> Ball:
+def scores(
+    at: Arithmetic, q: Ball, k: Ball, mask: Any, is_causal: bool, scale: float | None, multiply: Any = product
+) -> Ball:
     """q k^T times the scale (else 1 / sqrt(d)) plus the mask: exactly -inf where a truth value is false."""
     keys = at.record(turned(k), (k,), torch.zeros(()), lambda g: (turned(g),))
-    found = product(at, q, keys, more=6)  # q and k may each be scaled by the root of the scale
+    found = multiply(at, q, keys, more=6)  # q and k may each be scaled by the root of the scale
     if scale is None:
         value = q.mid.new_tensor(1 / math.sqrt(q.mid.shape[-1]))
         factor = Ball(value, value * (4 * U + 4 * at.u))

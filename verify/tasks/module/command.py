@@ -18,22 +18,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group(parser, HOW).add_argument(
         "--device", default="cpu", choices=("cpu", "cuda"), help="where inputs are decided (default: cpu)"
     )
+    group(parser, HOW).add_argument(
+        "--rounding",
+        default="any",
+        choices=("any", "once"),
+        help="with --accumulate float32: once rounds each result of an operation on tensors once (default: any, kept "
+        "wider or rounded)",
+    )
     request.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     with uncollected():
         asked = request.Request.of(args)
+        from verify.arithmetic.readings import reading_of
         from verify.frame.decide import decide
         from verify.module.problem import ModuleProblem
         from verify.report.progress import progress_bar
         from verify.tasks.module.task import about, as_bytes, errors_named, problem_parts
 
+        reading = reading_of(asked.precision, asked.accumulate, args.rounding)
         problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
         with errors_named(args.task_file):
             assert problem.graphs  # traced here, while nothing is collected
     gc.freeze()
     with errors_named(args.task_file), progress_bar("deciding", quiet=asked.is_json) as progress:
-        certificate = decide(problem, asked.reading, asked.method, asked.effort(progress))
+        certificate = decide(problem, reading, asked.method, asked.effort(progress))
     facts = [*about(args.task_file), *problem.report(certificate)]
     return request.publish(asked, certificate, as_bytes(problem.module), facts)

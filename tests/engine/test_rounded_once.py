@@ -1,0 +1,359 @@
+"""Each result rounded once: runs in random orders stay within what is proved, and every line of a step is needed."""
+
+import itertools
+import math
+from unittest import mock
+
+import pytest
+import torch
+from models.selection import first
+from torch import nn
+from torch.nn import functional as F
+
+from tests.planted import planted
+from verify.arithmetic.formats import FORMATS
+from verify.engine import rounded_once
+from verify.engine.balls import Arithmetic, Ball, Step
+from verify.engine.capture import capture
+from verify.engine.margins import Question
+from verify.engine.rounded_once import bounds
+from verify.engine.rules import RULES
+from verify.engine.rules.linear import SLOPES, plus, product
+
+BF16, HALF, WIDE = (FORMATS[name] for name in ("bfloat16", "float16", "float32"))
+
+
+# one step: what it says of a difference from the midpoint
+
+
+def stepped(operation, mid, rad, seed, runs=4000):
+    """An operation on a ball that is off by `rad`, its tape, and differences dx in the ball and at its corners."""
+    draw = torch.Generator().manual_seed(seed)
+    tape: list[Step] = []
+    at = Arithmetic(WIDE, None, True, tape)
+    x = at.record(Ball(mid, rad), (), rad, lambda slope: ())
+    out = operation(at, x)
+    dx = rad * (2 * torch.rand(runs, *mid.shape, generator=draw).double() - 1)
+    dx[::2] = rad * dx[::2].sign()
+    with torch.no_grad():
+        return x, out, tape, dx
+
+
+def is_within(tape, x, out, dx, exactly):
+    """Whether all differences of the result are as the steps of the tape say."""
+    found = exactly(x.mid + dx).flatten(1) - out.mid.reshape(1, -1)
+    for i in range(out.mid.numel()):
+        slopes = {id(out): Ball((torch.arange(out.mid.numel()) == i).double().reshape(out.mid.shape))}
+        off = torch.zeros(len(dx)).double()
+        for step in reversed(tape):
+            if id(step.out) in slopes and step.out is not x:
+                g = slopes.pop(id(step.out))
+                off = off + ((g.mid.abs() + g.radius) * step.local).sum()
+                for ball, more in zip(step.inputs, step.pull(g), strict=True):
+                    before = slopes.get(id(ball))
+                    slopes[id(ball)] = more if before is None else plus(SLOPES, before, more)
+        g = slopes[id(x)]
+        middle = (g.mid * dx).flatten(1).sum(1)
+        off = off + (g.radius * dx.abs()).flatten(1).sum(1)
+        if bool(((found[:, i] - middle).abs() > off * (1 + 1e-9) + 1e-14).any()):
+            return False
+    return True
+
+
+STEPS = {
+    "softmax": (lambda at, x: rounded_once.softmax(at, x, -1, 0.0), lambda x: torch.softmax(x, -1)),
+    "layer norm": (
+        lambda at, x: rounded_once.layer_norm(at, x, None, None, 1e-5),
+        lambda x: F.layer_norm(x, (x.shape[-1],)),
+    ),
+    "relu": (lambda at, x: rounded_once.relu(at, x), torch.relu),
+    "gelu": (lambda at, x: rounded_once.linearised(at, RULES["aten.gelu.default"], x), F.gelu),
+    "silu": (lambda at, x: rounded_once.linearised(at, RULES["aten.silu.default"], x), F.silu),
+    "tanh": (lambda at, x: rounded_once.linearised(at, RULES["aten.tanh.default"], x), torch.tanh),
+    "square": (lambda at, x: rounded_once.centred_product(at, x, x), lambda x: x @ x),
+}
+
+
+def all_within(name, seeds=8, scales=(0.02, 0.1, 0.3, 1.0)):
+    operation, exactly = STEPS[name]
+    across = torch.tensor([[1.0, -1, 0, 0]] * 4).double(), torch.tensor([[0.0, 0, 0.3, 0.3]] * 4).double()
+    x, out, tape, dx = stepped(operation, *across, 0, 200)  # nothing moves along the vectors themselves
+    if not is_within(tape, x, out, dx, exactly):
+        return False
+    for seed, scale in itertools.product(range(seeds), scales):
+        draw = torch.Generator().manual_seed(seed)
+        mid = torch.randn(4, 4, generator=draw).double()
+        rad = scale * torch.rand(4, 4, generator=draw).double()
+        x, out, tape, dx = stepped(operation, mid, rad, seed, 200)
+        if not is_within(tape, x, out, dx, exactly):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("name", first(3, STEPS))
+def test_a_step_says_how_its_result_moves(name):
+    assert all_within(name)
+
+
+FAULTS = [
+    ("softmax", "softmax", "torch.where(is_near, second + own + rounding", "torch.where(is_near, own + rounding"),
+    ("softmax", "softmax", "torch.maximum(phi, total", "torch.minimum(0 * phi, total"),
+    ("softmax", "softmax", "centred = g - (p * g).sum(dim, keepdim=True)", "centred = g"),
+    ("layer_norm", "layer norm", "(rounding + own + second)", "(rounding + own)"),
+    ("layer_norm", "layer norm", "a_off * centred.abs() + b_off * c.abs() * share.abs() + rounds", "rounds"),
+    ("layer_norm", "layer norm", "centred / s - c * share * b", "centred / s"),
+    ("relu", "relu", "local = (mu + off) * ENLARGE", "local = off"),
+    ("relu", "relu", "torch.where(is_unsure, slope * x.mid + mu,", "torch.where(is_unsure, slope * x.mid,"),
+    ("linearised", "gelu", "local + slope.radius * x.radius", "local"),
+    ("centred_product", "square", "tape[-1].local + second", "tape[-1].local"),
+]
+
+
+@pytest.mark.parametrize("function, name, right, wrong", first(3, FAULTS))
+def test_wrong_steps_are_caught(function, name, right, wrong):
+    with planted(rounded_once, function, right, wrong):
+        assert not all_within(name)
+
+
+def all_tightened():
+    """Whether radii that were bounded backwards hold what a difference of two products can be."""
+    draw = torch.Generator().manual_seed(0)
+    w, v = (torch.randn(4, 4, generator=draw).double() for _ in range(2))
+
+    def twice(at, x):
+        return product(at, product(at, x, Ball(w)), Ball(v))
+
+    x, out, tape, dx = stepped(twice, torch.randn(4, 4, generator=draw).double(), torch.ones(4, 4).double(), 0)
+    tight = rounded_once.tightened(Arithmetic(WIDE, None, True, tape), out)
+    found = ((x.mid + dx) @ w @ v - out.mid).abs().amax(0)
+    return bool((found <= tight.rad).all()) and bool((tight.rad < 0.9 * out.rad).any())
+
+
+def test_radii_bounded_backwards():
+    assert all_tightened()
+    with planted(rounded_once, "tightened", "torch.fmin(x.rad, found)", "0.5 * torch.fmin(x.rad, found)"):
+        assert not all_tightened()
+
+
+def is_rounded_right(fmt, dtype):
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(20000, generator=draw).double() * torch.exp2(torch.randint(-12, 8, (20000,), generator=draw))
+    x = x.float().double()
+    near = x.float().to(dtype).double()
+    for share in (0.0, 0.1, 0.6, 3.0):
+        rad = share * rounded_once.half_spacing(x, fmt)
+        out = rounded_once.rounded_once(Arithmetic(WIDE, None, True, []), Ball(x, rad), fmt)
+        for end in (x - rad, x, x + rad):
+            run = end.float().to(dtype).double()
+            inside = (end.float().double() - x).abs() <= rad
+            if not bool((((run - out.mid).abs() <= out.rad) | ~inside).all()):
+                return False
+    exactly = rounded_once.rounded_once(Arithmetic(WIDE, None, True, []), Ball(x, torch.zeros_like(x)), fmt)
+    is_normal = x.abs() > 2 * fmt.tiny
+    return bool(((exactly.mid == near) & (exactly.rad == 0))[is_normal & (near.abs() < fmt.largest)].all())
+
+
+@pytest.mark.parametrize("fmt, dtype", [(BF16, torch.bfloat16), (HALF, torch.float16)])
+def test_rounding_is_that_of_torch(fmt, dtype):
+    assert is_rounded_right(fmt, dtype)
+    with planted(rounded_once, "rounded_once", "(high - low) / 2", "0 * (high - low)"):
+        assert not is_rounded_right(fmt, dtype)
+    with planted(rounded_once, "rounded_once", "(half + fmt.tiny)", "0.5 * half"):
+        assert not is_rounded_right(fmt, dtype)
+
+
+def test_what_may_overflow_is_no_number():
+    at = Arithmetic(WIDE, None, True, [])
+    out = rounded_once.rounded_once(at, Ball(torch.tensor([6e4, 6.6e4]).double(), torch.ones(2).double()), HALF)
+    assert out.rad.isnan().tolist() == [False, True]
+
+
+def test_sums_of_exact_numbers_are_known():
+    draw = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(5000, generator=draw).bfloat16() for _ in range(2))
+    out = rounded_once.exact_sum(Arithmetic(WIDE, None, True, []), Ball(x.double()), Ball(y.double()), BF16, WIDE)
+    assert (((x + y).double() - out.mid).abs() <= out.rad).all() and float((out.rad == 0).double().mean()) > 0.99
+
+
+# whole models, run in orders of their own
+
+
+class Small(nn.Module):
+    """One layer of attention and an MLP, read at the last position."""
+
+    def __init__(self, V=6, L=3, d=8, heads=2, hidden=12, norm=False, act="relu", seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.e, self.p, self.heads, self.act, self.norm = nn.Embedding(V, d), nn.Embedding(L, d), heads, act, norm
+        self.q, self.k, self.v, self.o = (nn.Linear(d, d) for _ in range(4))
+        self.n = nn.ModuleList(nn.LayerNorm(d) for _ in range(3))
+        self.up, self.down, self.u = nn.Linear(d, hidden), nn.Linear(hidden, d), nn.Linear(d, V)
+
+    def normed(self, i, x):
+        return self.n[i](x) if self.norm else x
+
+    def forward(self, t):
+        x = self.e(t) + self.p(torch.arange(t.shape[1]))
+        b, n, d = x.shape
+        y = self.normed(0, x)
+        q, k, v = (f(y).view(b, n, self.heads, d // self.heads).transpose(1, 2) for f in (self.q, self.k, self.v))
+        r = x[:, -1] + self.o(F.scaled_dot_product_attention(q[:, :, -1:], k, v).transpose(1, 2).reshape(b, d))
+        r = r + self.down(getattr(F, self.act)(self.up(self.normed(1, r))))
+        return self.u(self.normed(2, r))
+
+
+class Runs:
+    """A `Small` in the reading, in float32 with the sums in random orders; each result is rounded once."""
+
+    def __init__(self, model, dtype, seed):
+        self.model, self.dtype = model, dtype
+        self.draw = torch.Generator().manual_seed(seed)
+        self.w = {name: value.detach().to(dtype).float() for name, value in model.state_dict().items()}
+
+    def once(self, x):
+        return x.to(self.dtype).float()
+
+    def coin(self):
+        return bool(torch.rand((), generator=self.draw) < 0.5)
+
+    def summed(self, terms):
+        """Sums of float32 numbers along the last axis, in a random order: one by one, or by halves."""
+        terms = terms[..., torch.randperm(terms.shape[-1], generator=self.draw)]
+        if self.coin():
+            total = terms[..., 0]
+            for i in range(1, terms.shape[-1]):
+                total = total + terms[..., i]
+            return total
+        while terms.shape[-1] > 1:
+            half = terms.shape[-1] // 2
+            terms = torch.cat([terms[..., :half] + terms[..., half : 2 * half], terms[..., 2 * half :]], -1)
+        return terms[..., 0]
+
+    def linear(self, name, x):
+        weight, bias = self.w[f"{name}.weight"], self.w[f"{name}.bias"]
+        terms = x.unsqueeze(-2) * weight
+        if self.coin():
+            return self.once(self.summed(torch.cat([terms, bias.expand(terms.shape[:-1]).unsqueeze(-1)], -1)))
+        return self.once(self.summed(terms) + bias)
+
+    def ulps(self, x):
+        """Numbers off by up to two units in the last place of float32, as a library's functions are."""
+        return x * (1 + torch.randint(-2, 3, x.shape, generator=self.draw) * 2.0**-23)
+
+    def normed(self, i, x):
+        if not self.model.norm:
+            return x
+        d = x.shape[-1]
+        mean = self.summed(x).unsqueeze(-1) / d
+        if self.coin():
+            variance = self.summed((x - mean).square()).unsqueeze(-1) / d
+        else:
+            variance = (self.summed(x.square()).unsqueeze(-1) / d - mean * mean).clamp(min=0)
+        scale = self.ulps(1 / (variance + 1e-5).sqrt())
+        return self.once((x - mean) * scale * self.w[f"n.{i}.weight"] + self.w[f"n.{i}.bias"])
+
+    def __call__(self, t):
+        m, w = self.model, self.w
+        x = self.once(w["e.weight"][t] + w["p.weight"][: t.shape[1]])
+        b, n, d = x.shape
+        y = self.normed(0, x)
+        q, k, v = (self.linear(name, y).view(b, n, m.heads, d // m.heads).transpose(1, 2) for name in "qkv")
+        scores = self.summed(q[:, :, -1:] * k) * (1 / math.sqrt(d // m.heads))
+        scores = self.once(scores) if self.coin() else scores
+        e = self.ulps(torch.exp(scores - scores.amax(-1, keepdim=True)))
+        if self.coin():  # as fused kernels do
+            kept = self.once(e) if self.coin() else e
+            mixed = self.summed(kept.unsqueeze(-2) * v.transpose(-1, -2)) / self.summed(e).unsqueeze(-1)
+        else:
+            p = e / self.summed(e).unsqueeze(-1)
+            p = self.once(p) if self.coin() else p
+            mixed = self.summed(p.unsqueeze(-2) * v.transpose(-1, -2))
+        r = self.once(x[:, -1] + self.linear("o", self.once(mixed).reshape(b, d)))
+        z = self.linear("up", self.normed(1, r))
+        z = torch.relu(z) if m.act == "relu" else self.once(self.ulps(getattr(F, m.act)(z.double()).float()))
+        r = self.once(r + self.linear("down", z))
+        return self.linear("u", self.normed(2, r))
+
+
+ALL = torch.tensor(list(itertools.product(range(6), repeat=3)))
+KINDS = [{}, {"norm": True}, {"act": "gelu"}, {"norm": True, "act": "silu"}]
+
+
+def margins_of(logits, answers):
+    own = logits.gather(1, answers)
+    return own[:, 0] - logits.scatter(1, answers, -math.inf).amax(1)
+
+
+def is_held(model, fmt, dtype, tokens=ALL, runs=30, seed=0):
+    """Whether the margins of runs in random orders are where they are said to be; how wide that is."""
+    answers = tokens.amax(1, keepdim=True)
+    found = bounds(capture(model.eval(), tokens.shape[1]), Question(None, None), fmt, WIDE)
+    low, high = found(tokens, answers)
+    assert not low.isnan().any()
+    run, held = Runs(model, dtype, seed), True
+    for _ in range(runs):
+        margins = margins_of(run(tokens).double(), answers)
+        held &= bool(((low <= margins) & (margins <= high)).all())
+    with torch.no_grad():
+        margins = margins_of(model.to(dtype)(tokens).double(), answers)
+    model.float()
+    return held and bool(((low <= margins) & (margins <= high)).all()), float((high - low).median())
+
+
+@pytest.mark.parametrize("kind", first(2, KINDS))
+def test_runs_in_random_orders(kind):
+    held, width = is_held(Small(**kind), BF16, torch.bfloat16, ALL[::3])
+    assert held and width < 0.3
+
+
+@pytest.mark.parametrize("kind", first(1, KINDS))
+def test_runs_in_float16(kind):
+    held, width = is_held(Small(**kind), HALF, torch.float16, ALL[::5])
+    assert held and width < 0.1
+
+
+@pytest.mark.parametrize("power", first(1, [6, -6, -20, -60, -110, 20]))
+def test_models_of_all_sizes(power):
+    """Weights times 2^power: what underflows is in the bounds, and what overflows is no number."""
+    model = Small(seed=1)
+    for part in model.parameters():
+        part.data.mul_(2.0**power)
+    assert is_held(model, BF16, torch.bfloat16, ALL[::7])[0]
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("norm", [False, True])
+def test_a_million_runs(norm):
+    assert is_held(Small(norm=norm, seed=3), BF16, torch.bfloat16, ALL[:200], runs=5000)[0]
+
+
+WHOLE = [
+    ("rounded_once", "(half + fmt.tiny) * ENLARGE", "0 * half"),
+    ("half_spacing", "- 1 - fmt.p", "- 3 - fmt.p"),
+]
+
+
+@pytest.mark.parametrize("name, right, wrong", first(2, WHOLE))
+def test_wrong_bounds_are_caught(name, right, wrong):
+    with planted(rounded_once, name, right, wrong):
+        assert not is_held(Small(), BF16, torch.bfloat16, ALL[::3])[0]
+
+
+def test_the_weights_of_attention_may_be_rounded():
+    """Without that, runs of kernels that round them are outside, where nothing else is off by much."""
+
+    class Mean(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.e = nn.Embedding(6, 8)
+
+        def forward(self, t):
+            x = self.e(t).unsqueeze(1)
+            return F.scaled_dot_product_attention(x[:, :, -1:], x, 64 * x)[:, 0, 0]
+
+    graph, question = capture(Mean().eval(), 3), Question(None, None)
+    low, high = bounds(graph, question, BF16, WIDE)(ALL[::9], ALL[::9, :1])
+    with mock.patch.object(rounded_once, "widened", lambda at, x, by: x):
+        sharper = bounds(graph, question, BF16, WIDE)(ALL[::9], ALL[::9, :1])
+    assert (high - low).median() > 1.5 * (sharper[1] - sharper[0]).median()
