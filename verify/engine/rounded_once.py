@@ -368,6 +368,8 @@ class Once:
         is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
     ) -> Ball:  # fmt: skip
         """Scores and weights are rounded once, or kept in the format of accumulation."""
+        if enable_gqa:
+            k, v = (rules.repeated(at, x, q.mid.shape[-3]) for x in (k, v))
         q, k, v = (tightened(at, x) for x in (q, k, v))
         scores = rules.scores(at, q, k, mask, is_causal, scale, centred_product)
         off = torch.where(torch.isinf(scores.mid), 0.0, half_spacing(scores.size, self.fmt) + self.fmt.tiny)
