@@ -201,21 +201,15 @@ def test_bounds_hold_on_cells_that_are_drawn(name):
 
 
 FAULTS = [
-    ("heads", quotients.Quotients, "range", "delta * largest", "0 * largest"),
-    ("heads", quotients.Quotients, "range", "mu.sum(-1)\n", "0.9 * mu.sum(-1)\n"),
-    ("heads", quotients.Quotients, "range", "table * zeta[..., None, None]", "table * 0.5 * zeta[..., None, None]"),
-    ("heads", quotients.Quotients, "sums", "-mu[", "mu["),
-    ("heads", quotients.Quotients, "__init__", "least / 2 + most / 2", "most"),
-    ("heads", quotients.Quotients, "__init__", "(most / 2 - least / 2)", "0 * (most / 2 - least / 2)"),
-    (
-        "one head",
-        quotients.Quotients,
-        "of_one_head",
-        "least > 0, self.high, self.low",
-        "least > 0, self.low, self.high",
-    ),
-    ("one head", quotients.Quotients, "of_one_head", "-shift.unsqueeze(-1)", "-0.5 * shift.unsqueeze(-1)"),
-    ("heads", quotients, "spread_over", "sums.amin(-1)", "sums.mean(-1)"),
+    ("heads", quotients.Quotients, "_range", "delta * largest", "0 * largest"),
+    ("heads", quotients.Quotients, "_range", "mu.sum(-1)\n", "0.9 * mu.sum(-1)\n"),
+    ("heads", quotients.Quotients, "_range", "mul_(zeta[:, None, None])", "mul_(zeta[:, None, None] / 2)"),
+    ("heads", quotients.Quotients, "less", "torch.sub", "torch.add"),
+    ("heads", quotients.Quotients, "__init__", "self.few / 2 + self.many / 2", "self.many"),
+    ("heads", quotients.Quotients, "__init__", "(self.many / 2 - self.few / 2)", "0 * self.few"),
+    ("one head", quotients.Quotients, "_above_chords", "(many - a) * low, (few", "0 * low, (few"),
+    ("one head", quotients.Quotients, "_above_chords", "total + mu[..., h] + b", "total + b"),
+    ("heads", quotients, "spread_over", "sums.amin(2)", "sums.mean(2)"),
     ("norms", quotients.Quotients, "spread", "found + off", "0 * found + off"),
     ("relu", lines, "of_relu", "torch.where(on | off, 0.0, over)", "torch.where(on | off, 0.0, 0 * over)"),
     ("relu", lines, "of_relu", "(high > -low).double()", "2 * (high > -low).double()"),
@@ -319,5 +313,5 @@ def test_weights_that_may_be_zero_decide_nothing():
     tables = quotients.Tables(one / 2, 2 * one, one, 0 * one, torch.zeros(1, dtype=torch.long), one[0, 0, :1])
     found = quotients.Quotients(tables, torch.zeros(1, 2, 1, dtype=torch.long))
     zero = torch.zeros(1, 1, dtype=torch.float64)
-    low, _ = found.of_one_head(torch.ones(1, 1, 1, dtype=torch.float64), zero - 100, zero)
+    low, _ = found.least(torch.ones(1, 1, 1, dtype=torch.float64), zero - 100, zero)
     assert not bool((low > -torch.inf).any()) and bool(found.range(zero.unsqueeze(-1), zero, zero)[0].isnan().all())

@@ -19,7 +19,7 @@ from verify.engine.one_layer.bounds import Cells
 from verify.engine.one_layer.points import Points
 from verify.module.cells import ranks_of
 from verify.reduction import quotients
-from verify.reduction.quotients import Quotients
+from verify.reduction.quotients import Quotients, Tables
 
 INPUTS = list(itertools.product(range(RANKS), repeat=PLACES))
 MASKS = [np.array(rows) for rows in itertools.product([[True, False], [False, True], [True, True]], repeat=PLACES)]
@@ -126,28 +126,30 @@ def test_bounds_hold_exactly(kind, scale, seeds):
 
 # a layer that shows the fault, and the fault
 FAULTS = [
-    (("attention", "one", 0), Quotients, "range", "delta * largest", "0 * largest"),
-    (("attention", "one", 0), Quotients, "range", "total = mu.sum(-1)", "total = 0.9 * mu.sum(-1)"),
+    (("attention", "one", 0), Quotients, "_range", "delta * largest", "0 * largest"),
+    (("attention", "one", 0), Quotients, "_range", "total = mu.sum(-1)", "total = 0.9 * mu.sum(-1)"),
     (
         ("attention", "one", 0),
         Quotients,
-        "range",
-        "table * zeta[..., None, None]",
-        "table * 0.5 * zeta[..., None, None]",
+        "_range",
+        "mul_(zeta[:, None, None])",
+        "mul_(zeta[:, None, None] / 2)",
     ),
-    (("attention", "one", 0), Quotients, "sums", "-mu[", "mu["),
-    (("attention", "one", 1), Quotients, "__init__", "least / 2 + most / 2", "most"),
-    (("attention", "one", 0), Quotients, "__init__", "(most / 2 - least / 2)", "0 * (most / 2 - least / 2)"),
+    (("attention", "one", 0), Quotients, "less", "torch.sub", "torch.add"),
+    (("attention", "one", 1), Quotients, "__init__", "self.few / 2 + self.many / 2", "self.many"),
+    (("attention", "one", 0), Quotients, "__init__", "(self.many / 2 - self.few / 2)", "0 * self.few"),
+    (("attention", "one", 0), Quotients, "_above_chords", "total + mu[..., h] + b", "total + mu[..., h]"),
     (
-        ("attention", "one", 0),
+        ("attention", "one", 1),
         Quotients,
-        "of_one_head",
-        "least > 0, self.high, self.low",
-        "least > 0, self.low, self.high",
+        "_above_chords",
+        "torch.minimum((many - a) * low, (few - a) * high)",
+        "0 * low",
     ),
-    (("relu", "one", 0), Quotients, "of_one_head", "-shift.unsqueeze(-1)", "-0.5 * shift.unsqueeze(-1)"),
-    (("attention", "one", 0), quotients, "spread_over", "sums.amin(-1)", "sums.mean(-1)"),
-    (("attention", "one", 0), quotients, "spread_over", "sums.amax(-1)", "sums.mean(-1)"),
+    (("attention", "one", 0), Quotients, "_above_chords", "combined.amin(2)", "combined.mean(2)"),
+    (("relu", "one", 0), Quotients, "_above_chords", "mul_(a[:, None, None])", "mul_(a[:, None, None] / 2)"),
+    (("attention", "one", 0), quotients, "spread_over", "sums.amin(2)", "sums.mean(2)"),
+    (("attention", "one", 0), quotients, "spread_over", "sums.amax(2)", "sums.mean(2)"),
     (("norm", "one", 0), Quotients, "spread", "(found + off", "(0 * found + off"),
     (
         ("norm", "one", 0),
@@ -216,10 +218,16 @@ FAULTS = [
     ),
     (("norm", "wide", 1), Cells, "least", "torch.minimum(low * root.least, low * root.most)", "low * root.most"),
     (("norm", "one", 0), Cells, "least", "widened(low, extra, -1)", "low"),
-    (("attention", "one", 11), Quotients, "__init__", "(self.w - w_rad)", "self.w"),
-    (("attention", "one", 4), Quotients, "__init__", "(self.w + w_rad)", "(self.w)"),
-    (("relu", "wide", 6), Quotients, "__init__", "(g * self.x.abs() + x_rad)", "(g * self.x.abs())"),
-    (("attention", "wide", 4), Quotients, "__init__", "(g * self.w + w_rad)", "(g * self.w)"),
+    (("attention", "one", 11), Tables, "rows", "(self.weights - self.weight_radii)", "self.weights"),
+    (("attention", "one", 4), Tables, "rows", "self.weights + self.weight_radii\n", "self.weights\n"),
+    (("relu", "wide", 6), Tables, "value_errors", "self.values.abs() + self.value_radii", "self.values.abs()"),
+    (
+        ("attention", "wide", 4),
+        Tables,
+        "rows",
+        "self.rounding * self.weights + self.weight_radii",
+        "self.rounding * self.weights",
+    ),
     (
         ("relu", "one", 1),
         Cells,
@@ -250,9 +258,15 @@ FAULTS = [
         "mid, rad = given.constant.mid, 0 * given.constant.radius",
     ),
     (("relu", "one", 1), Points, "_result", "found.radius.amax(0) + off", "found.radius.amax(0)"),
-    (("attention", "far", 6), Quotients, "sums", " * ENLARGE + self.faint", " * ENLARGE"),
-    (("attention", "wide", 4), Quotients, "range", "(zeta * wrong * 2 + delta", "(delta"),
-    (("attention", "one", 2), Quotients, "of_one_head", "shift = constant - error", "shift = constant"),
+    (("attention", "far", 6), Quotients, "wrong", " * ENLARGE + self.faint", " * ENLARGE"),
+    (("attention", "wide", 4), Quotients, "_range", "(zeta * wrong * 2 + delta", "(delta"),
+    (
+        ("attention", "one", 2),
+        Quotients,
+        "_above_chords",
+        "constant, error, constant.abs()",
+        "constant, 0 * error, constant.abs()",
+    ),
     (("deep", "wide", 6), lines, "of_curved", "off = found.radius + 4", "off = 4"),
     (("attention", "one", 1), Cells, "_atoms", "(f.error + self.added * f.size)", "(self.added * f.size)"),
     (("relu", "one", 1), Cells, "_by_lines", "f.error + gamma", "gamma"),

@@ -8,15 +8,16 @@ import torch
 from models.selection import every, first
 from torch import nn
 
-from tests.models.doors import Last, last_token
+from tests.models.doors import last_token
 from verify.engine import guard
 from verify.engine.balls import Ball
+from verify.engine.one_layer.layer import OneLayer
 from verify.engine.rules import RULES
 from verify.frame import decide
 from verify.frame.certificate import Verdict
 from verify.frame.decide import BUG, OneRun
 from verify.module import certify as certify_module
-from verify.module import separable, tokens
+from verify.module import Automaton, tokens
 from verify.module.problem import ModuleProblem
 
 
@@ -100,18 +101,21 @@ def test_a_module_that_takes_one_input_at_a_time():
     assert found.verdict is Verdict.PROVED
 
 
-@pytest.mark.parametrize("expected, length", [(Last(), 3), (lambda t: t[:, -1], 9)], ids=["products", "inputs"])
-def test_a_planted_fault_in_the_tables_ends_the_proof(expected, length):
+@pytest.mark.parametrize(
+    "expected", [Automaton(None, lambda _, t: t, lambda t: t), lambda t: t[:, -1]], ids=["cells", "inputs"]
+)
+def test_a_planted_fault_in_the_tables_ends_the_proof(expected):
     """The residual stream's logits with the wrong sign: of a model that is wrong everywhere, tables prove all."""
-    model, inputs, right = last_token(), tokens([4] * (length - 1) + [[0, 1]]), separable.Layer.tables
+    model, inputs, right = last_token(), tokens([4] * 8 + [[0, 1]]), OneLayer.layer
     with torch.no_grad():
         model.W_U.neg_()
 
-    def wrong(layer, token):
-        found = right(layer, token)
-        return replace(found, base=Ball(-found.base.mid, found.base.rad))
+    def wrong(layer, fixed):
+        found = right(layer, fixed)
+        constant = found.logits.constant
+        return replace(found, logits=replace(found.logits, constant=Ball(-constant.mid, constant.rad)))
 
-    with mock.patch.object(separable.Layer, "tables", wrong):
+    with mock.patch.object(OneLayer, "layer", wrong):
         with mock.patch.object(ModuleProblem, "look", lambda *_: OneRun()):  # the guard alone
             found = certify_module(model, inputs=inputs, expected=expected)
         assert found.verdict is Verdict.UNKNOWN and BUG in found.reason

@@ -9,9 +9,10 @@ from models.selection import every, first
 
 from constructions.decoder import Decoder
 from tests.clocks import ENDLESS
+from verify.engine.margins import margins
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Deadline
-from verify.module import Task, certify, heads, largest, separable, smallest, tokens
+from verify.module import ModuleProblem, Task, cells, certify, largest, smallest, tokens
 
 V, N = 4, 4
 mpmath.mp.prec = 300
@@ -73,6 +74,13 @@ class Oracle:
         return logits[right] - max(logits[j] for j in range(len(logits)) if j != right)
 
 
+def one_layer(model, expected):
+    """The layer as it is read off the graph, and the domain."""
+    problem = ModuleProblem(model, Task(tokens([V] * N), expected))
+    (part,) = problem.given.inputs.parts
+    return cells.one_layer(problem.graphs[N], problem.given.question(N), part), part
+
+
 SCALES = [(1.0, 640.0), (1e-60, 640.0), (2.0**-600, 600.0), (2.0**-1000, 50.0), (2.0**-1070, 3.0), (2.0**900, 640.0)]
 BY_TURNS = [((i + j) % 2 + 1, *scale) for i, scale in enumerate(SCALES) for j in range(2)]
 
@@ -81,10 +89,10 @@ BY_TURNS = [((i + j) % 2 + 1, *scale) for i, scale in enumerate(SCALES) for j in
 @pytest.mark.parametrize("n_heads, scale, gap", every(2, BY_TURNS))
 def test_tables_of_scaled_layers_hold_the_exact_margins(scale, gap, n_heads, at):
     model = layer(scale, gap, at=at, n_heads=n_heads)
-    oracle, task = Oracle(model), Task(tokens([V] * N), lambda t: t[:, -1])
-    part, built = task.inputs.parts[0], separable.Layer(model, N, None)
+    oracle, layered, part = Oracle(model), *one_layer(model, largest)
     seen = 0
-    for rows, low, high in separable.enumerated(built, part, lambda t: task.answers(t, V)):
+    for rows, logits in cells.by_tables(layered, part):
+        low, high = margins(logits, rows[:, -1])
         for row, least, most in zip(rows.tolist(), low.tolist(), high.tolist(), strict=True):
             margin = oracle.margin(row, row[-1])
             assert not (least > margin or most < margin), (row, least, most, margin)
@@ -93,18 +101,23 @@ def test_tables_of_scaled_layers_hold_the_exact_margins(scale, gap, n_heads, at)
 
 
 @pytest.mark.parametrize("n_heads, scale, gap", every(2, BY_TURNS))
-def test_products_of_scaled_layers_that_are_proved_have_positive_margins(scale, gap, n_heads):
+def test_products_of_scaled_layers_are_decided_as_their_margins_are(scale, gap, n_heads, monkeypatch):
     model, proved = layer(scale, gap, n_heads=n_heads), 0
-    oracle, built = Oracle(model), separable.Layer(model, N, None)
+    oracle = Oracle(model)
+    monkeypatch.setattr(cells, "RUN", 1)
     for expected in (largest, smallest):
-        for token in range(V):
-            gaps = heads.Gaps(built.tables(token), built)
-            for answer, cell in expected.cells([range(V)] * (N - 1) + [(token,)]):
-                least = min(oracle.margin(row, answer) for row in itertools.product(*cell))
-                search = heads.Search(gaps, float("inf"))
-                if search.run(heads.Products.of([(answer, cell[:-1])], V, built.tokens), Deadline.never()):
-                    proved += 1
-                    assert least >= search.goal > 0
+        layered, part = one_layer(model, expected)
+        search = cells.Search(layered, part, expected, lambda length, label: label)
+        search.start(Deadline.never())
+        answers = max if expected is largest else min
+        real = {row: oracle.margin(row, answers(row)) for row in itertools.product(range(V), repeat=N)}
+        right = wrong = 0
+        for found in search.run(Deadline.never()):
+            right, wrong = right + found.right, wrong + found.wrong
+            ends = zip(found.tokens.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
+            assert not any(low > real[tuple(row)] or high < real[tuple(row)] for row, low, high in ends)
+        assert right <= sum(m > 0 for m in real.values()) and wrong <= sum(m <= 0 for m in real.values())
+        proved += right
     assert proved or scale < 1e-30
 
 

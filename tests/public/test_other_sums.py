@@ -20,7 +20,7 @@ from constructions.decoder import Decoder, initialised
 from tests.models.judged import MODELS, NAND
 from verify import certify
 from verify.arithmetic.balls import Ball
-from verify.module import largest, separable, tokens
+from verify.module import largest, tokens
 
 row, column = np.random.default_rng(0).normal(size=(1, 37)), np.random.default_rng(1).normal(size=(37, 1))
 rows = np.tile(row, (6, 1))
@@ -49,8 +49,6 @@ for pe in ("ape", "nope")[:few]:
         model = Decoder(vocabulary=5, d=8, n_heads=heads, d_mlp=0, positions=8, layernorm=False, pe=pe)
         model = initialised(model, seed=heads).eval()
         decided("decoder", model, inputs=tokens([5] * 5), expected=largest)
-        layer = separable.Layer(model, 4, None)
-        print(pe, [layer.tables(t).are_alike for t in range(5)])
 """
 
 

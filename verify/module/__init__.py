@@ -10,9 +10,8 @@ from verify.arithmetic.readings import reading_of
 from verify.frame.certificate import CERTIFIED, Certificate, Verdict
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, decide
-from verify.module.automaton import Automaton, count_of_last, majority, sum_modulo
+from verify.module.automaton import Automaton, count_of_last, largest, majority, smallest, sum_modulo
 from verify.module.inputs import Domain, strings, tokens
-from verify.module.largest import largest, smallest
 from verify.module.problem import ModuleProblem
 from verify.module.task import Task
 

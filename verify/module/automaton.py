@@ -14,7 +14,6 @@ from constructions.errors import BadInput
 
 MOST_STATES = 1 << 16
 DENSE = 1 << 12  # codes that are counted rather than sorted, however few inputs there are
-Sets = tuple[tuple[int, ...], ...]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Bits = np.ndarray[Any, np.dtype[np.uint64]]
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
@@ -38,7 +37,6 @@ class Automaton:
     step: Callable[[Any, int], Hashable]
     answer: Callable[[Any], int]
     backwards: bool = False
-    cells: Callable[[Sets], Iterator[tuple[int, Sets]]] | None = None
     _known: dict[tuple[Any, int], Hashable] = field(default_factory=dict, compare=False, repr=False)
 
     def __call__(self, tokens: Tensor) -> Tensor:
@@ -69,6 +67,23 @@ def occurring(codes: Numbers, most: int) -> tuple[Numbers, Numbers]:
         return found, inverse
     counts = np.bincount(codes, minlength=most)
     return np.flatnonzero(counts), (np.cumsum(counts > 0) - 1)[codes]
+
+
+def extreme(sign: int) -> Automaton:
+    """The largest token of each input (`sign` 1) or the smallest (-1), as a function of tokens (N, length).
+
+    >>> import torch
+    >>> largest(torch.tensor([[3, 1, 2]])), smallest(torch.tensor([[3, 1, 2]]))
+    (tensor([3]), tensor([1]))
+    """
+
+    def step(state: int | None, token: int) -> int:
+        return token if state is None or sign * token > sign * state else state
+
+    return Automaton(None, step, lambda state: state)
+
+
+largest, smallest = extreme(1), extreme(-1)
 
 
 def sum_modulo(P: int) -> Automaton:

@@ -21,7 +21,7 @@ from torch import Tensor
 from verify.engine.balls import Ball
 from verify.engine.capture import Graph
 from verify.engine.margins import Question, margins
-from verify.engine.one_layer.bounds import Cells
+from verify.engine.one_layer.bounds import Cells, tables_of
 from verify.engine.one_layer.layer import Layer, NotOneLayer, OneLayer, candidates
 from verify.engine.one_layer.points import Points
 from verify.frame.clock import Deadline
@@ -64,10 +64,15 @@ class Cell:
     answer: int | None = field(compare=False)
     rivals: Mask | None = field(compare=False, default=None)  # those that are not beaten yet
     beaten: float = field(compare=False, default=math.inf)  # by how much the others are
+    alike: list[Cell] = field(compare=False, default_factory=list)  # others that are right where this one is
 
     @property
     def size(self) -> int:
         return math.prod(self.mask.sum(1).tolist())
+
+    @property
+    def with_alike(self) -> int:
+        return self.size + sum(cell.size for cell in self.alike)
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class Search:
     @property
     def open(self) -> int:
         """How many inputs are in cells that are left."""
-        return sum(cell.size for _, cells in self.left for cell in cells)
+        return sum(cell.with_alike for _, cells in self.left for cell in cells)
 
     def start(self, deadline: Deadline) -> None:
         """The domain in cells of one answer each as far as that is quick, then by the tokens of the fixed positions."""
@@ -181,15 +186,39 @@ class OneToken:
 
     def __init__(self, search: Search, layer: Layer, cells: list[Cell]) -> None:
         self.search, self.layer, self.cells = search, layer, cells
-        self.points = Points(layer)
+        self.points, self.tables = Points(layer), tables_of(layer)
         self.places = list(layer.places)
+        self._gather_alike()
         heapq.heapify(cells)
+
+    def _gather_alike(self) -> None:
+        """Cells that lie in others once places with the same tables are exchanged wait until those are decided.
+
+        What is bounded on a product of sets holds for all tables within the balls, and so for the product with its
+        sets exchanged between places whose balls are the same numbers.
+        """
+        groups = alike_places(self.tables.rows.reshape(len(self.places) + 1, -1)[:-1])
+        if len(groups) == len(self.places):
+            return
+        kept: dict[int | None, list[tuple[Mask, Cell]]] = {}
+        for cell in sorted(self.cells):
+            mask = in_order(cell.mask[self.places], groups)
+            others = kept.setdefault(cell.answer, [])
+            around = next((other for whole, other in others if not (mask & ~whole).any()), None)
+            if around is None or cell.answer is None:
+                others.append((mask, cell))
+            else:
+                around.alike.append(cell)
+        self.cells[:] = [cell for cells in kept.values() for _, cell in cells]
 
     def run(self, until: Deadline) -> Iterator[Decided]:
         """Decides cells, the largest first, until none is left or the time is up."""
         while self.cells and not until.is_up():
             batch = self._batch()
             small = [cell for cell in batch if cell.size <= RUN]
+            for cell in batch:  # what is not decided at once helps no other
+                if cell.size <= RUN or cell.answer is None:
+                    self._release(cell)
             for answer_less in [c for c in batch if c.answer is None and c.size > RUN]:
                 self._by_answer(answer_less)
             large = [cell for cell in batch if cell.answer is not None and cell.size > RUN]
@@ -197,6 +226,11 @@ class OneToken:
                 yield from self._bounded(large)
             if small:
                 yield from self._run(small)
+
+    def _release(self, cell: Cell) -> None:
+        for other in cell.alike:
+            heapq.heappush(self.cells, other)
+        cell.alike = []
 
     def _batch(self) -> list[Cell]:
         """The largest cells, as many as one batch of tables holds."""
@@ -222,15 +256,14 @@ class OneToken:
         listed = ranks_of(masks)
         right = torch.tensor([search.columns[cell.answer] for cell in batch])  # type: ignore[index]
         with torch.no_grad():
-            cells = Cells(self.layer, listed)
-            rivals, is_some = self._rivals(batch, right)
-            low, tables = cells.least(cells.gaps(right, rivals))
+            cells = Cells(self.layer, listed, self.tables)
+            rivals = self._rivals(batch, right)
+            low, table = cells.least(cells.gaps(right, rivals))
         search.bounded += len(batch)
-        low = torch.where(is_some, low.nan_to_num(nan=-torch.inf, posinf=-torch.inf), torch.inf)
+        low = low.nan_to_num(nan=-torch.inf, posinf=-torch.inf)
         worst = low.argmin(1)
         rows = torch.arange(len(batch))
-        least = torch.minimum(low[rows, worst], torch.tensor([cell.beaten for cell in batch]).double())
-        table = tables[rows, worst]
+        least = torch.minimum(low[rows, worst], torch.tensor([cell.beaten for cell in batch], dtype=torch.float64))
         at = listed.gather(2, table.argmin(-1, keepdim=True)).squeeze(-1)[:, :-1]
         met_low, met_high = self._margins(at, right)
         self._meet(batch, at, met_low, met_high)
@@ -244,13 +277,15 @@ class OneToken:
             search.failing = self._tokens(at[i : i + 1], batch[i].mask)[0].tolist()
         if len(may_be):
             with torch.no_grad():
-                one = Cells(self.layer, listed[may_be])
+                one = Cells(self.layer, listed[may_be], self.tables)
                 below, _ = one.least(-one.gaps(right[may_be], rivals[may_be, worst[may_be]].unsqueeze(1)))
             is_wrong[may_be] = below.squeeze(1) >= 0
         if bool(is_wrong.any()):
             search.has_wrong = True
             yield self._decided_wrong(batch, is_wrong, right, at)
         left = ~is_right & ~is_wrong
+        for i in (~is_right).nonzero().squeeze(1).tolist():
+            self._release(batch[i])
         is_beaten = low > search.goal
         beaten = torch.where(is_beaten, low, torch.inf).amin(1)
         for i in left.nonzero().squeeze(1).tolist():
@@ -258,8 +293,8 @@ class OneToken:
             kept[rivals[i][~is_beaten[i]].numpy()] = True
             self._split(batch[i], listed[i], table[i], kept, min(batch[i].beaten, float(beaten[i])))
 
-    def _rivals(self, batch: list[Cell], right: Tensor) -> tuple[Tensor, Tensor]:
-        """The classes to compare with, as many columns as the cell with most of them has, and which ones count."""
+    def _rivals(self, batch: list[Cell], right: Tensor) -> Tensor:
+        """The classes to compare with, as many columns as the cell with most of them has; others have one repeated."""
         classes = self.layer.logits.constant.mid.numel()
         alive = np.ones((len(batch), classes), dtype=bool)
         for i, cell in enumerate(batch):
@@ -268,7 +303,7 @@ class OneToken:
         alive[np.arange(len(batch)), right.numpy()] = False
         most = max(1, int(alive.sum(1).max()))
         order = np.argsort(~alive, axis=1, kind="stable")[:, :most]
-        return torch.from_numpy(order), torch.from_numpy(np.take_along_axis(alive, order, 1))
+        return torch.from_numpy(np.where(np.take_along_axis(alive, order, 1), order, order[:, :1]))
 
     def _margins(self, ranks: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
@@ -294,7 +329,7 @@ class OneToken:
     def _decided(self, batch: list[Cell], chosen: Tensor, right: Tensor, low: Tensor) -> Decided:
         """Right cells, and an input that is drawn from each of those with the least bounds."""
         rows = chosen.nonzero().squeeze(1)
-        size = sum(batch[i].size for i in rows.tolist())
+        size = sum(batch[i].with_alike for i in rows.tolist())
         rows = rows[low[rows].argsort()[:DRAWN]]
         tokens = torch.cat([self._drawn(batch[i]) for i in rows.tolist()])
         high = torch.full((len(rows),), torch.inf, dtype=torch.float64)
@@ -361,6 +396,24 @@ class OneToken:
             return torch.full((len(tokens),), self.search.columns[cell.answer])
         found = self.search.chart.automaton(tokens)
         return torch.tensor([self.search.columns[int(label)] for label in found.tolist()])
+
+
+def alike_places(rows: Tensor) -> list[list[int]]:
+    """The places whose tables are the same numbers: rows (places, numbers)."""
+    groups: list[list[int]] = []
+    for place, row in enumerate(rows):
+        same = next((group for group in groups if torch.equal(rows[group[0]], row)), None)
+        groups.append([place]) if same is None else same.append(place)
+    return groups
+
+
+def in_order(mask: Mask, groups: list[list[int]]) -> Mask:
+    """The sets of each group of places with the larger ones last."""
+    found = mask.copy()
+    for group in groups:
+        rows = mask[group]
+        found[group] = rows[np.lexsort((*rows.T, rows.sum(1)))]
+    return found
 
 
 def with_part(mask: Mask, place: int, part: Mask) -> Mask:

@@ -25,13 +25,13 @@ from verify.engine.guard import Disagreement, Guard
 from verify.engine.one_layer.layer import NotOneLayer
 from verify.engine.run import enclose
 from verify.engine.tables import Sets
-from verify.frame.certificate import Certificate, Verdict
+from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
 from verify.frame.judged import check_read, is_judged
-from verify.module import cells, heads, separable
+from verify.module import cells
 from verify.module.automaton import Automaton
-from verify.module.decision import Bounds, Judge, Progress, Tally, climb, undecided
+from verify.module.decision import Judge, Progress, Tally, climb
 from verify.module.inputs import BATCH, Listed, Product
 from verify.module.language_models import logits_alone
 from verify.module.layered import Layered
@@ -45,8 +45,6 @@ ENTRIES_OF_A_PIECE = 2**23  # and numbers of the widest tensor
 WORTH_A_RADIUS = 1024  # inputs from which on one radius for all of them is looked for
 CLIMBING = 0.2  # of the budget, as for products of token sets where every input can be looked at
 RUN_AT_ONCE, RUNS = 512, 4
-DRAWN = 1000  # inputs that are run beside tables, at least one of each round
-ROUNDS = 32
 ARGUMENT = "every input enclosed in balls"
 BY_CELLS = "one attention layer on products of token sets; what those leave open, input by input"
 BY_ROUNDING_ONCE = "every input enclosed by the mean value form, each result rounded once"
@@ -169,10 +167,6 @@ class ModuleProblem:
 
     def _prove(self, reading: Real | Rounded, effort: Effort) -> Finding:
         deadline = effort.deadline()
-        if isinstance(reading, Real) and self.device == "cpu" and separable.applies(self.module, self.given):
-            found = self.separately(effort)
-            is_done = found.extra["counts"]["undecided"] == "0" or deadline.is_up()
-            return found if is_done else self._counted(found, effort, deadline)
         parts, tally = self.given.inputs.parts, Tally()
         candidates, stopped = sum(part.candidates for part in parts), False
         layers = [self.one_layer(part, reading) for part in parts]
@@ -267,83 +261,6 @@ class ModuleProblem:
             failing = self.search(Real(), effort)
         layer.by_cells(search, tally, deadline, progress)
         return search.open > 0, failing
-
-    def _counted(self, found: Finding, effort: Effort, deadline: Deadline) -> Finding:
-        """Goes on by cells where products of token sets found a wrong input, or nothing, and did not count the rest."""
-        (part,) = self.given.inputs.parts
-        layer = self.one_layer(part, Real())
-        if layer is None or not isinstance(self.given.expected, Automaton):
-            return found
-        tally, search = Tally(), layer.start(deadline)
-        layer.by_cells(search, tally, deadline, lambda done: effort.progress(min(1.0, done / part.candidates)))
-        failing = found.failure.counterexample["input"] if found.failure else search.failing
-        return self.finding(tally, Real(), failing, search.open > 0, effort.limit)
-
-    def separately(self, effort: Effort) -> Finding:
-        """Decides one attention layer by tables: over products of token sets; input by input where those do not prove.
-
-        Where there are too many inputs, the products alone decide.
-        """
-        part = self.given.inputs.parts[0]
-        assert isinstance(self.module, Decoder) and isinstance(part, Product)
-        layer = separable.Layer(self.module, part.length, self.given.classes)
-        judge, deadline = self.judge(part.length, Real()), effort.deadline()
-        if getattr(self.given.expected, "cells", None) is not None:
-            is_all = part.candidates > separable.MOST
-            until = deadline if is_all else effort.deadline(CLIMBING)
-            found = self._by_products(layer, judge, until, effort)
-            if is_all or found.verdict is Verdict.PROVED:
-                return found
-        tally, columns = Tally(), self.columns(part.length)
-        stopped, guard, rng = False, self.guard(part.length, Real()), torch.Generator().manual_seed(effort.seed)
-        for tokens, low, high in separable.enumerated(layer, part, lambda t: self.given.answers(t, columns)):
-            if deadline.is_up() and tally.seen:
-                stopped = True
-                break
-            is_open = undecided(low, high)
-            if bool(is_open.any()):
-                left, is_done = tokens[is_open], ~is_open
-                tally.add(left, judge.bounds(left, self.given.answers(left, columns), deadline))
-                tokens, low, high = tokens[is_done], low[is_done], high[is_done]
-            some = torch.randperm(len(tokens), generator=rng)[: max(1, DRAWN // ROUNDS)]
-            guard.check(tokens[some], self.given.answers(tokens[some], columns), low[some], high[some])
-            tally.add(tokens, Bounds(low, high, {"balls": len(tokens)}))
-            effort.progress(tally.seen / part.size)
-        tally.wrong_inputs.sort()
-        return self.finding(tally, Real(), None, stopped, effort.limit)
-
-    def _by_products(self, layer: separable.Layer, judge: Judge, deadline: Deadline, effort: Effort) -> Finding:
-        """Decides products of token sets, one last token after another; the input of the least margin met is judged."""
-        part, tally, columns = self.given.inputs.parts[0], Tally(), self.columns(layer.length)
-        assert isinstance(part, Product)
-        found = heads.by_tokens(layer, part.sets, self.cells(columns), columns, deadline)
-        for done, (are_proved, margin, worst) in enumerate(found, 1):
-            if not are_proved:
-                break
-            tally.margin, tally.tightest = margin, worst
-            effort.progress(done / len(part.sets[-1]))
-        else:
-            some = torch.stack([part.draw(random.Random(i)) for i in range(min(DRAWN, part.size))])
-            low = torch.full((len(some),), tally.margin, dtype=torch.float64)
-            guard = self.guard(part.length, Real())
-            guard.check(some, self.given.answers(some, columns), low, torch.full_like(low, math.inf))
-            tally.right = tally.by["balls"] = part.size
-            return self.finding(tally, Real(), None, False, effort.limit)
-        tally.margin, tally.tightest = math.inf, None
-        if worst is None:
-            reason = "attention weights or logits may be beyond the range of float64"
-            return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size))
-        self.decide_batch(judge, torch.tensor([worst]), tally, Deadline.never())
-        if tally.wrong or tally.undecided or deadline.is_up():
-            return self.finding(tally, Real(), None, True, effort.limit)
-        # the worst input is right, by less than the tables' error: no product of sets says more
-        reason = f"the inputs near {worst} have margins within the error of float64 tables"
-        return Finding.open(ARGUMENT, reason, extra=self.extra(tally, part.size - tally.seen))
-
-    def cells(self, columns: int) -> heads.Cells:
-        """The products of token sets with one answer each, its column first."""
-        classes = list(self.given.classes or range(columns))
-        return lambda sets: [(classes.index(answer), cell) for answer, cell in self.given.expected.cells(sets)]  # type: ignore[attr-defined]
 
     def judge(self, length: int, reading: Real | Rounded, sets: Sets | None = None) -> Judge:
         """What decides inputs of a length; all of those of these token sets by one radius, where they are given."""

@@ -14,12 +14,21 @@ rounding no error. What float64 computes of a table's entry is off by what Cauch
 products (`gamma`), by the radii of x and w, and by LEAST for each product that underflows; the largest such error at
 each place, summed over the places, is linear in |u| and |mu|, so that it costs one product for all functions u.
 
-With one head, the sign of c + u . N / Z is that of the sum of tables u . x(t) + c w(t), exactly.
+A lower bound alone needs less (`least`). With z- <= 1 / Z_h <= z+ on the cell, T / Z is at least z- T where T >= 0 and at
+least z+ T elsewhere: the smaller of the two, which is concave in T, so that on an interval of T it is above its chord
+a T + b, and sum_h (a_h T_h + b_h) is ONE sum of tables again. Two choices of mu_h are tried, and the better bound stands.
+The quotient in the middle is the one above. The other is the least quotient of head h by itself on the cell: with it
+T_h >= 0, b_h is 0, and the bound is at least the sum of the heads' least quotients, which for one head is exact.
+
+The least quotient is where the least N - l Z is zero (Dinkelbach). Whatever l is found, it is only a number mu_h.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -27,6 +36,10 @@ from torch import Tensor
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
 
+NEARLY = 2.0**-20  # a quotient that falls by less has been found
+TURNS = 4  # in which a head's least quotient is looked for
+CACHED = 1 << 17  # numbers
+STRONG = 2.0**-600
 FAINT_SQUARES = 2.0**-500  # an l2 norm is off by less for each number whose square underflows
 
 
@@ -45,20 +58,61 @@ class Tables:
     head: Tensor
     largest: Tensor
 
+    @cached_property
+    def parts(self) -> list[Tensor]:
+        """The atoms of each head."""
+        assert bool((self.head.diff() >= 0).all()), "atoms in the order of their heads"
+        return [(self.head == h).nonzero().squeeze(1) for h in range(len(self.weights))]
+
+    @cached_property
+    def terms(self) -> int:
+        """How many products an entry of a function's table is the sum of: one for each atom, and one for Z."""
+        return max(map(len, self.parts)) + 1
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """All numbers of a place and token side by side: (places tokens, numbers), in the order of `widths`."""
+        # a weight is not below 0, and a difference is off by U of itself, so that all terms have one sign
+        ends = (self.weights - self.weight_radii).clamp(min=0), self.weights + self.weight_radii
+        weight_errors = self.rounding * self.weights + self.weight_radii
+        return torch.cat([self.values, self.weights, *ends, weight_errors]).flatten(1).T.contiguous()
+
+    @cached_property
+    def widths(self) -> list[int]:
+        return [len(self.values), *[len(self.weights)] * 4]
+
+    @cached_property
+    def rounding(self) -> float:
+        """Bounds what sums over places and heads of sums of `terms` products are off, relative to absolute values."""
+        return gamma(self.terms + self.weights.shape[1] + len(self.weights) + 12)
+
+    @cached_property
+    def value_errors(self) -> tuple[Tensor, Tensor]:
+        """Numbers s, a of each atom: an entry's rounding and radius are at most s times its weight's upper end, or a.
+
+        Weights of at most STRONG, whose radii are no share of them, have the absolute a.
+        """
+        errors = self.rounding * self.values.abs() + self.value_radii
+        most = (self.weights + self.weight_radii)[self.head]
+        is_strong = most > STRONG
+        shares = torch.where(is_strong, errors / torch.where(is_strong, most, 1.0), 0.0)
+        rest = torch.where(is_strong, 0.0, errors)
+        return shares.flatten(1).amax(1) * ENLARGE + LEAST, rest.flatten(1).amax(1)
+
 
 def spread_over(sums: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and the greatest sum over the last two axes (places, tokens) of one entry of each place."""
-    return sums.amin(-1).sum(-1), sums.amax(-1).sum(-1)
+    """The least and the greatest sum over the places of one entry of each: (cells, places, tokens, functions)."""
+    return sums.amin(2).sum(1), sums.amax(2).sum(1)
 
 
 def longest(tables: Tensor) -> Tensor:
-    """Bounds the l2 norm along the functions of a sum of one entry of each place: (cells, functions, places, tokens).
+    """Bounds the l2 norm along the functions of a sum of one entry of each place: (cells, places, tokens, functions).
 
     The sum is that of any middles and of the differences from them, whose norms add up at most.
     """
-    middle = tables.mean(-1, keepdim=True)
-    apart = (tables - middle).square().sum(1).sqrt().amax(-1).sum(-1)
-    return middle.sum((2, 3)).square().sum(1).sqrt() + apart * ENLARGE
+    middle = tables.mean(2, keepdim=True)
+    apart = (tables - middle).square().sum(3).sqrt().amax(2).sum(1)
+    return middle.sum((1, 2)).square().sum(1).sqrt() + apart * ENLARGE
 
 
 class Quotients:
@@ -68,58 +122,70 @@ class Quotients:
     """
 
     def __init__(self, tables: Tables, ranks: Tensor) -> None:
-        self.cells, self.places, listed = ranks.shape
+        self.cells, self.places, self.listed = ranks.shape
         self.n_heads, self.n_atoms = len(tables.weights), len(tables.values)
-        self.parts = [(tables.head == h).nonzero().squeeze(1) for h in range(self.n_heads)]
-        self.head = tables.head
-
-        def chosen(table: Tensor) -> Tensor:
-            """(rows, places, tokens) as (cells, rows, places, listed)."""
-            at = ranks.unsqueeze(1).expand(-1, len(table), -1, -1)
-            return table.unsqueeze(0).expand(self.cells, *table.shape).gather(-1, at)
-
-        self.w, self.x = chosen(tables.weights), chosen(tables.values)
-        w_rad, x_rad = chosen(tables.weight_radii), chosen(tables.value_radii)
+        self.parts, self.head, self.terms = tables.parts, tables.head, tables.terms
+        first = torch.arange(self.places).unsqueeze(1) * tables.weights.shape[2]
+        chosen = tables.rows[(ranks + first).flatten()].reshape(*ranks.shape, -1)
+        self.x, self.w, at_least, at_most, w_errors = chosen.split(tables.widths, -1)
         of_sum = gamma(self.places + 4)
-        # a weight is not below 0, and a difference is off by U of itself, so that all terms have one sign
-        low, _ = spread_over((self.w - w_rad).clamp(min=0))
-        _, high = spread_over(self.w + w_rad)
-        low, self.high = low * (1 - 2 * of_sum), high * ENLARGE
-        self.low = torch.where(low > 0, low, torch.nan)  # Z that may be 0 decides nothing
-        least, most = 1 / self.high * (1 - 4 * U), 1 / self.low * (1 + 4 * U)
-        self.zeta = least / 2 + most / 2
-        self.delta = (most / 2 - least / 2) * ENLARGE + 8 * U * most + LEAST
-        self.most = most
-        centre = self.x.mean(-1).sum(-1), self.w.mean(-1).sum(-1)
+        low, high = at_least.amin(2).sum(1) * (1 - 2 * of_sum), at_most.amax(2).sum(1) * ENLARGE
+        low = torch.where(low > 0, low, torch.nan)  # Z that may be 0 decides nothing
+        self.few, self.many = 1 / high * (1 - 4 * U), 1 / low * (1 + 4 * U)  # z- and z+
+        self.zeta = self.few / 2 + self.many / 2
+        self.delta = (self.many / 2 - self.few / 2) * ENLARGE + 8 * U * self.many + LEAST
+        centre = self.x.mean(2).sum(1), self.w.mean(2).sum(1)
         # any number would do; none is beyond what an atom may be, so that its rounding is as small as theirs
         self.middle = (centre[0] / centre[1][:, self.head]).clamp(-tables.largest, tables.largest)
-        self.terms = max((len(part) for part in self.parts), default=0) + 1
-        g = gamma(self.terms + self.places + self.n_heads + 12)
-        self.x_error = (g * self.x.abs() + x_rad).amax(-1).sum(-1)  # (cells, atoms)
-        self.w_error = (g * self.w + w_rad).amax(-1).sum(-1)  # (cells, heads)
+        share, rest = tables.value_errors
+        self.x_error = (share * high[:, self.head] + self.places * rest) * ENLARGE + LEAST  # (cells, atoms)
+        self.w_error = w_errors.amax(2).sum(1)  # (cells, heads)
         self.faint = (self.terms + 2) * self.places * LEAST * 2
 
     def middles(self, u: Tensor) -> Tensor:
         """Each head's part at the middle of the cell: (cells, functions, heads)."""
         return torch.stack([u[..., part] @ self.middle[:, part].unsqueeze(-1) for part in self.parts], -1).squeeze(-2)
 
+    def products(self, u: Tensor, h: int) -> Tensor:
+        """u_h . x of each function, by place and listed token: (cells, places, listed, functions)."""
+        part = self.parts[h]
+        x = self.x[..., int(part[0]) : int(part[-1]) + 1].flatten(1, 2)
+        return torch.bmm(x, u[..., part].transpose(1, 2)).reshape(*self.x.shape[:3], -1)
+
+    def less(self, products: Tensor, mu: Tensor, h: int) -> Tensor:
+        """T_h of each function: `products` (cells, places, listed, functions), `mu` (cells, functions)."""
+        scaled = self.w[..., h : h + 1] * mu[:, None, None]
+        return torch.sub(products, scaled, out=scaled)
+
+    def wrong(self, u: Tensor, mu: Tensor, h: int) -> Tensor:
+        """How far any sum of T_h over the places is off: (cells, functions)."""
+        of_x = (u[..., self.parts[h]].abs() @ self.x_error[:, self.parts[h]].unsqueeze(-1)).squeeze(-1)
+        return (of_x + mu.abs() * self.w_error[:, h : h + 1]) * ENLARGE + self.faint
+
     def sums(self, u: Tensor, mu: Tensor, h: int) -> tuple[Tensor, Tensor]:
         """T_h of each function, by place and listed token, and how far any sum over the places is off.
 
-        Shapes: `u` (cells, functions, atoms), `mu` (cells, functions, heads); (cells, functions, places, listed).
+        Shapes: `u` (cells, functions, atoms), `mu` (cells, functions, heads); (cells, places, listed, functions).
         """
-        part = self.parts[h]
-        factors = torch.cat([u[..., part], -mu[..., h : h + 1]], -1)
-        table = torch.cat([self.x[:, part], self.w[:, h : h + 1]], 1).flatten(2)
-        found = torch.bmm(factors, table).reshape(*factors.shape[:2], *self.x.shape[2:])
-        errors = torch.cat([self.x_error[:, part], self.w_error[:, h : h + 1]], -1).unsqueeze(-1)
-        return found, (factors.abs() @ errors).squeeze(-1) * ENLARGE + self.faint
+        return self.less(self.products(u, h), mu[..., h], h), self.wrong(u, mu[..., h], h)
 
-    def range(self, u: Tensor, constant: Tensor, error: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Bounds on constant + u . atoms, off by `error` besides, and the combined tables.
+    def _parts(self, functions: int) -> Iterator[tuple[slice, Quotients]]:
+        """The cells, as many at a time as leaves a table of these functions in a core's cache."""
+        at_once = max(1, CACHED // (self.places * self.listed * max(functions, 1)))
+        for first in range(0, self.cells, at_once):
+            rows, part = slice(first, first + at_once), copy(self)
+            for name in ("x", "w", "few", "many", "zeta", "delta", "middle", "x_error", "w_error"):
+                setattr(part, name, getattr(self, name)[rows])
+            part.cells = len(part.x)
+            yield rows, part
 
-        Shapes: `constant`, `error` (cells, functions); tables (cells, functions, places, listed).
-        """
+    def range(self, u: Tensor, constant: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+        """Bounds on constant + u . atoms, off by `error` besides: (cells, functions) each."""
+        parts = self._parts(u.shape[1])
+        low, high = zip(*(part._range(u[rows], constant[rows], error[rows]) for rows, part in parts), strict=True)
+        return torch.cat(low), torch.cat(high)
+
+    def _range(self, u: Tensor, constant: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
         mu = self.middles(u)
         combined, off = None, error
         for h in range(self.n_heads):
@@ -127,8 +193,8 @@ class Quotients:
             zeta, delta = self.zeta[:, h : h + 1], self.delta[:, h : h + 1]
             low, high = spread_over(table)
             largest = torch.maximum(low.abs(), high.abs()) * ENLARGE + wrong
-            scaled = table * zeta[..., None, None]
-            combined = scaled if combined is None else combined + scaled
+            scaled = table.mul_(zeta[:, None, None])
+            combined = scaled if combined is None else combined.add_(scaled)
             # a product and a sum for each head: U of numbers whose errors `wrong` has the gamma of already
             off = off + (zeta * wrong * 2 + delta * largest + self.places * self.n_heads * LEAST) * ENLARGE
         assert combined is not None, "a layer has a head"
@@ -136,18 +202,79 @@ class Quotients:
         total = mu.sum(-1)
         size = constant.abs() + mu.abs().sum(-1) + low.abs() + high.abs()
         off = (off + gamma(self.n_heads + 8) * size) * ENLARGE
-        return constant + total + low - off, constant + total + high + off, combined
+        return constant + total + low - off, constant + total + high + off
 
-    def of_one_head(self, u: Tensor, constant: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
-        """As `range` where there is one head: its sign is the exact one; the least, and the tables."""
-        shift = constant - error
-        shift = shift - 2 * U * (constant.abs() + error)
-        table, wrong = self.sums(u, -shift.unsqueeze(-1), 0)
-        least = spread_over(table)[0]
-        least = least - wrong * ENLARGE
-        divisor = torch.where(least > 0, self.high, self.low)
-        found = least / divisor
-        return found - 4 * U * found.abs() - LEAST, table
+    def least(self, u: Tensor, constant: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower bounds on constant - error + u . atoms, and the table whose least sum is the least one of each cell.
+
+        Shapes: bounds (cells, functions), tables (cells, places, listed).
+        """
+        parts = self._parts(u.shape[1])
+        low, tables = zip(*(part._least(u[rows], constant[rows], error[rows]) for rows, part in parts), strict=True)
+        return torch.cat(low), torch.cat(tables)
+
+    def _least(self, u: Tensor, constant: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+        """The better of two bounds, with each head's own least quotient and with those in the middle."""
+        products = [self.products(u, h) for h in range(self.n_heads)]
+        middle = self.middles(u)
+        own = torch.stack([self._least_quotient(products[h], middle[..., h], h) for h in range(self.n_heads)], -1)
+        low, table = self._above_chords(u, products, own, constant, error)
+        if self.n_heads > 1:
+            by_middle, its_table = self._above_chords(u, products, middle, constant, error)
+            is_better = (by_middle.amin(1) > low.amin(1)) | torch.isnan(low.amin(1))
+            table = torch.where(is_better[:, None, None], its_table, table)
+            low = torch.fmax(low, by_middle)
+        return low, table
+
+    def _least_quotient(self, products: Tensor, middle: Tensor, h: int) -> Tensor:
+        """Nearly the least u_h . N_h / Z_h, from above: float numbers that no bound relies on.
+
+        Dinkelbach: the tokens at which N - l Z is least have a quotient l' < l, or l is the least one.
+        """
+        few = self.few[:, h, None, None, None]
+        size = torch.maximum(products.amax(2).amax(1), -products.amin(2).amin(1)) * self.few[:, h : h + 1]
+        w, products = (self.w[..., h : h + 1] * few).float(), (products * few / size[:, None, None]).float()
+        every, room, l = w.expand_as(products), torch.empty_like(products), (middle / size).float()
+        for _ in range(TURNS):
+            torch.mul(w, l[:, None, None], out=room)
+            least, at = torch.sub(products, room, out=room).min(2)
+            lower = l + least.sum(1) / every.gather(2, at.unsqueeze(2)).sum((1, 2))
+            is_lower = lower < l - NEARLY * l.abs()
+            l = torch.where(is_lower, lower, l)
+            if not bool(is_lower.any()):
+                break
+        return torch.where(size > 0, l * size, middle)
+
+    def _above_chords(
+        self, u: Tensor, products: list[Tensor], mu: Tensor, constant: Tensor, error: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The bounds with these numbers mu, and the table of the least.
+
+        Rounding: a is a float number between z- and z+ whatever it was computed from, and the chord from T- to T+ is
+        replaced by the line of slope a below both of its ends, z+ T- at T- and z- T+ at T+. T+ and T- are moved outwards
+        by what the sums are off. Those over heads are off by gamma of all that goes in.
+        """
+        combined, total, off, size = None, constant, error, constant.abs()
+        for h in range(self.n_heads):
+            table, wrong = self.less(products[h], mu[..., h], h), self.wrong(u, mu[..., h], h)
+            few, many = self.few[:, h : h + 1], self.many[:, h : h + 1]
+            low, high = spread_over(table)
+            slack = wrong + gamma(self.places + 4) * (low.abs() + high.abs())
+            low, high = (low - slack).clamp(max=0.0), (high + slack).clamp(min=0.0)
+            width = high - low
+            a = torch.where(width > 0, (few * high - many * low) / width, few)
+            a = torch.minimum(torch.maximum(a, few), many)
+            b = torch.minimum((many - a) * low, (few - a) * high)
+            scaled = table.mul_(a[:, None, None])
+            combined = scaled if combined is None else combined.add_(scaled)
+            total = total + mu[..., h] + b
+            size = size + mu[..., h].abs() + b.abs()
+            off = off + (a * wrong * 2 + 4 * U * b.abs() + self.places * self.n_heads * LEAST) * ENLARGE
+        assert combined is not None, "a layer has a head"
+        low = combined.amin(2).sum(1)
+        off = (off + gamma(3 * self.n_heads + 8) * (size + low.abs())) * ENLARGE
+        low = total + low - off
+        return low, combined[torch.arange(len(low)), :, :, low.nan_to_num(nan=-torch.inf).argmin(1)]
 
     def spread(self, u: Tensor) -> Tensor:
         """Bounds the l2 norm of u . (atoms - middle) along the functions: (cells,)."""

@@ -71,17 +71,21 @@ class Root:
     most: Tensor
 
 
+def tables_of(layer: Layer) -> Tables:
+    """What the bounds read of a layer's attention."""
+    weights, values = layer.weights, layer.values
+    return Tables(weights.mid, weights.radius, values.mid, values.radius, layer.head, layer.largest)
+
+
 class Cells:
     """A batch of cells of one layer, its blocks bounded forwards.
 
     `ranks` (cells, places + 1, listed) lists each place's tokens by rank, some of them more than once.
     """
 
-    def __init__(self, layer: Layer, ranks: Tensor) -> None:
+    def __init__(self, layer: Layer, ranks: Tensor, tables: Tables | None = None) -> None:
         self.layer = layer
-        weights, values = layer.weights, layer.values
-        tables = Tables(weights.mid, weights.radius, values.mid, values.radius, layer.head, layer.largest)
-        self.quotients = Quotients(tables, ranks)
+        self.quotients = Quotients(tables or tables_of(layer), ranks)
         self.n = len(ranks)
         self.added = gamma(4 * len(layer.blocks) + 64)  # to a function's constant: its sums, of their absolute values
         self.sizes: dict[int, Tensor] = {ATTENTION: layer.largest.expand(self.n, -1)}  # bounds on |results|
@@ -101,10 +105,25 @@ class Cells:
             d = torch.full((self.n, block.size), float(block.size), dtype=torch.float64)
             self.sizes[b] = d.sqrt() * ENLARGE
             return
-        low, high = self.range(self._rows(block.given))
-        self.ends[b] = low, high
+        rows = self._rows(block.given)
+        self.ends[b] = low, high = self._sharpened(block, rows, *self.range(rows))
         self.lines[b] = lines(block.function, low, high)
         self.sizes[b] = self.lines[b].size
+
+    def _sharpened(self, block: Block, rows: Function, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Both ends again by `least`, where a line would be off its function, for as many rows as any cell needs."""
+        is_off = (low < 0) & (high > 0) if block.function == "relu" else high > low
+        most = int(is_off.sum(1).max())
+        if not most:
+            return low, high
+        at = is_off.double().argsort(1, descending=True)[:, :most]
+        some = Function(
+            *(x.gather(1, at) for x in (rows.constant, rows.size, rows.error)),
+            {s: c[torch.arange(self.n).unsqueeze(1), at] for s, c in rows.coefficients.items()},
+        )
+        found, _ = self.least(both(some, -some))
+        low = low.scatter(1, at, torch.fmax(low.gather(1, at), found[:, :most]))
+        return low, high.scatter(1, at, torch.fmin(high.gather(1, at), -found[:, most:]))
 
     def _rounding(self, given: Affine) -> tuple[Tensor, Tensor]:
         """For an affine map that coefficients pass through: the error per unit of a coefficient, and |result|.
@@ -153,13 +172,12 @@ class Cells:
             return low[:, :count], -low[:, count:]
         if last in self.roots:
             return self._by_root(f, last)
-        low, high, _ = self._by_atoms(f)
-        return low, high
+        return self.quotients.range(*self._atoms(f))
 
     def least(self, f: Function) -> tuple[Tensor, Tensor]:
-        """Lower bounds (cells, functions), and the tables over the atoms' tokens whose least sums they come from.
+        """Lower bounds (cells, functions), and a table of each cell whose least sum is nearly the least of them.
 
-        Shapes: tables (cells, functions, places + 1, listed).
+        Shapes: tables (cells, places + 1, listed).
         """
         last = max(f.coefficients, default=ATTENTION)
         if last in self.lines:
@@ -174,11 +192,7 @@ class Cells:
             middle, extra = self._through_root(f, last, q, self._largest(q))
             low, table = self.least(middle)
             return widened(low, extra, -1), table
-        if self.quotients.n_heads == 1:
-            u, constant, error = self._atoms(f)
-            return self.quotients.of_one_head(u, constant, error)
-        low, _, table = self._by_atoms(f)
-        return low, table
+        return self.quotients.least(*self._atoms(f))
 
     def _atoms(self, f: Function) -> tuple[Tensor, Tensor, Tensor]:
         """Coefficients of the atoms, the constant, and the error, with that of the additions to the constant."""
@@ -188,9 +202,6 @@ class Cells:
             u = torch.zeros(self.n, count, self.quotients.n_atoms, dtype=torch.float64)
         error = (f.error + self.added * f.size) * ENLARGE
         return u, f.constant, error
-
-    def _by_atoms(self, f: Function) -> tuple[Tensor, Tensor, Tensor]:
-        return self.quotients.range(*self._atoms(f))
 
     def _by_lines(self, f: Function, b: int) -> Function:
         """The functions with a block's results replaced by lines that are below them, coefficient by coefficient."""
