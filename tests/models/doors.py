@@ -24,7 +24,6 @@ from verify.tasks.inductive.ceilings.fading import fading
 from verify.tasks.inductive.task import Counting
 from verify.tasks.recurrent.task import Homogeneous
 
-
 LAST = tokens([4] * 3)
 
 

@@ -5,7 +5,7 @@ import torch
 from models.selection import first
 
 from constructions.decoder import Decoder, initialised
-from tests.clocks import ENDLESS, looks
+from tests.clocks import looks
 from verify.frame.certificate import Verdict
 from verify.module import certify, largest, tokens
 

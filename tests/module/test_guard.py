@@ -16,8 +16,8 @@ from verify.engine.rules import RULES
 from verify.frame import decide
 from verify.frame.certificate import Verdict
 from verify.frame.decide import BUG, OneRun
-from verify.module import certify as certify_module
 from verify.module import Automaton, tokens
+from verify.module import certify as certify_module
 from verify.module.problem import ModuleProblem
 
 

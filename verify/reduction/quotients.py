@@ -14,10 +14,10 @@ rounding no error. What float64 computes of a table's entry is off by what Cauch
 products (`gamma`), by the radii of x and w, and by LEAST for each product that underflows; the largest such error at
 each place, summed over the places, is linear in |u| and |mu|, so that it costs one product for all functions u.
 
-A lower bound alone needs less (`least`). With z- <= 1 / Z_h <= z+ on the cell, T / Z is at least z- T where T >= 0 and at
-least z+ T elsewhere: the smaller of the two, which is concave in T, so that on an interval of T it is above its chord
-a T + b, and sum_h (a_h T_h + b_h) is ONE sum of tables again. Two choices of mu_h are tried, and the better bound stands.
-The quotient in the middle is the one above. The other is the least quotient of head h by itself on the cell: with it
+A lower bound alone needs less (`least`). With z- <= 1 / Z_h <= z+ on the cell, T / Z is at least z- T where T >= 0 and
+at least z+ T elsewhere: the smaller of the two, which is concave in T, so that on an interval of T it is above its
+chord a T + b, and sum_h (a_h T_h + b_h) is ONE sum of tables again. Two choices of mu_h are tried, and the better bound
+stands. The quotient in the middle is the one above. The other is the least quotient of head h by itself on the cell: with it
 T_h >= 0, b_h is 0, and the bound is at least the sum of the heads' least quotients, which for one head is exact.
 
 The least quotient is where the least N - l Z is zero (Dinkelbach). Whatever l is found, it is only a number mu_h.
@@ -127,7 +127,7 @@ class Quotients:
         self.parts, self.head, self.terms = tables.parts, tables.head, tables.terms
         first = torch.arange(self.places).unsqueeze(1) * tables.weights.shape[2]
         chosen = tables.rows[(ranks + first).flatten()].reshape(*ranks.shape, -1)
-        self.x, self.w, at_least, at_most, w_errors = chosen.split(tables.widths, -1)
+        self.x, self.w, at_least, at_most, w_errors = torch.split(chosen, tables.widths, -1)
         of_sum = gamma(self.places + 4)
         low, high = at_least.amin(2).sum(1) * (1 - 2 * of_sum), at_most.amax(2).sum(1) * ENLARGE
         low = torch.where(low > 0, low, torch.nan)  # Z that may be 0 decides nothing
@@ -160,7 +160,8 @@ class Quotients:
     def wrong(self, u: Tensor, mu: Tensor, h: int) -> Tensor:
         """How far any sum of T_h over the places is off: (cells, functions)."""
         of_x = (u[..., self.parts[h]].abs() @ self.x_error[:, self.parts[h]].unsqueeze(-1)).squeeze(-1)
-        return (of_x + mu.abs() * self.w_error[:, h : h + 1]) * ENLARGE + self.faint
+        found: Tensor = (of_x + mu.abs() * self.w_error[:, h : h + 1]) * ENLARGE + self.faint
+        return found
 
     def sums(self, u: Tensor, mu: Tensor, h: int) -> tuple[Tensor, Tensor]:
         """T_h of each function, by place and listed token, and how far any sum over the places is off.
@@ -251,8 +252,8 @@ class Quotients:
         """The bounds with these numbers mu, and the table of the least.
 
         Rounding: a is a float number between z- and z+ whatever it was computed from, and the chord from T- to T+ is
-        replaced by the line of slope a below both of its ends, z+ T- at T- and z- T+ at T+. T+ and T- are moved outwards
-        by what the sums are off. Those over heads are off by gamma of all that goes in.
+        replaced by the line of slope a below both of its ends, z+ T- at T- and z- T+ at T+. T+ and T- are moved
+        outwards by what the sums are off. Those over heads are off by gamma of all that goes in.
         """
         combined, total, off, size = None, constant, error, constant.abs()
         for h in range(self.n_heads):

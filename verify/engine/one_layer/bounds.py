@@ -118,7 +118,9 @@ class Cells:
             return low, high
         at = is_off.double().argsort(1, descending=True)[:, :most]
         some = Function(
-            *(x.gather(1, at) for x in (rows.constant, rows.size, rows.error)),
+            rows.constant.gather(1, at),
+            rows.size.gather(1, at),
+            rows.error.gather(1, at),
             {s: c[torch.arange(self.n).unsqueeze(1), at] for s, c in rows.coefficients.items()},
         )
         found, _ = self.least(both(some, -some))
