@@ -17,8 +17,9 @@ each place, summed over the places, is linear in |u| and |mu|, so that it costs 
 A lower bound alone needs less (`least`). With z- <= 1 / Z_h <= z+ on the cell, T / Z is at least z- T where T >= 0 and
 at least z+ T elsewhere: the smaller of the two, which is concave in T, so that on an interval of T it is above its
 chord a T + b, and sum_h (a_h T_h + b_h) is ONE sum of tables again. Two choices of mu_h are tried, and the better bound
-stands. The quotient in the middle is the one above. The other is the least quotient of head h by itself on the cell: with it
-T_h >= 0, b_h is 0, and the bound is at least the sum of the heads' least quotients, which for one head is exact.
+stands. The quotient in the middle is the one above. The other is the least quotient of head h by itself on the cell:
+with it T_h >= 0, b_h is 0, and the bound is at least the sum of the heads' least quotients, which for one head is
+exact.
 
 The least quotient is where the least N - l Z is zero (Dinkelbach). Whatever l is found, it is only a number mu_h.
 """
