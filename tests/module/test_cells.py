@@ -60,7 +60,7 @@ class Seen:
         search.start(deadline)
         number = {tuple(row): i for i, row in enumerate(self.rows.tolist())}
         counts, open_rows, faults = {"right": 0, "wrong": 0}, 0, []
-        for found in search.run(deadline):
+        for found in itertools.chain.from_iterable(search.run(deadline)):
             counts["right"] += found.right
             counts["wrong"] += found.wrong
             open_rows += len(found.tokens) if found.how == "open" else 0

@@ -112,7 +112,7 @@ def test_products_of_scaled_layers_are_decided_as_their_margins_are(scale, gap, 
         answers = max if expected is largest else min
         real = {row: oracle.margin(row, answers(row)) for row in itertools.product(range(V), repeat=N)}
         right = wrong = 0
-        for found in search.run(Deadline.never()):
+        for found in itertools.chain.from_iterable(search.run(Deadline.never())):
             right, wrong = right + found.right, wrong + found.wrong
             ends = zip(found.tokens.tolist(), found.low.tolist(), found.high.tolist(), strict=True)
             assert not any(low > real[tuple(row)] or high < real[tuple(row)] for row, low, high in ends)

@@ -35,11 +35,13 @@ def certify(
     budget: float | Budget = 30.0,
     seed: int = 0,
     device: str = "cpu",
+    resume: str | None = None,
 ) -> Certificate:
     """Decides a module on every input of a finite domain: right means that the right class has the largest logit.
 
     `reading` is "real", or a dtype for every order of evaluation ("float32", "bfloat16", "p12", ...); with sums in
-    `accumulate`, and `rounding` "once", each result is rounded once.
+    `accumulate`, and `rounding` "once", each result is rounded once. `resume` is a folder in which a search by cells
+    keeps what it has found, and from which it goes on.
     Raises: BadInput for a module that no rule covers, naming the source line, or arguments that make no task.
 
     >>> import torch
@@ -50,7 +52,7 @@ def certify(
     >>> certify(Parity().eval(), inputs=tokens([2, 2]), expected=lambda t: t.sum(1) % 2).verdict
     <Verdict.PROVED: 'PROVED'>
     """
-    problem = ModuleProblem(module, Task(inputs, expected, position, classes), device)
+    problem = ModuleProblem(module, Task(inputs, expected, position, classes), device, resume)
     return decide(problem, reading_of(reading, accumulate, rounding), method, Effort(budget, seed))
 
 

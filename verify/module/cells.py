@@ -131,9 +131,13 @@ class Search:
     def start(self, deadline: Deadline) -> None:
         """The domain in cells of one answer each as far as that is quick, then by the tokens of the fixed positions."""
         cells = self._by_answer(deadline)
-        for ranks in product(*(range(len(self.part.sets[i])) for i in self.given.fixed)):
+        for ranks in self.owns():
             own = [self._restricted(cell, ranks) for cell in cells]
             self.left.append((ranks, [cell for cell in own if cell is not None]))
+
+    def owns(self) -> Iterator[tuple[int, ...]]:
+        """The ranks of the fixed positions' tokens, all combinations."""
+        return product(*(range(len(self.part.sets[i])) for i in self.given.fixed))
 
     def _by_answer(self, deadline: Deadline) -> list[tuple[int | None, Mask]]:
         done: list[tuple[int | None, Mask]] = []
@@ -165,8 +169,11 @@ class Search:
         size = math.prod(mask.sum(1).tolist())
         return Cell((-size, next(self.number)), mask, answer, rivals, beaten)
 
-    def run(self, deadline: Deadline) -> Iterator[Decided]:
-        """Decides cells until none is left or the time is up, the tokens of the fixed positions in turn."""
+    def run(self, deadline: Deadline) -> Iterator[list[Decided]]:
+        """Decides cells until none is left or the time is up, the tokens of the fixed positions in turn.
+
+        Whenever it says what it has decided, every other input is in a cell that is left.
+        """
         for last in range(ROUNDS):
             pending = [pair for pair in self.left if pair[1]]
             for i, (ranks, cells) in enumerate(pending):
@@ -187,7 +194,7 @@ class OneToken:
     def __init__(self, search: Search, layer: Layer, cells: list[Cell]) -> None:
         self.search, self.layer, self.cells = search, layer, cells
         self.points, self.tables = Points(layer), tables_of(layer)
-        self.places = list(layer.places)
+        self.places, self.next = list(layer.places), list[Cell]()
         self._gather_alike()
         heapq.heapify(cells)
 
@@ -197,6 +204,9 @@ class OneToken:
         What is bounded on a product of sets holds for all tables within the balls, and so for the product with its
         sets exchanged between places whose balls are the same numbers.
         """
+        for cell in self.cells[:]:
+            self.cells += cell.alike
+            cell.alike = []
         groups = alike_places(self.tables.rows.reshape(len(self.places) + 1, -1)[:-1])
         if len(groups) == len(self.places):
             return
@@ -211,26 +221,33 @@ class OneToken:
                 around.alike.append(cell)
         self.cells[:] = [cell for cells in kept.values() for _, cell in cells]
 
-    def run(self, until: Deadline) -> Iterator[Decided]:
+    def run(self, until: Deadline) -> Iterator[list[Decided]]:
         """Decides cells, the largest first, until none is left or the time is up."""
         while self.cells and not until.is_up():
             batch = self._batch()
-            small = [cell for cell in batch if cell.size <= RUN]
-            for cell in batch:  # what is not decided at once helps no other
-                if cell.size <= RUN or cell.answer is None:
-                    self._release(cell)
-            for answer_less in [c for c in batch if c.answer is None and c.size > RUN]:
-                self._by_answer(answer_less)
-            large = [cell for cell in batch if cell.answer is not None and cell.size > RUN]
-            if large:
-                yield from self._bounded(large)
-            if small:
-                yield from self._run(small)
+            self.next = []
+            try:
+                found = list(self._decide(batch))
+            except BaseException:  # as if it had not begun: an interrupted search can go on
+                self.cells += batch
+                heapq.heapify(self.cells)
+                raise
+            for cell in self.next:
+                heapq.heappush(self.cells, cell)
+            yield found
 
-    def _release(self, cell: Cell) -> None:
-        for other in cell.alike:
-            heapq.heappush(self.cells, other)
-        cell.alike = []
+    def _decide(self, batch: list[Cell]) -> Iterator[Decided]:
+        small = [cell for cell in batch if cell.size <= RUN]
+        for cell in batch:  # what is not decided at once helps no other
+            if cell.size <= RUN or cell.answer is None:
+                self.next += cell.alike
+        for answer_less in [c for c in batch if c.answer is None and c.size > RUN]:
+            self._by_answer(answer_less)
+        large = [cell for cell in batch if cell.answer is not None and cell.size > RUN]
+        if large:
+            yield from self._bounded(large)
+        if small:
+            yield from self._run(small)
 
     def _batch(self) -> list[Cell]:
         """The largest cells, as many as one batch of tables holds."""
@@ -248,7 +265,7 @@ class OneToken:
         for part in parts:
             mask = with_part(cell.mask, place, part)
             answers = self.search.chart.answers(mask)
-            heapq.heappush(self.cells, self.search._cell(mask, answers[0] if len(answers) == 1 else None))
+            self.next.append(self.search._cell(mask, answers[0] if len(answers) == 1 else None))
 
     def _bounded(self, batch: list[Cell]) -> Iterator[Decided]:
         search = self.search
@@ -285,7 +302,7 @@ class OneToken:
             yield self._decided_wrong(batch, is_wrong, right, at)
         left = ~is_right & ~is_wrong
         for i in (~is_right).nonzero().squeeze(1).tolist():
-            self._release(batch[i])
+            self.next += batch[i].alike
         is_beaten = low > search.goal
         beaten = torch.where(is_beaten, low, torch.inf).amin(1)
         for i in left.nonzero().squeeze(1).tolist():
@@ -373,7 +390,7 @@ class OneToken:
             row = np.zeros(mask.shape[1], dtype=bool)
             row[ranks[part]] = True
             mask[self.places[place]] = row
-            heapq.heappush(self.cells, self.search._cell(mask, cell.answer, rivals, beaten))
+            self.next.append(self.search._cell(mask, cell.answer, rivals, beaten))
 
     def _run(self, batch: list[Cell]) -> Iterator[Decided]:
         """All inputs of small cells, by tables; those that these leave open come by themselves."""

@@ -72,6 +72,17 @@ class Tally:
         for mask, rows in ((is_wrong, self.wrong_inputs), (is_open, self.open_inputs)):
             rows.extend(tokens[mask][: LISTED - len(rows)].tolist())
 
+    def take(self, other: Tally) -> None:
+        """Counts what another part of the domain has."""
+        self.right, self.wrong = self.right + other.right, self.wrong + other.wrong
+        self.undecided += other.undecided
+        for model, decided in other.by.items():
+            self.by[model] += decided
+        if other.margin < self.margin:
+            self.margin, self.tightest = other.margin, other.tightest
+        self.wrong_inputs = (self.wrong_inputs + other.wrong_inputs)[:LISTED]
+        self.open_inputs = (self.open_inputs + other.open_inputs)[:LISTED]
+
     def add_cells(self, found: Decided) -> None:
         """Counts the inputs of decided cells, and lists those that are wrong as far as `found` does."""
         self.right, self.wrong = self.right + found.right, self.wrong + found.wrong

@@ -44,25 +44,46 @@ class Layered:
         one = replace(self.task, expected=lambda _: torch.tensor([label]))
         return int(one.answers(torch.zeros(1, length, dtype=torch.long), self.classes)[0, 0])
 
-    def by_cells(self, search: cells.Search, tally: Tally, deadline: Deadline, progress: Callable[[int], None]) -> None:
+    def by_cells(
+        self,
+        search: cells.Search,
+        tally: Tally,
+        deadline: Deadline,
+        progress: Callable[[int], None],
+        keep: Callable[[bool], None] = lambda is_due: None,
+    ) -> None:
         """Decides cells until none is left or the time is up; some inputs of right and of wrong ones are run beside.
 
+        `keep` is called wherever search and tally together count every input once, with True at the end.
         Raises: Disagreement.
         """
-        beside, before = Beside(self.guard), tally.seen
-        for found in search.run(deadline):
-            if found.how == "open":
-                tally.add(found.tokens, self.judge.bounds(found.tokens, found.answers.unsqueeze(1), deadline))
-            elif found.how == "tables":
-                tally.add(found.tokens, Bounds(found.low, found.high, {"tables": len(found.tokens)}))
-            else:
-                tally.add_cells(found)
-            beside.add(found)
-            progress(tally.seen - before)
-        beside.check()
+        beside, is_whole = Beside(self.guard), True
+        try:
+            for batch in search.run(deadline):
+                is_whole = False
+                for found in batch:
+                    self._count(found, tally, deadline)
+                    beside.add(found)
+                is_whole = True
+                progress(tally.seen)
+                keep(False)
+            beside.check()
+        except KeyboardInterrupt:
+            if is_whole:
+                keep(True)
+            raise
         if search.tightest is not None and search.met <= 4 * tally.margin:  # the bound is attained nearly there
             tally.tightest = search.tightest
         tally.sort_wrong()
+        keep(True)
+
+    def _count(self, found: cells.Decided, tally: Tally, deadline: Deadline) -> None:
+        if found.how == "open":
+            tally.add(found.tokens, self.judge.bounds(found.tokens, found.answers.unsqueeze(1), deadline))
+        elif found.how == "tables":
+            tally.add(found.tokens, Bounds(found.low, found.high, {"tables": len(found.tokens)}))
+        else:
+            tally.add_cells(found)
 
     def by_tables(self, tally: Tally, deadline: Deadline, progress: Callable[[int], None]) -> bool:
         """Decides every input by itself, by tables as far as they do; whether the time was up before.

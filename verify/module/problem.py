@@ -35,6 +35,7 @@ from verify.module.decision import Judge, Progress, Tally, climb
 from verify.module.inputs import BATCH, Listed, Product
 from verify.module.language_models import logits_alone
 from verify.module.layered import Layered
+from verify.module.resumed import Kept
 from verify.module.task import Task
 
 MANY = 1 << 18  # inputs from which on a hill climb comes first
@@ -72,9 +73,10 @@ class ModuleProblem:
     counts_answers = False
     runs_for_ever = False
     claim: str | None = None
+    so_far = "deciding"  # what a progress bar says
 
-    def __init__(self, module: nn.Module, task: Task, device: str = "cpu") -> None:
-        self.module, self.given, self.device = logits_alone(module), task, device
+    def __init__(self, module: nn.Module, task: Task, device: str = "cpu", resume: str | None = None) -> None:
+        self.module, self.given, self.device, self.resume = logits_alone(module), task, device, resume
         self.name = type(module).__name__
         if device != "cpu" and not torch.cuda.is_available():
             raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
@@ -180,7 +182,9 @@ class ModuleProblem:
                 is_left, failing = self._one_by_one(part, reading, tally, effort, deadline, progress)
                 stopped, found_wrong = stopped or is_left, found_wrong or failing
             elif isinstance(self.given.expected, Automaton):
-                is_left, failing = self._by_cells(layer, tally, effort, deadline, progress)
+                own = Tally()
+                is_left, failing = self._by_cells(layer, own, effort, deadline, progress)
+                tally.take(own)
                 stopped, found_wrong = stopped or is_left, found_wrong or failing
             else:
                 found_wrong = found_wrong or (self.search(reading, effort) if part.candidates > MANY else None)
@@ -255,11 +259,26 @@ class ModuleProblem:
         Where most of the time has met no wrong input, some of it is for the hill climb.
         """
         search = layer.start(deadline)
-        layer.by_cells(search, tally, deadline.part(1 - CLIMBING), progress)
-        failing = search.failing
-        if search.open and failing is None and not tally.wrong:
-            failing = self.search(Real(), effort)
-        layer.by_cells(search, tally, deadline, progress)
+        kept = None if self.resume is None else Kept(self.resume, layer.layer.graph, layer.layer.question, layer.part)
+        if kept is not None:
+            kept.read(search, tally)
+
+        def keep(is_due: bool) -> None:
+            size = layer.part.size
+            self.so_far = f"{tally.right / size:.6%} right, {tally.wrong} wrong"
+            if kept is not None:
+                kept.write(search, tally, is_due)
+
+        try:
+            layer.by_cells(search, tally, deadline.part(1 - CLIMBING), progress, keep)
+            failing = search.failing
+            if search.open and failing is None and not tally.wrong:
+                failing = self.search(Real(), effort)
+            layer.by_cells(search, tally, deadline, progress, keep)
+        except KeyboardInterrupt:
+            so_far = f"{tally.right} inputs right and {tally.wrong} wrong so far"
+            where = "; --resume DIR would keep them" if kept is None else f", kept in {self.resume}"
+            raise KeyboardInterrupt(so_far + where) from None
         return search.open > 0, failing
 
     def judge(self, length: int, reading: Real | Rounded, sets: Sets | None = None) -> Judge:

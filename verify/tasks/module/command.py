@@ -25,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --accumulate float32: once rounds each result of an operation on tensors once (default: any, kept "
         "wider or rounded)",
     )
+    group(parser, HOW).add_argument(
+        "--resume", metavar="DIR", help="keep what a search by cells finds in DIR, and go on from what is there"
+    )
     request.add_arguments(parser)
 
 
@@ -38,11 +41,12 @@ def run(args: argparse.Namespace) -> int:
         from verify.tasks.module.task import about, as_bytes, errors_named, problem_parts
 
         reading = reading_of(asked.precision, asked.accumulate, args.rounding)
-        problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device)
+        problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device, args.resume)
         with errors_named(args.task_file):
             assert problem.graphs  # traced here, while nothing is collected
     gc.freeze()
     with errors_named(args.task_file), progress_bar("deciding", quiet=asked.is_json) as progress:
-        certificate = decide(problem, reading, asked.method, asked.effort(progress))
+        effort = asked.effort(lambda share: progress(share, problem.so_far))
+        certificate = decide(problem, reading, asked.method, effort)
     facts = [*about(args.task_file), *problem.report(certificate)]
     return request.publish(asked, certificate, as_bytes(problem.module), facts)

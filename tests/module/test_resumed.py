@@ -1,0 +1,99 @@
+"""Searches by cells that are cut off and go on: every input is counted once, and nothing is taken from another model."""
+
+import numpy as np
+import pytest
+import torch
+from models.one_layer import Plain
+
+from constructions.errors import BadInput
+from tests.clocks import ENDLESS, looks
+from tests.module.test_cells import fitted
+from tests.planted import planted
+from verify.arithmetic.readings import Real
+from verify.frame.certificate import Verdict
+from verify.frame.decide import Effort
+from verify.module import ModuleProblem, Task, cells, largest, tokens
+from verify.module.resumed import Kept
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Cells of a few inputs, a few of them at once."""
+    monkeypatch.setattr("verify.module.problem.FEW", 1)
+    monkeypatch.setattr("verify.module.problem.CLIMBING", 0.0)
+    monkeypatch.setattr(cells, "RUN", 2)
+    monkeypatch.setattr(cells, "MOST_AT_ONCE", 3)
+
+
+def module_of(seed):
+    torch.manual_seed(seed)
+    return fitted(Plain(4, 4), 4, 4, largest, 40).double()
+
+
+def decided(module, folder, budget):
+    problem = ModuleProblem(module, Task(tokens([4] * 4), largest), resume=None if folder is None else str(folder))
+    found = problem.prove(Real(), Effort(budget))
+    return found, {name: int(count) for name, count in found.extra["counts"].items()}
+
+
+def test_a_search_that_was_cut_off_goes_on(tmp_path):
+    module = module_of(3)
+    whole, counts = decided(module, None, ENDLESS)
+    seen = []
+    for _ in range(200):
+        found, some = decided(module, tmp_path, looks(20))
+        assert sum(some.values()) == 4**4
+        seen.append(some["undecided"])
+        if not some["undecided"]:
+            break
+    assert len(seen) > 2 and sorted(seen, reverse=True) == seen and seen[0] > seen[-1] == 0
+    assert some == counts and found.verdict is whole.verdict
+    assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]
+
+
+def test_ctrl_c_keeps_what_was_found(tmp_path, monkeypatch):
+    """An interrupt in the middle of a batch: its cells are as they were."""
+    module, right, calls = module_of(3), cells.OneToken._run, []
+    _, counts = decided(module, None, ENDLESS)
+
+    def interrupted(*given):
+        calls.append(given)
+        if len(calls) in (2, 3):
+            raise KeyboardInterrupt
+        return right(*given)
+
+    monkeypatch.setattr(cells.OneToken, "_run", interrupted)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt, match=r"right and \d+ wrong so far, kept in"):
+            decided(module, tmp_path, ENDLESS)
+        assert list(tmp_path.iterdir())
+    assert decided(module, tmp_path, ENDLESS)[1] == counts
+
+
+def test_another_model_or_task_starts_again(tmp_path):
+    found, first = decided(module_of(3), tmp_path, looks(20))
+    other, counts = decided(module_of(4), tmp_path, ENDLESS)
+    assert found.verdict is not Verdict.PROVED and first["undecided"] and sum(counts.values()) == 4**4
+    assert len(list(tmp_path.iterdir())) == 2 and counts == decided(module_of(4), None, ENDLESS)[1]
+    with planted(Kept, "place", " + bytes_of(value)", ""):
+        assert decided(module_of(3), tmp_path / "blind", ENDLESS)[1] == decided(module_of(4), tmp_path / "blind", ENDLESS)[1]
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    module = module_of(3)
+    decided(module, tmp_path, looks(20))
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for broken in (whole[:-50], b"", b"nothing"):
+        path.write_bytes(broken)
+        with pytest.raises(BadInput, match="delete it to start again"):
+            decided(module, tmp_path, ENDLESS)
+    path.write_bytes(whole)
+    with np.load(path) as found:
+        less = {name: found[name] if name == "said" else found[name][1:] for name in found.files}
+    np.savez(path, **less)
+    with pytest.raises(BadInput, match="do not add up"):
+        decided(module, tmp_path, ENDLESS)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="no folder can be made"):
+        decided(module, tmp_path / "file", ENDLESS)

@@ -1,0 +1,125 @@
+"""A search by cells kept in a folder: what it has decided and which cells it has left, so that it can go on later."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from constructions.errors import BadInput
+from constructions.written_files import write_whole
+from verify.engine.capture import Graph
+from verify.engine.margins import Question
+from verify.module.automaton import Chart
+from verify.module.cells import Cell, Search
+from verify.module.decision import Tally
+from verify.module.inputs import Product
+
+FORMAT = 1  # of the file; another one is another search
+OFTEN = 20.0  # seconds after which what was found is written again
+SEARCHED = ("met", "tightest", "has_wrong", "failing", "bounded")
+
+
+class Kept:
+    """One file of a folder for each graph with its stored numbers, question, domain and specification.
+
+    Raises: BadInput where no folder can be made.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], graph: Graph, question: Question, part: Product) -> None:
+        self.folder, self.graph, self.question, self.part = Path(folder), graph, question, part
+        self.written = time.perf_counter()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"resume={os.fspath(folder)!r}: no folder can be made there ({error.strerror}).") from None
+
+    def place(self, chart: Chart) -> Path:
+        """The file, by a digest of all that its numbers depend on."""
+        said = [FORMAT, torch.__version__, self.graph.digest, repr(self.question), self.part.sets, chart.labels]
+        found = hashlib.sha256(json.dumps(said).encode())
+        for name, value in sorted(self.graph.stored.items()):
+            found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode() + bytes_of(value))
+        for place in chart.order:
+            found.update(chart.steps[place].astype(np.int64).tobytes())
+        found.update(chart.final.tobytes())
+        return self.folder / f"cells-{found.hexdigest()[:32]}.npz"
+
+    def read(self, search: Search, tally: Tally) -> bool:
+        """Whether there is such a search, which then goes on in these two.
+
+        Raises: BadInput for a file that is damaged: each input is counted once, or in one cell.
+        """
+        place = self.place(search.chart)
+        if not place.exists():
+            return False
+        try:
+            with np.load(io.BytesIO(place.read_bytes()), allow_pickle=False) as found:
+                said = json.loads(found["said"].tobytes())
+                left = unpacked(found, search)
+            assert tally.seen == 0
+            vars(tally).update(said["tally"])
+            vars(search).update(said["search"])
+            search.left = left
+            is_whole = tally.seen + search.open == self.part.size
+        except (OSError, ValueError, KeyError, IndexError, TypeError, EOFError, BadZipFile) as error:
+            raise BadInput(f"resume: {str(place)!r} is damaged ({error}); delete it to start again") from None
+        if not is_whole:
+            raise BadInput(f"resume: {str(place)!r} is damaged: its inputs do not add up; delete it to start again")
+        return True
+
+    def write(self, search: Search, tally: Tally, is_due: bool = True) -> None:
+        """Writes both, whole or not at all; where that is not due, only once some seconds are over."""
+        if not is_due and time.perf_counter() - self.written < OFTEN:
+            return
+        said = {"tally": vars(tally), "search": {name: getattr(search, name) for name in SEARCHED}}
+        file = io.BytesIO()
+        np.savez_compressed(file, said=np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **packed(search))
+        write_whole(self.place(search.chart), file.getvalue(), "resume")
+        self.written = time.perf_counter()
+
+
+def packed(search: Search) -> dict[str, np.ndarray[Any, Any]]:
+    """The cells that are left, as arrays; those that wait for others come by themselves."""
+    cells = [(i, one) for i, (_, some) in enumerate(search.left) for cell in some for one in (cell, *cell.alike)]
+    classes = max((len(cell.rivals) for _, cell in cells if cell.rivals is not None), default=0)
+    rivals = np.zeros((len(cells), classes), dtype=bool)
+    for row, (_, cell) in zip(rivals, cells, strict=True):
+        row[:] = cell.rivals if cell.rivals is not None else True
+    masks = np.array([cell.mask for _, cell in cells], dtype=bool).reshape(len(cells), *search.whole.shape)
+    return {
+        "of": np.array([i for i, _ in cells], dtype=np.int64),
+        "masks": np.packbits(masks, axis=-1),
+        "has_answer": np.array([cell.answer is not None for _, cell in cells], dtype=bool),
+        "answers": np.array([cell.answer or 0 for _, cell in cells], dtype=np.int64),
+        "rivals": rivals,
+        "beaten": np.array([cell.beaten for _, cell in cells], dtype=np.float64),
+    }
+
+
+def unpacked(found: Any, search: Search) -> list[tuple[tuple[int, ...], list[Cell]]]:
+    """The cells by the tokens of the fixed positions."""
+    masks = np.unpackbits(found["masks"], axis=-1, count=search.whole.shape[1]).astype(bool)
+    if (masks & ~search.whole).any():
+        raise ValueError("a cell is beyond the domain")
+    left: list[tuple[tuple[int, ...], list[Cell]]] = [(ranks, []) for ranks in search.owns()]
+    names = ("of", "has_answer", "answers", "rivals", "beaten")
+    for mask, i, has_answer, answer, rivals, beaten in zip(masks, *(found[name] for name in names), strict=True):
+        kept = rivals if len(rivals) else None
+        left[i][1].append(search._cell(mask, int(answer) if has_answer else None, kept, float(beaten)))
+    return left
+
+
+def bytes_of(value: Tensor) -> bytes:
+    """A tensor's numbers."""
+    plain = value.detach().cpu().contiguous().flatten()
+    return plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
