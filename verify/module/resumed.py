@@ -83,7 +83,7 @@ class Kept:
             return
         said = {"tally": vars(tally), "search": {name: getattr(search, name) for name in SEARCHED}}
         file = io.BytesIO()
-        np.savez_compressed(file, said=np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **packed(search))
+        np.savez_compressed(file, said=np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **packed(search))  # type: ignore[arg-type]
         write_whole(self.place(search.chart), file.getvalue(), "resume")
         self.written = time.perf_counter()
 
