@@ -23,7 +23,7 @@ def test_kept_results_are_of_the_trials_that_there_are():
         seeds = len({result.settings["seed"] for result in results})
         trials = experiment.trials(Grid(about["grid"]), seeds)
         assert [dict(trial.settings) for trial in trials] == [dict(result.settings) for result in results]
-        assert about["versions"]["torch"] and about["cpu_seconds"] > 0
+        assert about["versions"]["torch"] and about["date"]
 
 
 def test_every_experiment_is_kept_and_little_space_is_taken():

@@ -73,11 +73,10 @@ class ModuleProblem:
     counts_answers = False
     runs_for_ever = False
     claim: str | None = None
-    so_far = "deciding"  # what a progress bar says
 
     def __init__(self, module: nn.Module, task: Task, device: str = "cpu", resume: str | None = None) -> None:
         self.module, self.given, self.device, self.resume = logits_alone(module), task, device, resume
-        self.name = type(module).__name__
+        self.name, self.so_far = type(module).__name__, "deciding"  # the latter is what a progress bar says
         if device != "cpu" and not torch.cuda.is_available():
             raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
 
