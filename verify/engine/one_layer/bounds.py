@@ -170,11 +170,16 @@ class Cells:
         last = max(f.coefficients, default=ATTENTION)
         if last in self.lines:
             count = f.constant.shape[1]
-            low, _ = self.range(self._by_lines(both(f, -f), last))
+            low = self.lower(self._by_lines(both(f, -f), last))
             return low[:, :count], -low[:, count:]
         if last in self.roots:
             return self._by_root(f, last)
         return self.quotients.range(*self._atoms(f))
+
+    def lower(self, f: Function) -> Tensor:
+        """The lower bounds of `range`, as many functions at every block: upper ones would double them at each."""
+        last = max(f.coefficients, default=ATTENTION)
+        return self.lower(self._by_lines(f, last)) if last in self.lines else self.range(f)[0]
 
     def least(self, f: Function) -> tuple[Tensor, Tensor]:
         """Lower bounds (cells, functions), and a table of each cell whose least sum is nearly the least of them.
