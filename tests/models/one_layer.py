@@ -89,7 +89,7 @@ class Plain(nn.Module):
         gated=False,
     ):  # fmt: skip
         super().__init__()
-        self.groups, self.gate = groups, nn.Linear(d, hidden) if gated else None
+        self.groups, self.gate = groups, nn.Linear(d, hidden) if gated and hidden else None
         self.E, self.heads, self.act, self.bos = nn.Embedding(V + 1, d), heads, act, bos
         self.P = nn.Embedding(L + 1, d) if positions == "learned" else None
         self.q, self.o = (nn.Linear(d, d, bias=False) for _ in range(2))
