@@ -12,7 +12,7 @@ from tests.planted import planted
 from verify.arithmetic.readings import Real
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort
-from verify.module import ModuleProblem, Task, cells, largest, tokens
+from verify.module import ModuleProblem, Task, cells, certify, largest, tokens
 from verify.module.resumed import Kept
 
 
@@ -100,3 +100,29 @@ def test_a_damaged_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="no folder can be made"):
         decided(module, tmp_path / "file", ENDLESS)
+
+
+def test_a_specification_is_known_by_what_it_answers():
+    """A search for another right answer is another file, whatever says what is right."""
+    from verify.module import largest, smallest, sum_modulo
+    from verify.module.specification import chart_of
+
+    sets, table = [range(3)] * 4, torch.tensor([2, 0, 1])
+    said = [largest, smallest, sum_modulo(2), sum_modulo(3), lambda t: t.amax(1), lambda t: t.amin(1)]
+    said += [
+        lambda t: t.amax(1) % 2,
+        lambda t: t.amax(1) % 3,
+        lambda t: table[t.amax(1)],
+        lambda t: table.flip(0)[t.amax(1)],
+    ]
+    found = [chart_of(one, sets).identity for one in said]
+    assert len(set(found)) == len(found) and found == [chart_of(one, sets).identity for one in said]
+
+
+def test_a_traced_specification_goes_on(tmp_path):
+    module = module_of(3)
+    task = {"inputs": tokens([4] * 4), "expected": lambda t: t.amax(1)}
+    whole = certify(module, **task, budget=ENDLESS)
+    certify(module, **task, budget=looks(20), resume=tmp_path)
+    found = certify(module, **task, budget=ENDLESS, resume=tmp_path)
+    assert found.extra["counts"] == whole.extra["counts"] and len(list(tmp_path.iterdir())) == 1

@@ -10,14 +10,25 @@ from verify.arithmetic.readings import reading_of
 from verify.frame.certificate import CERTIFIED, Certificate, Verdict
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, decide
-from verify.module.automaton import Automaton, count_of_last, largest, majority, smallest, sum_modulo
+from verify.module.automaton import (
+    Automaton,
+    compose,
+    count_of_last,
+    dyck,
+    first_repeated,
+    largest,
+    majority,
+    smallest,
+    sorted_at,
+    sum_modulo,
+)
 from verify.module.inputs import Domain, strings, tokens
 from verify.module.problem import ModuleProblem
 from verify.module.task import Task
 
 __all__ = [
-    "Automaton", "Domain", "ModuleProblem", "Task", "assert_proved", "certify", "count_of_last", "largest", "majority",
-    "smallest", "strings", "sum_modulo", "tokens",
+    "Automaton", "Domain", "ModuleProblem", "Task", "assert_proved", "certify", "compose", "count_of_last", "dyck",
+    "first_repeated", "largest", "majority", "smallest", "sorted_at", "strings", "sum_modulo", "tokens",
 ]  # fmt: skip
 
 

@@ -120,6 +120,72 @@ def majority(token: int = 1) -> Automaton:
     return Automaton(0, lambda state, t: state + (1 if t == token else -1), lambda state: int(state > 0))
 
 
+def dyck(kinds: int = 1) -> Automaton:
+    """1 where the brackets are balanced, else 0: token 2 i opens one of kind i, 2 i + 1 closes it; others say nothing.
+
+    >>> import torch
+    >>> dyck()(torch.tensor([[0, 0, 1, 1], [0, 1, 1, 0]]))
+    tensor([1, 0])
+    """
+
+    def step(state: tuple[int, ...] | None, token: int) -> tuple[int, ...] | None:
+        if state is None or token >= 2 * kinds:
+            return state
+        if token % 2 == 0:
+            return (*state, token // 2)
+        return state[:-1] if state and state[-1] == token // 2 else None
+
+    return Automaton((), step, lambda state: int(state == ()))
+
+
+def first_repeated(otherwise: int) -> Automaton:
+    """The first token that has occurred before, and `otherwise` where none has.
+
+    >>> import torch
+    >>> first_repeated(9)(torch.tensor([[3, 5, 5, 3], [1, 2, 3, 4]]))
+    tensor([5, 9])
+    """
+
+    def step(state: frozenset[int] | int, token: int) -> frozenset[int] | int:
+        if isinstance(state, int):
+            return state
+        return token if token in state else state | {token}
+
+    return Automaton(frozenset(), step, lambda state: state if isinstance(state, int) else otherwise)
+
+
+def compose(group: Sequence[Sequence[int]]) -> Automaton:
+    """The composition of permutations, each named by its place in the group: the one of the first token acts first.
+
+    >>> import torch
+    >>> from itertools import permutations
+    >>> S3 = list(permutations(range(3)))
+    >>> S3[int(compose(S3)(torch.tensor([[1, 2]])))]
+    (1, 2, 0)
+    """
+    elements = [tuple(element) for element in group]
+    number = {element: i for i, element in enumerate(elements)}
+
+    def step(state: tuple[int, ...], token: int) -> tuple[int, ...]:
+        return tuple(elements[token][i] for i in state)
+
+    return Automaton(tuple(range(len(elements[0]))), step, lambda state: number[state])
+
+
+def sorted_at(k: int) -> Callable[[Tensor], Tensor]:
+    """The k-th smallest token, counted from 0, or from the largest by -1, -2, ...; a function of torch operations.
+
+    >>> import torch
+    >>> sorted_at(1)(torch.tensor([[3, 1, 2], [4, 4, 0]]))
+    tensor([2, 4])
+    """
+
+    def expected(tokens: Tensor) -> Tensor:
+        return tokens.sort(1).values[:, k]
+
+    return expected
+
+
 class Chart:
     """An automaton on the inputs of a product of token sets: states by position, and where each token leads.
 
@@ -127,23 +193,22 @@ class Chart:
     """
 
     def __init__(self, automaton: Automaton, sets: Sequence[Sequence[int]]) -> None:
-        self.automaton = automaton
+        self.function = self.automaton = automaton
         self.order = range(len(sets))[:: -1 if automaton.backwards else 1]
         self.steps: dict[int, np.ndarray[Any, Any]] = {}
         states: list[Hashable] = [automaton.start]
-        for place in self.order:
+        for read, place in enumerate(self.order, 1):
             number: dict[Hashable, int] = {}
-            table = [
-                [number.setdefault(automaton.after(state, token), len(number)) for token in sets[place]]
-                for state in states
-            ]
+            table = []
+            for state in states:
+                table.append([number.setdefault(automaton.after(state, token), len(number)) for token in sets[place]])
+                if len(number) > MOST_STATES:
+                    raise BadInput(
+                        f"expected: the automaton has more than {MOST_STATES} states once {read} tokens are read; "
+                        "remember less of them in a state, or give a function of tokens in torch operations"
+                    )
             self.steps[place] = np.array(table)
             states = list(number)
-            if len(states) > MOST_STATES:
-                raise BadInput(
-                    f"expected: the automaton has more than {MOST_STATES} states after {place + 1} tokens; give a "
-                    "function of tokens instead"
-                )
         self.labels = list(dict.fromkeys(int(automaton.answer(state)) for state in states))
         number_of = {label: i for i, label in enumerate(self.labels)}
         words = (len(self.labels) + 63) // 64
@@ -151,6 +216,13 @@ class Chart:
         for i, state in enumerate(states):
             bit = number_of[int(automaton.answer(state))]
             self.final[i, bit // 64] = np.uint64(1) << np.uint64(bit % 64)
+
+    @property
+    def identity(self) -> bytes:
+        """What answers depend on: other charts have another one."""
+        steps = [self.steps[place].astype(np.int64) for place in self.order]
+        said = [str((list(self.order), self.labels, [table.shape for table in steps])).encode(), self.final.tobytes()]
+        return b"".join(said + [table.tobytes() for table in steps])
 
     def _backwards(self, cell: Mask) -> list[Bits]:
         """Which answers each state may still lead to, before each token and at the end."""

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count, product
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,8 +26,9 @@ from verify.engine.one_layer.bounds import Cells, tables_of
 from verify.engine.one_layer.layer import Layer, NotOneLayer, OneLayer, candidates
 from verify.engine.one_layer.points import Points
 from verify.frame.clock import Deadline
-from verify.module.automaton import Automaton, Chart, Mask
+from verify.module.automaton import Chart, Mask
 from verify.module.inputs import Product
+from verify.module.specification import Traced, chart_of
 
 LISTED = 1000  # inputs of a cell that is wrong throughout, which are then listed
 DRAWN = 4  # inputs of right cells that are decided at once, which are then run
@@ -53,6 +55,18 @@ def one_layer(graph: Graph, question: Question, part: Product) -> OneLayer:
         else:
             return found
     raise NotOneLayer(reasons[min(1, len(reasons) - 1)])
+
+
+class Columns(dict[int, int]):
+    """The column of each label, asked for where it surely occurs: on a cell of several answers some may not."""
+
+    def __init__(self, column: Callable[[int], int]) -> None:
+        super().__init__()
+        self.column = column
+
+    def __missing__(self, label: int) -> int:
+        self[label] = self.column(label)
+        return self[label]
 
 
 @dataclass(order=True)
@@ -99,10 +113,18 @@ class Decided:
 class Search:
     """All inputs of a domain, by cells."""
 
-    def __init__(self, given: OneLayer, part: Product, expected: Automaton, column: Callable[[int, int], int]) -> None:
+    def __init__(
+        self,
+        given: OneLayer,
+        part: Product,
+        expected: Callable[[Tensor], Any] | Chart | Traced,
+        column: Callable[[int, int], int],
+    ) -> None:
         self.given, self.part = given, part
-        self.chart = Chart(expected, part.sets)
-        self.columns = {label: column(part.length, label) for label in self.chart.labels}
+        chart = expected if isinstance(expected, Chart | Traced) else chart_of(expected, part.sets)
+        assert chart is not None, "its answers on cells are known"
+        self.chart = chart
+        self.columns = Columns(lambda label: column(part.length, label))
         self.number = count()
         self.met = math.inf  # the least margin of an input met so far, at most
         self.tightest: list[int] | None = None
@@ -411,7 +433,7 @@ class OneToken:
     def _columns(self, cell: Cell, tokens: Tensor) -> Tensor:
         if cell.answer is not None:
             return torch.full((len(tokens),), self.search.columns[cell.answer])
-        found = self.search.chart.automaton(tokens)
+        found = self.search.chart.function(tokens)
         return torch.tensor([self.search.columns[int(label)] for label in found.tolist()])
 
 

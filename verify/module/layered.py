@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
@@ -12,12 +13,14 @@ from verify.engine.margins import margins
 from verify.engine.one_layer.layer import OneLayer
 from verify.frame.clock import Deadline
 from verify.module import cells
-from verify.module.automaton import Automaton
+from verify.module.automaton import Chart
 from verify.module.beside import Beside
 from verify.module.decision import Bounds, Judge, Tally, undecided
 from verify.module.inputs import Product
+from verify.module.specification import Traced, chart_of
 from verify.module.task import Task
 
+LISTED = 1 << 26  # inputs up to which a function that settles few cells is asked input by input
 DRAWN = 32  # inputs of a batch that are run beside tables
 
 
@@ -32,10 +35,17 @@ class Layered:
     judge: Judge
     guard: Guard
 
+    @cached_property
+    def chart(self) -> Chart | Traced | None:
+        """Which answers occur on products of token sets; None where that is not known, or says too little."""
+        found = chart_of(self.task.expected, self.part.sets)
+        is_long = isinstance(found, Traced) and self.part.candidates <= LISTED and not found.settles()
+        return None if is_long else found
+
     def start(self, deadline: Deadline) -> cells.Search:
         """All inputs as cells that are not decided yet."""
-        assert isinstance(self.task.expected, Automaton)
-        search = cells.Search(self.layer, self.part, self.task.expected, self._column)
+        assert self.chart is not None
+        search = cells.Search(self.layer, self.part, self.chart, self._column)
         search.start(deadline)
         return search
 

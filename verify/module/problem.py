@@ -30,7 +30,6 @@ from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
 from verify.frame.judged import check_read, is_judged
 from verify.module import cells
-from verify.module.automaton import Automaton
 from verify.module.decision import Judge, Progress, Tally, climb
 from verify.module.inputs import BATCH, Listed, Product
 from verify.module.language_models import logits_alone
@@ -180,7 +179,7 @@ class ModuleProblem:
             if layer is None:
                 is_left, failing = self._one_by_one(part, reading, tally, effort, deadline, progress)
                 stopped, found_wrong = stopped or is_left, found_wrong or failing
-            elif isinstance(self.given.expected, Automaton):
+            elif layer.chart is not None:
                 own = Tally()
                 is_left, failing = self._by_cells(layer, own, effort, deadline, progress)
                 tally.take(own)

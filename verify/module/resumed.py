@@ -23,6 +23,7 @@ from verify.module.automaton import Chart
 from verify.module.cells import Cell, Search
 from verify.module.decision import Tally
 from verify.module.inputs import Product
+from verify.module.specification import Traced
 
 FORMAT = 1  # of the file; another one is another search
 OFTEN = 20.0  # seconds after which what was found is written again
@@ -43,15 +44,13 @@ class Kept:
         except OSError as error:
             raise BadInput(f"resume={os.fspath(folder)!r}: no folder can be made there ({error.strerror}).") from None
 
-    def place(self, chart: Chart) -> Path:
+    def place(self, chart: Chart | Traced) -> Path:
         """The file, by a digest of all that its numbers depend on."""
-        said = [FORMAT, torch.__version__, self.graph.digest, repr(self.question), self.part.sets, chart.labels]
+        said = [FORMAT, torch.__version__, self.graph.digest, repr(self.question), self.part.sets]
         found = hashlib.sha256(json.dumps(said).encode())
         for name, value in sorted(self.graph.stored.items()):
             found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode() + bytes_of(value))
-        for place in chart.order:
-            found.update(chart.steps[place].astype(np.int64).tobytes())
-        found.update(chart.final.tobytes())
+        found.update(chart.identity)
         return self.folder / f"cells-{found.hexdigest()[:32]}.npz"
 
     def read(self, search: Search, tally: Tally) -> bool:
