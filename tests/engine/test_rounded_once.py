@@ -10,6 +10,7 @@ from models.selection import first
 from torch import nn
 from torch.nn import functional as F
 
+from tests.models.small_modules import JUDGED
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
 from verify.engine import rounded_once
@@ -325,6 +326,22 @@ def test_models_of_all_sizes(power):
 @pytest.mark.parametrize("norm", [False, True])
 def test_a_million_runs(norm):
     assert is_held(Small(norm=norm, seed=3), BF16, torch.bfloat16, ALL[:200], runs=5000)[0]
+
+
+@pytest.mark.parametrize("name", first(3, [name for name in JUDGED if name != "rope"]))
+@pytest.mark.parametrize("fmt, dtype", [(BF16, torch.bfloat16), (HALF, torch.float16)])
+def test_torch_runs_modules_of_all_kinds_within_the_bounds(name, fmt, dtype):
+    torch.manual_seed(0)
+    module = JUDGED[name]().eval().float()
+    graph, tokens = capture(module, 3, is_real=False), torch.tensor(list(itertools.product(range(5), repeat=3)))[::9]
+    question = Question((2,) if graph.output.ndim == 3 else None, None)
+    low, high = bounds(graph, question, fmt, WIDE)(tokens, torch.zeros(len(tokens), 1, dtype=torch.long))
+    with torch.no_grad():
+        runs = torch.cat(
+            [module.to(dtype)(row[None]).reshape(-1, graph.output.shape[-1])[-1:] for row in tokens]
+        ).double()
+    gap = runs[:, 0] - runs[:, 1:].amax(1)
+    assert ((low <= gap) & (gap <= high)).all()
 
 
 WHOLE = [

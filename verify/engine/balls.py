@@ -104,13 +104,15 @@ class Step:
     """One operation on the tape: out = f(inputs), off by at most `local` at the midpoints and in any run together.
 
     `pull` takes an enclosure of g to one of D^T g for each input, for every matrix D of slopes between points of the
-    inputs' balls; None for an input that is exact.
+    inputs' balls; None for an input that is exact. What is uncertain of the slopes that reach a step that `is_tight` is
+    better multiplied by the radius there than followed further.
     """
 
     out: Ball
     inputs: tuple[Ball, ...]
     local: Tensor
     pull: Pull
+    is_tight: bool = False
 
 
 @dataclass(frozen=True)

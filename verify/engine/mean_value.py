@@ -37,6 +37,9 @@ def difference(tape: list[Step], output: Ball, slope: Tensor, apart: float = 1.0
             continue
         _, g = slopes.pop(id(step.out))
         found = found + off(g, step.local)
+        if step.is_tight:
+            found = found + off(Ball(torch.zeros_like(g.mid), g.radius, g.norm), step.out.radius)
+            g = Ball(g.mid)
         for ball, more in zip(step.inputs, step.pull(g), strict=True):
             if ball.rad is not None:
                 assert more is not None, "a ball that is not exact has slopes"

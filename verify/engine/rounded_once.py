@@ -3,7 +3,8 @@
 The reading: every operation of the captured graph on floats is computed in the format of accumulation, sums in any
 order, and its result is rounded once to the dtype, to nearest. Softmax and LayerNorm are one operation each; scores and
 weights of scaled_dot_product_attention may each be rounded once, or not. What only moves or chooses numbers rounds
-nothing; Python's numbers are read in the format of accumulation, stored ones in the dtype.
+nothing. RMSNorm, GroupNorm, log-softmax, powers and variances are operations in several steps, as in the reading of any
+order. Python's numbers are read in the format of accumulation, stored ones in the dtype.
 
 Radii grow with each product of absolute values, the mean value form back to where the errors were made does not. So
 before an operation that is not linear, the radius of each number that goes in is bounded backwards through the tape so
@@ -60,6 +61,13 @@ CURVED = frozenset(
 )  # fmt: skip
 FUNCTIONS = frozenset(f"aten.{name}.default" for name in ("gelu", "silu", "tanh", "sigmoid", "erf"))
 MATRICES = ("aten.bmm.default", "aten.mm.default", "aten.matmul.default")
+STEPWISE = frozenset(  # kernels of torch's round in between
+    f"aten.{name}"
+    for name in (
+        "_fused_rms_norm.default", "native_group_norm.default", "_log_softmax.default", "pow.Tensor_Scalar",
+        "pow.Scalar", "var.correction",
+    )
+)  # fmt: skip
 PRODUCTS = frozenset(
     f"aten.{name}" for name in ("bmm.default", "mm.default", "matmul.default", "mul.Tensor", "div.Tensor")
 )
@@ -133,10 +141,10 @@ def tightened(at: Arithmetic, x: Any) -> Any:
     assert at.tape is not None
     found = backwards(at.tape, x, torch.eye(x.mid.numel(), dtype=x.mid.dtype, device=x.mid.device))
     radius = torch.where(torch.isnan(x.rad), x.rad, torch.fmin(x.rad, found))  # what may be no number stays so
-    if not x.mid.ndim:
-        return at.record(Ball(x.mid, radius, None, x.infinite), (x,), torch.zeros(()), lambda slope: (slope,))
-    norm = Norm(torch.minimum(length(radius), x.deviation(-1)))
-    return at.record(Ball(x.mid, radius, norm, x.infinite), (x,), torch.zeros(()), lambda slope: (slope,))
+    norm = Norm(torch.minimum(length(radius), x.deviation(-1))) if x.mid.ndim else None
+    out = Ball(x.mid, radius, norm, x.infinite)
+    at.tape.append(Step(out, (x,), torch.zeros(()), lambda slope: (slope,), is_tight=True))
+    return out
 
 
 LOST_BY_ALL = 2.0**-900
@@ -351,16 +359,14 @@ class Once:
             return rounded_once(at, linearised(at, RULES[name], args[0], **kwargs), self.fmt)
         if name in MATRICES and all(isinstance(x, Ball) for x in args):
             return rounded_once(at, centred_product(at, *args), self.fmt)
-        if name in CREATING:
-            return call(node, values, Arithmetic(self.fmt, self.wide), device)
+        if name in CREATING or name in STEPWISE:
+            return call(node, values, Arithmetic(self.fmt, self.wide, True, at.tape), device)
         out = call(node, values, at, device)
         if node.target is operator.getitem:
             return out
         is_floats = isinstance(value, Tensor) and is_float(value.dtype) and isinstance(out, Ball)
         if is_floats and name not in EXACT and RULES.get(name) not in MOVES:
             return rounded_once(at, out, self.fmt)
-        if isinstance(out, tuple) and isinstance(out[0], Ball):  # group norm, RMSNorm
-            return (rounded_once(at, out[0], self.fmt), *out[1:])
         return out
 
     def _attention(
@@ -375,8 +381,7 @@ class Once:
         off = torch.where(torch.isinf(scores.mid), 0.0, half_spacing(scores.size, self.fmt) + self.fmt.tiny)
         scores = tightened(at, widened(at, scores, off))
         weights = tightened(at, softmax(at, scores, -1, 0.0))
-        rounded = widened(at, weights, self.fmt.u * weights.size + self.fmt.tiny)
-        weights = Ball(rounded.mid, rounded.rad, rounded.norm, l1=None)
+        weights = widened(at, weights, self.fmt.u * weights.size + self.fmt.tiny)
         return centred_product(at, weights, v, more=4)
 
 

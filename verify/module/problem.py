@@ -59,6 +59,7 @@ CONTRACT = (
 ONCE = (
     "each operation on tensors is computed in float32, sums in any order, and its result rounded once, to nearest",
     "softmax and LayerNorm are one operation each; attention's scores and weights are rounded once or kept in float32",
+    "RMSNorm, GroupNorm, log-softmax, powers and variances are several operations, each rounded or kept wider",
     "exp, log, erf, tanh, sigmoid, sin, cos and roots within 8 u of float32 of their value, before that rounding",
     "stored numbers are rounded to the dtype, Python's numbers to float32 or kept",
     "LayerNorm's variance within gamma_(4d+16) of float32 of the mean of squares (one pass, two passes, Welford)",
