@@ -389,3 +389,19 @@ def test_a_function_of_a_library_is_not_run(function):
     graph = capture(Small().double().eval(), 2)
     with pytest.raises(NoRadius, match="has no table in float64"):
         Enumeration(graph, Question(None, range(3)), [range(4)] * 2)
+def test_a_token_before_the_others():
+    """Rows of an embedding that are computed from tokens are looked at in the tables."""
+
+    class Begun(Layers):
+        def forward(self, t):
+            return super().forward(torch.cat([torch.zeros_like(t[:, :1]), t], 1)[:, : t.shape[1]])
+
+    class Shifted(Layers):
+        def forward(self, t):
+            return super().forward(t - 1)
+
+    begun, shifted = Begun(layers=1).double().eval(), Shifted(layers=1).double().eval()
+    with torch.no_grad():
+        assert (enumerated(begun).plain(ALL)[0][:, 0] - begun(ALL)).abs().max() < 1e-13
+    with pytest.raises(NoRadius, match="fails on some token"):
+        enumerated(shifted)

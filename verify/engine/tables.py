@@ -13,7 +13,7 @@ from verify.engine.capture import Graph
 from verify.engine.dtypes import is_float
 from verify.engine.one_layer import dependence
 from verify.engine.one_layer.dependence import LAYER_NORM
-from verify.engine.run import call, condition, enclosed_weights
+from verify.engine.run import call, condition, enclosed_weights, holds
 
 Sets = Sequence[Sequence[int]]
 MOST_TOKENS = 4096  # of one position, in tables
@@ -42,6 +42,7 @@ class Tables:
         self.depends: dict[torch.fx.Node, Any] = {}
         self.tabled: set[torch.fx.Node] = set()
         self.known: dict[torch.fx.Node, Tensor] = {}
+        self.conditions: list[torch.fx.Node] = []  # what the module fails without, of one position's token at most
         for node in graph.program.nodes:
             if node.op != "output":
                 self._follow(node)
@@ -56,8 +57,11 @@ class Tables:
         if node.op == "placeholder":
             self.depends[node] = self._start(node)
             return
-        if condition(node) is not None and any(self._is_of_tokens(x) for x in node.all_input_nodes):
-            raise NoRadius(f"{node.target} may fail")
+        rows = condition(node)
+        if rows is not None:
+            if self._is_of_tokens(rows) and rows not in self.tabled and not self._is_input(rows):
+                raise NoRadius(f"{node.target} may fail")
+            self.conditions.append(node)
         found = self.depends[node] = dependence.through(node, self.depends, self.graph.length, self.known)
         flat, value = dependence.flat(found), node.meta.get("val")
         before = [x for x in node.all_input_nodes if self._is_of_tokens(x)]
@@ -103,16 +107,22 @@ class Tables:
 
         def one(tokens: Tensor) -> Any:
             values: dict[torch.fx.Node, Any] = {}
+            held = torch.ones((), dtype=torch.bool)
             for node in self.graph.program.nodes:
+                if node in self.conditions:
+                    held = held & holds(node, values)
                 if node.op == "placeholder":
                     values[node] = stored[node.name] if node.name in stored else tokens.unsqueeze(0)
                 elif node in self.tabled or (node.op == "call_function" and not self._is_of_tokens(node)):
                     values[node] = call(node, values, at, tokens.device)
-            return [_parts(values[node]) for node in self.frontier]
+            return [_parts(values[node]) for node in self.frontier], held
 
         with torch.no_grad():
-            found: list[Any] = torch.vmap(one)(self.runs)
-        return found
+            found, held = torch.vmap(one)(self.runs)
+        if not bool(held.all()):
+            raise NoRadius("the module fails on some token")
+        parts: list[Any] = found
+        return parts
 
 
 def _parts(x: Any) -> Any:
