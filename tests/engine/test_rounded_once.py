@@ -374,3 +374,23 @@ def test_the_weights_of_attention_may_be_rounded():
     with mock.patch.object(rounded_once, "widened", lambda at, x, by: x):
         sharper = bounds(graph, question, BF16, WIDE)(ALL[::9], ALL[::9, :1])
     assert (high - low).median() > 1.5 * (sharper[1] - sharper[0]).median()
+
+
+def test_whole_numbers_are_rounded_before_they_are_multiplied():
+    """257 is no number of bfloat16."""
+
+    class Times(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor([1.0, 0.75]))
+
+        def forward(self, t):
+            return t[:, :1] * self.w
+
+    tokens = torch.arange(250, 300)[:, None]
+    model = Times().eval()
+    low, high = bounds(capture(model, 1), Question(None, None), BF16, WIDE)(tokens, torch.zeros_like(tokens))
+    with torch.no_grad():
+        runs = model.bfloat16()(tokens).double()
+    gap = runs[:, 0] - runs[:, 1]
+    assert ((low <= gap) & (gap <= high)).all() and (gap != (tokens * 0.25)[:, 0]).any()

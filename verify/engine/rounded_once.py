@@ -26,14 +26,14 @@ from torch import Tensor
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LOST, OF_MANY, U, gamma
-from verify.engine.balls import Arithmetic, Ball, Norm, Step, length
-from verify.engine.capture import CREATING, Graph
-from verify.engine.dtypes import is_float
+from verify.engine.balls import Arithmetic, Ball, Norm, Step, Unsure, Whole, length
+from verify.engine.capture import CREATING, Graph, computed_in
+from verify.engine.dtypes import as_float, is_float
 from verify.engine.elementary import power_of_two
 from verify.engine.margins import Question
 from verify.engine.mean_value import difference
 from verify.engine.one_layer.dependence import LAYER_NORM, SOFTMAXES
-from verify.engine.rules import RULES
+from verify.engine.rules import RULES, cover_of
 from verify.engine.rules import normalisation as rules
 from verify.engine.rules.linear import SLOPES, plus, product, times, turned, unbroadcast, widened
 from verify.engine.rules.movement import MOVES
@@ -337,6 +337,9 @@ class Once:
 
     def _computed(self, node: torch.fx.Node, values: dict[torch.fx.Node, Any], at: Arithmetic, device: Any) -> Any:
         name, value = str(node.target), node.meta.get("val")
+        whole = self._whole_numbers(node, values)
+        if whole:
+            values = {**values, **whole}
         moving = [x for x in node.all_input_nodes if isinstance(values[x], Ball) and values[x].rad is not None]
         if name in CURVED or (name in PRODUCTS and len(moving) > 1):
             for x in moving:
@@ -368,6 +371,16 @@ class Once:
         if is_floats and name not in EXACT and RULES.get(name) not in MOVES:
             return rounded_once(at, out, self.fmt)
         return out
+
+    def _whole_numbers(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> dict[torch.fx.Node, Any]:
+        """Whole numbers and truth values that an operation on floats reads, rounded to the dtype as they are before."""
+        dtype = computed_in(node)
+        cover = cover_of(str(node.target), dtype)
+        if cover is None or not is_float(dtype) or cover.is_of_intervals:
+            return {}
+        read = [x for i, x in enumerate(node.args) if isinstance(x, torch.fx.Node) and i not in cover.aside]
+        at = Arithmetic(self.fmt, self.wide)
+        return {x: as_float(at, values[x]) for x in read if isinstance(values[x], Tensor | Unsure | Whole)}
 
     def _attention(
         self, at: Arithmetic, q: Ball, k: Ball, v: Ball, mask: Any = None, dropout: float = 0.0,
