@@ -389,6 +389,8 @@ def test_a_function_of_a_library_is_not_run(function):
     graph = capture(Small().double().eval(), 2)
     with pytest.raises(NoRadius, match="has no table in float64"):
         Enumeration(graph, Question(None, range(3)), [range(4)] * 2)
+
+
 def test_a_token_before_the_others():
     """Rows of an embedding that are computed from tokens are looked at in the tables."""
 

@@ -1,4 +1,4 @@
-"""Searches by cells that are cut off and go on: each input is counted once, and nothing comes from another model."""
+"""Searches by cells that are cut off and go on: each input counts once, nothing is of another model."""
 
 import numpy as np
 import pytest
@@ -75,11 +75,9 @@ def test_another_model_or_task_starts_again(tmp_path):
     other, counts = decided(module_of(4), tmp_path, ENDLESS)
     assert found.verdict is not Verdict.PROVED and first["undecided"] and sum(counts.values()) == 4**4
     assert len(list(tmp_path.iterdir())) == 2 and counts == decided(module_of(4), None, ENDLESS)[1]
-    with planted(Kept, "place", " + bytes_of(value)", ""):
-        assert (
-            decided(module_of(3), tmp_path / "blind", ENDLESS)[1]
-            == decided(module_of(4), tmp_path / "blind", ENDLESS)[1]
-        )
+    with planted(Kept, "place", " + bytes_of(value)", ""):  # by the shapes alone, one model would have another's counts
+        blind = [decided(module_of(seed), tmp_path / "blind", ENDLESS)[1] for seed in (3, 4)]
+    assert blind[0] == blind[1]
 
 
 def test_a_damaged_file_is_refused(tmp_path):

@@ -258,8 +258,9 @@ class ModuleProblem:
         Where most of the time has met no wrong input, some of it is for the hill climb.
         """
         search = layer.start(deadline)
-        kept = None if self.resume is None else Kept(self.resume, layer.layer.graph, layer.layer.question, layer.part)
-        if kept is not None:
+        kept, one = None, layer.layer
+        if self.resume is not None:
+            kept = Kept(self.resume, one.graph, one.question, layer.part, effort.clock)
             kept.read(search, tally)
 
         def keep(is_due: bool) -> None:

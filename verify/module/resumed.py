@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -19,6 +18,7 @@ from constructions.errors import BadInput
 from constructions.written_files import write_whole
 from verify.engine.capture import Graph
 from verify.engine.margins import Question
+from verify.frame.clock import Clock
 from verify.module.automaton import Chart
 from verify.module.cells import Cell, Search
 from verify.module.decision import Tally
@@ -36,9 +36,11 @@ class Kept:
     Raises: BadInput where no folder can be made.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], graph: Graph, question: Question, part: Product) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], graph: Graph, question: Question, part: Product, clock: Clock
+    ) -> None:
         self.folder, self.graph, self.question, self.part = Path(folder), graph, question, part
-        self.written = time.perf_counter()
+        self.clock, self.written = clock, clock()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -78,13 +80,14 @@ class Kept:
 
     def write(self, search: Search, tally: Tally, is_due: bool = True) -> None:
         """Writes both, whole or not at all; where that is not due, only once some seconds are over."""
-        if not is_due and time.perf_counter() - self.written < OFTEN:
+        if not is_due and self.clock() - self.written < OFTEN:
             return
         said = {"tally": vars(tally), "search": {name: getattr(search, name) for name in SEARCHED}}
         file = io.BytesIO()
-        np.savez_compressed(file, said=np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **packed(search))  # type: ignore[arg-type]
+        arrays: dict[str, Any] = {"said": np.frombuffer(json.dumps(said).encode(), dtype=np.uint8), **packed(search)}
+        np.savez_compressed(file, **arrays)
         write_whole(self.place(search.chart), file.getvalue(), "resume")
-        self.written = time.perf_counter()
+        self.written = self.clock()
 
 
 def packed(search: Search) -> dict[str, np.ndarray[Any, Any]]:

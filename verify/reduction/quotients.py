@@ -15,11 +15,10 @@ products (`gamma`), by the radii of x and w, and by LEAST for each product that 
 each place, summed over the places, is linear in |u| and |mu|, so that it costs one product for all functions u.
 
 A lower bound alone needs less (`least`). With z- <= 1 / Z_h <= z+ on the cell, T / Z is at least z- T where T >= 0 and
-at least z+ T elsewhere: the smaller of the two, which is concave in T, so that on an interval of T it is above its
-chord a T + b, and sum_h (a_h T_h + b_h) is ONE sum of tables again. Two choices of mu_h are tried, and the better bound
-stands. The quotient in the middle is the one above. The other is the least quotient of head h by itself on the cell:
-with it T_h >= 0, b_h is 0, and the bound is at least the sum of the heads' least quotients, which for one head is
-exact.
+at least z+ T elsewhere: the smaller of the two, which is concave in T, so that it is above its chord a T + b on an
+interval, and sum_h (a_h T_h + b_h) is ONE sum of tables again. Two choices of mu_h are tried; the better bound stands.
+The quotient in the middle is the one above. The other is the least quotient of head h by itself on the cell: with it
+T_h >= 0, b_h is 0, and the bound is at least the sum of the heads' least quotients, which for one head is exact.
 
 The least quotient is where the least N - l Z is zero (Dinkelbach). Whatever l is found, it is only a number mu_h.
 """
@@ -38,8 +37,8 @@ from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
 
 NEARLY = 2.0**-20  # a quotient that falls by less has been found
-TURNS = 4  # in which a head's least quotient is looked for
-CACHED = 1 << 17  # numbers
+TURNS = 5  # in which a head's least quotient is looked for
+CACHED = 1 << 18  # numbers
 STRONG = 2.0**-600
 FAINT_SQUARES = 2.0**-500  # an l2 norm is off by less for each number whose square underflows
 
@@ -155,7 +154,7 @@ class Quotients:
 
     def less(self, products: Tensor, mu: Tensor, h: int) -> Tensor:
         """T_h of each function: `products` (cells, places, listed, functions), `mu` (cells, functions)."""
-        scaled = self.w[..., h : h + 1] * mu[:, None, None]
+        scaled: Tensor = self.w[..., h : h + 1] * mu[:, None, None]
         return torch.sub(products, scaled, out=scaled)
 
     def wrong(self, u: Tensor, mu: Tensor, h: int) -> Tensor:
