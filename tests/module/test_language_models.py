@@ -4,6 +4,7 @@ Where it is installed, its own classes are judged too.
 """
 
 from collections import OrderedDict
+from copy import deepcopy
 from dataclasses import dataclass, fields
 
 import pytest
@@ -140,7 +141,7 @@ def counted(model, V, L):
     rows = torch.cartesian_prod(*[torch.arange(V)] * L)
     found = certify(model, inputs=tokens([V] * L), expected=lambda t: t.amax(1))
     with torch.no_grad():
-        wider = model.double()
+        wider = deepcopy(model).double()
         logits = torch.cat([wider(part, use_cache=False).logits[:, -1] for part in rows.split(1024)])
     right = int((logits.argmax(1) == rows.amax(1)).sum())
     return found, {"right": str(right), "wrong": str(len(rows) - right), "undecided": "0"}
