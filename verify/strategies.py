@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from constructions.errors import BadInput, shown
-from verify.counting.tasks import NUMBER_WORDS, STARTED, CountingTask
+from verify.counting.tasks import NUMBER_WORDS, STARTED, Task
 
 CountingInput = tuple[int, tuple[int, ...]]
 
@@ -39,7 +39,7 @@ def _partition_sequences(draw: DrawFn, T: int, L: int) -> list[int]:
     return list(draw(st.permutations(tokens)))
 
 
-def counting_inputs(task: CountingTask, *, length: int, positions: int | None = None) -> SearchStrategy[CountingInput]:
+def counting_inputs(task: Task, *, length: int, positions: int | None = None) -> SearchStrategy[CountingInput]:
     """A shift and tokens of a task of document C, all of whose positions are judged; a BOS is no token of them.
 
     `length` counts tokens after a leading number word. With `positions` the position ids shift + 1 to shift + n are
@@ -48,9 +48,9 @@ def counting_inputs(task: CountingTask, *, length: int, positions: int | None = 
     Raises: BadInput when no input of the task fits.
 
     >>> from hypothesis import find
-    >>> find(counting_inputs(CountingTask.of("shifted", vocabulary=9), length=3), lambda x: len(x[1]) == 3)
+    >>> find(counting_inputs(Task.of("shifted", vocabulary=9), length=3), lambda x: len(x[1]) == 3)
     (0, (1, 10, 10))
-    >>> find(counting_inputs(CountingTask.of("selective", types=2, max_count=2), length=3), lambda x: len(x[1]) == 3)
+    >>> find(counting_inputs(Task.of("selective", types=2, max_count=2), length=3), lambda x: len(x[1]) == 3)
     (0, (0, 0, 1))
     """
     leading = int(task.name in STARTED)
@@ -61,7 +61,7 @@ def counting_inputs(task: CountingTask, *, length: int, positions: int | None = 
 
 
 @st.composite
-def _counting_inputs(draw: DrawFn, task: CountingTask, room: int, positions: int | None) -> CountingInput:
+def _counting_inputs(draw: DrawFn, task: Task, room: int, positions: int | None) -> CountingInput:
     if task.is_homogeneous:
         longest = draw(st.sampled_from(list(task.lines(room if task.name not in NUMBER_WORDS else None, room=room))))
         tokens = longest.tokens[: draw(st.integers(1, len(longest.tokens)))]

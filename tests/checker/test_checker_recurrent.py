@@ -22,7 +22,7 @@ from verify.arithmetic.readings import Real, reading_of
 from verify.checker import formats, recurrent, rounded
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, NOT_CHECKABLE, UNREADABLE, Refusal
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify, exhaustive
 from verify.tasks.recurrent import chain
 from verify.tasks.recurrent.models import bytes_of
@@ -34,11 +34,11 @@ TRAINED = ROOT / "tests" / "data" / "recurrent" / "gru_seed13_stop0.25.safetenso
 
 
 def modular(model, m=10, length=None):
-    return Homogeneous(model, CountingTask.of("modular", modulus=m), length)
+    return Homogeneous(model, Task.of("modular", modulus=m), length)
 
 
 def counted(model, C=2, length=None):
-    return Selective(model, CountingTask.of("selective", types=2, max_count=C), length)
+    return Selective(model, Task.of("selective", types=2, max_count=C), length)
 
 
 CASES = {
@@ -51,7 +51,7 @@ CASES = {
     "thermometer": lambda: (counted(selective.thermometer(types=2, max_count=2)), "real"),
     "thermometer, p8": lambda: (counted(selective.thermometer(types=2, max_count=2)), "p8"),
     "rings": lambda: (
-        Selective(selective.rings(types=2, m=2), CountingTask.of("selective-modular", types=2, modulus=2), None),
+        Selective(selective.rings(types=2, m=2), Task.of("selective-modular", types=2, modulus=2), None),
         "bfloat16",
     ),
     "adders": lambda: (counted(selective.adders(types=2, max_count=2, length=6), 2, 6), "real"),
@@ -210,7 +210,7 @@ def test_the_token_that_takes_most_is_found_where_floats_are_all_one():
             model.cell.bias_ih_l0[3] = 38.4
             model.cell.weight_ih_l0[3, 2] = -weak
         found, weights = (
-            certify(Selective(model, CountingTask.of("selective", types=3, max_count=3), None)),
+            certify(Selective(model, Task.of("selective", types=3, max_count=3), None)),
             bytes_of(model),
         )
         made.append((weights, json.loads(found.about(weights).to_json())))

@@ -5,7 +5,7 @@ import json
 from tests.tools import write_experiments
 from tests.tools.write_experiments import DOCS, kept, pages
 from verify.commands.reproduce import every
-from verify.experiments.experiment import Grid
+from verify.experiments.experiment import GridSize
 
 MOST = 10 * 2**20  # bytes of everything that is kept
 
@@ -21,7 +21,7 @@ def test_kept_results_are_of_the_trials_that_there_are():
     """A grid that has changed since is run again, or its results go."""
     for experiment, results, about in kept():
         seeds = len({result.settings["seed"] for result in results})
-        trials = experiment.trials(Grid(about["grid"]), seeds)
+        trials = experiment.trials(GridSize(about["grid"]), seeds)
         assert [dict(trial.settings) for trial in trials] == [dict(result.settings) for result in results]
         assert about["versions"]["torch"] and about["date"]
 

@@ -14,7 +14,7 @@ from command import run
 from constructions import written_files
 from verify.commands import reproduce
 from verify.experiments import kept
-from verify.experiments.experiment import Experiment, Grid, Result, Verdict
+from verify.experiments.experiment import Experiment, GridSize, Result, Verdict
 from verify.tasks.recurrent import experiments as recurrent
 
 ID = "C-Table-A1"
@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 def three(monkeypatch):
     """The experiment with its three quickest networks, and the names of those that were trained."""
     found = []
-    trials = [recurrent.CounterTrial(Grid.LAPTOP, kind, 16, 0.5, 0) for kind in ("rnn", "lstm")]
-    trials += [recurrent.CounterTrial(Grid.LAPTOP, "rnn", 16, 0.1, 0)]
+    trials = [recurrent.CounterTrial(GridSize.LAPTOP, kind, 16, 0.5, 0) for kind in ("rnn", "lstm")]
+    trials += [recurrent.CounterTrial(GridSize.LAPTOP, "rnn", 16, 0.1, 0)]
     monkeypatch.setattr(recurrent, "trials", lambda grid, seeds: trials)
 
     def counted(trial):
@@ -56,7 +56,13 @@ def test_an_interrupted_run_goes_on(tmp_path, capsys, three):
     assert tables(tmp_path / "a") == tables(tmp_path / "b")
 
 
-@pytest.mark.parametrize("fault", ["damaged weights", "another's record", "no record", "half a record"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "damaged weights",
+        *(pytest.param(each, marks=pytest.mark.deep) for each in ("another's record", "no record", "half a record")),
+    ],
+)
 def test_only_what_is_whole_and_its_own_is_taken(tmp_path, capsys, three, fault):
     three.extend(["not", "interrupted"])
     argv = ("reproduce", ID, "--out", str(tmp_path), "--json")
@@ -122,7 +128,7 @@ def test_a_bad_call_is_one_line(capsys, monkeypatch, argv, named):
 
 def test_each_experiment_says_what_it_needs_to():
     for experiment in reproduce.every():
-        for grid in Grid:
+        for grid in GridSize:
             trials = experiment.trials(grid, 2)
             names = {trial.name for trial in trials}
             assert len(names) == len(trials) > 0 and experiment.recipes[grid] and experiment.seconds[grid] > 0

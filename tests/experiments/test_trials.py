@@ -11,7 +11,7 @@ from command import run
 
 from constructions.errors import BadInput
 from constructions.training import Recipe, train
-from verify.experiments.experiment import Grid, Verdict
+from verify.experiments.experiment import GridSize, Verdict
 from verify.tasks.addition.modular import experiments as modular
 from verify.tasks.count01 import experiments as count01
 from verify.tasks.histogram import experiments as histogram
@@ -37,9 +37,9 @@ def test_histogram_shares_are_those_of_all_sequences(tmp_path, monkeypatch, mode
     from constructions import checkpoint
 
     shorter(monkeypatch, histogram, steps=steps)
-    trained = histogram.HistogramTrial(Grid.LAPTOP, model, 4, 4, 1).run()
+    trained = histogram.HistogramTrial(GridSize.LAPTOP, model, 4, 4, 1).run()
     module = checkpoint.load(kept(tmp_path, trained)).double()
-    T, L = histogram.ALPHABET[Grid.LAPTOP]
+    T, L = histogram.ALPHABET[GridSize.LAPTOP]
     x = torch.cartesian_prod(*[torch.arange(T)] * L)
     due = (x[:, :, None] == x[:, None, :]).sum(-1) - 1
     right = module(x).argmax(-1) == due
@@ -62,7 +62,7 @@ def test_frozen_embeddings_stay(tmp_path, monkeypatch):
     from constructions import checkpoint
 
     shorter(monkeypatch, histogram, steps=5)
-    trial = histogram.HistogramTrial(Grid.LAPTOP, "bos", 3, 2, 0, is_frozen=True)
+    trial = histogram.HistogramTrial(GridSize.LAPTOP, "bos", 3, 2, 0, is_frozen=True)
     before, after = histogram.initialised(trial), checkpoint.load(kept(tmp_path, trial.run()))
     assert torch.equal(before.E, after.E) and torch.equal(before.e_BOS, after.e_BOS)
     assert not torch.equal(before.W_1, after.W_1)
@@ -71,7 +71,7 @@ def test_frozen_embeddings_stay(tmp_path, monkeypatch):
 @pytest.mark.deep
 def test_modular_shares_are_those_of_all_pairs(tmp_path, monkeypatch, capsys):
     shorter(monkeypatch, modular, steps=150)
-    trial = modular.ModularTrial(Grid.LAPTOP, 60, 0)
+    trial = modular.ModularTrial(GridSize.LAPTOP, 60, 0)
     trained = trial.run()
     code, out, _ = run(capsys, "modular", "--P", "23", "--weights", kept(tmp_path, trained), "--json")
     said = json.loads(out)
@@ -96,7 +96,7 @@ def test_the_share_of_strings_is_that_of_all_counts(tmp_path, monkeypatch):
     from constructions import count01 as models
 
     shorter(monkeypatch, count01, steps=60)
-    trial = count01.NoisyMajorityTrial(Grid.LAPTOP, 4, 2, 1e-2, 0)
+    trial = count01.NoisyMajorityTrial(GridSize.LAPTOP, 4, 2, 1e-2, 0)
     trained = trial.run()
     module = models.load(kept(tmp_path, trained)).double()
     right = Fraction(0)
@@ -117,7 +117,7 @@ def test_the_share_of_strings_is_that_of_all_counts(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("kind", "stop"), [("lstm", 2.0), pytest.param("rnn", 0.5, marks=pytest.mark.deep)])
 def test_networks_are_judged_as_the_command_judges_their_files(tmp_path, capsys, kind, stop):
-    trained = recurrent.CounterTrial(Grid.LAPTOP, kind, 16, stop, 0).run()
+    trained = recurrent.CounterTrial(GridSize.LAPTOP, kind, 16, stop, 0).run()
     argv = ("inductive", "--task", "modular", "--model", kind, "--weights", kept(tmp_path, trained), "--json")
     said = json.loads(run(capsys, *argv)[1])
     assert said["verdict"] == trained.result.verdict.value != "UNKNOWN"

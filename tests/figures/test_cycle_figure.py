@@ -9,7 +9,7 @@ from models.selection import first
 
 from constructions.recurrent import counters
 from constructions.recurrent.model import load
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.decide import certify
 from verify.tasks.recurrent.drawing import cycle, ellipsoids, in_next, outline, plane
 from verify.tasks.recurrent.network import Network
@@ -21,7 +21,7 @@ TRAINED = Path(__file__).parents[1] / "data" / "recurrent" / "gru_seed0_stop0.5.
 @pytest.mark.parametrize("trained", first(1, [False, True]))
 def test_every_image_is_in_the_next_ellipsoid(trained):
     model = load(TRAINED) if trained else counters.cycle(m=10)
-    found = certify(Homogeneous(model, CountingTask.of("modular", modulus=10), None))
+    found = certify(Homogeneous(model, Task.of("modular", modulus=10), None))
     centres, shapes = ellipsoids(found.extra["invariant"])
     net = Network.of(model)
     for i in range(len(centres)):

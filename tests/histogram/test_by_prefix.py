@@ -177,7 +177,7 @@ def check_differences(seeds):
             P, W = cell.prefixes, cell.W
             i = np.repeat(np.arange(P.number), P.leaves)
             j = np.concatenate([np.arange(n) for n in P.leaves])
-            points = by_prefix.Points(k, len(i), (P.tokens(i, j),))
+            points = by_prefix.CellMultisets(k, len(i), (P.tokens(i, j),))
             low, high, D = table.singly(points, readout)
             forms = cell.larger[P.larger[i]] + cell.smaller[P.smaller[i]] + cell.leaves[:, j].T
             forms[:, :-1] = np.maximum(forms[:, :-1], 0)

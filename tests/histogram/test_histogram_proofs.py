@@ -57,7 +57,7 @@ def test_inventory_counting_at_two_hundred(build):
     assert certificate.inputs_covered == 200**100
 
 
-@pytest.mark.parametrize("build", every(2, INVENTORY) + every(4, RELATION), ids=name)
+@pytest.mark.parametrize("build", every(2, INVENTORY) + every(8, RELATION), ids=name)
 def test_random_basis_and_padding(build):
     p = 40 if build in INVENTORY else 7
     certificate = certify(build(T=32, L=10, d=45, p=p, basis="random", seed=3))

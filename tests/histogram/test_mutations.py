@@ -58,7 +58,8 @@ def test_an_intercept_within_the_margin(build, k, sign):
     assert certify(module).verdict is Verdict.PROVED
 
 
-@pytest.mark.parametrize("build", first(1, BUILDERS))
+@pytest.mark.deep
+@pytest.mark.parametrize("build", BUILDERS)
 def test_flips_and_scales(build):
     sizes = {"T": 32, "L": 10}
     assert_refuted(mutated(build, "W_2", (0, 3), lambda w: -w, **sizes))

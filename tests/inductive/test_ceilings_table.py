@@ -8,7 +8,7 @@ from command import run
 from constructions.errors import NotKnown, ProvedImpossible
 from verify.arithmetic.readings import Real
 from verify.counting.asked import Asked, judge_of
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.decide import Effort, decide
 from verify.report.tables import render
 from verify.tasks.inductive import table as module
@@ -68,9 +68,9 @@ def test_no_cell_of_a_transformer_is_open():
 @pytest.mark.parametrize(
     ("task", "pe", "said"),
     [
-        (CountingTask.of("selective", types=2, max_count=2), "ape", "all at 6 positions"),
+        (Task.of("selective", types=2, max_count=2), "ape", "all at 6 positions"),
         (
-            CountingTask.of("selective", types=2, max_count=2, distinct_start=True),
+            Task.of("selective", types=2, max_count=2, distinct_start=True),
             "nope",
             "4, first two tokens different",
         ),

@@ -21,7 +21,7 @@ from constructions.inductive import selective, started, succession
 from verify.arithmetic import intervals
 from verify.arithmetic.readings import reading_of
 from verify.arithmetic.stored import fractions
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
 from verify.reduction.domains import Counts
@@ -165,7 +165,7 @@ def decide_tables(seed):
     """Decoders of one layer whose scores are 0 and whose stream tells shifts apart: drawn, or one number off."""
     rng = random.Random(f"tables {seed}")
     if rng.random() < 0.5:
-        task = CountingTask.of("shifted", vocabulary=4)
+        task = Task.of("shifted", vocabulary=4)
         model = started(task="shifted", M=4, pe="ape", positions=7, layernorm=rng.random() < 0.5)
         with torch.no_grad():
             model.W_pos[rng.randrange(7), rng.randrange(4)] = rng.choice([-1, 1]) * rng.choice([1e-3, 0.1, 0.3])
@@ -193,7 +193,7 @@ def decide_words(seed):
     model = succession(M=M, pe=pe, d=rng.choice([10, 12, 20]) if pe == "sine" else None, **sizes)
     if seed % 2:
         model = rng.choice([models.changed, models.nudged])(rng, model)
-    task = CountingTask.of("succession", vocabulary=M)
+    task = Task.of("succession", vocabulary=M)
     problem = Counting(model, task)
     found = certify(problem)
     assert seed % 2 or found.verdict is Verdict.PROVED, seed
@@ -203,7 +203,7 @@ def decide_words(seed):
 def decide_queries(seed):
     """W_Q is 0 and its bias is not: the scores are those of the keys."""
     torch.manual_seed(seed)
-    task = CountingTask.of("shifted", vocabulary=4)
+    task = Task.of("shifted", vocabulary=4)
     model = started(task="shifted", M=4, layernorm=False)
     attention = model.blocks[0].attention
     attention.b_Q.data[:], attention.W_K.data[:] = 3.0, torch.randn(attention.W_K.shape, dtype=torch.float64)
@@ -287,7 +287,7 @@ def test_dtypes_are_attacked(seeds):
 def decide_rounded_strings(seed):
     """A proof in a dtype over all strings against evaluations of some of them in random orders."""
     rng, name = random.Random(f"rounded {seed}"), list(BITS)[seed % 3]
-    task = CountingTask.of("selective", types=2, max_count=rng.randint(1, 4))
+    task = Task.of("selective", types=2, max_count=rng.randint(1, 4))
     pe = rng.choice(["nope", "nope", "rope", "ape"])
     model = selective(K=2, C=task.C, pe=pe, layernorm=rng.random() < 0.4, positions=8)
     if rng.random() < 0.5:
@@ -310,9 +310,7 @@ def decide_nudged(seed):
     """Built selective counters with a little noise, so that neurons may be on or off and slopes are not 0."""
     rng = random.Random(f"nudged {seed}")
     modular = {"modulus": rng.randint(2, 3)} if rng.random() < 0.7 else {}
-    task = CountingTask.of(
-        "selective-modular" if modular else "selective", types=2, max_count=rng.randint(2, 5), **modular
-    )
+    task = Task.of("selective-modular" if modular else "selective", types=2, max_count=rng.randint(2, 5), **modular)
     torch.manual_seed(seed)
     model = selective(K=2, C=task.C, m=task.m, layernorm=rng.random() < 0.4)
     models.nudged(rng, model, rng.choice([1e-3, 5e-3, 3e-2]))
@@ -449,7 +447,7 @@ def test_short_strings_prove_nothing_of_longer_ones(monkeypatch):
     monkeypatch.setattr("verify.tasks.inductive.boxes.applies", lambda *_: False)
     model = selective(K=2, C=4, layernorm=False)
     model.blocks[0].mlp.b_in.data += 1e-6  # cells know nothing of biases
-    problem = Counting(model, CountingTask.of("selective", types=2, max_count=4), 4)
+    problem = Counting(model, Task.of("selective", types=2, max_count=4), 4)
     found = certify(problem)
     assert found.verdict is Verdict.UNKNOWN and found.to_dict()["length"] == 3
     with planted(Counting, "_short", "if done == self.longest", "if done + 1 == self.longest"):

@@ -10,7 +10,7 @@ from constructions.errors import BadInput
 from constructions.inductive import selective as with_bos
 from constructions.recurrent import selective as recurrent
 from tests.command import run
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
 from verify.tasks.inductive.task import Counting
@@ -22,7 +22,7 @@ from verify.tasks.recurrent.selective import Selective
 def test_cells_of_one_token_many_times_are_judged(m, length):
     """No string of the task is a^k, but a may be there for the k-th time in others: its answer is due."""
     name = "selective" if m is None else "selective-modular"
-    task = CountingTask.of(name, types=2, max_count=2, modulus=m, distinct_start=True)
+    task = Task.of(name, types=2, max_count=2, modulus=m, distinct_start=True)
     model = with_bos(K=2, C=2, m=m)
     found = certify(Counting(model, task, length), effort=Effort(budget=3.0))
     assert found.verdict is Verdict.PROVED
@@ -36,7 +36,7 @@ def test_cells_of_one_token_many_times_are_judged(m, length):
 
 def test_recurrent_networks_refuse_them():
     """They were judged on all strings, and counted all: an assertion failed where the two tasks part."""
-    task = CountingTask.of("selective", types=2, max_count=2, distinct_start=True)
+    task = Task.of("selective", types=2, max_count=2, distinct_start=True)
     with pytest.raises(BadInput, match="distinct_start"):
         Selective(recurrent.adders(types=2, max_count=2, length=5), task, None)
 

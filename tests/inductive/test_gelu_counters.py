@@ -17,7 +17,7 @@ from planted import planted
 from constructions.errors import BadInput
 from constructions.inductive import selective
 from verify.arithmetic.readings import Real, reading_of
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
 from verify.tasks.inductive import boxes, noisy
 
@@ -44,7 +44,7 @@ def test_far_from_0_gelu_is_relu_up_to_what_is_said(kind):
 def counter(seed):
     """A counter of two types with GELU neurons, as built, less saturated, or with noise."""
     rng = random.Random(seed)
-    task = CountingTask.of("selective", types=2, max_count=rng.randint(1, 4))
+    task = Task.of("selective", types=2, max_count=rng.randint(1, 4))
     pe = rng.choice(["nope", "nope", "rope", "ape", "spe", "sine"])
     n = rng.randint(2, 7)
     model = selective(
@@ -132,6 +132,6 @@ def test_command(capsys):
 
 def test_float32():
     """Saturated neurons are off by their rounding, so that thousands of tokens are proved, and no end of them."""
-    task = CountingTask.of("selective", types=2, max_count=3)
+    task = Task.of("selective", types=2, max_count=3)
     model = selective(K=2, C=3, layernorm=False, activation="gelu", dtype=torch.float32)
     assert 10_000 < boxes.decide(model, task, None, reading_of("float32"), 2.0).length < 1_000_000

@@ -18,7 +18,7 @@ from constructions.errors import BadInput
 from constructions.inductive import positioned
 from constructions.inductive.lanes import LOUD
 from verify.arithmetic.readings import Real, reading_of
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
 from verify.tasks.inductive import noisy, placed
@@ -34,17 +34,17 @@ def decoder(seed, style):
     rng = random.Random(f"placed {seed}")
     K, C, P, m = rng.randint(1, 3), rng.randint(1, 4), rng.randint(3, 6), rng.choice([0, 2])
     if style in BUILT:
-        task = CountingTask.of("selective", types=K, max_count=C)
+        task = Task.of("selective", types=K, max_count=C)
         layernorm = rng.random() < 0.5 or style == "quiet"
         pe = rng.choice({"quiet": ("ape", "spe"), "table": ("ape",)}.get(style, EMBEDDINGS))
         if style == "table":  # more shifts than polynomials have degrees
             K, P = min(K, 2), 11
-            task = CountingTask.of("selective", types=K, max_count=C)
+            task = Task.of("selective", types=K, max_count=C)
         model = positioned(K=K, C=C, pe=pe, layernorm=layernorm, positions=P)
         spoilt = {"changed": models.changed, "nudged": models.nudged, "quiet": quiet, "table": bent}
         return task, spoilt[style](rng, model) if style in spoilt else model
     sizes = {"types": K, "max_count": C} | ({"modulus": m} if m else {})
-    task = CountingTask.of("selective-modular" if m else "selective", **sizes)
+    task = Task.of("selective-modular" if m else "selective", **sizes)
     for more in range(100):
         model = models.decoder(8000 * seed + 8 * more, task, positions=P, layers=1, style=style)
         if model.pe in EMBEDDINGS and not model.has_bos:
@@ -170,7 +170,7 @@ def test_command(capsys):
 
 @pytest.mark.parametrize("huge", [1e200, 1e308])
 def test_what_overflows_is_not_proved(huge):
-    task = CountingTask.of("selective", types=2, max_count=3)
+    task = Task.of("selective", types=2, max_count=3)
     for layernorm in (False, True):
         model = positioned(K=2, C=3, layernorm=layernorm, positions=6)
         with torch.no_grad():
@@ -180,8 +180,8 @@ def test_what_overflows_is_not_proved(huge):
 
 def test_in_a_dtype_nothing_is_said():
     model = positioned(K=2, C=3, positions=12, layernorm=False)
-    found = placed.decide(model, CountingTask.of("selective", types=2, max_count=3), None, reading_of("float32"), 5.0)
+    found = placed.decide(model, Task.of("selective", types=2, max_count=3), None, reading_of("float32"), 5.0)
     assert found.length == 0 and found.margin == math.inf
-    problem = Counting(model, CountingTask.of("selective", types=2, max_count=3))
+    problem = Counting(model, Task.of("selective", types=2, max_count=3))
     assert certify(problem, reading_of("float32"), Effort(budget=0.2)).verdict is Verdict.UNKNOWN
     assert certify(problem).verdict is Verdict.PROVED

@@ -13,7 +13,7 @@ from oracles.inductive import right
 
 from constructions.inductive import ape, load, spe, with_layernorm
 from verify.arithmetic.readings import reading_of
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import certify, exhaustive
 from verify.tasks.inductive import sharp
@@ -27,7 +27,7 @@ TRAINING = Path(__file__).parents[1] / "tools" / "train_inductive.py"
 @pytest.mark.parametrize("name", first(2, ["vanilla", "modular", "first-homogeneous"]))
 @pytest.mark.parametrize("N", first(1, [7, 11]))
 def test_every_shift_and_length(build, name, N):
-    task = CountingTask.of(
+    task = Task.of(
         name, **({"vocabulary": N} if name == "vanilla" else {}), **({"modulus": 3} if name == "modular" else {})
     )
     model = build(task=name, N=N, m=task.m, positions=N + 1)
@@ -43,7 +43,7 @@ def test_every_shift_and_length(build, name, N):
 
 def test_one_tooth_too_few_is_refuted_at_the_first_length_that_needs_it():
     model = spe(task="modular", N=9, m=3, positions=14)
-    found = certify(Counting(model, CountingTask.of("modular", modulus=3)))
+    found = certify(Counting(model, Task.of("modular", modulus=3)))
     assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == 10
     assert found.to_dict()["length"] == 9 and found.counterexample["shift"] == 0
 
@@ -51,7 +51,7 @@ def test_one_tooth_too_few_is_refuted_at_the_first_length_that_needs_it():
 @pytest.mark.parametrize("dtype", first(1, ["float32", "bfloat16"]))
 def test_one_key_s_value_bounds_what_torch_computes(dtype):
     """Mutated tables and weights, at every shift: the margins in the dtype lie between the bounds."""
-    task, reading, closed = CountingTask.of("modular", modulus=5), reading_of(dtype), 0
+    task, reading, closed = Task.of("modular", modulus=5), reading_of(dtype), 0
     for seed in range(4):
         generator = torch.Generator().manual_seed(seed)
         model = ape(task="modular", N=12, m=5, positions=12, dtype=getattr(torch, dtype))
@@ -73,14 +73,14 @@ def test_one_key_s_value_bounds_what_torch_computes(dtype):
 def test_neurons_and_slack():
     """18 neurons for 100 modulo 10; residues leave all but e^-32 of the lines' half, in 8 bits nearly all of it."""
     assert spe(task="modular", N=100, m=10).blocks[0].mlp.b_in.numel() == 18
-    found = certify(Counting(ape(task="modular", N=12, m=10, positions=12), CountingTask.of("modular")))
+    found = certify(Counting(ape(task="modular", N=12, m=10, positions=12), Task.of("modular")))
     assert 0.499 < found.margin <= 0.5
     model = ape(task="vanilla", N=12, positions=16, dtype=torch.bfloat16)
-    found = certify(Counting(model, CountingTask.of("vanilla", vocabulary=12)), reading_of("bfloat16"))
+    found = certify(Counting(model, Task.of("vanilla", vocabulary=12)), reading_of("bfloat16"))
     assert found.verdict is Verdict.PROVED and found.margin > 0.49
     with torch.no_grad():
         model.W_pos[8, 2] += 0.5  # a residue that is off by a half
-    wrong = Counting(model, CountingTask.of("vanilla", vocabulary=12))
+    wrong = Counting(model, Task.of("vanilla", vocabulary=12))
     assert certify(wrong, reading_of("bfloat16")).verdict is not Verdict.PROVED
 
 
@@ -102,7 +102,7 @@ def test_eq_2_as_printed_is_never_right(capsys):
 
 def test_the_share_at_the_lengths_of_document_c():
     """9 teeth of 3 at 60 positions: right up to length 9, and by chance beyond."""
-    model, task = spe(task="modular", N=9, m=3, positions=60), CountingTask.of("modular", modulus=3)
+    model, task = spe(task="modular", N=9, m=3, positions=60), Task.of("modular", modulus=3)
     found = certify(Counting(model, task)).to_dict()["accuracy"]
     m, wins = oracle.stored(model), {"1..50": [], "51..100": []}
     for shift in range(60):
@@ -119,7 +119,7 @@ def stored(name):
 @pytest.mark.deep
 def test_a_trained_decoder_of_four_layers_at_every_shift():
     """Trained on 200 tokens: here all inputs of up to 4 tokens, with LayerNorm and GELU, in the l2 norm."""
-    found = certify(Counting(stored("modular_rope_l4"), CountingTask.of("modular"), 4))
+    found = certify(Counting(stored("modular_rope_l4"), Task.of("modular"), 4))
     assert found.verdict is Verdict.PROVED and found.inputs_covered == 252 * 4 + 3 + 2 + 1
 
 
@@ -127,7 +127,7 @@ def test_a_trained_decoder_of_four_layers_at_every_shift():
 def test_a_trained_decoder_of_four_layers_is_right_up_to_length_200():
     """Every length and shift within its 256 positions, BOS among them; 42 CPU seconds when it was written."""
     model = stored("modular_rope_l4")
-    found = certify(Counting(model, CountingTask.of("modular"), 200))
+    found = certify(Counting(model, Task.of("modular"), 200))
     assert found.verdict is Verdict.PROVED and found.to_dict()["length"] == 200
     assert found.inputs_covered == 56 * 200 + sum(range(200)) and found.margin > 9
     m = oracle.stored(model)
@@ -141,7 +141,7 @@ def test_a_trained_decoder_of_four_layers_is_right_up_to_length_200():
 def test_a_trained_decoder_fails_one_token_after_its_training():
     """Trained on 50 tokens: right on all shorter inputs, wrong at 51."""
     model = stored("vanilla_nope_l4")
-    found = certify(Counting(model, CountingTask.of("vanilla"), 100))
+    found = certify(Counting(model, Task.of("vanilla"), 100))
     assert found.verdict is Verdict.REFUTED and found.to_dict()["length"] == 50
     case = found.counterexample
     assert (case["length"], case["shift"], case["expected"], case["is_smallest"]) == (51, 0, 51, True)
@@ -156,8 +156,8 @@ def test_a_decoder_trained_anew(pe):
     spec = importlib.util.spec_from_file_location("train_inductive", TRAINING)
     training = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(training)
-    model = training.trained(CountingTask.of("modular"), pe=pe, length=20, positions=40, steps=150, n_layers=2)
-    found = certify(Counting(model, CountingTask.of("modular"), 30))
+    model = training.trained(Task.of("modular"), pe=pe, length=20, positions=40, steps=150, n_layers=2)
+    found = certify(Counting(model, Task.of("modular"), 30))
     if found.verdict is Verdict.REFUTED:
         n, shift = found.counterexample["length"], found.counterexample["shift"]
         assert found.counterexample["is_smallest"] and found.to_dict()["length"] == n - 1

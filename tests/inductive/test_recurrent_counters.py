@@ -18,7 +18,7 @@ from tests.command import as_json, run
 from tests.planted import planted
 from verify.checker.inductive import check
 from verify.checker.reading import FAILS, Refusal
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify, exhaustive
 from verify.tasks.recurrent import proof
 from verify.tasks.recurrent.task import Homogeneous
@@ -29,9 +29,7 @@ FILES = sorted(DATA.glob("*.safetensors"))
 
 
 def decided(model, modulus=10, length=None, budget=ENDLESS):
-    return certify(
-        Homogeneous(model, CountingTask.of("modular", modulus=modulus), length), effort=Effort(budget=budget)
-    )
+    return certify(Homogeneous(model, Task.of("modular", modulus=modulus), length), effort=Effort(budget=budget))
 
 
 def accepted(model, certificate):
@@ -131,7 +129,7 @@ def test_a_run_that_ends_in_infinity_is_refuted_without_a_margin():
     model.readout.weight.data[:2] = 6e4
     model.readout.bias.data[:2] = 6e4
     model.readout.weight.data[2] = float("-inf")
-    found = exhaustive(Homogeneous(model, CountingTask.of("modular", modulus=3), None))
+    found = exhaustive(Homogeneous(model, Task.of("modular", modulus=3), None))
     assert (
         found.verdict.value == "REFUTED"
         and found.margin is None

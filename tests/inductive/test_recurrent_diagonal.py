@@ -15,7 +15,7 @@ from constructions.recurrent import diagonal
 from tests.command import as_json, run
 from tests.models.selection import first
 from tests.planted import planted
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.decide import certify
 from verify.tasks.recurrent import rotation
 from verify.tasks.recurrent.task import Homogeneous
@@ -46,7 +46,7 @@ def test_decays_reach_the_bound_and_no_more(m, s):
     model = diagonal.decays(m=m, s=s, N=N)
     assert right_for(model, m) == N
     for length, verdict in ((N, "PROVED"), (None, "REFUTED")):
-        found = certify(Homogeneous(model, CountingTask.of("modular", modulus=m), length))
+        found = certify(Homogeneous(model, Task.of("modular", modulus=m), length))
         assert found.verdict.value == verdict
     assert found.counterexample["length"] == N + 1
 

@@ -11,7 +11,7 @@ from bounds.recurrent import decays
 from constructions.recurrent import gated
 from tests.command import as_json, run
 from tests.planted import planted
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.decide import certify
 from verify.tasks.recurrent import gated as proofs
 from verify.tasks.recurrent import held
@@ -78,7 +78,7 @@ def test_decays_are_proved_to_the_bound_and_not_beyond(capsys, kind):
 @pytest.mark.parametrize("m", [3, 6])
 def test_the_class_that_wins_is_named(m):
     model = gated.decays(kind="rwkv", m=m, s=1, N=m)
-    found = certify(Homogeneous(model, CountingTask.of("modular", modulus=m), 3 * m))
+    found = certify(Homogeneous(model, Task.of("modular", modulus=m), 3 * m))
     logits = model(torch.zeros(1, m + 1, dtype=torch.long))[0, -1]
     assert found.counterexample["predicted"] == int(logits.argmax()) + 1
     assert found.margin == pytest.approx(float(logits[0] - logits.max()))
@@ -90,7 +90,7 @@ def test_an_exact_tie_is_wrong(kind):
     with torch.no_grad():
         model.readout.weight.zero_()
         model.readout.bias.zero_()
-    found = certify(Homogeneous(model, CountingTask.of("modular", modulus=3), 9))
+    found = certify(Homogeneous(model, Task.of("modular", modulus=3), 9))
     assert (found.verdict.value, found.margin, found.counterexample["length"]) == ("REFUTED", 0.0, 1)
 
 
@@ -99,7 +99,7 @@ def test_every_stored_size_reaches_the_bound():
     for kind, m, s in product(("mamba", "rwkv"), range(2, 11), range(1, 5)):
         N = decays(m, s)
         model = gated.decays(kind=kind, m=m, s=s, N=N)
-        assert certify(Homogeneous(model, CountingTask.of("modular", modulus=m), N)).verdict.value == "PROVED", (
+        assert certify(Homogeneous(model, Task.of("modular", modulus=m), N)).verdict.value == "PROVED", (
             kind,
             m,
             s,
@@ -130,4 +130,4 @@ def test_a_unit_that_may_overflow_is_open():
     assert held.BitByBit(model, 2).prove()[1] == "a unit may overflow"
     model.register_forward_hook(lambda module, given, said: -said)
     with pytest.raises(ValueError, match="hook"):
-        certify(Selective(model, CountingTask.of("selective", types=2, max_count=2), None))
+        certify(Selective(model, Task.of("selective", types=2, max_count=2), None))

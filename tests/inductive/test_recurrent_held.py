@@ -11,7 +11,7 @@ from constructions.recurrent import holding
 from constructions.recurrent.gated import GatedModel, RwkvCell
 from tests.command import as_json
 from tests.planted import planted
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import exhaustive
 from verify.tasks.recurrent import held
@@ -130,7 +130,7 @@ def test_logits_that_overflow_are_not_separated_bit_by_bit():
         model.readout.weight[:] = torch.tensor([[1e308, 1e308], [-1e308, -1e308]], dtype=torch.float64)
         model.readout.bias[:] = 0
     assert model(torch.tensor([[0]]))[0, -1].argmax() == 0
-    found = exhaustive(Selective(model, CountingTask.of("selective", types=2, max_count=1), None))
+    found = exhaustive(Selective(model, Task.of("selective", types=2, max_count=1), None))
     assert found.verdict is Verdict.UNKNOWN
 
 

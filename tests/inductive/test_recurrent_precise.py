@@ -14,7 +14,7 @@ from constructions.recurrent.model import RecurrentModel
 from tests.clocks import endless, looks
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Rounded
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.clock import Deadline
 from verify.frame.decide import Effort, certify
@@ -25,7 +25,7 @@ STEPS, DEEP = 120, pytest.mark.deep
 
 
 def posed(model, modulus, length):
-    return Homogeneous(model, CountingTask.of("modular", modulus=modulus), length)
+    return Homogeneous(model, Task.of("modular", modulus=modulus), length)
 
 
 def decided(model, modulus, length, reading=None):

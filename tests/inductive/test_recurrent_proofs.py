@@ -15,7 +15,7 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Kernel, Rounded
 from verify.arithmetic.rounding import rounded
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify
 from verify.tasks.recurrent import chain
 from verify.tasks.recurrent.chain import Ellipsoids, Rules
@@ -28,7 +28,7 @@ STEPS = 400
 
 def decided(seed, reading=None):
     model, modulus = random_network(seed)
-    problem = Homogeneous(model, CountingTask.of("modular", modulus=modulus), None)
+    problem = Homogeneous(model, Task.of("modular", modulus=modulus), None)
     return certify(problem, reading, Effort(budget=2)), true_margins(model, modulus, STEPS)
 
 

@@ -13,7 +13,7 @@ from constructions.errors import BadInput
 from constructions.recurrent import selective
 from tests.command import as_json
 from verify.arithmetic.readings import Real, reading_of
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify, exhaustive, sampled
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
@@ -32,9 +32,9 @@ def counted(string, m=None, C=None):
 def problem(K, m=None, C=3, length=None, dtype=torch.float64):
     if m:
         model = selective.rings(types=K, m=m, dtype=dtype)
-        return Selective(model, CountingTask.of("selective-modular", modulus=m, types=K, max_count=C), length)
+        return Selective(model, Task.of("selective-modular", modulus=m, types=K, max_count=C), length)
     model = selective.thermometer(types=K, max_count=C, dtype=dtype)
-    return Selective(model, CountingTask.of("selective", types=K, max_count=C), length)
+    return Selective(model, Task.of("selective", types=K, max_count=C), length)
 
 
 @pytest.mark.parametrize(("K", "m"), [(2, None), (3, None), (2, 3), (3, 2), (3, 4)])
@@ -145,15 +145,15 @@ def test_a_network_that_does_not_run_as_it_stands_is_refused():
     model = selective.thermometer(types=2, max_count=2)
     model.register_forward_hook(lambda module, given, said: -said)
     with pytest.raises(BadInput, match="hook"):
-        Selective(model, CountingTask.of("selective", types=2, max_count=2), None)
+        Selective(model, Task.of("selective", types=2, max_count=2), None)
     with pytest.raises(BadInput, match="hook"):
-        Homogeneous(model, CountingTask.of("modular", modulus=3), None)
+        Homogeneous(model, Task.of("modular", modulus=3), None)
 
 
 @pytest.mark.parametrize(("K", "N"), [(2, 5), (3, 4)])
 def test_adding_units_are_right_up_to_the_length_that_they_store(K, N):
     for length in (N, N + 1):
-        which = CountingTask.of("selective", types=K, max_count=9)
+        which = Task.of("selective", types=K, max_count=9)
         adding = Selective(selective.adders(types=K, max_count=9, length=N), which, length)
         found, ran = certify(adding), exhaustive(adding)
         assert found.verdict == ran.verdict and (found.verdict.value == "PROVED") == (length == N)

@@ -17,7 +17,7 @@ from tests.command import as_json, run
 from tests.planted import planted
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
 from verify.tasks.recurrent import sets
@@ -81,7 +81,7 @@ def contradictions(seeds=range(4)):
     found = 0
     for seed in seeds:
         model = nearby(seed)
-        trained = sets.Trained(Network.of(model), CountingTask.of("selective", types=2, max_count=2), None)
+        trained = sets.Trained(Network.of(model), Task.of("selective", types=2, max_count=2), None)
         until = ENDLESS.deadline()
         wrong, first = sets.wrong_string(trained, LENGTH, until), first_wrong(model, 2, 2)
         found += first is not None and sets.closed(trained, until).reason is None
@@ -112,7 +112,7 @@ def test_verdicts_agree_with_all_short_strings():
 def test_planted_faults_in_the_sets_lose_states(right, wrong):
     """States of a run leave the sets that a fault calls closed, or no sets close."""
     model = load(DATA / "rnn_K3_C1_seed1.safetensors").double()
-    trained = sets.Trained(Network.of(model), CountingTask.of("selective", types=3, max_count=1), None)
+    trained = sets.Trained(Network.of(model), Task.of("selective", types=3, max_count=1), None)
     honest = sets.closed(trained, ENDLESS.deadline())
     assert honest.reason is None
     with planted(sets, "_closed", right, wrong):
@@ -123,7 +123,7 @@ def test_planted_faults_in_the_sets_lose_states(right, wrong):
 @pytest.mark.deep
 def test_the_least_margin_of_runs_is_not_below_the_proof():
     for name, K, C in (("rnn_K2_C2_seed1", 2, 2), ("rnn_K3_C1_seed1", 3, 1)):
-        model, which = load(DATA / f"{name}.safetensors"), CountingTask.of("selective", types=K, max_count=C)
+        model, which = load(DATA / f"{name}.safetensors"), Task.of("selective", types=K, max_count=C)
         proved = certify(Selective(model, which, None)).margin
         strings = list(product(range(K), repeat=7))
         assert Selective(model, which, 7).runner(None)(strings).margins.min() >= proved - 1e-4
@@ -131,7 +131,7 @@ def test_the_least_margin_of_runs_is_not_below_the_proof():
 
 def test_built_thermometers_close_as_well_and_formats_widen():
     model = selective.thermometer(types=2, max_count=2)
-    which = CountingTask.of("selective", types=2, max_count=2)
+    which = Task.of("selective", types=2, max_count=2)
     for fmt, most in ((None, 2.0), ("float32", 2.0)):
         at = None if fmt is None else RoundedArithmetic.of(FORMATS[fmt])
         proof = sets.closed(sets.Trained(Network.of(model), which, at), ENDLESS.deadline())
@@ -152,5 +152,5 @@ def test_numbers_that_underflow_are_not_told_apart():
             cell[f"weight_ih_l{k}"][:] = scales[k] * torch.eye(H)
         model.readout.weight[1] = torch.tensor([0.2] * (H - 1) + [-1.0])
     assert (H - 1) * Fraction(0.2) * 8 < 47  # times 2^-1074: so class 1 loses, and 0.2 * 8 is rounded to 2 there
-    found = certify(Selective(model, CountingTask.of("selective", types=2, max_count=1), 1))
+    found = certify(Selective(model, Task.of("selective", types=2, max_count=1), 1))
     assert found.verdict is not Verdict.PROVED

@@ -16,7 +16,7 @@ from constructions.recurrent import counters, diagonal
 from constructions.recurrent.linear import LinearModel
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.readings import Kernel, Real, Rounded
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify
 from verify.tasks.recurrent.network import Network, step, vectors
 from verify.tasks.recurrent.task import Homogeneous
@@ -26,7 +26,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch
 
 
 def decided(model, m, reading, length=None):
-    return certify(Homogeneous(model, CountingTask.of("modular", modulus=m), length), reading, Effort(budget=1))
+    return certify(Homogeneous(model, Task.of("modular", modulus=m), length), reading, Effort(budget=1))
 
 
 def contradicted(certificate, margins, slack):

@@ -15,7 +15,7 @@ from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.formats import FORMATS
 from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import reading_of
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
 from verify.tasks.recurrent.enclosures import Roundings
@@ -83,10 +83,10 @@ def test_a_subnormal_embedding_is_not_proved_for_ever():
     kept, flushed = (right_margins(run(model, [0] * 6, flag, random.Random(0)), 2) for flag in (False, True))
     assert min(kept) > 0 and min(flushed) <= 0
     for length in (None, 6):
-        found = certify(Homogeneous(model, CountingTask.of("modular", modulus=2), length), reading, Effort(budget=0.5))
+        found = certify(Homogeneous(model, Task.of("modular", modulus=2), length), reading, Effort(budget=0.5))
         assert found.verdict is not Verdict.PROVED
     normal = flip(2.0**-14, 2.0**14)
-    found = certify(Homogeneous(normal, CountingTask.of("modular", modulus=2), 6), reading, Effort(budget=5))
+    found = certify(Homogeneous(normal, Task.of("modular", modulus=2), 6), reading, Effort(budget=5))
     margins = right_margins(run(normal, [0] * 6, True, random.Random(0)), 2)
     assert found.verdict is Verdict.PROVED and found.margin <= min(margins)
 
@@ -104,7 +104,7 @@ def test_networks_whose_layers_are_scaled_never_win_by_what_a_flush_takes():
             model.cell.bias_ih_l0.fill_(rng.choice((0.0, 2.0**-16, -(2.0**-j))))
             model.cell.weight_hh_l0.mul_(rng.choice((1.0, 1.0, 2.0**-16)))
         length = rng.randrange(1, 5)
-        task = CountingTask.of("modular", modulus=2)
+        task = Task.of("modular", modulus=2)
         found = certify(Homogeneous(model, task, length), reading_of("float16"), Effort(budget=2))
         seen[found.verdict] += 1
         margins = [right_margins(run(model, [0] * length, flag, rng), 2) for flag in (False, True) for _ in range(4)]
@@ -116,7 +116,7 @@ def test_networks_whose_layers_are_scaled_never_win_by_what_a_flush_takes():
 
 def test_boxes_of_strings_charge_what_tokens_read():
     """Selective counting over two embedded types: the same state whether a string begins with a or b, if flushed."""
-    task = CountingTask.of("selective", types=2, max_count=1)
+    task = Task.of("selective", types=2, max_count=1)
     model = RecurrentModel("rnn", hidden=2, classes=2, inputs=2, types=2, activation="relu", dtype=torch.float64)
     with torch.no_grad():
         for part in model.parameters():
@@ -149,7 +149,7 @@ def test_exact_margins_of_any_size_are_rounded_and_no_crash(power):
         model.readout.weight.mul_(2.0**power)
         model.cell.weight_ih_l0.mul_(2.0**power)
         model.readout.bias.copy_(torch.tensor([-1.0, 1.0], dtype=torch.float64) * 2.0 ** min(2 * power, 1000))
-    found = certify(Homogeneous(model, CountingTask.of("modular", modulus=2), 3), reading_of(None), Effort(budget=2))
+    found = certify(Homogeneous(model, Task.of("modular", modulus=2), 3), reading_of(None), Effort(budget=2))
     state, least = Fraction(0), None
     for t in range(3):
         state = max(Fraction(2) ** power - state, Fraction(0))
@@ -168,4 +168,4 @@ def test_fractions_as_floats_lie_on_their_side(x):
 def test_infinite_weights_are_refused():
     model = flip(1.0, float("inf"), activation="relu")
     with pytest.raises(BadInput, match="infinity"):
-        certify(Homogeneous(model, CountingTask.of("modular", modulus=2), 3), reading_of(None), Effort(budget=2))
+        certify(Homogeneous(model, Task.of("modular", modulus=2), 3), reading_of(None), Effort(budget=2))

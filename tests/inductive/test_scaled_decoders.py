@@ -19,7 +19,7 @@ from constructions.inductive import positioned, selective, started, succession, 
 from verify.arithmetic import intervals
 from verify.arithmetic.readings import Real
 from verify.arithmetic.slack import LEAST
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic, Ball
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
@@ -108,8 +108,8 @@ def changed(model, seed):
     return new
 
 
-SHIFTED, SUCCESSION = (CountingTask.of(name, vocabulary=3) for name in ("shifted", "succession"))
-SELECTIVE = CountingTask.of("selective", types=2, max_count=2)
+SHIFTED, SUCCESSION = (Task.of(name, vocabulary=3) for name in ("shifted", "succession"))
+SELECTIVE = Task.of("selective", types=2, max_count=2)
 MODELS = {
     "prefix sums": (SHIFTED, lambda norm: started(task="shifted", M=3, layernorm=norm)),
     "cells or boxes": (SELECTIVE, lambda norm: selective(K=2, C=2, layernorm=norm)),
@@ -142,7 +142,7 @@ def test_scaled_layers_have_the_verdict_of_their_function(name, norm, models, no
 
 def drawn(rng, eps):
     """A small decoder with LayerNorm whose numbers have any size, and its task."""
-    task = rng.choice((CountingTask.of("vanilla", vocabulary=1), CountingTask.of("shifted", vocabulary=2), SELECTIVE))
+    task = rng.choice((Task.of("vanilla", vocabulary=1), Task.of("shifted", vocabulary=2), SELECTIVE))
     model = Decoder(
         vocabulary=task.vocabulary, d=rng.choice((2, 3)), d_head=1, d_mlp=rng.choice((1, 2)), classes=task.classes,
         pe="nope", bos=True, activation=rng.choice(("relu", "relu", "gelu")), layernorm=True, eps=eps,
@@ -210,7 +210,7 @@ def missed(c, eps):
 
 @pytest.mark.parametrize("eps", [5e-324, 1e-320])
 def test_squares_that_underflow_are_not_lost(eps, no_door):
-    task, seen = CountingTask.of("vanilla", vocabulary=1), collections.Counter()
+    task, seen = Task.of("vanilla", vocabulary=1), collections.Counter()
     for size in (0.1, 0.49, 0.7, 0.9, 3.0, 50.0, 1e4):
         model = missed(size**0.5 * 2.0**-537, eps)
         found = certify(Counting(model, task), Real(), BRIEF)
@@ -220,7 +220,7 @@ def test_squares_that_underflow_are_not_lost(eps, no_door):
 
 
 def test_a_norm_without_its_scale_is_found_out(no_door):
-    model, task = missed(0.7 * 2.0**-537, 5e-324), CountingTask.of("vanilla", vocabulary=1)
+    model, task = missed(0.7 * 2.0**-537, 5e-324), Task.of("vanilla", vocabulary=1)
     assert least_margin(task, model, [(0, (0,))]) < -1
     right, wrong = "least, most = root_mean_square(c)", "least = most = c.square().mean(-1, keepdim=True).sqrt()"
     with planted(noisy, "inverse_deviation", right, wrong):

@@ -18,7 +18,7 @@ from constructions.errors import BadInput, NotKnown
 from constructions.inductive import ape, sine, spe, with_layernorm
 from constructions.inductive.sinusoidal import position_reading
 from verify.arithmetic.readings import Real, reading_of
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import certify
 from verify.tasks.inductive import sharp
@@ -31,9 +31,7 @@ CASES = [
 
 
 def task_of(name, N, m):
-    return CountingTask.of(
-        name, **({"vocabulary": N} if name == "vanilla" else {}), **({} if m is None else {"modulus": m})
-    )
+    return Task.of(name, **({"vocabulary": N} if name == "vanilla" else {}), **({} if m is None else {"modulus": m}))
 
 
 @pytest.mark.parametrize("name, d, layernorm, N, m", first(3, CASES))
@@ -55,7 +53,7 @@ def test_every_shift_and_length_against_brute_force(name, d, layernorm, N, m):
               ("W_V", lambda W: W.mul_(0.9)), ("W_out", lambda W: W[-1:].mul_(0))]),
 )  # fmt: skip
 def test_wrong_weights_are_refuted_where_a_run_is_wrong(name, change):
-    model, task = sine(task="modular", N=14, m=5, d=16, positions=16), CountingTask.of("modular", modulus=5)
+    model, task = sine(task="modular", N=14, m=5, d=16, positions=16), Task.of("modular", modulus=5)
     with torch.no_grad():
         change(dict(model.named_parameters())[f"blocks.0.{'mlp' if name in ('W_in', 'W_out') else 'attention'}.{name}"])
     found = certify(Counting(model, task, 14))
@@ -69,7 +67,7 @@ def test_wrong_weights_are_refuted_where_a_run_is_wrong(name, change):
 def contained(model, reading, dtype=torch.float64):
     """How many margins lie between the bounds of the sharp head, and how many do not."""
     counts = [0, 0]
-    for found in sharp.bounds(Counting(model, CountingTask.of("modular", modulus=5), 12).runs, reading):
+    for found in sharp.bounds(Counting(model, Task.of("modular", modulus=5), 12).runs, reading):
         n = len(found.lines[0].tokens)
         with torch.no_grad():
             said = model(torch.zeros(1, n, dtype=torch.long), shift=found.shifts.start)[0].double()
@@ -99,7 +97,7 @@ def test_in_float32_the_margins_lie_between_the_bounds():
     model = flattened(torch.float32, layernorm=False)
     assert contained(model, reading_of("float32"))[0] == 0
     model = sine(task="modular", N=12, m=5, d=16, layernorm=False, positions=14, dtype=torch.float32)
-    found = certify(Counting(model, CountingTask.of("modular", modulus=5), 12), reading_of("float32"))
+    found = certify(Counting(model, Task.of("modular", modulus=5), 12), reading_of("float32"))
     assert found.verdict is Verdict.PROVED and found.margin > 0.4
 
 
@@ -187,10 +185,10 @@ def test_p_neurons_reach_the_longest_length_that_there_is(m, p):
     N = longest_with_neurons(m, p)
     model = spe(task="modular", N=N, m=m, positions=N + 4)
     assert (0 if model.blocks[0].mlp is None else model.blocks[0].mlp.b_in.numel()) == p
-    found = certify(Counting(model, CountingTask.of("modular", modulus=m), N))
+    found = certify(Counting(model, Task.of("modular", modulus=m), N))
     assert found.verdict is Verdict.PROVED and found.margin > 0.49
     assert found.inputs_covered == sum(min(N, N + 4 - shift) for shift in range(N + 4))
-    beyond = certify(Counting(model, CountingTask.of("modular", modulus=m), N + 1))
+    beyond = certify(Counting(model, Task.of("modular", modulus=m), N + 1))
     assert beyond.verdict is Verdict.REFUTED and beyond.counterexample["length"] == N + 1
 
 

@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 from oracles.inductive import right
 
 from constructions.errors import BadInput
-from verify.counting.tasks import TASKS, CountingTask
+from verify.counting.tasks import TASKS, Task
 from verify.strategies import counting_inputs
 
 
 @pytest.mark.parametrize("name", ["selective", "selective-modular", "first-heterogeneous"])
 def test_every_string_of_three_types(name):
     sizes = {"types": 3} | ({} if name.startswith("first") else {"max_count": 3})
-    task = CountingTask.of(name, **sizes, **({"modulus": 2} if name == "selective-modular" else {}))
+    task = Task.of(name, **sizes, **({"modulus": 2} if name == "selective-modular" else {}))
     for n in range(1, 7):
         for string in itertools.product(range(3), repeat=n):
             assert task.answers(string) == right(name, string, m=task.m, C=task.C)
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if CountingTask.of(name).is_homogeneous])
+@pytest.mark.parametrize("name", [name for name in TASKS if Task.of(name).is_homogeneous])
 def test_lines_are_the_inputs(name):
     """Every line's prefixes have the oracle's answers, all are judged, and no longer input is judged to its end."""
-    task = CountingTask.of(name, **({"vocabulary": 7} if CountingTask.of(name).M else {}))
+    task = Task.of(name, **({"vocabulary": 7} if Task.of(name).M else {}))
     lines = list(task.lines(None if task.M else 9))
     assert lines and len({line.tokens for line in lines}) == len(lines)
     for line in lines:
@@ -41,12 +41,12 @@ def test_lines_are_the_inputs(name):
 
 
 def test_rows_of_figure_1():
-    assert CountingTask.of("shifted").answers((45, *[101] * 2)) == (45, 46, 47)
-    assert CountingTask.of("helper-shifted").answers((93, *[102] * 7)) == tuple(range(93, 101))
-    modular = CountingTask.of("modular")
+    assert Task.of("shifted").answers((45, *[101] * 2)) == (45, 46, 47)
+    assert Task.of("helper-shifted").answers((93, *[102] * 7)) == tuple(range(93, 101))
+    modular = Task.of("modular")
     assert [modular.said(x) for x in modular.answers((0,) * 12)] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2]
     string = [int(x) - 1 for x in "12211131211213111323"]
-    assert CountingTask.of("selective").answers(tuple(string)) == (
+    assert Task.of("selective").answers(tuple(string)) == (
         1, 1, 2, 2, 3, 4, 1, 5, 3, 6, 7, 4, 8, 2, 9, 10, None, 3, 5, 4,
     )  # fmt: skip
 
@@ -64,15 +64,15 @@ def test_rows_of_figure_1():
 )
 def test_sizes_that_no_task_has(name, sizes):
     with pytest.raises(BadInput):
-        CountingTask.of(name, **sizes)
+        Task.of(name, **sizes)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_strategies_draw_inputs_that_are_judged_everywhere(name):
     sizes = {"M": {"vocabulary": 7}, "K": {"types": 3}}
-    task = CountingTask.of(
+    task = Task.of(
         name,
-        **{k: v for size, given in sizes.items() if getattr(CountingTask.of(name), size) for k, v in given.items()},
+        **{k: v for size, given in sizes.items() if getattr(Task.of(name), size) for k, v in given.items()},
     )
 
     @settings(max_examples=25, deadline=None, database=None)
@@ -90,4 +90,4 @@ def test_strategies_draw_inputs_that_are_judged_everywhere(name):
 def test_strategies_of_no_input():
     for sizes in ({"length": 0}, {"length": 3, "positions": 1}):
         with pytest.raises(BadInput, match="no input of shifted fits"):
-            counting_inputs(CountingTask.of("shifted"), **sizes)
+            counting_inputs(Task.of("shifted"), **sizes)

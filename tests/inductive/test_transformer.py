@@ -14,7 +14,7 @@ from constructions.decoder import Decoder, initialised
 from constructions.errors import BadInput
 from constructions.inductive import as_bytes, load, selective, started, succession
 from verify.arithmetic.readings import Real, reading_of
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
 from verify.engine.rules.linear import kept_norms
 from verify.frame.certificate import Verdict
@@ -60,7 +60,7 @@ def wrong_strings(model, task, n):
     ]),
 )  # fmt: skip
 def test_number_words(name, pe, bos, layernorm):
-    task = CountingTask.of(name, vocabulary=9)
+    task = Task.of(name, vocabulary=9)
     model = started(task=name, M=9, pe=pe, bos=bos, layernorm=layernorm, positions=14)
     found = certify(Counting(model, task))
     assert found.verdict is Verdict.PROVED and found.to_dict()["length"] == task.longest()
@@ -88,7 +88,7 @@ def test_succession_of_one_word(pe, bos, capsys):
 @pytest.mark.parametrize("pe", ["ape", "spe", "sine"])
 def test_succession_by_positions(pe, capsys):
     """C-T9 through the command, and a run of every line at every shift."""
-    task = CountingTask.of("succession", vocabulary=7)
+    task = Task.of("succession", vocabulary=7)
     for layernorm in (False, True):
         model = succession(M=7, pe=pe, layernorm=layernorm, positions=12)
         assert not wrong_lines(model, task)
@@ -103,13 +103,11 @@ def test_succession_by_positions(pe, capsys):
 def test_margin_is_the_formula():
     """1 / (2 M) without LayerNorm, attained where k + n = M."""
     for M in (10, 100):
-        found = certify(
-            Counting(started(task="shifted", M=M, layernorm=False), CountingTask.of("shifted", vocabulary=M))
-        )
+        found = certify(Counting(started(task="shifted", M=M, layernorm=False), Task.of("shifted", vocabulary=M)))
         assert found.margin is not None and 0 <= 1 / (2 * M) - found.margin < 1e-9
     assert (
         certify(
-            Counting(started(task="shifted", M=100, layernorm=False), CountingTask.of("shifted")), reading_of("float32")
+            Counting(started(task="shifted", M=100, layernorm=False), Task.of("shifted")), reading_of("float32")
         ).verdict
         is Verdict.PROVED
     )
@@ -119,7 +117,7 @@ def test_margin_is_the_formula():
 def test_mutated_models_are_never_proved_where_a_run_fails(seed):
     """A weight changed at random: PROVED only where all runs are right, REFUTED only at the shortest wrong length."""
     generator = torch.Generator().manual_seed(seed)
-    task = CountingTask.of("shifted", vocabulary=9)
+    task = Task.of("shifted", vocabulary=9)
     model = started(task="shifted", M=9, pe=("nope", "ape", "rope")[seed % 3], layernorm=seed > 2, positions=12)
     with torch.no_grad():
         for value in list(model.parameters())[:: 1 + seed % 2]:
@@ -140,7 +138,7 @@ def test_mutated_models_are_never_proved_where_a_run_fails(seed):
 @pytest.mark.parametrize("pe", ["rope", "sine", "spe"])
 def test_random_decoders_of_two_layers(pe, positions):
     """The engine's bounds hold what torch computes, at every shift, with and without LayerNorm."""
-    task = CountingTask.of("modular", modulus=3)
+    task = Task.of("modular", modulus=3)
     for bos, layernorm in ((pe == "rope", True),):
         model = initialised(
             Decoder(vocabulary=1, d=8, n_heads=2, n_layers=2, classes=3, positions=positions, pe=pe, bos=bos,
@@ -158,7 +156,7 @@ def test_random_decoders_of_two_layers(pe, positions):
 
 def test_prefix_sums_agree_with_the_engine():
     """Shift by shift, and where one run bounds all shifts together."""
-    task = CountingTask.of("helper-shifted", vocabulary=3)
+    task = Task.of("helper-shifted", vocabulary=3)
     for pe, layernorm in (("nope", True), ("sine", False), ("spe", True), ("ape", True)):
         runs = Runs(started(task="helper-shifted", M=3, pe=pe, layernorm=layernorm, positions=6), task, None,
                     None if pe == "nope" else 6)  # fmt: skip
@@ -189,7 +187,7 @@ def test_norms_are_kept_of_stored_matrices_and_not_of_a_batch():
 @pytest.mark.parametrize("pe", ["nope", "rope", pytest.param("ape", marks=pytest.mark.deep), "sine", "spe"])
 def test_selective(pe, m):
     name = "selective" if m is None else "selective-modular"
-    task = CountingTask.of(name, types=2, max_count=4, **({} if m is None else {"modulus": m}))
+    task = Task.of(name, types=2, max_count=4, **({} if m is None else {"modulus": m}))
     for layernorm in (False, True):
         model = selective(K=2, C=4, m=m, pe=pe, layernorm=layernorm, positions=12)
         found = certify(Counting(model, task))
@@ -199,7 +197,7 @@ def test_selective(pe, m):
 
 
 def test_all_strings_of_three_types_up_to_length_9():
-    task = CountingTask.of("selective", types=3, max_count=9)
+    task = Task.of("selective", types=3, max_count=9)
     model = selective(K=3, C=9)
     assert certify(Counting(model, task)).verdict is Verdict.PROVED and not wrong_strings(model, task, 9)
 
@@ -207,7 +205,7 @@ def test_all_strings_of_three_types_up_to_length_9():
 @pytest.mark.parametrize("seed", range(8))
 def test_mutated_selective_models(seed):
     generator = torch.Generator().manual_seed(seed)
-    task = CountingTask.of("selective", types=2, max_count=3)
+    task = Task.of("selective", types=2, max_count=3)
     model = selective(K=2, C=3, layernorm=bool(seed % 2))
     with torch.no_grad():
         for name, value in model.named_parameters():
@@ -221,7 +219,7 @@ def test_mutated_selective_models(seed):
 
 def test_a_neuron_that_is_on_too_early_is_found():
     """A gate that closes by less than a token's share: right on short strings, wrong on long ones, never proved."""
-    task = CountingTask.of("selective", types=2, max_count=3)
+    task = Task.of("selective", types=2, max_count=3)
     model = selective(K=2, C=3, layernorm=False)
     with torch.no_grad():
         model.W_E[:, 3:5] *= 0.2  # a gate closes by 0.2, and a share is up to 0.25
@@ -235,7 +233,7 @@ def test_a_neuron_that_is_on_too_early_is_found():
 def test_always_first_is_no_proof_of_the_first_token():
     """Cells speak of a token and its count: a model that says "first" everywhere is wrong from length 2 on."""
     model = selective(K=2, C=1, layernorm=False)  # its last class wins everywhere: 1, "first"
-    found = certify(Counting(model, CountingTask.of("first-heterogeneous", types=2), 4))
+    found = certify(Counting(model, Task.of("first-heterogeneous", types=2), 4))
     assert found.verdict is Verdict.REFUTED and found.counterexample["length"] == 2
 
 
@@ -250,7 +248,7 @@ def test_files(tmp_path):
     with pytest.raises(BadInput, match="leave the option out"):
         load(str(path), {"pe": "ape"})
     with pytest.raises(BadInput, match="name the sizes"):
-        Counting(again, CountingTask.of("shifted"))
+        Counting(again, Task.of("shifted"))
 
 
 def test_command(capsys, tmp_path):
@@ -264,7 +262,7 @@ def test_command(capsys, tmp_path):
     assert code == 2 and '"C-I1"' in out and err.count("\n") == 1
     code, out, err = run(capsys, "inductive", "--task", "selective")
     assert code == 2 and "C-I2" in err
-    assert sampled(Counting(load(path), CountingTask.of("shifted", vocabulary=7))).verdict is Verdict.UNKNOWN
+    assert sampled(Counting(load(path), Task.of("shifted", vocabulary=7))).verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -353,7 +351,7 @@ def test_scores_of_zero_times_an_overflow_are_not_zero():
     model = started(task="shifted", M=4, layernorm=False)
     with torch.no_grad():
         model.blocks[0].attention.W_K[:] = 60_000.0
-    task = CountingTask.of("shifted", vocabulary=4)
+    task = Task.of("shifted", vocabulary=4)
     assert certify(Counting(model, task)).verdict is Verdict.PROVED
     assert certify(Counting(model, task), reading_of("float32")).verdict is Verdict.PROVED
     assert certify(Counting(model, task), reading_of("float16")).verdict is Verdict.UNKNOWN

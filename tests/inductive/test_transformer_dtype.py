@@ -9,7 +9,7 @@ from oracles.inductive import right
 
 from constructions.inductive import selective, started
 from verify.arithmetic.readings import reading_of
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
@@ -54,7 +54,7 @@ def in_order(model, tokens, order):
 def test_bounds_hold_what_torch_computes_in_any_order_of_lanes(dtype, layernorm):
     """Mutated models too; the margins in the dtype lie between the bounds, and both ends are numbers."""
     M, at = 6, Arithmetic(reading_of(dtype).format)
-    task = CountingTask.of("shifted", vocabulary=M)
+    task = Task.of("shifted", vocabulary=M)
     for seed in range(4):
         model = started(task="shifted", M=M, layernorm=layernorm, dtype=getattr(torch, dtype))
         model = mutated(model, seed, 0.02)
@@ -74,7 +74,7 @@ def test_bounds_hold_what_torch_computes_in_any_order_of_lanes(dtype, layernorm)
 def test_all_strings_up_to_a_length(name, layernorm):
     """Proved in float32 to a length, never where a run in float32 fails; mutated models too."""
     sizes = {"modulus": 2} if name == "selective-modular" else {}
-    task = CountingTask.of(name, types=2, max_count=3, **sizes)
+    task = Task.of(name, types=2, max_count=3, **sizes)
     for seed in (0, 1, 4):
         model = selective(K=2, C=3, m=task.m, layernorm=layernorm, dtype=torch.float32)
         model = mutated(model, seed, 0.02)
@@ -92,7 +92,7 @@ def test_all_strings_up_to_a_length(name, layernorm):
 
 @pytest.mark.parametrize("pe", ["rope", "sine", "spe"])
 def test_every_embedding_up_to_document_c_s_length(pe):
-    task = CountingTask.of("selective", types=3, max_count=4)
+    task = Task.of("selective", types=3, max_count=4)
     model = selective(K=3, C=4, pe=pe, positions=128, dtype=torch.float32)
     found = certify(Counting(model, task), reading_of("float32"))
     assert found.verdict is Verdict.PROVED and found.margin > 0 and found.extra["length"] == "all"
@@ -101,7 +101,7 @@ def test_every_embedding_up_to_document_c_s_length(pe):
 def test_shares_in_float16_stay_above_subnormal_numbers():
     """Loud without LayerNorm, as far as lines stay in range: K = C = 10 is proved beyond C's training length."""
     model = selective(K=10, C=10, layernorm=False, dtype=torch.float16)
-    assert boxes.decide(model, CountingTask.of("selective"), 64, reading_of("float16"), 5.0).length == 64
+    assert boxes.decide(model, Task.of("selective"), 64, reading_of("float16"), 5.0).length == 64
     for M in (20, 100):
         loud = started(task="shifted", M=M, layernorm=False, dtype=torch.float16)
         said = loud(torch.tensor([(M, M + 1), (M // 2, M + 1)]))
@@ -110,7 +110,7 @@ def test_shares_in_float16_stay_above_subnormal_numbers():
 
 def test_a_gate_that_closes_too_little_is_not_proved_beyond_its_length():
     """Eleven tokens of another type open the gate by half a count: length 11 is proved, and 12 is wrong."""
-    task = CountingTask.of("selective", types=2, max_count=3)
+    task = Task.of("selective", types=2, max_count=3)
     model = selective(K=2, C=3, layernorm=False, dtype=torch.float32)
     with torch.no_grad():
         model.W_E[:, 3:5] *= 0.2  # closes by 0.2, and 11 of 13 shares are 0.2115
@@ -124,6 +124,6 @@ def test_where_a_dtype_ends(capsys):
     code, found = as_json(capsys, "inductive", "--task", "selective", "--types", "2", "--max-count", "2", "--bos",
                           "--no-layernorm", "--precision", "float32", "--budget", "1")  # fmt: skip
     assert code == 3 and found["length"] > 1_000_000 and "beyond it" in found["reason"]
-    task = CountingTask.of("shifted", vocabulary=100)
+    task = Task.of("shifted", vocabulary=100)
     model = started(task="shifted", M=100, dtype=torch.float32)
     assert certify(Counting(model, task), reading_of("float32"), effort=Effort(budget=5)).verdict is Verdict.PROVED

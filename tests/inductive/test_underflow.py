@@ -8,14 +8,14 @@ from oracles.inductive import right
 
 from constructions.decoder import Decoder
 from constructions.inductive import positioned, selective, started, succession, unmarked
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import certify
 from verify.tasks.inductive import uniform
 from verify.tasks.inductive.task import Counting
 
-SHIFTED, SUCCESSION = (CountingTask.of(name, vocabulary=4) for name in ("shifted", "succession"))
-SELECTIVE = CountingTask.of("selective", types=2, max_count=2)
+SHIFTED, SUCCESSION = (Task.of(name, vocabulary=4) for name in ("shifted", "succession"))
+SELECTIVE = Task.of("selective", types=2, max_count=2)
 CASES = {
     "prefix sums": (lambda: started(task="shifted", M=4, layernorm=False), SHIFTED, (2, 5)),
     "boxes": (lambda: selective(K=2, C=2, layernorm=False), SELECTIVE, (0, 1)),

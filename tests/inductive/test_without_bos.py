@@ -17,7 +17,7 @@ from planted import planted
 from constructions.errors import BadInput
 from constructions.inductive import unmarked, with_layernorm
 from verify.arithmetic.readings import Real, reading_of
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import certify, exhaustive
 from verify.tasks.inductive import boxes, marked, sharp
@@ -41,7 +41,7 @@ def decoder(seed, largest=6, style=None):
     n = rng.randint(2, largest - (K == 3))
     is_distinct = pe in ("nope", "rope") and rng.random() < 0.85
     sizes = {"types": K, "max_count": C, "distinct_start": is_distinct} | ({"modulus": m} if m else {})
-    task = CountingTask.of("selective-modular" if m else "selective", **sizes)
+    task = Task.of("selective-modular" if m else "selective", **sizes)
     N = rng.choice([n, n, max(1, n // 2 - 1)])  # the last marks tokens that are not first
     model = unmarked(K=K, C=C, m=task.m, pe=pe, N=N, positions=n + rng.randint(0, 2))
     model = with_layernorm(model) if rng.random() < 0.4 else model
@@ -52,9 +52,7 @@ def sinusoidal(seed, style):
     """The same with SinePE, whose first token's id is read from waves; as `decoder`."""
     rng = random.Random(f"sines {seed}")
     C, m, n = rng.randint(1, 3), rng.choice([0, 2]), rng.randint(2, 4)
-    task = CountingTask.of(
-        "selective-modular" if m else "selective", types=2, max_count=C, **({"modulus": m} if m else {})
-    )
+    task = Task.of("selective-modular" if m else "selective", types=2, max_count=C, **({"modulus": m} if m else {}))
     model = unmarked(K=2, C=C, m=task.m, pe="sine", layernorm=rng.random() < 0.6, positions=n + rng.randint(0, 2))
     return task, spoilt(rng, model, style, 2, task), n
 
@@ -197,7 +195,7 @@ def test_planted_faults_are_caught(fault):
 @pytest.mark.parametrize("layernorm", [False, True])
 @pytest.mark.parametrize("pe", ["ape", "spe", "sine", "nope", "rope"])
 def test_all_strings_of_three_types_up_to_length_9(pe, layernorm):
-    task = CountingTask.of("selective", types=3, max_count=9, distinct_start=pe in ("nope", "rope"))
+    task = Task.of("selective", types=3, max_count=9, distinct_start=pe in ("nope", "rope"))
     model = unmarked(K=3, C=9, pe=pe, N=9, layernorm=layernorm, positions=10)
     found = certify(Counting(model, task, 9))
     assert found.verdict is Verdict.PROVED and truth(task, model, 9)[0] == math.inf
@@ -205,8 +203,8 @@ def test_all_strings_of_three_types_up_to_length_9(pe, layernorm):
 
 
 def test_runs_cover_the_same_strings():
-    for pe, task in (("spe", CountingTask.of("selective", types=2, max_count=3)),
-                     ("nope", CountingTask.of("selective", types=3, max_count=2, distinct_start=True))):  # fmt: skip
+    for pe, task in (("spe", Task.of("selective", types=2, max_count=3)),
+                     ("nope", Task.of("selective", types=3, max_count=2, distinct_start=True))):  # fmt: skip
         model = unmarked(K=task.K, C=task.C, pe=pe, N=4, layernorm=True, positions=5)
         problem = Counting(model, task, 4)
         found, ran = certify(problem), exhaustive(problem)
@@ -247,7 +245,7 @@ def test_command(capsys, tmp_path):
     for task in ("modular", "first-heterogeneous"):
         assert run(capsys, "inductive", "--task", task, "--distinct-start")[0] == 2
     with pytest.raises(BadInput, match="one type"):
-        CountingTask.of("selective", types=1, distinct_start=True)
+        Task.of("selective", types=1, distinct_start=True)
     with pytest.raises(BadInput, match="Give N"):
         unmarked(K=2, C=2, pe="rope")
 

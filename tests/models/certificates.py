@@ -22,7 +22,7 @@ from constructions.parity import as_bytes as parity_bytes
 from constructions.recurrent import counters, diagonal, gated, holding, selective
 from verify.arithmetic.readings import Real, reading_of
 from verify.cli import main
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify, exhaustive
 from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.addition.task import DigitAddition
@@ -60,15 +60,15 @@ HISTOGRAMS = {
 
 
 def modular(model, m, length=None):
-    return Homogeneous(model, CountingTask.of("modular", modulus=m), length)
+    return Homogeneous(model, Task.of("modular", modulus=m), length)
 
 
 def counted(model, C=2, length=None):
-    return Selective(model, CountingTask.of("selective", types=2, max_count=C), length)
+    return Selective(model, Task.of("selective", types=2, max_count=C), length)
 
 
 def residues(model, m=2):
-    return Selective(model, CountingTask.of("selective-modular", types=2, modulus=m), None)
+    return Selective(model, Task.of("selective-modular", types=2, modulus=m), None)
 
 
 RECURRENT = {

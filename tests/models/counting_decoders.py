@@ -11,7 +11,7 @@ from constructions.decoder import Decoder
 from constructions.decoder.model import POSITIONAL
 from constructions.errors import BadInput, NotKnown
 from constructions.inductive import ape, selective, spe, started, with_layernorm
-from verify.counting.tasks import NUMBER_WORDS, SELECTIVE, CountingTask
+from verify.counting.tasks import NUMBER_WORDS, SELECTIVE, Task
 
 ALIKE = 8
 STYLES = ("drawn", "fitted", "near", "built", "changed", "tied")
@@ -22,11 +22,11 @@ def task_of(rng, *, is_homogeneous, words=6, types=None):
     if is_homogeneous:
         name = rng.choice([*NUMBER_WORDS, "modular", "modular", "first-homogeneous"])
         sizes = {"vocabulary": rng.randint(2, words)} if name in NUMBER_WORDS else {}
-        return CountingTask.of(name, **sizes, **({"modulus": rng.randint(2, 4)} if name == "modular" else {}))
+        return Task.of(name, **sizes, **({"modulus": rng.randint(2, 4)} if name == "modular" else {}))
     name = rng.choice([*SELECTIVE, "first-heterogeneous"])
     sizes = {"max_count": rng.randint(1, 4)} if name in SELECTIVE else {}
     sizes |= {"modulus": rng.randint(2, 3)} if name == "selective-modular" else {}
-    return CountingTask.of(name, types=types or rng.randint(1, 3), **sizes)
+    return Task.of(name, types=types or rng.randint(1, 3), **sizes)
 
 
 def decoder(seed, task, *, positions, layers=None, style=None):

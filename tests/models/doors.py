@@ -12,7 +12,7 @@ from constructions.recurrent import counters
 from constructions.relation_counting import bos
 from tests.models.judged import MODELS, WAYS
 from verify import public
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.export.networks import histogram_network
 from verify.frame.decide import certify
 from verify.module import tokens
@@ -45,7 +45,7 @@ def last_token() -> Decoder:
     return model
 
 
-SHIFTED, CYCLE = CountingTask.of("shifted", vocabulary=4), CountingTask.of("modular", modulus=3)
+SHIFTED, CYCLE = Task.of("shifted", vocabulary=4), Task.of("modular", modulus=3)
 BOX = law_named("box:0:1:1")
 
 

@@ -38,7 +38,7 @@ from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from constructions.histogram import MODELS, HistogramTransformer
 from constructions.parity import ParityTransformer
 from constructions.recurrent.model import RecurrentModel
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame import decide
 from verify.module import largest as largest_of
 from verify.module import smallest as smallest_of
@@ -500,7 +500,7 @@ def counting(rng: random.Random, shape: random.Random) -> Case:
     sizes = {"modular": {"modulus": 2}, "vanilla": {"vocabulary": length}, "shifted": {"vocabulary": length}}.get(
         name, {"types": 2, "max_count": 2} if name == "selective" else {}
     )
-    task = CountingTask.of(name, **sizes)
+    task = Task.of(name, **sizes)
     layernorm, eps, module = shape.random() < 0.5, shape.choice(EPS), None
     pe, bos, positions = shape.choice(("nope", "nope", "ape", "spe")), shape.random() < 0.5, length + 2
     if shape.random() < 0.6:
@@ -593,7 +593,7 @@ def counting(rng: random.Random, shape: random.Random) -> Case:
 def recurrent(rng: random.Random) -> Case:
     dtype, length, kind = dtype_of(rng), rng.randint(1, 4), rng.choice(("rnn", "rnn", "gru", "lstm"))
     name = rng.choice(("modular", "first-homogeneous"))
-    task = CountingTask.of(name, **({"modulus": 2} if name == "modular" else {}))
+    task = Task.of(name, **({"modulus": 2} if name == "modular" else {}))
     module = RecurrentModel(
         kind, hidden=rng.randint(1, 3), classes=2, dtype=torch.float64,
         activation=rng.choice(("tanh", "relu")) if kind == "rnn" else "tanh",

@@ -10,7 +10,7 @@ import torch
 from constructions.recurrent import selective
 from tests.models.doors import DOORS
 from verify.arithmetic.readings import Kernel, Real
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame import decide
 from verify.frame.certificate import Verdict
 from verify.frame.decide import BUG, Decidable, Finding, OneRun, Ran, certify
@@ -27,7 +27,7 @@ from verify.tasks.parity.task import Parity
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
 
-RINGS = CountingTask.of("selective-modular", types=2, modulus=3)
+RINGS = Task.of("selective-modular", types=2, modulus=3)
 TASKS = {
     "histogram": (Histogram, *DOORS["histogram"][1:]),
     "histogram rounded": (Histogram, *DOORS["histogram rounded"][1:]),

@@ -61,7 +61,9 @@ def said(whole, **environment):
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("whole, lines", [(False, 7), pytest.param(True, 24, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    "whole, lines", [pytest.param(False, 7, marks=pytest.mark.deep), pytest.param(True, 24, marks=pytest.mark.deep)]
+)
 def test_verdicts_are_the_same_where_sums_are_added_up_in_another_order(whole, lines):
     plain, other = said(whole), said(whole, WEIGHTPROOF_SUMS="other")
     assert min(json.loads(other[0])) >= 3  # six equal rows come out in as many ways as there are orders

@@ -16,11 +16,11 @@ import torch
 
 from constructions.decoder import Decoder, initialised
 from constructions.inductive import as_bytes
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 
 
 def trained(
-    task: CountingTask, *, pe: str, length: int, n_layers: int = 4, d: int = 32, n_heads: int = 2, d_mlp: int = 64,
+    task: Task, *, pe: str, length: int, n_layers: int = 4, d: int = 32, n_heads: int = 2, d_mlp: int = 64,
     positions: int = 256, steps: int = 1600, seed: int = 0,
 ) -> Decoder:  # fmt: skip
     """A decoder with BOS that was shown a^n for n up to `length`."""
@@ -54,6 +54,6 @@ if __name__ == "__main__":
     parser.add_argument("--length", type=int, default=50)
     parser.add_argument("--steps", type=int, default=1600)
     args = parser.parse_args()
-    task = CountingTask.of(args.task)
+    task = Task.of(args.task)
     model = trained(task, pe=args.pe, length=args.length, steps=args.steps)
     Path(args.file).write_bytes(as_bytes(model, {"task": task.name, **task.parameters()}))

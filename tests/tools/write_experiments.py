@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from verify.commands.reproduce import every
-from verify.experiments.experiment import Experiment, Grid, Result
+from verify.experiments.experiment import Experiment, GridSize, Result
 from verify.experiments.table import columns, news, rows
 from verify.report.tables import render
 
@@ -26,15 +26,17 @@ INTRODUCTION = """# Experiments, done again
 Documents end in figures of trained models whose accuracy is sampled. `verify reproduce ID` trains these models, decides
 each of them, and sets the exact share of right answers beside the sampled one.
 
-```sh
-verify reproduce A-Fig-1 --out runs
-verify reproduce A-Fig-1 --out runs --resume
+```console
+$ verify reproduce --format csv
+experiment,reproduces,models,"about, on one core"
+...
 ```
 
-Each model is written as soon as it is decided, weights and record, so that a run that is cut goes on where it was.
-`--workers 2` and `--scheduler tcp://...` find the same tables: a model is trained in one thread from its seed, and its
-numbers depend on the machine's arithmetic alone. `--grid paper` has all sizes of the document and, where it gives them,
-its own hyperparameters; `verify reproduce` lists the experiments and about how long they take.
+`verify reproduce A-Fig-1 --out runs` begins, and the same command with `--resume` goes on. Each model is written as
+soon as it is decided, weights and record, so that a run that is cut goes on where it was. `--workers 2` and
+`--scheduler tcp://...` find the same tables: a model is trained in one thread from its seed, and its numbers depend on
+the machine's arithmetic alone. `--grid paper` has all sizes of the document and, where it gives them, its own
+hyperparameters.
 
 What is exact: the share of all inputs of a law that the stored numbers answer rightly in real arithmetic, a bracket
 where the time for a verdict ended. What is sampled: answers of the module as torch runs it, on inputs drawn as the
@@ -73,7 +75,7 @@ def kept() -> Iterator[tuple[Experiment, list[Result], dict[str, Any]]]:
 
 def page(experiment: Experiment, results: list[Result], about: dict[str, Any]) -> str:
     """The page of one experiment."""
-    grid, versions = Grid(about["grid"]), about["versions"]
+    grid, versions = GridSize(about["grid"]), about["versions"]
     seeds = len({result.settings["seed"] for result in results})
     command = f"verify reproduce {experiment.id} --grid {grid} --seeds {seeds}"
     took = f", {about['cpu_seconds']} seconds of CPU for training and deciding"

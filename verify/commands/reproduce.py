@@ -19,7 +19,7 @@ from verify.frame.schema import as_json
 from verify.report.console import say_written
 
 if TYPE_CHECKING:
-    from verify.experiments.experiment import Experiment, Grid, Result, Trained, Trial
+    from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Trial
 
 PART = "experiments"  # of a task's folder: what it contributes
 LIST = "list"
@@ -57,7 +57,7 @@ class Reproduction:
     """What a command line asks for."""
 
     experiments: tuple[Experiment, ...]
-    grid: Grid
+    grid: GridSize
     seeds: int
     out: str
     helpers: workers.Workers
@@ -66,7 +66,7 @@ class Reproduction:
     @classmethod
     def of(cls, args: argparse.Namespace) -> Reproduction:
         """Raises: BadInput for an experiment that is not known, or a folder that is not there."""
-        from verify.experiments.experiment import Grid
+        from verify.experiments.experiment import GridSize
 
         check_least(args, 1, "seeds")
         known = {experiment.id: experiment for experiment in every()}
@@ -76,7 +76,12 @@ class Reproduction:
         chosen = [known[name] for name in dict.fromkeys(args.ids) if name != LIST]
         seeds = args.seeds or SEEDS[args.grid]
         return cls(
-            tuple(chosen), Grid(args.grid), seeds, _folder(args.out, args.resume), workers.Workers.of(args), args.format
+            tuple(chosen),
+            GridSize(args.grid),
+            seeds,
+            _folder(args.out, args.resume),
+            workers.Workers.of(args),
+            args.format,
         )
 
     def trials(self, experiment: Experiment) -> Sequence[Trial]:
@@ -141,7 +146,7 @@ def reproduced(asked: Reproduction, experiment: Experiment) -> list[Result]:
     return results
 
 
-def trial_run(trial: Trial) -> Trained:
+def trial_run(trial: Trial) -> DecidedModel:
     """Trains and decides one model in one thread, so that its numbers do not depend on how many work."""
     import torch
 

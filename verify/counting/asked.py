@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 from verify import registry
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 
 if TYPE_CHECKING:
     from verify.frame.decide import Decidable
@@ -28,7 +28,7 @@ class Asked:
     the stored numbers.
     """
 
-    task: CountingTask
+    task: Task
     model: str
     pe: str | None = None
     has_bos: bool = False

@@ -45,7 +45,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class CountingTask:
+class Task:
     """One of TASKS with its sizes: M is the largest number word, m the modulus, K the number of types, C the largest
     count that is judged; None where the task has no such size.
 
@@ -54,11 +54,11 @@ class CountingTask:
     two tokens differ, and those of one token.
     Raises: BadInput for an unknown name, a size that the task has not, or one below its least.
 
-    >>> CountingTask.of("shifted", vocabulary=9).answers((3, 10, 10))
+    >>> Task.of("shifted", vocabulary=9).answers((3, 10, 10))
     (3, 4, 5)
-    >>> CountingTask.of("modular", modulus=2).answers((0, 0, 0))
+    >>> Task.of("modular", modulus=2).answers((0, 0, 0))
     (0, 1, 0)
-    >>> CountingTask.of("selective", types=2, max_count=2).answers((0, 1, 0, 0))
+    >>> Task.of("selective", types=2, max_count=2).answers((0, 1, 0, 0))
     (1, 1, 2, None)
     """
 
@@ -79,7 +79,7 @@ class CountingTask:
         types: int | None = None,
         max_count: int | None = None,
         distinct_start: bool = False,
-    ) -> CountingTask:
+    ) -> Task:
         """The task with these sizes; those that are left out are C's own."""
         if name not in TASKS:
             raise BadInput(f"task={shown(name)}: must be one of {', '.join(TASKS)}")
@@ -153,7 +153,7 @@ class CountingTask:
     def class_of(self, count: int) -> int:
         """The class of a count.
 
-        >>> CountingTask.of("modular").class_of(10), CountingTask.of("vanilla").class_of(10)
+        >>> Task.of("modular").class_of(10), Task.of("vanilla").class_of(10)
         (9, 10)
         """
         return (count - 1) % self.m if self.m is not None else count
@@ -161,7 +161,7 @@ class CountingTask:
     def said(self, place: int) -> int:
         """The answer that a class stands for.
 
-        >>> CountingTask.of("modular").said(9), CountingTask.of("vanilla").said(9)
+        >>> Task.of("modular").said(9), Task.of("vanilla").said(9)
         (10, 9)
         """
         return place + 1 if self.m is not None else place
@@ -177,7 +177,7 @@ class CountingTask:
     def strings(self, n: int) -> Iterator[Tokens]:
         """Every input of n tokens of a task whose inputs are strings over types.
 
-        >>> list(CountingTask.of("selective", types=2, distinct_start=True).strings(2))
+        >>> list(Task.of("selective", types=2, distinct_start=True).strings(2))
         [(0, 1), (1, 0)]
         """
         assert self.K is not None
@@ -187,7 +187,7 @@ class CountingTask:
     def number(self, n: int) -> int:
         """How many inputs of n tokens there are.
 
-        >>> CountingTask.of("selective", types=3, distinct_start=True).number(4)
+        >>> Task.of("selective", types=3, distinct_start=True).number(4)
         54
         """
         assert self.K is not None
@@ -198,9 +198,9 @@ class CountingTask:
     def number_up_to(self, n: int) -> int:
         """How many inputs of 1..n tokens there are.
 
-        >>> CountingTask.of("selective", types=3).number_up_to(2)
+        >>> Task.of("selective", types=3).number_up_to(2)
         12
-        >>> CountingTask.of("selective", types=3, distinct_start=True).number_up_to(2)
+        >>> Task.of("selective", types=3, distinct_start=True).number_up_to(2)
         9
         """
         assert self.K is not None
@@ -214,7 +214,7 @@ class CountingTask:
 
         Raises: BadInput for a task whose inputs are all strings, or no end of the length.
 
-        >>> [line.tokens for line in CountingTask.of("helper", vocabulary=2).lines(None)]
+        >>> [line.tokens for line in Task.of("helper", vocabulary=2).lines(None)]
         [(0, 3, 3), (0, 4, 4)]
         """
         longest = self.longest(length)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Setting = str | int | float
 
 
-class Grid(StrEnum):
+class GridSize(StrEnum):
     """How much of an experiment is done: what a laptop does in minutes, or all that the document did."""
 
     LAPTOP = "laptop"
@@ -72,7 +72,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Trained:
+class DecidedModel:
     """A decided model: the result, the weights as a file, the record of its training, and the CPU seconds of both."""
 
     result: Result
@@ -92,7 +92,7 @@ class Trial(Protocol):
     def described(self) -> Mapping[str, Any]:
         """All that the result depends on, as plain values: a kept result of other ones is not taken."""
 
-    def run(self) -> Trained:
+    def run(self) -> DecidedModel:
         """Trains the model, and decides it."""
 
 
@@ -111,7 +111,7 @@ class Experiment:
     printed: str
     sampling: str
     laws: Mapping[str, str]
-    recipes: Mapping[Grid, str]
-    seconds: Mapping[Grid, float]
-    trials: Callable[[Grid, int], Sequence[Trial]]
+    recipes: Mapping[GridSize, str]
+    seconds: Mapping[GridSize, float]
+    trials: Callable[[GridSize, int], Sequence[Trial]]
     draw: Callable[[Sequence[Result]], Figure] | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from constructions.errors import BadInput
 from constructions.written_files import write_whole
-from verify.experiments.experiment import Result, Trained, Trial
+from verify.experiments.experiment import DecidedModel, Result, Trial
 from verify.frame.schema import as_json
 
 
@@ -28,7 +28,7 @@ def folder_of(out: str, experiment: str) -> Path:
     return place
 
 
-def keep(place: Path, trial: Trial, trained: Trained) -> None:
+def keep(place: Path, trial: Trial, trained: DecidedModel) -> None:
     """Writes the weights, then the record that names their digest: a record stands for whole files."""
     digest = hashlib.sha256(trained.weights).hexdigest()
     record = {

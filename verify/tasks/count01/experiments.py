@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from verify.experiments.experiment import Experiment, Grid, Result, Setting, Trained
+from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 
 if TYPE_CHECKING:
     import torch
@@ -23,14 +23,14 @@ LABELS = "thesis"  # 4 iff n0 >= n1
 TRAINING, VALIDATION, TEST = (0, 100, 7000), (101, 150, 1500), (151, 200, 1500)  # lengths, and how many strings
 SIZES = ((2, 1), (8, 4), (32, 16))  # d, heads
 RATES = (1e-4, 1e-3, 1e-2, 1e-1)
-EPOCHS = {Grid.LAPTOP: 40, Grid.PAPER: 900}
+EPOCHS = {GridSize.LAPTOP: 40, GridSize.PAPER: 900}
 
 
 @dataclass(frozen=True)
 class NoisyMajorityTrial:
     """One attention-only model on strings of 0, 1 and 2."""
 
-    grid: Grid
+    grid: GridSize
     d: int
     heads: int
     lr: float
@@ -48,7 +48,7 @@ class NoisyMajorityTrial:
     def settings(self) -> dict[str, Setting]:
         return {"d": self.d, "heads": self.heads, "learning rate": self.lr, "seed": self.seed}
 
-    def run(self) -> Trained:
+    def run(self) -> DecidedModel:
         import torch
 
         from constructions.count01 import EQUALS, TOKENS, Count01Transformer, as_bytes
@@ -76,14 +76,14 @@ class NoisyMajorityTrial:
         verdict = Verdict.REFUTED if case else Verdict.PROVED
         sampled = round(share(module, test) * len(test)), len(test)
         result = Result(self.settings, sampled, verdict, {LAW: (right, right)}, case)
-        return Trained(result, as_bytes(module), record.to_dict())
+        return DecidedModel(result, as_bytes(module), record.to_dict())
 
 
 def recipe(trial: NoisyMajorityTrial) -> Recipe:
     """E's rate, decay and batch; fewer epochs, with a falling rate, on a laptop. Dropout is left out."""
     from constructions.training import CONSTANT, COSINE, Recipe
 
-    schedule = CONSTANT if trial.grid is Grid.PAPER else COSINE
+    schedule = CONSTANT if trial.grid is GridSize.PAPER else COSINE
     steps = EPOCHS[trial.grid] * -(-TRAINING[2] // 128)
     return Recipe("AdamW", lr=trial.lr, steps=steps, batch=128, weight_decay=0.01, schedule=schedule)
 
@@ -161,13 +161,13 @@ def share(module: Count01Transformer, n: Tensor) -> float:
     return float((said == due_of(n)).double().mean())
 
 
-def by_size(grid: Grid, seeds: int) -> list[NoisyMajorityTrial]:
+def by_size(grid: GridSize, seeds: int) -> list[NoisyMajorityTrial]:
     """Figure 2: sizes, at E's rate, or ours on a laptop."""
-    rate = 1e-3 if grid is Grid.PAPER else 3e-3
+    rate = 1e-3 if grid is GridSize.PAPER else 3e-3
     return [NoisyMajorityTrial(grid, d, heads, rate, seed) for (d, heads), seed in product(SIZES, range(seeds))]
 
 
-def by_rate(grid: Grid, seeds: int) -> list[NoisyMajorityTrial]:
+def by_rate(grid: GridSize, seeds: int) -> list[NoisyMajorityTrial]:
     """Figure 3: learning rates, at d = 2 with one head."""
     return [NoisyMajorityTrial(grid, 2, 1, rate, seed) for rate, seed in product(RATES, range(seeds))]
 
@@ -179,8 +179,8 @@ def drawing(by: tuple[str, ...], results: Sequence[Result]) -> Figure:
 
 
 RECIPES = {
-    Grid.LAPTOP: "E's decay and batch, 40 epochs with a falling rate instead of 900, and no dropout",
-    Grid.PAPER: "E's rate, decay, batch and 900 epochs (Sec. 5.2); without its dropout and its warm-up",
+    GridSize.LAPTOP: "E's decay and batch, 40 epochs with a falling rate instead of 900, and no dropout",
+    GridSize.PAPER: "E's rate, decay, batch and 900 epochs (Sec. 5.2); without its dropout and its warm-up",
 }
 
 
@@ -188,7 +188,7 @@ def experiments() -> tuple[Experiment, ...]:
     """Figures 2 and 3."""
     sampling = "1,500 strings of E's test set, whose lengths are uniform in [151, 200], after the best validation score"
     laws = {LAW: "all strings of 151 to 200 digits, every length as likely"}
-    seconds = {Grid.LAPTOP: 13.0, Grid.PAPER: 200.0}
+    seconds = {GridSize.LAPTOP: 13.0, GridSize.PAPER: 200.0}
     return (
         Experiment(
             "E-Fig-2",

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from verify.experiments.experiment import Experiment, Grid, Result, Setting, Trained
+from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 from verify.tasks.histogram.catalogue import MODELS
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 EMBEDDINGS = ("E", "e_BOS")
 UNIFORM, OWN = "uniform", "document's"
 SAMPLES = 3000  # sequences that A takes an accuracy from
-SIZES = {Grid.LAPTOP: (1, 2, 4, 8, 12), Grid.PAPER: (1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 45, 64, 91, 128)}
-ALPHABET = {Grid.LAPTOP: (8, 5), Grid.PAPER: (32, 10)}  # T, L
-BUDGET = {Grid.LAPTOP: 20.0, Grid.PAPER: 60.0}  # seconds for a verdict
+SIZES = {GridSize.LAPTOP: (1, 2, 4, 8, 12), GridSize.PAPER: (1, 2, 3, 4, 6, 8, 12, 16, 23, 32, 45, 64, 91, 128)}
+ALPHABET = {GridSize.LAPTOP: (8, 5), GridSize.PAPER: (32, 10)}  # T, L
+BUDGET = {GridSize.LAPTOP: 20.0, GridSize.PAPER: 60.0}  # seconds for a verdict
 LAWS = {UNIFORM: "all (sequence, position) pairs", OWN: "the pairs as App. D draws them (models without positions)"}
 
 
@@ -33,7 +33,7 @@ LAWS = {UNIFORM: "all (sequence, position) pairs", OWN: "the pairs as App. D dra
 class HistogramTrial:
     """One model of one size; with `is_frozen` its embeddings stay as they are drawn (A, Fig. 12)."""
 
-    grid: Grid
+    grid: GridSize
     model: str
     d: int
     p: int
@@ -55,7 +55,7 @@ class HistogramTrial:
         embeddings = {"embeddings": "frozen" if self.is_frozen else "learned"}
         return {"model": self.model, "d": self.d, "p": self.p, **embeddings, "seed": self.seed}
 
-    def run(self) -> Trained:
+    def run(self) -> DecidedModel:
         from constructions import checkpoint
         from constructions.training import train
         from verify.frame.decide import Effort
@@ -73,14 +73,16 @@ class HistogramTrial:
             exact[OWN] = confusion(StoredModel.of(module), "partitions", Effort(BUDGET[self.grid])).accuracy
         result = Result(self.settings, sampled(module, self.seed), found.verdict, exact, found.counterexample)
         construction = f"trained, {training.steps} steps, seed {self.seed}"
-        return Trained(result, checkpoint.as_bytes(module, claim=None, construction=construction), training.to_dict())
+        return DecidedModel(
+            result, checkpoint.as_bytes(module, claim=None, construction=construction), training.to_dict()
+        )
 
 
-def recipe(grid: Grid) -> Recipe:
+def recipe(grid: GridSize) -> Recipe:
     """A's own where it is affordable, and one of ours, which learns in fewer steps, where it is not."""
     from constructions.training import ONE_CYCLE, Recipe
 
-    if grid is Grid.PAPER:
+    if grid is GridSize.PAPER:
         return Recipe("Adam", lr=1e-3, steps=500 * 10_000 // 32, batch=32)
     return Recipe("Adam", lr=5e-3, steps=3000, batch=256, schedule=ONE_CYCLE)
 
@@ -133,7 +135,7 @@ def sampled(module: HistogramTransformer, seed: int) -> tuple[int, int]:
         return int((module(x).argmax(-1) == due).sum()), due.numel()
 
 
-def trials(grid: Grid, seeds: int, models: Sequence[str] = MODELS, is_frozen: bool = False) -> list[HistogramTrial]:
+def trials(grid: GridSize, seeds: int, models: Sequence[str] = MODELS, is_frozen: bool = False) -> list[HistogramTrial]:
     """Every model at every pair of sizes."""
     combined = product(models, SIZES[grid], SIZES[grid], range(seeds))
     return [HistogramTrial(grid, model, d, p, seed, is_frozen) for model, d, p, seed in combined]
@@ -147,13 +149,13 @@ def drawing(results: Sequence[Result]) -> Figure:
 
 
 RECIPES = {
-    Grid.LAPTOP: "ours, which learns in fewer steps: {}; T = 8, L = 5, so that every share is exact",
-    Grid.PAPER: "A's own (Sec. 3): {}; T = 32, L = 10; A does not say how weights are drawn at first",
+    GridSize.LAPTOP: "ours, which learns in fewer steps: {}; T = 8, L = 5, so that every share is exact",
+    GridSize.PAPER: "A's own (Sec. 3): {}; T = 32, L = 10; A does not say how weights are drawn at first",
 }
 SAMPLING = f"{SAMPLES} sequences of App. D, as A takes them (Sec. 3); positions are counted"
 
 
-def recipes() -> dict[Grid, str]:
+def recipes() -> dict[GridSize, str]:
     return {grid: text.format(recipe(grid)) for grid, text in RECIPES.items()}
 
 
@@ -169,7 +171,7 @@ def experiments() -> tuple[Experiment, ...]:
             SAMPLING,
             LAWS,
             recipes(),
-            {Grid.LAPTOP: 6.0, Grid.PAPER: 900.0},
+            {GridSize.LAPTOP: 6.0, GridSize.PAPER: 900.0},
             trials,
             drawing,
         ),
@@ -181,7 +183,7 @@ def experiments() -> tuple[Experiment, ...]:
             SAMPLING,
             LAWS,
             recipes(),
-            {Grid.LAPTOP: 6.0, Grid.PAPER: 900.0},
+            {GridSize.LAPTOP: 6.0, GridSize.PAPER: 900.0},
             partial(trials, is_frozen=True),
             drawing,
         ),

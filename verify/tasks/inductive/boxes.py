@@ -22,7 +22,7 @@ from constructions.decoder.model import block_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import OF_FEW, gamma
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import uniform
@@ -54,13 +54,13 @@ class TokenBoxes:
     is_counted: bool = False
 
 
-def applies(model: Decoder, task: CountingTask) -> bool:
+def applies(model: Decoder, task: Task) -> bool:
     """Whether the argument speaks of a model: one layer, scores 0, BOS, counts of types."""
     return task.C is not None and model.has_bos and uniform.applies(model)
 
 
 def decide(
-    model: Decoder, task: CountingTask, longest: int | None, reading: Real | Rounded, budget: float | Budget = 30.0
+    model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget = 30.0
 ) -> Found:
     """The longest length up to which every string of the task is proved right, within some seconds."""
     at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
@@ -71,7 +71,7 @@ def decide(
 def widest(
     at: Arithmetic,
     model: Decoder,
-    task: CountingTask,
+    task: Task,
     tokens_of: Callable[[int], TokenBoxes | None],
     end: int,
     deadline: Deadline,
@@ -96,7 +96,7 @@ def widest(
     return Found(done, scaled, margin)
 
 
-def tokens_of(at: Arithmetic, model: Decoder, task: CountingTask) -> TokenBoxes | None:
+def tokens_of(at: Arithmetic, model: Decoder, task: Task) -> TokenBoxes | None:
     """Streams and values of all tokens, over all positions that they may have; None where a score may overflow."""
     block = block_of(model, 0)
     K = task.K
@@ -131,7 +131,7 @@ def hull(x: Noisy) -> Noisy:
     return box((x.mid - x.noise).amin(1), (x.mid + x.noise).amax(1))
 
 
-def rows(at: Arithmetic, model: Decoder, task: CountingTask, tokens: TokenBoxes, lo: int, hi: int) -> Tensor:
+def rows(at: Arithmetic, model: Decoder, task: Task, tokens: TokenBoxes, lo: int, hi: int) -> Tensor:
     """Lower bounds on the margins of all cells (first token, token, count) with lo..hi later tokens."""
     K, C = len(tokens.values.mid), min(task.C or 1, hi)
     s, t, k = (part.flatten() for part in torch.meshgrid(

@@ -31,7 +31,7 @@ from verify.arithmetic.layer_norm import squared_deviation
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG, LEAST, U
 from verify.arithmetic.stored import exact_product, fractions
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.engine.balls import length
 from verify.reduction.domains import Counts, Forms
 from verify.reduction.leaf import each, leaf
@@ -73,7 +73,7 @@ def divisors(x: Numbers, layer: nn.Module) -> Interval:
     return Interval(1 / np.sqrt(found.upper) * (1 - 8 * U), 1 / np.sqrt(found.lower) * (1 + 8 * U))
 
 
-def decide(model: Decoder, task: CountingTask, longest: int | None, reading: Real | Rounded) -> CellsDecided:
+def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded) -> CellsDecided:
     """Whether the decoder is right on every string of the task, up to a length or at all."""
     reason = unfit(model) if task.C is not None else "where the answer is not one of a token and its count"
     if reason is None and isinstance(reading, Rounded):
@@ -133,7 +133,7 @@ def shares(own: Interval, shared: Interval, has_bos: bool, K: int) -> FormShares
     return FormShares(own[:K], shared[:K], shared[K] if has_bos else Interval.exact(zero))
 
 
-def _by_cells(model: Decoder, task: CountingTask, longest: int | None) -> CellsDecided:
+def _by_cells(model: Decoder, task: Task, longest: int | None) -> CellsDecided:
     block = block_of(model, 0)
     K, bos = task.K, model.has_bos
     assert K is not None and task.C is not None and block.mlp is not None

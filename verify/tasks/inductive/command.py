@@ -106,9 +106,9 @@ def parsed(args: argparse.Namespace) -> Asked:
     if not is_built:
         _check_stored(args)
     from verify.counting.asked import Asked
-    from verify.counting.tasks import CountingTask
+    from verify.counting.tasks import Task
 
-    task = CountingTask.of(
+    task = Task.of(
         args.task,
         vocabulary=args.vocabulary,
         modulus=args.modulus,

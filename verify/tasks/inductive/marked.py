@@ -20,7 +20,7 @@ from constructions.decoder.model import Attention, block_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import gamma
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget, Deadline
 from verify.tasks.inductive import boxes, sharp, uniform
@@ -31,7 +31,7 @@ ARGUMENT = "the first token and later ones after layer 1, then rows of token, co
 LARGEST = 1 << 20  # no table of positions, and no length that weights store, is larger
 
 
-def applies(model: Decoder, task: CountingTask) -> bool:
+def applies(model: Decoder, task: Task) -> bool:
     """Whether the argument speaks of a model: two layers, no BOS, counts of types, equal weights in the second layer,
     and a first layer of equal weights without positions, or of one head with positions that are added to the stream."""
     if task.C is None or model.has_bos or len(model.blocks) != 2 or not uniform.has_zero_scores(block_of(model, 1)):
@@ -41,7 +41,7 @@ def applies(model: Decoder, task: CountingTask) -> bool:
     return _has_shares(model, task) or (model.pe in ("ape", "sine", "spe") and _attention(model).n_heads == 1)
 
 
-def _has_shares(model: Decoder, task: CountingTask) -> bool:
+def _has_shares(model: Decoder, task: Task) -> bool:
     return task.has_distinct_start and model.pe in ("nope", "rope") and uniform.has_zero_scores(block_of(model, 0))
 
 
@@ -49,9 +49,7 @@ def _attention(model: Decoder) -> Attention:
     return block_of(model, 0).attention
 
 
-def decide(
-    model: Decoder, task: CountingTask, longest: int | None, reading: Real | Rounded, budget: float | Budget
-) -> Found:
+def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
     """The longest length up to which every string of the task is proved right, within some seconds."""
     at = Arithmetic() if isinstance(reading, Real) else Arithmetic(reading.format, reading.accumulate)
     deadline = Budget.of(budget).deadline()
@@ -101,7 +99,7 @@ def _enclosed(at: Arithmetic, model: Decoder, x: Noisy) -> TokenBoxes | None:
     return TokenBoxes(boxes.hull(x.boxed()), values, values, is_counted=True)
 
 
-def single(at: Arithmetic, model: Decoder, task: CountingTask, firsts: TokenBoxes) -> Tensor:
+def single(at: Arithmetic, model: Decoder, task: Task, firsts: TokenBoxes) -> Tensor:
     """Lower bounds on the margins of the strings of one token: (K,)."""
     right = torch.full((len(firsts.stream.mid),), task.class_of(1))
     low, _ = uniform.read(at, model, uniform.last(at, model, firsts.stream, firsts.first, 1), right)
@@ -109,7 +107,7 @@ def single(at: Arithmetic, model: Decoder, task: CountingTask, firsts: TokenBoxe
 
 
 def _later_tokens(
-    at: Arithmetic, model: Decoder, task: CountingTask, end: int, deadline: Deadline
+    at: Arithmetic, model: Decoder, task: Task, end: int, deadline: Deadline
 ) -> Callable[[TokenBoxes], Callable[[int], TokenBoxes | None]]:
     """What later tokens have, given the first ones, as a function of how many there are at most."""
 

@@ -21,7 +21,7 @@ from constructions.decoder.model import block_of
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import LEAST, U, gamma
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.engine.balls import Arithmetic
 from verify.frame.clock import Budget
 from verify.tasks.inductive import boxes, uniform
@@ -33,14 +33,12 @@ LARGEST = 1 << 20  # no table of positions is larger
 DEGREE = 7  # of polynomials in the shift
 
 
-def applies(model: Decoder, task: CountingTask) -> bool:
+def applies(model: Decoder, task: Task) -> bool:
     """Whether the argument speaks of a model: one layer, scores 0, no BOS, positions in the stream, counts of types."""
     return task.C is not None and not model.has_bos and uniform.applies(model) and model.pe in ("ape", "spe", "sine")
 
 
-def decide(
-    model: Decoder, task: CountingTask, longest: int | None, reading: Real | Rounded, budget: float | Budget
-) -> Found:
+def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded, budget: float | Budget) -> Found:
     """The longest length up to which every string of the task is proved right at every shift, within some seconds."""
     found, deadline = Found(0, math.inf, math.inf), Budget.of(budget).deadline()
     if not isinstance(reading, Real):
@@ -92,9 +90,7 @@ def window(at: Arithmetic, model: Decoder, places: Tensor, n: int) -> Noisy:
     return Noisy(G[0], left.amax(0) * ENLARGE, {f"shift{i}": row for i, row in enumerate(G[1:], 1)})
 
 
-def rows(
-    at: Arithmetic, model: Decoder, task: CountingTask, types: Tensor, rest: Tensor, position: Noisy, n: int
-) -> Tensor:
+def rows(at: Arithmetic, model: Decoder, task: Task, types: Tensor, rest: Tensor, position: Noisy, n: int) -> Tensor:
     """Lower bounds on the margins of all cells (token, count) in strings of n tokens."""
     K, C = len(types), min(task.C or 1, n)
     if K == 1 and n > C:  # of one type there is one string, whose last count is not judged

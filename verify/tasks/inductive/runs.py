@@ -15,7 +15,7 @@ from torch import Tensor
 
 from constructions.decoder import Decoder
 from verify.arithmetic.readings import Real, Rounded
-from verify.counting.tasks import CountingTask, Line
+from verify.counting.tasks import Line, Task
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import Graph, capture
 from verify.engine.margins import margins
@@ -53,7 +53,7 @@ class Runs:
     """A decoder on the lines of a task, with shift + positions at most `room` and BOS counted."""
 
     model: Decoder
-    task: CountingTask
+    task: Task
     length: int | None
     room: int | None
 
@@ -194,7 +194,7 @@ def _enclosed(graph: Graph, reading: Real | Rounded, name: str) -> EnclosedGraph
     return EnclosedGraph(graph, at, enclosed_weights(graph, at))
 
 
-def padded(task: CountingTask, strings: Iterable[tuple[int, ...]], length: int) -> tuple[Tensor, Tensor]:
+def padded(task: Task, strings: Iterable[tuple[int, ...]], length: int) -> tuple[Tensor, Tensor]:
     """Strings as rows of one length, and their right classes, -1 where none is judged or the string has ended."""
     tokens, answers = [], []
     for string in strings:

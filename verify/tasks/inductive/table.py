@@ -12,7 +12,7 @@ from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from verify.arithmetic.outward import above
 from verify.arithmetic.readings import Real
 from verify.counting.asked import Asked, judge_of
-from verify.counting.tasks import SELECTIVE, CountingTask
+from verify.counting.tasks import SELECTIVE, Task
 from verify.frame.certificate import Certificate
 from verify.frame.decide import Effort, decide
 from verify.tasks.inductive.ceilings.laws import constant_answer, equal_prefix, proportions
@@ -123,7 +123,7 @@ def _with_or_without_layernorm(
     is_transformer, lengths = model in EMBEDDINGS, DISTINCT if distinct_start else LENGTHS
     for has_layernorm in (True, False):
         asked = Asked(
-            CountingTask.of(task, distinct_start=distinct_start),
+            Task.of(task, distinct_start=distinct_start),
             "transformer" if is_transformer else model,
             pe=model if is_transformer else None,
             has_bos=has_bos,

@@ -18,7 +18,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import OF_FEW
-from verify.counting.tasks import CountingTask, Line
+from verify.counting.tasks import Line, Task
 from verify.engine.balls import Arithmetic
 from verify.engine.capture import ASSUMPTIONS
 from verify.frame.certificate import Verdict
@@ -51,13 +51,13 @@ class Counting:
 
     >>> from constructions.inductive import started
     >>> from verify.frame.decide import certify
-    >>> task = CountingTask.of("shifted", vocabulary=5)
+    >>> task = Task.of("shifted", vocabulary=5)
     >>> certify(Counting(started(task="shifted", M=5), task)).verdict.value
     'PROVED'
     """
 
     module: Decoder
-    wanted: CountingTask
+    wanted: Task
     length: int | None = None
     claim: str | None = None
     task = "inductive"

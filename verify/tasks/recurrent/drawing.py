@@ -8,7 +8,7 @@ import numpy as np
 
 from constructions.errors import BadInput, NotKnown
 from constructions.recurrent.model import RecurrentModel
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.figures.style import BLUE, GREY, VERMILLION, new_figure, style
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, certify
@@ -31,9 +31,7 @@ def cycle(model: RecurrentModel, modulus: int, *, seed: int = 0, budget: float |
     """
     if Network.of(model).size < 2:
         raise BadInput(f"modulus={modulus}: the state is one number, and has no plane to draw. Take another modulus")
-    certificate = certify(
-        Homogeneous(model, CountingTask.of("modular", modulus=modulus), None), effort=Effort(budget, seed)
-    )
+    certificate = certify(Homogeneous(model, Task.of("modular", modulus=modulus), None), effort=Effort(budget, seed))
     invariant = certificate.extra.get("invariant")
     if invariant is None:
         raise NotKnown(f"modulus={modulus}: {certificate.verdict.value}, so no cycle is proved. Take other weights")

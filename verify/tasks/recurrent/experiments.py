@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from verify.experiments.experiment import Experiment, Grid, Result, Setting, Trained
+from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MODULUS = 10
 IND, OOD = 50, 100  # C's lengths: of training, and of its test
 KINDS = ("rnn", "lstm", "gru")
-HIDDEN = {Grid.LAPTOP: (8, 16), Grid.PAPER: (32, 128)}
+HIDDEN = {GridSize.LAPTOP: (8, 16), GridSize.PAPER: (32, 128)}
 STOPS = (0.5, 0.1, 0.003)  # losses at which training ends: the later, the longer a network counts
 BUDGET = 20.0  # seconds for a verdict
 SHORT = f"lengths 1 to {OOD}"
@@ -31,7 +31,7 @@ SHORT = f"lengths 1 to {OOD}"
 class CounterTrial:
     """One network of one kind and size, trained until its loss is below a number."""
 
-    grid: Grid
+    grid: GridSize
     kind: str
     hidden: int
     stop: float
@@ -49,12 +49,12 @@ class CounterTrial:
     def settings(self) -> dict[str, Setting]:
         return {"network": self.kind, "units": self.hidden, "loss below": self.stop, "seed": self.seed}
 
-    def run(self) -> Trained:
+    def run(self) -> DecidedModel:
         import torch
 
         from constructions.recurrent.model import RecurrentModel, as_bytes
         from constructions.training import train
-        from verify.counting.tasks import CountingTask
+        from verify.counting.tasks import Task
         from verify.frame.decide import Effort, certify
         from verify.tasks.recurrent.task import Homogeneous
 
@@ -63,20 +63,20 @@ class CounterTrial:
         how, best = recipe(self.grid, self.stop), partial(score, network)
         training = train(network, lambda g: loss(network), how, self.seed, score=best, every=50)
         network.requires_grad_(False)
-        task, effort = CountingTask.of("modular", modulus=MODULUS), Effort(BUDGET)
+        task, effort = Task.of("modular", modulus=MODULUS), Effort(BUDGET)
         found = certify(Homogeneous(network, task, None), effort=effort)
         is_short_right = bool(found) or bool(certify(Homogeneous(network, task, OOD), effort=effort))
         exact = {SHORT: (Fraction(1), Fraction(1))} if is_short_right else {}
         right = int(answers(network, OOD).sum())
         result = Result(self.settings, (right, OOD), found.verdict, exact, found.counterexample)
-        return Trained(result, as_bytes(network), training.to_dict())
+        return DecidedModel(result, as_bytes(network), training.to_dict())
 
 
-def recipe(grid: Grid, stop: float) -> Recipe:
+def recipe(grid: GridSize, stop: float) -> Recipe:
     """C's rate, decay and batch (footnote 3), or ours, which learns in seconds; when to stop is ours."""
     from constructions.training import Recipe
 
-    if grid is Grid.PAPER:
+    if grid is GridSize.PAPER:
         return Recipe("AdamW", lr=3e-4, steps=30_000, batch=32, weight_decay=0.01, stop=stop)
     return Recipe("Adam", lr=1e-2, steps=1500, batch=1, clip=1.0, stop=stop)
 
@@ -104,7 +104,7 @@ def score(network: RecurrentModel) -> float:
     return float(answers(network, OOD).double().mean())
 
 
-def trials(grid: Grid, seeds: int) -> list[CounterTrial]:
+def trials(grid: GridSize, seeds: int) -> list[CounterTrial]:
     """Every kind and size, stopped early and late."""
     combined = product(KINDS, HIDDEN[grid], STOPS, range(seeds))
     return [CounterTrial(grid, kind, hidden, stop, seed) for kind, hidden, stop, seed in combined]
@@ -120,8 +120,8 @@ def experiments() -> tuple[Experiment, ...]:
     """The row "modular (mod 10)" of Table A1, and what it says of longer strings."""
     kept = f"or {', '.join(map(str, STOPS[1:]))}; of every 50 steps the best at length {OOD} is kept, as C does"
     recipes = {
-        Grid.LAPTOP: f"ours: {recipe(Grid.LAPTOP, STOPS[0])}, {kept}",
-        Grid.PAPER: f"a rate, a decay and sizes of C's (footnote 3): {recipe(Grid.PAPER, STOPS[0])}, {kept}",
+        GridSize.LAPTOP: f"ours: {recipe(GridSize.LAPTOP, STOPS[0])}, {kept}",
+        GridSize.PAPER: f"a rate, a decay and sizes of C's (footnote 3): {recipe(GridSize.PAPER, STOPS[0])}, {kept}",
     }
     return (
         Experiment(
@@ -132,7 +132,7 @@ def experiments() -> tuple[Experiment, ...]:
             f"every length up to {OOD} once, all that there is",
             {SHORT: f"all {SHORT}"},
             recipes,
-            {Grid.LAPTOP: 2.0, Grid.PAPER: 60.0},
+            {GridSize.LAPTOP: 2.0, GridSize.PAPER: 60.0},
             trials,
             drawing,
         ),

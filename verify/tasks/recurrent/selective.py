@@ -16,7 +16,7 @@ from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.clock import Deadline
 from verify.frame.decide import (
     Batch,
@@ -55,7 +55,7 @@ class Selective:
     """
 
     model: RecurrentModel | GatedModel
-    which: CountingTask
+    which: Task
     length: int | None
     claim: str | None = None
     task: str = "inductive"

@@ -19,7 +19,7 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.slack import ENLARGE_LONG, Array
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.clock import Deadline
 from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import cut
@@ -47,7 +47,7 @@ class Trained:
     """
 
     net: Network
-    task: CountingTask
+    task: Task
     at: RoundedArithmetic | None
     is_periodic: bool = False
 

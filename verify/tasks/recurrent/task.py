@@ -18,7 +18,7 @@ from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
-from verify.counting.tasks import CountingTask
+from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
 from verify.tasks.recurrent import exact, gated, rotation
@@ -53,7 +53,7 @@ class Homogeneous:
     """
 
     model: RecurrentModel | LinearModel | RotationModel | GatedModel
-    which: CountingTask
+    which: Task
     length: int | None
     claim: str | None = None
     task: str = "inductive"

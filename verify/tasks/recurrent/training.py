@@ -39,7 +39,7 @@ def course(args: argparse.Namespace) -> Course:
     from constructions.recurrent.model import RecurrentModel, as_bytes
     from constructions.training import Recipe
     from verify.changes.until_proved import Course
-    from verify.counting.tasks import CountingTask
+    from verify.counting.tasks import Task
     from verify.tasks.recurrent.task import Homogeneous
 
     torch.manual_seed(args.seed)
@@ -51,7 +51,7 @@ def course(args: argparse.Namespace) -> Course:
 
     def problem(trained: nn.Module) -> Homogeneous:
         assert isinstance(trained, RecurrentModel)
-        return Homogeneous(trained, CountingTask.of("modular", modulus=args.modulus), None)
+        return Homogeneous(trained, Task.of("modular", modulus=args.modulus), None)
 
     def file(trained: nn.Module) -> bytes:
         assert isinstance(trained, RecurrentModel)

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from verify.experiments.experiment import Experiment, Grid, Result, Setting, Trained
+from verify.experiments.experiment import DecidedModel, Experiment, GridSize, Result, Setting
 
 if TYPE_CHECKING:
     import torch
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from constructions.training import Recipe
 
 PAIRS = "all pairs"
-P = {Grid.LAPTOP: 23, Grid.PAPER: 113}
-WIDTH = {Grid.LAPTOP: (32, 64), Grid.PAPER: (128, 512)}  # d, neurons
-SHARES = {Grid.LAPTOP: (40, 60, 80), Grid.PAPER: (30,)}  # per cent of the pairs that are trained on
+P = {GridSize.LAPTOP: 23, GridSize.PAPER: 113}
+WIDTH = {GridSize.LAPTOP: (32, 64), GridSize.PAPER: (128, 512)}  # d, neurons
+SHARES = {GridSize.LAPTOP: (40, 60, 80), GridSize.PAPER: (30,)}  # per cent of the pairs that are trained on
 BUDGET = 60.0  # seconds for a verdict
 
 
@@ -30,7 +30,7 @@ BUDGET = 60.0  # seconds for a verdict
 class ModularTrial:
     """One model trained on a share of the pairs, all of them in every step."""
 
-    grid: Grid
+    grid: GridSize
     share: int
     seed: int
 
@@ -46,7 +46,7 @@ class ModularTrial:
     def settings(self) -> dict[str, Setting]:
         return {"P": P[self.grid], "trained on %": self.share, "seed": self.seed}
 
-    def run(self) -> Trained:
+    def run(self) -> DecidedModel:
         from safetensors.torch import save
 
         from constructions.decoder import to_progress_measures
@@ -68,7 +68,7 @@ class ModularTrial:
         exact = {PAIRS: (Fraction(right, len(due)), 1 - Fraction(wrong, len(due)))}
         sampled = right_of(module, tokens[held_out], due[held_out]), len(held_out)
         result = Result(self.settings, sampled, found.verdict, exact, found.counterexample)
-        return Trained(result, save(weights), training.to_dict())
+        return DecidedModel(result, save(weights), training.to_dict())
 
 
 def recipe(trial: ModularTrial) -> Recipe:
@@ -76,7 +76,7 @@ def recipe(trial: ModularTrial) -> Recipe:
     from constructions.training import Recipe
 
     batch = P[trial.grid] ** 2 * trial.share // 100
-    if trial.grid is Grid.PAPER:
+    if trial.grid is GridSize.PAPER:
         return Recipe("AdamW", lr=1e-3, steps=40_000, batch=batch, weight_decay=1.0, betas=(0.9, 0.98))
     return Recipe("AdamW", lr=1e-2, steps=3000, batch=batch, weight_decay=0.5, betas=(0.9, 0.98))
 
@@ -138,7 +138,7 @@ def right_of(module: Decoder, tokens: Tensor, due: Tensor) -> int:
         return int((module(tokens)[:, -1].argmax(-1) == due).sum())
 
 
-def trials(grid: Grid, seeds: int) -> list[ModularTrial]:
+def trials(grid: GridSize, seeds: int) -> list[ModularTrial]:
     return [ModularTrial(grid, share, seed) for share, seed in product(SHARES[grid], range(seeds))]
 
 
@@ -150,7 +150,7 @@ def drawing(results: Sequence[Result]) -> Figure:
 
 def experiments() -> tuple[Experiment, ...]:
     """Sec. 4's modular addition."""
-    example = {grid: ModularTrial(grid, SHARES[grid][0], 0) for grid in Grid}
+    example = {grid: ModularTrial(grid, SHARES[grid][0], 0) for grid in GridSize}
     return (
         Experiment(
             "E-Sec-4",
@@ -160,10 +160,10 @@ def experiments() -> tuple[Experiment, ...]:
             "the pairs that were not trained on, all of them",
             {PAIRS: "all P^2 pairs"},
             {
-                Grid.LAPTOP: f"ours, for P = 23: {recipe(example[Grid.LAPTOP])}",
-                Grid.PAPER: f"Nanda et al.'s, for P = 113: {recipe(example[Grid.PAPER])}",
+                GridSize.LAPTOP: f"ours, for P = 23: {recipe(example[GridSize.LAPTOP])}",
+                GridSize.PAPER: f"Nanda et al.'s, for P = 113: {recipe(example[GridSize.PAPER])}",
             },
-            {Grid.LAPTOP: 10.0, Grid.PAPER: 9000.0},
+            {GridSize.LAPTOP: 10.0, GridSize.PAPER: 9000.0},
             trials,
             drawing,
         ),
