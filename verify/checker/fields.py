@@ -70,7 +70,7 @@ def _read(weights: bytes, certificate: bytes) -> tuple[Weights, Any]:
         is_whole = c.get("weights_sha256") == hashlib.sha256(weights).hexdigest()
         if c.get("task") == "histogram" or not (is_whole or refusal.exit_code == FAILS):
             raise
-        said = f"task: {as_text(c.get('task'))[:80]} is none whose certificates are checked (histogram is)"
+        said = f"task: {as_text(c.get('task'))[:80]} is none whose certificates are checked"
         raise Refusal(said, NOT_CHECKABLE) from None
 
 
