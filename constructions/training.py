@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -87,6 +88,18 @@ class Training:
         return {**asdict(self), "versions": versions}
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Meanwhile torch computes in one thread, so that sums are added up in one order, and cores are left to others."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@one_thread()
 def train(
     module: nn.Module,
     loss: Callable[[torch.Generator], Tensor],

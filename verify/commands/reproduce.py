@@ -148,15 +148,11 @@ def reproduced(asked: Reproduction, experiment: Experiment) -> list[Result]:
 
 def trial_run(trial: Trial) -> DecidedModel:
     """Trains and decides one model in one thread, so that its numbers do not depend on how many work."""
-    import torch
+    from constructions.training import one_thread
 
-    before, started = torch.get_num_threads(), time.process_time()
-    torch.set_num_threads(1)
-    try:
-        trained = trial.run()
-        return replace(trained, seconds=time.process_time() - started)
-    finally:
-        torch.set_num_threads(before)
+    with one_thread():
+        started = time.process_time()
+        return replace(trial.run(), seconds=time.process_time() - started)
 
 
 def _say_before(asked: Reproduction, experiment: Experiment, left: int, kept: int) -> None:
