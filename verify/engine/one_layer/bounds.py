@@ -106,7 +106,10 @@ class Cells:
             self.sizes[b] = d.sqrt() * ENLARGE
             return
         rows = self._rows(block.given)
-        self.ends[b] = low, high = self._sharpened(block, rows, *self.range(rows))
+        low, high = self.range(rows)
+        if not self.roots:  # after a norm, whose ends are wide themselves, it costs more than it saves
+            low, high = self._sharpened(block, rows, low, high)
+        self.ends[b] = low, high
         self.lines[b] = lines(block.function, low, high)
         self.sizes[b] = self.lines[b].size
 
@@ -199,7 +202,7 @@ class Cells:
             middle, extra = self._through_root(f, last, q, self._largest(q))
             low, table = self.least(middle)
             return widened(low, extra, -1), table
-        return self.quotients.least(*self._atoms(f))
+        return self.quotients.least(*self._atoms(f), by_least_quotients=not self.roots)
 
     def _atoms(self, f: Function) -> tuple[Tensor, Tensor, Tensor]:
         """Coefficients of the atoms, the constant, and the error, with that of the additions to the constant."""
