@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from constructions.errors import BadInput
 from constructions.training import Recipe, train
+from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.readings import Reading, Real
 from verify.changes.changeable import Changeable
 from verify.changes.repair import RepairOutcome, repair
@@ -100,10 +102,10 @@ def share_of_wrong(certificate: Certificate | None) -> float | None:
     if certificate:
         return 0.0
     if certificate.error_share is not None:
-        return float(certificate.error_share[1])
+        return float_at_least(certificate.error_share[1])
     with suppress(KeyError, ZeroDivisionError, TypeError):
         counts = {name: int(number) for name, number in certificate.extra["counts"].items()}
-        return 1 - counts["right"] / sum(counts.values())
+        return float_at_least(1 - Fraction(counts["right"], sum(counts.values())))
     return None
 
 

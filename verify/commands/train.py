@@ -120,8 +120,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _say_round(state: State) -> None:
+    from verify.arithmetic.outward import above
+
     last, number = state.rounds[-1], len(state.rounds)
-    wrong = "" if last.wrong is None else f", at most {last.wrong:.3g} of the answers wrong"
+    wrong = "" if last.wrong is None else f", at most {above(last.wrong, 3)} of the answers wrong"
     mended = "" if last.repaired is None else f", repair: {last.repaired}"
     print(f"round {number}: loss {last.loss:.3g}, {last.verdict}{wrong}{mended}", file=sys.stderr, flush=True)
 

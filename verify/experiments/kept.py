@@ -11,6 +11,7 @@ from constructions.errors import BadInput
 from constructions.written_files import write_whole
 from verify.experiments.experiment import DecidedModel, Result, Trial
 from verify.frame.schema import as_json
+from verify.kept import code
 
 
 def folder_of(out: str, experiment: str) -> Path:
@@ -36,6 +37,7 @@ def keep(place: Path, trial: Trial, trained: DecidedModel) -> None:
         "result": trained.result.to_dict(),
         "training": dict(trained.training),
         "seconds": trained.seconds,
+        "code": code(),
         "weights_sha256": digest,
     }
     write_whole(place / f"{trial.name}.safetensors", trained.weights, "out")
@@ -43,11 +45,11 @@ def keep(place: Path, trial: Trial, trained: DecidedModel) -> None:
 
 
 def kept(place: Path, trial: Trial) -> Result | None:
-    """The result of a trial that was kept with these settings and whose weights are those it was found of."""
+    """The result of a trial that this program kept with these settings, where its weights are those it was found of."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
         said = json.loads((place / f"{trial.name}.json").read_text(encoding="utf-8"))
         weights = (place / f"{trial.name}.safetensors").read_bytes()
         is_its_own = said["trial"] == json.loads(json.dumps(dict(trial.described)))
-        if is_its_own and hashlib.sha256(weights).hexdigest() == said["weights_sha256"]:
+        if is_its_own and said["code"] == code() and hashlib.sha256(weights).hexdigest() == said["weights_sha256"]:
             return Result.from_dict(said["result"])
     return None

@@ -19,6 +19,7 @@ from constructions.written_files import write_whole
 from verify.engine.capture import Graph
 from verify.engine.margins import Question
 from verify.frame.clock import Clock
+from verify.kept import code
 from verify.module.automaton import Chart
 from verify.module.cells import Cell, Search
 from verify.module.decision import Tally
@@ -47,8 +48,8 @@ class Kept:
             raise BadInput(f"resume={os.fspath(folder)!r}: no folder can be made there ({error.strerror}).") from None
 
     def place(self, chart: Chart | Traced) -> Path:
-        """The file, by a digest of all that its numbers depend on."""
-        said = [FORMAT, torch.__version__, self.graph.digest, repr(self.question), self.part.sets]
+        """The file, by a digest of all that its numbers depend on, this program among it."""
+        said = [FORMAT, code(), self.graph.digest, repr(self.question), self.part.sets]
         found = hashlib.sha256(json.dumps(said).encode())
         for name, value in sorted(self.graph.stored.items()):
             found.update(f"{name} {value.dtype} {tuple(value.shape)}".encode() + bytes_of(value))

@@ -53,6 +53,7 @@ class NoisyMajorityTrial:
 
         from constructions.count01 import EQUALS, TOKENS, Count01Transformer, as_bytes
         from constructions.training import train
+        from verify.arithmetic.exact_reals import Undecided
         from verify.frame.certificate import Verdict
         from verify.tasks.count01.layer_norm.counting import wrong_after_equals
         from verify.tasks.count01.layer_norm.laws import law_named
@@ -66,7 +67,11 @@ class NoisyMajorityTrial:
         record = train(
             module, partial(loss, module, training, how.batch), how, self.seed, score=lambda: share(module, validation)
         )
-        wrong, right = wrong_after_equals(model_numbers(module), law_named(LAW), LABELS)
+        sampled = round(share(module, test) * len(test)), len(test)
+        try:
+            wrong, right = wrong_after_equals(model_numbers(module), law_named(LAW), LABELS)
+        except Undecided:  # a triple too close to a tie
+            return DecidedModel(Result(self.settings, sampled, Verdict.UNKNOWN), as_bytes(module), record.to_dict())
         case = None
         if len(wrong):
             first = wrong[0].tolist()
@@ -74,7 +79,6 @@ class NoisyMajorityTrial:
             due = due_of(torch.tensor([first]))
             case = {"input": first, "expected": TOKENS[int(due)], "predicted": TOKENS[int(answered)]}
         verdict = Verdict.REFUTED if case else Verdict.PROVED
-        sampled = round(share(module, test) * len(test)), len(test)
         result = Result(self.settings, sampled, verdict, {LAW: (right, right)}, case)
         return DecidedModel(result, as_bytes(module), record.to_dict())
 
