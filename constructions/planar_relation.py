@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from constructions.coded_relation import read_one_neuron
-from constructions.codes.search import Progress, one_thread
+from constructions.codes.search import Progress
 from constructions.errors import BadInput, NotKnown
 from constructions.histogram import HistogramTransformer
 from constructions.seeds import generator
+from constructions.threads import one_thread
 
 ELEMENTS = 1 << 16  # readings of all restarts together: about 10 ms a step
 MOST_RESTARTS = 512

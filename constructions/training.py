@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
+from constructions.threads import one_thread
 
 OPTIMIZERS = {"Adam": torch.optim.Adam, "AdamW": torch.optim.AdamW}
 CONSTANT, ONE_CYCLE, COSINE = SCHEDULES = ("constant", "one-cycle", "cosine")
@@ -86,17 +86,6 @@ class Training:
         """Plain values, with the versions that computed them."""
         versions = {"torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
         return {**asdict(self), "versions": versions}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Meanwhile torch computes in one thread, so that sums are added up in one order, and cores are left to others."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @one_thread()

@@ -14,14 +14,14 @@ maximised, together with the condition that the neurons of all other tokens stay
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from constructions.seeds import generator
+from constructions.threads import one_thread
 
 Progress = Callable[[float], None]
 FAR = 1e9
@@ -88,17 +88,6 @@ def search(
     """
     with one_thread():
         return _search(model, T, L, d, seed, restarts, steps, progress)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Products this small lose by being split over threads, and sums then do not depend on the number of cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _search(

@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from constructions.codes.search import one_thread
 from constructions.errors import BadInput, NotKnown
 from constructions.frames.finite_fields import hadamard_matrix
 from constructions.seeds import generator
+from constructions.threads import one_thread
 
 
 def binary(T: int) -> Tensor:

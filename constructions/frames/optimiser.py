@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from constructions.codes.search import one_thread
 from constructions.errors import BadInput
 from constructions.frames.polish import polished
 from constructions.frames.symmetries import KINDS, random_group
 from constructions.seeds import generator as seeded
+from constructions.threads import one_thread
 
 Progress = Callable[[float], None]
 

@@ -74,8 +74,12 @@ def answers(name, t, classes):
 
 
 def drawn(args):
-    """Inputs to learn from: extremes and counts of all sizes are met often."""
+    """Inputs to learn from: extremes, tokens that are near each other, and counts of all sizes are met often."""
     t = torch.randint(0, args.vocabulary, (512, args.length))
+    if args.task in ("largest", "smallest"):
+        width = 2 ** torch.randint(0, args.vocabulary.bit_length(), (512, 1))
+        near = torch.randint(0, args.vocabulary, (512, 1)) - (torch.rand(512, args.length) * width).long()
+        t = torch.where(torch.rand(512, 1) < 0.5, near.clamp(min=0), t)
     some = torch.rand(512, 1) < 0.6
     caps = torch.randint(0, args.vocabulary, (512, 1))
     if args.task == "largest":

@@ -148,7 +148,7 @@ def reproduced(asked: Reproduction, experiment: Experiment) -> list[Result]:
 
 def trial_run(trial: Trial) -> DecidedModel:
     """Trains and decides one model in one thread, so that its numbers do not depend on how many work."""
-    from constructions.training import one_thread
+    from constructions.threads import one_thread
 
     with one_thread():
         started = time.process_time()

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -37,6 +37,8 @@ AT_ONCE = 1 << 22  # numbers in the tables of a batch of cells
 MOST_AT_ONCE = 256  # cells
 MOST_STARTED = 1 << 12  # cells into which the whole domain is split before tokens are fixed
 ROUNDS = 4  # in which the time left is shared out among the tokens of the fixed positions
+PARTS = 8  # of a batch, which are bounded at once
+AtOnce = Callable[..., Iterable[Any]]
 
 
 def one_layer(graph: Graph, question: Question, part: Product) -> OneLayer:
@@ -191,10 +193,11 @@ class Search:
         size = math.prod(mask.sum(1).tolist())
         return Cell((-size, next(self.number)), mask, answer, rivals, beaten)
 
-    def run(self, deadline: Deadline) -> Iterator[list[Decided]]:
+    def run(self, deadline: Deadline, at_once: AtOnce = map) -> Iterator[list[Decided]]:
         """Decides cells until none is left or the time is up, the tokens of the fixed positions in turn.
 
-        Whenever it says what it has decided, every other input is in a cell that is left.
+        Whenever it says what it has decided, every other input is in a cell that is left. `at_once` is `map`, or that
+        of several threads, which changes no result.
         """
         for last in range(ROUNDS):
             pending = [pair for pair in self.left if pair[1]]
@@ -207,14 +210,24 @@ class Search:
                     layer = self.given.layer(tokens)
                 except NotOneLayer:  # with these tokens the module may fail, so that they are left
                     continue
-                yield from OneToken(self, layer, cells).run(until)
+                yield from OneToken(self, layer, cells, at_once).run(until)
+
+
+class Bounded(NamedTuple):
+    """Of each of some cells the listed ranks, the right class, its rivals, and what `Cells.least` says of these."""
+
+    listed: Tensor
+    right: Tensor
+    rivals: Tensor
+    low: Tensor
+    table: Tensor
 
 
 class OneToken:
     """The cells of one choice of the fixed positions' tokens."""
 
-    def __init__(self, search: Search, layer: Layer, cells: list[Cell]) -> None:
-        self.search, self.layer, self.cells = search, layer, cells
+    def __init__(self, search: Search, layer: Layer, cells: list[Cell], at_once: AtOnce = map) -> None:
+        self.search, self.layer, self.cells, self.at_once = search, layer, cells, at_once
         self.points, self.tables = Points(layer), tables_of(layer)
         self.places, self.next = list(layer.places), list[Cell]()
         self._gather_alike()
@@ -266,8 +279,8 @@ class OneToken:
         for answer_less in [c for c in batch if c.answer is None and c.size > RUN]:
             self._by_answer(answer_less)
         large = [cell for cell in batch if cell.answer is not None and cell.size > RUN]
-        if large:
-            yield from self._bounded(large)
+        for part, found in zip(parts := in_parts(large), self.at_once(self._bounds, parts), strict=True):
+            yield from self._bounded(part, found)
         if small:
             yield from self._run(small)
 
@@ -289,15 +302,18 @@ class OneToken:
             answers = self.search.chart.answers(mask)
             self.next.append(self.search._cell(mask, answers[0] if len(answers) == 1 else None))
 
-    def _bounded(self, batch: list[Cell]) -> Iterator[Decided]:
-        search = self.search
-        masks = np.stack([cell.mask[self.places] for cell in batch])
-        listed = ranks_of(masks)
-        right = torch.tensor([search.columns[cell.answer] for cell in batch])  # type: ignore[index]
+    def _bounds(self, batch: list[Cell]) -> Bounded:
+        """What is bounded on each of some cells; it changes nothing, so that several threads may do so at once."""
+        listed = ranks_of(np.stack([cell.mask[self.places] for cell in batch]))
+        right = torch.tensor([self.search.columns[cell.answer] for cell in batch])  # type: ignore[index]
         with torch.no_grad():
             cells = Cells(self.layer, listed, self.tables)
             rivals = self._rivals(batch, right)
-            low, table = cells.least(cells.gaps(right, rivals))
+            return Bounded(listed, right, rivals, *cells.least(cells.gaps(right, rivals)))
+
+    def _bounded(self, batch: list[Cell], found: Bounded) -> Iterator[Decided]:
+        search = self.search
+        listed, right, rivals, low, table = found
         search.bounded += len(batch)
         low = low.nan_to_num(nan=-torch.inf, posinf=-torch.inf)
         worst = low.argmin(1)
@@ -453,6 +469,13 @@ def in_order(mask: Mask, groups: list[list[int]]) -> Mask:
         rows = mask[group]
         found[group] = rows[np.lexsort((*rows.T, rows.sum(1)))]
     return found
+
+
+def in_parts(batch: list[Cell]) -> list[list[Cell]]:
+    """Some cells in parts of about one size, those with sets of about one size together, as these are listed alike."""
+    ordered = sorted(batch, key=lambda cell: int(cell.mask.sum(1).max()))
+    size = -(-len(batch) // PARTS)
+    return [ordered[first : first + size] for first in range(0, len(batch), size or 1)]
 
 
 def with_part(mask: Mask, place: int, part: Mask) -> Mask:

@@ -61,6 +61,7 @@ class Layered:
         deadline: Deadline,
         progress: Callable[[int], None],
         keep: Callable[[bool], None] = lambda is_due: None,
+        at_once: cells.AtOnce = map,
     ) -> None:
         """Decides cells until none is left or the time is up; some inputs of right and of wrong ones are run beside.
 
@@ -69,7 +70,7 @@ class Layered:
         """
         beside, is_whole = Beside(self.guard), True
         try:
-            for batch in search.run(deadline):
+            for batch in search.run(deadline, at_once):
                 is_whole = False
                 for found in batch:
                     self._count(found, tally, deadline)

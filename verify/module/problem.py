@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from constructions.decoder import Decoder
 from constructions.errors import BadInput
+from constructions.threads import one_thread
 from verify.arithmetic.formats import format_of
 from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
@@ -269,12 +271,14 @@ class ModuleProblem:
             if kept is not None:
                 kept.write(search, tally, is_due)
 
+        threads = torch.get_num_threads()
         try:
-            layer.by_cells(search, tally, deadline.part(1 - CLIMBING), progress, keep)
-            failing = search.failing
-            if search.open and failing is None and not tally.wrong:
-                failing = self.search(Real(), effort)
-            layer.by_cells(search, tally, deadline, progress, keep)
+            with one_thread(), ThreadPoolExecutor(threads) as pool:  # each of which bounds cells by small products
+                layer.by_cells(search, tally, deadline.part(1 - CLIMBING), progress, keep, pool.map)
+                failing = search.failing
+                if search.open and failing is None and not tally.wrong:
+                    failing = self.search(Real(), effort)
+                layer.by_cells(search, tally, deadline, progress, keep, pool.map)
         except KeyboardInterrupt:
             so_far = f"{tally.right} inputs right and {tally.wrong} wrong so far"
             where = "; --resume DIR would keep them" if kept is None else f", kept in {self.resume}"
