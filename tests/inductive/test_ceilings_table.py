@@ -57,6 +57,14 @@ def test_each_proof_is_one_job_and_jobs_can_be_run_elsewhere(empty_table, monkey
     assert {row[6] for row in module.table(entries).rows} == {"7"}
 
 
+@pytest.mark.parametrize(("length", "ends"), [("7", 0), (None, 3)])
+def test_the_command_prints_the_table(monkeypatch, capsys, length, ends):
+    """As the jobs are run one by one; with an open cell the exit code is 3."""
+    monkeypatch.setattr(module.TableJob, "run", lambda job: module.Entry(length, 1, "C-X"))
+    code, out, err = run(capsys, "inductive", "--table", "--format", "csv")
+    assert code == ends and out.count("\n") == 203 and ("C-X" in out) is (ends == 0)
+
+
 @pytest.mark.deep
 def test_no_cell_of_a_transformer_is_open():
     for job in module.jobs():

@@ -207,6 +207,6 @@ def _print_table(seed: int, form: str, helpers: workers.Workers) -> int:
     from verify.report.tables import render
 
     module = import_module("verify.tasks.inductive.table")
-    table = module.table(dict(workers.results(module.Job.run, module.jobs(seed), helpers)), seed)
+    table = module.table(dict(workers.results(module.TableJob.run, module.jobs(seed), helpers)), seed)
     print(render(table.columns, table.rows, form), end="")
     return 0 if table.is_complete else 3
