@@ -1,6 +1,7 @@
 """Decoders that count inductively, built by hand: one module for each idea, all in GPT-2's block."""
 
 from constructions.inductive.files import as_bytes, load
+from constructions.inductive.first import alike, beside_bos, unmixed
 from constructions.inductive.one_layer import positioned
 from constructions.inductive.positional import ape, spe, with_layernorm
 from constructions.inductive.proportions import selective, started
@@ -9,8 +10,10 @@ from constructions.inductive.successors import succession
 from constructions.inductive.two_layers import unmarked
 
 __all__ = [
+    "alike",
     "ape",
     "as_bytes",
+    "beside_bos",
     "load",
     "positioned",
     "selective",
@@ -19,5 +22,6 @@ __all__ = [
     "started",
     "succession",
     "unmarked",
+    "unmixed",
     "with_layernorm",
 ]

@@ -26,11 +26,19 @@ def as_bytes(model: Decoder, about: Mapping[str, Any]) -> bytes:
 
     Raises: BadInput for LayerNorms of several eps.
     """
+    return files.state_bytes(model, KEY, shape_of(model) | dict(about))
+
+
+def shape_of(model: Decoder) -> dict[str, Any]:
+    """What the tensors of a decoder do not show of its shape: the values of SHAPE.
+
+    Raises: BadInput for LayerNorms of several eps.
+    """
     block: Any = model.blocks[0]
     eps = {part.eps for part in model.modules() if isinstance(part, torch.nn.LayerNorm)}
     if len(eps) > 1:
         raise BadInput(f"eps={sorted(eps)}: a file has one eps for all LayerNorms")
-    shape = {
+    return {
         "pe": model.pe,
         "bos": model.has_bos,
         "n_heads": block.attention.n_heads,
@@ -39,7 +47,6 @@ def as_bytes(model: Decoder, about: Mapping[str, Any]) -> bytes:
         "positions": model.positions,
         **({"eps": eps.pop()} if eps else {}),
     }
-    return files.state_bytes(model, KEY, shape | dict(about))
 
 
 def load(path: str, given: Mapping[str, Any] = MappingProxyType({})) -> Decoder:

@@ -348,7 +348,8 @@ def decide_forms(seed):
     own, shared, first_ = (rng.integers(-4, 5, size=shape).astype(float) for shape in ((K, 2), (K, 2), (2,)))
     tables = cells.FormShares(*(intervals.Interval.exact(x) for x in (own, shared, first_)))
     t, k, has_bos = int(rng.integers(K)), int(rng.integers(1, 4)), bool(rng.integers(2))
-    domain, forms, gains = Counts(np.array(float(room))), tables.cell(t, k, has_bos), rng.integers(-2, 3, (2, 2))
+    unit, gains = np.eye(K)[t], rng.integers(-2, 3, (2, 2))
+    domain, forms = Counts(np.array(float(room))), tables.on(cells.Cell("", t, k * unit, 1 - unit, 0), has_bos)
     plain, read = (
         domain.range(forms),
         cells.leaf(domain, forms, intervals.Interval.exact(gains.astype(float)), forms).range,
@@ -364,15 +365,15 @@ def decide_forms(seed):
 
 FAULTS = (  # where, what it says, what it says wrongly there, the seeds that show it, of lines or of strings
     (Counts, "range", "between(total, total)", "between(0 * total, 0 * total)", "forms"),
-    (cells.FormShares, "cell", "!= t", "== t", "forms"),
-    (cells.FormShares, "cell", "self.first + self.own[t]", "self.first", "forms"),
-    (cells.FormShares, "cell", "float(k)", "1.0", "forms"),
+    (cells.FormShares, "on", "end * cell.free[:, None]", "0 * end", "forms"),
+    (cells.FormShares, "on", "self.first + self.own[cell.t]", "self.first", "forms"),
+    (cells.FormShares, "on", "float(cell.base[s])", "1.0", "forms"),
     (cells, "leaf", "is_on | (z.upper <= 0)", "is_on | (z.lower <= 0)", "forms"),
     (cells, "leaf", "z.lower >= 0", "z.upper >= 0", "forms"),
     (cells, "leaf", "zeros_like(tops), tops)", "zeros_like(tops), 0 * tops)", "forms"),
-    (cells, "_by_cells", "if c != right]", "if c > right]", "nudged"),
-    (cells, "_by_cells", "task.C + 1", "task.C", "nudged"),
-    (cells, "_by_cells", "float(longest - k)", "0.0", "nudged"),
+    (cells, "_by_cells", "if c != cell.right]", "if c > cell.right]", "nudged"),
+    (cells, "cells_of", "task.C + 1", "task.C", "nudged"),
+    (cells, "_by_cells", "float(longest - cell.length)", "0.0", "nudged"),
     (Counts, "plus", "forms.constant + more.constant", "forms.constant", "forms"),
     (Counts, "readout", "where(on[..., None], a, 0.0)", "where(on[..., None], 0.0, a)", "forms"),
     (intervals.Interval, "__matmul__", "minus_low @ by_up_high", "minus_low @ by_up_low", "products"),

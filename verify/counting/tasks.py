@@ -90,8 +90,8 @@ class Task:
             ("max_count", max_count, name in SELECTIVE, DEFAULT_COUNT, 1),
         )
         M, m, K, C = (_size(name, *size) for size in sizes)
-        if distinct_start and (name not in SELECTIVE or K == 1):
-            why = f"{name} has one type of token" if K == 1 else f"{name} is no selective task"
+        if distinct_start and (name not in HETEROGENEOUS or K == 1):
+            why = f"{name} has one type of token" if K == 1 else f"{name} is no task on strings over types"
             raise BadInput(f"distinct_start=True: {why}, so that no first two tokens differ; leave it out")
         return cls(name, M, m, K, C, distinct_start)
 
@@ -129,7 +129,7 @@ class Task:
         """The right class at each position of an input; None where its count is beyond C, and where no input of the
         task begins like this."""
         if self.has_distinct_start and tokens[1:2] == tokens[:1]:
-            return (*self._counts(tokens[:1]), *(None for _ in tokens[1:]))
+            return (*self.answers(tokens[:1]), *(None for _ in tokens[1:]))
         if self.name in FIRST:
             return tuple(int(i == 0) for i in range(len(tokens)))
         if self.name in STARTED:

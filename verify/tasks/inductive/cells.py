@@ -1,24 +1,29 @@
 """Every string over K types at once: one layer of equal weights with BOS, by linear forms in the counts.
 
-Let c be the counts of all types up to a position, t its own token, k = c_t, and D = 1 + sum of c, so that BOS and every
-token weigh 1/D. Without LayerNorm, D times a neuron's input is affine in c, and so is D times a logit where each neuron
-is known to be on or off. A cell is a pair (t, k); in it the other counts are any numbers >= 0, with sum at most N - k
-where the length is at most N. An affine form's least value there is its constant plus the least of 0 and its least
-coefficient times N - k; without an end of the length it exists only where no coefficient is negative.
+Let c be the counts of all types up to a position, t its own token, k = c_t, and D the sum of c, and 1 more with BOS, so
+that BOS and every token weigh 1/D. Without LayerNorm, D times a neuron's input is affine in c, and so is D times a
+logit where each neuron is known to be on or off. A cell is a pair (t, k); in it the other counts are any numbers >= 0,
+with sum at most N - k where the length is at most N. An affine form's least value there is its constant plus the least
+of 0 and its least coefficient times N - k; without an end of the length it exists only where no coefficient is
+negative.
 
 LayerNorm divides by a number that depends on c. Before the heads it is one number for each token and position, and an
 interval holds what it makes of them. Before the MLP it scales all neurons alike, which changes no sign where they have
 no bias; so the logits' differences are A/D + B/(D s), with forms A of the stream and B of the MLP, and s > 0. Where A
 is 0 identically the sign is B's; elsewhere s is enclosed. The last LayerNorm scales all differences alike.
 
+For the first token there are two kinds of cells: t alone; and t, one more token s, and any others, where another
+answer is due. Where the first two tokens differ, so do t and some token before or after it: s runs over the others.
+
 Positions add to the stream: an interval holds a token's numbers at all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 
 import numpy as np
 import torch
@@ -31,13 +36,49 @@ from verify.arithmetic.layer_norm import squared_deviation
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG, LEAST, U
 from verify.arithmetic.stored import exact_product, fractions
-from verify.counting.tasks import Task
+from verify.counting.tasks import FIRST, Task
 from verify.engine.balls import length
 from verify.reduction.domains import Counts, Forms
 from verify.reduction.leaf import each, leaf
 from verify.tasks.inductive import uniform
 
 ARGUMENT = "cells of token and count: forms in the counts, for every string"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Positions of token t where each type is there `base` times, and the `free` types any number of times more.
+
+    They are `length` tokens or more, and class `right` is due.
+    """
+
+    name: str
+    t: int
+    base: Numbers
+    free: Numbers
+    right: int
+
+    @property
+    def length(self) -> int:
+        return int(self.base.sum())
+
+
+def cells_of(task: Task, longest: int | None) -> Iterator[Cell]:
+    """Cells that hold every judged position of every string of the task."""
+    K = task.K
+    assert K is not None
+    unit = np.eye(K)
+    for t in range(K):
+        if task.name in FIRST:
+            yield Cell(f"token {t} alone", t, unit[t], np.zeros(K), 1)
+            others = (s for s in range(K) if s != t or not task.has_distinct_start)
+            pairs = (Cell(f"token {t} beside {s}", t, unit[t] + unit[s], np.ones(K), 0) for s in others)
+            yield from (pair for pair in pairs if longest is None or pair.length <= longest)
+            continue
+        assert task.C is not None
+        for k in range(1, task.C + 1):
+            if longest is None or k <= longest:
+                yield Cell(f"token {t} and count {k}", t, k * unit[t], 1 - unit[t], task.class_of(k))
 
 
 @dataclass(frozen=True)
@@ -75,7 +116,7 @@ def divisors(x: Numbers, layer: nn.Module) -> Interval:
 
 def decide(model: Decoder, task: Task, longest: int | None, reading: Real | Rounded) -> CellsDecided:
     """Whether the decoder is right on every string of the task, up to a length or at all."""
-    reason = unfit(model) if task.C is not None else "where the answer is not one of a token and its count"
+    reason = unfit(model)
     if reason is None and isinstance(reading, Rounded):
         reason = "in a dtype"
     if reason is not None:
@@ -89,12 +130,13 @@ def unfit(model: Decoder) -> str | None:
     block = block_of(model, 0)
     if not uniform.applies(model):
         return "for several layers, or where scores differ"
-    if block.mlp is None or block.mlp.activation != "relu":
-        return "without an MLP of ReLU neurons"
+    if block.mlp is not None and block.mlp.activation != "relu":
+        return "for neurons that are no ReLUs"
     weights = [W.detach().double().abs() for W in model.parameters()]
     if any(bool(((W > 0) & (W < 2.0**-100) | ~(W < 2.0**100)).any()) for W in weights):
         return "for weights beyond 2^100 or within 2^-100 of zero"
-    after = [block.mlp.b_in, block.mlp.b_out, block.attention.b_V, block.attention.b_O, model.b_U]
+    after = [block.attention.b_V, block.attention.b_O, model.b_U]
+    after += [] if block.mlp is None else [block.mlp.b_in, block.mlp.b_out]
     norms = [part for part in (block.norm_1, block.norm_2, model.norm) if isinstance(part, nn.LayerNorm)]
     if not all(0 <= part.eps < np.inf for part in norms):
         return "for LayerNorms whose eps is negative or no number"
@@ -115,14 +157,14 @@ class FormShares:
     shared: Interval
     first: Interval
 
-    def cell(self, t: int, k: int, has_bos: bool) -> Forms[Interval]:
-        """In the cell (t, k) the forms in the counts of the types; that of t itself is k, and its slopes are 0."""
-        slopes = self.shared + self.own[t]
-        constant = Interval.exact(np.array(float(k))) * slopes[t]
+    def on(self, cell: Cell, has_bos: bool) -> Forms[Interval]:
+        """The forms in how many more than its base there are of each type, which are 0 of those that are not free."""
+        slopes = self.shared + self.own[cell.t]
+        present = np.flatnonzero(cell.base)
+        parts = [Interval.exact(np.array(float(cell.base[s]))) * slopes[s] for s in present]
         if has_bos:
-            constant = constant + self.first + self.own[t]
-        others = np.arange(len(slopes.lower)) != t
-        return Forms(constant, each(slopes, lambda end: end * others[:, None]))
+            parts.append(self.first + self.own[cell.t])
+        return Forms(reduce(Interval.__add__, parts), each(slopes, lambda end: end * cell.free[:, None]))
 
 
 Reader = Callable[[Numbers], Interval]  # what a matrix reads of each token
@@ -136,38 +178,43 @@ def shares(own: Interval, shared: Interval, has_bos: bool, K: int) -> FormShares
 def _by_cells(model: Decoder, task: Task, longest: int | None) -> CellsDecided:
     block = block_of(model, 0)
     K, bos = task.K, model.has_bos
-    assert K is not None and task.C is not None and block.mlp is not None
+    assert K is not None
     x = _streams(model)  # (tokens, positions, d)
     own_of, shared_of = _readers(model, x)
     readout = centred(fractions(model.W_U), model.norm)
-    W_in = centred(fractions(block.mlp.W_in), block.norm_2)
+    W_in, W_out = _neurons(model)
     neurons = shares(own_of(W_in), shared_of(W_in), bos, K)
-    gains = Interval.of(exact_product(fractions(block.mlp.W_out), readout))  # (p, classes)
+    gains = Interval.of(exact_product(W_out, readout))  # (p, classes)
     direct = shares(own_of(readout), shared_of(readout), bos, K)
     second, last = _largest_divisors(model, x, shared_of)
     smallest = float("inf")
     is_plain = not isinstance(block.norm_2, nn.LayerNorm)
-    for t in range(K):
-        for k in range(1, task.C + 1):
-            if longest is not None and k > longest:
-                continue
-            right = task.class_of(k)
-            rivals = [c for c in range(task.classes) if c != right]
-            if not rivals:
-                continue
-            own = direct.cell(t, k, bos)
-            own_parts = [_difference(part, right, rivals) for part in (own.constant, own.slopes)]
-            if not is_plain:  # A s + B with 0 < s <= second
-                own_parts = [_scaled(part, second) for part in own_parts]
-            domain = Counts(np.array(np.inf if longest is None else float(longest - k)))
-            found = leaf(domain, neurons.cell(t, k, bos), _difference(gains, right, rivals), Forms(*own_parts))
-            if np.isinf(found.tops).any():
-                return CellsDecided(f"for token {t} and count {k} a neuron may be on or off")
-            worst = found.range.lower
-            if not (worst > 0).all():
-                return CellsDecided(f"for token {t} and count {k} the least margin times D may be {worst.min():.3g}")
-            smallest = min(smallest, float(worst.min()))
+    for cell in cells_of(task, longest):
+        rivals = [c for c in range(task.classes) if c != cell.right]
+        if not rivals:
+            continue
+        own = direct.on(cell, bos)
+        own_parts = [_difference(part, cell.right, rivals) for part in (own.constant, own.slopes)]
+        if not is_plain:  # A s + B with 0 < s <= second
+            own_parts = [_scaled(part, second) for part in own_parts]
+        more = 0.0 if not cell.free.any() else np.inf if longest is None else float(longest - cell.length)
+        found = leaf(Counts(np.array(more)), neurons.on(cell, bos), _difference(gains, cell.right, rivals),
+                     Forms(*own_parts))  # fmt: skip
+        if np.isinf(found.tops).any():
+            return CellsDecided(f"for {cell.name} a neuron may be on or off")
+        worst = found.range.lower
+        if not (worst > 0).all():
+            return CellsDecided(f"for {cell.name} the least margin times D may be {worst.min():.3g}")
+        smallest = min(smallest, float(worst.min()))
     return CellsDecided(margin_scaled=max(0.0, smallest / (second * last) * (1 - 8 * U) - LEAST))
+
+
+def _neurons(model: Decoder) -> tuple[Numbers, Numbers]:
+    """What neurons read, LayerNorm's division left out, and what they write; one that writes 0 where there is none."""
+    block, d = block_of(model, 0), model.W_U.shape[0]
+    if block.mlp is None:
+        return fractions(torch.zeros(d, 1)), fractions(torch.zeros(1, d))
+    return centred(fractions(block.mlp.W_in), block.norm_2), fractions(block.mlp.W_out)
 
 
 def _scaled(x: Interval, most: float) -> Interval:
@@ -214,13 +261,17 @@ def _readers(model: Decoder, x: Numbers) -> tuple[Reader, Reader]:
 def _largest_divisors(model: Decoder, x: Numbers, shared_of: Reader) -> tuple[float, float]:
     """Upper bounds on what the LayerNorm before the MLP and the last one divide by, 1 where there is none."""
     block = block_of(model, 0)
-    if not isinstance(block.norm_2, nn.LayerNorm):
+    is_plain = not isinstance(model.norm if block.mlp is None else block.norm_2, nn.LayerNorm)
+    if is_plain:
         return 1.0, 1.0
-    assert block.mlp is not None and isinstance(model.norm, nn.LayerNorm)
+    assert isinstance(model.norm, nn.LayerNorm)
     d, tensor = x.shape[-1], torch.from_numpy
     identity = np.array([[Fraction(int(i == j)) for j in range(d)] for i in range(d)], dtype=object)
     entries = Interval.of(x).size.max((0, 1)) + shared_of(identity).size.max(0)
     across = float(length(tensor(entries))) / np.sqrt(d) * ENLARGE_LONG
+    if block.mlp is None:
+        return 1.0, float((across + np.sqrt(model.norm.eps)) * ENLARGE_LONG + 2 * LEAST)
+    assert isinstance(block.norm_2, nn.LayerNorm)
     second = float(length(tensor(np.array([across, np.sqrt(block.norm_2.eps) * ENLARGE_LONG]))))
     # a normalised row has length sqrt(d), so the MLP adds at most sqrt(d) |W_in| |W_out| in the Frobenius norms
     weight = float(block.norm_2.weight.detach().abs().max())

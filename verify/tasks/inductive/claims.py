@@ -49,23 +49,28 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     _built(
         "C-T4",
-        "SPE: one layer counts without neurons, finds the first token without neurons, and counts modulo m up to "
-        "length N with the fewest ReLU neurons that do (C-I5), 2 floor((N-1)/m) or one less, at every shift",
+        "SPE: one layer counts without neurons, finds the first token of any string without neurons, and counts "
+        "modulo m up to length N with the fewest ReLU neurons that do (C-I5), 2 floor((N-1)/m) or one less, at every "
+        "shift",
         "positional:spe",
         "--task modular --pe spe --no-layernorm --length 30 --positions 40",
         "--task modular --pe spe --length 100",
         "--task vanilla --pe spe",
+        "--task first-homogeneous --pe spe",
+        "--task first-heterogeneous --pe spe",
         "--task modular --pe spe --no-layernorm --length 91 --precision float32",
         checked_at="N = 30; N = 100; N = 91",
     ),
     _built(
         "C-T5",
-        "APE: one layer counts modulo m with 2 ReLU neurons, and counts to N with 4 by residues modulo two coprime "
-        "numbers, at every shift",
+        "APE: one layer finds the first token of any string without neurons, counts modulo m with 2 ReLU neurons, and "
+        "counts to N with 4 by residues modulo two coprime numbers, at every shift",
         "positional:ape",
         "--task modular --pe ape --no-layernorm --length 30 --positions 40",
         "--task modular --pe ape",
         "--task vanilla --pe ape --positions 256",
+        "--task first-homogeneous --pe ape",
+        "--task first-heterogeneous --pe ape --precision float32",
         "--task vanilla --pe ape --vocabulary 110 --positions 256 --no-layernorm --precision bfloat16",
         checked_at="N = 30",
     ),
@@ -83,6 +88,7 @@ CLAIMS: tuple[Claim, ...] = (
         "--task modular --pe sine --no-layernorm --positions 1024 --length 200",
         "--task modular --pe sine --positions 512",
         "--task vanilla --pe sine",
+        "--task first-heterogeneous --pe sine",
         checked_at="N = 40; d = 128; d = 256; N = 200, P = 1024; P = 512",
     ),
     _built(
@@ -135,5 +141,31 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --layers 1 --pe spe --no-layernorm --positions 500",
         "--task selective --layers 1 --pe sine",
         checked_at="K = 3, C = 4, P = 20; P = 500",
+    ),
+    _built(
+        "C-T11",
+        "one layer without BOS (NoPE, RoPE), with one head of equal weights and K + 1 ReLU neurons, tells the first "
+        "token of every string over K types whose first two differ, up to N tokens; without LayerNorm it "
+        "takes d = 4",
+        "first:unmixed",
+        "--task first-heterogeneous --distinct-start --types 10 --length 128 --no-layernorm",
+        "--task first-heterogeneous --distinct-start --types 10 --length 128",
+        "--task first-heterogeneous --distinct-start --types 10 --length 128 --pe rope",
+        "--task first-heterogeneous --distinct-start --types 3 --length 8 --no-layernorm --precision float32",
+        checked_at="K = 10, N = 128; K = 3, N = 8",
+    ),
+    _built(
+        "C-T12",
+        "with BOS one layer with one head of equal weights and no MLP tells the first token of every string over K "
+        "types: of every length with NoPE, and with RoPE, APE, SPE and SinePE at every shift and length of the table",
+        "first:beside_bos",
+        "--task first-heterogeneous --types 10 --bos",
+        "--task first-heterogeneous --bos --pe rope",
+        "--task first-heterogeneous --bos --pe ape --no-layernorm",
+        "--task first-heterogeneous --bos --pe spe",
+        "--task first-heterogeneous --bos --pe sine",
+        "--task first-homogeneous --bos --pe rope",
+        "--task first-heterogeneous --bos --length 128 --precision float32",
+        checked_at="K = 10",
     ),
 )

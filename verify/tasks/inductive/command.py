@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "modulus", help="of modular tasks (default: 10; 4 in selective-modular)")
     add("--types", type=int, metavar="K", help="different tokens in selective tasks (default: 10)")
     add("--max-count", type=int, metavar="C", help="counts up to C are judged in selective tasks (default: 10)")
-    add("--distinct-start", action="store_true", help="only strings whose first two tokens differ (selective tasks)")
+    add("--distinct-start", action="store_true", help="only strings whose first two tokens differ")
     option(parser, "impossible", choices=claims, help=f"an argument and its checks: {', '.join(claims)}")
     add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
     add = group(parser, MODEL).add_argument

@@ -9,8 +9,10 @@ import torch
 from constructions.decoder import Decoder
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
 from constructions.inductive import (
+    alike,
     ape,
     as_bytes,
+    beside_bos,
     load,
     positioned,
     selective,
@@ -19,13 +21,14 @@ from constructions.inductive import (
     started,
     succession,
     unmarked,
+    unmixed,
     with_layernorm,
 )
 from verify.counting.asked import Asked, Judged
-from verify.counting.tasks import NUMBER_WORDS, SELECTIVE, STARTED
+from verify.counting.tasks import FIRST, NUMBER_WORDS, SELECTIVE, STARTED
 from verify.tasks.inductive.task import Counting
 
-BY_POSITION = ("vanilla", "succession", "modular", "first-homogeneous")
+BY_POSITION = ("vanilla", "succession", "modular", *FIRST)
 
 
 def judged(asked: Asked) -> Judged:
@@ -78,10 +81,10 @@ def check_possible(asked: Asked) -> None:
     name, pe, longest = asked.task.name, asked.pe, asked.task.longest(asked.length)
     if asked.has_bos or pe not in ("nope", "rope") or longest == 1 or (pe == "rope" and asked.room == 1):
         return
-    if name in ("vanilla", "succession", "modular", "first-homogeneous"):
+    if name in BY_POSITION and not asked.task.has_distinct_start:
+        way = "Add --bos, or --distinct-start to leave such strings out." if asked.task.K else "Add --bos."
         raise ProvedImpossible(
-            "C-I1",
-            f"{name} with pe={pe} and no BOS: on a^n all streams are equal, so that all answers are. Add --bos.",
+            "C-I1", f"{name} with pe={pe} and no BOS: on a^n all streams are equal, so that all answers are. {way}"
         )
     if name in SELECTIVE and asked.task.C != 1 and not asked.task.has_distinct_start:
         raise ProvedImpossible(
@@ -123,6 +126,10 @@ def built(asked: Asked) -> tuple[Decoder, str | None]:
         model = selective(K=task.K, C=task.C, m=task.m, n_heads=asked.n_heads or 1, **shape)
         by_gate = "C-T2" if shape["activation"] == "relu" else "C-T8"
         return model, by_gate if task.m is None else "C-T3"
+    if name in FIRST and asked.has_bos:
+        return beside_bos(K=task.K or 1, **shape), "C-T12"
+    if name in FIRST:
+        return among_types(asked), "C-T11"
     if is_of_one_layer(asked):
         return in_one_layer(asked), "C-T10"
     if is_of_two_layers(asked):
@@ -150,9 +157,16 @@ def by_position(asked: Asked) -> tuple[Decoder, str]:
         )
         return model, "C-T9"
     limits = (asked.length, task.M, asked.room)
+    model, claim = _of_one_token(asked, min(n for n in limits if n is not None))
+    return model if task.K is None else alike(model, task.K), claim
+
+
+def _of_one_token(asked: Asked, N: int) -> tuple[Decoder, str]:
+    """The decoder that tells a^n by positions up to N, with its claim."""
+    task, dtype = asked.task, getattr(torch, asked.dtype)
     sizes: dict[str, Any] = {
         "task": task.name,
-        "N": min(n for n in limits if n is not None),
+        "N": N,
         "m": task.m,
         "positions": asked.room,
         "dtype": dtype,
@@ -162,6 +176,23 @@ def by_position(asked: Asked) -> tuple[Decoder, str]:
         return sine(**sizes, layernorm=asked.has_layernorm), "C-T6"
     model = spe(**sizes) if asked.pe == "spe" else ape(**sizes)
     return with_layernorm(model) if asked.has_layernorm else model, "C-T4" if asked.pe == "spe" else "C-T5"
+
+
+def among_types(asked: Asked) -> Decoder:
+    """The decoder that tells the first token by what it is mixed with.
+
+    Raises: NotKnown without an end of the length, which the weights hold; BadInput for several heads.
+    """
+    if asked.n_heads not in (None, 1):
+        raise BadInput(f"--heads {asked.n_heads}: this construction has 1; leave it out")
+    ends = [n for n in (asked.length, asked.room if asked.pe == "rope" else None) if n is not None]
+    if not ends:
+        raise NotKnown("first-heterogeneous without BOS: weights are known up to a length only. Give --length N.")
+    assert asked.task.K is not None
+    return unmixed(
+        K=asked.task.K, N=min(ends), pe=str(asked.pe), layernorm=asked.has_layernorm, positions=asked.room,
+        dtype=getattr(torch, asked.dtype),
+    )  # fmt: skip
 
 
 def is_of_one_layer(asked: Asked) -> bool:

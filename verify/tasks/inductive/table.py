@@ -25,7 +25,8 @@ COLUMNS = (
 )  # fmt: skip
 POSITIONS = {"selective": 128, "selective-modular": 160}  # C's longest strings and BOS; 128 elsewhere
 LENGTHS = {"modular": 100}  # of C's tests, for transformers; all lengths elsewhere
-DISTINCT = {"selective": 100, "selective-modular": 128}  # of C's tests; weights for a distinct start hold a length
+# Of C's tests; weights for a distinct start hold a length.
+DISTINCT = {"selective": 100, "selective-modular": 128, "first-heterogeneous": 128}
 FINITE = {  # recurrent networks that have a last right length
     ("modular", "s4"): 100, **{("selective", model): 100 for model in ("lstm", "mamba", "rwkv")},
 }  # fmt: skip
@@ -106,12 +107,12 @@ def table(entries: Mapping[TableJob, Entry] | None = None, seed: int = 0) -> Cel
 def proved(task: str, model: str, has_bos: bool, seed: int = 0) -> Entry:
     """The longest length that the house's own weights are proved for, by running the proof.
 
-    Where an equal prefix rules all strings out (C-I2) the strings whose first two tokens differ are proved instead.
+    Where an equal prefix rules all strings out (C-I1, C-I2) those whose first two tokens differ are proved instead.
     """
     if (task, model) in OPEN:
         return Entry(None, 0, NOTHING)
     found = _with_or_without_layernorm(task, model, has_bos, seed)
-    if found.is_impossible and found.claim == "C-I2" and task in DISTINCT:
+    if found.is_impossible and found.claim in ("C-I1", "C-I2") and task in DISTINCT:
         distinct = _with_or_without_layernorm(task, model, has_bos, seed, distinct_start=True)
         return found if distinct.length is None else distinct
     return found

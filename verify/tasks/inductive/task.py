@@ -94,8 +94,17 @@ class Counting:
         return int(self.wanted.name in ("shifted", "helper", "helper-shifted"))
 
     @cached_property
+    def has_lines(self) -> bool:
+        """Whether all inputs of one length, shift and start are answered alike: where tokens have one embedding, the
+        stream of every string is that of a^n, bit by bit, and what is due at a position does not depend on them."""
+        task, types = self.wanted, self.module.W_E[: self.module.vocabulary]
+        is_alike = task.name == "first-heterogeneous" and not task.has_distinct_start and self.longest is not None
+        return task.is_homogeneous or (is_alike and bool((types == types[0]).all()))
+
+    @cached_property
     def runs(self) -> Runs:
-        return Runs(self.module, self.wanted, self.length, self.room)
+        is_one = self.has_lines and not self.wanted.is_homogeneous
+        return Runs(self.module, Task.of("first-homogeneous") if is_one else self.wanted, self.length, self.room)
 
     @property
     def proved_length(self) -> int | str:
@@ -152,7 +161,7 @@ class Counting:
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         assert isinstance(reading, Real | Rounded)
-        if not self.wanted.is_homogeneous:
+        if not self.has_lines:
             return self._strings(reading, effort)
         first = None
         if sharp.applies(self.module):
