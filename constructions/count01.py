@@ -252,6 +252,36 @@ def uniform(
     return model
 
 
+def normed(*, labels: str = "majority-ones", dtype: torch.dtype = torch.float64) -> Count01Transformer:
+    """Uniform attention behind LayerNorm: 1s and 0s are read as 33 and -33, BOS as -16, 2 and "=" as 0.
+
+    Claim: D-2 (ours; D, Sec. 4.1, has one head of dimension 1 "with or without layer norm", and weights without).
+    A token is (r, -r, w, -w)/64 with r^2 + w^2 = 65^2: its mean is 0 and all have one variance, so that LayerNorm
+    divides them by one number. Equal weights give y = c (33 (n1 - n0) - 16) / (n0 + n1 + n2 + 2) at "=", with the sign
+    of n1 - n0 - 1/2 for all counts. 4 and 5 have w = 4 * 65 and r = 0: the EOS line 4 w/64 - 8 is below -3 at "=" and
+    above 8 after them, and |y| below 1. All numbers have at most 7 bits.
+    Shapes: d = 4, d_h = heads = 1; norm_weight 1, norm_bias 0, norm_eps 1e-5.
+    Raises: BadInput for unknown labels.
+
+    >>> normed().next_logits(torch.tensor([BOS, ZERO, TWO, ONE, EQUALS])).argmax().item() == FIVE
+    True
+    """
+    check_labels(labels)
+    model = Count01Transformer(d=4, norm=True, dtype=dtype)
+    read, loud = (0, 1), (2, 3)  # the lanes of r and -r, of w and -w
+    pairs = {BOS: (-16, 63), ZERO: (-33, 56), ONE: (33, 56), FOUR: (0, 260), FIVE: (0, 260)}
+    more_ones, rest = (FOUR, FIVE) if labels == "majority-ones" else (FIVE, FOUR)
+    with torch.no_grad():
+        for token in range(len(TOKENS)):
+            r, w = pairs.get(token, (0, 65))
+            model.E[token] = torch.tensor([r, -r, w, -w], dtype=torch.float64).to(dtype) / 64
+        model.norm_weight.fill_(1)
+        model.W_V[0, read[0]], model.W_O[0, 0, read[0]] = 1, 1
+        model.W_out[read[0], more_ones], model.W_out[read[0], rest] = 1, -1
+        model.W_out[loud[0], EOS], model.b_out[EOS] = 4, -8
+    return model
+
+
 def check_labels(labels: str) -> None:
     """Raises BadInput unless the label convention is known."""
     if labels not in LABELS:

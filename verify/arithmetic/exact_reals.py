@@ -100,7 +100,7 @@ class Combination:
     terms: dict[Key, fmpq]
 
     def __add__(self, other: Combination | Number) -> Combination:
-        return _collected(self.basis, (*self.terms.items(), *self._as_combination(other).terms.items()))
+        return total([self, self._as_combination(other)])
 
     def __sub__(self, other: Combination | Number) -> Combination:
         return self + self._as_combination(other).scaled(fmpq(-1))
@@ -112,6 +112,9 @@ class Combination:
         """A rational multiple, or the product of two combinations of exponentials."""
         if not isinstance(other, Combination):
             return self.scaled(rational(other))
+        if other.is_rational or self.is_rational:
+            x, y = (self, other) if other.is_rational else (other, self)
+            return x.scaled(y.terms.get(ONE, fmpq(0)))
         products = (((x, y), c * b) for x, c in self.terms.items() for y, b in other.terms.items())
         return _collected(self.basis, ((_sum_of_exponents(*xy), c) for xy, c in products))
 
@@ -124,6 +127,11 @@ class Combination:
     @property
     def is_zero(self) -> bool:
         return all(c == 0 for c in self.terms.values())
+
+    @property
+    def is_rational(self) -> bool:
+        """Whether no basis number but 1 is in it, so that it is a number of every basis."""
+        return self.terms.keys() <= {ONE}
 
     def ball(self, bits: int) -> arb:
         """An enclosure computed with this many bits."""
@@ -176,12 +184,19 @@ def _collected(basis: Basis, terms: Iterable[tuple[Key, fmpq]]) -> Combination:
 
 
 def total(summands: Iterable[Combination]) -> Combination:
-    """The sum of many combinations of exponentials.
+    """The sum of many combinations, all of one basis but for rational ones.
+
+    Raises: TypeError for numbers of two bases.
 
     >>> str(total([exponentials({1: 2}), exponentials({1: -2, 0: 1})]))
     '1'
     """
-    return _collected(EXPONENTIALS, (term for x in summands for term in x.terms.items()))
+    parts = list(summands)
+    bases = {x.basis for x in parts if not x.is_rational}
+    if len(bases) > 1:
+        raise TypeError("numbers of two bases are not added: their sum may have no decidable sign")
+    basis = bases.pop() if bases else parts[0].basis if parts else EXPONENTIALS
+    return _collected(basis, (term for x in parts for term in x.terms.items()))
 
 
 def first_nonpositive(start: Combination, slope: Combination) -> int | None:

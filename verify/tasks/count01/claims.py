@@ -28,6 +28,21 @@ CLAIMS: tuple[Claim, ...] = (
         checked_at="N = 10; N = 15; N = 20",
     ),
     Claim(
+        "D-2",
+        "with layer norm (torch's, eps 1e-5) one head with d = 4, d_h = 1 and equal weights solves Count01 for all "
+        "n0, n1, n2 >= 0, ties included, with numbers of 7 bits",
+        f'{COUNT01}, Sec. 4 and 4.1 ("with or without layer norm"; weights are printed for d = 1 without it)',
+        "constructions.count01:normed",
+        "-",
+        "verify.tasks.count01.layer_norm.common_root:exact_model",
+        "verify count01 --construction layer-norm",
+        deep=(
+            "verify count01 --construction layer-norm --labels thesis",
+            "verify count01 --construction layer-norm --max-digits 40 --max-noise 20 --method exhaustive "
+            "--dtype float32",
+        ),
+    ),
+    Claim(
         "W-10",
         "uniform attention with d = 1, one head, K = Q = V = 1 and the skip connection solves Count01 for all "
         "n0, n1, n2 >= 0, ties included, with dyadic weights and no temperature",

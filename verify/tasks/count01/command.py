@@ -40,7 +40,8 @@ RENAMED = renamed(heads="subset", say="input", max_length="length")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = group(parser, MODEL).add_argument
     add("--N", type=int, metavar="N", help="attention scale N (default: 10)")
-    add("--construction", choices=("documents", "uniform"), default="documents", help="(default: documents)")
+    add("--construction", choices=("documents", "uniform", "layer-norm"), default="documents",
+        help="(default: documents)")  # fmt: skip
     add("--no-skip", action="store_true", help="without the skip connection")
     option(
         parser,
@@ -94,8 +95,12 @@ class Count01Wish:
         made = [flag(name) for name in ("N", "eps", "as_printed") if is_given(args, name, DEFAULTS)]
         if args.weights is not None and (made or args.construction != "documents"):
             raise BadInput("--weights: the file holds the numbers; drop --N, --construction, --as-printed, --eps")
-        if args.construction == "uniform" and made:
-            raise BadInput(f"{made[0]}: the uniform construction has no such parameter; drop it")
+        if args.construction != "documents" and made:
+            raise BadInput(f"{made[0]}: the {args.construction} construction has no such parameter; drop it")
+        if args.construction == "layer-norm" and args.no_skip:
+            raise BadInput(
+                "--no-skip: the layer-norm construction reads EOS from the skip connection; drop one of both"
+            )
         if args.as_printed and args.no_skip:
             raise BadInput("--as-printed: the documents print no table without the skip connection; drop --no-skip")
         if args.subset is not None and args.weights is None:
@@ -121,6 +126,8 @@ class Count01Wish:
             if not all(bool(W.double().isfinite().all()) for W in model.parameters()):
                 raise BadInput(f"--weights {self.weights}: a weight overflows {self.dtype}; choose a wider dtype")
             return model, None
+        if self.construction == "layer-norm":
+            return count01.normed(labels=self.labels, dtype=dtype), "D-2"
         if self.construction == "uniform":
             return count01.uniform(labels=self.labels, skip=self.has_skip, dtype=dtype), "W-10"
         claim = "D-1" if self.labels == "majority-ones" else "E-5"

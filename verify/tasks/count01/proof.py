@@ -1,4 +1,4 @@
-"""Reading "real": one head exactly, several by branch and bound, layer norm and scaled scores triple by triple."""
+"""Reading "real": one head exactly, several by branch and bound, layer norm with many roots triple by triple."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from constructions.errors import BadInput
 from verify.arithmetic.exact_reals import Undecided, float_of
 from verify.frame.decide import Failure, Finding
 from verify.tasks.count01.boxes import decide_boxes
+from verify.tasks.count01.layer_norm import common_root
 from verify.tasks.count01.layer_norm.counting import LARGEST, wrong_inputs
 from verify.tasks.count01.layer_norm.margins import least_margin
 from verify.tasks.count01.layer_norm.numbers import model_numbers
@@ -44,9 +45,10 @@ def prove(problem: DecidablePrompts) -> Finding:
     model, domain = problem.module, problem.domain
     try:
         if model.has_norm or model.scale != 1:
-            return listed(problem)
+            exact = None if domain.max_length is not None else common_root.exact_model(model)
+            return listed(problem) if exact is None else one_head(problem, exact)
         if model.heads == 1 and domain.max_length is None:
-            return one_head(problem)
+            return one_head(problem, exact_model(model))
         return several_heads(problem)
     except Undecided as error:
         return Finding.open("exact signs", str(error))
@@ -85,13 +87,13 @@ def wrong_share(model: Count01Transformer, domain: Domain, labels: str) -> dict[
     return {"counts": counts, "wrong_share": str(Fraction(found.wrong, found.inputs))}
 
 
-def one_head(problem: DecidablePrompts) -> Finding:
+def one_head(problem: DecidablePrompts, exact: ExactModel) -> Finding:
     """One head: exact, bounded or not."""
-    exact, labels = exact_model(problem.module), problem.labels
+    labels = problem.labels
     domain, beyond = limits_of(exact, labels, problem.domain)
     problem, decision = problem.on(domain), decide(exact, labels, domain)
     if decision.failures:
-        return refuted(problem, decision.failures, BY_INEQUALITIES)
+        return refuted(problem, exact, decision.failures, BY_INEQUALITIES)
     further = [replayed(problem.module, against_largest(exact, failure)) for failure in beyond]
     return proved(problem, decision, {"beyond": further} if further else {})
 
@@ -140,7 +142,7 @@ def several_heads(problem: DecidablePrompts) -> Finding:
     result = decide_boxes(problem.module, problem.labels, problem.domain, None)
     extra = {"boxes": result.boxes}
     if result.failure is not None:
-        return refuted(problem, (result.failure,), BY_BOXES)
+        return refuted(problem, exact_model(problem.module), (result.failure,), BY_BOXES)
     if not result.is_proved:
         return Finding.open(BY_BOXES, result.reason or "boxes stay open", extra=extra)
     return Finding.proved(BY_BOXES, result.margin, telling=problem.telling(result.tightest), extra=extra)
@@ -168,13 +170,12 @@ def against_largest(exact: ExactModel, failure: ExactFailure) -> ExactFailure:
     return replace(failure, rival=rival, margin=margin, margin_exact=None)
 
 
-def refuted(problem: DecidablePrompts, failures: tuple[ExactFailure, ...], argument: str) -> Finding:
+def refuted(problem: DecidablePrompts, exact: ExactModel, failures: tuple[ExactFailure, ...], argument: str) -> Finding:
     """REFUTED in exact arithmetic, preferring a failure that torch's kernel shows as well.
 
     Rounding can hide a tie; then one digit more may show it.
     """
     model, domain, labels = problem.module, problem.domain, problem.labels
-    exact = exact_model(model)
     by_input = {(failure.n, failure.last): against_largest(exact, failure) for failure in reversed(failures)}
     runs = ((failure, replayed(model, failure)) for failure in reversed(by_input.values()))
     failure, run = first = next(runs)
