@@ -1,4 +1,4 @@
-"""Recurrences whose decay depends on the token, as in one layer of Mamba and of RWKV-v6, and counters made of them."""
+"""Recurrences of positive decays, as in one layer of Mamba, RWKV-v6 and S4, and counters made of them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from constructions.errors import BadInput
 from constructions.files import state_bytes
 from constructions.recurrent import diagonal
+from constructions.recurrent.counters import ADDED
 from constructions.recurrent.model import METADATA_KEY
 from constructions.recurrent.selective import check
 
 HOLDS = {torch.bfloat16: -8.0, torch.float16: -12.0, torch.float32: -24.0, torch.float64: -44.0}  # keep rounds to 1
 RATE = 1 / 64  # about how much of its state a unit loses at a token that it counts, in counters
 SHARP = 1.0  # the least margin, about
+MOST = 4096  # number words
 
 
 class MambaCell(nn.Module):
@@ -53,6 +56,26 @@ class RwkvCell(nn.Module):
         return torch.exp(-torch.exp(self.w)), self.k * self.v, self.r
 
 
+class DiagonalCell(nn.Module):
+    """h' = a h + u_x, and reads y = c h: a diagonal state space (S4, S4D-Real) whose input is an embedding.
+
+    Left out: the discretisation that a comes from, complex rates, the feedthrough D x, GLU and normalisation.
+    Shapes: a, c (d,), u (K, d).
+    """
+
+    def __init__(self, a: Tensor, u: Tensor, c: Tensor) -> None:
+        super().__init__()
+        self.a, self.u, self.c = (nn.Parameter(x) for x in (a, u, c))
+
+    def tables(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What each token keeps, adds and reads of each state (K, d)."""
+        return self.a.expand_as(self.u), self.u, self.c.expand_as(self.u)
+
+
+KINDS = {MambaCell: "mamba", RwkvCell: "rwkv", DiagonalCell: "s4"}
+Cell = MambaCell | RwkvCell | DiagonalCell
+
+
 class GatedModel(nn.Module):
     """One layer of such a cell from the state 0, and logits = W y + b at every token.
 
@@ -61,9 +84,9 @@ class GatedModel(nn.Module):
 
     layers, types, activation, embedding = 1, None, "none", None
 
-    def __init__(self, cell: MambaCell | RwkvCell, V: Tensor, b: Tensor) -> None:
+    def __init__(self, cell: Cell, V: Tensor, b: Tensor) -> None:
         super().__init__()
-        self.kind = "mamba" if isinstance(cell, MambaCell) else "rwkv"
+        self.kind = KINDS[type(cell)]
         self.cell = cell
         self.inputs, self.hidden = cell.tables()[0].shape
         self.vocabulary, self.classes = self.inputs, len(b)
@@ -89,12 +112,17 @@ class GatedModel(nn.Module):
         return torch.stack(said, dim=1)
 
 
-def cell(kind: str, keep: np.ndarray, add: np.ndarray, read: np.ndarray, dtype: torch.dtype) -> MambaCell | RwkvCell:
-    """A cell whose tokens keep, add and read about this much (K, d) each; a keep of 1 is as near as HOLDS says."""
+def cell(kind: str, keep: np.ndarray, add: np.ndarray, read: np.ndarray, dtype: torch.dtype) -> Cell:
+    """A cell whose tokens keep, add and read about this much (K, d) each; a keep of 1 is as near as HOLDS says.
+
+    S4 keeps and reads what its first token does: one decay serves all tokens.
+    """
 
     def tensor(x: np.ndarray) -> Tensor:
         return torch.as_tensor(np.array(x)).to(dtype)
 
+    if kind == "s4":
+        return DiagonalCell(*map(tensor, (keep[0], add, read[0])))
     with np.errstate(divide="ignore"):
         w = np.where(keep == 1, HOLDS[dtype], np.log(-np.log(keep)))
     if kind == "rwkv":
@@ -140,6 +168,33 @@ def counters(*, kind: str, types: int, max_count: int, dtype: torch.dtype = torc
     sharp = 2 * SHARP / float((places[1:] - places[:-1]).min()) ** 2
     V = np.repeat((sharp * places)[:, None], types, axis=1)
     return GatedModel(made, *(torch.as_tensor(x).to(dtype) for x in (V, -sharp * places**2 / 2)))
+
+
+def starting(*, kind: str, task: str, M: int, dtype: torch.dtype = torch.float64) -> GatedModel:
+    """Builds one state that counts on from a number word, up to M.
+
+    Claim: C-R21 (ours). One decay a < 1 for all tokens: the word k adds h_k = 1 + a + .. + a^(k-1), every other token
+    adds 1, so that k tokens more take h_j to h_(j+k). A class reads the nearest of h_0..h_M, by lines.
+    Raises: BadInput for another task, or M that is no whole number from 1 to MOST.
+
+    >>> starting(kind="s4", task="shifted", M=9)(torch.tensor([[3, 10, 10]])).argmax(-1).tolist()
+    [[3, 4, 5]]
+    """
+    if task not in ADDED:
+        raise BadInput(f"task={task}: must be one of {', '.join(ADDED)}")
+    if isinstance(M, bool) or not isinstance(M, int) or not 1 <= M <= MOST:
+        raise BadInput(f"vocabulary={M!r}: must be a whole number from 1 to {MOST}")
+    fillers = 1 + task.startswith("helper")
+    words = 0 if task == "vanilla" else M + 1
+    tokens = np.ones((words + fillers, 1))
+    made = cell(kind, np.full_like(tokens, math.exp(-1 / M)), tokens, tokens, dtype)
+    keep, unit = (float(table.detach().double()[-1, 0]) for table in made.tables()[:2])
+    places = unit * np.array([math.fsum(keep**i for i in range(k)) for k in range(M + 1)])
+    made = cell(kind, np.full_like(tokens, math.exp(-1 / M)), np.append(places[:words, None], tokens[words:], 0),
+                tokens, dtype)  # fmt: skip
+    sharp = 2 * SHARP / float((places[1:] - places[:-1]).min()) ** 2
+    readout = (sharp * places[:, None], -sharp * places**2 / 2)
+    return GatedModel(made, *(torch.as_tensor(x).to(dtype) for x in readout))
 
 
 def as_bytes(model: GatedModel) -> bytes:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import random
+from fractions import Fraction
 from itertools import product
 
 import pytest
 import torch
 
 from bounds.recurrent import decays
+from constructions.errors import BadInput
 from constructions.recurrent import gated
 from tests.command import as_json, run
 from tests.planted import planted
@@ -121,6 +125,59 @@ def test_for_ever_bit_by_bit_and_wrong_in_reals(capsys, kind):
     code, real = as_json(capsys, *asked)
     assert code == 1 and real["counterexample"]["length"] > real["right_to"] > 10**6
     assert as_json(capsys, "inductive", "--task", "vanilla", "--model", kind)[0] == 0
+
+
+def by_fractions(model, task):
+    """The shortest wrong prefix of a line by exact fractions of what torch's tables hold; None where there is none."""
+    keep, add, read = ([[Fraction(x) for x in row] for row in table.tolist()] for table in model.cell.tables())
+    V, b = ([Fraction(x) for x in part.flatten().tolist()] for part in (model.readout.weight, model.readout.bias))
+    wrong = []
+    for line in task.lines(None):
+        h = Fraction(0)
+        for t, x in enumerate(line.tokens):
+            h = keep[x][0] * h + add[x][0]
+            logits = [v * read[x][0] * h + c for v, c in zip(V, b, strict=True)]
+            due = line.tokens[0] + t if line.start is not None else t + 1
+            if not all(logits[due] > z for j, z in enumerate(logits) if j != due):
+                wrong.append((t + 1 - line.leading, line.tokens[: t + 1]))
+                break
+    return min(wrong, default=None)
+
+
+@pytest.mark.parametrize("task", ["shifted", "helper", "helper-shifted", "vanilla"])
+@pytest.mark.parametrize("kind", ["s4", "mamba", "rwkv"])
+def test_one_state_counts_on_from_every_word(kind, task):
+    """Built, and with each number changed in turn: the verdict is that of every line in fractions."""
+    size = Task.of(task, vocabulary=5)
+    model, rng, said = gated.starting(kind=kind, task=task, M=5), random.Random(f"{kind} {task}"), []
+    for change in (None, *(rng.choice([1e-3, -0.1, 0.5, 60.0, -60.0]) for _ in range(8)), 1e4):
+        changed = copy.deepcopy(model)
+        if change is not None:
+            with torch.no_grad():
+                parts = [*changed.cell.parameters(), changed.readout.weight, changed.readout.bias]
+                part = (parts[-1] if change == 1e4 else rng.choice(parts)).view(-1)
+                part[-1 if change == 1e4 else rng.randrange(len(part))] += change
+        found = certify(Homogeneous(changed, size, None))
+        wrong = by_fractions(changed, size)
+        assert found.verdict.value == ("PROVED" if wrong is None else "REFUTED"), (kind, task, change)
+        said.append(found.verdict.value)
+    assert said[0] == "PROVED" and "REFUTED" in said
+
+
+def test_counting_on_by_commands(capsys, tmp_path):
+    asked = ("inductive", "--task", "helper-shifted", "--vocabulary", "20")
+    for kind in ("s4", "mamba", "rwkv"):
+        assert run(capsys, *asked, "--model", kind, "--save", str(tmp_path / kind))[0] == 0
+        code, found = as_json(capsys, *asked, "--model", kind)
+        assert code == 0 and found["claim"] == "C-R21" and found["parameters"]["units"] == 1
+        assert found["inputs_covered"] == str(21 * 21 + 20)
+        code, out, err = run(capsys, "check", str(tmp_path / kind))
+        assert code == 3 and "NOT CHECKABLE" in out + err and "helper-shifted" in out + err
+        assert as_json(capsys, *asked, "--model", kind, "--method", "exhaustive", "--dtype", "float32")[0] == 0
+    with pytest.raises(BadInput, match="task=modular"):
+        gated.starting(kind="s4", task="modular", M=5)
+    with pytest.raises(BadInput, match="vocabulary=0"):
+        gated.starting(kind="s4", task="shifted", M=0)
 
 
 def test_a_unit_that_may_overflow_is_open():

@@ -22,7 +22,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     verdict, said = verdict_of(c), c.get("parameters", 0)
     require(isinstance(said, dict), "parameters: must be an object")
     require(said.get("model") != "transformer", "certificates about transformers are not checked", NOT_CHECKABLE)
-    length = c.get("length")
+    task, length = said.get("task"), c.get("length")
+    require(isinstance(task, str) and task in SIZES, f"task {task!r} is not checked", NOT_CHECKABLE)
     require(length == "all" or type(length) is int and length > 0, f"length: {length!r} is none")
     require(as_text(said.get("length")) == as_text(length), "parameters: another length")
     try:
@@ -66,6 +67,7 @@ def _route(c: dict[str, Any], said: dict[str, Any]) -> tuple[str, Decide]:
         require(bool(for_ever), "only proofs of all lengths are checked", NOT_CHECKABLE)
         return "line, for ever", rounded.for_ever
     if model == "s4":
+        require(task == "modular", f"{model} on task {task!r} is not checked", NOT_CHECKABLE)
         return "line" + wrong, linear.rotation
     if model in linear.KINDS or "repeats" in c:
         return "line" + (wrong or for_ever and ", fractions that repeat"), linear.exact

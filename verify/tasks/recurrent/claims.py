@@ -196,4 +196,16 @@ CLAIMS: tuple[Claim, ...] = (
         "verify inductive --task selective-modular --model lstm --types 4 --modulus 3",
         checked_at="K = 2, m = 4; K = 3, m = 4; K = 4, m = 3",
     ),
+    _beside(
+        "C-R21",
+        "one state h' = a h + b(token) with one decay 0 < a < 1, as one layer of S4, Mamba and RWKV has it, counts a "
+        "single token, on from a number word and after a helper token, up to M",
+        "gated:starting",
+        "verify inductive --task helper-shifted --vocabulary 100 --model s4",
+        "verify inductive --task shifted --vocabulary 100 --model mamba",
+        "verify inductive --task helper --vocabulary 100 --model rwkv",
+        "verify inductive --task vanilla --vocabulary 100 --model s4",
+        "verify inductive --task helper-shifted --vocabulary 100 --model mamba --dtype float32 --method exhaustive",
+        checked_at="M = 100",
+    ),
 )

@@ -1,4 +1,4 @@
-"""Mamba-like and RWKV-like cells in balls: what each token keeps, adds and reads, and one line run with them."""
+"""Cells of positive decays (Mamba, RWKV, S4) in balls: what each token keeps, adds and reads, and runs of one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flint import arb, ctx
 
-from constructions.recurrent.gated import GatedModel, MambaCell
+from constructions.recurrent.gated import DiagonalCell, GatedModel, MambaCell
 from verify.frame.clock import Budget
 from verify.tasks.recurrent.precise import Followed, bounds
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, outcome
@@ -20,6 +20,9 @@ Tables = tuple[list[list[arb]], list[list[arb]], list[list[arb]]]
 def in_balls(model: GatedModel) -> Tables:
     """What each token keeps, adds and reads of each state, [token][state], from the stored numbers."""
     cell = {name: value.double().tolist() for name, value in model.cell.named_parameters()}
+    if isinstance(model.cell, DiagonalCell):
+        kept, seen = ([arb(x) for x in cell[name]] for name in ("a", "c"))
+        return [kept] * model.inputs, [[arb(x) for x in row] for row in cell["u"]], [seen] * model.inputs
     if isinstance(model.cell, MambaCell):
         step = [[_softplus(arb(x)) for x in row] for row in cell["delta"]]
         A = [arb(x).exp() for x in cell["A"]]

@@ -57,8 +57,8 @@ def built(asked: Asked) -> tuple[Counter, str]:
         return holding.starting(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R19"
     if asked.model == "rnn" and asked.activation in ("relu", None) and asked.task.name in counters.ADDED:
         return counters.adder(asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R12"
-    if asked.model in GATED and asked.task.name == "vanilla" and asked.task.M is not None:
-        return gated.counters(kind=asked.model, types=1, max_count=asked.task.M, dtype=dtype), "C-R17"
+    if asked.model in (*GATED, "s4") and asked.task.name in counters.ADDED:
+        return gated.starting(kind=asked.model, task=asked.task.name, M=asked.task.M or 0, dtype=dtype), "C-R21"
     if asked.task.name != "modular" or m is None:
         raise NotKnown(f"task={asked.task.name}: no construction is known for --model {asked.model}; give --weights")
     counters.check(m)
