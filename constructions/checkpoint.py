@@ -105,6 +105,11 @@ def _from_public_layout(tensors: dict[str, Tensor], model: str | None, what: str
 def _check_names(what: str, tensors: Mapping[str, Tensor], required: set[str], optional: set[str]) -> None:
     present = set(tensors)
     if missing := required - present:
+        if of_layers := next((name for name in sorted(missing) if _times(name, present) > 1), None):
+            raise BadInput(
+                f"{what}: holds {_times(of_layers, present)} layers with a {of_layers} each, and histogram models have "
+                "one. Write a task file for verify module, which decides any module: docs/histogram.md has one."
+            )
         said = hint(required | optional, tensors)
         raise BadInput(f"{what}: lacks {', '.join(sorted(missing))}. It must hold {', '.join(sorted(required))}.{said}")
     if unknown := present - required - optional:
@@ -112,6 +117,11 @@ def _check_names(what: str, tensors: Mapping[str, Tensor], required: set[str], o
             f"{what}: holds {', '.join(sorted(unknown))}, which no histogram model has. "
             f"It must hold just {', '.join(sorted(required))}."
         )
+
+
+def _times(name: str, present: set[str]) -> int:
+    """How many layers of a file have a tensor of this name."""
+    return sum(other.endswith(f".{name}") for other in present)
 
 
 def _consistent(what: str, name: str, asked: Any, stored: Any) -> Any:

@@ -1,6 +1,6 @@
-"""The claim about any module: its own task file stands in the table."""
+"""Claims about modules of their own: the task files that decide them stand in the table."""
 
-from verify.claims.claim import Claim
+from verify.claims.claim import BEHRENS, Claim
 
 
 def task_file(V: int, n: int) -> str:
@@ -19,7 +19,46 @@ SIZES = ((64, 8), (64, 4), (12, 30))
 FILES = {f"largest-{V}-{n}.py": task_file(V, n) for V, n in SIZES}
 COMMAND, *DEEP = (f"verify module {name}" for name in FILES)
 
+
+def two_layers(builder: str, T: int, L: int) -> str:
+    module, _, function = builder.partition(":")
+    return f"""'''A-E.8: {function}, two layers, T = {T}, L = {L}'''
+from constructions.{module} import {function}
+from constructions.two_layers import after
+from verify.module import Task, tokens
+
+def model(weights):
+    return after({function}(T={T}, L={L}, d={T}))
+
+def counts(t):
+    return (t[:, :, None] == t[:, None]).sum(1) - 1
+
+task = Task(inputs=tokens([{T}] * {L}), expected=counts, position=None)
+"""
+
+
+BUILDERS = ("relation_counting:dot", "relation_counting:bos", "inventory_counting:lin", "inventory_counting:lin_sftm",
+            "inventory_counting:dot_sftm", "inventory_counting:bos_sftm")  # fmt: skip
+TWO_LAYERS = {f"two-layers-{name.partition(':')[2]}.py": two_layers(name, 5, 5) for name in BUILDERS}
+
 CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "A-E.8",
+        "two layers of one d and p count where one layer does: a second one hands on p <= d neurons, without softmax "
+        "exactly (all T, L), and with softmax (lin+sftm; dot+sftm, bos+sftm with p >= T) up to a share of e^-40",
+        f"{BEHRENS}, App. E.8 (trained there, built here)",
+        "constructions.two_layers:after",
+        "-",
+        "verify.module:certify",
+        "verify module two-layers-dot.py",
+        deep=(
+            *(f"verify module {name}" for name in TWO_LAYERS if name != "two-layers-dot.py"),
+            "verify module two-layers-dot.py --precision float32",
+            "verify module two-layers-dot_sftm.py --precision float32",
+        ),
+        reads=tuple(TWO_LAYERS.items()),
+        checked_at="; ".join(f"file = {name}" for name in TWO_LAYERS),
+    ),
     Claim(
         "W-25",
         "one attention head without MLP and LayerNorm that weighs token t by e^(s t) says the largest of n tokens, for "
