@@ -126,6 +126,18 @@ def test_planted_faults_of_signs_are_seen(fault):
         no_combination_of_these()
 
 
+def test_a_repair_in_a_dtype_is_proved_in_it():
+    """The change still bounds every other one, as real arithmetic does not ask for more."""
+    for seed in (2, 3):
+        module = fitted(seed, T=3, L=3, d=4, p=12)
+        found = repair(module, reading="float32")
+        assert found.certificate.parameters["precision"] == "float32" and certify(found.module, reading="float32")
+        assert what_is_wrong(module, found) is None
+    beyond = next(m for m in (fitted(seed, **SIZES) for seed in SEEDS) if repair(m).outcome == "IMPOSSIBLE")
+    found = repair(beyond, reading="float32")
+    assert found.outcome == "UNKNOWN" and found.combination is not None and "in real arithmetic" in found.reason
+
+
 def test_what_is_proved_stays():
     module = next(m for m in (fitted(seed, T=3, L=2, d=4, p=16) for seed in range(40)) if certify(m))
     found = repair(module)

@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from models.fitted import fitted
 from models.random_models import random_model
 from models.selection import every, first
 from oracles.worst_exponentials import exponentials
@@ -22,17 +23,19 @@ from oracles.worst_exponentials import exponentials
 from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from verify import repair
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.evaluation import ORDERS, Evaluation
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.frame.certificate import Verdict
-from verify.tasks.histogram.rounded.cells import cell_margins
+from verify.tasks.histogram.rounded.cells import RoundedReadout, cell_margins
 from verify.tasks.histogram.rounded.directed import Directed
 from verify.tasks.histogram.rounded.forward import margins, rounded_model
 from verify.tasks.histogram.rounded.reduction import RoundedReduction
 from verify.tasks.histogram.rounded.verdict import certify, is_finite, rounded_module
 from verify.tasks.histogram.runs import run_margins
 from verify.tasks.histogram.stored import StoredModel
+from verify.tasks.histogram.vertices import chunks
 
 CHUNK = 100
 CHUNKS = [(start, CHUNK) for start in range(0, 600, CHUNK)]
@@ -227,6 +230,30 @@ def test_no_directed_evaluation_falls_below_a_certified_margin(name, models):
 def test_weights_far_below_the_largest_of_their_row():
     """The largest score of the table is not in the sequence, where small weights become the largest ones."""
     assert check_in_torch(1101) and check_in_torch(2231)
+
+
+@pytest.mark.parametrize("seeds", first(1, [[3, 4], range(2, 40)]))
+def test_many_neurons_are_proved_by_splitting_every_cell(seeds):
+    """Repaired models, whose neurons trade off against each other so that ranges prove hardly any cell."""
+    proved = 0
+    for seed in seeds:
+        for name in ("float32", "p18"):
+            module, rng = repair(fitted(seed), reading=name).module, np.random.default_rng(seed)
+            if module is None:
+                continue
+            certified = Certified(module, format_named(name))
+            open_before = (ranges_alone(certified) <= 0).sum()
+            runs = [certified.simulated(e) for e in evaluations(certified.fmt, None, rng, 6)]
+            assert not any(certified.broken_by(run) for run in runs), (seed, name)
+            proved += certified.is_proved and open_before > certified.stored.T
+    assert proved > 0
+
+
+def ranges_alone(certified):
+    """The cells' margins where none is split."""
+    reduction = RoundedReduction(certified.stored, RoundedArithmetic.of(certified.fmt, None))
+    readout = RoundedReadout(reduction)
+    return np.array([readout.margins(row, tables) for row in reduction.rows for tables in chunks(reduction, row)])
 
 
 @pytest.mark.deep

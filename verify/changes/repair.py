@@ -29,8 +29,9 @@ from verify.frame.clock import Deadline
 from verify.frame.decide import Effort
 
 FLOAT_OFF_BY = 2.0**-40  # relative: what hidden numbers in float64 are off by, with room; verdicts do not rest on it
-ROUNDINGS = 32  # of a dtype's run that its margins are first given room for
+ROUNDINGS = 512  # of a dtype's run that its margins are first given room for
 MORE_ROOM = 4.0  # by which delta grows where the verifier wants more than rounding takes
+MORE_FOR_A_DTYPE = 16.0  # the same where it bounds every order of rounding: a verdict that is open takes long
 CLOSE = 1.01  # times the bound on every repair: a change that is no larger is not made smaller
 INSEPARABLE = 1e-10  # relative margin of the best hyperplane, at or below which two classes look inseparable
 GROWN = 1.5  # times the last change: room for a larger one to be rounded
@@ -55,8 +56,9 @@ class RepairOutcome(StrEnum):
 class Repair:
     """What came of a repair.
 
-    `change` is the largest difference of a stored number to the old one, exactly; every right readout has one of
-    `at_least`, a bound. `delta` is by how much each input was to be right before rounding, at the most.
+    `change` is the largest difference of a stored number to the old one, exactly; every readout that is right in real
+    arithmetic has one of `at_least`, a bound. `delta` is by how much each input was to be right before rounding,
+    at the most.
     """
 
     outcome: RepairOutcome
@@ -155,8 +157,10 @@ class RepairSearch:
         )
 
     def impossible(self, found: NullCombination) -> Repair:
-        """No readout: by inputs whose vectors add up to nothing."""
+        """No readout: by inputs whose vectors add up to nothing. In a dtype the vectors are rounded, and it is open."""
         reason = f"the vectors of {len(found.weights)} inputs add up to nothing with positive weights, {found.checked}"
+        if isinstance(self.reading, Rounded):
+            return self.unknown(f"no readout is right in real arithmetic: {reason}", combination=found)
         return self._result(RepairOutcome.IMPOSSIBLE, combination=found, reason=reason)
 
     def unknown(self, reason: str, X: Array | None = None, **found: Any) -> Repair:
@@ -188,9 +192,9 @@ class RepairSearch:
     def mended(self) -> Repair:
         """The least change by cutting planes, with more room until the verifier proves what is stored."""
         fmt = format_of(self.changeable.module.get_parameter(self.changeable.readout.weight).dtype)
-        unit, X = fmt.u + FLOAT_OFF_BY, self.X
+        unit, X, more = fmt.u + FLOAT_OFF_BY, self.X, MORE_ROOM
         if isinstance(self.reading, Rounded):
-            unit += ROUNDINGS * self.reading.format.u
+            unit, more = unit + ROUNDINGS * self.reading.format.u, MORE_FOR_A_DTYPE
         while True:
             relaxed = self._relaxed(unit)
             if isinstance(relaxed, str):
@@ -198,9 +202,9 @@ class RepairSearch:
             X, found = relaxed.X, self._decided(relaxed, unit)
             if isinstance(found, Repair):
                 return self._sharpened(found, unit)
-            if self.deadline.is_up() or unit * MORE_ROOM >= 1:
+            if self.deadline.is_up() or unit * more >= 1:
                 return self.unknown(f"the verifier says of the rounded readout: {found}", X)
-            unit *= MORE_ROOM
+            unit *= more
 
     def _decided(self, relaxed: Relaxed, unit: float) -> Repair | Certificate:
         """What the verifier says of a readout once it is rounded."""

@@ -48,7 +48,7 @@ def lines(found: Repair) -> list[str]:
     if found.change is not None and found.at_least is not None and found.delta is not None:
         said.append(
             f"{NORM}: {above(found.change)} (the largest number is {above(found.largest_number or 0)}); "
-            f"every right readout changes one by at least {below(found.at_least)}"
+            f"every readout that is right in real arithmetic changes one by at least {below(found.at_least)}"
         )
         said.append(
             f"delta {above(found.delta)}: what rounding may take from a margin; "

@@ -6,6 +6,7 @@ So (right logit) - (other logit) - (their errors) is concave in h, and its minim
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -233,8 +234,12 @@ class RoundedReadout:
         return result
 
 
-def cell_margins(reduction: RoundedReduction) -> Array:
-    """A lower bound on the computed margin of every cell (row, t, k - 1); only positive ones prove anything."""
+def cell_margins(reduction: RoundedReduction, is_over: Callable[[], bool] = lambda: False) -> Array:
+    """A lower bound on the computed margin of every cell (row, t, k - 1); only positive ones prove anything.
+
+    Cells that ranges leave open, where a neuron's range ignores what the others then are, are split: all of them where
+    they are few, else until one stays open, which leaves the model open, or `is_over` says so.
+    """
     readout = RoundedReadout(reduction)
     stored = reduction.stored
     margins = np.full((len(reduction.rows), stored.T, stored.L), -np.inf)
@@ -244,9 +249,12 @@ def cell_margins(reduction: RoundedReduction) -> Array:
         for tables in chunks(reduction, row):
             margins[index, tables.start : tables.stop] = readout.margins(row, tables)
     open_ = np.argwhere(~(margins > 0))
-    if len(open_) <= stored.T:  # a few cells, in which a neuron's range ignores what the others then are
-        for index, t, k in open_.tolist():
-            margins[index, t, k] = np.fmax(margins[index, t, k], joint_margin(readout, reduction.rows[index], t, k))
+    hardest = open_[np.argsort(margins[tuple(open_.T)], kind="stable")]
+    for index, t, k in hardest.tolist():
+        found = joint_margin(readout, reduction.rows[index], t, k)
+        margins[index, t, k] = np.fmax(margins[index, t, k], found)
+        if is_over() or not (found > 0 or len(open_) <= stored.T):
+            break
     return margins
 
 
