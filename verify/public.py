@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import shlex
 import tempfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -89,9 +90,11 @@ def assert_proved(module: nn.Module, *, judge: Callable[..., Certificate] = cert
     raise AssertionError(f"REFUTED {certificate.task}: {in_words(found)}\ncounterexample: {found}\nreplay: {replay}")
 
 
-def repair(module: nn.Module, *, reading: str = "real", budget: float | Budget = 30.0, L: int | None = None) -> Repair:
+def repair(module: nn.Module, *, reading: str = "real", budget: float | Budget = 30.0, **options: Any) -> Repair:
     """The least change of a model's readout with which it is proved, or why no readout can be right.
 
+    `options` say what is right, as `certify` takes them: L for a histogram model; `inputs`, `expected` and `position`
+    for any module that ends in a linear layer.
     Raises: BadInput for a model whose task has no readout to change, or a domain of too many questions to be listed.
 
     >>> from constructions import relation_counting
@@ -102,7 +105,7 @@ def repair(module: nn.Module, *, reading: str = "real", budget: float | Budget =
     """
     from verify.changes.repair import repair as mend
 
-    return mend(_changeable(module, L), reading_of(reading), Effort(budget))
+    return mend(_changeable(module, options), reading_of(reading), Effort(budget))
 
 
 def radius(
@@ -111,10 +114,11 @@ def radius(
     tensors: Collection[str] | None = None,
     is_relative: bool = True,
     budget: float | Budget = 30.0,
-    L: int | None = None,
+    **options: Any,
 ) -> Radius:
     """How far the stored numbers of a proved model may move before one answer is wrong, from both sides.
 
+    `options` say what is right, as for `repair`.
     Raises: BadInput as `repair`, and for a name that is no tensor of the model.
 
     >>> from constructions import relation_counting
@@ -124,7 +128,7 @@ def radius(
     """
     from verify.changes.radius import radius as bounded
 
-    return bounded(_changeable(module, L), Effort(budget), tensors=tensors, is_relative=is_relative)
+    return bounded(_changeable(module, options), Effort(budget), tensors=tensors, is_relative=is_relative)
 
 
 def quantise(
@@ -135,11 +139,12 @@ def quantise(
     tensors: Collection[str] | None = None,
     reading: str = "real",
     budget: float | Budget = 30.0,
-    L: int | None = None,
+    **options: Any,
 ) -> Quantised | FewestBits:
     """A model with fewer bits, decided as it is then stored; without `bits`, the fewest at which it stays proved.
 
-    Schemes: per-tensor, per-channel; fp8, e4m3, e5m2, bf16 and fp16 have their own bits.
+    Schemes: per-tensor, per-channel; fp8, e4m3, e5m2, bf16 and fp16 have their own bits. `options` say what is right,
+    as for `repair`.
     Raises: BadInput as `radius`, and for a scheme or bits that there are not.
 
     >>> from constructions import relation_counting
@@ -149,22 +154,47 @@ def quantise(
     """
     from verify.changes import quantise as room
 
-    changeable, asked, effort = _changeable(module, L), reading_of(reading), Effort(budget)
+    changeable, asked, effort = _changeable(module, options), reading_of(reading), Effort(budget)
     if bits is None and scheme not in room.FORMATS:
         return room.fewest_bits(changeable, scheme, asked, effort, tensors=tensors)
     return room.quantise(changeable, room.NumberGrid(scheme, bits), asked, effort, tensors=tensors)
 
 
-def _changeable(module: nn.Module, L: int | None) -> Changeable:
-    """The model with what its task says of changing it.
+def _changeable(module: nn.Module, options: Mapping[str, Any]) -> Changeable:
+    """The model with what its task says of changing it; any module by `inputs` and `expected`.
 
-    Raises: BadInput for a model of a task that says nothing.
+    Raises: BadInput for a model of a task that says nothing, or an option that it does not have.
     """
-    place = _door(module).__name__.rpartition(".")[0]
-    if find_spec(f"{place}.changing") is None:
-        raise BadInput(f"module: nobody has said how a {type(module).__name__} is changed. Use a histogram model.")
-    found: Changeable = import_module(f"{place}.changing").changeable(module, L=L)
+    if ANY_MODULE & options.keys():
+        from verify.module.task import Task
+
+        place = next(place for place in registry.cards() if place.endswith(".module"))
+        part, given = import_module(f"{place}.changing"), [_with_known(Task, options)]
+    else:
+        place = _door(module).__name__.rpartition(".")[0]
+        if find_spec(f"{place}.changing") is None:
+            raise BadInput(
+                f"module: nobody has said how a {type(module).__name__} is changed. Say what is right by inputs= and "
+                "expected=, as verify.certify takes them."
+            )
+        part, given = import_module(f"{place}.changing"), []
+    found: Changeable = _with_known(partial(part.changeable, module, *given), {} if given else options)
     return found
+
+
+def _with_known(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    """What a function returns with these options; BadInput for one that it does not take, or lacks."""
+    from inspect import signature
+
+    known = [name for name in signature(function).parameters]
+    for name in options:
+        if name not in known:
+            raise BadInput(f"{name}={options[name]!r}: is no option here. There are {', '.join(known) or 'none'}.")
+    try:
+        signature(function).bind(**options)
+    except TypeError as error:
+        raise BadInput(f"options: {error}") from None
+    return function(**options)
 
 
 def _door(module: object) -> Any:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from constructions import checkpoint, parity, relation_counting
+from constructions import checkpoint, count01, relation_counting
 from constructions.errors import BadInput
 from tests.command import as_json, run
 from tests.models.fitted import fitted
@@ -88,6 +88,6 @@ def test_bad_calls_are_one_line(files, capsys, line, says):
     assert code == 2 and out == "" and err.count("\n") == 1 and says in err
 
 
-def test_models_of_other_tasks_are_refused():
-    with pytest.raises(BadInput, match="Use a histogram model"):
-        repair(parity.sawtooth(T=3, L=3))
+def test_models_of_tasks_that_say_nothing_are_refused():
+    with pytest.raises(BadInput, match="Say what is right by inputs="):
+        repair(count01.uniform(labels="majority-ones"))

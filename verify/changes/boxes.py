@@ -51,7 +51,7 @@ class ModelBox:
     hidden: Graph
     X: Tensor
     X_reach: Tensor
-    readout: tuple[str, str]
+    readout: tuple[str, ...]
     loose: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -63,10 +63,13 @@ class ModelBox:
         }
         readout = changeable.readout
         graph, hidden = (capture(found, changeable.length) for found in (module, changeable.hidden_module))
-        weight, bias = reach[readout.weight], reach[readout.bias]
-        X_reach = torch.vstack([weight.T if readout.is_transposed else weight, bias])
+        weight = reach[readout.weight]
+        X_reach = weight.T if readout.is_transposed else weight
+        if readout.bias is not None:
+            X_reach = torch.vstack([X_reach, reach[readout.bias]])
         X = torch.from_numpy(readout.of(changeable.module))
-        return cls(module, reach, graph, hidden, X, X_reach, (readout.weight, readout.bias), changeable.loose)
+        names = tuple(name for name in (readout.weight, readout.bias) if name is not None)
+        return cls(module, reach, graph, hidden, X, X_reach, names, changeable.loose)
 
     @property
     def is_empty(self) -> bool:
@@ -138,9 +141,9 @@ class Within:
         return row, rival, low[row, rival]
 
     def _hidden(self, questions: Questions) -> tuple[Tensor, Tensor]:
-        """The hidden numbers with 1 as the last one, and their radii: (n, p + 1) each."""
+        """The hidden numbers with 1 as the last one for a bias, and their radii: (n, p + 1) each."""
         mid, rad = self.hidden(questions.tokens, questions.position[:, None])
-        one = torch.ones(len(mid), 1, dtype=mid.dtype)
+        one = torch.ones(len(mid), len(self.X) - mid.shape[1], dtype=mid.dtype)
         return torch.cat([mid, one], 1), torch.cat([rad, 0 * one], 1)
 
 

@@ -47,24 +47,28 @@ class Questions:
 
 @dataclass(frozen=True)
 class ChangeableReadout:
-    """The last linear layer of a module by the names of its weight (p, C), or (C, p) if transposed, and bias (C,)."""
+    """The last linear layer of a module by the names of its weight (p, C), or (C, p) if transposed, and bias (C,).
+
+    Without a bias, what is said of p + 1 numbers holds of p.
+    """
 
     weight: str
-    bias: str
+    bias: str | None
     is_transposed: bool = False
 
     def of(self, module: nn.Module) -> Array:
         """The weight, and the bias as its last row: (p + 1, C)."""
-        W, b = numbers(module.get_parameter(self.weight)), numbers(module.get_parameter(self.bias))
-        return np.vstack([W.T if self.is_transposed else W, b])
+        W = numbers(module.get_parameter(self.weight))
+        W = W.T if self.is_transposed else W
+        return W if self.bias is None else np.vstack([W, numbers(module.get_parameter(self.bias))])
 
     def replaced(self, module: nn.Module, X: Array) -> nn.Module:
         """A copy of the module with this readout, each number rounded once to the module's dtype."""
         copied = deepcopy(module)
-        dtype = module.get_parameter(self.weight).dtype
-        W = torch.from_numpy(X[:-1].T.copy() if self.is_transposed else X[:-1].copy())
-        _set(copied, self.weight, W.to(dtype))
-        _set(copied, self.bias, torch.from_numpy(X[-1].copy()).to(dtype))
+        dtype, W = module.get_parameter(self.weight).dtype, X if self.bias is None else X[:-1]
+        _set(copied, self.weight, torch.from_numpy((W.T if self.is_transposed else W).copy()).to(dtype))
+        if self.bias is not None:
+            _set(copied, self.bias, torch.from_numpy(X[-1].copy()).to(dtype))
         return copied
 
 
@@ -80,8 +84,9 @@ class Changeable:
     `questions` are all that there are, each way in which the model cannot but give the same answer once. `decide` is
     the task's own verdict on a module of the same type, and `file` its bytes on disk. `enclosed` gives the hidden
     numbers of an input at a position, and 1 as the last one, by so many bits. `terms` gives the same times a positive
-    number, each as rational multiples of numbers that are linearly independent over the rationals. `loose` says for
-    which tensors torch reads a relative bit more than is stored, as where it divides by the double sqrt(d).
+    number, each as rational multiples of numbers that are linearly independent over the rationals; None where it
+    cannot. `loose` says for which tensors torch reads a relative bit more than is stored, as where it divides by the
+    double sqrt(d).
     """
 
     module: nn.Module
@@ -91,7 +96,7 @@ class Changeable:
     decide: Callable[[nn.Module, Reading, Effort], Certificate]
     file: Callable[[nn.Module], bytes]
     enclosed: Callable[[Tensor, int, int], list[arb]]
-    terms: Callable[[Tensor, int], list[dict[Key, fmpq]]]
+    terms: Callable[[Tensor, int], list[dict[Key, fmpq]] | None]
     loose: Mapping[str, float] = field(default_factory=dict)
 
     def chosen(self, tensors: Collection[str] | None) -> tuple[str, ...]:
@@ -108,11 +113,13 @@ class Changeable:
     @cached_property
     def hidden_module(self) -> nn.Module:
         """The module in float64, with the identity for its readout: what it returns are the hidden numbers."""
-        p = len(self.readout.of(self.module)) - 1
-        return self.readout.replaced(deepcopy(self.module).double(), np.vstack([np.eye(p), np.zeros(p)])).eval()
+        has_bias = int(self.readout.bias is not None)
+        p = len(self.readout.of(self.module)) - has_bias
+        identity = np.vstack([np.eye(p), np.zeros((has_bias, p))])
+        return self.readout.replaced(deepcopy(self.module).double(), identity).eval()
 
     def hidden(self, questions: Questions) -> Array:
-        """The hidden numbers in float64, and 1 as the last one: (n, p + 1)."""
+        """The hidden numbers in float64, and 1 as the last one for the bias: (n, p + 1)."""
         found = []
         with torch.no_grad():
             for start in range(0, len(questions), AT_ONCE):
@@ -121,7 +128,16 @@ class Changeable:
                 rows = output.reshape(len(some), -1, output.shape[-1])
                 found.append(rows[torch.arange(len(some)), some.position].numpy())
         H = np.concatenate(found)
-        return np.hstack([H, np.ones((len(H), 1))])
+        return H if self.readout.bias is None else np.hstack([H, np.ones((len(H), 1))])
+
+
+def check_listed(number: int, columns: int, length: int, where: str) -> None:
+    """Raises: BadInput where so many questions of so many hidden numbers cannot be listed."""
+    if number * (columns + length) > MOST_NUMBERS:
+        raise BadInput(
+            f"{where}: {number} questions of {columns} hidden numbers each are too many to be listed "
+            f"({MOST_NUMBERS} numbers in all). Use a smaller domain."
+        )
 
 
 def one_decision(effort: Effort, deadline: Deadline) -> Effort:

@@ -71,8 +71,9 @@ def shown(
     used = sorted({int(c) for c in (*chosen.right.tolist(), *against)})
     sides = zip(chosen.right.tolist(), against.tolist(), strict=True)
     signs = [[(c == y) - (c == r) for c in used[:-1]] for y, r in sides]
-    checked = EXACT
-    found = solved_exactly(_by_terms([changeable.terms(*at) for at in asked], signs))
+    checked, terms = EXACT, [changeable.terms(*at) for at in asked]
+    known = [of for of in terms if of is not None]
+    found = solved_exactly(_by_terms(known, signs)) if len(known) == len(terms) else None
     if found is None:
         checked = IN_BALLS
         hidden = [changeable.enclosed(*at, BITS) for at in asked]

@@ -79,6 +79,13 @@ class Repair:
         """True where the model is proved."""
         return self.outcome is RepairOutcome.PROVED
 
+    @property
+    def gap(self) -> float | None:
+        """The change over the bound on every change, rounded up; None where nothing changed or the bound is 0."""
+        if not self.change or not self.at_least:
+            return None
+        return float_at_least(self.change / Fraction(self.at_least))
+
     def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values; bounds are rounded outwards."""
         return {
@@ -86,6 +93,7 @@ class Repair:
             "norm": NORM,
             "change": None if self.change is None else float_at_least(self.change),
             "at_least": self.at_least,
+            "gap": self.gap,
             "largest_number": self.largest_number,
             "delta": self.delta,
             "cuts": self.cuts,
@@ -190,19 +198,26 @@ class RepairSearch:
         return None
 
     def mended(self) -> Repair:
-        """The least change by cutting planes, with more room until the verifier proves what is stored."""
+        """The least change by cutting planes, with more room until the verifier proves what is stored.
+
+        Where no readout has the room that every order of a dtype's rounding may take, less of it is tried.
+        """
         fmt = format_of(self.changeable.module.get_parameter(self.changeable.readout.weight).dtype)
-        unit, X, more = fmt.u + FLOAT_OFF_BY, self.X, MORE_ROOM
+        unit, X, more, is_lowered = fmt.u + FLOAT_OFF_BY, self.X, MORE_ROOM, False
+        least = unit
         if isinstance(self.reading, Rounded):
             unit, more = unit + ROUNDINGS * self.reading.format.u, MORE_FOR_A_DTYPE
         while True:
             relaxed = self._relaxed(unit)
             if isinstance(relaxed, str):
-                return self._without_relaxed(relaxed, X)
+                if unit < least * MORE_ROOM or self.deadline.is_up():
+                    return self._without_relaxed(relaxed, X)
+                unit, is_lowered = unit / MORE_ROOM, True
+                continue
             X, found = relaxed.X, self._decided(relaxed, unit)
             if isinstance(found, Repair):
                 return self._sharpened(found, unit)
-            if self.deadline.is_up() or unit * more >= 1:
+            if self.deadline.is_up() or unit * more >= 1 or is_lowered:
                 return self.unknown(f"the verifier says of the rounded readout: {found}", X)
             unit *= more
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from constructions.errors import BadInput
 from verify import registry
 from verify.commands import request
 from verify.commands.vocabulary import option, options
@@ -22,13 +25,14 @@ if TYPE_CHECKING:
     from verify.frame.decide import Effort
 
 PART = "changing"  # of a task's folder: how the numbers of its models are changed
+OPTIONS = ("model", "L", "weights")  # that a part may take to load a model
 
 
 def tasks() -> list[str]:
     """The tasks whose models can be changed.
 
     >>> tasks()
-    ['histogram']
+    ['histogram', 'modular', 'module', 'parity']
     """
     return [place.rpartition(".")[2] for place in registry.cards() if find_spec(f"{place}.{PART}") is not None]
 
@@ -36,9 +40,11 @@ def tasks() -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) -> None:
     """FILE, --task, --model, --L, the reading, --budget, --effort, --save and --json."""
     names = tasks()
-    parser.add_argument("file", metavar="FILE", help="weights (.safetensors or .pt state dict)")
+    help = "weights (.safetensors or .pt state dict); with --task module your TASK.py"
+    parser.add_argument("file", metavar="FILE", help=help)
     parser.add_argument("--task", choices=names, default=names[0], help=f"what they are to know (default: {names[0]})")
     parser.add_argument("--model", metavar="M", help="the kind of model, where the file does not say it")
+    parser.add_argument("--weights", metavar="W", help="with --task module: a state dict for model(weights)")
     option(parser, "L", help="sequence length, where the file does not say it")
     options(parser, *(("precision", "accumulate") if precision else ()), "budget", "effort", "save", "json")
 
@@ -58,8 +64,7 @@ class ChangeAsked(request.Wanted):
 
     file: str
     place: str
-    model: str | None
-    L: int | None
+    options: Mapping[str, Any]
     record: str
 
     @classmethod
@@ -71,7 +76,8 @@ class ChangeAsked(request.Wanted):
         place = next(place for place in registry.cards() if place.endswith(f".{args.task}"))
         reading = getattr(args, "precision", None), getattr(args, "accumulate", None)
         wanted = *reading, request.budget_of(args.budget, args.effort), args.save, args.json
-        asked = cls(*wanted, args.file, place, args.model, args.L, record)
+        options = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
+        asked = cls(*wanted, args.file, place, options, record)
         asked.check(record)
         return asked
 
@@ -81,9 +87,19 @@ class ChangeAsked(request.Wanted):
         return Effort(self.budget, 0, progress or silent)  # type: ignore[arg-type]
 
     def changeable(self) -> Changeable:
-        """The model of the file."""
+        """The model of the file.
+
+        Raises: BadInput for an option that says nothing about models of this task.
+        """
         part = import_module(f"{self.place}.{PART}")
-        found: Changeable = part.changeable(part.load(self.file, model=self.model, L=self.L), L=self.L)
+        known = signature(part.load).parameters
+        for name, value in self.options.items():
+            if name not in known:
+                raise BadInput(f"--{name} {value}: says nothing about --task {self.place.rpartition('.')[2]}. Drop it.")
+        loaded = part.load(self.file, **self.options)
+        given = loaded if isinstance(loaded, tuple) else (loaded,)
+        also = {name: value for name, value in self.options.items() if name in signature(part.changeable).parameters}
+        found: Changeable = part.changeable(*given, **also)
         return found
 
     def written(self, record: dict[str, object], weights: bytes | None, certificate: Certificate | None) -> list[str]:

@@ -47,8 +47,8 @@ def lines(found: Repair) -> list[str]:
     said = [f"{found.wrong} of {found.questions} questions wrong before, by float64"]
     if found.change is not None and found.at_least is not None and found.delta is not None:
         said.append(
-            f"{NORM}: {above(found.change)} (the largest number is {above(found.largest_number or 0)}); "
-            f"every readout that is right in real arithmetic changes one by at least {below(found.at_least)}"
+            f"{NORM}: {above(found.change)} (the largest number is {above(found.largest_number or 0)}); every readout "
+            f"that is right in real arithmetic changes one by at least {below(found.at_least)}{_gap(found)}"
         )
         said.append(
             f"delta {above(found.delta)}: what rounding may take from a margin; "
@@ -58,3 +58,11 @@ def lines(found: Repair) -> list[str]:
         said.append(str(found.certificate))
         return said
     return [*said, f"{found.outcome}: {found.reason}"]
+
+
+def _gap(found: Repair) -> str:
+    """How far a change is from the bound, where that is more than 1 %."""
+    from verify.arithmetic.outward import above
+    from verify.changes.repair import CLOSE
+
+    return f" (gap {above(found.gap, 4)})" if found.gap is not None and found.gap > CLOSE else ""

@@ -12,11 +12,10 @@ from flint import arb, ctx, fmpq
 from torch import Tensor, nn
 
 from constructions import checkpoint
-from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from verify.arithmetic.exact_reals import Key
 from verify.arithmetic.readings import Reading
-from verify.changes.changeable import MOST_NUMBERS, Changeable, ChangeableReadout, Questions
+from verify.changes.changeable import Changeable, ChangeableReadout, Questions, check_listed
 from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, Certificate
 from verify.frame.decide import Effort
@@ -79,11 +78,7 @@ def questions(stored: StoredModel) -> Questions:
     """
     T, L = stored.T, stored.L
     number = T**L * L if stored.is_linear else T * _bags(T, L - 1)
-    if number * (stored.p + 1 + L) > MOST_NUMBERS:
-        raise BadInput(
-            f"T={T}, L={L}: {number} questions of {stored.p} hidden numbers each are too many to be listed "
-            f"({MOST_NUMBERS} numbers in all). Use a smaller model."
-        )
+    check_listed(number, stored.p + 1, L, f"T={T}, L={L}")
     tokens, position = _sequences(T, L) if stored.is_linear else _bags_of_others(T, L)
     own = tokens[torch.arange(len(tokens)), position]
     return Questions(tokens, position, (tokens == own[:, None]).sum(1) - stored.first_count)

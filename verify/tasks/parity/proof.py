@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations_with_replacement
+from math import comb
 
 import numpy as np
 
@@ -65,6 +67,17 @@ def vertices(T: int, L: int, t: int, k: int) -> Iterator[tuple[int, ...]]:
     for s in range(T):
         if s != t or k == L:
             yield (t,) * k + (s,) * (L - k)
+
+
+def bags(T: int, L: int, t: int, k: int) -> Iterator[tuple[int, ...]]:
+    """The sequences of token t, k times, first, with every bag of other tokens after it."""
+    for others in combinations_with_replacement([s for s in range(T) if s != t], L - k):
+        yield (t,) * k + others
+
+
+def number_of_bags(T: int, L: int, k: int) -> int:
+    """How many bags of other tokens there are beside k equal ones."""
+    return comb(T - 1 + L - k - 1, L - k) if k < L else 1
 
 
 def exact_margin(module: ParityTransformer, tokens: tuple[int, ...], position: int) -> Fraction:

@@ -17,7 +17,7 @@ from constructions.constant_bits.run import constant_bit
 from constructions.errors import BadInput
 from constructions.parity import ParityTransformer
 from verify.arithmetic.contract import STORED, constant_bits
-from verify.arithmetic.outward import float_at_least
+from verify.arithmetic.outward import float_at_least, float_at_most
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, no_reading
 from verify.frame.judged import check_judged
@@ -25,6 +25,7 @@ from verify.tasks.parity import proof
 
 Tokens = tuple[int, ...]
 BATCH = 4096
+MOST_BAGS = 1024  # of open cells, each decided in rational arithmetic
 ARGUMENT = "cells of token and own count, in balls"
 
 
@@ -68,20 +69,31 @@ class Parity:
     def prove(self, reading: Reading, effort: Effort) -> Finding:
         if not isinstance(reading, Real):
             raise BadInput("method=certified: parity is proved in real arithmetic. Use --method exhaustive or sampled.")
-        stored = proof.Stored.of(self.module)
-        margins = proof.margins(stored, self.module.L)
+        T, L = self.module.T, self.module.L
+        margins = proof.margins(proof.Stored.of(self.module), L)
+        open_ = [(t, k + 1) for t, k in np.argwhere(~(margins > 0)).tolist()]
+        are_few = sum(proof.number_of_bags(T, L, k) for _, k in open_) <= MOST_BAGS
+        for t, k in open_:
+            least, wrong = self._least(proof.bags(T, L, t, k) if are_few else proof.vertices(T, L, t, k))
+            if wrong is not None:
+                return Finding.refuted(ARGUMENT, self.replay(wrong, 0, reading))
+            if are_few:
+                margins[t, k - 1] = float_at_most(least)
         if (margins > 0).all():
-            t, k = np.unravel_index(int(margins.argmin()), margins.shape)
-            telling = next(proof.vertices(self.module.T, self.module.L, int(t), int(k) + 1)), 0
-            tightest = {"token": int(t), "count": int(k) + 1}
+            t, k = (int(i) for i in np.unravel_index(int(margins.argmin()), margins.shape))
+            telling = next(proof.vertices(T, L, t, k + 1)), 0
+            tightest = {"token": t, "count": k + 1}
             return Finding.proved(ARGUMENT, float(margins.min()), tightest=tightest, telling=(telling,))
-        for t, k in np.argwhere(~(margins > 0)):
-            for tokens in proof.vertices(self.module.T, self.module.L, int(t), int(k) + 1):
-                if proof.exact_margin(self.module, tokens, 0) <= 0:
-                    return Finding.refuted(ARGUMENT, self.replay(tokens, 0, reading))
-        return Finding.open(
-            ARGUMENT, f"{int((~(margins > 0)).sum())} of {margins.size} pairs of a token and its count stay open"
-        )
+        return Finding.open(ARGUMENT, f"{len(open_)} of {margins.size} pairs of a token and its count stay open")
+
+    def _least(self, inputs: Iterator[Tokens]) -> tuple[Fraction, Tokens | None]:
+        """The least exact margin at the first position, or an input that is wrong there."""
+        found = []
+        for tokens in inputs:
+            found.append(proof.exact_margin(self.module, tokens, 0))
+            if found[-1] <= 0:
+                return found[-1], tokens
+        return min(found), None
 
     def look(self, item: Tokens, answer: int, reading: Reading) -> OneRun:
         return OneRun(at_most=float_at_least(proof.exact_margin(self.module, item, answer)))

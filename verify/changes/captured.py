@@ -1,0 +1,154 @@
+"""Any module whose last operation is a linear layer: its readout and hidden numbers are read off the captured graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import torch
+from flint import arb, ctx, fmpq
+from torch import Tensor, nn
+
+from constructions.errors import BadInput
+from verify.arithmetic.exact_reals import ONE, Key
+from verify.arithmetic.readings import Reading
+from verify.changes.boxes import hidden_of
+from verify.changes.changeable import Changeable, ChangeableReadout, Questions, check_listed
+from verify.engine import exact
+from verify.engine.balls import Arithmetic
+from verify.engine.capture import Graph, capture
+from verify.engine.run import enclose
+from verify.frame.certificate import Certificate
+from verify.frame.decide import Effort
+
+EXACT_BITS = 4096  # that hold sums of products of stored numbers exactly, where the module divides by powers of two
+KEEPS_ROWS = {
+    f"aten.{name}"
+    for name in (
+        *("view.default", "_unsafe_view.default", "reshape.default", "clone.default", "alias.default"),
+        *("detach.default", "contiguous.default", "unsqueeze.default", "squeeze.dim", "squeeze.dims"),
+        *("select.int", "slice.Tensor", "expand.default", "_to_copy.default"),
+    )
+}  # what may follow the readout, as long as the last axis stays what it is: each row is still a row of logits
+Node = Any  # torch.fx.Node, whose arguments are of many types
+Decide = Callable[[nn.Module, Reading, Effort], Certificate]
+
+
+def changeable(
+    module: nn.Module,
+    length: int,
+    questions: Callable[[], Iterable[Questions]],
+    decide: Decide,
+    file: Callable[[nn.Module], bytes],
+) -> Changeable:
+    """The module on questions of one length; `decide` is a verdict on a module of the same type.
+
+    Raises: BadInput for a module that cannot be captured, or whose last operation is no linear layer of its own.
+    """
+    readout = readout_of(capture(module, length))
+
+    def enclosed(tokens: Tensor, position: int, bits: int) -> list[arb]:
+        row = row_of(graph_of_hidden(), tokens, position, bits)
+        return row if readout.bias is None else [*row, arb(1)]
+
+    def terms(tokens: Tensor, position: int) -> list[dict[Key, fmpq]] | None:
+        numbers = enclosed(tokens, position, EXACT_BITS)
+        return [{ONE: as_rational(x)} for x in numbers] if all(x.is_exact() for x in numbers) else None
+
+    def every() -> Questions:
+        return listed(questions(), len(readout.of(module)))
+
+    found = Changeable(module, readout, length, every, decide, file, enclosed, terms)
+    graph_of_hidden = cache(lambda: capture(found.hidden_module, length))
+    return found
+
+
+def row_of(graph: Graph, tokens: Tensor, position: int, bits: int) -> list[arb]:
+    """One row of the output in balls: by so many bits where each operation is known in them, else by float64."""
+    if exact.is_covered(graph):
+        with suppress(exact.Undecidable), ctx.workprec(bits):
+            rows = exact.evaluate(graph, tokens)
+            return list(rows.reshape(-1, rows.shape[-1])[position])
+    mid, rad = enclose(graph, Arithmetic(), hidden_of)(tokens[None], torch.tensor([[position]]))
+    return [arb(m, r) for m, r in zip(mid[0].tolist(), rad[0].tolist(), strict=True)]
+
+
+def as_rational(x: arb) -> fmpq:
+    """The number of a ball without a radius."""
+    mantissa, exponent = x.mid().man_exp()
+    return fmpq(int(mantissa)) * fmpq(2) ** int(exponent)
+
+
+def listed(parts: Iterable[Questions], columns: int) -> Questions:
+    """All questions in one.
+
+    Raises: BadInput where there are too many.
+    """
+    found: list[Questions] = []
+    for part in parts:
+        found.append(part)
+        check_listed(sum(map(len, found)), columns, part.tokens.shape[1], "inputs")
+    columns_of = zip(*((q.tokens, q.position, q.right) for q in found), strict=True)
+    return Questions(*(torch.cat(column) for column in columns_of))
+
+
+def readout_of(graph: Graph) -> ChangeableReadout:
+    """The linear layer whose rows the module returns, by the names of its parameters.
+
+    Raises: BadInput where something else comes last, or the layer's numbers are used elsewhere.
+    """
+    node: Node = graph.program.output_node().all_input_nodes[-1]
+    bias: Node | None = None
+    while True:
+        name, args = str(node.target), node.args
+        if name == "aten.linear.default":
+            return _named(graph, args[1], True, args[2] if len(args) > 2 else None)
+        if name == "aten.addmm.default" and bias is None:
+            return _named(graph, *_factor(args[2]), args[0])
+        if name == "aten.mm.default":
+            return _named(graph, *_factor(args[1]), bias)
+        if name == "aten.add.Tensor" and bias is None and _is_bias(node):
+            node, bias = args
+        elif name in KEEPS_ROWS and node.meta["val"].shape[-1] == args[0].meta["val"].shape[-1] and _is_row_kept(node):
+            node = args[0]
+        else:
+            raise BadInput(f"module: ends in {name}, not in a linear layer, whose numbers could be changed alone.")
+
+
+def _is_row_kept(node: Node) -> bool:
+    """Whether an operation leaves the last axis alone, which it does not where it chooses along it."""
+    chosen = node.args[1] if str(node.target) in ("aten.select.int", "aten.slice.Tensor") and len(node.args) > 1 else 0
+    axes = len(node.args[0].meta["val"].shape)
+    is_same_dtype = node.meta["val"].dtype == node.args[0].meta["val"].dtype
+    return is_same_dtype and chosen % axes != axes - 1
+
+
+def _is_bias(node: Node) -> bool:
+    """Whether a sum adds a stored vector to rows of its length, once."""
+    other = node.args[1]
+    shapes = [x.meta["val"].shape for x in node.args if isinstance(x, torch.fx.Node)]
+    return len(shapes) == 2 and other.op == "placeholder" and shapes[1] == shapes[0][-1:] and not node.kwargs
+
+
+def _factor(node: Node) -> tuple[Node, bool]:
+    """A stored matrix, and whether it is read transposed."""
+    if str(node.target) in ("aten.permute.default", "aten.t.default", "aten.transpose.int"):
+        return node.args[0], True
+    return node, False
+
+
+def _named(graph: Graph, weight: Node, is_transposed: bool, bias: Node | None) -> ChangeableReadout:
+    """The readout of these stored tensors, each of which is used for nothing else."""
+    for node in (weight, bias):
+        if node is None:
+            continue
+        if node.op != "placeholder" or node.name not in graph.names:
+            raise BadInput("module: its last linear layer is computed, not stored. Only stored numbers can be changed.")
+        if len(node.users) > 1:
+            raise BadInput(
+                f"module: {graph.names[node.name]} is the readout and is used elsewhere too, as a tied embedding is. "
+                "Give the readout numbers of its own."
+            )
+    return ChangeableReadout(graph.names[weight.name], None if bias is None else graph.names[bias.name], is_transposed)
