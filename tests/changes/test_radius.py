@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from constructions import relation_counting
+from constructions import inventory_counting, relation_counting
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
 from tests.models.fitted import fitted
@@ -18,6 +18,9 @@ from verify import radius, repair
 from verify.changes import boxes
 from verify.changes.boxes import ModelBox, Within
 from verify.changes.radius import with_every_rival
+from verify.engine import mean_value
+from verify.engine.balls import Arithmetic
+from verify.engine.capture import capture
 from verify.tasks.histogram.changing import changeable
 
 INSIDE = 1 - 1e-12  # of the radius: room for the attack's own rounding
@@ -110,7 +113,41 @@ def distance(module, attack):
 def test_no_model_inside_is_wrong():
     for module in right_models():
         found = radius(module)
-        assert what_is_wrong(module, found) is None and found.gap < 4
+        assert what_is_wrong(module, found) is None and found.gap < 1.5
+
+
+def test_built_models_have_a_gap_of_a_tenth_at_most():
+    for module in (relation_counting.dot(T=3, L=2), inventory_counting.lin(T=3, L=2)):
+        assert radius(module).gap < 1.1
+
+
+class Square(torch.nn.Module):
+    """Logits w^2 and 0."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor([at], dtype=torch.float64))
+
+    def forward(self, tokens):
+        return torch.cat([self.w * self.w, 0 * self.w]).expand(len(tokens), 2)
+
+
+def least_of_squares(at, far):
+    """A lower bound on w^2 over all w so far from `at`."""
+    graph = capture(Square(at).eval(), 1)
+    graph = replace(graph, around={name: torch.tensor([far]) for name in graph.stored})
+    one = torch.tensor([0])
+    return float(mean_value.least_gaps(graph, Arithmetic(has_norms=True))(one[:, None], one, one + 1)[0])
+
+
+def test_the_least_gap_is_at_an_end_only_where_its_slope_has_one_sign():
+    assert 0.2499 < least_of_squares(1.0, 0.5) <= 0.25 and 0.2499 < least_of_squares(-1.0, 0.5) <= 0.25
+    assert least_of_squares(0.1, 0.5) <= 0 and least_of_squares(-0.1, 0.5) <= 0
+    for wrong in ("ball.mid + sign", "ball.mid - 2 * sign"):
+        with planted(mean_value, "_at_ends", "ball.mid - sign", wrong):
+            assert not 0.2499 < least_of_squares(1.0, 0.5) <= 0.25
+    with planted(mean_value, "_at_ends", "(g.mid > g.radius).double()", "(g.mid > 0).double()"):
+        assert least_of_squares(0.1, 0.5) > 0
 
 
 @pytest.mark.parametrize(("name", "is_relative"), [("W_2", True), ("E", False)])
@@ -128,6 +165,7 @@ FAULTS = [
     (boxes, "forward", "rad @ size +", "", "E"),
     (ModelBox, "_around", "(r * self.reach[name] + loose)", "(0.3 * r * self.reach[name] + loose)", "E"),
     (ModelBox, "within", "(r * self.X_reach)", "(0.0 * self.X_reach)", "W_2"),
+    (mean_value, "_at_ends", "ball.mid - sign * ball.rad", "ball.mid", "E"),
 ]
 
 
@@ -143,7 +181,10 @@ def left_by_running_is_what_low_says():
     given = changeable(relation_counting.dot(T=3, L=2))
     questions = given.questions()
     box = ModelBox.of(given, ("E", "W_2"), True)
-    within = replace(box.within(0.2), mean_values=lambda *pair: (torch.full((len(pair[0]),), torch.nan), None))
+    nothing = {
+        name: lambda *pair: (torch.full((len(pair[0]),), torch.nan), None) for name in ("mean_values", "at_ends")
+    }
+    within = replace(box.within(0.2), **nothing)
     pairs = with_every_rival(questions, box.classes)
     row, rival, low = within.left_by_running(questions)
     every = dict(zip(named(pairs.questions, pairs.rival), within.low(pairs).tolist(), strict=True))

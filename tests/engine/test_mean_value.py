@@ -222,7 +222,7 @@ FAULTS = [
     (pointwise, "slopes", "bend * x.radius", "0 * x.radius", "gelu"),
     (pointwise, "slopes", "return Ball(at_middle,", "return Ball(0.5 * at_middle,", "tanh"),
     (movement, "back", "moved_back(v) for v in (slope.mid,", "moved_back(v) for v in (0 * slope.mid,", "parts"),
-    (mean_value, "difference", "for ball, g in slopes.values()", "for ball, g in ()", "cumulative sum"),
+    (mean_value, "by_balls", "for ball, g in slopes.values()", "for ball, g in ()", "cumulative sum"),
 ]
 
 

@@ -19,7 +19,7 @@ from verify.changes.changeable import Changeable, Questions
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph, capture
 from verify.engine.mean_value import Pairs as MeanValues
-from verify.engine.mean_value import gaps
+from verify.engine.mean_value import gaps, least_gaps
 from verify.engine.run import enclose
 
 
@@ -85,7 +85,8 @@ class ModelBox:
             enclose(self._around(self.hidden, r, self.readout), Arithmetic(), hidden_of),
             self.X,
             (r * self.X_reach) * ENLARGE + torch.where(self.X_reach > 0, LEAST, 0.0),
-            gaps(self._around(self.graph, r, ()), Arithmetic(has_norms=True)),
+            gaps(graph := self._around(self.graph, r, ()), Arithmetic(has_norms=True)),
+            least_gaps(graph, Arithmetic(has_norms=True)),
         )
 
     def _around(self, graph: Graph, r: float, without: Collection[str]) -> Graph:
@@ -102,16 +103,18 @@ class ModelBox:
 
 @dataclass(frozen=True)
 class Within:
-    """Lower bounds on gaps over all models of a box.
+    """Lower bounds on gaps over all models of a box, by three ways, each tried where those before do not suffice.
 
     `hidden` encloses the hidden numbers (n, p) of an input at a position; X and `X_off` (p + 1, C) are the readout and
-    how far each of its numbers may be; `mean_values` bounds gaps by slopes.
+    how far each of its numbers may be; `mean_values` bounds gaps by slopes, `at_ends` with the numbers whose slopes have
+    one sign at one end.
     """
 
     hidden: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     X: Tensor
     X_off: Tensor
     mean_values: MeanValues
+    at_ends: MeanValues
 
     def low(self, pairs: RivalQuestions) -> Tensor:
         """A lower bound on each gap (n,): by running forward, and by slopes where that is not positive."""
@@ -120,12 +123,13 @@ class Within:
         R = self.X_off[:, asked.right] + self.X_off[:, pairs.rival]
         mid, rad = self._hidden(asked)
         low = torch.stack([forward(m, r, d, o) for m, r, d, o in zip(mid, rad, D.T, R.T, strict=True)])
-        left = (~(low > 0)).nonzero()[:, 0]
-        if len(left):
-            C = self.X.shape[1]
-            places = (asked.position * C + row for row in (asked.right, pairs.rival))
-            by_slopes, _ = self.mean_values(asked.tokens[left], *(place[left] for place in places))
-            low[left] = torch.fmax(low[left], by_slopes)
+        for by_slopes in (self.mean_values, self.at_ends):
+            left = (~(low > 0)).nonzero()[:, 0]
+            if len(left):
+                C = self.X.shape[1]
+                places = (asked.position * C + row for row in (asked.right, pairs.rival))
+                found, _ = by_slopes(asked.tokens[left], *(place[left] for place in places))
+                low[left] = torch.fmax(low[left], found)
         return low
 
     def left_by_running(self, questions: Questions) -> tuple[Tensor, Tensor, Tensor]:

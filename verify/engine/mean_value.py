@@ -10,7 +10,7 @@ its own radius.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -30,6 +30,23 @@ def difference(tape: list[Step], output: Ball, slope: Tensor, apart: float = 1.0
     Two evaluations differ by no more, neither of them that of the midpoints, where `apart` is 2: a ball on no step may
     have them at its ends.
     """
+    found, slopes = followed(tape, output, slope)
+    return (found + apart * by_balls(slopes)) * ENLARGE
+
+
+Slopes = dict[int, tuple[Ball, Ball]]
+
+
+def by_balls(slopes: Slopes) -> Tensor:
+    """What the balls that are on no step change by at most, each by its radius."""
+    found = torch.zeros(())
+    for ball, g in slopes.values():
+        found = found + off(g, ball.radius)
+    return found
+
+
+def followed(tape: list[Step], output: Ball, slope: Tensor) -> tuple[Tensor, Slopes]:
+    """What local errors change slope * output by at most, and the slopes of the balls that are on no step."""
     slopes = {id(output): (output, Ball(slope))}
     found = torch.zeros((), dtype=slope.dtype, device=slope.device)
     for step in reversed(tape):
@@ -45,9 +62,7 @@ def difference(tape: list[Step], output: Ball, slope: Tensor, apart: float = 1.0
                 assert more is not None, "a ball that is not exact has slopes"
                 before = slopes.get(id(ball))
                 slopes[id(ball)] = ball, more if before is None else plus(SLOPES, before[1], more)
-    for ball, g in slopes.values():  # on no step
-        found = found + apart * off(g, ball.radius)
-    return found * ENLARGE
+    return found, slopes
 
 
 Pairs = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -61,15 +76,63 @@ def gaps(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu") -> Pa
     stored = enclosed_weights(graph, at, device)
 
     def one(tokens: Tensor, own: Tensor, rival: Tensor) -> tuple[Tensor, Tensor]:
-        tape: list[Step] = []
-        output = evaluate(graph, stored, tokens, replace(at, has_norms=True, tape=tape))
-        places = torch.arange(output.mid.numel(), device=tokens.device).reshape(output.mid.shape)
-        here, there = (places == own).double(), (places == rival).double()
-        nothing = torch.zeros_like(output.mid)
-        gap = torch.where(here > 0, output.mid, nothing).sum() - torch.where(there > 0, output.mid, nothing).sum()
-        error = difference(tape, output, here - there) + 2 * U * gap.abs() + LOST
-        return gap - error - 2 * U * gap.abs(), gap + error + 2 * U * gap.abs()
+        gap, error, _, _ = _gap(graph, stored, at, tokens, own, rival)
+        return gap - error, gap + error
 
+    return _in_parts(one, graph, device)
+
+
+def least_gaps(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu", turns: int = 2) -> Pairs:
+    """As `gaps`, with lower bounds that are nearly the least gaps where it falls with most numbers in one direction.
+
+    Where the slope of a gap by a number has one sign on the whole box, the gap is least with that number at one end:
+    between any two points of the box it changes by slope times distance, and twice the local errors. So these numbers
+    are put at that end, and the mean value form is taken again on the smaller box; this in `turns`.
+    """
+    stored = enclosed_weights(graph, at, device)
+
+    def one(tokens: Tensor, own: Tensor, rival: Tensor) -> tuple[Tensor, Tensor]:
+        gap, error, local, slopes = _gap(graph, stored, at, tokens, own, rival)
+        low, high, box = gap - error, gap + error, stored
+        slack = torch.zeros_like(gap)
+        for _ in range(turns):
+            slack = slack + 2 * local * ENLARGE
+            box = {name: _at_ends(ball, slopes) if isinstance(ball, Ball) else ball for name, ball in box.items()}
+            gap, error, local, slopes = _gap(graph, box, at, tokens, own, rival)
+            low = torch.fmax(low, gap - error - slack - 4 * U * (gap.abs() + error + slack))
+        return low, high
+
+    return _in_parts(one, graph, device)
+
+
+def _at_ends(ball: Ball, slopes: Slopes) -> Ball:
+    """The ball with each number at the end where what has these slopes is least, where their sign is known."""
+    if ball.rad is None or id(ball) not in slopes:
+        return ball
+    g = slopes[id(ball)][1]
+    sign = (g.mid > g.radius).double() - (g.mid < -g.radius).double()
+    end = ball.mid - sign * ball.rad
+    near = 2 * U * (ball.mid.abs() + ball.rad) + LOST
+    return Ball(end, torch.where(sign == 0, ball.rad, near))
+
+
+def _gap(
+    graph: Graph, stored: Mapping[str, object], at: Arithmetic, tokens: Tensor, own: Tensor, rival: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Slopes]:
+    """A number of the output minus another one: at the midpoints, how far it is from there, and `followed`."""
+    tape: list[Step] = []
+    output = evaluate(graph, stored, tokens, replace(at, has_norms=True, tape=tape))
+    places = torch.arange(output.mid.numel(), device=tokens.device).reshape(output.mid.shape)
+    here, there = (places == own).double(), (places == rival).double()
+    nothing = torch.zeros_like(output.mid)
+    gap = torch.where(here > 0, output.mid, nothing).sum() - torch.where(there > 0, output.mid, nothing).sum()
+    local, slopes = followed(tape, output, here - there)
+    error = (local + by_balls(slopes)) * ENLARGE
+    return gap, error + 4 * U * gap.abs() + LOST, local, slopes
+
+
+def _in_parts(one: Pairs, graph: Graph, device: torch.device | str) -> Pairs:
+    """A function of one pair as one of many, as many at once as fit."""
     many, at_once = torch.vmap(one), max(1, ENTRIES_AT_ONCE // (16 * graph.widest))
 
     def run(tokens: Tensor, own: Tensor, rival: Tensor) -> tuple[Tensor, Tensor]:
