@@ -8,6 +8,7 @@ from flint import arb, fmpq
 
 from constructions.errors import BadInput
 from constructions.histogram import HistogramTransformer
+from tests.models import trained
 from tests.models.fitted import fitted
 from tests.oracles import readouts
 from tests.oracles.histogram import all_wrong_pairs
@@ -65,6 +66,23 @@ def test_many_repairs(p):
         module = fitted(seed, T=3, L=4, d=4, p=p)
         found = repair(module)
         assert what_is_wrong(module, found) is None, (seed, found)
+
+
+@pytest.mark.deep
+def test_trained_models_are_repaired_or_impossible():
+    """PROVED, IMPOSSIBLE with a combination, or UNKNOWN, which no model with a small share of wrong answers is."""
+    outcomes = []
+    for name, module, share in trained.refuted():
+        found = repair(module, budget=120)
+        outcomes.append(found.outcome.value)
+        print(f"{name}: {share:.4%} wrong, {found.outcome}, gap {found.gap}, delta {found.delta}, {found.reason}")
+        if found.outcome == "PROVED":
+            assert (trained.margins(found.module) > 0).all() and found.gap < 1.01
+        elif found.outcome == "IMPOSSIBLE":
+            assert readouts.adds_up_to_nothing(module, json.loads(json.dumps(found.to_dict()))["combination"])
+        assert found.outcome != "UNKNOWN" or share > 0.0025, name
+    print({outcome: outcomes.count(outcome) for outcome in set(outcomes)})
+    assert len(outcomes) >= 40 and outcomes.count("PROVED") >= 20
 
 
 FAULTS = [
