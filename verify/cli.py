@@ -130,8 +130,9 @@ def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
     name, is_debug, seen, is_own = "verify", False, Interrupts(), argv is None
     try:
         line = in_new_words(sys.argv[1:] if argv is None else argv)
+        name = " ".join(["verify", *(word for word in commands_in(line.argv) if word in registry.commands())])
         args = parsed(build_parser(commands_in(line.argv)), line.argv)
-        name, is_debug = f"verify {args.command}", getattr(args, "debug", False)
+        is_debug = getattr(args, "debug", False)
         with interrupts() if is_own else nullcontext(seen) as seen, one_line_warnings():
             code: int = args.run(args)
             sys.stdout.flush()

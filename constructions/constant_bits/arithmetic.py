@@ -88,8 +88,8 @@ class FixedPoint:
     def __post_init__(self) -> None:
         if not isinstance(self.s, int) or isinstance(self.s, bool) or not 1 <= self.s <= MAX_BITS:
             raise BadInput(
-                f"s={self.s}: must be an integer between 1 and {MAX_BITS}. Below, 1 is no value of the arithmetic; "
-                "above, its largest value does not fit float32."
+                f"s={self.s}: must be a whole number of bits from 1 to {MAX_BITS}, either side of the point. Below, 1 "
+                "is no value of the arithmetic; above, its largest value does not fit float32."
             )
 
     @property

@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from constructions.errors import BadInput
 from verify.commands.vocabulary import option
 from verify.frame.schema import as_json
 from verify.report.console import say_written
@@ -35,7 +36,10 @@ def run(args: argparse.Namespace) -> int:
     check_size(args.T, args.L)
     folder = Path(args.folder)
     onnx_library()
-    rows, answers, ran = written(folder, args.T, args.L, is_checked=not args.no_check)
+    try:
+        rows, answers, ran = written(folder, args.T, args.L, is_checked=not args.no_check)
+    except OSError as error:
+        raise BadInput(f"DIR={args.folder!r}: cannot write there ({error.strerror}). Name another.") from None
     if args.json:
         print(as_json({"instances": rows, "onnxruntime_runs": ran}))
     else:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from constructions.errors import BadInput
@@ -88,7 +90,32 @@ class OneLineParser(argparse.ArgumentParser):
         raise Stopped(status)
 
     def error(self, message: str) -> NoReturn:
+        option = re.match(r"argument (--[\w-]+).*: expected one argument$", message)
+        if option:
+            message += f"; a value that begins with - is written {option[1]}=-1"
         self.exit(BAD_INPUT_EXIT_CODE, f"{self.prog}: {one_line(message)} (see {self.prog} --help)\n")
+
+
+def innermost(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of the command that a line names, and of its own kind, as in `verify figure margin`."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            name = next((word for word in argv if word in action.choices), None)
+            return parser if name is None else innermost(action.choices[name], argv)
+    return parser
+
+
+def unrecognized(parser: argparse.ArgumentParser, words: Sequence[str]) -> str:
+    """What is said of words that a command has no meaning for, with the option of its own that comes nearest.
+
+    >>> parser = argparse.ArgumentParser()
+    >>> _ = parser.add_argument("--precision")
+    >>> unrecognized(parser, ["--presicion", "bfloat16"])
+    'unrecognized arguments: --presicion bfloat16; is --precision meant?'
+    """
+    typed = words[0].partition("=")[0]
+    near = get_close_matches(typed, [word for action in parser._actions for word in action.option_strings], 1)
+    return f"unrecognized arguments: {' '.join(words)}" + (f"; is {near[0]} meant?" if near else "")
 
 
 def add_weights(parser: argparse.ArgumentParser, help: str | None = None) -> None:
@@ -127,10 +154,11 @@ def with_names(args: argparse.Namespace) -> None:
 def parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
     """The options of a command line, without what was noted on the way; REST of a command that passes some on."""
     args, rest = parser.parse_known_args(argv)
+    parser = innermost(parser, sys.argv[1:] if argv is None else argv)
     if hasattr(args, REST):
         setattr(args, REST, rest)
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        parser.error(unrecognized(parser, rest))
     vars(args).pop(GIVEN, None)
     with_names(args)
     seed = getattr(args, "seed", None)

@@ -130,7 +130,7 @@ def _resize(figure: Figure, size: tuple[float, float]) -> None:
     figure.set_size_inches(*size)
 
 
-def format_of(output: str, name: str = "output") -> str:
+def format_of(output: str, name: str = "out") -> str:
     """The format that a file's name asks for.
 
     Raises: BadInput for a name that ends otherwise.
@@ -141,6 +141,6 @@ def format_of(output: str, name: str = "output") -> str:
     return kind
 
 
-def save(figure: Figure, output: str, name: str = "output", look: Look | None = None) -> None:
+def save(figure: Figure, output: str, name: str = "out", look: Look | None = None) -> None:
     """Writes the figure beside its place, then renames it."""
     write_whole(output, rendered(figure, format_of(output, name), look), name)

@@ -30,7 +30,7 @@ ALONE = {
                    "as_printed", "eps", "dtype", "precision", "accumulate", *DOMAIN),
     "input": (*PROVING, *BOUNDS, "semantic_only", "accumulate"),
     "table": ("input", "weights", "save", *PROVING, "precision", "accumulate", "construction", "no_skip", "as_printed",
-              "eps", *DOMAIN),
+              "eps", "labels", *DOMAIN),
 }  # fmt: skip
 DEFAULTS = {"eps": 0.0, "table": False, "method": "certified", "construction": "documents", "no_skip": False,
             "labels": "majority-ones", "semantic_only": False, "budget": 30.0, "seed": 0}  # fmt: skip

@@ -24,7 +24,7 @@ TASKS = ("vanilla", "succession", "shifted", "helper", "helper-shifted", "modula
 POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 RENAMED = renamed(n_heads="heads")
-OF_TRANSFORMERS = ("pe", "heads", "no_layernorm", "bos", "distinct_start")
+OF_TRANSFORMERS = ("pe", "heads", "layers", "positions", "no_layernorm", "bos", "distinct_start")
 LONGEST = 1_000_000
 
 

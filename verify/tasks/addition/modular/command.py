@@ -175,7 +175,7 @@ def show_best(P: int, largest: int, is_json: bool) -> int:
 
     if P < 3 or P > LARGEST_PAIRWISE:
         raise BadInput(f"--P {P}: --best needs P from 3 to {LARGEST_PAIRWISE}")
-    for K in range(min(1, largest), largest + 1):  # all of them before one is searched
+    for K in (largest, *range(1, largest)):  # all of them before one is searched, the one that was typed first
         sets_to_compare(P, K)
     found = [best(P, K) for K in range(1, largest + 1)]
     if is_json:
