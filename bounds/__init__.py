@@ -1,6 +1,6 @@
 """Formulas: one module per proposition, as sympy expressions, printed and corrected."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "circuit_simulation",

@@ -1,6 +1,6 @@
 """Weights: one module per proposition, each a builder that returns a torch module."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "checkpoint",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from verify.public import radius as radius
     from verify.public import repair as repair
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 # Where each public name lives: it is imported when it is first asked for, so that `import verify` costs nothing.
 _HOME = {

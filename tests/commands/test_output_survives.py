@@ -139,7 +139,7 @@ def test_bad_usage_is_exit_2_whatever_can_be_written(to, folder):
 
 
 def test_version_and_help_that_cannot_be_written(folder):
-    assert shell("verify --version", folder) == (0, b"weightproof 0.1.0\n", "")
+    assert shell("verify --version", folder) == (0, b"weightproof 1.0.0\n", "")
     got, out, err = shell("verify --version >/dev/full", folder)
     assert got == 2 and err == "verify: standard output could not be written (No space left on device)\n"
 
@@ -173,7 +173,7 @@ def test_odd_numbers_of_columns(name, columns, folder):
 
 
 def test_python_m_verify_and_the_script_start_the_same(folder):
-    assert shell("verify --version", folder, python="exec python -m verify.cli")[1] == b"weightproof 0.1.0\n"
+    assert shell("verify --version", folder, python="exec python -m verify.cli")[1] == b"weightproof 1.0.0\n"
     text = (ROOT / "pyproject.toml").read_text()
     assert 'verify = "verify.__main__:start"' in text and 'path = "verify/__init__.py"' in text
 

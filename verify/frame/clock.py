@@ -64,7 +64,8 @@ class Budget:
         return found
 
     def __str__(self) -> str:
-        return f"budget of {self.seconds:g} s" if self.steps is None else f"effort of {self.steps} steps"
+        steps = "step" if self.steps == 1 else "steps"
+        return f"budget of {self.seconds:g} s" if self.steps is None else f"effort of {self.steps} {steps}"
 
     def deadline(self, share: float = 1.0) -> Deadline:
         """When this share of the budget is up, counted from now."""
