@@ -1,6 +1,7 @@
 """One attention layer by cells: counts equal to brute force, bounds that hold, and planted faults that are caught."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -17,7 +18,18 @@ from verify.engine.one_layer import bounds, lines
 from verify.engine.one_layer.bounds import Cells
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort
-from verify.module import ModuleProblem, Task, cells, count_of_last, largest, majority, smallest, sum_modulo, tokens
+from verify.module import (
+    ModuleProblem,
+    Task,
+    cells,
+    certify,
+    count_of_last,
+    largest,
+    majority,
+    smallest,
+    sum_modulo,
+    tokens,
+)
 from verify.reduction import quotients
 
 SEPARATE = 1e-9  # of a run in float64: margins below it are not compared
@@ -53,9 +65,9 @@ class Seen:
         self.margins = margins_of(self.module, self.rows, self.right)
         self.is_small = is_small
 
-    def search(self, budget=ENDLESS):
+    def search(self, budget=ENDLESS, aim="accuracy"):
         """What is decided, checked against brute force: right and wrong inputs, and those left over."""
-        search = cells.Search(self.layer, self.part, self.expected, lambda length, label: label)
+        search = cells.Search(self.layer, self.part, self.expected, lambda length, label: label, aim)
         deadline = budget.deadline()
         search.start(deadline)
         number = {tuple(row): i for i, row in enumerate(self.rows.tolist())}
@@ -132,6 +144,42 @@ def test_counts_are_those_of_brute_force(kind, seed, monkeypatch):
     counts, left, faults, search = seen.search()
     assert not faults and search.open == 0
     assert left <= int((seen.margins.abs() < 1e-6).sum())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_aim_verdict_ends_at_a_wrong_input_and_not_before(seed, monkeypatch):
+    monkeypatch.setattr(cells, "RUN", 4)
+    seen = Seen(fitted(build("-relu", seed), 4, 4, largest, 30 * seed), [range(4)] * 4, largest)
+    every_one, left, faults, _ = seen.search()
+    some, _, more, search = seen.search(aim="verdict")
+    assert not faults and not more and not left
+    if every_one["wrong"]:
+        assert search.has_wrong and search.open > 0
+    else:
+        assert some == every_one and search.open == 0
+
+
+def test_threads_change_no_number(monkeypatch):
+    monkeypatch.setattr(cells, "RUN", 4)
+    seen = Seen(fitted(build("layer-relu", 1), 4, 4, largest, 60), [range(4)] * 4, largest)
+    found = []
+    with ThreadPoolExecutor(3) as pool:
+        for at_once in (map, pool.map):
+            search = cells.Search(seen.layer, seen.part, largest, lambda length, label: label)
+            search.start(ENDLESS.deadline())
+            batches = itertools.chain.from_iterable(search.run(ENDLESS.deadline(), at_once))
+            found.append([(one.how, one.right, one.wrong, one.low.tolist(), one.tokens.tolist()) for one in batches])
+    assert found[0] == found[1] and len(found[0]) > 3
+
+
+@pytest.mark.parametrize("few", [1, 1 << 16])  # by cells, and input by input
+def test_a_verdict_alone_has_counts_that_add_up(few, monkeypatch):
+    monkeypatch.setattr("verify.module.problem.FEW", few)
+    monkeypatch.setattr("verify.module.problem.SLOW_PIECE", 64)
+    torch.manual_seed(3)
+    found = certify(Plain(4, 4, hidden=0).double().eval(), inputs=tokens([4] * 4), expected=largest, aim="verdict")
+    counts = {name: int(count) for name, count in found.extra["counts"].items()}
+    assert found.verdict is Verdict.REFUTED and counts["undecided"] > 0 and sum(counts.values()) == 4**4
 
 
 def violations(module, sets, seed, count=24):

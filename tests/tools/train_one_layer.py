@@ -74,9 +74,9 @@ def answers(name, t, classes):
 
 
 def drawn(args):
-    """Inputs to learn from: extremes, tokens that are near each other, and counts of all sizes are met often."""
+    """Inputs to learn from: extremes and counts of all sizes are met often, and close calls where that is asked."""
     t = torch.randint(0, args.vocabulary, (512, args.length))
-    if args.task in ("largest", "smallest"):
+    if args.near:
         width = 2 ** torch.randint(0, args.vocabulary.bit_length(), (512, 1))
         near = torch.randint(0, args.vocabulary, (512, 1)) - (torch.rand(512, args.length) * width).long()
         t = torch.where(torch.rand(512, 1) < 0.5, near.clamp(min=0), t)
@@ -121,6 +121,7 @@ if __name__ == "__main__":
     parser.add_argument("--decay", type=float, default=0.01)
     parser.add_argument("--classes", type=int, default=None)
     parser.add_argument("--norm", action="store_true")
+    parser.add_argument("--near", action="store_true", help="half of the inputs have tokens that are near each other")
     args = parser.parse_args()
     args.classes = args.classes or (args.length if args.task == "count" else args.vocabulary)
     torch.set_num_threads(1)

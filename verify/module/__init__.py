@@ -22,6 +22,7 @@ from verify.module.automaton import (
     sorted_at,
     sum_modulo,
 )
+from verify.module.cells import Aim
 from verify.module.inputs import Domain, strings, tokens
 from verify.module.problem import ModuleProblem
 from verify.module.task import Task
@@ -47,12 +48,14 @@ def certify(
     seed: int = 0,
     device: str = "cpu",
     resume: str | None = None,
+    aim: Aim = "accuracy",
 ) -> Certificate:
     """Decides a module on every input of a finite domain: right means that the right class has the largest logit.
 
     `reading` is "real", or a dtype for every order of evaluation ("float32", "bfloat16", "p12", ...); with sums in
     `accumulate`, and `rounding` "once", each result is rounded once. `resume` is a folder in which a search by cells
-    keeps what it has found, and from which it goes on.
+    keeps what it has found, and from which it goes on. `aim` is "accuracy", all right and wrong inputs counted, or
+    "verdict", which ends at the first wrong one.
     Raises: BadInput for a module that no rule covers, naming the source line, or arguments that make no task.
 
     >>> import torch
@@ -63,7 +66,7 @@ def certify(
     >>> certify(Parity().eval(), inputs=tokens([2, 2]), expected=lambda t: t.sum(1) % 2).verdict
     <Verdict.PROVED: 'PROVED'>
     """
-    problem = ModuleProblem(module, Task(inputs, expected, position, classes), device, resume)
+    problem = ModuleProblem(module, Task(inputs, expected, position, classes), device, resume, aim)
     return decide(problem, reading_of(reading, accumulate, rounding), method, Effort(budget, seed))
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count, product
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -39,6 +39,8 @@ MOST_STARTED = 1 << 12  # cells into which the whole domain is split before toke
 ROUNDS = 4  # in which the time left is shared out among the tokens of the fixed positions
 PARTS = 8  # of a batch, which are bounded at once
 AtOnce = Callable[..., Iterable[Any]]
+Aim = Literal["verdict", "accuracy"]  # the cells of the least bounds first, until an input is wrong; or the largest
+AIMS: tuple[Aim, ...] = get_args(Aim)
 
 
 def one_layer(graph: Graph, question: Question, part: Product) -> OneLayer:
@@ -75,7 +77,7 @@ class Columns(dict[int, int]):
 class Cell:
     """A product of the ranks that a mask (free positions, ranks) has; its answer, None where several occur."""
 
-    order: tuple[int, int]
+    order: tuple[float, int, int]
     mask: Mask = field(compare=False)
     answer: int | None = field(compare=False)
     rivals: Mask | None = field(compare=False, default=None)  # those that are not beaten yet
@@ -121,8 +123,9 @@ class Search:
         part: Product,
         expected: Callable[[Tensor], Any] | Chart | Traced,
         column: Callable[[int, int], int],
+        aim: Aim = "accuracy",
     ) -> None:
-        self.given, self.part = given, part
+        self.given, self.part, self.aim = given, part, aim
         chart = expected if isinstance(expected, Chart | Traced) else chart_of(expected, part.sets)
         assert chart is not None, "its answers on cells are known"
         self.chart = chart
@@ -146,6 +149,11 @@ class Search:
     def goal(self) -> float:
         """What a cell's least margin must exceed: half the least one met, so that the bound is within a factor of 2."""
         return 0.0 if self.has_wrong or math.isinf(self.met) else max(self.met / 2, 0.0)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the aim is reached before all cells are decided."""
+        return self.aim == "verdict" and self.has_wrong
 
     @property
     def open(self) -> int:
@@ -189,9 +197,17 @@ class Search:
             smaller[i, rank] = True
         return self._cell(smaller, answer)
 
-    def _cell(self, mask: Mask, answer: int | None, rivals: Mask | None = None, beaten: float = math.inf) -> Cell:
+    def _cell(
+        self,
+        mask: Mask,
+        answer: int | None,
+        rivals: Mask | None = None,
+        beaten: float = math.inf,
+        least: float = -math.inf,
+    ) -> Cell:
+        """A cell in the order of the aim; `least` is a lower bound on its margins."""
         size = math.prod(mask.sum(1).tolist())
-        return Cell((-size, next(self.number)), mask, answer, rivals, beaten)
+        return Cell((least if self.aim == "verdict" else 0.0, -size, next(self.number)), mask, answer, rivals, beaten)
 
     def run(self, deadline: Deadline, at_once: AtOnce = map) -> Iterator[list[Decided]]:
         """Decides cells until none is left or the time is up, the tokens of the fixed positions in turn.
@@ -202,7 +218,7 @@ class Search:
         for last in range(ROUNDS):
             pending = [pair for pair in self.left if pair[1]]
             for i, (ranks, cells) in enumerate(pending):
-                if deadline.is_up():
+                if deadline.is_up() or self.is_enough:
                     return
                 until = deadline if last == ROUNDS - 1 else deadline.part(1 / (len(pending) - i))
                 tokens = [self.part.sets[p][r] for p, r in zip(self.given.fixed, ranks, strict=True)]
@@ -257,8 +273,8 @@ class OneToken:
         self.cells[:] = [cell for cells in kept.values() for _, cell in cells]
 
     def run(self, until: Deadline) -> Iterator[list[Decided]]:
-        """Decides cells, the largest first, until none is left or the time is up."""
-        while self.cells and not until.is_up():
+        """Decides cells, the first by their order, until none is left, the aim is reached or the time is up."""
+        while self.cells and not self.search.is_enough and not until.is_up():
             batch = self._batch()
             self.next = []
             try:
@@ -346,7 +362,8 @@ class OneToken:
         for i in left.nonzero().squeeze(1).tolist():
             kept = np.zeros(self.layer.logits.constant.mid.numel(), dtype=bool)
             kept[rivals[i][~is_beaten[i]].numpy()] = True
-            self._split(batch[i], listed[i], table[i], kept, min(batch[i].beaten, float(beaten[i])))
+            below = min(batch[i].beaten, float(beaten[i]))
+            self._split(batch[i], listed[i], table[i], kept, below, float(least[i]))
 
     def _rivals(self, batch: list[Cell], right: Tensor) -> Tensor:
         """The classes to compare with, as many columns as the cell with most of them has; others have one repeated."""
@@ -412,7 +429,7 @@ class OneToken:
         ranks = [int(rng.choice(np.flatnonzero(cell.mask[place]))) for place in self.places]
         return self._tokens(torch.tensor([ranks]), cell.mask)
 
-    def _split(self, cell: Cell, listed: Tensor, table: Tensor, rivals: Mask, beaten: float) -> None:
+    def _split(self, cell: Cell, listed: Tensor, table: Tensor, rivals: Mask, beaten: float, least: float) -> None:
         """Two cells, by the middle of the values at the position where the worst rival's table spreads most."""
         spread = (table.amax(-1) - table.amin(-1))[:-1]
         counts = cell.mask[self.places].sum(1)
@@ -428,7 +445,7 @@ class OneToken:
             row = np.zeros(mask.shape[1], dtype=bool)
             row[ranks[part]] = True
             mask[self.places[place]] = row
-            self.next.append(self.search._cell(mask, cell.answer, rivals, beaten))
+            self.next.append(self.search._cell(mask, cell.answer, rivals, beaten, least))
 
     def _run(self, batch: list[Cell]) -> Iterator[Decided]:
         """All inputs of small cells, by tables; those that these leave open come by themselves."""

@@ -42,10 +42,10 @@ class Layered:
         is_long = isinstance(found, Traced) and self.part.candidates <= LISTED and not found.settles()
         return None if is_long else found
 
-    def start(self, deadline: Deadline) -> cells.Search:
+    def start(self, deadline: Deadline, aim: cells.Aim) -> cells.Search:
         """All inputs as cells that are not decided yet."""
         assert self.chart is not None
-        search = cells.Search(self.layer, self.part, self.chart, self._column)
+        search = cells.Search(self.layer, self.part, self.chart, self._column, aim)
         search.start(deadline)
         return search
 

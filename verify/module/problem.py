@@ -76,9 +76,19 @@ class ModuleProblem:
     runs_for_ever = False
     claim: str | None = None
 
-    def __init__(self, module: nn.Module, task: Task, device: str = "cpu", resume: str | None = None) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        task: Task,
+        device: str = "cpu",
+        resume: str | None = None,
+        aim: cells.Aim = "accuracy",
+    ) -> None:
         self.module, self.given, self.device, self.resume = logits_alone(module), task, device, resume
+        self.aim: cells.Aim = aim
         self.name, self.so_far = type(module).__name__, "deciding"  # the latter is what a progress bar says
+        if aim not in cells.AIMS:
+            raise BadInput(f"aim={aim!r} is not known; choose one of {', '.join(cells.AIMS)}")
         if device != "cpu" and not torch.cuda.is_available():
             raise BadInput(f"device={device}: torch {torch.__version__} finds no such device here; use cpu")
 
@@ -189,8 +199,16 @@ class ModuleProblem:
                 stopped, found_wrong = stopped or is_left, found_wrong or failing
             else:
                 found_wrong = found_wrong or (self.search(reading, effort) if part.candidates > MANY else None)
-                stopped |= layer.by_tables(tally, deadline, progress)
+                is_enough = self._is_enough(tally, found_wrong)
+                stopped |= is_enough or layer.by_tables(tally, deadline, progress)
+            if self._is_enough(tally, found_wrong):
+                stopped = stopped or part is not parts[-1]
+                break
         return self.finding(tally, reading, found_wrong, stopped, effort.limit)
+
+    def _is_enough(self, tally: Tally, found_wrong: list[int] | None = None) -> bool:
+        """Whether a wrong input is known, and that is all that is asked."""
+        return self.aim == "verdict" and (tally.wrong > 0 or found_wrong is not None)
 
     def _one_by_one(
         self,
@@ -212,6 +230,8 @@ class ModuleProblem:
         if left is None:
             return False, None
         failing = self.search(reading, effort) if are_many and not tally.wrong else None
+        if self._is_enough(tally, failing):
+            return True, failing
         return self._decide(judge, left, tally, deadline, progress) is not None, failing
 
     def _pieces(self, part: Product | Listed, judge: Judge) -> Pieces:
@@ -231,7 +251,7 @@ class ModuleProblem:
     ) -> Pieces | None:
         """Decides pieces until the time is up, but one at least; those that are left, None where there are none."""
         for tokens, done in pieces:
-            if deadline.is_up() and tally.seen:
+            if tally.seen and (self._is_enough(tally) or deadline.is_up()):
                 return chain([(tokens, done)], pieces)
             self.decide_batch(judge, tokens, tally, deadline)
             progress(done)
@@ -259,7 +279,7 @@ class ModuleProblem:
 
         Where most of the time has met no wrong input, some of it is for the hill climb.
         """
-        search = layer.start(deadline)
+        search = layer.start(deadline, self.aim)
         kept, one = None, layer.layer
         if self.resume is not None:
             kept = Kept(self.resume, one.graph, one.question, layer.part, effort.clock)
@@ -278,7 +298,8 @@ class ModuleProblem:
                 failing = search.failing
                 if search.open and failing is None and not tally.wrong:
                     failing = self.search(Real(), effort)
-                layer.by_cells(search, tally, deadline, progress, keep, pool.map)
+                if not self._is_enough(tally, failing):
+                    layer.by_cells(search, tally, deadline, progress, keep, pool.map)
         except KeyboardInterrupt:
             so_far = f"{tally.right} inputs right and {tally.wrong} wrong so far"
             where = "; --resume DIR would keep them" if kept is None else f", kept in {self.resume}"

@@ -28,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group(parser, HOW).add_argument(
         "--resume", metavar="DIR", help="keep what a search by cells finds in DIR, and go on from what is there"
     )
+    group(parser, HOW).add_argument(
+        "--aim",
+        default="accuracy",
+        choices=("accuracy", "verdict"),
+        help="accuracy counts all right and wrong inputs; verdict ends at the first wrong one, and looks first where "
+        "one may be (default: accuracy)",
+    )
     request.add_arguments(parser)
 
 
@@ -41,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         from verify.tasks.module.task import about, as_bytes, errors_named, problem_parts
 
         reading = reading_of(asked.precision, asked.accumulate, args.rounding)
-        problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device, args.resume)
+        problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device, args.resume, args.aim)
         with errors_named(args.task_file):
             assert problem.graphs  # traced here, while nothing is collected
     gc.freeze()
