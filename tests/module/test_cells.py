@@ -146,6 +146,24 @@ def test_counts_are_those_of_brute_force(kind, seed, monkeypatch):
     assert left <= int((seen.margins.abs() < 1e-6).sum())
 
 
+@pytest.mark.parametrize(
+    "method, right, wrong",
+    [
+        ("_bounded", "(by_token > 0) & (by_token >= search.goal)", "(by_token > -1)"),
+        ("_decided_tokens", "size += batch[i].size -", "size += 1 + batch[i].size -"),
+        ("_decided_tokens", "torch.minimum(bounds.amin(1), beaten)", "bounds.amax(1) + beaten.clamp(max=9)"),
+    ],
+)
+def test_faults_of_tokens_that_are_decided_alone_are_caught(method, right, wrong, monkeypatch):
+    monkeypatch.setattr(cells, "RUN", 2)
+    found = []
+    with planted(cells.OneToken, method, right, wrong):
+        for seed in range(6):
+            seen = Seen(fitted(build("-relu", seed), 4, 4, largest, 20), [range(4)] * 4, largest)
+            found += seen.search()[2]
+    assert found
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_the_aim_verdict_ends_at_a_wrong_input_and_not_before(seed, monkeypatch):
     monkeypatch.setattr(cells, "RUN", 4)
@@ -197,7 +215,7 @@ def violations(module, sets, seed, count=24):
         right = torch.from_numpy(rng.integers(0, classes, count))
         rivals = (right.unsqueeze(1) + torch.arange(1, classes)) % classes
         gaps = bounded.gaps(right, rivals)
-        least, _ = bounded.least(gaps)
+        least = bounded.least(gaps).low
         low, high = bounded.range(gaps)
         points = cells.Points(layer)
         for i, mask in enumerate(masks):
@@ -361,5 +379,5 @@ def test_weights_that_may_be_zero_decide_nothing():
     tables = quotients.Tables(one / 2, 2 * one, one, 0 * one, torch.zeros(1, dtype=torch.long), one[0, 0, :1])
     found = quotients.Quotients(tables, torch.zeros(1, 2, 1, dtype=torch.long))
     zero = torch.zeros(1, 1, dtype=torch.float64)
-    low, _ = found.least(torch.ones(1, 1, 1, dtype=torch.float64), zero - 100, zero)
+    low = found.least(torch.ones(1, 1, 1, dtype=torch.float64), zero - 100, zero).low
     assert not bool((low > -torch.inf).any()) and bool(found.range(zero.unsqueeze(-1), zero, zero)[0].isnan().all())

@@ -60,6 +60,17 @@ def inside_violations(cells, layer, i, found):
     return wrong
 
 
+def token_violations(bounds, listed, mask, real, right, rivals):
+    """Places, listed tokens and rivals whose bound is above the gap of an input of a cell with that token there."""
+    found = []
+    for p, k in itertools.product(range(PLACES), range(listed.shape[1])):
+        inside = [r for r in INPUTS if r[p] == int(listed[p, k]) and all(mask[q, r[q]] for q in range(PLACES))]
+        for bound, rival in zip(bounds[p, k].tolist(), rivals, strict=True):
+            if np.isfinite(bound) and any(real[r][right] - real[r][rival] < arb(bound) for r in inside):
+                found.append("by_token")
+    return found
+
+
 def violations(drawn):
     """What does not hold of a drawn layer: "least", "low", "high" of gaps on cells, "point" of logits, and inside."""
     layer, classes = drawn.layer, len(drawn.layer.logits.constant.mid)
@@ -67,17 +78,19 @@ def violations(drawn):
     with ctx.workprec(700):
         every = {ranks: drawn.exact((*ranks, 0)) for ranks in INPUTS}
         real = {ranks: one.logits for ranks, one in every.items()}
-        cells = Cells(layer, ranks_of(np.stack(MASKS)))
+        listed = ranks_of(np.stack(MASKS))
+        cells = Cells(layer, listed)
         for i, mask in enumerate(MASKS):
             on_it = [every[r] for r in INPUTS if all(mask[p, r[p]] for p in range(PLACES))]
             found += inside_violations(cells, layer, i, on_it)
         for right in range(classes):
             rivals = torch.tensor([[c for c in range(classes) if c != right]] * len(MASKS))
             gaps = cells.gaps(torch.full((len(MASKS),), right), rivals)
-            least, _ = cells.least(gaps)
+            least, _, by_token = cells.least(gaps, by_token=True)
             low, high = cells.range(gaps)
             for i, mask in enumerate(MASKS):
                 inside = [real[r] for r in INPUTS if all(mask[p, r[p]] for p in range(PLACES))]
+                found += token_violations(by_token[i], listed[i], mask, real, right, rivals[i].tolist())
                 for j, rival in enumerate(rivals[i].tolist()):
                     gap = [logits[right] - logits[rival] for logits in inside]
                     ends = (("least", least, 1), ("low", low, 1), ("high", high, -1))
@@ -146,7 +159,10 @@ FAULTS = [
         "torch.minimum((many - a) * low, (few - a) * high)",
         "0 * low",
     ),
-    (("attention", "one", 0), Quotients, "_above_chords", "combined.amin(2)", "combined.mean(2)"),
+    (("attention", "one", 0), Quotients, "_above_chords", "combined.amin(2, ", "combined.mean(2, "),
+    (("attention", "one", 0), Quotients, "_above_chords", "combined.sub_(least)", "combined.sub_(least - 0.1)"),
+    (("relu", "one", 1), Quotients, "_above_chords", "combined.sub_(least)", "combined.sub_(least).mul_(2)"),
+    (("norm", "one", 0), Cells, "least", "widened(low, at(extra), -1)", "low"),
     (("relu", "one", 0), Quotients, "_above_chords", "mul_(a[:, None, None])", "mul_(a[:, None, None] / 2)"),
     (("attention", "one", 0), quotients, "spread_over", "sums.amin(2)", "sums.mean(2)"),
     (("attention", "one", 0), quotients, "spread_over", "sums.amax(2)", "sums.mean(2)"),

@@ -230,13 +230,17 @@ class Search:
 
 
 class Bounded(NamedTuple):
-    """Of each of some cells the listed ranks, the right class, its rivals, and what `Cells.least` says of these."""
+    """Of each of some cells the listed ranks, the right class, its rivals, and what `Cells.least` says of these.
+
+    `by_token` (cells, places, listed) is the least over the rivals.
+    """
 
     listed: Tensor
     right: Tensor
     rivals: Tensor
     low: Tensor
     table: Tensor
+    by_token: Tensor
 
 
 class OneToken:
@@ -325,11 +329,14 @@ class OneToken:
         with torch.no_grad():
             cells = Cells(self.layer, listed, self.tables)
             rivals = self._rivals(batch, right)
-            return Bounded(listed, right, rivals, *cells.least(cells.gaps(right, rivals)))
+            found = cells.least(cells.gaps(right, rivals), by_token=True)
+            assert found.by_token is not None, "it was asked for"
+            by_token = found.by_token.amin(3)[:, :-1]  # NaN where any is
+            return Bounded(listed, right, rivals, found.low, found.table, by_token)
 
     def _bounded(self, batch: list[Cell], found: Bounded) -> Iterator[Decided]:
         search = self.search
-        listed, right, rivals, low, table = found
+        listed, right, rivals, low, table, by_token = found
         search.bounded += len(batch)
         low = low.nan_to_num(nan=-torch.inf, posinf=-torch.inf)
         worst = low.argmin(1)
@@ -349,7 +356,7 @@ class OneToken:
         if len(may_be):
             with torch.no_grad():
                 one = Cells(self.layer, listed[may_be], self.tables)
-                below, _ = one.least(-one.gaps(right[may_be], rivals[may_be, worst[may_be]].unsqueeze(1)))
+                below = one.least(-one.gaps(right[may_be], rivals[may_be, worst[may_be]].unsqueeze(1))).low
             is_wrong[may_be] = below.squeeze(1) >= 0
         if bool(is_wrong.any()):
             search.has_wrong = True
@@ -359,11 +366,18 @@ class OneToken:
             self.next += batch[i].alike
         is_beaten = low > search.goal
         beaten = torch.where(is_beaten, low, torch.inf).amin(1)
+        is_out = left[:, None, None] & (by_token > 0) & (by_token >= search.goal) & torch.isfinite(by_token)
+        if bool(is_out.any()):
+            yield self._decided_tokens(batch, is_out, found)
         for i in left.nonzero().squeeze(1).tolist():
             kept = np.zeros(self.layer.logits.constant.mid.numel(), dtype=bool)
             kept[rivals[i][~is_beaten[i]].numpy()] = True
-            below = min(batch[i].beaten, float(beaten[i]))
-            self._split(batch[i], listed[i], table[i], kept, below, float(least[i]))
+            mask = self._without(batch[i], listed[i], is_out[i])
+            cell = search._cell(mask, batch[i].answer, kept, min(batch[i].beaten, float(beaten[i])), float(least[i]))
+            if 2 * cell.size > batch[i].size:
+                self._split(cell, listed[i], table[i], float(least[i]))
+            elif cell.size:
+                self.next.append(cell)
 
     def _rivals(self, batch: list[Cell], right: Tensor) -> Tensor:
         """The classes to compare with, as many columns as the cell with most of them has; others have one repeated."""
@@ -403,9 +417,39 @@ class OneToken:
         rows = chosen.nonzero().squeeze(1)
         size = sum(batch[i].with_alike for i in rows.tolist())
         rows = rows[low[rows].argsort()[:DRAWN]]
-        tokens = torch.cat([self._drawn(batch[i]) for i in rows.tolist()])
+        tokens = torch.cat([self._drawn(batch[i].mask) for i in rows.tolist()])
         high = torch.full((len(rows),), torch.inf, dtype=torch.float64)
         return Decided("cells", size, 0, tokens, right[rows], low[rows], high)
+
+    def _without(self, cell: Cell, listed: Tensor, is_out: Tensor) -> Mask:
+        """The cell's mask without some of the listed ranks (places, listed)."""
+        mask = cell.mask.copy()
+        for place, out in enumerate(is_out.numpy()):
+            mask[self.places[place], listed[place].numpy()[out]] = False
+        return mask
+
+    def _decided_tokens(self, batch: list[Cell], is_out: Tensor, found: Bounded) -> Decided:
+        """The inputs with any of some tokens, which are right; an input that is drawn for those of the least bounds.
+
+        Those of a cell are all its inputs but the product of the sets without these tokens.
+        """
+        beaten = torch.tensor([cell.beaten for cell in batch], dtype=torch.float64)
+        bounds = torch.where(is_out, found.by_token, torch.inf).flatten(1)
+        low = torch.minimum(bounds.amin(1), beaten)
+        rows = is_out.flatten(1).any(1).nonzero().squeeze(1)
+        size = 0
+        for i in rows.tolist():
+            mask = self._without(batch[i], found.listed[i], is_out[i])
+            size += batch[i].size - math.prod(mask.sum(1).tolist())
+        rows = rows[low[rows].argsort()[:DRAWN]]
+        tokens = []
+        for i in rows.tolist():
+            place, at = divmod(int(bounds[i].argmin()), is_out.shape[2])
+            alone = np.zeros_like(batch[i].mask[0])
+            alone[int(found.listed[i, place, at])] = True
+            tokens.append(self._drawn(with_part(batch[i].mask, self.places[place], alone)))
+        high = torch.full((len(rows),), torch.inf, dtype=torch.float64)
+        return Decided("cells", size, 0, torch.cat(tokens), found.right[rows], low[rows], high)
 
     def _decided_wrong(self, batch: list[Cell], chosen: Tensor, right: Tensor, at: Tensor) -> Decided:
         """Cells that are wrong throughout: all inputs of small ones, of others the one of the bound and a drawn one."""
@@ -416,36 +460,36 @@ class OneToken:
             if cell.size <= LISTED:
                 found = self._tokens(rows_of(cell.mask[self.places]), cell.mask)
             else:
-                found = torch.cat([self._tokens(at[i : i + 1], cell.mask), self._drawn(cell)])
+                found = torch.cat([self._tokens(at[i : i + 1], cell.mask), self._drawn(cell.mask)])
             tokens.append(found)
             answers.append(right[i].expand(len(found)))
         every, size = torch.cat(tokens), sum(batch[i].size for i in rows)
         low = torch.full((len(every),), -torch.inf, dtype=torch.float64)
         return Decided("cells", 0, size, every, torch.cat(answers), low, torch.zeros_like(low))
 
-    def _drawn(self, cell: Cell) -> Tensor:
+    def _drawn(self, mask: Mask) -> Tensor:
         """An input of a cell, each with the same probability."""
         rng = self.search.rng
-        ranks = [int(rng.choice(np.flatnonzero(cell.mask[place]))) for place in self.places]
-        return self._tokens(torch.tensor([ranks]), cell.mask)
+        ranks = [int(rng.choice(np.flatnonzero(mask[place]))) for place in self.places]
+        return self._tokens(torch.tensor([ranks]), mask)
 
-    def _split(self, cell: Cell, listed: Tensor, table: Tensor, rivals: Mask, beaten: float, least: float) -> None:
+    def _split(self, cell: Cell, listed: Tensor, table: Tensor, least: float) -> None:
         """Two cells, by the middle of the values at the position where the worst rival's table spreads most."""
-        spread = (table.amax(-1) - table.amin(-1))[:-1]
-        counts = cell.mask[self.places].sum(1)
-        spread = torch.where(torch.from_numpy(counts > 1), torch.nan_to_num(spread, nan=0.0), -1.0)
-        place = int(spread.argmax())
-        n = int(counts[place])
-        ranks, values = listed[place, :n].numpy(), table[place, :n].numpy()
+        allowed = cell.mask[self.places]
+        entries = np.zeros(allowed.shape)
+        np.put_along_axis(entries, listed[:-1].numpy(), table[:-1].nan_to_num().numpy(), 1)
+        spread = np.where(allowed, entries, -np.inf).max(1) - np.where(allowed, entries, np.inf).min(1)
+        place = int(np.where(allowed.sum(1) > 1, spread, -1.0).argmax())
+        ranks = np.flatnonzero(allowed[place])
+        values = entries[place, ranks]
         upper = values > values.min() / 2 + values.max() / 2
         if upper.all() or not upper.any():
-            upper = np.arange(n) >= n // 2
-        for part in (upper, ~upper):
-            mask = cell.mask.copy()
-            row = np.zeros(mask.shape[1], dtype=bool)
-            row[ranks[part]] = True
-            mask[self.places[place]] = row
-            self.next.append(self.search._cell(mask, cell.answer, rivals, beaten, least))
+            upper = np.arange(len(ranks)) >= len(ranks) // 2
+        for part in (ranks[upper], ranks[~upper]):
+            row = np.zeros(allowed.shape[1], dtype=bool)
+            row[part] = True
+            mask = with_part(cell.mask, self.places[place], row)
+            self.next.append(self.search._cell(mask, cell.answer, cell.rivals, cell.beaten, least))
 
     def _run(self, batch: list[Cell]) -> Iterator[Decided]:
         """All inputs of small cells, by tables; those that these leave open come by themselves."""

@@ -20,15 +20,19 @@ interval, and sum_h (a_h T_h + b_h) is ONE sum of tables again. Two choices of m
 The quotient in the middle is the one above. The other is the least quotient of head h by itself on the cell: with it
 T_h >= 0, b_h is 0, and the bound is at least the sum of the heads' least quotients, which for one head is exact.
 
+What is said of all inputs of a cell is said of those with token t at place p as well, where the one sum of tables is
+larger than its least by what t's entry at p is above the least one there (`by_token`).
+
 The least quotient is where the least N - l Z is zero (Dinkelbach). Whatever l is found, it is only a number mu_h.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -113,6 +117,23 @@ def longest(tables: Tensor) -> Tensor:
     middle = tables.mean(2, keepdim=True)
     apart = (tables - middle).square().sum(3).sqrt().amax(2).sum(1)
     return middle.sum((1, 2)).square().sum(1).sqrt() + apart * ENLARGE
+
+
+class Least(NamedTuple):
+    """Lower bounds on functions, a table, and lower bounds where a place has one of its listed tokens.
+
+    The table's least sum is that of the least function of each cell. Shapes: `low` (cells, functions), `table` (cells,
+    places, listed), `by_token` (cells, places, listed, functions), if it was asked for.
+    """
+
+    low: Tensor
+    table: Tensor
+    by_token: Tensor | None = None
+
+    def each(self, bound: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]) -> Least:
+        """Other functions, bounded by these; numbers of a cell and a function are shaped by what `bound` is given."""
+        by_token = None if self.by_token is None else bound(self.by_token, lambda x: x[:, None, None])
+        return Least(bound(self.low, lambda x: x), self.table, by_token)
 
 
 class Quotients:
@@ -206,34 +227,41 @@ class Quotients:
         return constant + total + low - off, constant + total + high + off
 
     def least(
-        self, u: Tensor, constant: Tensor, error: Tensor, *, by_least_quotients: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        """Lower bounds on constant - error + u . atoms, and the table whose least sum is the least one of each cell.
+        self,
+        u: Tensor,
+        constant: Tensor,
+        error: Tensor,
+        *,
+        by_least_quotients: bool = True,
+        by_token: bool = False,
+    ) -> Least:
+        """Lower bounds on constant - error + u . atoms.
 
         Without `by_least_quotients` the quotients in the middle alone are tried, which takes half of the time.
-        Shapes: bounds (cells, functions), tables (cells, places, listed).
         """
-        parts = self._parts(u.shape[1])
-        low, tables = zip(
-            *(part._least(u[rows], constant[rows], error[rows], by_least_quotients) for rows, part in parts),
-            strict=True,
-        )
-        return torch.cat(low), torch.cat(tables)
+        parts = [
+            part._least(u[rows], constant[rows], error[rows], by_least_quotients, by_token)
+            for rows, part in self._parts(u.shape[1])
+        ]
+        low, tables = torch.cat([part.low for part in parts]), torch.cat([part.table for part in parts])
+        wide = [part.by_token for part in parts if part.by_token is not None]
+        return Least(low, tables, torch.cat(wide) if by_token else None)
 
-    def _least(self, u: Tensor, constant: Tensor, error: Tensor, by_least_quotients: bool) -> tuple[Tensor, Tensor]:
+    def _least(self, u: Tensor, constant: Tensor, error: Tensor, by_least_quotients: bool, by_token: bool) -> Least:
         """The better of two bounds, with each head's own least quotient and with those in the middle."""
         products = [self.products(u, h) for h in range(self.n_heads)]
         middle = self.middles(u)
         if not by_least_quotients:
-            return self._above_chords(u, products, middle, constant, error)
+            return self._above_chords(u, products, middle, constant, error, by_token)
         own = torch.stack([self._least_quotient(products[h], middle[..., h], h) for h in range(self.n_heads)], -1)
-        low, table = self._above_chords(u, products, own, constant, error)
-        if self.n_heads > 1:
-            by_middle, its_table = self._above_chords(u, products, middle, constant, error)
-            is_better = (by_middle.amin(1) > low.amin(1)) | torch.isnan(low.amin(1))
-            table = torch.where(is_better[:, None, None], its_table, table)
-            low = torch.fmax(low, by_middle)
-        return low, table
+        found = self._above_chords(u, products, own, constant, error, by_token)
+        if self.n_heads == 1:
+            return found
+        other = self._above_chords(u, products, middle, constant, error, by_token)
+        is_better = (other.low.amin(1) > found.low.amin(1)) | torch.isnan(found.low.amin(1))
+        table = torch.where(is_better[:, None, None], other.table, found.table)
+        low, wide, more = torch.fmax(found.low, other.low), found.by_token, other.by_token
+        return Least(low, table, None if wide is None or more is None else torch.fmax(wide, more))
 
     def _least_quotient(self, products: Tensor, middle: Tensor, h: int) -> Tensor:
         """Nearly the least u_h . N_h / Z_h, from above: float numbers that no bound relies on.
@@ -255,13 +283,14 @@ class Quotients:
         return torch.where(size > 0, l * size, middle)
 
     def _above_chords(
-        self, u: Tensor, products: list[Tensor], mu: Tensor, constant: Tensor, error: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The bounds with these numbers mu, and the table of the least.
+        self, u: Tensor, products: list[Tensor], mu: Tensor, constant: Tensor, error: Tensor, by_token: bool
+    ) -> Least:
+        """The bounds with these numbers mu.
 
         Rounding: a is a float number between z- and z+ whatever it was computed from, and the chord from T- to T+ is
         replaced by the line of slope a below both of its ends, z+ T- at T- and z- T+ at T+. T+ and T- are moved
-        outwards by what the sums are off. Those over heads are off by gamma of all that goes in.
+        outwards by what the sums are off. Those over heads are off by gamma of all that goes in. For one token at a
+        place a difference and a sum are rounded besides.
         """
         combined, total, off, size = None, constant, error, constant.abs()
         for h in range(self.n_heads):
@@ -280,10 +309,15 @@ class Quotients:
             size = size + mu[..., h].abs() + b.abs()
             off = off + (a * wrong * 2 + 4 * U * b.abs() + self.places * self.n_heads * LEAST) * ENLARGE
         assert combined is not None, "a layer has a head"
-        low = combined.amin(2).sum(1)
+        least = combined.amin(2, keepdim=True)
+        low = least.squeeze(2).sum(1)
         off = (off + gamma(3 * self.n_heads + 8) * (size + low.abs())) * ENLARGE
         low = total + low - off
-        return low, combined[torch.arange(len(low)), :, :, low.nan_to_num(nan=-torch.inf).argmin(1)]
+        table = combined[torch.arange(len(low)), :, :, low.nan_to_num(nan=-torch.inf).argmin(1)]
+        if not by_token:
+            return Least(low, table)
+        above, below = combined.sub_(least), low[:, None, None]
+        return Least(low, table, below + above - 4 * U * (below.abs() + above) - 4 * LEAST)
 
     def spread(self, u: Tensor) -> Tensor:
         """Bounds the l2 norm of u . (atoms - middle) along the functions: (cells,)."""

@@ -17,6 +17,7 @@ what the difference can do, |difference| times a bound on the result's size, goe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,9 +28,10 @@ from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine.one_layer.after import NORMS, RMS
 from verify.engine.one_layer.layer import Affine, Block, Layer
 from verify.engine.one_layer.lines import Lines, lines
-from verify.reduction.quotients import Quotients, Tables
+from verify.reduction.quotients import Least, Quotients, Tables
 
 ATTENTION = -1
+Shaped = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class Function:
     size: Tensor
     error: Tensor
     coefficients: dict[int, Tensor]
+
+    def shaped(self, at: Shaped) -> Function:
+        """The constants alone, of another shape."""
+        return Function(at(self.constant), at(self.size), at(self.error), {})
 
     def __neg__(self) -> Function:
         return replace(self, constant=-self.constant, coefficients={s: -c for s, c in self.coefficients.items()})
@@ -126,7 +132,7 @@ class Cells:
             rows.error.gather(1, at),
             {s: c[torch.arange(self.n).unsqueeze(1), at] for s, c in rows.coefficients.items()},
         )
-        found, _ = self.least(both(some, -some))
+        found = self.least(both(some, -some)).low
         low = low.scatter(1, at, torch.fmax(low.gather(1, at), found[:, :most]))
         return low, high.scatter(1, at, torch.fmin(high.gather(1, at), -found[:, most:]))
 
@@ -184,25 +190,23 @@ class Cells:
         last = max(f.coefficients, default=ATTENTION)
         return self.lower(self._by_lines(f, last)) if last in self.lines else self.range(f)[0]
 
-    def least(self, f: Function) -> tuple[Tensor, Tensor]:
-        """Lower bounds (cells, functions), and a table of each cell whose least sum is nearly the least of them.
-
-        Shapes: tables (cells, places + 1, listed).
-        """
+    def least(self, f: Function, *, by_token: bool = False) -> Least:
+        """Lower bounds on functions, and a table of each cell whose least sum is nearly the least of them."""
         last = max(f.coefficients, default=ATTENTION)
         if last in self.lines:
-            return self.least(self._by_lines(f, last))
-        if last in self.roots:
-            root, is_alone = self.roots[last], set(f.coefficients) == {last}
-            q = self._argument(f, last)
-            if is_alone:
-                low, table = self.least(q)
-                scaled = torch.minimum(low * root.least, low * root.most)
-                return self._plus_constant(f, scaled, -1), table
-            middle, extra = self._through_root(f, last, q, self._largest(q))
-            low, table = self.least(middle)
-            return widened(low, extra, -1), table
-        return self.quotients.least(*self._atoms(f), by_least_quotients=not self.roots)
+            return self.least(self._by_lines(f, last), by_token=by_token)
+        if last not in self.roots:
+            return self.quotients.least(*self._atoms(f), by_least_quotients=not self.roots, by_token=by_token)
+        root, is_alone = self.roots[last], set(f.coefficients) == {last}
+        q = self._argument(f, last)
+        if is_alone:
+
+            def scaled(low: Tensor, at: Shaped) -> Tensor:
+                return self._plus_constant(f.shaped(at), torch.minimum(low * at(root.least), low * at(root.most)), -1)
+
+            return self.least(q, by_token=by_token).each(scaled)
+        middle, extra = self._through_root(f, last, q, self._largest(q))
+        return self.least(middle, by_token=by_token).each(lambda low, at: widened(low, at(extra), -1))
 
     def _atoms(self, f: Function) -> tuple[Tensor, Tensor, Tensor]:
         """Coefficients of the atoms, the constant, and the error, with that of the additions to the constant."""
