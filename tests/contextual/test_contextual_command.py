@@ -1,5 +1,6 @@
 """`verify contextual`: exit codes, JSON, bad input, single strings, Figure 5, impossibilities, bounds."""
 
+from collections import Counter
 from dataclasses import replace
 
 import command
@@ -11,6 +12,7 @@ from bounds import contextual_counting as bounds
 from constructions import contextual_fewest_neurons
 from constructions.contextual_counting import build, gate, line
 from verify.frame.certificate import Verdict
+from verify.tasks.contextual import impossible
 from verify.tasks.contextual.impossible import is_between, middle_weights, random_logits
 from verify.tasks.contextual.patterns import BiasRow, verdict_of
 from verify.tasks.contextual.task import parse
@@ -146,11 +148,11 @@ def test_figure_5_ends_as_its_rows_say():
     assert verdict_of([is_open]) is Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize("which", ["2.1+2.2", "2.3", "2.4", "2.5", "B-2.3", "W-11"])
+@pytest.mark.parametrize("which", ["2.1+2.2", "2.3", "2.4", "2.5", "B-2.3", "B-D.3", "W-11"])
 def test_impossibilities(capsys, which):
     code, result = as_json(capsys, "--impossible", which, "--seed", "1")
     assert code == 0 and result["holds"] and result["argument"] and result["witness"]
-    assert result["verdict"] == "IMPOSSIBLE" and result["claim"] in ("B-2.3", "B-2.4", "B-2.5", "W-11")
+    assert result["verdict"] == "IMPOSSIBLE" and result["claim"] in ("B-2.3", "B-2.4", "B-2.5", "B-D.3", "W-11")
 
 
 def test_random_bidirectional_models_see_no_order_and_causal_ones_do():
@@ -165,6 +167,25 @@ def test_random_bidirectional_models_see_no_order_and_causal_ones_do():
         alibi = random_logits(first, seed, "alibi")
         assert torch.allclose(alibi, random_logits(first.flip(0), seed, "alibi"), atol=1e-9)
         assert not torch.allclose(alibi, random_logits(second, seed, "alibi"), atol=1e-6)
+
+
+def test_exchanged_regions_have_the_same_neighbourhoods():
+    """The heart of B-D.3: as bags, windows of `gap` tokens are those of the string with its ones exchanged."""
+    for gap in (1, 4, 9):
+        strings = [" " * gap + text for text in impossible.swapped(gap, (3, 7))]
+        bags = [Counter(text[i : i + gap + 1] for i in range(len(text) - gap)) for text in strings]
+        assert bags[0] == bags[1] and strings[0] != strings[1]
+        assert bags[0] != Counter(text[i : i + 2 * gap + 2] for text in strings[:1] for i in range(len(text) - gap))
+
+
+@pytest.mark.parametrize("fault", ["no slope", "no exchange"])
+def test_a_check_of_fading_that_should_fail_fails(fault, monkeypatch):
+    if fault == "no slope":
+        monkeypatch.setattr(impossible, "LEAST_SLOPE", -1e-3)
+        monkeypatch.setattr(impossible, "FADING", 10)
+    else:
+        monkeypatch.setattr(impossible, "swapped", lambda gap: ("[1]", "[1]"))
+    assert not impossible.far_context(0).holds
 
 
 def test_no_attention_only_score_prefers_the_middle():

@@ -80,6 +80,17 @@ CLAIMS: tuple[Claim, ...] = (
         Kind.IMPOSSIBLE,
     ),
     Claim(
+        "B-D.3",
+        "no causal transformer whose heads all have ALiBi with slopes above 0, of any depth, and a decoder that pools "
+        "by attention count regions with margins above any delta > 0 at all lengths",
+        f"{GOLKAR}, Sec. 3.5, App. D.3 (which says it of a single head and large slopes, from training)",
+        "-",
+        "-",
+        "verify.tasks.contextual.impossible:far_context",
+        "verify contextual --impossible B-D.3",
+        Kind.IMPOSSIBLE,
+    ),
+    Claim(
         "B-3.4",
         "the bias token decides what generalises, up to the N and R built for: with BOS every length and number of "
         "regions is right; with ] every length, but only with R regions; with 0 every length and number of regions, "

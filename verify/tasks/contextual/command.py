@@ -23,7 +23,7 @@ BIASES = ("BOS", "]", "0")
 KEYS = ("onehot", "convex")
 # The claims by their ids, and by the numbers of the document's propositions.
 IMPOSSIBLE = {
-    "B-2.3": "B-2.3", "B-2.4": "B-2.4", "B-2.5": "B-2.5", "W-11": "W-11",
+    "B-2.3": "B-2.3", "B-2.4": "B-2.4", "B-2.5": "B-2.5", "B-D.3": "B-D.3", "W-11": "W-11",
     "2.3": "B-2.3", "2.4": "B-2.4", "2.5": "B-2.5", "2.1+2.2": "W-11",
 }  # fmt: skip
 RENAMED = {"--on-length": {"--length": "--built-for", "--on-length": "--length"}} | renamed(string="input")
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "impossible",
         choices=tuple(IMPOSSIBLE),
-        help="the argument and its checks: B-2.3, B-2.4 (at --length), B-2.5, W-11",
+        help="the argument and its checks: B-2.3, B-2.4 (at --length), B-2.5, B-D.3, W-11",
     )
     request.add_arguments(parser)
 

@@ -1,4 +1,4 @@
-"""What cannot count regions: the arguments of B-2.3, B-2.4, B-2.5 and of the gap between 2.1 and 2.2, with witnesses.
+"""What cannot count regions: the arguments of B-2.3, B-2.4, B-2.5, B-D.3, of the gap between 2.1 and 2.2; witnesses.
 
 Each function returns the argument in words, a witness, and checks that were run; `holds` says whether all of them came
 out as the argument says.
@@ -21,12 +21,14 @@ from verify.tasks.contextual.verdict import certify, domain_of
 
 MODELS = 100  # random ones per property
 MASKS = 20  # random masked values
+LEAST_SLOPE, SCORES, FADING = 4.0, 2.0, 40  # slopes and scores of random ALiBi models with a mask, and their number
 TOLERANCE = 1e-9  # of two float64 runs that real arithmetic makes equal: about 10^4 operations on numbers of size 10
 
 
 def random_logits(tokens: Tensor, seed: int, kind: str) -> Tensor:
     """Logits of a random transformer: 1 to 3 layers of 1 to 3 heads with MLPs, half of them with layer norm, and a
-    mean or a cross-attention at the end. Kinds: nope, causal, alibi (both without and with a mask as their names say).
+    mean or a cross-attention at the end. Kinds: nope, causal, alibi (both without and with a mask as their names say),
+    and causal alibi, with scores within SCORES and slopes of at least LEAST_SLOPE.
 
     >>> random_logits(torch.tensor([0, 1]), 0, "nope").shape
     torch.Size([7])
@@ -52,7 +54,9 @@ def random_logits(tokens: Tensor, seed: int, kind: str) -> Tensor:
             slope = float(normal(1).abs())
             if kind == "alibi":
                 scores = scores - slope * distance
-            if kind == "causal":
+            if kind == "causal alibi":
+                scores = SCORES * torch.tanh(scores / SCORES) - (LEAST_SLOPE + slope) * distance
+            if kind.startswith("causal"):
                 scores = scores.masked_fill(future, -torch.inf)
             y = y + torch.softmax(scores, dim=-1) @ x @ normal(d, d)
         x = x + y
@@ -184,6 +188,59 @@ def no_direction(seed: int = 0) -> Impossibility:
     )
 
 
+def swapped(gap: int, ones: tuple[int, int] = (2, 5)) -> tuple[str, str]:
+    """Two strings of two regions with `gap` zeros round everything, whose numbers of ones are exchanged.
+
+    >>> swapped(1, (0, 2))
+    ('0[00]0[0110]', '0[0110]0[00]')
+    """
+    zeros = "0" * gap
+    first, second = (f"{zeros}[{zeros}{'1' * n}{zeros}]" for n in ones)
+    return first + second, second + first
+
+
+def far_context(seed: int = 0) -> Impossibility:
+    """B-D.3: with ALiBi what is far away fades, so that in long strings no region knows its number.
+
+    Claim: B-D.3 (App. D.3). Departure: the sentence is of one head and large slopes, and of training; it holds of any
+        heads and layers, and of every slope above 0 at lengths beyond a multiple of its reciprocal.
+    """
+    gaps, differences = (1, 4, 16), {}
+    for kind, measured in (("causal alibi", gaps), ("causal", gaps[-1:])):
+        for gap in measured:
+            strings = [torch.tensor([BOS, *parse(text)]) for text in swapped(gap)]
+            pairs = [tuple(random_logits(s, own, kind) for s in strings) for own in seeds(seed, FADING)]
+            differences[kind, gap] = largest_difference(pairs)  # type: ignore[arg-type]
+    with_slope = [differences["causal alibi", gap] for gap in gaps]
+    without = differences["causal", gaps[-1]]
+    right = [answers(parse(text), 2) for text in swapped(gaps[0])]
+    fades = with_slope[-1] < TOLERANCE < with_slope[0]
+    return Impossibility(
+        "B-D.3",
+        "no causal transformer whose heads all have ALiBi with slopes above 0, and a pooling decoder, counts regions "
+        "with margins above any delta > 0 at all lengths",
+        (
+            "a head with slope m and scores within S gives all keys at distances above w together a share of at most "
+            "e^S e^(-m w) / (1 - e^-m) of its own one's",
+            "so two positions with the same w tokens before them have streams within C e^(-m w) after one layer, and, "
+            "as a key within w/2 has w/2 tokens in common, within C e^(-m w / 2^(l-1)) after l layers",
+            "exchange the ones of two regions that have w zeros round all parts: each position of one string has one "
+            "in the other with the same w tokens before it",
+            "a decoder that pools positions by attention then gives every prompt nearly the same logits, and prompt 1 "
+            "is due another count",
+            "without a slope (NoPE, m = 0) nothing fades: B-2.2 counts at every length",
+        ),
+        {"strings": list(swapped(2)), "right": right},
+        {
+            "random causal ALiBi models": FADING,
+            "least slope, largest score": [LEAST_SLOPE, SCORES],
+            "largest difference by zeros between": {str(gap): differences["causal alibi", gap] for gap in gaps},
+            "largest difference without slopes": without,
+        },
+        right[0] == right[1][::-1] and right[0] != right[1] and fades and without > TOLERANCE,
+    )
+
+
 def rope_mask(L: int) -> Tensor:
     """Scores (L, L) of a RoPE head on equal tokens whose queries are the Fourier coefficients of -[n > 0], n = j - i.
 
@@ -265,5 +322,6 @@ ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "B-2.3": no_order,
     "B-2.4": lambda seed: causal_rank(64, seed),
     "B-2.5": no_direction,
+    "B-D.3": far_context,
     "W-11": no_middle,
 }
