@@ -38,7 +38,7 @@ CLAIMS: tuple[Claim, ...] = (
         "verify count01 --construction layer-norm",
         deep=(
             "verify count01 --construction layer-norm --labels thesis",
-            "verify count01 --construction layer-norm --max-digits 40 --max-noise 20 --method exhaustive "
+            "verify count01 --construction layer-norm --max-digits 12 --max-noise 6 --method exhaustive "
             "--dtype float32",
         ),
     ),
