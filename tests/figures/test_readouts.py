@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from command import run
+from planted import planted
 
 from constructions.errors import BadInput
-from constructions.inventory_counting import lin
+from constructions.inventory_counting import dot_sftm, lin
 from constructions.relation_counting import bos_sftm
 from verify.tasks.histogram.confusion import confusion
+from verify.tasks.histogram.drawings import mixtures as drawings
 from verify.tasks.histogram.drawings.confusion import confusion_matrix
+from verify.tasks.histogram.drawings.mixtures import mixtures
 from verify.tasks.histogram.drawings.readouts import class_map, cosines, logits_over_counts
 from verify.tasks.histogram.parameters import fewest_parameters, number_of_parameters
 from verify.tasks.histogram.stored import StoredModel
@@ -49,6 +52,36 @@ def test_a_proved_model_has_the_unit_matrix():
     assert axes.images[0].get_array().tolist() == torch.eye(4).tolist()
 
 
+def test_mixtures_of_inventory_show_the_share_of_the_residuals_token():
+    """In each corner the answer of the module itself, where a string has one token beside the residual's."""
+    module = dot_sftm(T=4, L=4)
+    panels = [axes for axes in mixtures(module, [3, 0, 2]).axes if axes.collections]
+    assert [panel.get_title() for panel in panels[:3]] == ["$R = e_{3}$", "$R = e_{0}$", "$R = e_{2}$"]
+    for place, panel in enumerate(panels[:3]):
+        drawn = panel.collections[0]
+        points, counts = drawn.get_offsets().data, drawn.get_array()
+        corners = [int(counts[abs(points - corner).sum(1).argmin()]) for corner in ([0, 0], [1, 0], [0.5, 3**0.5 / 2])]
+        assert corners == [4 if i == place else 1 for i in range(3)]  # all of one token: its count is L
+    with planted(drawings, "_over_triangle", "E[place]", "E[0]"):
+        third = mixtures(module, [3, 0, 2]).axes[2].collections[0]
+        assert int(third.get_array()[0]) == 4
+
+
+def test_mixtures_with_bos_depend_on_its_share_alone():
+    module = bos_sftm(T=5, L=4)
+    lines = mixtures(module, [1, 4, 2]).axes[0].get_lines()
+    assert len(lines) == 6 and all(line.get_ydata().tolist() == lines[0].get_ydata().tolist() for line in lines)
+    assert sorted(set(lines[0].get_ydata())) == [1, 2, 3, 4] and lines[0].get_ydata()[-1] == 1
+    string = torch.tensor([[1, 4, 1, 4]])
+    x = module.E[string]
+    context = torch.cat([module.e_BOS.expand(1, 1, module.d), x], dim=1)
+    share = float(module.mixing(x, context)[0, 0, 0].detach())
+    assert lines[0].get_ydata()[round(share * 400)] == int(module.predict(string)[0, 0]) == 2
+    for model, tokens in ((module, [1]), (module, [1, 9]), (lin(T=4, L=3), [0, 1]), (lin(T=4, L=3), [0, 0, 1])):
+        with pytest.raises(BadInput, match="all different"):
+            mixtures(model, tokens)
+
+
 def test_parameters_are_those_of_the_module():
     assert number_of_parameters("lin", T=5, L=3, d=2, p=4) == 10 + 9 + 8 + 4 + 12 + 3
     by_model = {one.model: one for one in fewest_parameters(6, 3)}
@@ -56,7 +89,8 @@ def test_parameters_are_those_of_the_module():
 
 
 def test_the_commands_draw(tmp_path, capsys):
-    for kind, *rest in (("cosines",), ("classes", "--neurons", "1,0"), ("logits", "--token", "1"), ("confusion",)):
+    for kind, *rest in (("cosines",), ("classes", "--neurons", "1,0"), ("logits", "--token", "1"), ("confusion",),
+                        ("mixtures",)):  # fmt: skip
         path = tmp_path / f"{kind}.svg"
         code, *_ = run(capsys, "figure", kind, "--model", "lin", "--T", "3", "--L", "3", *rest, "--out", str(path))
         assert code == 0 and path.read_text().count("<svg") == 1

@@ -28,7 +28,10 @@ def add_kinds(add_kind: AddKind) -> None:
     classes.add_argument("--neurons", default="0,1", metavar="I,J", help="which two (default: 0,1)")
     logits = add_kind("logits", "every logit of one token over the true count, as ranges over all inputs")
     logits.add_argument("--token", type=int, default=0, help="whose logits (default: 0)")
-    for kind in (attention, activation, margin, confusion, cosines, classes, logits):
+    mixtures = add_kind("mixtures", "which count the hidden layer answers on mixtures of embeddings")
+    mixtures.add_argument("--tokens", default="0,1,2", metavar="T,T,T", help="the tokens that are mixed "
+        "(default: 0,1,2)")  # fmt: skip
+    for kind in (attention, activation, margin, confusion, cosines, classes, logits, mixtures):
         add_model_arguments(kind)
     parameters = add_kind("parameters", "the fewest parameters that are proved to count, for all six histogram models")
     phase = add_kind("phase", "which (d, p) are proved to count, for all six histogram models")
@@ -48,6 +51,10 @@ def draw(args: argparse.Namespace) -> Figure:
         return _margins(HistogramWish.of(args), args.budget)
     if args.kind == "confusion":
         return _confusion(HistogramWish.of(args), args.law, args.budget)
+    if args.kind == "mixtures":
+        from verify.tasks.histogram.drawings.mixtures import mixtures
+
+        return mixtures(HistogramWish.of(args).chosen(quiet=False).module, whole_numbers("tokens", args.tokens))
     if args.kind == "phase":
         from verify.tasks.histogram.drawings.phase import phase
 

@@ -56,7 +56,7 @@ def class_map(module: HistogramTransformer, neurons: tuple[int, int]) -> Figure:
     """Which class wins where two neurons have these values and all others are 0, with the ranges that inputs reach.
 
     Each frame holds all inputs of one token and count on which no other neuron is on. A's figures have no such map: the
-    right of its Fig. 4 maps classes over mixtures of three embeddings.
+    right of its Fig. 4 maps classes over mixtures of three embeddings, which `mixtures` draws.
     Raises: BadInput for neurons that the model does not have.
     """
     if len(set(neurons)) < 2 or not all(0 <= i < module.p for i in neurons):
