@@ -14,7 +14,9 @@ from tests.oracles import readouts
 from tests.oracles.histogram import all_wrong_pairs
 from tests.planted import planted
 from verify import certify, repair
+from verify.changes import changeable as changeable_of
 from verify.changes import farkas, programs
+from verify.changes import repair as mending
 from verify.changes.repair import RepairSearch
 from verify.tasks.histogram.changing import changeable
 
@@ -162,10 +164,33 @@ def test_what_is_proved_stays():
     assert found and found.change == 0 and found.module is module
 
 
-def test_a_domain_that_is_too_large_is_refused():
+def test_a_domain_that_is_too_large_is_drawn_from(monkeypatch):
+    """What is repaired is proved on all inputs, and the bound holds, though few questions are looked at."""
     large = changeable(HistogramTransformer("lin", T=16, L=8, d=4, p=4).requires_grad_(False))
     with pytest.raises(BadInput, match="too many to be listed"):
         large.questions()
+    monkeypatch.setattr(changeable_of, "MOST_NUMBERS", 100)
+    monkeypatch.setattr(mending, "DRAWN", 6)
+    monkeypatch.setattr(mending, "CLOSEST", 2)
+    met = []
+    for seed in (3, 4, 8, 9):  # dot+sftm, bos, dot, dot+sftm
+        module = fitted(seed, **SIZES)
+        found = repair(module)
+        assert not found.is_listed and what_is_wrong(module, found) is None, (seed, found)
+        met.append((found.outcome.value, found.questions > 6))
+    assert ("PROVED", True) in met
+
+
+def test_near_questions_differ_in_one_token():
+    module = fitted(0, T=4, L=3, d=4, p=8)
+    sampling = changeable(module).sampling
+    drawn = sampling.drawn(0, 50)
+    for part in (drawn, sampling.near(drawn)):
+        counts = [row.count(row[i]) for row, i in zip(part.tokens.tolist(), part.position.tolist(), strict=True)]
+        assert part.right.tolist() == [n - module.first_count for n in counts] and part.tokens.max() < 4
+    near = sampling.near(drawn[slice(0, 1)])
+    apart = (near.tokens != drawn.tokens[:1]).sum(1)
+    assert len({tuple(row) for row in near.tokens.tolist()}) == 9 and set(apart.tolist()) == {1}
 
 
 def test_a_budget_of_nothing_is_unknown_with_a_reason():

@@ -106,8 +106,8 @@ class Within:
     """Lower bounds on gaps over all models of a box, by three ways, each tried where those before do not suffice.
 
     `hidden` encloses the hidden numbers (n, p) of an input at a position; X and `X_off` (p + 1, C) are the readout and
-    how far each of its numbers may be; `mean_values` bounds gaps by slopes, `at_ends` with the numbers whose slopes
-    have one sign at one end.
+    how far each of its numbers may be; `mean_values` bounds gaps by slopes, `at_ends` with numbers at one end, where
+    their slopes have one sign.
     """
 
     hidden: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +44,23 @@ class Questions:
     def __getitem__(self, index: Tensor | np.ndarray | slice) -> Questions:
         chosen = torch.as_tensor(index) if isinstance(index, np.ndarray) else index
         return Questions(self.tokens[chosen], self.position[chosen], self.right[chosen])
+
+    def __add__(self, more: Questions) -> Questions:
+        both = ((self.tokens, more.tokens), (self.position, more.position), (self.right, more.right))
+        return Questions(*(torch.cat(columns) for columns in both))
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How questions of a domain that is too large to be listed are met.
+
+    `drawn` gives so many at random, by a seed; `near` those that differ from given ones in one token; `of` the question
+    that a counterexample names.
+    """
+
+    drawn: Callable[[int, int], Questions]
+    near: Callable[[Questions], Questions]
+    of: Callable[[Mapping[str, Any]], Questions]
 
 
 @dataclass(frozen=True)
@@ -86,7 +104,7 @@ class Changeable:
     numbers of an input at a position, and 1 as the last one, by so many bits. `terms` gives the same times a positive
     number, each as rational multiples of numbers that are linearly independent over the rationals; None where it
     cannot. `loose` says for which tensors torch reads a relative bit more than is stored, as where it divides by the
-    double sqrt(d).
+    double sqrt(d). `sampling` is how questions are met where they cannot be listed, None where they always can.
     """
 
     module: nn.Module
@@ -98,6 +116,7 @@ class Changeable:
     enclosed: Callable[[Tensor, int, int], list[arb]]
     terms: Callable[[Tensor, int], list[dict[Key, fmpq]] | None]
     loose: Mapping[str, float] = field(default_factory=dict)
+    sampling: Sampling | None = None
 
     def chosen(self, tensors: Collection[str] | None) -> tuple[str, ...]:
         """The names of tensors, all by default.
@@ -131,10 +150,14 @@ class Changeable:
         return H if self.readout.bias is None else np.hstack([H, np.ones((len(H), 1))])
 
 
+class TooMany(BadInput):
+    """A domain with more questions than can be listed."""
+
+
 def check_listed(number: int, columns: int, length: int, where: str) -> None:
-    """Raises: BadInput where so many questions of so many hidden numbers cannot be listed."""
+    """Raises: TooMany where so many questions of so many hidden numbers cannot be listed."""
     if number * (columns + length) > MOST_NUMBERS:
-        raise BadInput(
+        raise TooMany(
             f"{where}: {number} questions of {columns} hidden numbers each are too many to be listed "
             f"({MOST_NUMBERS} numbers in all). Use a smaller domain."
         )

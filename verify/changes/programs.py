@@ -82,6 +82,12 @@ def gaps(H: Array, right: np.ndarray, X: Array) -> Array:
     return found
 
 
+def shortage(H: Array, right: np.ndarray, X: Array, size: Array, unit: float) -> Array:
+    """By how much the closest gap of each question is above what it needs (n,); below 0 where it is short."""
+    found: Array = (gaps(H, right, X) - needed(H, right, size, unit)).min(1)
+    return found
+
+
 def worst(short: Array, right: np.ndarray, per_pair: int = PER_PAIR) -> np.ndarray:
     """Of pairs of a question and a rival with a number below 0, the least of each pair of classes: (k, 2)."""
     found = []

@@ -21,7 +21,7 @@ from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.readings import Reading, Real, Rounded
 from verify.arithmetic.slack import Array
 from verify.changes import programs
-from verify.changes.changeable import Changeable, Questions, one_decision
+from verify.changes.changeable import Changeable, Questions, TooMany, one_decision
 from verify.changes.farkas import NullCombination, proposed, shown
 from verify.changes.programs import Cuts, Relaxed
 from verify.frame.certificate import Certificate, Verdict
@@ -35,6 +35,8 @@ MORE_FOR_A_DTYPE = 16.0  # the same where it bounds every order of rounding: a v
 CLOSE = 1.01  # times the bound on every repair: a change that is no larger is not made smaller
 INSEPARABLE = 1e-10  # relative margin of the best hyperplane, at or below which two classes look inseparable
 GROWN = 1.5  # times the last change: room for a larger one to be rounded
+DRAWN = 1 << 16  # questions of a domain that is too large to be listed, to begin with
+CLOSEST, DESCENTS, TAKEN = 256, 4, 1 << 12  # those whose neighbours are looked at, how often, and how many are taken
 AT_ONCE = 100  # inputs of two classes that are added in a round
 BITS = 512
 NORM = "largest change of a number of the readout"
@@ -58,7 +60,7 @@ class Repair:
 
     `change` is the largest difference of a stored number to the old one, exactly; every readout that is right in real
     arithmetic has one of `at_least`, a bound. `delta` is by how much each input was to be right before rounding,
-    at the most.
+    at the most. `questions` are all that there are, or those that were looked at where not `is_listed`.
     """
 
     outcome: RepairOutcome
@@ -72,6 +74,7 @@ class Repair:
     rounds: int = 0
     wrong: int = 0
     questions: int = 0
+    is_listed: bool = True
     combination: NullCombination | None = None
     reason: str | None = None
 
@@ -100,6 +103,7 @@ class Repair:
             "rounds": self.rounds,
             "wrong": str(self.wrong),
             "questions": str(self.questions),
+            "is_listed": self.is_listed,
             "combination": None if self.combination is None else self.combination.to_dict(),
             "reason": self.reason,
             "certificate": None if self.certificate is None else self.certificate.to_dict(),
@@ -138,16 +142,47 @@ class RepairSearch:
     right: np.ndarray
     X: Array
     cuts: Cuts
+    is_listed: bool
     rounds: int = 0
 
     @classmethod
     def of(cls, changeable: Changeable, reading: Reading, effort: Effort) -> RepairSearch:
-        deadline, questions = effort.deadline(), changeable.questions()
+        deadline, is_listed = effort.deadline(), True
+        try:
+            questions = changeable.questions()
+        except TooMany:
+            if changeable.sampling is None:
+                raise
+            questions, is_listed = changeable.sampling.drawn(effort.seed, DRAWN), False
         X = changeable.readout.of(changeable.module)
         return cls(
             changeable, reading, effort, deadline, questions, changeable.hidden(questions), questions.right.numpy(), X,
-            Cuts.none(len(X)),
+            Cuts.none(len(X)), is_listed,
         )  # fmt: skip
+
+    def _take(self, more: Questions) -> None:
+        """Looks at these questions too from now on."""
+        self.questions = self.questions + more
+        self.H = np.vstack([self.H, self.changeable.hidden(more)])
+        self.right = self.questions.right.numpy()
+
+    def _met(self, X: Array, size: Array, unit: float) -> bool:
+        """Whether questions that are not listed are met of which this readout is short: near the closest, or drawn."""
+        sampling = self.changeable.sampling
+        if self.is_listed or sampling is None:
+            return False
+        at = self.questions[programs.shortage(self.H, self.right, X, size, unit).argsort()[:CLOSEST]]
+        at = at + sampling.drawn(self.effort.seed + self.rounds + 1, CLOSEST)
+        for _ in range(DESCENTS):
+            near = sampling.near(at)
+            short = programs.shortage(self.changeable.hidden(near), near.right.numpy(), X, size, unit)
+            order = short.argsort()[:TAKEN]
+            worst = order[short[order] < 0]
+            if len(worst):
+                self._take(near[worst])
+                return True
+            at = near[order[:CLOSEST]]
+        return False
 
     def wrong(self, X: Array) -> int:
         """How many questions a readout gets wrong in float64."""
@@ -155,6 +190,7 @@ class RepairSearch:
 
     def _result(self, outcome: RepairOutcome, **found: Any) -> Repair:
         about = {"cuts": len(self.cuts), "rounds": self.rounds, "questions": len(self.questions)}
+        about["is_listed"] = self.is_listed
         return Repair(outcome, largest_number=float(np.abs(self.X).max()), wrong=self.wrong(self.X), **(about | found))
 
     def kept(self, certificate: Certificate) -> Repair:
@@ -217,6 +253,8 @@ class RepairSearch:
             X, found = relaxed.X, self._decided(relaxed, unit)
             if isinstance(found, Repair):
                 return self._sharpened(found, unit)
+            if self._told(found, relaxed, unit) and not self.deadline.is_up():
+                continue
             if self.deadline.is_up() or unit * more >= 1 or is_lowered:
                 return self.unknown(f"the verifier says of the rounded readout: {found}", X)
             unit *= more
@@ -228,6 +266,15 @@ class RepairSearch:
         return (
             self._proved(module, certificate, relaxed, unit) if certificate.verdict is Verdict.PROVED else certificate
         )
+
+    def _told(self, found: Certificate, relaxed: Relaxed, unit: float) -> bool:
+        """Whether a counterexample is a question that was not listed, of which the readout is short before rounding."""
+        sampling = self.changeable.sampling
+        if self.is_listed or sampling is None or found.counterexample is None:
+            return False
+        self._take(sampling.of(found.counterexample))
+        size = np.abs(self.X) + relaxed.t
+        return bool(programs.shortage(self.H[-1:], self.right[-1:], relaxed.X, size, unit)[0] < 0)
 
     def _sharpened(self, best: Repair, unit: float) -> Repair:
         """The same with less room for rounding, while that is proved too and its change is not close to the bound."""
@@ -250,8 +297,11 @@ class RepairSearch:
         while True:
             need = programs.needed(self.H, self.right, np.abs(self.X) + best.t, unit)
             short = programs.gaps(self.H, self.right, best.X) - need
-            if not self.cuts.add(self.H, self.right, programs.worst(short, self.right)) and is_solved:
+            is_open = self.cuts.add(self.H, self.right, programs.worst(short, self.right)) or not is_solved
+            if not is_open and not self._met(best.X, np.abs(self.X) + best.t, unit):
                 return best
+            if not is_open:
+                continue
             if self.deadline.is_up():
                 return "the budget ended"
             found = programs.least_change(self.cuts, self.X, unit, GROWN * best.t)

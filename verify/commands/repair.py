@@ -44,7 +44,8 @@ def lines(found: Repair) -> list[str]:
     from verify.arithmetic.outward import above, below
     from verify.changes.repair import NORM
 
-    said = [f"{found.wrong} of {found.questions} questions wrong before, by float64"]
+    which = "questions" if found.is_listed else "questions that were looked at"
+    said = [f"{found.wrong} of {found.questions} {which} wrong before, by float64"]
     if found.change is not None and found.at_least is not None and found.delta is not None:
         said.append(
             f"{NORM}: {above(found.change)} (the largest number is {above(found.largest_number or 0)}); every readout "

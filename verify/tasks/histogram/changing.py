@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +15,10 @@ from torch import Tensor, nn
 
 from constructions import checkpoint
 from constructions.histogram import HistogramTransformer
+from constructions.partition_sampler import sample
 from verify.arithmetic.exact_reals import Key
 from verify.arithmetic.readings import Reading
-from verify.changes.changeable import Changeable, ChangeableReadout, Questions, check_listed
+from verify.changes.changeable import Changeable, ChangeableReadout, Questions, Sampling, check_listed
 from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, Certificate
 from verify.frame.decide import Effort
@@ -60,7 +63,9 @@ def changeable(module: HistogramTransformer, *, L: int | None = None) -> Changea
     is_square = math.isqrt(stored.d) ** 2 == stored.d
     loose = {} if stored.is_linear or is_square else {"W_Q": ROOT_OFF_BY}
     readout = ChangeableReadout("W_2", "b_2")
-    return Changeable(module, readout, stored.L, lambda: questions(stored), verdict, file, enclosed, terms, loose)
+    return Changeable(
+        module, readout, stored.L, lambda: questions(stored), verdict, file, enclosed, terms, loose, sampling(stored)
+    )
 
 
 def with_hidden_numbers(stored: StoredModel) -> StoredModel:
@@ -82,6 +87,34 @@ def questions(stored: StoredModel) -> Questions:
     tokens, position = _sequences(T, L) if stored.is_linear else _bags_of_others(T, L)
     own = tokens[torch.arange(len(tokens)), position]
     return Questions(tokens, position, (tokens == own[:, None]).sum(1) - stored.first_count)
+
+
+def sampling(stored: StoredModel) -> Sampling:
+    """Questions of sequences drawn by document A's law and uniformly; near ones have one other token."""
+    T, L, first_count = stored.T, stored.L, stored.first_count
+
+    def asked(tokens: Tensor, position: Tensor) -> Questions:
+        own = tokens[torch.arange(len(tokens)), position]
+        return Questions(tokens, position, (tokens == own[:, None]).sum(1) - first_count)
+
+    def drawn(seed: int, number: int) -> Questions:
+        g = torch.Generator().manual_seed(seed)
+        uniform = torch.randint(0, T, (number // 2, L), generator=g)
+        tokens = torch.cat([sample(T, L, number - number // 2, g), uniform])
+        return asked(tokens, torch.randint(0, L, (number,), generator=g))
+
+    def near(questions: Questions) -> Questions:
+        n = len(questions)
+        place, step = (x.flatten() for x in torch.meshgrid(torch.arange(L), torch.arange(1, T), indexing="ij"))
+        tokens = questions.tokens.repeat_interleave(len(place), 0)
+        row, place, step = torch.arange(len(tokens)), place.repeat(n), step.repeat(n)
+        tokens[row, place] = (tokens[row, place] + step) % T
+        return asked(tokens, questions.position.repeat_interleave(L * (T - 1)))
+
+    def of(counterexample: Mapping[str, Any]) -> Questions:
+        return asked(torch.tensor([counterexample["tokens"]]), torch.tensor([counterexample["position"]]))
+
+    return Sampling(drawn, near, of)
 
 
 def _sequences(T: int, L: int) -> tuple[Tensor, Tensor]:
