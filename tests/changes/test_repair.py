@@ -116,6 +116,37 @@ def outcome_or_wrong(seed):
         return repr(error)
 
 
+ROOTS = [("dot", seed) for seed in (1, 3)] + [("bos", seed) for seed in (2, 4)]
+
+
+def outcomes_with_roots():
+    """How repairs of models that divide by sqrt(3) end, with what the oracle says of them."""
+    for model, seed in ROOTS:
+        module = fitted(seed, T=3, L=3, d=3, p=6, model=model)
+        found = repair(module)
+        yield found.combination and found.combination.checked, what_is_wrong(module, found)
+
+
+def test_impossibilities_hold_in_rationals_and_roots():
+    found = list(outcomes_with_roots())
+    assert not any(wrong for _, wrong in found) and found.count(("in rationals and roots", None)) >= 3
+
+
+FAULTS_OF_ROOTS = [
+    ("_interleaved", "d * row[j][1])", "row[j][1])"),
+    ("_with_roots", "terms.get(SQRT, zero) * sign", "terms.get(SQRT, zero)"),
+    ("solved_with_roots", "(-reduced[2 * i, k], -reduced", "(reduced[2 * i, k], -reduced"),
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_ROOTS, ids=lambda fault: fault[0])
+def test_planted_faults_of_roots_are_seen(fault):
+    """A wrong solution is not shown, as each is multiplied out; wrong vectors the oracle sees."""
+    with planted(farkas, *fault):
+        found = list(outcomes_with_roots())
+    assert any(wrong for _, wrong in found) or found.count(("in rationals and roots", None)) < 3
+
+
 def no_combination_of_these():
     """Vectors on one side of a hyperplane, for which nothing may be returned; and weights that are no combination."""
     one, two = fmpq(1), fmpq(2)

@@ -121,24 +121,40 @@ def adds_up_to_nothing(module, combination):
     """Whether inputs with their weights, as a certificate of an impossibility lists them, show what it says.
 
     Each input asks for the class that is its count; the weights are positive, and the vectors add up to 0: exactly
-    where the model is rational, else to less than 10^-12 of their size; 10^-40 for rational weights, of D times them.
+    where the model is rational, else to less than 10^-12 of their size; 10^-40 for exact weights, of D times them.
     """
     w, C, terms = stored(module), module.W_2.shape[1], combination["inputs"]
-    are_rational = combination["checked"] == "in rationals"
+    are_exact = combination["checked"] in ("in rationals", "in rationals and roots")
     exact = is_rational(module)
     with mpmath.workdps(DIGITS):
         sums = [[0] * C for _ in range(module.p + 1)]
         size = 0
         for term in terms:
             sequence, position, right, rival = (term[name] for name in ("input", "position", "right", "rival"))
-            weight = Fraction(term["weight"])
+            weight = number_of(term["weight"])
             if right != sequence.count(sequence[position]) - module.first_count or rival == right or weight <= 0:
                 return False
             numbers, D = hidden(module, w, sequence, position)
-            for j, h in enumerate(x * D if are_rational else x for x in numbers):
-                scaled = h * weight if exact else h * mpmath.mpf(weight.numerator) / weight.denominator
+            for j, h in enumerate(x * D if are_exact else x for x in numbers):
+                scaled = h * (weight if exact else as_mpf(weight))
                 sums[j][right] += scaled
                 sums[j][rival] -= scaled
                 size += abs(scaled)
         left = max(abs(x) for row in sums for x in row)
-        return bool(terms) and (left == 0 if exact else left < size * mpmath.mpf(10) ** (-40 if are_rational else -12))
+        return bool(terms) and (left == 0 if exact else left < size * mpmath.mpf(10) ** (-40 if are_exact else -12))
+
+
+def number_of(text):
+    """A fraction, or a sum of fractions and multiples of roots in 400 digits: "1/2", "-7 + 5*sqrt(2)"."""
+    if "sqrt" not in text:
+        return Fraction(text)
+    with mpmath.workdps(400):
+        total = mpmath.mpf(0)
+        for part in text.replace("- ", "+ -").split(" + "):
+            fraction, _, root = part.partition("*sqrt(")
+            total += as_mpf(Fraction(fraction)) * (mpmath.sqrt(int(root.rstrip(")"))) if root else 1)
+        return total
+
+
+def as_mpf(x):
+    return mpmath.mpf(x.numerator) / x.denominator if isinstance(x, Fraction) else x

@@ -104,7 +104,8 @@ class Changeable:
     numbers of an input at a position, and 1 as the last one, by so many bits. `terms` gives the same times a positive
     number, each as rational multiples of numbers that are linearly independent over the rationals; None where it
     cannot. `loose` says for which tensors torch reads a relative bit more than is stored, as where it divides by the
-    double sqrt(d). `sampling` is how questions are met where they cannot be listed, None where they always can.
+    double sqrt(d). `root` is the d of a sqrt(d) among `terms`, 1 where there is none. `sampling` is how questions are
+    met where they cannot be listed, None where they always can.
     """
 
     module: nn.Module
@@ -117,6 +118,7 @@ class Changeable:
     terms: Callable[[Tensor, int], list[dict[Key, fmpq]] | None]
     loose: Mapping[str, float] = field(default_factory=dict)
     sampling: Sampling | None = None
+    root: int = 1
 
     def chosen(self, tensors: Collection[str] | None) -> tuple[str, ...]:
         """The names of tensors, all by default.

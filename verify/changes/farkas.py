@@ -4,8 +4,8 @@ A readout X is right on an input with hidden numbers h, right class y and rival 
 column y and -(h, 1) in the column c. If sum w_i a_i = 0 with all w_i > 0, no X is right on all these inputs, since
 sum w_i (a_i . X) = 0 is no sum of positive numbers (Gordan). Positive multiples of the a_i do as well: with softmax
 each is taken times its normaliser D. A float solver proposes the inputs; the weights are solved for again: in
-rationals, where rational ones make the multiple of every independent number 0 (with softmax that of each e^x), else in
-balls.
+rationals, where rational ones make the multiple of every independent number 0 (with softmax that of each e^x); in
+numbers u + v sqrt(d) with rational u and v, where the vectors hold these; else in balls.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import numpy as np
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 from scipy.optimize import linprog
 
-from verify.arithmetic.exact_reals import Key, rational
+from verify.arithmetic.exact_reals import ONE, SQRT, Basis, Combination, Key, rational
 from verify.arithmetic.slack import Array
 from verify.changes.changeable import Changeable, Questions
 
 BITS = 4096  # that hold products of stored numbers exactly, and show the signs of other ones
-EXACT, IN_BALLS = "in rationals", "in balls"
+EXACT, WITH_ROOTS, IN_BALLS = "in rationals", "in rationals and roots", "in balls"
 
 
 @dataclass(frozen=True)
 class NullCombination:
     """Inputs with their rivals, and positive weights with which their vectors add up to nothing.
 
-    `weights` are rational; or the middles of balls that hold the true ones, all of them positive.
+    `weights` are exact; or the middles of balls that hold the true ones, all of them positive.
     """
 
     questions: Questions
     rival: np.ndarray
-    weights: tuple[fmpq, ...]
+    weights: tuple[fmpq | Combination, ...]
     checked: str
 
     def to_dict(self) -> dict[str, object]:
@@ -73,7 +73,11 @@ def shown(
     signs = [[(c == y) - (c == r) for c in used[:-1]] for y, r in sides]
     checked, terms = EXACT, [changeable.terms(*at) for at in asked]
     known = [of for of in terms if of is not None]
-    found = solved_exactly(_by_terms(known, signs)) if len(known) == len(terms) else None
+    found: list[fmpq] | list[Combination] | None = None
+    if len(known) == len(terms):
+        found = solved_exactly(_by_terms(known, signs))
+        if found is None and changeable.root > 1:
+            checked, found = WITH_ROOTS, solved_with_roots(_with_roots(known, signs), changeable.root)
     if found is None:
         checked = IN_BALLS
         hidden = [changeable.enclosed(*at, BITS) for at in asked]
@@ -82,7 +86,7 @@ def shown(
         found = solved_in_balls(rows)
     if found is None:
         return None
-    keep = np.flatnonzero([weight > 0 for weight in found])
+    keep = np.flatnonzero([weight.sign() > 0 if isinstance(weight, Combination) else weight > 0 for weight in found])
     return NullCombination(chosen[keep], against[keep], tuple(found[i] for i in keep), checked)
 
 
@@ -119,6 +123,54 @@ def solved_exactly(rows: Sequence[Sequence[fmpq]]) -> list[fmpq] | None:
     total = sum(w, fmpq(0))
     w = [x / total for x in w] if total != 0 else w
     return w if is_nothing(rows, w) else None
+
+
+WithRoot = tuple[fmpq, fmpq]  # u + v sqrt(d)
+
+
+def _with_roots(
+    numbers: Sequence[Sequence[dict[Key, fmpq]]], signs: Sequence[Sequence[int]]
+) -> list[list[WithRoot]] | None:
+    """The vectors of inputs as `_by_terms` has them, in numbers u + v sqrt(d); None where they hold others."""
+    if any(key not in (ONE, SQRT) for of in numbers for terms in of for key in terms):
+        return None
+    zero = fmpq(0)
+    return [
+        [(terms.get(ONE, zero) * sign, terms.get(SQRT, zero) * sign) for sign in own for terms in of]
+        for of, own in zip(numbers, signs, strict=True)
+    ]
+
+
+def solved_with_roots(rows: Sequence[Sequence[WithRoot]] | None, d: int) -> list[Combination] | None:
+    """As `solved_exactly`, for vectors and weights of numbers u + v sqrt(d), where no rational weights do.
+
+    (u + v sqrt(d)) (r + s sqrt(d)) is 0 exactly where u r + d v s and u s + v r are. Of the weights on one ray, those
+    are taken whose last is 1.
+
+    >>> one, zero = fmpq(1), fmpq(0)
+    >>> print(*solved_with_roots([[(zero, one)], [(-one, zero)]], 2))  # sqrt(2) and -1
+    1/2*sqrt(2) 1
+    """
+    if rows is None:
+        return None
+    m, n, k = len(rows), len(rows[0]), 2 * len(rows) - 2
+    entries = [x for j in range(n) for x in (*_interleaved(rows, j, d, 0), *_interleaved(rows, j, d, 1))]
+    reduced, rank = fmpq_mat(2 * n, 2 * m, entries).rref()
+    if rank != k or any(reduced[i, i] != 1 for i in range(k)):
+        return None
+    weights = [(-reduced[2 * i, k], -reduced[2 * i + 1, k]) for i in range(m - 1)] + [(fmpq(1), fmpq(0))]
+    found = [Combination(Basis(d, False), {ONE: u, SQRT: v}) for u, v in weights]
+    sums = [
+        (sum((u * row[j][0] + d * v * row[j][1] for (u, v), row in zip(weights, rows, strict=True)), fmpq(0)),
+         sum((u * row[j][1] + v * row[j][0] for (u, v), row in zip(weights, rows, strict=True)), fmpq(0)))
+        for j in range(n)
+    ]  # fmt: skip
+    return found if min(w.sign() for w in found) >= 0 and not any(map(any, sums)) else None
+
+
+def _interleaved(rows: Sequence[Sequence[WithRoot]], j: int, d: int, part: int) -> list[fmpq]:
+    """What u and v of each weight are multiplied by in coordinate j: for the rational part 0, or that of sqrt(d), 1."""
+    return [x for row in rows for x in ((row[j][0], d * row[j][1]) if part == 0 else (row[j][1], row[j][0]))]
 
 
 def is_nothing(rows: Sequence[Sequence[fmpq]], w: Sequence[fmpq]) -> bool:

@@ -64,8 +64,9 @@ def changeable(module: HistogramTransformer, *, L: int | None = None) -> Changea
     loose = {} if stored.is_linear or is_square else {"W_Q": ROOT_OFF_BY}
     readout = ChangeableReadout("W_2", "b_2")
     return Changeable(
-        module, readout, stored.L, lambda: questions(stored), verdict, file, enclosed, terms, loose, sampling(stored)
-    )
+        module, readout, stored.L, lambda: questions(stored), verdict, file, enclosed, terms, loose, sampling(stored),
+        1 if stored.is_linear or is_square else stored.d,
+    )  # fmt: skip
 
 
 def with_hidden_numbers(stored: StoredModel) -> StoredModel:
