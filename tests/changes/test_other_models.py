@@ -184,7 +184,7 @@ def test_modules_that_cannot_be_repaired_are_refused(net, options, says):
         repair(net, **options)
 
 
-def test_a_tied_embedding_is_refused():
+def test_a_tied_embedding_and_a_buffer_are_refused():
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
@@ -193,8 +193,19 @@ def test_a_tied_embedding_is_refused():
         def forward(self, t):
             return torch.relu(self.E[t].sum(1)) @ self.E.T
 
+    class Fixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.E = nn.Parameter(torch.randn(P, 3))
+            self.register_buffer("W", torch.randn(3, P))
+
+        def forward(self, t):
+            return torch.relu(self.E[t].sum(1)) @ self.W
+
     with pytest.raises(BadInput, match="used elsewhere too"):
         repair(Tied().requires_grad_(False).eval(), **TASK)
+    with pytest.raises(BadInput, match="W is the readout and no parameter"):
+        repair(Fixed().requires_grad_(False).eval(), **TASK)
 
 
 def fitted_parity(seed):

@@ -48,6 +48,10 @@ def changeable(
     Raises: BadInput for a module that cannot be captured, or whose last operation is no linear layer of its own.
     """
     readout = readout_of(capture(module, length))
+    known = {name for name, _ in module.named_parameters()}
+    for name in (readout.weight, readout.bias):
+        if name is not None and name not in known:
+            raise BadInput(f"module: {name} is the readout and no parameter. Make it a torch.nn.Parameter.")
 
     def enclosed(tokens: Tensor, position: int, bits: int) -> list[arb]:
         row = row_of(graph_of_hidden(), tokens, position, bits)

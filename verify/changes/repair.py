@@ -143,6 +143,7 @@ class RepairSearch:
     X: Array
     cuts: Cuts
     is_listed: bool
+    last: Array
     rounds: int = 0
 
     @classmethod
@@ -157,7 +158,7 @@ class RepairSearch:
         X = changeable.readout.of(changeable.module)
         return cls(
             changeable, reading, effort, deadline, questions, changeable.hidden(questions), questions.right.numpy(), X,
-            Cuts.none(len(X)), is_listed,
+            Cuts.none(len(X)), is_listed, X,
         )  # fmt: skip
 
     def _take(self, more: Questions) -> None:
@@ -207,9 +208,9 @@ class RepairSearch:
             return self.unknown(f"no readout is right in real arithmetic: {reason}", combination=found)
         return self._result(RepairOutcome.IMPOSSIBLE, combination=found, reason=reason)
 
-    def unknown(self, reason: str, X: Array | None = None, **found: Any) -> Repair:
-        """Neither, with what is left at the best readout."""
-        left = self.wrong(self.X if X is None else X)
+    def unknown(self, reason: str, **found: Any) -> Repair:
+        """Neither, with what is left at the last readout."""
+        left = self.wrong(self.last)
         return self._result(
             RepairOutcome.UNKNOWN, reason=f"{reason}; the last readout is wrong on {left} questions", **found
         )
@@ -239,7 +240,7 @@ class RepairSearch:
         Where no readout has the room that every order of a dtype's rounding may take, less of it is tried.
         """
         fmt = format_of(self.changeable.module.get_parameter(self.changeable.readout.weight).dtype)
-        unit, X, more, is_lowered = fmt.u + FLOAT_OFF_BY, self.X, MORE_ROOM, False
+        unit, more, is_lowered = fmt.u + FLOAT_OFF_BY, MORE_ROOM, False
         least = unit
         if isinstance(self.reading, Rounded):
             unit, more = unit + ROUNDINGS * self.reading.format.u, MORE_FOR_A_DTYPE
@@ -247,16 +248,16 @@ class RepairSearch:
             relaxed = self._relaxed(unit)
             if isinstance(relaxed, str):
                 if unit < least * MORE_ROOM or self.deadline.is_up():
-                    return self._without_relaxed(relaxed, X)
+                    return self._without_relaxed(relaxed)
                 unit, is_lowered = unit / MORE_ROOM, True
                 continue
-            X, found = relaxed.X, self._decided(relaxed, unit)
+            found = self._decided(relaxed, unit)
             if isinstance(found, Repair):
                 return self._sharpened(found, unit)
             if self._told(found, relaxed, unit) and not self.deadline.is_up():
                 continue
             if self.deadline.is_up() or unit * more >= 1 or is_lowered:
-                return self.unknown(f"the verifier says of the rounded readout: {found}", X)
+                return self.unknown(f"the verifier says of the rounded readout: {found}")
             unit *= more
 
     def _decided(self, relaxed: Relaxed, unit: float) -> Repair | Certificate:
@@ -310,13 +311,13 @@ class RepairSearch:
                 return "no readout is right on the inputs taken so far with room for rounding"
             if found.t > GROWN * best.t:  # room for the rounding of a larger readout
                 found = programs.least_change(self.cuts, self.X, unit, GROWN * found.t) or found
-            best, is_solved = found, True
+            best, is_solved, self.last = found, True, found.X
             self.effort.progress(1 - min(1.0, self.wrong(best.X) / wrong))
 
-    def _without_relaxed(self, reason: str, X: Array) -> Repair:
+    def _without_relaxed(self, reason: str) -> Repair:
         """Where no readout has the room that rounding takes: none at all, or one that is not known."""
         if self.deadline.is_up():
-            return self.unknown(reason, X)
+            return self.unknown(reason)
         weights = proposed(self.cuts.rows(self.X.shape[1]))
         if weights is not None:
             found = shown(self.changeable, self.questions[self.cuts.question], self.cuts.rival, weights)
@@ -325,7 +326,7 @@ class RepairSearch:
             reason += (
                 "; inputs that look impossible together in floats are not in general position, and not shown to be"
             )
-        return self.unknown(reason, X)
+        return self.unknown(reason)
 
     def _proved(self, module: nn.Module, certificate: Certificate, relaxed: Relaxed, unit: float) -> Repair:
         new = self.changeable.readout.of(module)
