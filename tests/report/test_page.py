@@ -1,6 +1,9 @@
 """The page of --report: whole, safe against what names and fields hold, and nothing fetched."""
 
+import json
 import re
+from dataclasses import replace
+from fractions import Fraction
 from html.parser import HTMLParser
 
 import pytest
@@ -8,7 +11,7 @@ import torch
 from command import run
 
 from constructions import relation_counting
-from verify import certify
+from verify import Verdict, certify
 from verify.report.batch import BatchLine
 from verify.report.page import batch_page, certificate_page
 
@@ -48,6 +51,29 @@ def test_a_page_says_what_the_report_says(tmp_path, capsys):
         assert not read.links and not re.search(rb"https?://|@import|url\(", page)
         assert ("Wrong input" in read.text) == (code == 1) and ("Closest call" in read.text) == (code == 0)
         assert b"prefers-color-scheme: dark" in page and b"@media print" in page and b"max-width: 36rem" in page
+
+
+def test_an_input_is_drawn_token_by_token_with_its_position_marked(tmp_path, capsys):
+    argv = ("histogram", "--model", "bos", "--T", "3", "--L", "3", "--as-printed", "--report", str(tmp_path / "p.html"))
+    code, out, _ = run(capsys, *argv, "--json")
+    said = json.loads(out)
+    page = (tmp_path / "p.html").read_text()
+    tokens, position = said["counterexample"]["input"], said["counterexample"]["position"]
+    boxes = re.findall(r'<span class="token( here)?">(.)</span>', page)
+    assert [int(token) for _, token in boxes] == tokens
+    assert [i for i, (mark, _) in enumerate(boxes) if mark] == [position]
+    low, high = said["error_share"]
+    drawn = [float(width) for width in re.findall(r"width:([\d.]+)%", page)]
+    assert code == 1 and drawn == [pytest.approx(100 * low, abs=0.01), pytest.approx(100 * (high - low), abs=0.01)]
+    assert "What was judged" in page and "model=bos, T=3, L=3" in page
+
+
+def test_a_bracket_is_drawn_from_its_lower_end(tmp_path):
+    certificate = certify(relation_counting.dot(T=3, L=2), method="exhaustive")
+    open_ = replace(certificate, verdict=Verdict.UNKNOWN, reason="cut", error_share=(Fraction(1, 4), Fraction(3, 4)))
+    page = certificate_page(open_, []).decode()
+    assert re.findall(r"left:([\d.]+)%;width:([\d.]+)%", page) == [("0.00", "25.00"), ("25.00", "50.00")]
+    assert "between 0.25 and 0.75" in page
 
 
 def test_a_batch_is_a_table_with_links_to_the_certificates_below(tmp_path, capsys):

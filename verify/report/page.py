@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from html import escape
 from math import inf
 from typing import Any
 
-from verify.arithmetic.outward import below
+from verify.arithmetic.outward import above, below
 from verify.frame.certificate import Certificate, Verdict
 from verify.report.batch import BatchLine
 from verify.report.meaning import sentence
@@ -30,11 +31,18 @@ h1 { font-size: 1.3rem; line-height: 1.3; } h2 { font-size: 1.05rem; margin-top:
 table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top;
   padding: .3rem .6rem .3rem 0;
   border-bottom: 1px solid var(--line); } th { color: var(--dim); font-weight: 600; }
+th, .number, .verdict { white-space: nowrap; } .facts th { width: 11rem; white-space: normal; } h1, h2 { clear: both; }
+.token { display: inline-block; min-width: 1.8em; margin: 0 .2em .2em 0; padding: 0 .3em; text-align: center;
+  border: 1px solid var(--line); } .here { border: 2px solid var(--bar); font-weight: 700; }
+.share { position: relative; height: 1em; border: 1px solid var(--line); }
+.share div { position: absolute; height: 100%; background: var(--bar); } .share .open { opacity: .4; }
+details { margin-top: 1.5rem; }
 .bar { background: var(--bar); height: .8em; min-width: 2px; } .wide { width: 55%; }
 button { all: unset; cursor: pointer; } button:focus-visible { outline: 2px solid var(--bar); }
 .scroll { overflow-x: auto; }
-@media (max-width: 36rem) { .facts tr, .facts td, .facts th { display: block; border: 0; padding: 0; }
-  .facts tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } }
+@media (max-width: 36rem) { .facts tr, .facts td, .facts th { display: block; width: auto; border: 0; padding: 0; }
+  .facts tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } .verdict { white-space: normal; }
+  td .verdict { overflow-wrap: normal; } }
 @media print { body { max-width: none; font-size: 10pt; } details > * { display: block; } tr { break-inside: avoid; }
   * { print-color-adjust: exact; } }
 """
@@ -69,8 +77,9 @@ def batch_page(task: str, lines: Sequence[BatchLine]) -> bytes:
         margin = (line.said or {}).get("margin")
         rows.append(
             f'<tr><td>{_verdict(line.word)}</td><td><a href="#f{i}">{escape(line.path)}</a></td>'
-            f'<td data-key="{"" if margin is None else margin}">{"" if margin is None else escape(below(margin))}</td>'
-            f'<td data-key="{line.seconds}">{line.seconds:.1f} s</td></tr>'
+            f'<td class="number" data-key="{"" if margin is None else margin}">'
+            f"{'' if margin is None else escape(below(margin))}</td>"
+            f'<td class="number" data-key="{line.seconds}">{line.seconds:.1f} s</td></tr>'
         )
         found = _certificate_of(line)
         said = f"<p>{escape(line.text)}</p>" if found is None else _body(found, [])
@@ -110,12 +119,54 @@ def _body(certificate: Certificate, facts: Iterable[tuple[str, str]]) -> str:
     said = {name: value for name, value in certificate.to_dict().items() if value is not None}
     for title, name in (("Wrong input", "counterexample"), ("Closest call", "tightest")):
         case = {key: value for key, value in said.get(name, {}).items() if value is not None}  # null where infinite
-        found += f"<h2>{title}</h2>{_table(case.items())}" if case else ""
-    found += _bars(certificate)
+        found += f"<h2>{title}</h2>{_case(case)}" if case else ""
+    found += _bars(certificate) + _share(certificate)
+    sizes = [f"{name}={value}" for name, value in certificate.parameters.items() if value is not None]
+    judged = [("task", ", ".join([certificate.task, *sizes])), *facts]
+    judged += [("reading", said["reading"]), ("method", said["method"])]
+    judged += [("assumed", each) for each in certificate.assumptions]
     fields = [(name, value) for name, value in said.items() if name not in DRAWN]
-    return f"{found}<details><summary>All fields</summary>{_table([*facts, *fields])}</details>"
+    found += f"<h2>What was judged</h2>{_table(dict.fromkeys((n, str(v)) for n, v in judged))}"
+    return f"{found}<details><summary>All fields</summary>{_table(fields)}</details>"
 
 
+def _case(case: dict[str, Any]) -> str:
+    """One input: its tokens in boxes, the position that is asked about marked, and what else is known of it."""
+    rows = [
+        (name, _tokens(value, case.get("position")) if name in ("input", "tokens") else escape(_text(value)))
+        for name, value in case.items()
+        if name != "tokens" or value != case.get("input")
+    ]
+    return _rows(rows)
+
+
+def _tokens(value: Any, position: Any) -> str:
+    if not isinstance(value, list) or not all(isinstance(each, int | str) for each in value):
+        return escape(_text(value))
+    boxes = (
+        f'<span class="token{" here" if i == position else ""}">{escape(str(each))}</span>'
+        for i, each in enumerate(value[:MOST_TOKENS])
+    )
+    return "".join(boxes) + (f" and {len(value) - MOST_TOKENS} more" if len(value) > MOST_TOKENS else "")
+
+
+def _share(certificate: Certificate) -> str:
+    """The bracket on the share of wrong answers, on a line from 0 to 1."""
+    if certificate.error_share is None:
+        return ""
+    low, high = certificate.error_share
+    says = f"exactly {low}" if low == high else f"between {below(low)} and {above(high)}"
+    bars = _part("", 0, low) + _part("open", low, high - low)
+    words = "" if low == high else "; what the search left open is drawn lighter"
+    return f'<h2>Share of wrong answers</h2><p>{escape(says + words)}</p><div class="share">{bars}</div>'
+
+
+def _part(kind: str, left: Fraction | int, width: Fraction) -> str:
+    """A stretch of a line from 0 to 1."""
+    return f'<div class="{kind}" style="left:{100 * float(left):.2f}%;width:{100 * float(width):.2f}%"></div>'
+
+
+MOST_TOKENS = 400
 DRAWN = ("tree", "tightest", "counterexample", "margin_per_count", "reason", "verdict")
 
 
@@ -137,11 +188,18 @@ def _bars(certificate: Certificate) -> str:
 
 
 def _table(rows: Iterable[tuple[str, Any]]) -> str:
-    cells = (f'<tr><th scope="row">{escape(str(n))}</th><td>{escape(_text(v))}</td></tr>' for n, v in rows)
+    return _rows((str(name), escape(_text(value))) for name, value in rows)
+
+
+def _rows(rows: Iterable[tuple[str, str]]) -> str:
+    """A table of names and what is written of each, which is HTML."""
+    cells = (f'<tr><th scope="row">{escape(name)}</th><td>{html}</td></tr>' for name, html in rows)
     return f'<table class="facts"><tbody>{"".join(cells)}</tbody></table>'
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, dict):
         return ", ".join(f"{name} = {each}" for name, each in value.items())
     return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
