@@ -145,7 +145,8 @@ def _export(module: nn.Module, length: int, arguments: dict[str, object]) -> Any
 
     table = default_decompositions()
     for name in KEPT_WHOLE:
-        table.pop(getattr(torch.ops.aten, name).default, None)  # type: ignore[no-untyped-call]
+        if hasattr(torch.ops.aten, name):  # older versions of torch have no fused norms
+            table.pop(getattr(torch.ops.aten, name).default, None)  # type: ignore[no-untyped-call]
     for target, decomposition in DECOMPOSITIONS.items():
         table[target] = decomposition
     example = torch.zeros(1, length, dtype=torch.long)

@@ -169,7 +169,7 @@ def _erf() -> tuple[Tensor, float]:
         for i in range(ERF_END * ERF_STEPS):
             centre = (2 * i + 1) * radius
             exact = [a.mid().fmpq() for a in _erf_series(arb(centre.numerator) / centre.denominator)]
-            interval = arb(float(centre), float(radius))
+            interval = arb(nearest(centre), nearest(radius))  # exact: both are whole numbers over a power of two
             last = abs(_erf_series(interval, ERF_DEGREE + 2)[ERF_DEGREE + 1])
             # t = x - centre is exact: both are multiples of the spacing of x, or x is below 1/64 and t is rounded once
             polynomial = taylor(exact, radius, upper(last) * radius ** (ERF_DEGREE + 1), U * radius)
