@@ -24,6 +24,17 @@ from verify.engine.rules.linear import SLOPES, plus, product
 BF16, HALF, WIDE = (FORMATS[name] for name in ("bfloat16", "float16", "float32"))
 
 
+def test_exponents_are_the_same_with_and_without_the_bits():
+    powers = 2.0 ** torch.arange(-200, 201, dtype=torch.float64)
+    x = torch.cat([powers, torch.nextafter(powers, torch.tensor(0.0).double()), -3 * powers, torch.tensor([0.0])])
+    with mock.patch.object(rounded_once, "_has_bits_in_batches", lambda: False):
+        without = rounded_once.exponent(x)
+    assert torch.equal(rounded_once.exponent(x), without) and without.dtype == torch.int64
+    inside = x.abs().clamp(1 / rounded_once.RANGE, rounded_once.RANGE)
+    two = torch.tensor(2.0).double()
+    assert (inside < two**without).all() and (inside >= two ** (without - 1)).all()
+
+
 # one step: what it says of a difference from the midpoint
 
 

@@ -18,6 +18,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -78,7 +79,19 @@ RANGE = 2.0**200  # numbers whose exponents are looked at: beyond, or below its 
 def exponent(x: Tensor) -> Tensor:
     """The least e with |x| < 2^e, for sizes between 1/RANGE and RANGE."""
     size = torch.nan_to_num(x.abs(), nan=1.0).clamp(1 / RANGE, RANGE)
-    return ((size.view(torch.int64) >> 52) & 0x7FF) - 1022
+    if _has_bits_in_batches():
+        return ((size.view(torch.int64) >> 52) & 0x7FF) - 1022
+    return torch.frexp(size).exponent.to(torch.int64)  # size is m 2^e, 1/2 <= m < 1: the same, several times slower
+
+
+@cache
+def _has_bits_in_batches() -> bool:
+    """Whether torch.vmap, which the slopes of sums go through, can look at the bits of floats; torch 2.13 can."""
+    try:
+        torch.vmap(lambda x: x.view(torch.int64))(torch.ones(2, 1, dtype=torch.float64))
+    except RuntimeError:
+        return False
+    return True
 
 
 def nearest(x: Tensor, fmt: Format) -> Tensor:
