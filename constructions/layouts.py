@@ -143,7 +143,9 @@ def hint(known: Iterable[str], tensors: Mapping[str, Tensor]) -> str:
     found = likeness(tensors)
     is_own = found is None or names.issuperset(found.layout.must) or (found.layout is HISTOGRAM and not found.is_exact)
     if found is None or is_own:
-        return near(names - set(tensors), set(tensors) - names)
+        is_strange = found is None and not names & set(tensors)
+        own = " A model of a class of your own is judged by verify module." if is_strange else ""
+        return near(names - set(tensors), set(tensors) - names) + own
     return f" {found.said}"
 
 

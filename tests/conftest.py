@@ -11,14 +11,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch and numpy are load
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
-from hypothesis import settings  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
 from torch._export import utils  # noqa: E402
 from torch.export import decomp_utils, exported_program  # noqa: E402
 
 sys.path.append(str(Path(__file__).parents[1] / "docs" / "_ext"))  # terminal: commands as the site runs them
-settings.register_profile("fast", max_examples=20, deadline=None, derandomize=True)  # the same examples in every run
-settings.register_profile("drawn", max_examples=40, deadline=None, print_blob=True)  # .ci/check deep
-settings.register_profile("deep", max_examples=2000, deadline=None)
+UNHURRIED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}  # a busy machine is no failure
+settings.register_profile("fast", max_examples=20, derandomize=True, **UNHURRIED)  # the same examples in every run
+settings.register_profile("drawn", max_examples=40, print_blob=True, **UNHURRIED)  # .ci/check deep
+settings.register_profile("deep", max_examples=2000, **UNHURRIED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 if hasattr(utils, "_collect_all_valid_cia_ops"):  # a third of a capture's time, and the same in every capture

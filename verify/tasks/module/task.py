@@ -52,7 +52,10 @@ def imported(path: str) -> ModuleType:
     """The task file as a module; its own folder is where it imports from first."""
     file = Path(path)
     if not path.endswith(".py") or not file.is_file():
-        raise BadInput(f"task={path!r}: must be a Python file that is there; its name ends in .py")
+        raise BadInput(
+            f"task={path!r}: must be a Python file that is there; its name ends in .py. It says model(weights) and "
+            "task; weights are named with --weights FILE."
+        )
     spec = importlib.util.spec_from_file_location(f"weightproof_task_{file.stem}", file.resolve())
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
