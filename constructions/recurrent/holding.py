@@ -88,7 +88,7 @@ def rings(*, types: int, m: int, dtype: torch.dtype = torch.float64) -> Recurren
     if m < 2:
         raise BadInput(f"modulus={m}: must be at least 2")
     H = 2 * m * types + 1
-    check(types, H)
+    check(max(types, 2), H)  # one type is modular counting, whose only token is a constant input
     model = RecurrentModel("lstm", hidden=H, classes=m, inputs=types, dtype=dtype)
     cell, on, s = zeroed(model), math.tanh(1), H - 1
     W, W_x, b = (cell[name][2 * H : 3 * H] for name in ("weight_hh_l0", "weight_ih_l0", "bias_ih_l0"))

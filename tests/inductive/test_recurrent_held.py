@@ -11,11 +11,13 @@ from constructions.recurrent import holding
 from constructions.recurrent.gated import GatedModel, RwkvCell
 from tests.command import as_json
 from tests.planted import planted
+from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
-from verify.frame.decide import exhaustive
+from verify.frame.decide import certify, exhaustive
 from verify.tasks.recurrent import held
 from verify.tasks.recurrent.selective import Selective
+from verify.tasks.recurrent.task import Homogeneous
 
 LENGTH = 11
 
@@ -156,3 +158,20 @@ def test_lstm_rings_are_read_as_counted():
     counts = (own.cumsum(1) * own).sum(-1)
     for m in (2, 3, 4):
         assert torch.equal(holding.rings(types=2, m=m)(strings).argmax(-1), (counts - 1) % m)
+
+
+@pytest.mark.parametrize(("m", "reading"), [(2, "real"), (3, "float32"), (10, "real"), (10, "float32"), (7, "real")])
+def test_one_type_is_modular_counting_at_every_length(m, reading):
+    model = holding.rings(types=1, m=m)
+    task = Task.of("modular", modulus=m)
+    assert model(torch.zeros(1, 3 * m, dtype=torch.long)).argmax(-1)[0].tolist() == [*range(m)] * 3
+    assert certify(Homogeneous(model, task, None), reading_of(reading)).verdict is Verdict.PROVED
+    with torch.no_grad():
+        model.readout.weight[1] *= -1
+    found = certify(Homogeneous(model, task, None), reading_of(reading)).verdict
+    assert found is (Verdict.REFUTED if reading == "real" else Verdict.UNKNOWN)
+
+
+def test_modular_counting_by_an_lstm_is_built(capsys):
+    code, found = as_json(capsys, "inductive", "--task", "modular", "--model", "lstm", "--modulus", "4")
+    assert code == 0 and found["claim"] == "C-R20" and found["parameters"]["units"] == 9

@@ -194,7 +194,9 @@ CLAIMS: tuple[Claim, ...] = (
         "verify inductive --task selective-modular --model lstm --types 2 --modulus 4",
         "verify inductive --task selective-modular --model lstm --types 3 --modulus 4",
         "verify inductive --task selective-modular --model lstm --types 4 --modulus 3",
-        checked_at="K = 2, m = 4; K = 3, m = 4; K = 4, m = 3",
+        "verify inductive --task modular --model lstm --modulus 10",
+        "verify inductive --task modular --model lstm --modulus 10 --precision float32",
+        checked_at="K = 2, m = 4; K = 3, m = 4; K = 4, m = 3; m = 10",
     ),
     _beside(
         "C-R21",

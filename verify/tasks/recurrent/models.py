@@ -75,6 +75,8 @@ def built(asked: Asked) -> tuple[Counter, str]:
     elif asked.model in GATED:
         s = states(m, d, asked.length)
         return gated.decays(kind=asked.model, m=m, s=s, N=decays(m, s), dtype=dtype), "C-R16"
+    elif asked.model == "lstm":
+        found, claim = holding.rings(types=1, m=m, dtype=dtype), "C-R20"
     elif asked.model == "s4":
         found, claim = diagonal.rotation(m=m, dtype=dtype), "C-R14"
     else:
