@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) ->
     parser.add_argument("file", metavar="FILE", help=help)
     parser.add_argument("--task", choices=names, default=names[0], help=f"what they are to know (default: {names[0]})")
     parser.add_argument("--model", metavar="M", help="the kind of model, where the file does not say it")
-    parser.add_argument("--weights", metavar="W", help="with --task module: a state dict for model(weights)")
+    option(parser, "weights", metavar="W", help="with --task module: a state dict for model(weights)")
     option(parser, "L", help="sequence length, where the file does not say it")
     options(parser, *(("precision", "accumulate") if precision else ()), "budget", "effort", "save", "json")
 
