@@ -17,7 +17,7 @@ task = Task(inputs=tokens([{V}] * {n}), expected=largest)
 
 SIZES = ((64, 8), (64, 4), (12, 30))
 FILES = {f"largest-{V}-{n}.py": task_file(V, n) for V, n in SIZES}
-COMMAND, *DEEP = (f"verify module {name}" for name in FILES)
+COMMAND, *DEEP = (f"verify module {name} --budget 300" for name in FILES)
 
 
 def two_layers(builder: str, T: int, L: int) -> str:
