@@ -101,6 +101,30 @@ def test_a_module_that_takes_one_input_at_a_time():
     assert found.verdict is Verdict.PROVED
 
 
+class OwnConstants(nn.Module):
+    """One that runs in float32 alone: it makes a constant that a layer of another dtype does not take."""
+
+    def __init__(self):
+        super().__init__()
+        self.e, self.u = nn.Embedding(4, 4), nn.Linear(3, 4)
+        with torch.no_grad():
+            self.e.weight.copy_(torch.diag(5.0 ** torch.arange(4)))
+            self.u.weight.fill_(0.1)
+
+    def forward(self, t):
+        return self.e(t).sum(1) + self.u(torch.arange(3.0))
+
+
+@pytest.mark.parametrize("reading", ["real", "float32", "bfloat16"])
+def test_a_module_that_fails_in_another_dtype_is_run_in_its_own(reading):
+    module, asked = OwnConstants().eval(), {"inputs": tokens([4] * 3), "expected": lambda t: t.amax(1)}
+    assert certify_module(module, reading=reading, **asked).verdict is Verdict.PROVED
+    if reading == "real":
+        with planted_in("aten.linear.default"):
+            found = certify_module(module, **asked)
+        assert found.verdict is Verdict.UNKNOWN and BUG in found.reason
+
+
 @pytest.mark.parametrize(
     "expected", [Automaton(None, lambda _, t: t, lambda t: t), lambda t: t[:, -1]], ids=["cells", "inputs"]
 )

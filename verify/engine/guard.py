@@ -47,10 +47,15 @@ class Guard:
 
         Raises: Disagreement, with the first operation at which run and enclosure part.
         """
-        copied, is_decided = self._copy(), (low > 0) | (high <= 0)
-        if copied is None or not bool(is_decided.any()):
+        is_decided = (low > 0) | (high <= 0)
+        if not bool(is_decided.any()):
             return
         tokens, answers, low, high = (x[is_decided] for x in (tokens, answers, low, high))
+        copied, fmt = self._copy(tokens[:1], answers[:1]), self.format
+        if copied is None:
+            return
+        if copied is self.module and isinstance(self.reading, Real):
+            fmt = self._own_format()
         found = self._margins(copied, tokens, answers)
         low, high = low[: len(found)], high[: len(found)]
         # a run is within about the width of the bounds of them: only what is not is looked at closely
@@ -59,20 +64,30 @@ class Guard:
         out = torch.where(found.isnan() & torch.isfinite(low), torch.inf, out)
         for row in out.argsort(descending=True)[:LOOKED_AT].tolist():
             if out[row] > 0:
-                self._look_at(
-                    copied, tokens[row : row + 1], answers[row : row + 1], (float(low[row]), float(high[row]))
-                )
+                said = float(low[row]), float(high[row])
+                self._look_at(copied, fmt, tokens[row : row + 1], answers[row : row + 1], said)
 
-    def _copy(self) -> nn.Module | None:
-        """The module in the dtype of the run; None where there is none, or it cannot be copied."""
+    def _own_format(self) -> Format:
+        """The format in which the module itself runs."""
+        floats = (v.dtype for v in self.graph.stored.values() if v.is_floating_point())
+        return format_of(next(floats, torch.float64))
+
+    def _copy(self, tokens: Tensor, answers: Tensor) -> nn.Module | None:
+        """The module in the dtype of the run; None where there is none, or it cannot be copied, or fails on an input.
+
+        What makes constants of a dtype of its own may fail in another one. Then it is judged as it stands, which what
+        is said of real arithmetic allows.
+        """
         if self.dtype is None:
             return None
         if all(not v.is_floating_point() or v.dtype == self.dtype for v in self.graph.stored.values()):
             return self.module
         try:
-            return in_format(deepcopy(self.module), self.dtype)
+            copied = in_format(deepcopy(self.module), self.dtype)
+            self._margin(copied, tokens, answers)
         except Exception:  # whatever the user's code raises
-            return None
+            return self.module if isinstance(self.reading, Real) else None
+        return copied
 
     def _margins(self, module: nn.Module, tokens: Tensor, answers: Tensor) -> Tensor:
         """The margins of a run in batches, or where that fails of the first inputs one by one."""
@@ -104,10 +119,12 @@ class Guard:
             logits = logits[..., list(self.question.classes)]
         return margins(logits, answers).amin(1)
 
-    def _look_at(self, module: nn.Module, tokens: Tensor, answers: Tensor, said: tuple[float, float]) -> None:
+    def _look_at(
+        self, module: nn.Module, fmt: Format, tokens: Tensor, answers: Tensor, said: tuple[float, float]
+    ) -> None:
         """Bounds the run of one input, alone: it must lie there, and something of what is said of the margin must."""
         margin = float(self._alone(module, tokens, answers))
-        low, high = self._ends(tokens, answers, self.format)
+        low, high = self._ends(tokens, answers, fmt)
         if said[0] > high or said[1] < low:
             raise Disagreement(
                 f"on {tokens[0].tolist()} the margin lies in {low} to {high}, and {said[0]} to {said[1]} is proved"
@@ -116,8 +133,7 @@ class Guard:
             return
         place = first_apart(self.graph, tokens[0])
         if place is None and module is not self.module:  # code may depend on the dtype: then its own is what is known
-            own = format_of(next(v.dtype for v in self.graph.stored.values() if v.is_floating_point()))
-            low, high = self._ends(tokens, answers, own)
+            low, high = self._ends(tokens, answers, self._own_format())
             if low <= float(self._alone(self.module, tokens, answers)) <= high:
                 return
         where = "" if place is None else f", and they part at {place}"
