@@ -119,7 +119,7 @@ def longest(tables: Tensor) -> Tensor:
     return middle.sum((1, 2)).square().sum(1).sqrt() + apart * ENLARGE
 
 
-class Least(NamedTuple):
+class LowerBounds(NamedTuple):
     """Lower bounds on functions, a table, and lower bounds where a place has one of its listed tokens.
 
     The table's least sum is that of the least function of each cell. Shapes: `low` (cells, functions), `table` (cells,
@@ -130,10 +130,10 @@ class Least(NamedTuple):
     table: Tensor
     by_token: Tensor | None = None
 
-    def each(self, bound: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]) -> Least:
+    def each(self, bound: Callable[[Tensor, Callable[[Tensor], Tensor]], Tensor]) -> LowerBounds:
         """Other functions, bounded by these; numbers of a cell and a function are shaped by what `bound` is given."""
         by_token = None if self.by_token is None else bound(self.by_token, lambda x: x[:, None, None])
-        return Least(bound(self.low, lambda x: x), self.table, by_token)
+        return LowerBounds(bound(self.low, lambda x: x), self.table, by_token)
 
 
 class Quotients:
@@ -234,7 +234,7 @@ class Quotients:
         *,
         by_least_quotients: bool = True,
         by_token: bool = False,
-    ) -> Least:
+    ) -> LowerBounds:
         """Lower bounds on constant - error + u . atoms.
 
         Without `by_least_quotients` the quotients in the middle alone are tried, which takes half of the time.
@@ -245,9 +245,11 @@ class Quotients:
         ]
         low, tables = torch.cat([part.low for part in parts]), torch.cat([part.table for part in parts])
         wide = [part.by_token for part in parts if part.by_token is not None]
-        return Least(low, tables, torch.cat(wide) if by_token else None)
+        return LowerBounds(low, tables, torch.cat(wide) if by_token else None)
 
-    def _least(self, u: Tensor, constant: Tensor, error: Tensor, by_least_quotients: bool, by_token: bool) -> Least:
+    def _least(
+        self, u: Tensor, constant: Tensor, error: Tensor, by_least_quotients: bool, by_token: bool
+    ) -> LowerBounds:
         """The better of two bounds, with each head's own least quotient and with those in the middle."""
         products = [self.products(u, h) for h in range(self.n_heads)]
         middle = self.middles(u)
@@ -261,7 +263,7 @@ class Quotients:
         is_better = (other.low.amin(1) > found.low.amin(1)) | torch.isnan(found.low.amin(1))
         table = torch.where(is_better[:, None, None], other.table, found.table)
         low, wide, more = torch.fmax(found.low, other.low), found.by_token, other.by_token
-        return Least(low, table, None if wide is None or more is None else torch.fmax(wide, more))
+        return LowerBounds(low, table, None if wide is None or more is None else torch.fmax(wide, more))
 
     def _least_quotient(self, products: Tensor, middle: Tensor, h: int) -> Tensor:
         """Nearly the least u_h . N_h / Z_h, from above: float numbers that no bound relies on.
@@ -284,7 +286,7 @@ class Quotients:
 
     def _above_chords(
         self, u: Tensor, products: list[Tensor], mu: Tensor, constant: Tensor, error: Tensor, by_token: bool
-    ) -> Least:
+    ) -> LowerBounds:
         """The bounds with these numbers mu.
 
         Rounding: a is a float number between z- and z+ whatever it was computed from, and the chord from T- to T+ is
@@ -315,9 +317,9 @@ class Quotients:
         low = total + low - off
         table = combined[torch.arange(len(low)), :, :, low.nan_to_num(nan=-torch.inf).argmin(1)]
         if not by_token:
-            return Least(low, table)
+            return LowerBounds(low, table)
         above, below = combined.sub_(least), low[:, None, None]
-        return Least(low, table, below + above - 4 * U * (below.abs() + above) - 4 * LEAST)
+        return LowerBounds(low, table, below + above - 4 * U * (below.abs() + above) - 4 * LEAST)
 
     def spread(self, u: Tensor) -> Tensor:
         """Bounds the l2 norm of u . (atoms - middle) along the functions: (cells,)."""

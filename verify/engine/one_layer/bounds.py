@@ -28,7 +28,7 @@ from verify.arithmetic.slack import LEAST, U, gamma
 from verify.engine.one_layer.after import NORMS, RMS
 from verify.engine.one_layer.layer import Affine, Block, Layer
 from verify.engine.one_layer.lines import Lines, lines
-from verify.reduction.quotients import Least, Quotients, Tables
+from verify.reduction.quotients import LowerBounds, Quotients, Tables
 
 ATTENTION = -1
 Shaped = Callable[[Tensor], Tensor]
@@ -190,7 +190,7 @@ class Cells:
         last = max(f.coefficients, default=ATTENTION)
         return self.lower(self._by_lines(f, last)) if last in self.lines else self.range(f)[0]
 
-    def least(self, f: Function, *, by_token: bool = False) -> Least:
+    def least(self, f: Function, *, by_token: bool = False) -> LowerBounds:
         """Lower bounds on functions, and a table of each cell whose least sum is nearly the least of them."""
         last = max(f.coefficients, default=ATTENTION)
         if last in self.lines:
