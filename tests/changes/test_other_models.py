@@ -114,6 +114,7 @@ def what_is_wrong(net, found):
 NETS = [Net(0), Net(1, has_bias=False), Net(2, form="product"), Net(3, neurons=5)]
 
 
+@pytest.mark.deep
 def test_readouts_of_modules_are_repaired_or_impossible():
     outcomes = []
     for net in NETS:
@@ -266,6 +267,7 @@ def test_parity_models_are_repaired(tmp_path, capsys, monkeypatch):
     assert first["right"] != second["right"] and first["rival"] == second["right"]
 
 
+@pytest.mark.deep
 def test_addition_modulo_p_is_repaired_and_has_a_radius(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = modular.clock(P=5, frequencies=(1, 2), dtype=torch.float32).requires_grad_(False)

@@ -116,6 +116,7 @@ def test_no_model_inside_is_wrong():
         assert what_is_wrong(module, found) is None and found.gap < 1.5
 
 
+@pytest.mark.deep
 def test_built_models_have_a_gap_of_a_tenth_at_most():
     for module in (relation_counting.dot(T=3, L=2), inventory_counting.lin(T=3, L=2)):
         assert radius(module).gap < 1.1

@@ -78,11 +78,11 @@ def judge(seed):
     return found.verdict
 
 
-@pytest.mark.parametrize("seeds", first(1, [range(i, i + 20) for i in range(0, 600, 20)]), ids=str)
+@pytest.mark.parametrize("seeds", first(1, [range(i, i + 10) for i in range(0, 600, 10)]), ids=str)
 def test_every_verdict_is_that_of_every_string(seeds):
     verdicts = [judge(seed) for seed in seeds]
-    assert verdicts.count(Verdict.PROVED) > 2 and verdicts.count(Verdict.REFUTED) > 2
-    assert verdicts.count(Verdict.UNKNOWN) < 3
+    assert {Verdict.PROVED, Verdict.REFUTED} <= set(verdicts)
+    assert verdicts.count(Verdict.UNKNOWN) < 2
 
 
 FAULTS = [
