@@ -144,6 +144,7 @@ def test_planted_faults_are_seen(fault):
         assert any(fails(net) for net in NETS)
 
 
+@pytest.mark.deep
 def test_no_module_inside_a_radius_is_wrong():
     """Corners of the box, at random and against the tightest pair; the model at the upper bound is wrong."""
     module, rng = repair(NETS[0], **TASK).module, np.random.default_rng(0)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from constructions import relation_counting
@@ -13,6 +14,7 @@ from constructions import relation_counting
 ACTION = (Path(__file__).parents[2] / "docs/howto/action.yml").read_text()
 
 
+@pytest.mark.deep  # three commands
 def test_the_line_of_the_action_judges_a_folder(tmp_path):
     (line,) = re.findall(r"- run: (verify .*)", ACTION)
     assert set(re.findall(r"\$(\w+)", line)) == {"FOLDER", "OPTIONS"}
