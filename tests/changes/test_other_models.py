@@ -283,6 +283,7 @@ def test_addition_modulo_p_is_repaired_and_has_a_radius(tmp_path, capsys, monkey
     assert code == 0 and 0 < said["at_least"] < said["at_most"]
 
 
+@pytest.mark.deep
 def test_a_task_file_is_repaired(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pairs.py").write_text(

@@ -250,10 +250,13 @@ def cell_margins(reduction: RoundedReduction, is_over: Callable[[], bool] = lamb
             margins[index, tables.start : tables.stop] = readout.margins(row, tables)
     open_ = np.argwhere(~(margins > 0))
     hardest = open_[np.argsort(margins[tuple(open_.T)], kind="stable")]
+    are_many = len(open_) > stored.T
     for index, t, k in hardest.tolist():
+        if are_many and is_over():
+            break
         found = joint_margin(readout, reduction.rows[index], t, k)
         margins[index, t, k] = np.fmax(margins[index, t, k], found)
-        if is_over() or not (found > 0 or len(open_) <= stored.T):
+        if are_many and not found > 0:
             break
     return margins
 
