@@ -331,7 +331,8 @@ class OneToken:
             rivals = self._rivals(batch, right)
             found = cells.least(cells.gaps(right, rivals), by_token=True)
             assert found.by_token is not None, "it was asked for"
-            by_token = found.by_token.amin(3)[:, :-1]  # NaN where any is
+            known = found.by_token.nan_to_num_(nan=-torch.inf, posinf=-torch.inf)  # what overflows says nothing
+            by_token = known.amin(3)[:, :-1]
             return Bounded(listed, right, rivals, found.low, found.table, by_token)
 
     def _bounded(self, batch: list[Cell], found: Bounded) -> Iterator[Decided]:
@@ -366,7 +367,7 @@ class OneToken:
             self.next += batch[i].alike
         is_beaten = low > search.goal
         beaten = torch.where(is_beaten, low, torch.inf).amin(1)
-        is_out = left[:, None, None] & (by_token > 0) & (by_token >= search.goal) & torch.isfinite(by_token)
+        is_out = left[:, None, None] & (by_token > 0) & (by_token >= search.goal)
         if bool(is_out.any()):
             yield self._decided_tokens(batch, is_out, found)
         for i in left.nonzero().squeeze(1).tolist():
