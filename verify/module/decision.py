@@ -12,7 +12,7 @@ from torch import Tensor
 from verify.arithmetic.readings import Real, Rounded
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
 from verify.arithmetic.slack import U
-from verify.engine import exact, rounded_once
+from verify.engine import exact, few_bits
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph
 from verify.engine.enumeration import Enumeration
@@ -146,12 +146,12 @@ class Judge:
     ) -> None:
         self.graph, self.reading, self.device, self.guard = graph, reading, device, guard
         self.question = question
-        self.once = isinstance(reading, Rounded) and reading.once
-        self.plain = None if sets is None or self.once else self._enumeration(sets)
-        if isinstance(reading, Rounded) and reading.once:
-            assert reading.accumulate is not None, "refused where readings are parsed"
-            once = rounded_once.bounds(graph, question, reading.format, reading.accumulate, device)
-            self.models: dict[str, Model] = {"mean_value": once}
+        self.is_of_few_bits = isinstance(reading, Rounded) and few_bits.is_covered(reading.format, reading.accumulate)
+        self.plain = None if sets is None or self.is_of_few_bits else self._enumeration(sets)
+        if self.is_of_few_bits:
+            assert isinstance(reading, Rounded) and reading.accumulate is not None
+            few = few_bits.bounds(graph, question, reading.format, reading.accumulate, device, not reading.once)
+            self.models: dict[str, Model] = {"mean_value": few}
             return
         self.mean_values = MeanValues(graph, question, arithmetic(reading), device)
         self.models = {
@@ -210,7 +210,7 @@ class Judge:
             if not len(rows):
                 return
             found.narrow(name, rows, *self._run(model, tokens[rows], answers[rows]))
-        if self.once:
+        if self.is_of_few_bits:
             return
         self._by_mean_values(tokens, answers, found, deadline)
         if isinstance(self.reading, Real):

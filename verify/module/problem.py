@@ -21,6 +21,7 @@ from verify.arithmetic.formats import format_of
 from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import LARGEST_NU, gamma
+from verify.engine import few_bits
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import ASSUMPTIONS, Graph, capture, longest_sum
 from verify.engine.guard import Disagreement, Guard
@@ -42,13 +43,14 @@ from verify.module.task import Task
 MANY = 1 << 18  # inputs from which on a hill climb comes first
 FEW = 1 << 16  # inputs that are decided one by one, whatever the module is
 PIECE, SLOW_PIECE = 16384, 1024  # inputs that are decided between two looks at the clock, by plain runs or without
-ONCE_PIECE = 32  # where each result is rounded once
+SLOPES_OF_A_PIECE = 2**19  # of the widest tensor's numbers by each other, in 16 bits or less
 ENTRIES_OF_A_PIECE = 2**23  # and numbers of the widest tensor
 WORTH_A_RADIUS = 1024  # inputs from which on one radius for all of them is looked for
 CLIMBING = 0.2  # of the budget, as for products of token sets where every input can be looked at
 RUN_AT_ONCE, RUNS = 512, 4
 ARGUMENT = "every input enclosed in balls"
 BY_CELLS = "one attention layer on products of token sets; what those leave open, input by input"
+BY_MEAN_VALUES = "every input enclosed by the mean value form, results rounded or kept"
 BY_ROUNDING_ONCE = "every input enclosed by the mean value form, each result rounded once"
 Item = tuple[int, ...]
 Pieces = Iterator[tuple[Tensor, int]]
@@ -56,7 +58,13 @@ CONTRACT = (
     "each operation is rounded to nearest, or kept with 2p + 2 bits; sums in any order, products fused or not",
     "exp, log, log1p, expm1, erf, tanh, sigmoid, sin, cos, roots within 8 u of their value; GELU, SiLU of |x|",
     "LayerNorm's variance within gamma_(4d+16) of the mean of squares (one pass, two passes, Welford)",
-    "softmax may rescale by later maxima",
+    "softmax subtracts the largest score so far, its own among them, and may rescale by later ones",
+)
+KEPT = (
+    "an operation reads each result rounded to nearest, or kept with 2p + 2 bits; sums in float32, in any order",
+    "LayerNorm is one operation in float32, its variance within gamma_(4d+16) of it; softmax is one, or several",
+    "softmax subtracts the largest score so far, its own among them, and may rescale by later ones",
+    "exp, log, log1p, expm1, erf, tanh, sigmoid, sin, cos, roots within 8 u of their value; GELU, SiLU of |x|",
 )
 ONCE = (
     "each operation on tensors is computed in float32, sums in any order, and its result rounded once, to nearest",
@@ -114,7 +122,9 @@ class ModuleProblem:
         assert self.graphs  # a module that cannot be judged is refused before the clock starts
         if isinstance(reading, Rounded) and reading.once:
             return (*ASSUMPTIONS, *ONCE)
-        return (*ASSUMPTIONS, *(() if isinstance(reading, Real) else CONTRACT))
+        if isinstance(reading, Real):
+            return ASSUMPTIONS
+        return (*ASSUMPTIONS, *(KEPT if few_bits.is_covered(reading.format, reading.accumulate) else CONTRACT))
 
     @cached_property
     def graphs(self) -> dict[int, Graph]:
@@ -236,12 +246,13 @@ class ModuleProblem:
 
     def _pieces(self, part: Product | Listed, judge: Judge) -> Pieces:
         """The inputs of a part, as many at a time as are decided between two looks at the clock, and how far it is."""
-        most = max(1, ENTRIES_OF_A_PIECE // self.graphs[part.length].widest)
+        widest = self.graphs[part.length].widest
+        most, of_few_bits = (max(1, n) for n in (ENTRIES_OF_A_PIECE // widest, SLOPES_OF_A_PIECE // widest**2))
         for i, batch in enumerate(part.batches()):
             done = 0
             while done < len(batch):
                 is_quick = judge.plain is not None and i + done > 0
-                at_once = ONCE_PIECE if judge.once else PIECE if is_quick else SLOW_PIECE
+                at_once = of_few_bits if judge.is_of_few_bits else PIECE if is_quick else SLOW_PIECE
                 tokens = batch[done : done + min(most, at_once)]
                 done += len(tokens)
                 yield tokens, i * BATCH + done
@@ -354,8 +365,8 @@ class ModuleProblem:
         left = 0 if not stopped else self._left(tally)
         extra = self.extra(tally, left)
         argument, tightest = BY_CELLS if tally.by["cells"] else ARGUMENT, None
-        if isinstance(reading, Rounded) and reading.once:
-            argument = BY_ROUNDING_ONCE
+        if isinstance(reading, Rounded) and few_bits.is_covered(reading.format, reading.accumulate):
+            argument = BY_ROUNDING_ONCE if reading.once else BY_MEAN_VALUES
         if tally.tightest is not None:
             tightest = {"input": tally.tightest, "margin": tally.margin}
         first = tally.wrong_inputs[0] if tally.wrong_inputs else found

@@ -30,10 +30,10 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     |p'_j - p_j| <= p_j (s + |1 - 2 p_j| a_j) / (1 - s), and their sum, a mean distance from a mean, is at most the root
     of sum_j p_j a_j^2, divided by 1 - s. No p_j moves by more than 1.
 
-    In a dtype the exponent's argument is rounded, once for the maximum that is subtracted and, in kernels that rescale
-    by a later maximum, once more for each: the arguments' sizes add up to at most twice the range of the scores. Each
-    of at most n rescalings multiplies and takes an exponential, ULPS u. A weight and the sum of all are made of the
-    same exponentials, so that none is above 1 by more than the sum's error and the exponentials'.
+    In a dtype each exponential is off by a factor of its own, as `exponentials_off` says. A weight and the sum of all
+    are made of the same exponentials, so that none is above 1 by more than the sum's error and the exponentials'. A
+    weight computed from the exact ones p~ is off by a factor in [(1 - own_j) / (1 + S), (1 + own_j) / (1 - S)],
+    S = sum_k p~_k own_k.
 
     Scores that lie FAR below another, as masks by large numbers do, have weights below 2^-2000, whatever the rest is.
     """
@@ -49,12 +49,9 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     p = e / e.sum(dim, keepdim=True)
     r = torch.where(out, 0.0, x.radius)
     far = torch.where(out, 0.0, below.abs())
-    own = elementary.exp_error() + U * far * ENLARGE + gamma(n + 4)
     beyond = OF_SUMS + 8 * ULPS * at.u + 4 * at.sums((ULPS + 2) * n + 16)  # how far above 1 a weight may be
-    if not at.is_real:
-        spread = far.amax(dim, keepdim=True) + 2 * r.amax(dim, keepdim=True)
-        own = own + torch.expm1(4 * at.u * spread) + at.sums((ULPS + 2) * n + 16)
-    is_small = (r <= 1).all(dim, keepdim=True) & (own < 0.25).all(dim, keepdim=True)
+    own = exponentials_off(at, far, r.amax(dim, keepdim=True), n)
+    is_small = (r <= 1).all(dim, keepdim=True)
     safe = torch.where(is_small, r, 0.0)
     a = (safe * (1 + safe) * (1 + own) + own) * ENLARGE
     s = (p * a).sum(dim, keepdim=True) * (1 + gamma(n + 16)) * ENLARGE
@@ -63,7 +60,8 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     lost = 4 * (n + 2) * at.tiny
     rad = p * (a * (1 - 2 * p).abs() + 2 * own * p + s) / (1 - s) * ENLARGE + lost
     l1 = ((p * a.square()).sum(dim, keepdim=True) * (1 + gamma(n + 16))).sqrt() / (1 - s) * ENLARGE
-    of_own = torch.where(out, 0.0, own).amax(dim, keepdim=True)
+    own = torch.where(out, 0.0, own)
+    of_own = (p * own).sum(dim, keepdim=True) * (1 + gamma(n + 16))
     most = 1 + beyond if beyond < 1 else math.inf
     # both rows' sums are within `beyond` of 1, whatever the scores are
     l1 = torch.where(is_small, l1 + 2 * of_own + n * lost, torch.full_like(l1, math.inf)).clamp(max=2 * most + n * lost)
@@ -75,11 +73,33 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
         rad = at.checked(torch.full_like(rad, 2.0 * n), rad)
     is_last = dim % x.mid.ndim == x.mid.ndim - 1
     found = Ball(torch.where(nothing, empty, p), rad, None, l1=l1 if is_last else None)
-    # off by a factor in [(1 - own)/(1 + own), (1 + own)/(1 - own)], of weights anywhere in the ball
-    share = torch.where(of_own < 0.25, 2 * of_own / (1 - of_own), torch.full_like(of_own, math.inf)) * ENLARGE
-    local = torch.where(is_masked, torch.zeros_like(p), (p + rad) * share + lost)
+    local = torch.where(is_masked, torch.zeros_like(p), off_by_own(own, p + rad, dim) + lost)
     local = at.checked(torch.full_like(local, 2.0 * n), local)
     return at.record(found, (x,), local, lambda g: (spread_of(g, found, dim),))
+
+
+def exponentials_off(at: Arithmetic, far: Tensor, r: Tensor, n: int) -> Tensor:
+    """How far each exponential of n scores is off, as a share of it: of scores `far` below the top at the midpoint.
+
+    In a dtype the arguments are rounded, the score's distance from the largest so far, its own among them, and, where
+    a kernel rescales by later ones, the distance of each from the next: together they are the score's distance from the
+    top, at most far + 2 r, `r` the largest radius of a score. Each of at most n rescalings multiplies and takes an
+    exponential, ULPS u, and what of its argument is subnormal may be flushed.
+    """
+    own = elementary.exp_error() + U * far * ENLARGE + gamma(n + 4)
+    if at.is_real:
+        return own
+    # twice what the arguments' roundings are: (1 + a)(1 + b) <= 1 + b + e^(2x) - 1 for 1 + a = e^x, b <= 1
+    rounded = torch.expm1(2 * (at.u * (far + 2 * r) + (n + 2) * at.tiny))
+    return (own + (rounded + at.sums((ULPS + 2) * n + 16)) * ENLARGE).clamp(max=1e300)
+
+
+def off_by_own(own: Tensor, most: Tensor, dim: int) -> Tensor:
+    """How far weights of at most `most` are off by their exponentials' shares: the sum's is a mean of theirs."""
+    top = own.amax(dim, keepdim=True)
+    mean = torch.minimum(top, (most * own).sum(dim, keepdim=True) * (1 + gamma(2 * own.shape[dim] + 16)))
+    share = (own + mean) / (1 - mean.clamp(max=0.5)) * ENLARGE
+    return torch.where(mean <= 0.5, most * share, math.inf)
 
 
 def spread_of(slope: Ball, p: Ball, dim: int) -> Ball:

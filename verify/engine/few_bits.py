@@ -1,10 +1,16 @@
-"""Each result rounded once: the mean value form for dtypes of few bits, over enclosures that it makes itself.
+"""Sums in a wider format: the mean value form for dtypes of few bits, over enclosures that it makes itself.
 
-The reading: every operation of the captured graph on floats is computed in the format of accumulation, sums in any
-order, and its result is rounded once to the dtype, to nearest. Softmax and LayerNorm are one operation each; scores and
-weights of scaled_dot_product_attention may each be rounded once, or not. What only moves or chooses numbers rounds
-nothing. RMSNorm, GroupNorm, log-softmax, powers and variances are operations in several steps, as in the reading of any
-order. Python's numbers are read in the format of accumulation, stored ones in the dtype.
+The reading "each result rounded once": every operation of the captured graph on floats is computed in the format of
+accumulation, sums in any order, and its result is rounded once to the dtype, to nearest. Softmax and LayerNorm are one
+operation each; scores and weights of scaled_dot_product_attention may each be rounded once, or not. What only moves or
+chooses numbers rounds nothing. RMSNorm, GroupNorm, log-softmax, powers and variances are operations in several steps,
+as in the reading of any order. Python's numbers are read in the format of accumulation, stored ones in the dtype.
+
+The reading "dtype, any order" with a format of accumulation: each operation that reads a result reads it rounded, or
+kept with 2p + 2 bits, and two operations need not read the same. A bias may be added to a sum that was rounded before.
+LayerNorm is one operation; softmax, and the scores that attention makes, may round in between, as may whatever else is
+not a product or sum of tensors. Python's numbers may be rounded to the dtype. Numbers are chosen and moved as they are:
+a maximum of numbers, each rounded or kept, lies between the largest and the largest rounded, and so does its rounding.
 
 Radii grow with each product of absolute values, the mean value form back to where the errors were made does not. So
 before an operation that is not linear, the radius of each number that goes in is bounded backwards through the tape so
@@ -26,7 +32,7 @@ from torch import Tensor
 
 from verify.arithmetic.formats import Format
 from verify.arithmetic.slack import ENLARGE_LONG as ENLARGE
-from verify.arithmetic.slack import LOST, OF_MANY, U, gamma
+from verify.arithmetic.slack import LOST, OF_MANY, OF_SUMS, U, gamma
 from verify.engine.balls import Arithmetic, Ball, Norm, Step, Unsure, Whole, length
 from verify.engine.capture import CREATING, Graph, computed_in
 from verify.engine.dtypes import as_float, is_float
@@ -69,11 +75,27 @@ STEPWISE = frozenset(  # kernels of torch's round in between
         "pow.Scalar", "var.correction",
     )
 )  # fmt: skip
+SUMS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "linear.default", "addmm.default", "mm.default", "bmm.default", "matmul.default", "sum.dim_IntList", "mean.dim",
+        "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor",
+    )
+)  # fmt: skip
+BIASES = {"aten.linear.default": 2, "aten.addmm.default": 0}  # the place of the bias
 PRODUCTS = frozenset(
     f"aten.{name}" for name in ("bmm.default", "mm.default", "matmul.default", "mul.Tensor", "div.Tensor")
 )
 SDPA = "aten.scaled_dot_product_attention.default"
 RANGE = 2.0**200  # numbers whose exponents are looked at: beyond, or below its inverse, nothing is known of rounding
+
+
+MOST_BITS = 16  # of the dtype: with more, radii of any order are small against margins, and cost less
+
+
+def is_covered(fmt: Format, wide: Format | None) -> bool:
+    """Whether a dtype is one of few bits, with sums in a wider format; tf32 rounds factors only."""
+    return wide is not None and fmt.p <= MOST_BITS and fmt.name != "tf32"
 
 
 def exponent(x: Tensor) -> Tensor:
@@ -161,6 +183,7 @@ def tightened(at: Arithmetic, x: Any) -> Any:
 
 
 LOST_BY_ALL = 2.0**-900
+MOST_MOVED = 30.0  # of scores, from their mean: beyond, slopes at the midpoint say nothing of their weights
 AT_ONCE = 512  # slopes that are followed at once
 
 
@@ -228,13 +251,12 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
 
     Let the scores move by d, p be the weights at the midpoint and t = d - sum of p d. Then p'_j is p_j e^(t_j) divided
     by the sum of p_k e^(t_k), which lies in [1, 1 + S], S = sum of p_k phi(rho_k), for phi(r) = e^r - 1 - r and
-    |t| <= rho: so |p'_j - p_j (1 + t_j)| is at most p_j max(phi(rho_j), S e^(rho_j)). A weight that is 0 at the
-    midpoint is less than LOST where its score moves by 1 at most.
+    |t| <= rho: so |p'_j - p_j (1 + t_j)| is at most p_j max(phi(rho_j), S e^(rho_j)), and p'_j at most p_j e^(rho_j),
+    which is what is then rounded. A weight that is 0 at the midpoint is less than LOST where its score moves by 1 at
+    most.
     """
     assert at.tape is not None
-    tape: list[Step] = []
-    found = rules.softmax(replace(at, tape=tape), x, dim, empty)
-    rounding = tape[-1].local
+    found = rules.softmax(replace(at, tape=None), x, dim, empty)
     p = found.mid
     moved = p.movedim(dim, -1)
     n = moved.shape[-1]
@@ -245,13 +267,15 @@ def softmax(at: Arithmetic, x: Ball, dim: int, empty: float) -> Ball:
     slopes = block.reshape(rows.numel(), *moved.shape).movedim(-1, dim if dim < 0 else dim + 1)
     rho = backwards(at.tape, x, slopes.reshape(rows.numel(), -1), flat=True).reshape(moved.shape).movedim(-1, dim)
     rho = torch.where(p > 0, rho * ENLARGE + OF_MANY, 0.0)
-    is_small = rho < 1.0
+    is_small = rho < MOST_MOVED
     r = torch.where(is_small, rho, 1.0)
-    phi = (
-        r.square() / 2 * (1 + r)
-    ) * ENLARGE  # e^r - 1 - r <= r^2/2 (1 + r/3 + r^2/12 + ...) <= r^2/2 (1 + r) for r <= 1
+    # e^r - 1 - r <= r^2/2 (1 + r/3 + r^2/12 + ...) <= r^2/2 (1 + r) for r <= 1
+    phi = torch.where(r <= 1, r.square() / 2 * (1 + r), r.exp()) * (1 + OF_SUMS)
     total = (p * phi).sum(dim, keepdim=True) * ENLARGE
     second = p * torch.maximum(phi, total * (1 + r + phi)) * ENLARGE
+    far = torch.where(p > 0, x.mid.amax(dim, keepdim=True) - x.mid, 0.0)
+    off = rules.exponentials_off(at, far, x.radius.amax(dim, keepdim=True), n)
+    rounding = rules.off_by_own(off, p * (1 + r + phi) * ENLARGE, dim) + 4 * (n + 2) * at.tiny
     own = OF_MANY * p + LOST  # of p itself, and of its slopes
     is_lost = (p > 0) | (x.radius <= 1) | (found.radius <= LOST_BY_ALL)
     is_near = (is_small & is_lost).all(dim, keepdim=True) & (second < found.radius)
@@ -323,12 +347,13 @@ def layer_norm(at: Arithmetic, x: Ball, weight: Ball | None, bias: Ball | None, 
 
 
 @dataclass(frozen=True)
-class Once:
-    """A graph in the reading "each result rounded once"."""
+class FewBits:
+    """A graph whose sums are in a wider format, each result rounded once; or, `is_kept`, rounded or kept."""
 
     graph: Graph
     fmt: Format
     wide: Format
+    is_kept: bool = False
 
     def evaluate(self, stored: Mapping[str, Any], tokens: Tensor, tape: list[Step]) -> Ball:
         """The module's output on one input (length,), enclosed; what it is made of is on the tape."""
@@ -339,7 +364,7 @@ class Once:
             if node.op == "placeholder":
                 values[node] = stored[node.name] if node.name in stored else tokens.unsqueeze(0)
             elif node.op == "output":
-                output: Ball = values[node.all_input_nodes[-1]]
+                output: Ball = self._read(at, values[node.all_input_nodes[-1]])
                 return where_all_hold(at, output, asserted)
             else:
                 if condition(node) is not None:
@@ -353,7 +378,10 @@ class Once:
         whole = self._whole_numbers(node, values)
         if whole:
             values = {**values, **whole}
+        moves = name in EXACT or RULES.get(name) in MOVES or node.target is operator.getitem
         moving = [x for x in node.all_input_nodes if isinstance(values[x], Ball) and values[x].rad is not None]
+        if not moves:
+            values = {**values, **{x: self._read(at, values[x]) for x in moving}}
         if name in CURVED or (name in PRODUCTS and len(moving) > 1):
             for x in moving:
                 values[x] = tightened(at, values[x])
@@ -361,29 +389,52 @@ class Once:
         args, kwargs = arguments
         if name == LAYER_NORM:
             x, _, weight, bias, eps = args
-            return rounded_once(at, layer_norm(at, tightened(at, x), weight, bias, eps), self.fmt), None, None
+            return self._result(at, layer_norm(at, tightened(at, x), weight, bias, eps)), None, None
         if name in SOFTMAXES:
             empty = 0.0 if "safe" in name else math.nan
-            return rounded_once(at, tightened(at, softmax(at, as_ball(at, args[0], args[0]), args[1], empty)), self.fmt)
+            found = softmax(self._inside(at), as_ball(at, args[0], args[0]), args[1], empty)
+            return self._result(at, tightened(at, found))
         if name == SDPA:
-            return rounded_once(at, self._attention(at, *args, **kwargs), self.fmt)
-        if name == "aten.add.Tensor" and not kwargs and all(isinstance(x, Ball) and _is_exact(x) for x in args):
+            return self._result(at, self._attention(at, *args, **kwargs))
+        is_exact = name == "aten.add.Tensor" and not kwargs and all(isinstance(x, Ball) and _is_exact(x) for x in args)
+        if is_exact and not self.is_kept:
             return exact_sum(at, args[0], args[1], self.fmt, self.wide)
         if name == "aten.relu.default" and isinstance(args[0], Ball):
             return relu(at, args[0])
         if name in FUNCTIONS and isinstance(args[0], Ball):
-            return rounded_once(at, linearised(at, RULES[name], args[0], **kwargs), self.fmt)
+            return self._result(at, linearised(self._inside(at), RULES[name], args[0], **kwargs))
         if name in MATRICES and all(isinstance(x, Ball) for x in args):
-            return rounded_once(at, centred_product(at, *args), self.fmt)
-        if name in CREATING or name in STEPWISE:
-            return call(node, values, Arithmetic(self.fmt, self.wide, True, at.tape), device)
+            return self._result(at, centred_product(at, *args))
+        if name in CREATING or name in STEPWISE or (self.is_kept and not moves and not _is_sum(name, args, kwargs)):
+            return call(node, values, self._stepwise(at), device)
         out = call(node, values, at, device)
+        if self.is_kept and name in BIASES and len(args) > 2 and isinstance(args[BIASES[name]], Ball):
+            out = self._read(at, out, args[BIASES[name]].size)
         if node.target is operator.getitem:
             return out
         is_floats = isinstance(value, Tensor) and is_float(value.dtype) and isinstance(out, Ball)
-        if is_floats and name not in EXACT and RULES.get(name) not in MOVES:
-            return rounded_once(at, out, self.fmt)
-        return out
+        return self._result(at, out) if is_floats and not moves else out
+
+    def _stepwise(self, at: Arithmetic) -> Arithmetic:
+        """For operations in several steps, each rounded to the dtype or kept."""
+        return Arithmetic(self.fmt, self.wide, True, at.tape)
+
+    def _inside(self, at: Arithmetic) -> Arithmetic:
+        """For softmax, scores and functions: one operation in the format of accumulation, or several."""
+        return self._stepwise(at) if self.is_kept else at
+
+    def _result(self, at: Arithmetic, x: Ball) -> Ball:
+        """What an operation leaves: a number rounded once, or one that is rounded where it is read."""
+        return x if self.is_kept else rounded_once(at, x, self.fmt)
+
+    def _read(self, at: Arithmetic, x: Any, more: Tensor | float = 0.0) -> Any:
+        """A result that may be rounded or kept wherever it is read; `more` is taken from it before that."""
+        if not self.is_kept or not isinstance(x, Ball) or x.rad is None:
+            return x
+        size = (x.size + more) * ENLARGE
+        off = half_spacing(size, self.fmt) + size * 2.0 ** -(2 * self.fmt.p + 1) + self.fmt.tiny
+        off = torch.where(size + off <= self.fmt.largest, off * ENLARGE, math.nan)
+        return widened(at, x, torch.where(torch.isinf(x.mid) & (x.radius == 0), 0.0, off))
 
     def _whole_numbers(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> dict[torch.fx.Node, Any]:
         """Whole numbers and truth values that an operation on floats reads, rounded to the dtype as they are before."""
@@ -399,15 +450,16 @@ class Once:
         self, at: Arithmetic, q: Ball, k: Ball, v: Ball, mask: Any = None, dropout: float = 0.0,
         is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
     ) -> Ball:  # fmt: skip
-        """Scores and weights are rounded once, or kept in the format of accumulation."""
+        """Scores and weights are rounded once, or kept; where results are, the scores may round in several steps."""
         if enable_gqa:
             k, v = (rules.repeated(at, x, q.mid.shape[-3]) for x in (k, v))
         q, k, v = (tightened(at, x) for x in (q, k, v))
-        scores = rules.scores(at, q, k, mask, is_causal, scale, centred_product)
-        off = torch.where(torch.isinf(scores.mid), 0.0, half_spacing(scores.size, self.fmt) + self.fmt.tiny)
-        scores = tightened(at, widened(at, scores, off))
-        weights = tightened(at, softmax(at, scores, -1, 0.0))
-        weights = widened(at, weights, self.fmt.u * weights.size + self.fmt.tiny)
+        scores = rules.scores(self._inside(at), q, k, mask, is_causal, scale, centred_product)
+        if not self.is_kept:
+            off = torch.where(torch.isinf(scores.mid), 0.0, half_spacing(scores.size, self.fmt) + self.fmt.tiny)
+            scores = widened(at, scores, off)
+        weights = tightened(at, softmax(self._inside(at), tightened(at, scores), -1, 0.0))
+        weights = widened(at, weights, self._stepwise(at).u * weights.size + self.fmt.tiny)
         return centred_product(at, weights, v, more=4)
 
 
@@ -415,17 +467,27 @@ def _is_exact(x: Ball) -> bool:
     return x.rad is None and not x.infinite
 
 
+def _is_sum(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether it is a sum or product of tensors alone, without a number of Python's as a factor or term."""
+    return name in SUMS and not kwargs and (".Tensor" not in name or all(isinstance(x, Ball) for x in args))
+
+
 def bounds(
-    graph: Graph, question: Question, fmt: Format, wide: Format, device: torch.device | str = "cpu"
+    graph: Graph,
+    question: Question,
+    fmt: Format,
+    wide: Format,
+    device: torch.device | str = "cpu",
+    is_kept: bool = False,
 ) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """A function of tokens (N, length) and answers (N, positions): between which numbers each margin lies."""
-    once, stored = Once(graph, fmt, wide), enclosed_weights(graph, Arithmetic(fmt, wide), device)
+    few, stored = FewBits(graph, fmt, wide, is_kept), enclosed_weights(graph, Arithmetic(fmt, wide), device)
     every = torch.arange(graph.output.numel(), dtype=torch.float64, device=device).reshape(graph.output.shape)
     places = question.logits(Ball(every)).mid
 
     def one(tokens: Tensor, answers: Tensor) -> tuple[Tensor, Tensor]:
         tape: list[Step] = []
-        output = once.evaluate(stored, tokens, tape)
+        output = few.evaluate(stored, tokens, tape)
         own = places.gather(1, answers.unsqueeze(1)).expand_as(places)
         is_own = (own == places).reshape(-1)
 

@@ -13,12 +13,12 @@ from torch.nn import functional as F
 from tests.models.small_modules import JUDGED
 from tests.planted import planted
 from verify.arithmetic.formats import FORMATS
-from verify.engine import rounded_once
+from verify.engine import few_bits
 from verify.engine.balls import Arithmetic, Ball, Step
 from verify.engine.capture import capture
+from verify.engine.few_bits import bounds
 from verify.engine.margins import Question
-from verify.engine.rounded_once import bounds
-from verify.engine.rules import RULES
+from verify.engine.rules import RULES, normalisation
 from verify.engine.rules.linear import SLOPES, plus, product
 
 BF16, HALF, WIDE = (FORMATS[name] for name in ("bfloat16", "float16", "float32"))
@@ -27,10 +27,10 @@ BF16, HALF, WIDE = (FORMATS[name] for name in ("bfloat16", "float16", "float32")
 def test_exponents_are_the_same_with_and_without_the_bits():
     powers = 2.0 ** torch.arange(-200, 201, dtype=torch.float64)
     x = torch.cat([powers, torch.nextafter(powers, torch.tensor(0.0).double()), -3 * powers, torch.tensor([0.0])])
-    with mock.patch.object(rounded_once, "_has_bits_in_batches", lambda: False):
-        without = rounded_once.exponent(x)
-    assert torch.equal(rounded_once.exponent(x), without) and without.dtype == torch.int64
-    inside = x.abs().clamp(1 / rounded_once.RANGE, rounded_once.RANGE)
+    with mock.patch.object(few_bits, "_has_bits_in_batches", lambda: False):
+        without = few_bits.exponent(x)
+    assert torch.equal(few_bits.exponent(x), without) and without.dtype == torch.int64
+    inside = x.abs().clamp(1 / few_bits.RANGE, few_bits.RANGE)
     two = torch.tensor(2.0).double()
     assert (inside < two**without).all() and (inside >= two ** (without - 1)).all()
 
@@ -73,16 +73,16 @@ def is_within(tape, x, out, dx, exactly):
 
 
 STEPS = {
-    "softmax": (lambda at, x: rounded_once.softmax(at, x, -1, 0.0), lambda x: torch.softmax(x, -1)),
+    "softmax": (lambda at, x: few_bits.softmax(at, x, -1, 0.0), lambda x: torch.softmax(x, -1)),
     "layer norm": (
-        lambda at, x: rounded_once.layer_norm(at, x, None, None, 1e-5),
+        lambda at, x: few_bits.layer_norm(at, x, None, None, 1e-5),
         lambda x: F.layer_norm(x, (x.shape[-1],)),
     ),
-    "relu": (lambda at, x: rounded_once.relu(at, x), torch.relu),
-    "gelu": (lambda at, x: rounded_once.linearised(at, RULES["aten.gelu.default"], x), F.gelu),
-    "silu": (lambda at, x: rounded_once.linearised(at, RULES["aten.silu.default"], x), F.silu),
-    "tanh": (lambda at, x: rounded_once.linearised(at, RULES["aten.tanh.default"], x), torch.tanh),
-    "square": (lambda at, x: rounded_once.centred_product(at, x, x), lambda x: x @ x),
+    "relu": (lambda at, x: few_bits.relu(at, x), torch.relu),
+    "gelu": (lambda at, x: few_bits.linearised(at, RULES["aten.gelu.default"], x), F.gelu),
+    "silu": (lambda at, x: few_bits.linearised(at, RULES["aten.silu.default"], x), F.silu),
+    "tanh": (lambda at, x: few_bits.linearised(at, RULES["aten.tanh.default"], x), torch.tanh),
+    "square": (lambda at, x: few_bits.centred_product(at, x, x), lambda x: x @ x),
 }
 
 
@@ -123,7 +123,7 @@ FAULTS = [
 
 @pytest.mark.parametrize("function, name, right, wrong", first(3, FAULTS))
 def test_wrong_steps_are_caught(function, name, right, wrong):
-    with planted(rounded_once, function, right, wrong):
+    with planted(few_bits, function, right, wrong):
         assert not all_within(name)
 
 
@@ -136,14 +136,14 @@ def all_tightened():
         return product(at, product(at, x, Ball(w)), Ball(v))
 
     x, out, tape, dx = stepped(twice, torch.randn(4, 4, generator=draw).double(), torch.ones(4, 4).double(), 0)
-    tight = rounded_once.tightened(Arithmetic(WIDE, None, True, tape), out)
+    tight = few_bits.tightened(Arithmetic(WIDE, None, True, tape), out)
     found = ((x.mid + dx) @ w @ v - out.mid).abs().amax(0)
     return bool((found <= tight.rad).all()) and bool((tight.rad < 0.9 * out.rad).any())
 
 
 def test_radii_bounded_backwards():
     assert all_tightened()
-    with planted(rounded_once, "tightened", "torch.fmin(x.rad, found)", "0.5 * torch.fmin(x.rad, found)"):
+    with planted(few_bits, "tightened", "torch.fmin(x.rad, found)", "0.5 * torch.fmin(x.rad, found)"):
         assert not all_tightened()
 
 
@@ -153,14 +153,14 @@ def is_rounded_right(fmt, dtype):
     x = x.float().double()
     near = x.float().to(dtype).double()
     for share in (0.0, 0.1, 0.6, 3.0):
-        rad = share * rounded_once.half_spacing(x, fmt)
-        out = rounded_once.rounded_once(Arithmetic(WIDE, None, True, []), Ball(x, rad), fmt)
+        rad = share * few_bits.half_spacing(x, fmt)
+        out = few_bits.rounded_once(Arithmetic(WIDE, None, True, []), Ball(x, rad), fmt)
         for end in (x - rad, x, x + rad):
             run = end.float().to(dtype).double()
             inside = (end.float().double() - x).abs() <= rad
             if not bool((((run - out.mid).abs() <= out.rad) | ~inside).all()):
                 return False
-    exactly = rounded_once.rounded_once(Arithmetic(WIDE, None, True, []), Ball(x, torch.zeros_like(x)), fmt)
+    exactly = few_bits.rounded_once(Arithmetic(WIDE, None, True, []), Ball(x, torch.zeros_like(x)), fmt)
     is_normal = x.abs() > 2 * fmt.tiny
     return bool(((exactly.mid == near) & (exactly.rad == 0))[is_normal & (near.abs() < fmt.largest)].all())
 
@@ -168,22 +168,22 @@ def is_rounded_right(fmt, dtype):
 @pytest.mark.parametrize("fmt, dtype", [(BF16, torch.bfloat16), (HALF, torch.float16)])
 def test_rounding_is_that_of_torch(fmt, dtype):
     assert is_rounded_right(fmt, dtype)
-    with planted(rounded_once, "rounded_once", "(high - low) / 2", "0 * (high - low)"):
+    with planted(few_bits, "rounded_once", "(high - low) / 2", "0 * (high - low)"):
         assert not is_rounded_right(fmt, dtype)
-    with planted(rounded_once, "rounded_once", "(half + fmt.tiny)", "0.5 * half"):
+    with planted(few_bits, "rounded_once", "(half + fmt.tiny)", "0.5 * half"):
         assert not is_rounded_right(fmt, dtype)
 
 
 def test_what_may_overflow_is_no_number():
     at = Arithmetic(WIDE, None, True, [])
-    out = rounded_once.rounded_once(at, Ball(torch.tensor([6e4, 6.6e4]).double(), torch.ones(2).double()), HALF)
+    out = few_bits.rounded_once(at, Ball(torch.tensor([6e4, 6.6e4]).double(), torch.ones(2).double()), HALF)
     assert out.rad.isnan().tolist() == [False, True]
 
 
 def test_sums_of_exact_numbers_are_known():
     draw = torch.Generator().manual_seed(0)
     x, y = (torch.randn(5000, generator=draw).bfloat16() for _ in range(2))
-    out = rounded_once.exact_sum(Arithmetic(WIDE, None, True, []), Ball(x.double()), Ball(y.double()), BF16, WIDE)
+    out = few_bits.exact_sum(Arithmetic(WIDE, None, True, []), Ball(x.double()), Ball(y.double()), BF16, WIDE)
     assert (((x + y).double() - out.mid).abs() <= out.rad).all() and float((out.rad == 0).double().mean()) > 0.99
 
 
@@ -225,6 +225,14 @@ class Runs:
     def once(self, x):
         return x.to(self.dtype).float()
 
+    def read(self, x):
+        """What an operation reads of a result."""
+        return x
+
+    def step(self, x):
+        """What is left of a step within softmax, or of scores."""
+        return x
+
     def coin(self):
         return bool(torch.rand((), generator=self.draw) < 0.5)
 
@@ -243,10 +251,10 @@ class Runs:
 
     def linear(self, name, x):
         weight, bias = self.w[f"{name}.weight"], self.w[f"{name}.bias"]
-        terms = x.unsqueeze(-2) * weight
+        terms = self.read(x).unsqueeze(-2) * weight
         if self.coin():
             return self.once(self.summed(torch.cat([terms, bias.expand(terms.shape[:-1]).unsqueeze(-1)], -1)))
-        return self.once(self.summed(terms) + bias)
+        return self.once(self.step(self.summed(terms)) + bias)
 
     def ulps(self, x):
         """Numbers off by up to two units in the last place of float32, as a library's functions are."""
@@ -255,7 +263,7 @@ class Runs:
     def normed(self, i, x):
         if not self.model.norm:
             return x
-        d = x.shape[-1]
+        d, x = x.shape[-1], self.read(x)
         mean = self.summed(x).unsqueeze(-1) / d
         if self.coin():
             variance = self.summed((x - mean).square()).unsqueeze(-1) / d
@@ -270,21 +278,37 @@ class Runs:
         b, n, d = x.shape
         y = self.normed(0, x)
         q, k, v = (self.linear(name, y).view(b, n, m.heads, d // m.heads).transpose(1, 2) for name in "qkv")
-        scores = self.summed(q[:, :, -1:] * k) * (1 / math.sqrt(d // m.heads))
-        scores = self.once(scores) if self.coin() else scores
-        e = self.ulps(torch.exp(scores - scores.amax(-1, keepdim=True)))
+        q, k, v = self.read(q), self.read(k), self.read(v)
+        scores = self.step(self.summed(q[:, :, -1:] * k)) * (1 / math.sqrt(d // m.heads))
+        scores = self.step(self.once(scores) if self.coin() else scores)
+        e = self.step(self.ulps(torch.exp(self.step(scores - scores.amax(-1, keepdim=True)))))
         if self.coin():  # as fused kernels do
             kept = self.once(e) if self.coin() else e
             mixed = self.summed(kept.unsqueeze(-2) * v.transpose(-1, -2)) / self.summed(e).unsqueeze(-1)
         else:
-            p = e / self.summed(e).unsqueeze(-1)
-            p = self.once(p) if self.coin() else p
+            p = e / self.step(self.summed(e)).unsqueeze(-1)
+            p = self.step(self.once(p) if self.coin() else p)
             mixed = self.summed(p.unsqueeze(-2) * v.transpose(-1, -2))
-        r = self.once(x[:, -1] + self.linear("o", self.once(mixed).reshape(b, d)))
-        z = self.linear("up", self.normed(1, r))
+        r = self.once(self.read(x[:, -1]) + self.read(self.linear("o", self.once(mixed).reshape(b, d))))
+        z = self.read(self.linear("up", self.normed(1, r)))
         z = torch.relu(z) if m.act == "relu" else self.once(self.ulps(getattr(F, m.act)(z.double()).float()))
-        r = self.once(r + self.linear("down", z))
-        return self.linear("u", self.normed(2, r))
+        r = self.once(self.read(r) + self.read(self.linear("down", z)))
+        return self.read(self.linear("u", self.normed(2, r)))
+
+
+class Kept(Runs):
+    """Each number is rounded or kept wherever it is read, and so are the steps of softmax."""
+
+    def once(self, x):
+        return x
+
+    def read(self, x):
+        near = x.to(self.dtype).float()
+        if self.coin():
+            return near if self.coin() else x
+        return torch.where(torch.rand(x.shape, generator=self.draw) < 0.5, near, x)
+
+    step = read
 
 
 ALL = torch.tensor(list(itertools.product(range(6), repeat=3)))
@@ -296,13 +320,13 @@ def margins_of(logits, answers):
     return own[:, 0] - logits.scatter(1, answers, -math.inf).amax(1)
 
 
-def is_held(model, fmt, dtype, tokens=ALL, runs=30, seed=0):
+def is_held(model, fmt, dtype, tokens=ALL, runs=30, seed=0, is_kept=False):
     """Whether the margins of runs in random orders are where they are said to be; how wide that is."""
     answers = tokens.amax(1, keepdim=True)
-    found = bounds(capture(model.eval(), tokens.shape[1]), Question(None, None), fmt, WIDE)
+    found = bounds(capture(model.eval(), tokens.shape[1]), Question(None, None), fmt, WIDE, is_kept=is_kept)
     low, high = found(tokens, answers)
     assert not low.isnan().any()
-    run, held = Runs(model, dtype, seed), True
+    run, held = (Kept if is_kept else Runs)(model, dtype, seed), True
     for _ in range(runs):
         margins = margins_of(run(tokens).double(), answers)
         held &= bool(((low <= margins) & (margins <= high)).all())
@@ -324,6 +348,13 @@ def test_runs_in_float16(kind):
     assert held and width < 0.1
 
 
+@pytest.mark.parametrize("kind", first(2, KINDS))
+@pytest.mark.parametrize("fmt, dtype, most", first(1, [(BF16, torch.bfloat16, 0.3), (HALF, torch.float16, 0.1)]))
+def test_runs_that_round_or_keep(kind, fmt, dtype, most):
+    held, width = is_held(Small(**kind), fmt, dtype, ALL[::3], is_kept=True)
+    assert held and width < most
+
+
 @pytest.mark.parametrize("power", first(1, [6, -6, -20, -60, -110, 20]))
 def test_models_of_all_sizes(power):
     """Weights times 2^power: what underflows is in the bounds, and what overflows is no number."""
@@ -334,9 +365,10 @@ def test_models_of_all_sizes(power):
 
 
 @pytest.mark.deep
+@pytest.mark.parametrize("is_kept", [False, True])
 @pytest.mark.parametrize("norm", [False, True])
-def test_a_million_runs(norm):
-    assert is_held(Small(norm=norm, seed=3), BF16, torch.bfloat16, ALL[:200], runs=5000)[0]
+def test_a_million_runs(norm, is_kept):
+    assert is_held(Small(norm=norm, seed=3), BF16, torch.bfloat16, ALL[:200], runs=5000, is_kept=is_kept)[0]
 
 
 @pytest.mark.parametrize("name", first(3, [name for name in JUDGED if name != "rope"]))
@@ -363,8 +395,87 @@ WHOLE = [
 
 @pytest.mark.parametrize("name, right, wrong", first(2, WHOLE))
 def test_wrong_bounds_are_caught(name, right, wrong):
-    with planted(rounded_once, name, right, wrong):
+    with planted(few_bits, name, right, wrong):
         assert not is_held(Small(), BF16, torch.bfloat16, ALL[::3])[0]
+
+
+class Weights(nn.Module):
+    """The weights of five scores, or the sum of two rows."""
+
+    def __init__(self, is_softmax):
+        super().__init__()
+        torch.manual_seed(0)
+        self.e, self.is_softmax = nn.Embedding(20, 5), is_softmax
+        self.e.weight.data.mul_(4.0)
+
+    def forward(self, t):
+        return torch.softmax(self.e(t[:, 0]), -1) if self.is_softmax else self.e(t[:, 0]) + self.e(t[:, 1])
+
+
+def is_held_by_steps(is_softmax):
+    """Whether what steps that are rounded or kept make of few numbers is within the bounds."""
+    model = Weights(is_softmax).eval()
+    tokens = torch.arange(20)[:, None].expand(20, 2) if is_softmax else torch.arange(40).reshape(20, 2) % 20
+    answers = model(tokens).argmax(1, keepdim=True)
+    found = bounds(capture(model, 2), Question(None, None), BF16, WIDE, is_kept=True)
+    low, high = found(tokens, answers)
+    run, held = Kept(model, torch.bfloat16, 0), True
+    for _ in range(300):
+        x = run.w["e.weight"][tokens]
+        if is_softmax:
+            e = run.read(run.ulps(run.read(x[:, 0] - x[:, 0].amax(1, keepdim=True)).exp()))
+            logits = run.read(e / run.read(run.summed(e)).unsqueeze(1))
+        else:
+            logits = run.read(x[:, 0] + x[:, 1])
+        margins = margins_of(logits.double(), answers)
+        held &= bool(((low <= margins) & (margins <= high)).all())
+    return held
+
+
+KEPT = [
+    (
+        few_bits,
+        "FewBits",
+        "output: Ball = self._read(at, values[",
+        "output: Ball = (lambda at, x: x)(at, values[",
+        False,
+    ),
+    (few_bits, "FewBits", "return self._stepwise(at) if self.is_kept else at", "return at", True),
+    (normalisation, "off_by_own", "(own + mean)", "0 * (own + mean)", True),
+]
+
+
+@pytest.mark.parametrize("is_softmax", [False, True])
+def test_steps_that_round_or_keep(is_softmax):
+    assert is_held_by_steps(is_softmax)
+
+
+@pytest.mark.parametrize("room, name, right, wrong, is_softmax", KEPT)
+def test_wrong_bounds_of_kept_results_are_caught(room, name, right, wrong, is_softmax):
+    with planted(room, name, right, wrong):
+        assert not is_held_by_steps(is_softmax)
+
+
+def holds_exponentials():
+    """Whether exponentials of rounded distances, rescaled once, are off by no more than their shares."""
+    draw = torch.Generator().manual_seed(0)
+    far, once = 60 * torch.rand(2000, generator=draw).double(), lambda x: x.bfloat16().double()
+    far = far.float().double()
+    between = far * torch.rand(2000, generator=draw).double()
+    found = once(once(-(far - between)).exp()) * once(once(-between).exp())
+    off = normalisation.exponentials_off(Arithmetic(BF16, WIDE), far, torch.zeros(()), 2)
+    return bool(((found / (-far).exp() - 1).abs() <= off).all())
+
+
+def test_the_arguments_of_exponentials_are_rounded():
+    assert holds_exponentials()
+    with planted(normalisation, "exponentials_off", "(at.u * (far + 2 * r)", "(0 * far"):
+        assert not holds_exponentials()
+
+
+def test_an_operation_that_reads_no_rounded_result_is_caught():
+    with planted(few_bits, "FewBits", "torch.isinf(x.mid) & (x.radius == 0), 0.0, off)", "size > 0, 0.0, off)"):
+        assert not is_held(Small(), BF16, torch.bfloat16, ALL[::3], is_kept=True)[0]
 
 
 def test_the_weights_of_attention_may_be_rounded():
@@ -382,7 +493,7 @@ def test_the_weights_of_attention_may_be_rounded():
 
     graph, question = capture(Mean().eval(), 3), Question(None, None)
     low, high = bounds(graph, question, BF16, WIDE)(ALL[::9], ALL[::9, :1])
-    with mock.patch.object(rounded_once, "widened", lambda at, x, by: x):
+    with mock.patch.object(few_bits, "widened", lambda at, x, by: x):
         sharper = bounds(graph, question, BF16, WIDE)(ALL[::9], ALL[::9, :1])
     assert (high - low).median() > 1.5 * (sharper[1] - sharper[0]).median()
 
