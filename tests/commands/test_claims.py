@@ -212,6 +212,7 @@ def test_a_check_that_fails_leaves_the_argument_open(capsys, monkeypatch):
     assert not count01_impossible.no_skip().holds
 
 
+@pytest.mark.deep
 def test_two_workers_keep_the_order_of_the_claims(capsys):
     ids = ("A-4.1", "A-4.2")
     rows = json.loads(run(capsys, "claims", "--run", *ids, "--workers", "2", "--json")[1])

@@ -38,10 +38,10 @@ def test_json_has_the_promised_keys(capsys, model):
 
 
 def test_as_printed_is_refuted(capsys):
-    code, result = as_json(capsys, "histogram", "--model", "bos", "--T", "32", "--L", "10", "--as-printed")
+    code, result = as_json(capsys, "histogram", "--model", "bos", "--T", "8", "--L", "5", "--as-printed")
     assert code == 1 and result["verdict"] == "REFUTED"
     found = result["counterexample"]
-    assert found["tokens"] == [0] * 9 + [1] and (found["expected"], found["predicted"]) == (9, 10)
+    assert found["tokens"] == [0] * 4 + [1] and (found["expected"], found["predicted"]) == (4, 5)
     assert result["error_share"][0] == result["error_share"][1]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from models.one_layer import NORMS, Einsum, Encoder, Nano, Plain
+from models.selection import every
 from torch import nn
 
 from tests.module.test_cells import Seen, margins_of
@@ -98,7 +99,7 @@ def contradictions(seed, count):
     return found
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", every(2, range(6)))
 def test_counts_are_those_of_brute_force(seed, monkeypatch):
     monkeypatch.setattr(cells, "RUN", [1, 4, 16][seed % 3])
     assert contradictions(seed, 10) == []

@@ -41,7 +41,7 @@ def test_a_search_that_was_cut_off_goes_on(tmp_path):
     whole, counts = decided(module, None, ENDLESS)
     seen = []
     for _ in range(200):
-        found, some = decided(module, tmp_path, looks(20))
+        found, some = decided(module, tmp_path, looks(30))
         assert sum(some.values()) == 4**4
         seen.append(some["undecided"])
         if not some["undecided"]:
