@@ -1,8 +1,11 @@
 """One page per claim of the registry: statement, source, weights, bound, verdict now, departures."""
 
+import json
 import re
 import tempfile
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import drawing
 import terminal
@@ -27,6 +30,7 @@ SMALL = {
     "B-2.1+2.2": "verify contextual --length 8 --regions 2",
     "E-3.5": "verify language '(0|1)*1' --length 2",
 }
+RECORDED = Path(__file__).parent / "recorded.json"
 SAVES = ("histogram", "count01", "circuit", "language", "contextual")
 BUILDS_NOTHING = ("--impossible", "--figure5")
 
@@ -40,32 +44,56 @@ def small_command(claim: Claim) -> str:
     return re.sub(r"--L \d+", "--L 3", re.sub(r"--T \d+", "--T 4", claim.command))
 
 
+class Run(NamedTuple):
+    """What a command printed on both streams, its exit code, and the weights that it saved, as drawn."""
+
+    command: str
+    output: str
+    code: int
+    weights: str
+
+
+@cache
+def recorded() -> dict[str, Run]:
+    """The runs of commands that take too long for a build; tests/tools/write_recorded.py writes them."""
+    return {claim: Run(**run) for claim, run in json.loads(RECORDED.read_text()).items()}
+
+
 def page(claim: Claim, errata: dict[str, list[str]]) -> tuple[str, str]:
     """The page in markdown, and its verdict for the index.
 
-    Raises: UnexpectedEnd where the command does not end as the claim's kind promises.
+    Raises: UnexpectedEnd where the command does not end as the claim's kind promises, or another one was recorded.
     """
     if claim.why_not:
         parts = [*stated(claim), *section("Verdict", f"Not run when this page was built: {claim.why_not}.")]
         return "\n\n".join(parts) + "\n", NOT_RUN.verdict
-    command = small_command(claim)
-    if command.split()[1] in SAVES and not any(option in command for option in BUILDS_NOTHING):
-        command += " --save proof"
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text in claim.reads:
-            (Path(folder) / name).write_text(text)
-        output, code = terminal.run(command, folder)
-        weights = saved_weights(folder)
-    check_ending(claim, command, output, code)
+    run = recorded().get(claim.id) or run_small(claim)
+    check_ending(claim, run)
     parts = [
         *stated(claim),
-        *section("Verdict", verdict(claim, command, output, code)),
-        *section("Weights", builders(claim), weights),
+        *section("Verdict", verdict(claim, run)),
+        *section("Weights", builders(claim), run.weights),
         *section("Bound", *(bound_section(place) for place in places(claim.bound))),
         *section("Departures and errata", departures(claim, errata)),
         *section("Verifier", ", ".join(role(place) for place in places(claim.verifier))),
     ]
     return "\n\n".join(part for part in parts if part) + "\n", claim.promise.verdict
+
+
+def shown_command(claim: Claim) -> str:
+    """The small command, with a place for its weights where it builds some."""
+    command = small_command(claim)
+    saves = command.split()[1] in SAVES and not any(option in command for option in BUILDS_NOTHING)
+    return command + " --save proof" * saves
+
+
+def run_small(claim: Claim) -> Run:
+    command = shown_command(claim)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in claim.reads:
+            (Path(folder) / name).write_text(text)
+        output, code = terminal.run(command, folder)
+        return Run(command, output, code, saved_weights(folder))
 
 
 def stated(claim: Claim) -> list[str]:
@@ -79,10 +107,13 @@ def stated(claim: Claim) -> list[str]:
     ]
 
 
-def check_ending(claim: Claim, command: str, output: str, code: int) -> None:
-    ended = Ending(last_verdict(output), code)
+def check_ending(claim: Claim, run: Run) -> None:
+    if run.command != shown_command(claim):
+        raise terminal.UnexpectedEnd(f"{claim.id}: recorded is {run.command!r}; see tests/tools/write_recorded.py")
+    ended = Ending(last_verdict(run.output), run.code)
     if ended != claim.promise:
-        raise terminal.UnexpectedEnd(f"{claim.id} promises {claim.promise}; {command!r} ended {ended}:\n{output}")
+        promise = f"{claim.id} promises {claim.promise}"
+        raise terminal.UnexpectedEnd(f"{promise}; {run.command!r} ended {ended}:\n{run.output}")
 
 
 def section(title: str, *parts: str) -> list[str]:
@@ -90,9 +121,10 @@ def section(title: str, *parts: str) -> list[str]:
     return [f"## {title}", *shown] if shown else []
 
 
-def verdict(claim: Claim, command: str, output: str, code: int) -> str:
-    small = "" if command.startswith(claim.command) else " at a size that can be read"
-    return f"Run{small} when this page was built; exit code {code}.\n\n```console\n$ {command}\n{output.rstrip()}\n```"
+def verdict(claim: Claim, run: Run) -> str:
+    small = "" if run.command.startswith(claim.command) else " at a size that can be read"
+    when = "for this release, as it takes long" if claim.id in recorded() else "when this page was built"
+    return f"Run{small} {when}; exit code {run.code}.\n\n```console\n$ {run.command}\n{run.output.rstrip()}\n```"
 
 
 def builders(claim: Claim) -> str:

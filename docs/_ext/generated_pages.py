@@ -2,16 +2,15 @@
 
 import hashlib
 import json
-import pkgutil
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 
+import reference_pages
 import terminal
-from claim_page import page
+from claim_page import RECORDED, page
 from formulas import markdown
 from sphinx.util.display import status_iterator
 
@@ -19,7 +18,6 @@ from verify.claims import CLAIMS, Claim
 from verify.kept import code
 
 ORPHAN = "---\norphan: true\n---\n\n"  # in no toctree: the table of the index lists them all
-ROOMS = ("constructions", "bounds", "verify")
 
 
 def setup(app):
@@ -73,8 +71,7 @@ def pictures(commands: str) -> str:
 def write_claims(docs: Path) -> Iterator[Path]:
     """One page per claim, and the table that links them; what was written."""
     (docs / "claims").mkdir(exist_ok=True)
-    for figure in (FIGURE, *PHASES):
-        terminal.require(figure, docs / "claims")
+    terminal.require(FIGURE, docs / "claims")
     errata = errata_by_claim((docs / "errata.md").read_text())
     rows = ["| claim | statement | kind | ends |", "|---|---|---|---|"]
     for claim in status_iterator(CLAIMS, "proving... ", length=len(CLAIMS), stringify_func=lambda claim: claim.id):
@@ -102,17 +99,17 @@ def kept(folder: Path, claim: Claim, errata: dict[str, list[tuple[str, str]]]) -
 def sources() -> str:
     """A digest of all that a page can depend on: the packages, these generators, and what they import."""
     digest = hashlib.sha256(code().encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted([*Path(__file__).parent.glob("*.py"), RECORDED]):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
 FIGURE = "verify figure activation --model dot --T 32 --L 10 --out activation.svg"  # for the tutorial
-PHASES = [f"verify figure phase --T {T} --out phase-{T}.svg" for T in (15, 32, 64)]  # for the page of figures
 INTRODUCTION = """# The book of claims
 
-One page per claim of the registry. Every page was made by running the claim's own command, at a small size, when
-this site was built; the build fails where one ends otherwise than its kind promises. What was built, or found by search
+One page per claim of the registry. Every page shows how the claim's own command ended, at a small size: run when this
+site was built, or, where that takes long, for this release, as the page says. The build fails where one ends otherwise
+than its kind promises; `verify claims --run` runs all of them. What was built, or found by search
 at the listed sizes, ends PROVED, and so does a theorem in Coq's kernel, where coqc is installed. What is impossible has
 an argument, whose checks are run. A sample never proves."""
 
@@ -128,31 +125,8 @@ def errata_by_claim(text: str) -> dict[str, list[tuple[str, str]]]:
 
 
 def write_reference(folder: Path) -> Iterator[Path]:
-    """One page per package, with its public modules; the modules at the top of a room share a page.
-
-    The pages stand in no toctree: the sidebar of each page lists all that do, and made most of the build's time.
-    """
-    sections = ["# Reference\n\nFrom the docstrings, by room: weights, formulas, judgement."]
-    for room in ROOMS:
-        sections += [f"## {room}\n\n{import_module(room).__doc__}"]
-        for package, names in sorted(modules_by_package(room).items()):
-            title = package if package != room else f"{room}: the modules at its top"
-            parts = [f":orphan:\n\n{title}\n{'=' * len(title)}"]
-            for name in names:
-                parts.append(f"{name}\n{'-' * len(name)}\n\n.. automodule:: {name}\n   :members:")
-            yield write(folder / f"{package}.rst", "\n\n".join(parts) + "\n")
-            about = (import_module(package).__doc__ or "").strip().split("\n")[0]
-            sections += [f"- [{title}]({package}.rst): {markdown(about)}"]
-    yield write(folder / "index.md", "\n\n".join(sections) + "\n")
-
-
-def modules_by_package(room: str) -> dict[str, list[str]]:
-    """The names of a room's public modules by the package that they lie in; a package's own comes first."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for module in pkgutil.walk_packages(import_module(room).__path__, f"{room}."):
-        if not module.name.startswith("verify.commands") and not module.name.endswith(".command"):
-            found[module.name if module.ispkg else module.name.rpartition(".")[0]].append(module.name)
-    return {package: sorted(names) for package, names in found.items()}
+    for name, text in reference_pages.pages():
+        yield write(folder / name, text)
 
 
 def write(path: Path, text: str) -> Path:

@@ -14,17 +14,24 @@ import claim_page  # noqa: E402
 import docstrings  # noqa: E402
 import drawing  # noqa: E402
 import listed_pages  # noqa: E402
+import reference_pages  # noqa: E402
 import terminal  # noqa: E402
 
+import bounds  # noqa: E402
+import constructions  # noqa: E402
+import verify  # noqa: E402
+import verify.module  # noqa: E402
 from constructions import relation_counting  # noqa: E402
 from verify.claims import CLAIMS  # noqa: E402
+
+PUBLIC = (verify, verify.module, constructions, bounds)
 
 
 def claim(id):
     return next(claim for claim in CLAIMS if claim.id == id)
 
 
-@pytest.mark.parametrize("module", [docstrings, drawing, listed_pages])
+@pytest.mark.parametrize("module", [docstrings, drawing, listed_pages, reference_pages])
 def test_examples_of_the_generators(module):
     assert doctest.testmod(module).failed == 0
 
@@ -53,6 +60,41 @@ def test_a_page_of_what_cannot_be_run_here_says_so(monkeypatch):
     monkeypatch.setenv("PATH", "")
     text, word = claim_page.page(claim("K-D-1"), {})
     assert word == "not run" and "Not run when this page was built: coqc is not installed." in text
+
+
+def timeless(text):
+    """Without the lines that say how long it took."""
+    return re.sub(r"^.*(?:\btime|\d m?s\b).*\n", "", text, flags=re.M)
+
+
+def test_recorded_runs_are_of_the_commands_that_the_claims_have_now():
+    assert len(claim_page.recorded()) > 20
+    for name, run in claim_page.recorded().items():
+        claim_page.check_ending(claim(name), run)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", claim_page.recorded())
+def test_what_was_recorded_is_what_the_command_prints(name):
+    if reason := claim(name).why_not:
+        pytest.skip(reason)
+    run = claim_page.run_small(claim(name))
+    before = claim_page.recorded()[name]
+    assert timeless(run.output) == timeless(before.output) and run.weights == before.weights
+
+
+def test_the_reference_has_every_public_name():
+    pages = dict(reference_pages.pages())
+    public = [f"{module.__name__}.{name}" for module in PUBLIC for name in module.__all__ if name != "__version__"]
+    named = set(re.findall(r"^\.\. auto\w+:: (\S+)", "\n".join(pages.values()), re.M))
+    assert set(public) - named == set()
+    assert all(f"]({name})" in pages["index.md"] for name in pages if name != "index.md")
+
+
+@pytest.mark.parametrize("page", ["howto/which-command.md", "module.md"])
+def test_a_search_for_the_accuracy_of_my_transformer_finds(page):
+    """The site's search wants every word of a query but those of grammar."""
+    assert {"accuracy", "transformer"} <= set(re.findall(r"\w+", (DOCS / page).read_text().lower()))
 
 
 def test_an_unexpected_end_fails_the_build(tmp_path, monkeypatch):
