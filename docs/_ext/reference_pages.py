@@ -80,7 +80,7 @@ def by_task() -> dict[str, dict[str, list[str]]]:
             for place in places(f"{claim.builder}, {claim.bound}, {claim.verifier}"):
                 module, name = place.split(":")
                 what = place if room == "verify." else module
-                if not module.startswith(room) or what in seen or module in JUDGE:
+                if not module.startswith(room) or what in seen or module in (*JUDGE, "verify.strategies"):
                     continue
                 seen.add(what)
                 names = found[BESIDE.get(task, task)].setdefault(module, [])
