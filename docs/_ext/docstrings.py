@@ -8,11 +8,17 @@ FIELD = re.compile(r"(Claim|Shapes|Units|Raises): (.*)")
 
 def setup(app):
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-signature", without_factories)
     return {"parallel_read_safe": True}
 
 
 def process(app, what, name, obj, options, lines):
     lines[:] = as_rst(lines)
+
+
+def without_factories(app, what, name, obj, options, signature, returned):
+    """A default that is made anew has no name in Python, and a signature with one is not parsed."""
+    return signature and signature.replace("<factory>", "..."), returned
 
 
 def as_rst(lines):

@@ -78,7 +78,8 @@ def page(experiment: Experiment, results: list[Result], about: dict[str, Any]) -
     grid, versions = GridSize(about["grid"]), about["versions"]
     seeds = len({result.settings["seed"] for result in results})
     command = f"verify reproduce {experiment.id} --grid {grid} --seeds {seeds}"
-    took = f", {about['cpu_seconds']} seconds of CPU for training and deciding"
+    seconds = about["cpu_seconds"]  # None: some of its models were kept without their time
+    took = "" if seconds is None else f", {seconds} seconds of CPU for training and deciding"
     of_what = f"torch {versions['torch']}, numpy {versions['numpy']} and Python {versions['python']}"
     laws = "; ".join(f"*exact, {name}*: of {law}" for name, law in experiment.laws.items())
     found = "\n".join(f"* {line.rstrip('.')}." for line in news(experiment, results))

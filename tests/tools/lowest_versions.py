@@ -1,0 +1,25 @@
+"""Prints the lowest versions that pyproject allows, as pip's constraints: python -m tests.tools.lowest_versions."""
+
+import re
+import tomllib
+from pathlib import Path
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+
+def lowest() -> list[str]:
+    """One line a library.
+
+    >>> "numpy==2.1" in lowest()
+    True
+    """
+    stated = [
+        *PROJECT["dependencies"],
+        *(line for lines in PROJECT["optional-dependencies"].values() for line in lines),
+    ]
+    found = (re.match(r"([\w-]+)[>=]=([\w.]+)", line) for line in stated)
+    return sorted({f"{each[1]}=={each[2]}" for each in found if each})
+
+
+if __name__ == "__main__":
+    print("\n".join(lowest()))
