@@ -13,11 +13,8 @@ def lowest() -> list[str]:
     >>> "numpy==2.1" in lowest()
     True
     """
-    stated = [
-        *PROJECT["dependencies"],
-        *(line for lines in PROJECT["optional-dependencies"].values() for line in lines),
-    ]
-    found = (re.match(r"([\w-]+)[>=]=([\w.]+)", line) for line in stated)
+    lists = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    found = (re.match(r"([\w-]+)[>=]=([\w.]+)", line) for lines in lists for line in lines)
     return sorted({f"{each[1]}=={each[2]}" for each in found if each})
 
 
