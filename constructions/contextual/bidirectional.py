@@ -95,13 +95,28 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> BidirectionalContextualTra
 
     Raises: BadInput for a missing, unknown, misshapen or non-finite tensor, or another dtype than the first one's.
     """
-    if set(weights) != set(SHAPES):
-        odd = sorted(set(weights) ^ set(SHAPES))[0]
-        said = hint(SHAPES, weights)
-        raise BadInput(f"weights: {odd} is missing or unknown; a file of this model has {', '.join(SHAPES)}.{said}")
+    model = BidirectionalContextualTransformer(dtype=weights_dtype(weights), **fitting_sizes(weights, SHAPES))
+    model.load_state_dict(dict(weights))
+    return model
+
+
+def weights_dtype(weights: Mapping[str, Tensor]) -> torch.dtype:
+    """The dtype of the embeddings, or float64 where there are none."""
+    return weights["E"].dtype if "E" in weights else torch.float64
+
+
+def fitting_sizes(weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+    """The sizes of a model whose tensors these are.
+
+    Raises: BadInput for a missing, unknown, misshapen or non-finite tensor, or another dtype than the first one's.
+    """
+    if set(weights) != set(shapes):
+        odd = sorted(set(weights) ^ set(shapes))[0]
+        said = hint(shapes, weights)
+        raise BadInput(f"weights: {odd} is missing or unknown; a file of this model has {', '.join(shapes)}.{said}")
     sizes: dict[str, int] = {}
     dtype = weights["E"].dtype
-    for name, shape in SHAPES.items():
+    for name, shape in shapes.items():
         found = weights[name]
         if found.dtype != dtype or dtype not in DTYPES.values():
             raise BadInput(f"weights: {name} is {found.dtype}; all must have one dtype of {', '.join(DTYPES)}")
@@ -109,14 +124,13 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> BidirectionalContextualTra
             n > 0 and sizes.setdefault(size, n) == n for size, n in zip(shape, found.shape, strict=True)
         )
         if not fits:
-            raise BadInput(f"weights: {name} has shape {tuple(found.shape)}, which does not fit {'x'.join(shape)}")
+            said = "x".join(shape) or "one number"
+            raise BadInput(f"weights: {name} has shape {tuple(found.shape)}, which does not fit {said}")
         if not bool(found.isfinite().all()):
             raise BadInput(f"weights: {name} has an infinite or NaN entry; nothing can be proved about it")
     if sizes["tokens"] != len(TOKENS):
         raise BadInput(f"weights: E has {sizes['tokens']} rows, and there are {len(TOKENS)} tokens: {' '.join(TOKENS)}")
-    model = BidirectionalContextualTransformer(dtype=dtype, **sizes)
-    model.load_state_dict(dict(weights))
-    return model
+    return sizes
 
 
 def load(path: str) -> BidirectionalContextualTransformer:

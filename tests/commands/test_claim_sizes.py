@@ -22,7 +22,7 @@ OPTIONS = {  # a letter of a sentence, and the options that it may stand for
     "B": ("base",), "C": ("max_count",), "K": ("types", "K"), "L": ("L",), "M": ("vocabulary",),
     "N": ("length", "built_for", "N"), "P": ("positions", "P"), "R": ("regions",), "T": ("T",),
     "construction": ("construction",), "d": ("d",), "file": ("file", "task_file"), "law": ("law",), "m": ("modulus",),
-    "n": ("digits",), "p": ("p",), "s": ("d",),
+    "n": ("digits",), "p": ("p",), "pe": ("pe",), "s": ("d",),
 }  # fmt: skip
 
 

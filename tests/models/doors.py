@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from constructions import addition, contextual_positions
+from constructions import addition, contextual_positions, contextual_with_positions
 from constructions.adder.digits import Digits
 from constructions.decoder import Decoder, initialised
 from constructions.inductive import started
@@ -60,6 +60,11 @@ DOORS = {
     "bidirectional": (
         "tasks/contextual/bidirectional/task.py",
         lambda: contextual_positions.build(3, 1),
+        lambda m: public.certify(m, length=3),
+    ),
+    "positional": (
+        "tasks/contextual/bidirectional/task.py",
+        lambda: contextual_with_positions.build(3, 1, "alibi", has_mlp=True),
         lambda m: public.certify(m, length=3),
     ),
     "circuit": ("tasks/circuit/task.py", MODELS["circuit"], WAYS["circuit", "real"]),

@@ -27,11 +27,21 @@ from torch import Tensor, nn
 import verify
 from constructions import addition as addition_builders
 from constructions import circuit_simulation as circuits
-from constructions import contextual_counting, contextual_positions, count01, inductive, largest, modular, parity
+from constructions import (
+    contextual_counting,
+    contextual_positions,
+    contextual_with_positions,
+    count01,
+    inductive,
+    largest,
+    modular,
+    parity,
+)
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import AdderTransformer
 from constructions.circuits.circuit import Circuit, Gate, decompose
 from constructions.contextual.bidirectional import BidirectionalContextualTransformer
+from constructions.contextual.positional import PositionalContextualTransformer
 from constructions.contextual.transformer import ContextualCountingTransformer
 from constructions.decoder import Decoder
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
@@ -303,6 +313,9 @@ def ones(text: str, prompt: int) -> int:
 
 
 def _contextual(module: Any, way: Way, length: int, regions: int, is_causal: bool) -> Case:
+    def computes(w: dict[str, Any], *at: Any) -> oracle.Differences:
+        return oracle.positional(w, *at) if "slope" in w else oracle.contextual(w, *at, is_causal)
+
     def truth() -> list[Answer]:
         w, out = oracle.state(module), []
         for text in strings(length, regions):
@@ -310,7 +323,7 @@ def _contextual(module: Any, way: Way, length: int, regions: int, is_causal: boo
             for r in range(module.R):
                 right = ones(text, r)
                 if tokens:
-                    at = oracle.settled(lambda: oracle.contextual(w, tokens, r, right, is_causal), 1200)  # noqa: B023
+                    at = oracle.settled(lambda: computes(w, tokens, r, right), 1200)  # noqa: B023
                     out.append(Answer(text, r, right, at))
         return out
 
@@ -359,6 +372,23 @@ def bidirectional(rng: random.Random) -> Case:
         )
         gaussian(rng, module)
     way = sized(rng, module, [*READER, *ENCODER], dtype)
+    return _contextual(module.to(dtype), way, length, R, False)
+
+
+def positional(rng: random.Random) -> Case:
+    dtype, length, R = dtype_of(rng), rng.randint(1, 3), rng.randint(1, 2)
+    if rng.random() < 0.7:
+        pe = rng.choice(contextual_with_positions.PE)
+        module = contextual_with_positions.build(max(3, length), R, pe, has_mlp=rng.random() < 0.5)
+        changed(rng, module)
+    else:
+        sizes = {name: rng.randint(1, 2) for name in ("pairs", "h", "f", "g", "p", "q")}
+        module = PositionalContextualTransformer(
+            tokens=5, places=length + 1, d=rng.randint(1, 3), R=R, classes=length + 1 + rng.randint(0, 1),
+            e=2 * sizes["pairs"], **sizes,
+        )  # fmt: skip
+        gaussian(rng, module)
+    way = sized(rng, module, [{"W_out": 1, "b_out": 1}, *READER[2:], *ENCODER[:3]], dtype)
     return _contextual(module.to(dtype), way, length, R, False)
 
 
@@ -777,6 +807,7 @@ DOORS: dict[str, Callable[..., Case]] = {
     "parity": parity_,
     "contextual": contextual,
     "bidirectional": bidirectional,
+    "positional": positional,
     "count01": count01_,
     "modular": modular_,
     "addition": addition,

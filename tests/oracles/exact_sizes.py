@@ -170,6 +170,28 @@ def contextual(w: dict, tokens: Sequence[int], prompt: int, right: int, is_causa
     return read(found, w["W_out"], w["b_out"], right)
 
 
+def positional(w: dict, tokens: Sequence[int], prompt: int, right: int) -> Differences:
+    """Tokens with BOS; causal, with positions, rotations, a slope, and an MLP behind the decoder's attention."""
+    x = [plus(w["E"][t], place) for t, place in zip(tokens, w["positions"], strict=False)]
+
+    def turned(row: Row, i: int) -> Row:
+        out = []
+        for a, b, c, s in zip(row[::2], row[1::2], w["cosines"][i], w["sines"][i], strict=True):
+            out += [dot([a, -b], [c, s]), dot([a, b], [s, c])]
+        return out
+
+    queries, keys = ([turned(times(row, w[name]), i) for i, row in enumerate(x)] for name in ("W_Q", "W_K"))
+    values, stream = [times(row, w["W_V"]) for row in x], []
+    for i, row in enumerate(x):
+        away = [-w["slope"] * (i - j) for j in range(i + 1)]
+        shares = softmax([dot(queries[i], keys[j]) + away[j] for j in range(i + 1)])
+        row = plus(row, times(times(shares, values[: i + 1]), w["W_O"]))
+        stream.append(plus(row, feed_forward(row, w["W_1"], w["b_1"], w["W_2"]), w["b_2"]))
+    query = times(w["P"][prompt], w["U_Q"])
+    z = attend(query, [times(row, w["U_K"]) for row in stream], [times(row, w["U_V"]) for row in stream])
+    return read(plus(z, feed_forward(z, w["W_3"], w["b_3"], w["W_4"]), w["b_4"]), w["W_out"], w["b_out"], right)
+
+
 def count01(w: dict, tokens: Sequence[int], right: int) -> Differences:
     """After the last token."""
     seen = {t: w["E"][t] for t in set(tokens)}

@@ -77,7 +77,9 @@ def test_a_run_that_contradicts_contextual_counting_is_reported(reading):
         assert (certificate.margin, certificate.tightest, certificate.inputs_covered) == (None, None, 0)
 
 
-@pytest.mark.parametrize("name", ["histogram", "parity", "modular", "addition", "contextual", "bidirectional"])
+@pytest.mark.parametrize(
+    "name", ["histogram", "parity", "modular", "addition", "contextual", "bidirectional", "positional"]
+)
 def test_a_margin_that_is_too_large_is_reported(name, monkeypatch):
     """Of the tightest input more is not true: a proof that says 2 % more, and right everywhere, contradicts it."""
     kind, build, decided = TASKS[name]

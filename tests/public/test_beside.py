@@ -19,6 +19,7 @@ from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.addition.task import DigitAddition
 from verify.tasks.circuit.task import CircuitProblem
 from verify.tasks.contextual.bidirectional.task import Bidirectional
+from verify.tasks.contextual.positional.task import Positional
 from verify.tasks.contextual.verdict import ContextualCounting
 from verify.tasks.count01.verdict import Count01
 from verify.tasks.histogram.problem import Histogram
@@ -34,6 +35,7 @@ TASKS = {
     "count01": (Count01, *DOORS["count01"][1:]),
     "contextual": (ContextualCounting, *DOORS["contextual"][1:]),
     "bidirectional": (Bidirectional, *DOORS["bidirectional"][1:]),
+    "positional": (Positional, *DOORS["positional"][1:]),
     "circuit": (CircuitProblem, *DOORS["circuit"][1:]),
     "parity": (Parity, *DOORS["parity"][1:]),
     "modular": (ModularAddition, *DOORS["modular"][1:]),

@@ -252,6 +252,9 @@ def bidirectional_lines():
     yield "bidirectional --length 6 --regions 2 --method exhaustive"
     yield "bidirectional --built-for 8 --regions 2 --length 9"
     yield "bidirectional --weights bidirectional.safetensors"
+    for pe in ("nope", "ape", "rope", "alibi"):
+        for more in ("", " --precision float32", " --decoder-mlp", " --decoder-mlp --precision bfloat16"):
+            yield f"contextual --pe {pe} --length 8 --regions 2{more}"
 
 
 def inductive_lines():

@@ -61,6 +61,7 @@ LAYOUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "Count01Transformer": {},
     "ContextualCountingTransformer": {},
     "BidirectionalContextualTransformer": {},
+    "PositionalContextualTransformer": {},
     "ParityTransformer": {},
     "CircuitTransformer": LAYERS,
     "AdderTransformer": LAYERS,

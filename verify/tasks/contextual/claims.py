@@ -2,6 +2,21 @@
 
 from verify.claims.claim import GOLKAR, Claim, Kind
 
+PE = ("ape", "rope", "alibi")
+TWO_BLOCKS = """'''B-n3: two blocks without positions, T = 3, L = 6'''
+import torch
+from constructions.nope_positions import token_before
+from verify.module import Task, tokens
+
+def model(weights):
+    return token_before(3, 6)
+
+def before(t):
+    return torch.cat([0 * t[:, :1], t[:, :-1]], 1)
+
+task = Task(inputs=tokens([3] * 6), expected=before, position=None)
+"""
+
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "B-2.1",
@@ -102,6 +117,37 @@ CLAIMS: tuple[Claim, ...] = (
         "verify contextual --figure5 --length 64",
         deep=("verify contextual --figure5 --length 512",),
         checked_at="N = 64; N = 512",
+    ),
+    Claim(
+        "B-3.5",
+        "one causal head that is given positions counts R >= 2 regions on all strings up to the N built for, with or "
+        "without an MLP in the decoder: absolute ones in a lane that nothing reads, rotations of which the slowest "
+        "turns by at most pi/3, and ALiBi's distances with every slope below ln((2R-1)/(2R-3))/N",
+        f"{GOLKAR}, Sec. 3.5, App. D.1 to D.4 (trained there, built here)",
+        "constructions.contextual_with_positions:build",
+        "constructions.contextual_with_positions:largest_slope",
+        "verify.tasks.contextual.positional.task:Positional",
+        "verify contextual --pe alibi --length 64 --regions 4",
+        deep=(
+            *(f"verify contextual --pe {pe} --length 64 --regions 4 --precision float32" for pe in PE),
+            *(f"verify contextual --pe {pe} --decoder-mlp --length 64 --regions 4 --precision float32" for pe in PE),
+            *(f"verify contextual --pe {pe} --length 512 --regions 4 --precision float64" for pe in PE),
+            "verify contextual --pe alibi --slope 0.000656 --length 512 --regions 4",
+        ),
+        checked_at="; ".join(f"pe = {pe}, N = {N}, R = 4" for pe in PE for N in (64, 512)),
+    ),
+    Claim(
+        "B-n3",
+        "two causal blocks without positions, of which the first writes any code of up to L places from BOS's share, "
+        "with L neurons, do what one block with absolute positions does: say which token stands before each",
+        f"{GOLKAR}, Sec. 3.5, footnote 3 (for l = 1)",
+        "constructions.nope_positions:token_before",
+        "-",
+        "verify.module:certify",
+        "verify module two-blocks.py",
+        deep=("verify module two-blocks.py --precision float32",),
+        reads=(("two-blocks.py", TWO_BLOCKS),),
+        checked_at="file = two-blocks.py",
     ),
     Claim(
         "W-19",

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 
 from constructions.errors import BadInput
 from verify.commands import request
-from verify.commands.options import check_alone, check_least
+from verify.commands.options import check_alone, check_least, flag
 from verify.commands.parsing import add_weights
 from verify.commands.request import Request, publish, save_weights
 from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, renamed
 from verify.frame.schema import as_json
 
 if TYPE_CHECKING:
+    from constructions.contextual.positional import PositionalContextualTransformer
     from constructions.contextual.transformer import ContextualCountingTransformer
     from verify.arithmetic.readings import Reading
+    from verify.tasks.contextual.positional.task import Positional
     from verify.tasks.contextual.task import StringDomain
 
 BIASES = ("BOS", "]", "0")
 KEYS = ("onehot", "convex")
+PE = ("nope", "ape", "rope", "alibi")
 # The claims by their ids, and by the numbers of the document's propositions.
 IMPOSSIBLE = {
     "B-2.3": "B-2.3", "B-2.4": "B-2.4", "B-2.5": "B-2.5", "B-D.3": "B-D.3", "W-11": "W-11",
@@ -30,17 +33,19 @@ RENAMED = {"--on-length": {"--length": "--built-for", "--on-length": "--length"}
 MOST_CELLS = 20_000_000
 LONGEST_RANK = 256
 PROVING = ("precision", "accumulate", "method", "budget")
-BUILDING = ("bias", "keys", "calibrated_zeros", "dtype")
+POSITIONS = ("pe", "slope", "decoder_mlp")
+BUILDING = ("bias", "keys", "calibrated_zeros", "dtype", *POSITIONS)
 ALONE = {
     "impossible": ("weights", "save", "input", "figure5", "zeros", "exactly", "regions", "built_for",
                    "on_regions",
                    *PROVING, *BUILDING),
     "figure5": ("weights", "save", "input", "zeros", "exactly", "on_regions", "bias", "calibrated_zeros",
-                *PROVING),
+                *PROVING, *POSITIONS),
     "input": ("zeros", "exactly", "on_regions", *PROVING),
     "weights": ("built_for", "regions", *BUILDING),
 }  # fmt: skip
-DEFAULTS = {"method": "certified", "budget": 30.0, "exactly": False, "figure5": False}
+NO_POSITIONS = ("bias", "keys", "calibrated_zeros", "zeros", "exactly")
+DEFAULTS = {"method": "certified", "budget": 30.0, "exactly": False, "figure5": False, "decoder_mlp": False}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--bias", choices=BIASES, help="the bias token (default: BOS)")
     add("--keys", choices=KEYS, help="a lane per region, or a convex polygon in two lanes (default: onehot)")
     add("--calibrated-zeros", type=int, metavar="Z", help="0 tokens bias 0 is built for (default: half the digits)")
+    add("--pe", choices=PE, help="what the encoder's head knows of positions (default: nope, nothing)")
+    add("--slope", type=float, metavar="M", help="of ALiBi, for one place (default: half of the largest that is built)")
+    add("--decoder-mlp", action="store_true", help="a feed-forward layer in the decoder, too")
     option(parser, "dtype", help="dtype of the stored weights (default: float32, or that of --precision)")
     add_weights(parser)
     option(parser, "length", help="judge strings of up to N tokens (default: --built-for)")
@@ -129,6 +137,72 @@ class JudgedStrings:
         return domain_of(module, N, regions=self.regions, exactly=self.exactly, zeros=self.zeros)
 
 
+@dataclass(frozen=True)
+class PositionalWish:
+    """The model that is asked for, built or read from a file, and the strings that it is judged on."""
+
+    N: int
+    R: int
+    pe: str
+    slope: float | None
+    has_mlp: bool
+    dtype: str | None
+    weights: str | None
+    length: int | None
+    on_regions: int | None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace, N: int, R: int) -> PositionalWish | None:
+        """None where the model knows no positions and its decoder has no MLP.
+
+        Raises: BadInput for options that go with such a model only.
+        """
+        if args.slope is not None and args.pe != "alibi":
+            raise BadInput(f"--slope {args.slope}: goes with --pe alibi. Add it, or leave the slope out.")
+        if not (args.pe not in (None, "nope") or args.decoder_mlp or is_in(args.weights)):
+            return None
+        for name in NO_POSITIONS:
+            if getattr(args, name) not in (None, False):
+                raise BadInput(f"{flag(name)}: goes without positions and without a decoder MLP. Leave it out.")
+        sizes = (args.dtype, args.weights, args.length, args.on_regions)
+        return cls(N, R, args.pe or "nope", args.slope, args.decoder_mlp, *sizes)
+
+    def model(self, reading: Reading) -> PositionalContextualTransformer:
+        """The module; one that is built has weights that suit the format of the reading."""
+        from constructions.contextual import positional
+        from constructions.contextual.transformer import DTYPES
+        from constructions.contextual_with_positions import build
+        from verify.arithmetic.readings import Rounded
+        from verify.tasks.contextual.bidirectional.task import LONGEST
+
+        if self.weights is not None:
+            return positional.load(self.weights)
+        if self.N > LONGEST:
+            raise BadInput(f"--built-for {self.N}: at most {LONGEST} are judged with positions. Use a smaller one.")
+        fmt = reading.format if isinstance(reading, Rounded) else None
+        dtype = DTYPES[self.dtype or (fmt.name if fmt is not None and fmt.name in DTYPES else "float64")]
+        u = None if fmt is None else fmt.u
+        return build(self.N, self.R, self.pe, slope=self.slope, has_mlp=self.has_mlp, dtype=dtype, u=u)
+
+    def problem(self, module: PositionalContextualTransformer) -> Positional:
+        """The module with its strings."""
+        from verify.tasks.contextual.positional.task import Positional
+
+        claim = None if self.weights is not None else "B-3.5"
+        named = {"construction": "file"} if claim is None else {"pe": self.pe, "decoder_mlp": self.has_mlp}
+        return Positional.of(module, length=self.length, regions=self.on_regions, claim=claim, named=named)
+
+
+def is_in(path: str | None) -> bool:
+    """Whether a file holds a model with positions."""
+    if path is None:
+        return False
+    from constructions.contextual.positional import METADATA_KEY
+    from constructions.files import read_tensors
+
+    return {"slope", "cosines"} <= set(read_tensors(path, METADATA_KEY, ("E",))[0])
+
+
 def run(args: argparse.Namespace) -> int:
     check_alone(args, ALONE, DEFAULTS)
     check_least(args, 1, "length", "built_for", "regions", "calibrated_zeros")
@@ -141,6 +215,9 @@ def run(args: argparse.Namespace) -> int:
         from verify.tasks.contextual.report import figure5
 
         return figure5(wish.N, wish.R, wish.keys, wish.dtype or "float32", is_json=args.json)
+    positional = PositionalWish.of(args, wish.N, wish.R)
+    if positional is not None:
+        return with_positions(positional, asked, args.input)
     from constructions.contextual.transformer import as_bytes
 
     module, claim = wish.model(reading)
@@ -155,6 +232,17 @@ def run(args: argparse.Namespace) -> int:
     problem = ContextualCounting(module, domain, claim, wish.named())
     certificate = decide(problem, reading, asked.method, asked.effort())
     return publish(asked, certificate, as_bytes(module), facts(certificate, module), report)
+
+
+def with_positions(wish: PositionalWish, asked: Request, text: str | None) -> int:
+    """Decides a model that knows positions, or lets it count one string."""
+    from constructions.contextual.positional import as_bytes
+
+    module = wish.model(asked.reading)
+    if text is not None:
+        save_weights(asked, "--input", as_bytes(module))
+        return count(module, text, is_json=asked.is_json)
+    return publish(asked, request.decided(asked, wish.problem(module)), as_bytes(module))
 
 
 def argue(claim: str, length: int | None, seed: int, *, is_json: bool) -> int:
@@ -174,7 +262,7 @@ def default_dtype(precision: str) -> str:
     return precision if precision in DTYPES else "float64" if precision.startswith("p") else "float32"
 
 
-def count(module: ContextualCountingTransformer, text: str, *, is_json: bool) -> int:
+def count(module: ContextualCountingTransformer | PositionalContextualTransformer, text: str, *, is_json: bool) -> int:
     """Prints the module's counts of one string; exit code 1 where one is wrong."""
     import torch
 

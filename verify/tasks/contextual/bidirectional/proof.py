@@ -9,6 +9,7 @@ positions together weigh at most their number times the heaviest.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,7 +33,7 @@ class PromptCell:
     margin: Array  # by count
 
 
-class Proof:
+class StringProof(ABC):
     """Decides one model on all valid strings of up to N tokens and R regions, in real arithmetic or in a format."""
 
     def __init__(self, W: dict[str, Array], N: int, R: int, fmt: Format | None) -> None:
@@ -60,10 +61,7 @@ class Proof:
     def attended(self) -> Ball:
         """Bounds the encoder head's output for every kind (K, h)."""
         n, places, fmt = TOKENS * self.places, self.places, self.fmt
-        queries, keys = (product(self.x, self.W[name], fmt) for name in ("W_Q", "W_K"))
-        scores = product(queries, keys.T, fmt)
-        first = BOS * places
-        low, high = weights(scores, scores[:, first : first + 1], fmt)
+        low, high = self.weighed()
         values = product(self.x, self.W["W_V"], fmt)
         sums = [self._sums(low, high, np.ones((n, 1)), np.ones((n, 1)))]
         sums += [self._sums(low, high, *(end[:, [h]] for end in ends(values))) for h in range(values.mid.shape[1])]
@@ -84,6 +82,10 @@ class Proof:
                     Ball.between(np.where(is_known, down - slacks, -np.inf), np.where(is_known, up + slacks, np.inf))
                 )
         return Ball(np.stack([c.mid for c in columns], 1), np.stack([c.rad for c in columns], 1))
+
+    @abstractmethod
+    def weighed(self) -> tuple[Array, Array]:
+        """The ends of what each row of x gives each other one, up to a factor for the row."""
 
     def _sums(self, low: Array, high: Array, least: Array, most: Array) -> tuple[Array, Array]:
         """The range, over all strings, of the sum of weight times value, for every kind.
@@ -153,8 +155,12 @@ class Proof:
         low, high = (part[0] for part in weights(column, column[:, np.nonzero(is_bos)[0]], self.fmt))
         target = (token == ONE) & (m == 2 * r - 1)
         k = np.arange(max(0, self.N - 2 * r) + 1) if target.any() else np.arange(1)
-        down, up = self._outputs(low, high, values, is_bos, target, k)
+        down, up = self.decoded(*self._outputs(low, high, values, is_bos, target, k))
         return PromptCell(r, self.readout.compare(down, up, k).margin)
+
+    @abstractmethod
+    def decoded(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """What the readout sees (k, g) of the ends of the attention's output."""
 
     def _outputs(
         self, low: Array, high: Array, values: Ball, is_bos: np.ndarray, target: np.ndarray, k: np.ndarray
@@ -184,6 +190,19 @@ class Proof:
         # a mean of values of one sign has it, however it is rounded
         down = np.where((v_low >= 0).all(0), np.maximum(mean_low - slack, 0.0), mean_low - slack)
         return down, mean_high + slack
+
+
+class Proof(StringProof):
+    """The proof of a bidirectional model: every place is attended to, and the readout sees the attention's output."""
+
+    def weighed(self) -> tuple[Array, Array]:
+        queries, keys = (product(self.x, self.W[name], self.fmt) for name in ("W_Q", "W_K"))
+        scores = product(queries, keys.T, self.fmt)
+        first = BOS * self.places
+        return weights(scores, scores[:, first : first + 1], self.fmt)
+
+    def decoded(self, low: Array, high: Array) -> tuple[Array, Array]:
+        return low, high
 
 
 def _moved(before: Array, token: int) -> Array:

@@ -37,6 +37,21 @@ def product(x: Ball, W: Ball, fmt: Format | None, added: Ball | None = None) -> 
     return Ball(mid, spread * INFLATION + floor + rounding(size, terms, is_hard, fmt))
 
 
+def scaled(x: Ball, y: Ball, fmt: Format | None) -> Ball:
+    """The product of two tensors, entry by entry.
+
+    >>> found = scaled(Ball.exact(np.array([3.0])), Ball.exact(np.array([0.5])), None)
+    >>> found.mid.tolist(), found.rad.tolist()
+    ([1.5], [0.0])
+    """
+    size_x, size_y = np.abs(x.mid) + x.rad, np.abs(y.mid) + y.rad
+    terms: Array = ((size_x > 0) & (size_y > 0)).astype(np.float64)
+    is_hard = ~((is_power_of_two(x.mid) & (x.rad == 0)) | (is_power_of_two(y.mid) & (y.rad == 0)))
+    floor = np.where((terms > 0) & ((x.rad > 0) | (y.rad > 0)), 4 * FLOAT64.tiny, 0.0)  # as in `product`
+    spread = (x.rad * size_y + np.abs(x.mid) * y.rad) * INFLATION
+    return Ball(x.mid * y.mid, spread + floor + rounding(size_x * size_y, terms, is_hard, fmt))
+
+
 def stored(W: Array, fmt: Format | None) -> Ball:
     """A stored matrix, rounded to the format; a subnormal number may be read as zero."""
     if fmt is None:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from torch import nn
 
-from constructions.contextual.bidirectional import SHAPES, BidirectionalContextualTransformer
+from constructions.contextual.bidirectional import BidirectionalContextualTransformer
 from constructions.contextual.transformer import CLOSE, ONE, OPEN, ZERO
 from constructions.errors import BadInput
 from verify.arithmetic.contract import STORED
 from verify.arithmetic.exact_reals import float_above
-from verify.arithmetic.formats import format_of
+from verify.arithmetic.formats import Format, format_of
 from verify.arithmetic.margins import margins
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
 from verify.arithmetic.slack import Array
-from verify.arithmetic.stored import check_finite
+from verify.arithmetic.stored import check_finite, numbers
 from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.frame.judged import check_judged, check_whole_number
 from verify.tasks.contextual.bidirectional import exact
-from verify.tasks.contextual.bidirectional.proof import PromptCell, Proof
+from verify.tasks.contextual.bidirectional.proof import PromptCell, Proof, StringProof
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.task import StringDomain, answers, written
 
@@ -35,69 +37,80 @@ LONGEST = 1024  # a proof holds (5 N)^2 weights
 
 
 @dataclass(frozen=True)
-class Bidirectional:
-    """One model on all valid strings of up to N tokens and R regions, and every prompt: a `Decidable`.
+class OnStrings(ABC):
+    """One model whose positions differ, on all valid strings of up to N tokens and R regions, and every prompt.
 
-    >>> from constructions.contextual_positions import build
-    >>> from verify.frame.decide import certify
-    >>> certify(Bidirectional.of(build(16, 2))).verdict.value
-    'PROVED'
+    `named` are further parameters for the certificate.
     """
 
-    module: BidirectionalContextualTransformer
+    module: Any
     domain: StringDomain
     claim: str | None = None
-    task = "contextual counting, bidirectional"
+    named: dict[str, object] = field(default_factory=dict)
+    task = "contextual counting, position by position"
+    computes: ClassVar[str]
+    judges: ClassVar[type[nn.Module]]
     counts_answers = True
     runs_for_ever = False
+
+    @abstractmethod
+    def proof(self, fmt: Format | None) -> StringProof:
+        """The proof of its strings, in real arithmetic or in a format."""
+
+    @abstractmethod
+    def positions(self) -> dict[str, object]:
+        """What a certificate says of its positions."""
+
+    @abstractmethod
+    def exact(self, tokens: Tokens) -> list[Any]:
+        """The margins of one string as balls of 400 bits."""
 
     @classmethod
     def of(
         cls,
-        module: BidirectionalContextualTransformer,
+        module: nn.Module,
         *,
         length: int | None = None,
         regions: int | None = None,
         claim: str | None = None,
-    ) -> Bidirectional:
+        named: Mapping[str, object] | None = None,
+    ) -> Self:
         """The problem at a length and number of regions, the model's own by default.
 
         Raises: BadInput for a module that is not judged, or strings that it has no positions or classes for.
         """
-        check_judged(module, BidirectionalContextualTransformer)
-        N, R = module.longest if length is None else length, module.R if regions is None else regions
+        check_judged(module, cls.judges)
+        own: Any = module
+        N, R = own.longest if length is None else length, own.R if regions is None else regions
         check_whole_number("length", N)
         check_whole_number("regions", R)
-        most = min(module.longest, LONGEST, len(module.b_out) + 1)
+        most = min(own.longest, LONGEST, len(own.b_out) + 1)
         if not 1 <= N <= most:
             raise BadInput(
-                f"length={N}: must be from 1 to {most}: the model has {module.longest} positions after BOS and counts "
-                f"up to {len(module.b_out) - 1}, and {LONGEST} are judged. Use --length {most}."
+                f"length={N}: must be from 1 to {most}: the model has {own.longest} positions after BOS and counts "
+                f"up to {len(own.b_out) - 1}, and {LONGEST} are judged. Use --length {most}."
             )
-        return cls(module, StringDomain(N, R), claim)
+        return cls(module, StringDomain(N, R), claim, dict(named or {}))
 
     @property
     def weights(self) -> dict[str, Array]:
-        return {name: getattr(self.module, name).detach().cpu().double().numpy() for name in SHAPES}
+        return {name: numbers(W) for name, W in self.module.named_parameters()}
 
     def parameters(self, reading: Reading) -> dict[str, object]:
-        m = self.module
         return {
             "length": self.domain.N,
             "regions": self.domain.R,
-            "prompts": m.R,
-            "coordinates": m.W_Q.shape[1] - 1,
-            "dtype": str(m.dtype).removeprefix("torch."),
+            "prompts": self.module.R,
+            **self.positions(),
+            "dtype": str(self.module.dtype).removeprefix("torch."),
+            **self.named,
         }
 
     def size(self) -> int:
-        return self.domain.strings() * self.module.R
+        return self.domain.strings() * int(self.module.R)
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
-        model = (
-            "x = E + positions; x' = x + softmax(x W_Q (x W_K)^T) x W_V W_O, attending before and after; "
-            "x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out"
-        )
+        model = self.computes
         right = "right means: the right class has strictly the largest logit; a region that is not there counts 0"
         if isinstance(reading, ConstantBits):
             raise BadInput(f"precision={reading.name}: has no constant-bit arithmetic here. Use real, or a dtype.")
@@ -117,7 +130,7 @@ class Bidirectional:
             raise BadInput("method=certified: is for real arithmetic and dtypes. Use --method exhaustive or sampled.")
         check_finite(self.module.named_parameters())
         fmt = reading.format if isinstance(reading, Rounded) else None
-        proof = Proof(self.weights, self.domain.N, self.domain.R, fmt)
+        proof = self.proof(fmt)
         cells = []
         for r in range(1, self.module.R + 1):
             cells.append(proof.cells(r))
@@ -141,7 +154,7 @@ class Bidirectional:
         rng, run = random.Random(effort.seed), self._margins
         for tokens in itertools.chain(self._few(), (self.draw(rng) for _ in range(RUNS))):
             for prompt in np.nonzero(~(run(tokens) > 0))[0]:
-                if fmt is not None or bool(self._exact(tokens)[prompt] <= 0):
+                if fmt is not None or bool(self.exact(tokens)[prompt] <= 0):
                     return self.replay(tokens, int(prompt), reading)
         return None
 
@@ -156,7 +169,7 @@ class Bidirectional:
                         yield tuple(tokens)
 
     def look(self, item: Tokens, answer: int, reading: Reading) -> OneRun:
-        return OneRun(at_most=float_above(self._exact(item)[answer])) if isinstance(reading, Real) else OneRun()
+        return OneRun(at_most=float_above(self.exact(item)[answer])) if isinstance(reading, Real) else OneRun()
 
     def _telling(self, cells: Sequence[PromptCell]) -> Iterator[tuple[Tokens, int]]:
         """For each prompt the plainest string of its tightest cell."""
@@ -165,9 +178,6 @@ class Bidirectional:
             tokens = [OPEN, CLOSE] * (c.r - 1) + ([OPEN, *[ONE] * k, CLOSE] if k else [])
             if self.domain.has(tokens):
                 yield tuple(tokens), c.r - 1
-
-    def _exact(self, tokens: Tokens) -> list[Any]:
-        return exact.margins(self.weights, list(tokens), answers(list(tokens), self.module.R))
 
     def _margins(self, tokens: Tokens) -> np.ndarray:
         result: np.ndarray = self._run([tokens])[0]
@@ -218,7 +228,8 @@ class Bidirectional:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.module.dtype
+        found: torch.dtype = self.module.dtype
+        return found
 
     def length_of(self, item: Tokens) -> int:
         return len(item)
@@ -242,3 +253,30 @@ class Bidirectional:
         }
         margin = float(self._margins(wrong)[answer])
         return Failure(found, margin if margin <= 0 else None)
+
+
+@dataclass(frozen=True)
+class Bidirectional(OnStrings):
+    """One bidirectional model with absolute positions: a `Decidable`.
+
+    >>> from constructions.contextual_positions import build
+    >>> from verify.frame.decide import certify
+    >>> certify(Bidirectional.of(build(16, 2))).verdict.value
+    'PROVED'
+    """
+
+    task = "contextual counting, bidirectional"
+    judges = BidirectionalContextualTransformer
+    computes = (
+        "x = E + positions; x' = x + softmax(x W_Q (x W_K)^T) x W_V W_O, attending before and after; "
+        "x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out"
+    )
+
+    def proof(self, fmt: Format | None) -> Proof:
+        return Proof(self.weights, self.domain.N, self.domain.R, fmt)
+
+    def positions(self) -> dict[str, object]:
+        return {"coordinates": self.module.W_Q.shape[1] - 1}
+
+    def exact(self, tokens: Tokens) -> list[Any]:
+        return exact.margins(self.weights, list(tokens), answers(list(tokens), self.module.R))
