@@ -209,6 +209,8 @@ JOBS = {
     "activation": ["--model", "dot+sftm", "--T", "4", "--L", "5"],
     "margin": ["--model", "lin", "--T", "4", "--L", "5"],
     "contextual": ["--input", "01[0110][101]0[1]1[]0"],
+    "lines": ["--length", "16", "--regions", "2"],
+    "encoder": ["--length", "16", "--pe", "rope"],
     "phase": ["--T", "4", "--L", "3"],
     "tape": [str(CIRCUITS / "aiger/halfadder.aag"), "--input", "10"],
 }
@@ -313,6 +315,9 @@ def test_axes_are_named_and_no_names_overlap(kind):
         ["contextual", "--input", "", "--out", "x.svg"],
         ["contextual", "--input", "0" * 81, "--out", "x.svg"],
         ["contextual", "--input", "[1]", "--regions", "0", "--out", "x.svg"],
+        ["lines", "--length", "8", "--regions", "4", "--out", "x.svg"],
+        ["lines", "--length", "600", "--out", "x.svg"],
+        ["encoder", "--length", "9999", "--pe", "rope", "--out", "x.svg"],
         ["phase", "--T", "1", "--out", "x.svg"],
         ["phase", "--L", "0", "--out", "x.svg"],
         ["tape", str(CIRCUITS / "aiger/halfadder.aag"), "--input", "1", "--out", "x.svg"],
