@@ -9,12 +9,12 @@ from planted import planted
 
 from constructions.errors import BadInput
 from constructions.inventory_counting import dot_sftm, lin
-from constructions.relation_counting import bos_sftm
+from constructions.relation_counting import bos, bos_sftm
 from verify.tasks.histogram.confusion import confusion
 from verify.tasks.histogram.drawings import mixtures as drawings
 from verify.tasks.histogram.drawings.confusion import confusion_matrix
 from verify.tasks.histogram.drawings.mixtures import mixtures
-from verify.tasks.histogram.drawings.readouts import class_map, cosines, logits_over_counts
+from verify.tasks.histogram.drawings.readouts import class_map, cosines, logits_over_counts, singular_values
 from verify.tasks.histogram.parameters import fewest_parameters, number_of_parameters
 from verify.tasks.histogram.stored import StoredModel
 
@@ -24,6 +24,23 @@ def test_orthonormal_tokens_have_cosine_zero():
     drawn = [segment for c in upper.collections for segment in c.get_segments()]
     assert len(drawn) == 4 and all(abs(y) < 1e-9 for segment in drawn for _, y in segment)
     assert lower.collections
+
+
+def test_the_cosine_with_bos_is_drawn_where_there_is_one():
+    upper = cosines(bos(T=4, L=3)).axes[0]
+    (drawn,) = [line.get_ydata() for line in upper.get_lines() if line.get_label() == "with BOS"]
+    assert drawn.tolist() == pytest.approx([0.5] * 4)  # BOS is the sum of four orthonormal tokens
+    assert not [line for line in cosines(lin(T=4, L=3)).axes[0].get_lines() if line.get_label() == "with BOS"]
+
+
+def test_singular_values_are_those_of_the_first_matrix():
+    module = lin(T=4, L=3, d=6, p=5)
+    with torch.no_grad():
+        module.W_1.zero_()
+        module.W_1[[0, 1, 2], [1, 0, 2]] = torch.tensor([3.0, 1.0, 2.0], dtype=module.W_1.dtype)
+    axes = singular_values(module).axes[0]
+    assert axes.get_lines()[0].get_ydata().tolist() == pytest.approx([3, 2, 1, 0, 0])
+    assert axes.get_lines()[1].get_xdata()[0] == 4.5
 
 
 def test_the_class_map_shows_the_winner():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from constructions.contextual.transformer import ContextualCountingTransformer
 from constructions.contextual_counting import bias_count, build
 from constructions.errors import BadInput
 from verify.frame.certificate import Certificate, Verdict
+from verify.tasks.contextual.accuracy import Share, share
 from verify.tasks.contextual.cells import CellProof
 from verify.tasks.contextual.stream import StoredContextual
 from verify.tasks.contextual.verdict import certify, domain_of
@@ -55,6 +57,33 @@ def figure5(N: int, R: int, keys: str = "onehot", dtype: torch.dtype = torch.flo
             if bias == "0" and length == shorter:
                 due = Verdict.REFUTED
             yield BiasRow(bias, described, due, certify(module, domain, claim="B-3.4"))
+
+
+@dataclass(frozen=True)
+class AccuracyRow:
+    """How often one bias token is right on random strings of one length and number of regions."""
+
+    bias: str
+    length: int
+    regions: int
+    share: Share
+
+
+def accuracies(
+    N: int, R: int, keys: str, dtype: torch.dtype, advance: Callable[[float], None]
+) -> Iterator[AccuracyRow]:
+    """The accuracy of each bias token in its own setting, on shorter strings, and with one region less, exactly.
+
+    Claim: B-3.4 (Fig. 5).
+    """
+    settings = ((N, R), (N * 300 // 512, R), (N, R - 1))
+    for i, (bias, (length, regions)) in enumerate(product(("BOS", "]", "0"), settings)):
+
+        def told(done: float, i: int = i) -> None:
+            advance((i + done) / (3 * len(settings)))
+
+        module = build(N, R, bias=bias, keys=keys, dtype=dtype)
+        yield AccuracyRow(bias, length, regions, share(module, length, regions, by_zeros=bias == "0", advance=told))
 
 
 def verdict_of(rows: Iterable[BiasRow]) -> Verdict:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from constructions.contextual.transformer import ContextualCountingTransformer
 from verify.arithmetic.outward import about, below, decimal, value
@@ -14,6 +15,10 @@ from verify.report.certificate import Fact, print_report, weights_fact
 from verify.report.console import say
 from verify.report.progress import progress_bar
 from verify.report.tables import render
+
+if TYPE_CHECKING:
+    from verify.tasks.contextual.accuracy import Share
+    from verify.tasks.contextual.patterns import AccuracyRow
 
 
 def report(certificate: Certificate, facts: list[Fact]) -> None:
@@ -64,8 +69,8 @@ def figure5(N: int, R: int, keys: str, dtype_name: str, *, is_json: bool) -> int
     """Prints the three bias tokens on three families of strings, and for which strings each is right."""
     from constructions.contextual.transformer import DTYPES
     from constructions.contextual_counting import build
+    from verify.tasks.contextual.patterns import accuracies, right_zeros, verdict_of
     from verify.tasks.contextual.patterns import figure5 as rows_of
-    from verify.tasks.contextual.patterns import right_zeros, verdict_of
     from verify.tasks.contextual.verdict import certify, domain_of
 
     dtype = DTYPES[dtype_name]
@@ -77,9 +82,13 @@ def figure5(N: int, R: int, keys: str, dtype_name: str, *, is_json: bool) -> int
     with progress_bar("numbers of zeros", quiet=is_json) as advance:
         right, wrong = right_zeros(build(N, R, bias="0", keys=keys, dtype=dtype), N, R, advance)
     sets["0"] = {"right_zeros": right, "wrong_zeros": wrong}
+    with progress_bar("accuracy on random strings", quiet=is_json) as advance:
+        random_strings = list(accuracies(N, R, keys, dtype, advance))
     if is_json:
         listed = [{"bias": row.bias, "strings": row.strings, **row.certificate.to_dict()} for row in rows]
-        print(as_json({"verdict": verdict.value, "rows": listed, "sets": sets}))
+        print(
+            as_json({"verdict": verdict.value, "rows": listed, "sets": sets, "accuracies": told_shares(random_strings)})
+        )
         return verdict.exit_code
     cells = []
     for row in rows:
@@ -91,6 +100,8 @@ def figure5(N: int, R: int, keys: str, dtype_name: str, *, is_json: bool) -> int
             told += f"answer {found['module_answers']}"
         cells.append([row.bias, row.strings, c.verdict.value, told])
     sys.stdout.write(render(("bias", "strings", "verdict", "margin, or the first failure"), cells, "rich"))
+    shares = [[row.bias, row.length, row.regions, shown(row.share)] for row in random_strings]
+    sys.stdout.write(render(("bias", "length", "regions", "right on random strings"), shares, "rich"))
     for bias in ("BOS", "]"):
         for M, (good, bad) in sets[bias].items():
             say(f"bias {bias}, {M} regions: {describe_lengths(good, bad, N)}")
@@ -103,6 +114,21 @@ def figure5(N: int, R: int, keys: str, dtype_name: str, *, is_json: bool) -> int
     }
     say(f"{verdict.value}: {outcomes[verdict]}")
     return verdict.exit_code
+
+
+def told_shares(rows: Iterable[AccuracyRow]) -> list[dict[str, object]]:
+    """Accuracies as JSON says them: fractions as text."""
+    return [
+        {"bias": row.bias, "length": row.length, "regions": row.regions, "right": str(row.share.right),
+         "open": str(row.share.open)}
+        for row in rows
+    ]  # fmt: skip
+
+
+def shown(found: Share) -> str:
+    """A share in per cent, rounded down, and what is open."""
+    left = f", {float(found.open):.2%} open" if found.open else ""
+    return ("exactly 100 %" if found.right == 1 else f"{below(100 * found.right, digits=4)} %") + left
 
 
 def shortened(text: str) -> str:

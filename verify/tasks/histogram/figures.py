@@ -31,7 +31,8 @@ def add_kinds(add_kind: AddKind) -> None:
     mixtures = add_kind("mixtures", "which count the hidden layer answers on mixtures of embeddings")
     mixtures.add_argument("--tokens", default="0,1,2", metavar="T,T,T", help="the tokens that are mixed "
         "(default: 0,1,2)")  # fmt: skip
-    for kind in (attention, activation, margin, confusion, cosines, classes, logits, mixtures):
+    singular = add_kind("singular", "the singular values of a histogram model's first matrix")
+    for kind in (attention, activation, margin, confusion, cosines, classes, logits, mixtures, singular):
         add_model_arguments(kind)
     parameters = add_kind("parameters", "the fewest parameters that are proved to count, for all six histogram models")
     phase = add_kind("phase", "which (d, p) are proved to count, for all six histogram models")
@@ -55,6 +56,10 @@ def draw(args: argparse.Namespace) -> Figure:
         from verify.tasks.histogram.drawings.mixtures import mixtures
 
         return mixtures(HistogramWish.of(args).chosen(quiet=False).module, whole_numbers("tokens", args.tokens))
+    if args.kind == "singular":
+        from verify.tasks.histogram.drawings.readouts import singular_values
+
+        return singular_values(HistogramWish.of(args).chosen(quiet=False).module)
     if args.kind == "phase":
         from verify.tasks.histogram.drawings.phase import phase
 

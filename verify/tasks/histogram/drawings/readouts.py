@@ -21,9 +21,10 @@ MOST_TOKENS = 64  # whose ranges are drawn in one map
 
 
 def cosines(module: HistogramTransformer) -> Figure:
-    """For every token the range of its cosines with all other tokens, and with the neurons.
+    """For every token the range of its cosines with all other tokens, its cosine with BOS, and those with the neurons.
 
-    Claim: A, Fig. 3, as ranges over all pairs; dashed: the coherence 1/(2L - 3) below which Prop. 4.4 lets lin count.
+    Claim: A, Fig. 3, as ranges over all pairs, crosses for BOS; dashed: the coherence 1/(2L - 3) below which Prop. 4.4
+        lets lin count.
     Raises: BadInput for a single token, or one that is zero.
     """
     E, W_1 = (x.detach().double().numpy() for x in (module.E, module.W_1))
@@ -34,6 +35,10 @@ def cosines(module: HistogramTransformer) -> Figure:
     with style():
         figure, (upper, lower) = new_figure(6.4, 4.6, nrows=2, sharex=True)
         _ranges(upper, others, BLUE)
+        bos = module.e_BOS.detach().double().numpy() if module.has_bos else np.zeros(module.d)
+        if bos.any():
+            upper.plot(e @ (bos / np.linalg.norm(bos)), "x", color=VERMILLION, markersize=4, label="with BOS")
+            upper.legend()
         _ranges(lower, e @ w, ORANGE)
         if module.L > 2:
             for sign in (-1, 1):
@@ -50,6 +55,24 @@ def _ranges(axes: Axes, values: NDArray[np.float64], colour: str) -> None:
     axes.vlines(t, values.min(1), values.max(1), color=colour, linewidth=2)
     axes.plot(t, values.max(1), "_", t, values.min(1), "_", color=colour, markersize=5)
     axes.set_ylim(-1.05, 1.05)
+
+
+def singular_values(module: HistogramTransformer) -> Figure:
+    """The singular values of W_1 in order, with a line behind the first T: more are surplus of counting by inventory.
+
+    Claim: A, Fig. 14, of one model; there of the trained ones with p and d of at least T.
+    """
+    found = np.linalg.svd(module.W_1.detach().double().numpy(), compute_uv=False)
+    with style():
+        figure, axes = new_figure(5.6, 3.2)
+        axes.plot(np.arange(1, len(found) + 1), found, ".-", color=BLUE)
+        if len(found) > module.T:
+            axes.axvline(module.T + 0.5, color=GREY, linestyle="--", linewidth=1)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("number")
+        axes.set_ylabel("singular value of $W_1$")
+        axes.set_title(f"{module.model}, T={module.T}, L={module.L}, d={module.d}, p={module.p}")
+    return figure
 
 
 def class_map(module: HistogramTransformer, neurons: tuple[int, int]) -> Figure:
