@@ -68,7 +68,7 @@ def test_the_other_commands_can_be_typed(claim):
         assert typed(job.command).run
 
 
-@pytest.mark.parametrize("name", ["A-4.1", "W-E4.4", "B-2.1", "D-1", "C-R13", "C-T7", "H-2"])
+@pytest.mark.parametrize("name", ["A-4.1", "W-E4.4", "B-2.1", "D-1", "C-R13", "C-T7", "H-2", "B-3.5", "B-n3"])
 def test_a_changed_size_is_found(name):
     claim = next(claim for claim in CLAIMS if claim.id == name)
     for old in some(re.findall(r"(?<= = )[\w:.-]+", claim.checked_at)):

@@ -65,6 +65,32 @@ def test_the_command_prints_the_table(monkeypatch, capsys, length, ends):
     assert code == ends and out.count("\n") == 209 and ("C-X" in out) is (ends == 0)
 
 
+def test_a_table_goes_on_from_what_a_folder_keeps(monkeypatch, capsys, tmp_path):
+    """Stopped after ten proofs, as by Ctrl-C, it proves the other seventy only; and a damaged file is named."""
+    proved = []
+
+    def stopped(job):
+        if len(proved) == 10:
+            raise KeyboardInterrupt
+        proved.append(job)
+        return module.Entry(f"{len(proved)}", 1, "C-X")
+
+    asked = ("inductive", "--table", "--format", "csv", "--resume", str(tmp_path / "kept"))
+    monkeypatch.setattr(module.TableJob, "run", stopped)
+    assert run(capsys, *asked)[0] == 130 and len(list((tmp_path / "kept").iterdir())) == 10
+    rest = []
+    monkeypatch.setattr(module.TableJob, "run", lambda job: rest.append(job) or module.Entry("70", 1, "C-X"))
+    code, whole, _ = run(capsys, *asked)
+    assert code == 0 and len(rest) == 70 and not set(rest) & set(proved) and whole.count(",10,") and whole.count(",70,")
+    assert run(capsys, *asked)[1] == whole and len(rest) == 70
+    (first, *_) = sorted((tmp_path / "kept").iterdir())
+    first.write_text('{"length": "7"')
+    code, out, err = run(capsys, *asked)
+    assert (code, out) == (2, "") and err.count("\n") == 1 and first.name in err and "delete it" in err
+    for wrong in (("--task", "vanilla", "--resume", "x"), ("--table", "--resume", str(first / "below"))):
+        assert run(capsys, "inductive", *wrong)[0] == 2
+
+
 @pytest.mark.deep
 def test_no_cell_of_a_transformer_is_open():
     for job in module.jobs():

@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--distinct-start", action="store_true", help="only strings whose first two tokens differ")
     option(parser, "impossible", choices=claims, help=f"an argument and its checks: {', '.join(claims)}")
     add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
+    add("--resume", metavar="DIR", help="with --table: keep each proof in DIR, and go on from what is there")
     add = group(parser, MODEL).add_argument
     add("--model", choices=models, default="transformer", metavar="MODEL", help=f"{', '.join(models)} "
         "(default: transformer)")  # fmt: skip
@@ -72,7 +73,10 @@ def run(args: argparse.Namespace) -> int:
     if args.table:
         if args.task is not None:
             raise BadInput("--task: has no effect with --table; drop one of the two")
-        return _print_table(args.seed, "json" if args.json else args.format or "rich", workers.Workers.of(args))
+        form = "json" if args.json else args.format or "rich"
+        return _print_table(args.seed, form, workers.Workers.of(args), args.resume)
+    if args.resume is not None:
+        raise BadInput("--resume: keeps the proofs of a table; add --table, or drop it")
     if args.format is not None:
         raise BadInput("--format: is that of a table; add --table, or drop it")
     if args.workers != 1 or args.scheduler is not None:
@@ -202,11 +206,19 @@ def _argument(claim: str, seed: int, decoder: StoredDecoder | None) -> Impossibi
     return found
 
 
-def _print_table(seed: int, form: str, helpers: workers.Workers) -> int:
-    """Prints the table; exit code 3 where a cell is open."""
+def _print_table(seed: int, form: str, helpers: workers.Workers, resume: str | None) -> int:
+    """Prints the table; exit code 3 where a cell is open. With a folder each proof is kept there as it ends."""
     from verify.report.tables import render
+    from verify.tasks.inductive.resumed import KeptEntries
 
     module = import_module("verify.tasks.inductive.table")
-    table = module.table(dict(workers.results(module.TableJob.run, module.jobs(seed), helpers)), seed)
+    jobs = module.jobs(seed)
+    kept = None if resume is None else KeptEntries.of(resume)
+    found = {} if kept is None else kept.read(jobs)
+    for job, entry in workers.results(module.TableJob.run, [job for job in jobs if job not in found], helpers):
+        found[job] = entry
+        if kept is not None:
+            kept.write(job, entry)
+    table = module.table(found, seed)
     print(render(table.columns, table.rows, form), end="")
     return 0 if table.is_complete else 3
