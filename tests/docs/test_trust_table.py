@@ -27,6 +27,7 @@ ROWS = {
     "inductive, recurrent": "inductive --task modular --model rnn --modulus 3",
     "inductive, transformers": "inductive --task shifted --vocabulary 3",
     "contextual, causal": "contextual --length 5 --regions 1",
+    "contextual, with positions": "contextual --pe rope --length 5 --regions 1",
     "contextual, bidirectional": "bidirectional --length 5",
     "addition": "addition --digits 1 --base 3",
     "circuits": "circuit {}/and.bench",
