@@ -112,7 +112,7 @@ CLAIMS: tuple[Claim, ...] = (
         "selective counting with BOS as C-T2 with K + 1 GELU neurons, exact or of the tanh form, at 8 and beyond, "
         "where they are their argument or 0 up to 1e-13: in real arithmetic on strings of up to 2^40 tokens",
         "proportions:selective",
-        "--task selective --bos --activation gelu --types 4 --length 1000",
+        "--task selective --bos --activation gelu --types 4 --length 1000 --budget 300",
         "--task selective --bos --activation gelu --length 10000",
         "--task selective --bos --activation gelu_tanh --pe rope",
         "--task selective --bos --activation gelu --no-layernorm --length 1000 --precision float32",
