@@ -90,9 +90,17 @@ def assert_proved(module: nn.Module, *, judge: Callable[..., Certificate] = cert
     raise AssertionError(f"REFUTED {certificate.task}: {in_words(found)}\ncounterexample: {found}\nreplay: {replay}")
 
 
-def repair(module: nn.Module, *, reading: str = "real", budget: float | Budget = 30.0, **options: Any) -> Repair:
+def repair(
+    module: nn.Module,
+    *,
+    layers: Collection[str] | None = (),
+    reading: str = "real",
+    budget: float | Budget = 30.0,
+    **options: Any,
+) -> Repair:
     """The least change of a model's readout with which it is proved, or why no readout can be right.
 
+    `layers` are tensors that change besides, None for all of them; no lower bound on such a change is known.
     `options` say what is right, as `certify` takes them: L for a histogram model; `inputs`, `expected` and `position`
     for any module that ends in a linear layer.
     Raises: BadInput for a model whose task has no readout to change, or a domain of too many questions to be listed.
@@ -103,9 +111,9 @@ def repair(module: nn.Module, *, reading: str = "real", budget: float | Budget =
     >>> found.outcome.value, bool(certify(found.module)), 0 < found.at_least <= found.change
     ('PROVED', True, True)
     """
-    from verify.changes.repair import repair as mend
+    from verify.changes.layers import repair_layers
 
-    return mend(_changeable(module, options), reading_of(reading), Effort(budget))
+    return repair_layers(_changeable(module, options), layers, reading_of(reading), Effort(budget))
 
 
 def radius(

@@ -18,11 +18,11 @@ STEPS = (300, 400, 600, 800, 1200, 2000)
 SEQUENCES = np.indices((T,) * L).reshape(L, -1).T
 
 
-def refuted(seeds=range(3)):
+def refuted(seeds=range(3), models=MODELS, p=P):
     """(name, module, share of wrong answers) of every snapshot of each kind whose share is in that range."""
     for seed in seeds:
-        for model in MODELS:
-            module, done = HistogramTransformer(model, T=T, L=L, d=T, p=P), 0
+        for model in models:
+            module, done = HistogramTransformer(model, T=T, L=L, d=T, p=p), 0
             initialise(module, seed)
             for steps in STEPS:
                 recipe = Recipe("Adam", lr=0.003, steps=steps - done, batch=training.BATCH)

@@ -64,7 +64,10 @@ def changeable(
     def every() -> Questions:
         return listed(questions(), len(readout.of(module)))
 
-    found = Changeable(module, readout, length, every, decide, file, enclosed, terms)
+    def posed(changed: nn.Module) -> Changeable:
+        return changeable(changed, length, questions, decide, file)
+
+    found = Changeable(module, readout, length, every, decide, file, enclosed, terms, posed)
     graph_of_hidden = cache(lambda: capture(found.hidden_module, length))
     return found
 

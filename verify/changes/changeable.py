@@ -82,17 +82,21 @@ class ChangeableReadout:
 
     def replaced(self, module: nn.Module, X: Array) -> nn.Module:
         """A copy of the module with this readout, each number rounded once to the module's dtype."""
-        copied = deepcopy(module)
-        dtype, W = module.get_parameter(self.weight).dtype, X if self.bias is None else X[:-1]
-        _set(copied, self.weight, torch.from_numpy((W.T if self.is_transposed else W).copy()).to(dtype))
+        W = X if self.bias is None else X[:-1]
+        numbers = {self.weight: torch.from_numpy((W.T if self.is_transposed else W).copy())}
         if self.bias is not None:
-            _set(copied, self.bias, torch.from_numpy(X[-1].copy()).to(dtype))
-        return copied
+            numbers[self.bias] = torch.from_numpy(X[-1].copy())
+        return with_numbers(module, numbers)
 
 
-def _set(module: nn.Module, name: str, value: Tensor) -> None:
-    owner, _, own = name.rpartition(".")
-    setattr(module.get_submodule(owner), own, nn.Parameter(value, requires_grad=False))
+def with_numbers(module: nn.Module, numbers: Mapping[str, Tensor]) -> nn.Module:
+    """A copy of the module with these tensors in place of its own, each number rounded once to the tensor's dtype."""
+    copied = deepcopy(module)
+    for name, value in numbers.items():
+        owner, _, own = name.rpartition(".")
+        rounded = value.to(module.get_parameter(name).dtype)
+        setattr(copied.get_submodule(owner), own, nn.Parameter(rounded, requires_grad=False))
+    return copied
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,8 @@ class Changeable:
     number, each as rational multiples of numbers that are linearly independent over the rationals; None where it
     cannot. `loose` says for which tensors torch reads a relative bit more than is stored, as where it divides by the
     double sqrt(d). `root` is the d of a sqrt(d) among `terms`, 1 where there is none. `sampling` is how questions are
-    met where they cannot be listed, None where they always can.
+    met where they cannot be listed, None where they always can. `posed` says the same of another module of the
+    same type and shapes.
     """
 
     module: nn.Module
@@ -116,6 +121,7 @@ class Changeable:
     file: Callable[[nn.Module], bytes]
     enclosed: Callable[[Tensor, int, int], list[arb]]
     terms: Callable[[Tensor, int], list[dict[Key, fmpq]] | None]
+    posed: Callable[[nn.Module], Changeable]
     loose: Mapping[str, float] = field(default_factory=dict)
     sampling: Sampling | None = None
     root: int = 1

@@ -58,9 +58,10 @@ class RepairOutcome(StrEnum):
 class Repair:
     """What came of a repair.
 
-    `change` is the largest difference of a stored number to the old one, exactly; every readout that is right in real
-    arithmetic has one of `at_least`, a bound. `delta` is by how much each input was to be right before rounding,
-    at the most. `questions` are all that there are, or those that were looked at where not `is_listed`.
+    `change` is the largest difference of a stored number of `tensors` to the old one, exactly; every readout that is
+    right in real arithmetic has one of `at_least`, a bound, None where more than the readout may change. `delta` is by
+    how much each input was to be right before rounding, at the most. `questions` are all that there are, or those that
+    were looked at where not `is_listed`.
     """
 
     outcome: RepairOutcome
@@ -77,6 +78,8 @@ class Repair:
     is_listed: bool = True
     combination: NullCombination | None = None
     reason: str | None = None
+    tensors: tuple[str, ...] = ()
+    norm: str = NORM
 
     def __bool__(self) -> bool:
         """True where the model is proved."""
@@ -93,7 +96,8 @@ class Repair:
         """The result as plain JSON values; bounds are rounded outwards."""
         return {
             "verdict": self.outcome.value,
-            "norm": NORM,
+            "norm": self.norm,
+            "tensors": list(self.tensors),
             "change": None if self.change is None else float_at_least(self.change),
             "at_least": self.at_least,
             "gap": self.gap,
@@ -130,7 +134,7 @@ def repair(changeable: Changeable, reading: Reading | None = None, effort: Effor
 class RepairSearch:
     """The questions of a model, their hidden numbers in float64, and the cuts taken so far.
 
-    Shapes: H (n, p + 1), right (n,), X (p + 1, C).
+    X is the readout that changes are counted from. Shapes: H (n, p + 1), right (n,), X (p + 1, C).
     """
 
     changeable: Changeable
@@ -147,15 +151,16 @@ class RepairSearch:
     rounds: int = 0
 
     @classmethod
-    def of(cls, changeable: Changeable, reading: Reading, effort: Effort) -> RepairSearch:
-        deadline, is_listed = effort.deadline(), True
-        try:
-            questions = changeable.questions()
-        except TooMany:
-            if changeable.sampling is None:
-                raise
-            questions, is_listed = changeable.sampling.drawn(effort.seed, DRAWN), False
-        X = changeable.readout.of(changeable.module)
+    def of(
+        cls, changeable: Changeable, reading: Reading, effort: Effort, like: RepairSearch | None = None
+    ) -> RepairSearch:
+        """The search of a model; with the questions of another one, and changes counted from its readout, if `like`."""
+        deadline = effort.deadline()
+        if like is None:
+            questions, is_listed = asked_of(changeable, effort.seed)
+            X = changeable.readout.of(changeable.module)
+        else:
+            questions, is_listed, X = like.questions, like.is_listed, like.X
         return cls(
             changeable, reading, effort, deadline, questions, changeable.hidden(questions), questions.right.numpy(), X,
             Cuts.none(len(X)), is_listed, X,
@@ -190,8 +195,10 @@ class RepairSearch:
         return int((programs.gaps(self.H, self.right, X).min(1) <= 0).sum())
 
     def _result(self, outcome: RepairOutcome, **found: Any) -> Repair:
-        about = {"cuts": len(self.cuts), "rounds": self.rounds, "questions": len(self.questions)}
+        about: dict[str, Any] = {"cuts": len(self.cuts), "rounds": self.rounds, "questions": len(self.questions)}
         about["is_listed"] = self.is_listed
+        readout = self.changeable.readout
+        about["tensors"] = tuple(name for name in (readout.weight, readout.bias) if name is not None)
         return Repair(outcome, largest_number=float(np.abs(self.X).max()), wrong=self.wrong(self.X), **(about | found))
 
     def kept(self, certificate: Certificate) -> Repair:
@@ -350,6 +357,19 @@ class RepairSearch:
         return programs.bound_on_every_change(
             hidden, asked.right.tolist(), self.cuts.rival[used].tolist(), scaled, self.X
         )
+
+
+def asked_of(changeable: Changeable, seed: int) -> tuple[Questions, bool]:
+    """All questions, or drawn ones where they are too many to be listed; and whether they are all.
+
+    Raises: BadInput where they are too many, and the task cannot draw them.
+    """
+    try:
+        return changeable.questions(), True
+    except TooMany:
+        if changeable.sampling is None:
+            raise
+        return changeable.sampling.drawn(seed, DRAWN), False
 
 
 def inseparable(rows: Array, deadline: Deadline) -> np.ndarray | None:

@@ -60,12 +60,16 @@ def changeable(module: HistogramTransformer, *, L: int | None = None) -> Changea
     def terms(tokens: Tensor, position: int) -> list[dict[Key, fmpq]]:
         return [number.terms for number in hidden.logits(tokens.tolist(), position)]
 
+    def posed(changed: nn.Module) -> Changeable:
+        assert isinstance(changed, HistogramTransformer)
+        return changeable(changed, L=stored.L)
+
     is_square = math.isqrt(stored.d) ** 2 == stored.d
     loose = {} if stored.is_linear or is_square else {"W_Q": ROOT_OFF_BY}
     readout = ChangeableReadout("W_2", "b_2")
     return Changeable(
-        module, readout, stored.L, lambda: questions(stored), verdict, file, enclosed, terms, loose, sampling(stored),
-        1 if stored.is_linear or is_square else stored.d,
+        module, readout, stored.L, lambda: questions(stored), verdict, file, enclosed, terms, posed, loose,
+        sampling(stored), 1 if stored.is_linear or is_square else stored.d,
     )  # fmt: skip
 
 
