@@ -118,7 +118,8 @@ def test_no_model_inside_is_wrong():
 
 @pytest.mark.deep
 def test_built_models_have_a_gap_of_a_tenth_at_most():
-    for module in (relation_counting.dot(T=3, L=2), inventory_counting.lin(T=3, L=2)):
+    for build in (relation_counting.dot, relation_counting.bos, relation_counting.bos_sftm, inventory_counting.lin):
+        module = build(T=3, L=2)
         assert radius(module).gap < 1.1
 
 
@@ -149,6 +150,36 @@ def test_the_least_gap_is_at_an_end_only_where_its_slope_has_one_sign():
             assert not 0.2499 < least_of_squares(1.0, 0.5) <= 0.25
     with planted(mean_value, "_at_ends", "(g.mid > g.radius).double()", "(g.mid > 0).double()"):
         assert least_of_squares(0.1, 0.5) > 0
+
+
+class Parabola(torch.nn.Module):
+    """Logits w^2 + c and w: the gap is least at w = 1/2, and rises on one side of it alone."""
+
+    def __init__(self, c):
+        super().__init__()
+        self.w, self.c = torch.nn.Parameter(torch.tensor([0.4, 0.0]).double()), c
+
+    def forward(self, tokens):
+        w = self.w[:1]
+        return torch.cat([w * w + self.c, w]).expand(len(tokens), 2)
+
+
+def is_positive(c, far=0.5, is_over=lambda: False):
+    """Whether w^2 + c > w is shown for all w so far from 0.4."""
+    graph = capture(Parabola(c).eval(), 1)
+    graph = replace(graph, around={name: torch.tensor([far, 0.0]).double() for name in graph.stored})
+    one = torch.tensor(0)
+    return mean_value.positive_gap(graph, Arithmetic(has_norms=True))(one[None], one, one + 1, is_over)
+
+
+def test_boxes_are_halved_until_the_gap_is_positive():
+    """The discriminant says that c > 1/4 is needed; over the whole box at once 0.26 is not enough."""
+    assert is_positive(0.26) and is_positive(0.251) and not is_positive(0.26, is_over=lambda: True)
+    assert not is_positive(0.25) and not is_positive(0.249)
+    with planted(mean_value, "_halved", "half * ENLARGE + 2 * U", "0.4 * half * ENLARGE + 2 * U"):
+        assert is_positive(0.249)
+    with planted(mean_value, "_halved", "middle - half, middle + half", "middle - half, middle - half"):
+        assert is_positive(0.249)
 
 
 @pytest.mark.parametrize(("name", "is_relative"), [("W_2", True), ("E", False)])

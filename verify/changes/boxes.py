@@ -18,8 +18,8 @@ from verify.arithmetic.slack import ENLARGE, LEAST, LOST, gamma
 from verify.changes.changeable import Changeable, Questions
 from verify.engine.balls import Arithmetic, Ball
 from verify.engine.capture import Graph, capture
+from verify.engine.mean_value import IsPositive, gaps, least_gaps, positive_gap
 from verify.engine.mean_value import Pairs as MeanValues
-from verify.engine.mean_value import gaps, least_gaps
 from verify.engine.run import enclose
 
 
@@ -87,6 +87,7 @@ class ModelBox:
             (r * self.X_reach) * ENLARGE + torch.where(self.X_reach > 0, LEAST, 0.0),
             gaps(graph := self._around(self.graph, r, ()), Arithmetic(has_norms=True)),
             least_gaps(graph, Arithmetic(has_norms=True)),
+            positive_gap(graph, Arithmetic(has_norms=True)),
         )
 
     def _around(self, graph: Graph, r: float, without: Collection[str]) -> Graph:
@@ -107,7 +108,7 @@ class Within:
 
     `hidden` encloses the hidden numbers (n, p) of an input at a position; X and `X_off` (p + 1, C) are the readout and
     how far each of its numbers may be; `mean_values` bounds gaps by slopes, `at_ends` with numbers at one end, where
-    their slopes have one sign.
+    their slopes have one sign; `is_positive` halves the box.
     """
 
     hidden: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -115,6 +116,19 @@ class Within:
     X_off: Tensor
     mean_values: MeanValues
     at_ends: MeanValues
+    is_positive: IsPositive
+
+    def are_right(self, pairs: RivalQuestions, is_over: Callable[[], bool]) -> bool:
+        """Whether all these gaps are shown to be positive, the closest ones first."""
+        low = self.low(pairs)
+        order = low.argsort()
+        return all(self._is_right(pairs[row], is_over) for row in order[~(low[order] > 0)])
+
+    def _is_right(self, pair: RivalQuestions, is_over: Callable[[], bool]) -> bool:
+        """Whether the gap of one pair is shown to be positive on halves of the box."""
+        asked, C = pair.questions, self.X.shape[1]
+        own, rival = asked.position * C + asked.right, asked.position * C + pair.rival
+        return self.is_positive(asked.tokens, own, rival, is_over)
 
     def low(self, pairs: RivalQuestions) -> Tensor:
         """A lower bound on each gap (n,): by running forward, and by slopes where that is not positive."""

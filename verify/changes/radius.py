@@ -24,6 +24,7 @@ CLOSEST = 2048  # questions of the least margin, of which the pairs that a small
 HARD = 64  # pairs that are tried before all others
 HURT = 24  # pairs whose gap is turned, for the upper bound
 HALVINGS = 14
+CLOSE = 1.02  # times the lower bound: an upper one that is no larger is close
 FINEST = 2.0**-40  # of the first guess, below which nothing is shown
 RUN_AT_ONCE = 1 << 14
 A_LITTLE = (0.0, 1e-12, 1e-9, 1e-6, 1e-4)  # by which a radius grows until rounding does not hide what is wrong
@@ -139,12 +140,21 @@ class RadiusSearch:
 
     def right_within(self, at_most: float | None) -> tuple[float | None, str | None]:
         """A radius within which every model is right on every question, or why none is shown."""
+        found, why = self._right_within(at_most, None)
+        if found is None or at_most is None or at_most <= CLOSE * found:
+            return found, why
+        return self._right_within(at_most, found)[0] or found, why
+
+    def _right_within(self, at_most: float | None, known: float | None) -> tuple[float | None, str | None]:
+        """The same by bounds over whole boxes; or by halves of boxes, above a radius that is known to be one."""
         pairs, r = self.hard, min(WIDEST, at_most or WIDEST)
         while not self.deadline.is_up():
-            found = self._largest(pairs, r)
+            found = self._largest(pairs, r) if known is None else self._between(pairs, known, r)
             if found is None:
                 return None, "bounds over boxes as small as float64 allows do not show that all models in one are right"
-            left = self._left(found)
+            if found == known:
+                return found, None
+            left = self._left(found, known is not None)
             if left is None:
                 break
             if not len(left):
@@ -153,24 +163,33 @@ class RadiusSearch:
         return None, f"the {self.effort.limit} ended before all questions were looked at"
 
     def _largest(self, pairs: RivalQuestions, top: float) -> float | None:
-        """The largest radius up to `top`, by halving, at which all these pairs are right in the whole box."""
-        if self._are_right(pairs, top):
+        """The largest radius up to `top`, by halving it, at which all these pairs are right in the whole box."""
+
+        def are_right(r: float) -> bool:
+            return bool((self.box.within(r).low(pairs) > 0).all())
+
+        if are_right(top):
             return top
         low = top / 4
-        while not self._are_right(pairs, low):
+        while not are_right(low):
             low /= 4
             if low < top * FINEST or self.deadline.is_up():
                 return None
         high = min(top, 4 * low)
         for _ in range(HALVINGS):
             middle = math.sqrt(low * high)
-            low, high = (middle, high) if self._are_right(pairs, middle) else (low, middle)
+            low, high = (middle, high) if are_right(middle) else (low, middle)
         return low
 
-    def _are_right(self, pairs: RivalQuestions, r: float) -> bool:
-        return bool((self.box.within(r).low(pairs) > 0).all())
+    def _between(self, pairs: RivalQuestions, low: float, high: float) -> float:
+        """A radius at which all these pairs are right, where that is known of the lower one, by halves of boxes."""
+        while high > CLOSE * low and not self.deadline.is_up():
+            middle = math.sqrt(low * high)
+            is_right = self.box.within(middle).are_right(pairs, self.deadline.is_up)
+            low, high = (middle, high) if is_right else (low, middle)
+        return low
 
-    def _left(self, r: float) -> RivalQuestions | None:
+    def _left(self, r: float, in_halves: bool) -> RivalQuestions | None:
         """Questions that are not shown to be right at a radius, the first that are met; None where the time is up."""
         within, found = self.box.within(r), []
         for start in range(0, len(self.questions), RUN_AT_ONCE):
@@ -184,9 +203,9 @@ class RadiusSearch:
             if self.deadline.is_up():
                 return None
             some = left[slice(start, start + AT_ONCE)]
-            is_open = ~(within.low(some) > 0)
-            if bool(is_open.any()):
-                return some[is_open]
+            some = some[~(within.low(some) > 0)]
+            if len(some) and not (in_halves and within.are_right(some, self.deadline.is_up)):
+                return some
             self.effort.progress(start / len(left))
         return left[slice(0, 0)]
 

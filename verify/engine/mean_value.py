@@ -105,6 +105,78 @@ def least_gaps(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu",
     return _in_parts(one, graph, device)
 
 
+MOST_BOXES = 128  # that are bounded for one pair
+Named = dict[str, Tensor]
+IsPositive = Callable[[Tensor, Tensor, Tensor, Callable[[], bool]], bool]
+
+
+def positive_gap(graph: Graph, at: Arithmetic, device: torch.device | str = "cpu") -> IsPositive:
+    """A function of tokens (length,) and two places in the output: whether the gap is shown to be positive.
+
+    As `least_gaps`, on boxes that are halved where this does not suffice: by the number whose slope is least known,
+    times its radius. A box is the union of its halves, and so is the least gap the least of theirs. The last argument
+    of the function says when to stop.
+    """
+    stored = enclosed_weights(graph, at, device)
+    moving = {name: ball for name, ball in stored.items() if isinstance(ball, Ball) and ball.rad is not None}
+
+    def one(
+        mids: Named,
+        rads: Named,
+        slack: Tensor,
+        tokens: Tensor,
+        own: Tensor,
+        rival: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Named, Named]:
+        box = {name: Ball(mids[name], rads[name]) for name in moving}
+        gap, error, local, slopes = _gap(graph, {**stored, **box}, at, tokens, own, rival)
+        low = gap - error - slack - 4 * U * (gap.abs() + error + slack)
+        slack = slack + 2 * local * ENLARGE
+        box = {name: _at_ends(ball, slopes) for name, ball in box.items()}
+        gap, error, _, slopes = _gap(graph, {**stored, **box}, at, tokens, own, rival)
+        low = torch.fmax(low, gap - error - slack - 4 * U * (gap.abs() + error + slack))
+        known = {name: slopes[id(ball)][1].radius if id(ball) in slopes else 0 * ball.mid for name, ball in box.items()}
+        unknown = torch.cat([(known[name] * ball.radius).reshape(-1) for name, ball in box.items()])
+        ends = {name: ball.mid for name, ball in box.items()}, {name: ball.radius for name, ball in box.items()}
+        return low, slack, unknown.argmax(), *ends
+
+    many = torch.vmap(one, in_dims=(0, 0, 0, None, None, None))
+
+    def run(tokens: Tensor, own: Tensor, rival: Tensor, is_over: Callable[[], bool]) -> bool:
+        mids = {name: ball.mid[None] for name, ball in moving.items()}
+        rads = {name: ball.radius.expand(ball.mid.shape)[None] for name, ball in moving.items()}
+        slack, looked_at = torch.zeros(1, dtype=torch.float64, device=device), 0
+        with torch.no_grad():
+            while len(slack):
+                looked_at += len(slack)
+                if looked_at > MOST_BOXES or is_over():
+                    return False
+                low, slack, widest, mids, rads = many(mids, rads, slack, tokens.to(device), own, rival)
+                is_open = ~(low > 0)
+                slack = slack[is_open].repeat(2)
+                mids, rads = _halved(mids, rads, is_open, widest[is_open])
+        return True
+
+    return run
+
+
+def _halved(mids: Named, rads: Named, is_open: Tensor, number: Tensor) -> tuple[Named, Named]:
+    """The boxes that are open (n of them) in two halves each, by one number of each, counted through all tensors."""
+    n = len(number)
+    mid, rad = (torch.cat([x[is_open].flatten(1) for x in of.values()], 1).repeat(2, 1) for of in (mids, rads))
+    row, column = torch.arange(2 * n), number.repeat(2)
+    middle, half = mid[row, column], rad[row, column] / 2
+    mid[row, column] = torch.where(row < n, middle - half, middle + half)
+    rad[row, column] = half * ENLARGE + 2 * U * (middle.abs() + 2 * half) + LOST
+    sizes, shapes = [x[0].numel() for x in mids.values()], [x.shape[1:] for x in mids.values()]
+
+    def named(of: Tensor) -> Named:
+        parts = zip(mids, of.split(sizes, 1), shapes, strict=True)  # type: ignore[no-untyped-call]
+        return {name: part.reshape(2 * n, *shape) for name, part, shape in parts}
+
+    return named(mid), named(rad)
+
+
 def _at_ends(ball: Ball, slopes: Slopes) -> Ball:
     """The ball with each number at the end where what has these slopes is least, where their sign is known."""
     if ball.rad is None or id(ball) not in slopes:
