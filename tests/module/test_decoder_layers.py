@@ -30,6 +30,7 @@ def trained(n, seed=0, steps=300):
     return model.eval()
 
 
+@pytest.mark.deep
 def test_inputs_beyond_enumeration():
     """6^20 inputs, one head: decided by cells, and a counterexample is run."""
     model = trained(20, steps=60)
