@@ -50,8 +50,10 @@ def test_an_interrupted_run_goes_on(tmp_path, capsys, three):
     code, _, err = run(capsys, *argv)
     assert code == 130 and "1 of 3 models kept" in err
     assert not (tmp_path / "a" / f"{ID}-laptop" / "table.json").exists()
-    code, out, _ = run(capsys, *argv, "--resume")
+    code, out, _ = run(capsys, *argv, "--resume", "--report", str(tmp_path / "page.html"))
     assert code == 0 and len(three) == 4, "one was kept, one cut, two trained after it"
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<tr>") == 1 + 3 and ID in page
     assert run(capsys, "reproduce", ID, "--out", str(tmp_path / "b"), "--format", "csv")[1] == out
     assert tables(tmp_path / "a") == tables(tmp_path / "b")
 

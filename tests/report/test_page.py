@@ -9,11 +9,14 @@ from html.parser import HTMLParser
 import pytest
 import torch
 from command import run
+from models import bad_files
 
 from constructions import relation_counting
 from verify import Verdict, certify
+from verify.module.problem import ModuleProblem
 from verify.report.batch import BatchLine
-from verify.report.page import batch_page, certificate_page
+from verify.report.page import Look, batch_page, certificate_page, table_page
+from verify.tasks.module.task import look_at, problem_parts
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -63,9 +66,50 @@ def test_an_input_is_drawn_token_by_token_with_its_position_marked(tmp_path, cap
     assert [int(token) for _, token in boxes] == tokens
     assert [i for i, (mark, _) in enumerate(boxes) if mark] == [position]
     low, high = said["error_share"]
-    drawn = [float(width) for width in re.findall(r"width:([\d.]+)%", page)]
+    drawn = [float(width) for width in re.findall(r"width:([\d.]+)%", page.split("Share of wrong answers")[1])]
     assert code == 1 and drawn == [pytest.approx(100 * low, abs=0.01), pytest.approx(100 * (high - low), abs=0.01)]
     assert "What was judged" in page and "model=bos, T=3, L=3" in page
+
+
+def test_the_wrong_input_is_drawn_with_its_logits_and_what_it_attends_to(tmp_path, capsys):
+    model = relation_counting.bos_sftm(T=3, L=3)
+    with torch.no_grad():
+        model.b_2[1] -= 1
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    argv = ("histogram", "--weights", str(tmp_path / "m.pt"), "--model", "bos+sftm", "--L", "3", "--json")
+    code, out, _ = run(capsys, *argv, "--report", str(tmp_path / "p.html"))
+    case, page = json.loads(out)["counterexample"], (tmp_path / "p.html").read_text()
+    Read(page.encode())
+    with torch.no_grad():
+        exact = model.double()
+        logits = exact(torch.tensor(case["input"]))[case["position"]].tolist()
+    drawn = re.findall(r'<td class="number">(\d) (\w*)</td><td class="number">([^<]*)</td>', page)
+    assert code == 1 and [value for _, _, value in drawn] == [f"{logit:.6g}" for logit in logits]
+    assert {word: int(name) for name, word, _ in drawn if word} == {
+        "right": case["expected"],
+        "answered": case["predicted"],
+    }
+    attended = re.findall(r'<span class="token">(\w+)<br><small>([^<]*)</small>', page)
+    x = exact.E.detach()[case["input"]]
+    keys = torch.vstack([exact.e_BOS.detach(), x]) @ exact.W_K.detach()
+    shares = torch.softmax(keys @ (x[case["position"]] @ exact.W_Q.detach()) / exact.d**0.5, 0).tolist()
+    assert [name for name, _ in attended] == ["BOS", *map(str, case["input"])]
+    assert [share for _, share in attended] == [f"{share:.2g}" if share >= 0.005 else "~0" for share in shares]
+
+
+def test_logits_that_are_no_numbers_and_many_classes_are_drawn():
+    certificate = replace(
+        certify(relation_counting.dot(T=3, L=2), method="exhaustive"), tightest={"input": [0], "expected": 7}
+    )
+    many = Look({7: -5.0, 8: float("nan"), 9: float("inf")} | {k: float(-k) for k in range(10, 60)})
+    read = Read(certificate_page(certificate, [], lambda case: many))
+    assert "7 right" in read.text and "smaller ones" in read.text
+
+
+def test_a_modules_logits_are_those_of_its_own_run(tmp_path):
+    (tmp_path / "right.py").write_text(bad_files.RIGHT)
+    look = look_at(ModuleProblem(*problem_parts(str(tmp_path / "right.py"), None)))
+    assert look({"input": [2, 1]}) == Look({0: 0.0, 1: 3.0, 2: 9.0})
 
 
 def test_a_bracket_is_drawn_from_its_lower_end(tmp_path):
@@ -106,3 +150,11 @@ def test_a_page_that_cannot_be_written_is_refused_before_anything_is_decided(tar
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, "histogram", "--model", "dot", "--T", "3", "--L", "3", "--report", target)
     assert code == 2 and out == "" and err.count("\n") == 1 and "report" in err
+
+
+def test_a_table_is_a_page_with_its_figure_and_nothing_of_it_is_markup():
+    figure = b'<?xml version="1.0"?>\n<!DOCTYPE svg>\n<svg width="9"><metadata>when</metadata><g></g></svg>\n'
+    page = table_page("<t>", ["a < b"], ("d", "said"), [[2, "<b>"], [None, "x"]], figure)
+    read = Read(page)
+    assert {"t", "b"}.isdisjoint(read.tags) and "svg" in read.tags and "metadata" not in read.tags
+    assert "a < b" in read.text and "<b>" in read.text and b"aria-sort" in page and b"<?xml" not in page

@@ -14,6 +14,7 @@ from constructions.errors import BadInput
 from verify import registry
 from verify.commands import workers
 from verify.commands.options import check_least
+from verify.commands.request import check_report
 from verify.commands.vocabulary import HOW, OUTPUT, group, option, table_options
 from verify.frame.schema import as_json
 from verify.report.console import say_written
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="go on in the folder of a run that was cut; it must exist",
     )
+    option(parser, "report")
     table_options(parser)
     parser.epilog = (
         "Each model is kept as soon as it is decided, and is not trained again by the same command. Exit codes: 0 "
@@ -62,6 +64,7 @@ class Reproduction:
     out: str
     helpers: workers.Workers
     form: str
+    report: str | None = None
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Reproduction:
@@ -69,11 +72,14 @@ class Reproduction:
         from verify.experiments.experiment import GridSize
 
         check_least(args, 1, "seeds")
+        check_report(args.report)
         known = {experiment.id: experiment for experiment in every()}
         for name in args.ids:
             if name not in (*known, LIST):
                 raise BadInput(f"{name}: no experiment has this name. Name some of {', '.join(known)}.")
         chosen = [known[name] for name in dict.fromkeys(args.ids) if name != LIST]
+        if args.report is not None and len(chosen) != 1:
+            raise BadInput(f"--report {args.report}: is the page of one experiment; {len(chosen)} are named.")
         seeds = args.seeds or SEEDS[args.grid]
         return cls(
             tuple(chosen),
@@ -82,6 +88,7 @@ class Reproduction:
             _folder(args.out, args.resume),
             workers.Workers.of(args),
             args.format,
+            args.report,
         )
 
     def trials(self, experiment: Experiment) -> Sequence[Trial]:
@@ -114,6 +121,8 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(_listed(asked))
         return 0
     found = [(experiment, reproduced(asked, experiment)) for experiment in asked.experiments]
+    if asked.report is not None:
+        _write_page(asked.report, *found[0], asked.grid)
     if asked.form == "json":
         print(as_json({"grid": asked.grid.value, "experiments": [_record(*pair) for pair in found]}))
         return 0
@@ -178,6 +187,19 @@ def _write_tables(place: Path, experiment: Experiment, results: Sequence[Result]
         write_whole(place / "figure.svg", drawn, "out")
         written.append("figure.svg")
     say_written(f"{', '.join(written)} in {place}")
+
+
+def _write_page(path: str, experiment: Experiment, results: Sequence[Result], grid: GridSize) -> None:
+    from constructions.written_files import write_whole
+    from verify.experiments.table import columns, news, rows
+    from verify.report.page import table_page
+
+    said = [f"Reproduces {experiment.source}. Printed: {experiment.printed}", f"Trained by {experiment.recipes[grid]}."]
+    said += [f"Shares are in per cent. Sampled: {experiment.sampling}.", *news(experiment, results)]
+    title = f"{experiment.id}: {experiment.question}"
+    page = table_page(title, said, columns(experiment, results), rows(experiment, results), _drawn(experiment, results))
+    write_whole(path, page, "report")
+    say_written(path)
 
 
 def _drawn(experiment: Experiment, results: Sequence[Result]) -> bytes | None:

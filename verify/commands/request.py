@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from verify.frame.certificate import Certificate
     from verify.frame.clock import Budget
     from verify.frame.decide import Decidable, Effort
+    from verify.report.page import LookAt
 
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = "IMPOSSIBLE"
@@ -156,10 +157,12 @@ def publish(
     weights: bytes,
     facts: Iterable[Fact] = (),
     report: Callable[[Certificate, list[Fact]], None] | None = None,
+    look_at: LookAt | None = None,
 ) -> int:
     """Writes what was asked for, prints the certificate, and returns the exit code.
 
     `facts` are the task's own lines; `report` prints them with the certificate where the task has words of its own.
+    `look_at` runs the input that the page of --report draws.
     """
     written: list[str] = []
     if request.save is not None:
@@ -178,7 +181,7 @@ def publish(
         from verify.report.page import certificate_page
 
         facts = list(facts)
-        write_whole(request.report, certificate_page(certificate, facts), "report")
+        write_whole(request.report, certificate_page(certificate, facts, look_at), "report")
         written.append(request.report)
     if request.is_json:
         print(certificate.to_json())

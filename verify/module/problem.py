@@ -497,14 +497,17 @@ class ModuleProblem:
         low, high = run(tokens.unsqueeze(0), answers)
         return float(low[0].nan_to_num(-math.inf)), float(high[0].nan_to_num(math.inf))
 
-    def _run_one(self, tokens: Tensor) -> tuple[list[float], list[int], list[int]]:
-        """The margins as torch runs it on this input alone, the labels that are right, and those that it says."""
-        question = self.given.question(len(tokens))
+    def run_one(self, tokens: Tensor) -> tuple[Tensor, list[int]]:
+        """The logits (questions, classes) as torch runs it on this input alone, and the labels of the classes."""
         with torch.no_grad():
             output = self.module(tokens.unsqueeze(0)).double()
-        logits = question.logits(Ball(output)).mid
-        answers = self.given.answers(tokens.unsqueeze(0), output.shape[-1])[0]
         classes = list(self.given.classes or range(output.shape[-1]))
+        return self.given.question(len(tokens)).logits(Ball(output)).mid, classes
+
+    def _run_one(self, tokens: Tensor) -> tuple[list[float], list[int], list[int]]:
+        """The margins as torch runs it on this input alone, the labels that are right, and those that it says."""
+        logits, classes = self.run_one(tokens)
+        answers = self.given.answers(tokens.unsqueeze(0), logits.shape[-1])[0]
         said = [classes[i] for i in logits.argmax(1).tolist()]
         return margins(logits, answers).tolist(), [classes[i] for i in answers.tolist()], said
 

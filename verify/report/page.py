@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from html import escape
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from verify.arithmetic.outward import above, below
 from verify.frame.certificate import Certificate, Verdict
 from verify.report.batch import BatchLine
 from verify.report.meaning import sentence
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 MARKS = {"PROVED": "✓", "REFUTED": "✗"}  # beside the word, so that colour is never alone
 MOST_BARS = 60
 STYLE = """
@@ -26,6 +27,7 @@ STYLE = """
 body { margin: 0 auto; padding: 1rem; max-width: 60rem; color: var(--ink); background: var(--back);
   font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.3rem; line-height: 1.3; } h2 { font-size: 1.05rem; margin-top: 2rem; }
+h3 { font-size: 1rem; margin: 1rem 0 .3rem; } small { color: var(--dim); }
 .verdict { font-weight: 700; color: var(--other); }
 .PROVED { color: var(--PROVED); } .REFUTED { color: var(--REFUTED); }
 table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top;
@@ -39,7 +41,8 @@ th, .number, .verdict { white-space: nowrap; } .facts th { width: 11rem; white-s
 details { margin-top: 1.5rem; }
 .bar { background: var(--bar); height: .8em; min-width: 2px; } .wide { width: 55%; }
 button { all: unset; cursor: pointer; } button:focus-visible { outline: 2px solid var(--bar); }
-.scroll { overflow-x: auto; }
+.scroll { overflow-x: auto; } .scroll td { overflow-wrap: normal; } .figure { background: #fff; }
+.figure svg { height: auto; width: 100%; min-width: 36rem; }
 @media (max-width: 36rem) { .facts tr, .facts td, .facts th { display: block; width: auto; border: 0; padding: 0; }
   .facts tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } .verdict { white-space: normal; }
   td .verdict { overflow-wrap: normal; } }
@@ -59,7 +62,23 @@ for (const b of document.querySelectorAll("th button")) b.onclick = () => {
 """
 
 
-def certificate_page(certificate: Certificate, facts: Iterable[tuple[str, str]]) -> bytes:
+class Look(NamedTuple):
+    """What a model computes on one input, for the eye: a run in float64, which no verdict rests on.
+
+    Shapes: logits by class; attention, of the position that is asked about, by the token that is attended to.
+    """
+
+    logits: dict[int, float]
+    attention: list[tuple[str, float]] = []
+
+
+Case = dict[str, Any]
+LookAt = Callable[[Case], Look]
+
+
+def certificate_page(
+    certificate: Certificate, facts: Iterable[tuple[str, str]], look_at: LookAt | None = None
+) -> bytes:
     """The page of one certificate: what it means, its margins, the tightest and the wrong input, and every field.
 
     >>> b"PROVED" in certificate_page(Certificate(Verdict.PROVED, None, "t", {}, "real", "certified", 9), [])
@@ -67,7 +86,7 @@ def certificate_page(certificate: Certificate, facts: Iterable[tuple[str, str]])
     """
     word = certificate.verdict.value
     head = f"<h1>{_verdict(word)}: {escape(certificate.task)}</h1>"
-    return _page(f"{word} {certificate.task}", head + _body(certificate, facts))
+    return _page(f"{word} {certificate.task}", head + _body(certificate, facts, look_at))
 
 
 def batch_page(task: str, lines: Sequence[BatchLine]) -> bytes:
@@ -91,6 +110,25 @@ def batch_page(task: str, lines: Sequence[BatchLine]) -> bytes:
     return _page(f"{task}: {counted}", head + table + "".join(parts), SORT)
 
 
+def table_page(
+    title: str, said: Iterable[str], columns: Sequence[str], rows: Iterable[Sequence[object]], figure: bytes | None
+) -> bytes:
+    """The page of an experiment: sentences, its figure as SVG, and a table that can be sorted."""
+    heads = "".join(f'<th scope="col"><button>{escape(name)} ↕</button></th>' for name in columns)
+    cells = ("".join(f"<td>{escape('-' if each is None else str(each))}</td>" for each in row) for row in rows)
+    body = "".join(f"<tr>{row}</tr>" for row in cells)
+    table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    drawn = f'<div class="scroll figure">{_inline(figure)}</div>' if figure is not None else ""
+    head = f"<h1>{escape(title)}</h1>" + "".join(f"<p>{escape(each)}</p>" for each in said)
+    return _page(title, head + drawn + table, SORT)
+
+
+def _inline(figure: bytes) -> str:
+    """An SVG file of ours as a part of a page: without its prologue, and without what it says of itself."""
+    drawn = figure.decode()
+    return re.sub(r"<metadata>.*?</metadata>", "", drawn[drawn.index("<svg") :], flags=re.DOTALL)
+
+
 def _certificate_of(line: BatchLine) -> Certificate | None:
     try:
         return None if line.said is None else Certificate.from_json(json.dumps(line.said))
@@ -112,7 +150,7 @@ def _verdict(word: str) -> str:
     return f'<span class="verdict {word if word in MARKS else "other"}">{MARKS.get(word, "?")} {escape(word)}</span>'
 
 
-def _body(certificate: Certificate, facts: Iterable[tuple[str, str]]) -> str:
+def _body(certificate: Certificate, facts: Iterable[tuple[str, str]], look_at: LookAt | None = None) -> str:
     found = f"<p>{escape(sentence(certificate))}</p>"
     if certificate.reason:
         found += f"<p>{escape(certificate.reason)}</p>"
@@ -120,6 +158,7 @@ def _body(certificate: Certificate, facts: Iterable[tuple[str, str]]) -> str:
     for title, name in (("Wrong input", "counterexample"), ("Closest call", "tightest")):
         case = {key: value for key, value in said.get(name, {}).items() if value is not None}  # null where infinite
         found += f"<h2>{title}</h2>{_case(case)}" if case else ""
+        found += _look(case, look_at(case)) if case and look_at is not None else ""
     found += _bars(certificate) + _share(certificate)
     sizes = [f"{name}={value}" for name, value in certificate.parameters.items() if value is not None]
     judged = [("task", ", ".join([certificate.task, *sizes])), *facts]
@@ -138,6 +177,41 @@ def _case(case: dict[str, Any]) -> str:
         if name != "tokens" or value != case.get("input")
     ]
     return _rows(rows)
+
+
+def _look(case: Case, look: Look) -> str:
+    """The attention as a number below each token, and the logits as bars, the right one and the largest named."""
+    boxes = "".join(
+        f'<span class="token">{escape(name)}<br><small>{_short(weight)}</small></span>'
+        for name, weight in look.attention[:MOST_TOKENS]
+    )
+    attention = f"<h3>What this position attends to</h3><p>{boxes}</p>" if boxes else ""
+    finite = {name: logit for name, logit in look.logits.items() if abs(logit) < inf}
+    least, most = min(finite.values(), default=0.0), max(finite.values(), default=0.0)
+    of_note = {case.get("expected"): "right", **({case.get("predicted"): "answered"} if "predicted" in case else {})}
+    ranked = sorted(look.logits, key=lambda name: -look.logits[name] if name in finite else inf)
+    shown = [name for name in look.logits if name in (*of_note, *ranked[:MOST_LOGITS])]
+    rows = "".join(
+        f'<tr><td class="number">{name} {of_note.get(name, "")}</td><td class="number">{logit:.6g}</td>'
+        f'<td class="wide"><div class="bar" style="width:{_width(logit, least, most):.1f}%"></div></td></tr>'
+        for name, logit in ((name, look.logits[name]) for name in shown)
+    )
+    left = len(look.logits) - len(shown)
+    more = f"<p>and {left} smaller ones</p>" if left else ""
+    if not look.logits:
+        return attention
+    head = '<tr><th scope="col">class</th><th scope="col">logit</th><th></th></tr>'
+    table = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>{more}"
+    return f"{attention}<h3>Logits, run in float64</h3>{table}"
+
+
+def _width(logit: float, least: float, most: float) -> float:
+    return 100 * (logit - least) / (most - least) if least <= logit <= most and least < most else 0.0
+
+
+def _short(weight: float) -> str:
+    """Two digits, and "~0" for what cannot be told from zero beside the others."""
+    return "~0" if 0 < abs(weight) < 0.005 else f"{weight:.2g}"
 
 
 def _tokens(value: Any, position: Any) -> str:
@@ -167,6 +241,7 @@ def _part(kind: str, left: Fraction | int, width: Fraction) -> str:
 
 
 MOST_TOKENS = 400
+MOST_LOGITS = 12
 DRAWN = ("tree", "tightest", "counterexample", "margin_per_count", "reason", "verdict")
 
 

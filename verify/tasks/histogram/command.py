@@ -178,9 +178,11 @@ def run(args: argparse.Namespace) -> int:
         if args.law is not None:
             certificate = _with_shares(found.module, wish.L, args.law, certificate, asked.effort(progress))
     from verify.report.certificate import weights_fact
+    from verify.tasks.histogram.look import look_at
     from verify.tasks.histogram.report import print_certificate
 
-    return publish(asked, certificate, _bytes(found, asked), [weights_fact(found.module)], print_certificate)
+    facts = [weights_fact(found.module)]
+    return publish(asked, certificate, _bytes(found, asked), facts, print_certificate, look_at(found.module))
 
 
 def _check(asked: Request, law: str | None) -> None:
@@ -203,7 +205,7 @@ def _check(asked: Request, law: str | None) -> None:
 def _needs_no_torch(wish: HistogramWish, asked: Request, law: str | None) -> bool:
     """Whether the weights can be built as arrays, and are to be proved in real arithmetic and not saved."""
     is_plain = asked.precision is None and asked.method == "certified" and asked.save is None and law is None
-    if wish.weights is not None or not is_plain:
+    if wish.weights is not None or asked.report is not None or not is_plain:
         return False
     if wish.basis != "standard" or wish.as_printed or wish.seed or wish.dtype == "bfloat16":
         return False

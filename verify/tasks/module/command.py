@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         from verify.frame.decide import decide
         from verify.module.problem import ModuleProblem
         from verify.report.progress import progress_bar
-        from verify.tasks.module.task import about, as_bytes, errors_named, problem_parts
+        from verify.tasks.module.task import about, as_bytes, errors_named, look_at, problem_parts
 
         reading = reading_of(asked.precision, asked.accumulate, args.rounding)
         problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device, args.resume, args.aim)
@@ -56,4 +56,4 @@ def run(args: argparse.Namespace) -> int:
         effort = asked.effort(lambda share: progress(share, problem.so_far))
         certificate = decide(problem, reading, asked.method, effort)
     facts = [*about(args.task_file), *problem.report(certificate)]
-    return request.publish(asked, certificate, as_bytes(problem.module), facts)
+    return request.publish(asked, certificate, as_bytes(problem.module), facts, look_at=look_at(problem))

@@ -12,12 +12,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
 from constructions.files import read_tensors
+from verify.module.problem import ModuleProblem
 from verify.module.task import Task
 from verify.report.certificate import Fact
+from verify.report.page import Case, Look, LookAt
 
 METADATA_KEY = "weightproof.module"
 
@@ -115,3 +118,13 @@ def as_bytes(module: nn.Module) -> bytes:
     from safetensors.torch import save
 
     return save({name: value.detach().cpu().clone().contiguous() for name, value in module.state_dict().items()})
+
+
+def look_at(problem: ModuleProblem) -> LookAt:
+    """The logits of an input as the module runs it, where one position answers."""
+
+    def look(case: Case) -> Look:
+        logits, classes = problem.run_one(torch.tensor(case["input"]))
+        return Look(dict(zip(classes, logits[0].tolist(), strict=True)) if len(logits) == 1 else {})
+
+    return look

@@ -1,0 +1,33 @@
+"""What a model computes on one input, as the page of --report draws it."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from constructions.histogram import HistogramTransformer
+from verify.report.page import Case, Look, LookAt
+
+
+def look_at(module: HistogramTransformer) -> LookAt:
+    """A run in float64 of the input of a case: the logits at its position, and what the position attends to.
+
+    >>> from constructions import relation_counting
+    >>> look = look_at(relation_counting.bos(T=3, L=2))({"tokens": [1, 1], "position": 0})
+    >>> max(look.logits, key=look.logits.get), [name for name, _ in look.attention]
+    (2, ['BOS', '1', '1'])
+    """
+    exact = copy.deepcopy(module).double()
+
+    def look(case: Case) -> Look:
+        tokens, position = case.get("tokens", case.get("input")), case["position"]
+        with torch.no_grad():
+            x = exact.E[torch.tensor(tokens)]
+            context = torch.cat([exact.e_BOS[None], x]) if exact.has_bos else x
+            attention = exact.mixing(x, context)[position].tolist()
+            logits = exact(torch.tensor(tokens))[position].tolist()
+        names = ["BOS"] * exact.has_bos + [str(token) for token in tokens]
+        return Look(dict(enumerate(logits, exact.first_count)), list(zip(names, attention, strict=True)))
+
+    return look
