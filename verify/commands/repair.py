@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from verify.commands import changed
+from verify.commands import changed, vocabulary
 from verify.commands.changed import ChangeAsked
 from verify.report.progress import progress_bar
 
@@ -20,7 +20,7 @@ ALL = "all"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     changed.add_arguments(parser)
     help = "tensors that change besides the readout, by their names with commas between, or all (default: the readout)"
-    parser.add_argument("--layers", metavar="A,B", help=help)
+    vocabulary.group(parser, vocabulary.MODEL).add_argument("--layers", metavar="A,B", help=help)
     parser.epilog = (
         "Without --layers only the last linear layer changes. Exit codes: 0 PROVED after the repair, 2 IMPOSSIBLE for "
         "every readout, or "
