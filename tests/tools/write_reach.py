@@ -31,7 +31,7 @@ LINES = [
     ("max8h4", "largest of 8 of 64: four heads, attention only",
      "largest --vocabulary 64 --length 8 --heads 4 --hidden 0 --near --steps 6000", 300),
     ("max10", "largest of 10 of 64: two heads, ReLU MLP of 64",
-     "largest --vocabulary 64 --length 10 --near --steps 12000 --decay 0.1", 600),
+     "largest --vocabulary 64 --length 10 --near --steps 12000 --decay 0.1", 3600),
     ("count", "count of the last token, 8 of 16: two heads, ReLU MLP, three LayerNorms",
      "count --vocabulary 16 --length 8 --norm --steps 8000", 600),
     ("sum", "sum of 8 digits modulo 7: two heads, ReLU MLP of 256",
