@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 from command import run
+from models import selection
 from planted import planted
 
 from constructions import inventory_counting, relation_counting, two_layers
@@ -49,7 +50,7 @@ def test_two_layers_say_what_one_says(name, T, L, d):
         assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("name", selection.every(3, ONE))
 def test_changed_models_are_proved_where_every_string_is_right_and_nowhere_else(name):
     rng, T, L, said = random.Random(name), 3, 3, set()
     for _ in range(3):

@@ -22,6 +22,7 @@ LONG = (
     "3-any-module.md",
     "4-is-my-head-any-good.md",
     "5-addition.md",
+    "8-refuted-what-now.md",
 )  # 3 to 20 s
 
 

@@ -372,7 +372,7 @@ def test_a_million_runs(norm, is_kept):
 
 
 @pytest.mark.parametrize("name", first(3, [name for name in JUDGED if name != "rope"]))
-@pytest.mark.parametrize("fmt, dtype", [(BF16, torch.bfloat16), (HALF, torch.float16)])
+@pytest.mark.parametrize("fmt, dtype", first(1, [(BF16, torch.bfloat16), (HALF, torch.float16)]))
 def test_torch_runs_modules_of_all_kinds_within_the_bounds(name, fmt, dtype):
     torch.manual_seed(0)
     module = JUDGED[name]().eval().float()

@@ -45,6 +45,7 @@ def tables(folder):
     return {name: (folder / f"{ID}-laptop" / name).read_bytes() for name in TABLES}
 
 
+@pytest.mark.deep
 def test_an_interrupted_run_goes_on(tmp_path, capsys, three):
     argv = ("reproduce", ID, "--out", str(tmp_path / "a"), "--format", "csv")
     code, _, err = run(capsys, *argv)

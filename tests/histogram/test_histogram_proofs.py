@@ -69,7 +69,12 @@ def test_random_basis_and_padding_of_small_models(build):
     assert certify(build(T=8, L=4, d=12, p=3, basis="random", seed=3)).verdict is Verdict.PROVED
 
 
-@pytest.mark.parametrize("build", RELATION + INVENTORY, ids=name)
+AS_PRINTED = [
+    pytest.param(build, marks=pytest.mark.deep) if build is relation_counting.bos else build for build in RELATION
+] + INVENTORY
+
+
+@pytest.mark.parametrize("build", AS_PRINTED, ids=name)
 def test_as_printed(build):
     """Everything that is printed works in float64, except the bias of B.2.3."""
     certificate = certify(build(T=32, L=10, dtype=torch.float64, as_printed=True))

@@ -25,7 +25,7 @@ from verify.kernel.stored import read_saved, read_weights
 from verify.kernel.theorem import check_inputs, state
 from verify.tasks.histogram.proof import certify
 
-pytestmark = needs_coqc
+pytestmark = [needs_coqc, pytest.mark.deep]  # the kernel step of CI runs them
 TOKENS_IN_COQ = ("BOS", "Zero", "One", "Two", "Equals", "Four", "Five", "EOS")
 TRAINED = Path(__file__).parents[1] / "data" / "trained_bos_T4_L3_d4_p8.safetensors"
 
