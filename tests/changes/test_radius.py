@@ -202,7 +202,9 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", every(2, [(fault,) for fault in FAULTS]), ids=lambda fault: f"{fault[1]}: {fault[2][:30]}")
+@pytest.mark.parametrize(
+    "fault", every(2, [(fault,) for fault in FAULTS]), ids=lambda fault: f"{fault[1]}: {fault[2][:30]}"
+)
 def test_planted_faults_are_seen(fault):
     module, (*what, name) = relation_counting.dot(T=3, L=2), fault
     with planted(*what):
