@@ -21,7 +21,7 @@ def look_at(module: HistogramTransformer) -> LookAt:
     exact = copy.deepcopy(module).double()
 
     def look(case: Case) -> Look:
-        tokens, position = case.get("tokens", case.get("input")), case["position"]
+        tokens, position = case["tokens"] if "tokens" in case else case["input"], case["position"]
         with torch.no_grad():
             x = exact.E[torch.tensor(tokens)]
             context = torch.cat([exact.e_BOS[None], x]) if exact.has_bos else x
