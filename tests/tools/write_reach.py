@@ -29,7 +29,7 @@ LINES = [
     ("max8h1", "largest of 8 of 64: one head, attention only",
      "largest --vocabulary 64 --length 8 --heads 1 --hidden 0 --near --steps 6000", 120),
     ("max8h4", "largest of 8 of 64: four heads, attention only",
-     "largest --vocabulary 64 --length 8 --heads 4 --hidden 0 --near --steps 6000", 300),
+     "largest --vocabulary 64 --length 8 --heads 4 --hidden 0 --near --steps 6000", 600),
     ("max10", "largest of 10 of 64: two heads, ReLU MLP of 64",
      "largest --vocabulary 64 --length 10 --near --steps 12000 --decay 0.1", 3600),
     ("count", "count of the last token, 8 of 16: two heads, ReLU MLP, three LayerNorms",
