@@ -371,20 +371,28 @@ def test_a_million_runs(norm, is_kept):
     assert is_held(Small(norm=norm, seed=3), BF16, torch.bfloat16, ALL[:200], runs=5000, is_kept=is_kept)[0]
 
 
-@pytest.mark.parametrize("name", first(3, [name for name in JUDGED if name != "rope"]))
+NOT_RUN = {"rope", "clamp by tensors", "complex rotary", "rotary by polar"}  # by torch in 16 bits
+
+
+@pytest.mark.parametrize(
+    "name", first(3, sorted(JUDGED.keys() - NOT_RUN, key=["norms", "convolution", "batch norm"].count, reverse=True))
+)
 @pytest.mark.parametrize("fmt, dtype", first(1, [(BF16, torch.bfloat16), (HALF, torch.float16)]))
 def test_torch_runs_modules_of_all_kinds_within_the_bounds(name, fmt, dtype):
     torch.manual_seed(0)
     module = JUDGED[name]().eval().float()
     graph, tokens = capture(module, 3, is_real=False), torch.tensor(list(itertools.product(range(5), repeat=3)))[::9]
     question = Question((2,) if graph.output.ndim == 3 else None, None)
-    low, high = bounds(graph, question, fmt, WIDE)(tokens, torch.zeros(len(tokens), 1, dtype=torch.long))
+    answers = torch.zeros(len(tokens), 1, dtype=torch.long)
     with torch.no_grad():
         runs = torch.cat(
             [module.to(dtype)(row[None]).reshape(-1, graph.output.shape[-1])[-1:] for row in tokens]
         ).double()
     gap = runs[:, 0] - runs[:, 1:].amax(1)
-    assert ((low <= gap) & (gap <= high)).all()
+    for is_kept in (False, True):
+        low, high = bounds(graph, question, fmt, WIDE, is_kept=is_kept)(tokens, answers)
+        assert not ((gap < low) | (gap > high)).any()
+        assert is_kept or not (low.isnan() | high.isnan()).any()
 
 
 WHOLE = [

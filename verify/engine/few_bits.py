@@ -82,6 +82,10 @@ SUMS = frozenset(
         "add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor",
     )
 )  # fmt: skip
+PADDING = "aten.constant_pad_nd.default"
+AS_THEY_RUN = frozenset((LAYER_NORM, "aten.scaled_dot_product_attention.default", *SOFTMAXES, *FUNCTIONS)) | frozenset(
+    f"aten.{name}" for name in ("linear.default", "bmm.default", "matmul.default", "add.Tensor", "mul.Tensor")
+)
 BIASES = {"aten.linear.default": 2, "aten.addmm.default": 0}  # the place of the bias
 PRODUCTS = frozenset(
     f"aten.{name}" for name in ("bmm.default", "mm.default", "matmul.default", "mul.Tensor", "div.Tensor")
@@ -472,6 +476,25 @@ def _is_sum(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool
     return name in SUMS and not kwargs and (".Tensor" not in name or all(isinstance(x, Ball) for x in args))
 
 
+def is_as_it_runs(graph: Graph) -> bool:
+    """Whether each operation of the graph is one that torch runs as one, so that its result is rounded once.
+
+    Norms, BatchNorm and convolutions are captured as several, between which a kernel rounds nothing: then every result
+    is taken as rounded or kept, which holds what either makes.
+    """
+    return all(_runs_as_one(node) for node in graph.calls if not is_assertion(node))
+
+
+def _runs_as_one(node: torch.fx.Node) -> bool:
+    """Convolutions begin with a padding; BatchNorm's results are several, of which LayerNorm's alone are known here."""
+    name, value = str(node.target), node.meta.get("val")
+    if name == PADDING:
+        return False
+    if name in AS_THEY_RUN or name in EXACT or RULES.get(name) in MOVES or node.target is operator.getitem:
+        return True
+    return isinstance(value, Tensor) and not is_float(value.dtype)
+
+
 def bounds(
     graph: Graph,
     question: Question,
@@ -481,6 +504,7 @@ def bounds(
     is_kept: bool = False,
 ) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """A function of tokens (N, length) and answers (N, positions): between which numbers each margin lies."""
+    is_kept = is_kept or not is_as_it_runs(graph)
     few, stored = FewBits(graph, fmt, wide, is_kept), enclosed_weights(graph, Arithmetic(fmt, wide), device)
     every = torch.arange(graph.output.numel(), dtype=torch.float64, device=device).reshape(graph.output.shape)
     places = question.logits(Ball(every)).mid
