@@ -14,7 +14,7 @@ from torch import nn
 from tests.clocks import ENDLESS
 from tests.planted import planted
 from verify.arithmetic.readings import Real
-from verify.engine.one_layer import bounds, lines
+from verify.engine.one_layer import bounds, dependence, lines
 from verify.engine.one_layer.bounds import Cells
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort
@@ -191,6 +191,18 @@ def test_threads_change_no_number(monkeypatch):
             batches = itertools.chain.from_iterable(search.run(ENDLESS.deadline(), at_once))
             found.append([(one.how, one.right, one.wrong, one.low.tolist(), one.tokens.tolist()) for one in batches])
     assert found[0] == found[1] and len(found[0]) > 3
+
+
+def test_a_graph_of_too_many_numbers_is_decided_without_following_them(monkeypatch):
+    """At 2,000 positions what each number depends on took more memory than there is."""
+    monkeypatch.setattr("verify.module.problem.FEW", 1)
+    module = fitted(build("-relu", 2), 4, 4, largest, 60)
+    problem = ModuleProblem(module, Task(tokens([4] * 4), largest))
+    followed = problem.prove(Real(), Effort(ENDLESS)).extra
+    monkeypatch.setattr(dependence, "MOST", 100)
+    found = ModuleProblem(module, problem.given).prove(Real(), Effort(ENDLESS)).extra
+    assert found["counts"] == followed["counts"] and followed["decided_by"]["tables"] == 256
+    assert found["decided_by"]["balls"] == 256
 
 
 @pytest.mark.parametrize("few", [1, 1 << 16])  # by cells, and input by input

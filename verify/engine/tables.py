@@ -39,6 +39,9 @@ class Tables:
         self.ranks = max(map(len, self.sets))
         if self.ranks > MOST_TOKENS:
             raise NoRadius(f"a position has {self.ranks} tokens")
+        too_many = dependence.too_many(graph.program, graph.length)
+        if too_many is not None:
+            raise NoRadius(too_many)
         self.depends: dict[torch.fx.Node, Any] = {}
         self.tabled: set[torch.fx.Node] = set()
         self.known: dict[torch.fx.Node, Tensor] = {}

@@ -35,6 +35,19 @@ LAYER_NORM, RMS_NORM = "aten.native_layer_norm.default", "aten._fused_rms_norm.d
 BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 
 
+MOST = 1 << 29  # truth values of a graph's dependences, which are all kept
+
+
+def too_many(program: torch.fx.Graph, channels: int) -> str | None:
+    """Why a graph is not followed, where that would take too much memory."""
+    values = [node.meta.get("val") for node in program.nodes]
+    parts = [part for value in values for part in (value if isinstance(value, list | tuple) else [value])]
+    numbers = sum(part.numel() for part in parts if isinstance(part, Tensor))
+    if channels * numbers <= MOST:
+        return None
+    return f"its {numbers} numbers by {channels} positions are more than {MOST}"
+
+
 def arguments(node: torch.fx.Node) -> Any:
     """A node's arguments; what each of them is depends on the operation."""
     return node.args

@@ -140,6 +140,9 @@ class OneLayer:
         if not self.places:
             raise NotOneLayer("every position is fixed")
         self.channels = graph.length + 1  # the last one: neither a table nor a form
+        too_many = dependence.too_many(graph.program, self.channels)
+        if too_many is not None:
+            raise NotOneLayer(too_many)
         self.stored = enclosed_weights(graph, AT)
         self.kinds: dict[torch.fx.Node, str] = {}
         self.depends: dict[torch.fx.Node, Any] = {}
