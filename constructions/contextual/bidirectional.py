@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from constructions.contextual.transformer import BOS, DTYPES, TOKENS
-from constructions.errors import BadInput
+from constructions.contextual.places import EncoderWithPlaces, fitting_sizes, weights_dtype
+from constructions.contextual.transformer import BOS
 from constructions.files import read_tensors, state_bytes
-from constructions.layouts import hint
 
 METADATA_KEY = "weightproof.bidirectional"
 SHAPES = {  # of the parameters, by the sizes of the model
@@ -20,7 +19,7 @@ SHAPES = {  # of the parameters, by the sizes of the model
 }  # fmt: skip
 
 
-class BidirectionalContextualTransformer(nn.Module):
+class BidirectionalContextualTransformer(EncoderWithPlaces):
     """Encoder: softmax attention to every position, before and after (one head), on tokens plus absolute positions, and
     a feed-forward layer, both with a skip connection; decoder: prompt r attends to the encoder's stream.
 
@@ -35,6 +34,7 @@ class BidirectionalContextualTransformer(nn.Module):
     torch.Size([1, 2, 4])
     """
 
+    shapes = SHAPES
     E: Tensor
     positions: Tensor
     W_Q: Tensor
@@ -52,29 +52,6 @@ class BidirectionalContextualTransformer(nn.Module):
     W_out: Tensor
     b_out: Tensor
 
-    def __init__(self, *, dtype: torch.dtype = torch.float64, **sizes: int) -> None:
-        super().__init__()
-        for name, value in sizes.items():
-            if value < 1:
-                raise BadInput(f"{name}={value}: must be at least 1")
-        for name, shape in SHAPES.items():
-            zeros = torch.zeros(*(sizes[size] for size in shape), dtype=dtype)
-            self.register_parameter(name, nn.Parameter(zeros, requires_grad=False))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.E.dtype
-
-    @property
-    def R(self) -> int:
-        """The number of prompts."""
-        return int(self.P.shape[0])
-
-    @property
-    def longest(self) -> int:
-        """The longest string that has positions, BOS not counted."""
-        return int(self.positions.shape[0]) - 1
-
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (..., R, classes) for every prompt, from strings of tokens (..., n) without BOS."""
         tokens = torch.cat([tokens.new_full((*tokens.shape[:-1], 1), BOS), tokens], dim=-1)
@@ -85,10 +62,6 @@ class BidirectionalContextualTransformer(nn.Module):
         scores = (self.P @ self.U_Q) @ (x @ self.U_K).transpose(-2, -1)
         return torch.softmax(scores, dim=-1) @ (x @ self.U_V) @ self.W_out + self.b_out
 
-    def extra_repr(self) -> str:
-        d, p = self.W_1.shape
-        return f"d={d}, p={p}, R={self.R}, places={self.longest + 1}, classes={len(self.b_out)}, dtype={self.dtype}"
-
 
 def from_state_dict(weights: Mapping[str, Tensor]) -> BidirectionalContextualTransformer:
     """A model of whatever sizes the tensors have.
@@ -98,39 +71,6 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> BidirectionalContextualTra
     model = BidirectionalContextualTransformer(dtype=weights_dtype(weights), **fitting_sizes(weights, SHAPES))
     model.load_state_dict(dict(weights))
     return model
-
-
-def weights_dtype(weights: Mapping[str, Tensor]) -> torch.dtype:
-    """The dtype of the embeddings, or float64 where there are none."""
-    return weights["E"].dtype if "E" in weights else torch.float64
-
-
-def fitting_sizes(weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
-    """The sizes of a model whose tensors these are.
-
-    Raises: BadInput for a missing, unknown, misshapen or non-finite tensor, or another dtype than the first one's.
-    """
-    if set(weights) != set(shapes):
-        odd = sorted(set(weights) ^ set(shapes))[0]
-        said = hint(shapes, weights)
-        raise BadInput(f"weights: {odd} is missing or unknown; a file of this model has {', '.join(shapes)}.{said}")
-    sizes: dict[str, int] = {}
-    dtype = weights["E"].dtype
-    for name, shape in shapes.items():
-        found = weights[name]
-        if found.dtype != dtype or dtype not in DTYPES.values():
-            raise BadInput(f"weights: {name} is {found.dtype}; all must have one dtype of {', '.join(DTYPES)}")
-        fits = found.ndim == len(shape) and all(
-            n > 0 and sizes.setdefault(size, n) == n for size, n in zip(shape, found.shape, strict=True)
-        )
-        if not fits:
-            said = "x".join(shape) or "one number"
-            raise BadInput(f"weights: {name} has shape {tuple(found.shape)}, which does not fit {said}")
-        if not bool(found.isfinite().all()):
-            raise BadInput(f"weights: {name} has an infinite or NaN entry; nothing can be proved about it")
-    if sizes["tokens"] != len(TOKENS):
-        raise BadInput(f"weights: E has {sizes['tokens']} rows, and there are {len(TOKENS)} tokens: {' '.join(TOKENS)}")
-    return sizes
 
 
 def load(path: str) -> BidirectionalContextualTransformer:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from constructions.contextual.bidirectional import fitting_sizes, weights_dtype
+from constructions.contextual.places import EncoderWithPlaces, fitting_sizes, weights_dtype
 from constructions.contextual.transformer import BOS
 from constructions.errors import BadInput
 from constructions.files import read_tensors, state_bytes
@@ -22,7 +22,7 @@ SHAPES: dict[str, tuple[str, ...]] = {  # of the parameters, by the sizes of the
 }  # fmt: skip
 
 
-class PositionalContextualTransformer(nn.Module):
+class PositionalContextualTransformer(EncoderWithPlaces):
     """Encoder: causal softmax attention (one head) on tokens plus positions, with rotated queries and keys, less the
     slope times the distance, and a feed-forward layer, both with a skip connection; decoder: prompt r attends to the
     encoder's stream, and a feed-forward layer with a skip connection follows.
@@ -42,6 +42,8 @@ class PositionalContextualTransformer(nn.Module):
     torch.Size([1, 2, 4])
     """
 
+    shapes = SHAPES
+    has_bos = True
     E: Tensor
     positions: Tensor
     cosines: Tensor
@@ -67,31 +69,9 @@ class PositionalContextualTransformer(nn.Module):
     b_out: Tensor
 
     def __init__(self, *, dtype: torch.dtype = torch.float64, **sizes: int) -> None:
-        super().__init__()
-        for name, value in sizes.items():
-            if value < 1:
-                raise BadInput(f"{name}={value}: must be at least 1")
+        super().__init__(dtype=dtype, **sizes)
         if sizes["e"] != 2 * sizes["pairs"]:
             raise BadInput(f"e={sizes['e']}: {sizes['pairs']} pairs rotate {2 * sizes['pairs']} head coordinates")
-        for name, shape in SHAPES.items():
-            zeros = torch.zeros([sizes[size] for size in shape], dtype=dtype)
-            self.register_parameter(name, nn.Parameter(zeros, requires_grad=False))
-
-    has_bos = True
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.E.dtype
-
-    @property
-    def R(self) -> int:
-        """The number of prompts."""
-        return int(self.P.shape[0])
-
-    @property
-    def longest(self) -> int:
-        """The longest string that has places, BOS not counted."""
-        return int(self.positions.shape[0]) - 1
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Logits (..., R, classes) for every prompt, from strings of tokens (..., n) without BOS."""
@@ -115,10 +95,6 @@ class PositionalContextualTransformer(nn.Module):
         cosines, sines = self.cosines[: x.shape[-2]], self.sines[: x.shape[-2]]
         turned = (first * cosines - second * sines, first * sines + second * cosines)
         return torch.stack(turned, dim=-1).flatten(-2)
-
-    def extra_repr(self) -> str:
-        d, p = self.W_1.shape
-        return f"d={d}, p={p}, R={self.R}, places={self.longest + 1}, classes={len(self.b_out)}, dtype={self.dtype}"
 
 
 def from_state_dict(weights: Mapping[str, Tensor]) -> PositionalContextualTransformer:

@@ -17,9 +17,9 @@ from constructions.errors import BadInput
 from verify import certify
 from verify.arithmetic.formats import FORMATS, format_named
 from verify.frame.certificate import Verdict
-from verify.tasks.contextual.bidirectional.exact import margins as exact_margins
 from verify.tasks.contextual.bidirectional.proof import Proof
 from verify.tasks.contextual.bidirectional.task import Bidirectional
+from verify.tasks.contextual.exact import margins as exact_margins
 from verify.tasks.contextual.task import StringDomain
 
 
@@ -122,7 +122,9 @@ def test_spoilt_weights_are_refuted_by_a_string_that_fails(spoil):
     string, prompt = found.counterexample["string"], found.counterexample["prompt"]
     right = oracle(string, 2)
     assert found.counterexample["expected"] == right[prompt - 1]
-    assert bool(exact_margins(weights(module), ["01[]".index(c) for c in string], right)[prompt - 1] <= 0)
+    assert bool(
+        exact_margins(weights(module), ["01[]".index(c) for c in string], right, is_causal=False)[prompt - 1] <= 0
+    )
 
 
 def test_the_exact_judge_agrees_with_the_module():
@@ -130,7 +132,7 @@ def test_the_exact_judge_agrees_with_the_module():
     for tokens in drawn(9, 2, 20):
         right = oracle("".join("01[]"[t] for t in tokens), 2)
         logits = module(torch.tensor([list(tokens)], dtype=torch.long))[0]
-        for r, margin in enumerate(exact_margins(weights(module), list(tokens), right)):
+        for r, margin in enumerate(exact_margins(weights(module), list(tokens), right, is_causal=False)):
             ran = float(logits[r, right[r]] - torch.cat([logits[r, : right[r]], logits[r, right[r] + 1 :]]).max())
             assert abs(float(margin.mid()) - ran) < 1e-9
 

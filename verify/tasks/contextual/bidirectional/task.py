@@ -25,7 +25,7 @@ from verify.arithmetic.slack import Array
 from verify.arithmetic.stored import check_finite, numbers
 from verify.frame.decide import Effort, Failure, Finding, OneRun, Ran, Run, first_in_order, is_wrong_in_its_ball
 from verify.frame.judged import check_judged, check_whole_number
-from verify.tasks.contextual.bidirectional import exact
+from verify.tasks.contextual import exact
 from verify.tasks.contextual.bidirectional.proof import PromptCell, Proof, StringProof
 from verify.tasks.contextual.rounding import CONTRACT
 from verify.tasks.contextual.task import StringDomain, answers, written
@@ -49,6 +49,7 @@ class OnStrings(ABC):
     named: dict[str, object] = field(default_factory=dict)
     task = "contextual counting, position by position"
     computes: ClassVar[str]
+    is_causal: ClassVar[bool]
     judges: ClassVar[type[nn.Module]]
     counts_answers = True
     runs_for_ever = False
@@ -61,9 +62,9 @@ class OnStrings(ABC):
     def positions(self) -> dict[str, object]:
         """What a certificate says of its positions."""
 
-    @abstractmethod
     def exact(self, tokens: Tokens) -> list[Any]:
         """The margins of one string as balls of 400 bits."""
+        return exact.margins(self.weights, list(tokens), answers(list(tokens), self.module.R), is_causal=self.is_causal)
 
     @classmethod
     def of(
@@ -267,6 +268,7 @@ class Bidirectional(OnStrings):
 
     task = "contextual counting, bidirectional"
     judges = BidirectionalContextualTransformer
+    is_causal = False
     computes = (
         "x = E + positions; x' = x + softmax(x W_Q (x W_K)^T) x W_V W_O, attending before and after; "
         "x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; logits = softmax(P U_Q (x'' U_K)^T) x'' U_V W_out + b_out"
@@ -277,6 +279,3 @@ class Bidirectional(OnStrings):
 
     def positions(self) -> dict[str, object]:
         return {"coordinates": self.module.W_Q.shape[1] - 1}
-
-    def exact(self, tokens: Tokens) -> list[Any]:
-        return exact.margins(self.weights, list(tokens), answers(list(tokens), self.module.R))

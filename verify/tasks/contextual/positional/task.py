@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from constructions.contextual.positional import PositionalContextualTransformer
 from verify.arithmetic.formats import Format
-from verify.tasks.contextual.bidirectional.task import OnStrings, Tokens
-from verify.tasks.contextual.positional import exact
+from verify.tasks.contextual.bidirectional.task import OnStrings
 from verify.tasks.contextual.positional.proof import PositionalProof
-from verify.tasks.contextual.task import answers
 
 
 @dataclass(frozen=True)
@@ -25,6 +22,7 @@ class Positional(OnStrings):
 
     task = "contextual counting with positions"
     judges = PositionalContextualTransformer
+    is_causal = True
     computes = (
         "x = E + positions; x' = x + softmax(rot(x W_Q) rot(x W_K)^T - slope (i - j), causal) x W_V W_O; "
         "x'' = x' + ReLU(x' W_1 + b_1) W_2 + b_2; z = softmax(P U_Q (x'' U_K)^T) x'' U_V; "
@@ -36,6 +34,3 @@ class Positional(OnStrings):
 
     def positions(self) -> dict[str, object]:
         return {"slope": float(self.module.slope)}
-
-    def exact(self, tokens: Tokens) -> list[Any]:
-        return exact.margins(self.weights, list(tokens), answers(list(tokens), self.module.R))

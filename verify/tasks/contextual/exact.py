@@ -13,21 +13,26 @@ from verify.arithmetic.slack import Array
 PRECISION = 400
 
 
-def margins(W: dict[str, Array], tokens: list[int], right: list[int]) -> list[arb]:
+def margins(W: dict[str, Array], tokens: list[int], right: list[int], *, is_causal: bool) -> list[arb]:
     """(logit of the right count) - (largest other logit) for every prompt, as balls.
 
+    Rotations, distances and the decoder's MLP are those of models that store them.
     Shapes: tokens without BOS; right, one count for each prompt.
     """
     with ctx.workprec(PRECISION):
         M = {name: stored(value) for name, value in W.items()}
         row = [BOS, *tokens]
         x = stored(W["E"][row]) + stored(W["positions"][: len(row)])
-        queries, keys = (rotated(x * M[name], W) for name in ("W_Q", "W_K"))
-        queries, keys = with_distance(queries, keys, float(W["slope"]))
-        x = x + attended(queries, keys, x * M["W_V"], is_causal=True) * M["W_O"]
+        queries, keys = x * M["W_Q"], x * M["W_K"]
+        if "cosines" in W:
+            queries, keys = rotated(queries, W), rotated(keys, W)
+        if "slope" in W:
+            queries, keys = with_distance(queries, keys, float(W["slope"]))
+        x = x + attended(queries, keys, x * M["W_V"], is_causal=is_causal) * M["W_O"]
         x = plus_row(x + relu(plus_row(x * M["W_1"], W["b_1"])) * M["W_2"], W["b_2"])
         z = attended(M["P"] * M["U_Q"], x * M["U_K"], x * M["U_V"], is_causal=False)
-        z = plus_row(z + relu(plus_row(z * M["W_3"], W["b_3"])) * M["W_4"], W["b_4"])
+        if "W_3" in W:
+            z = plus_row(z + relu(plus_row(z * M["W_3"], W["b_3"])) * M["W_4"], W["b_4"])
         logits = plus_row(z * M["W_out"], W["b_out"])
         return [reduce(arb.min, leads(logits, r, k)) for r, k in enumerate(right)]
 

@@ -1,0 +1,87 @@
+"""What the encoders that know positions share: parameters by a table of shapes, sizes by a file, and properties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from constructions.contextual.transformer import DTYPES, TOKENS
+from constructions.errors import BadInput
+from constructions.layouts import hint
+
+
+class EncoderWithPlaces(nn.Module):
+    """Zero parameters of the shapes that a class names by its sizes; `positions` has a row for each place, BOS first.
+
+    Raises: BadInput for a size below one.
+    """
+
+    shapes: ClassVar[Mapping[str, tuple[str, ...]]]
+    E: Tensor
+    P: Tensor
+    positions: Tensor
+    W_1: Tensor
+    b_out: Tensor
+
+    def __init__(self, *, dtype: torch.dtype = torch.float64, **sizes: int) -> None:
+        super().__init__()
+        for name, value in sizes.items():
+            if value < 1:
+                raise BadInput(f"{name}={value}: must be at least 1")
+        for name, shape in self.shapes.items():
+            zeros = torch.zeros([sizes[size] for size in shape], dtype=dtype)
+            self.register_parameter(name, nn.Parameter(zeros, requires_grad=False))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.E.dtype
+
+    @property
+    def R(self) -> int:
+        """The number of prompts."""
+        return int(self.P.shape[0])
+
+    @property
+    def longest(self) -> int:
+        """The longest string that has places, BOS not counted."""
+        return int(self.positions.shape[0]) - 1
+
+    def extra_repr(self) -> str:
+        d, p = self.W_1.shape
+        return f"d={d}, p={p}, R={self.R}, places={self.longest + 1}, classes={len(self.b_out)}, dtype={self.dtype}"
+
+
+def weights_dtype(weights: Mapping[str, Tensor]) -> torch.dtype:
+    """The dtype of the embeddings, or float64 where there are none."""
+    return weights["E"].dtype if "E" in weights else torch.float64
+
+
+def fitting_sizes(weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[str, ...]]) -> dict[str, int]:
+    """The sizes of a model whose tensors these are.
+
+    Raises: BadInput for a missing, unknown, misshapen or non-finite tensor, or another dtype than the first one's.
+    """
+    if set(weights) != set(shapes):
+        odd = sorted(set(weights) ^ set(shapes))[0]
+        said = hint(shapes, weights)
+        raise BadInput(f"weights: {odd} is missing or unknown; a file of this model has {', '.join(shapes)}.{said}")
+    sizes: dict[str, int] = {}
+    dtype = weights["E"].dtype
+    for name, shape in shapes.items():
+        found = weights[name]
+        if found.dtype != dtype or dtype not in DTYPES.values():
+            raise BadInput(f"weights: {name} is {found.dtype}; all must have one dtype of {', '.join(DTYPES)}")
+        fits = found.ndim == len(shape) and all(
+            n > 0 and sizes.setdefault(size, n) == n for size, n in zip(shape, found.shape, strict=True)
+        )
+        if not fits:
+            said = "x".join(shape) or "one number"
+            raise BadInput(f"weights: {name} has shape {tuple(found.shape)}, which does not fit {said}")
+        if not bool(found.isfinite().all()):
+            raise BadInput(f"weights: {name} has an infinite or NaN entry; nothing can be proved about it")
+    if sizes["tokens"] != len(TOKENS):
+        raise BadInput(f"weights: E has {sizes['tokens']} rows, and there are {len(TOKENS)} tokens: {' '.join(TOKENS)}")
+    return sizes
