@@ -52,6 +52,22 @@ def check_target_folder(path: StrPath, names: Iterable[str], name: str = "save")
         raise BadInput(f"{what}: holds {others[0]!r}, which would be lost. Name a new folder.")
 
 
+def made_folder(path: StrPath, name: str = "save") -> Path:
+    """The folder that files are written to one by one, made where it is not there.
+
+    Raises: BadInput for an empty name, and where no folder can be made.
+    """
+    text, place = os.fspath(path), Path(path)
+    if not text:
+        raise BadInput(f"{name}='': is empty. Name a folder.")
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"{name}={shown(text, 200)}: no folder can be made there ({reason}). Name another.") from None
+    return place
+
+
 def write_whole_folder(path: StrPath, files: Mapping[str, bytes]) -> None:
     """Writes a folder of these files beside the place, then renames it, so that files of two runs never mix.
 

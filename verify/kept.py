@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.written_files import write_whole
+from constructions.written_files import made_folder, write_whole
 from verify.arithmetic.readings import Reading
 from verify.frame.certificate import CERTIFIED, Certificate, Verdict
 from verify.frame.judged import check_judged
@@ -41,22 +41,13 @@ def keep(
     about = key(module, options)
     if about is None:
         return certify(), False
-    place = _folder(folder) / f"{about}.json"
+    place = made_folder(folder, "keep") / f"{about}.json"
     with suppress(OSError, BadInput, UnicodeDecodeError):
         return Certificate.from_json(place.read_text(encoding="utf-8")), True
     certificate = certify()
     if certificate.verdict is not Verdict.UNKNOWN:
         write_whole(place, certificate.to_json().encode(), "keep")
     return certificate, False
-
-
-def _folder(folder: str | os.PathLike[str]) -> Path:
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"keep={os.fspath(folder)!r}: no folder can be made there ({error.strerror}).") from None
-    return place
 
 
 def key(module: nn.Module, options: dict[str, object]) -> str | None:

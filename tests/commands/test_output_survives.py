@@ -398,3 +398,22 @@ def test_a_stream_remembers_its_first_failure():
     missing = Guarded(None)
     missing.flush()
     assert missing.failure is None and missing.write("abc") == 3 and missing.failure == "it is closed"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("frontier", "histogram", "--T", "4", "--L", "2", "--save"),
+        ("inductive", "--table", "--resume"),
+        ("module", "TASK.py", "--resume"),
+        ("reproduce", "E-Fig-2", "--out"),
+    ],
+)
+@pytest.mark.parametrize("folder", ["file/x", "\0"])
+def test_a_folder_that_cannot_be_made_is_said_before_anything_runs(line, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("TASK.py").write_text("from verify.module import *\nfrom torch import nn\nmodel = nn.Identity\n"
+                               "task = Task(inputs=tokens([2, 2]), expected=largest)\n")  # fmt: skip
+    code, out, error = run(capsys, *line, folder)
+    assert code == 2 and not out and error.count("\n") == 1 and "no folder can be made there" in error

@@ -7,8 +7,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from constructions.errors import BadInput
-from constructions.written_files import write_whole
+from constructions.written_files import made_folder, write_whole
 from verify.experiments.experiment import DecidedModel, Result, Trial
 from verify.frame.schema import as_json
 from verify.kept import code
@@ -19,14 +18,7 @@ def folder_of(out: str, experiment: str) -> Path:
 
     Raises: BadInput where it cannot be.
     """
-    place = Path(out) / experiment
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(
-            f"--out {out}: cannot make the folder {str(place)!r} ({error.strerror}). Name another."
-        ) from None
-    return place
+    return made_folder(Path(out) / experiment, "out")
 
 
 def keep(place: Path, trial: Trial, trained: DecidedModel) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from constructions.errors import BadInput
-from constructions.written_files import write_whole
+from constructions.written_files import made_folder, write_whole
 from verify.engine.capture import Graph
 from verify.engine.margins import Question
 from verify.frame.clock import Clock
@@ -40,12 +40,8 @@ class Kept:
     def __init__(
         self, folder: str | os.PathLike[str], graph: Graph, question: Question, part: Product, clock: Clock
     ) -> None:
-        self.folder, self.graph, self.question, self.part = Path(folder), graph, question, part
+        self.folder, self.graph, self.question, self.part = made_folder(folder, "resume"), graph, question, part
         self.clock, self.written = clock, clock()
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(f"resume={os.fspath(folder)!r}: no folder can be made there ({error.strerror}).") from None
 
     def place(self, chart: Chart | Traced) -> Path:
         """The file, by a digest of all that its numbers depend on, this program among it."""

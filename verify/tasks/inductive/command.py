@@ -208,12 +208,13 @@ def _argument(claim: str, seed: int, decoder: StoredDecoder | None) -> Impossibi
 
 def _print_table(seed: int, form: str, helpers: workers.Workers, resume: str | None) -> int:
     """Prints the table; exit code 3 where a cell is open. With a folder each proof is kept there as it ends."""
+    from constructions.written_files import made_folder
     from verify.report.tables import render
     from verify.tasks.inductive.resumed import KeptEntries
 
     module = import_module("verify.tasks.inductive.table")
     jobs = module.jobs(seed)
-    kept = None if resume is None else KeptEntries.of(resume)
+    kept = None if resume is None else KeptEntries(made_folder(resume, "resume"))
     found = {} if kept is None else kept.read(jobs)
     for job, entry in workers.results(module.TableJob.run, [job for job in jobs if job not in found], helpers):
         found[job] = entry

@@ -19,18 +19,6 @@ class KeptEntries:
 
     folder: Path
 
-    @classmethod
-    def of(cls, folder: str) -> KeptEntries:
-        """Raises: BadInput where no folder can be made."""
-        path = Path(folder)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BadInput(
-                f"resume={folder!r}: no folder can be made there ({error.strerror}). Name another."
-            ) from None
-        return cls(path)
-
     def place(self, job: TableJob) -> Path:
         """The file of a proof."""
         bos = "bos" if job.has_bos else "no-bos"

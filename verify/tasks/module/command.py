@@ -41,12 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with uncollected():
         asked = request.Request.of(args)
+        from constructions.written_files import made_folder
         from verify.arithmetic.readings import reading_of
         from verify.frame.decide import decide
         from verify.module.problem import ModuleProblem
         from verify.report.progress import progress_bar
         from verify.tasks.module.task import about, as_bytes, errors_named, look_at, problem_parts
 
+        if args.resume is not None:
+            made_folder(args.resume, "resume")
         reading = reading_of(asked.precision, asked.accumulate, args.rounding)
         problem = ModuleProblem(*problem_parts(args.task_file, args.weights), args.device, args.resume, args.aim)
         with errors_named(args.task_file):

@@ -73,14 +73,14 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"steps={args.steps}: must be at least 1")
     helpers = workers.Workers.of(args)
     from constructions.histogram_sizes import check_memory, check_sizes
-    from constructions.written_files import write_whole
+    from constructions.written_files import made_folder, write_whole
 
     models = MODELS if args.model == "all" else (args.model,)
     for T, L in product(args.T, args.L):  # before any hit is written
         check_sizes("lin", T=T, L=L, d=1, p=1)
         check_memory(T * (T + L) + L * L)
     wanted = list(product(args.T, args.L, models))
-    folder = _folder(args.save)
+    folder = None if args.save is None else made_folder(args.save)
     rows = {} if folder is None else _kept(folder, args.seed, args.steps, set(wanted))
     written: set[str] = set()
     try:
@@ -158,17 +158,6 @@ def _is_proved(folder: Path, row: TableRow) -> bool:
     if is_proved:
         _say(f"{row['model']} T={row['T']} L={row['L']} d={row['d']}: kept, PROVED again")
     return is_proved
-
-
-def _folder(save: str | None) -> Path | None:
-    if save is None:
-        return None
-    folder = Path(save)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"save={save!r}: cannot make this folder ({error.strerror}). Name another.") from None
-    return folder
 
 
 def _say(line: str) -> None:
