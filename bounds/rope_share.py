@@ -36,7 +36,11 @@ def is_impossible(d: int, N: int, W: float, m: int = 10) -> bool:
 
 
 def pairs(N: int, m: int) -> Iterator[tuple[int, int]]:
-    """Each choice of the answers that have the highest and the lowest share, among those that lengths 1..N have."""
+    """Each choice of the answers that have the highest and the lowest share, among those that lengths 1..N have.
+
+    >>> list(pairs(3, 2))
+    [(0, 1), (1, 0)]
+    """
     return permutations(range(min(N, m)), 2)
 
 
@@ -44,6 +48,9 @@ def slack(d: int, N: int, W: float, m: int, pair: tuple[int, int]) -> float:
     """An upper bound on the least slack of all conditions, over all coefficients up to W: below 0 they cannot all hold.
 
     Raises: ValueError for an odd d, or a size that is not positive.
+
+    >>> slack(2, 60, 1.0, 10, (0, 1)) < 0 < slack(8, 4, 1.0, 10, (0, 1))
+    True
     """
     if d < 2 or d % 2:
         raise ValueError(f"d={d}: must be even and at least 2")

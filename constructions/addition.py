@@ -169,7 +169,13 @@ def lookahead(k: int = 2, *, n: int, B: int = 10, dtype: torch.dtype = torch.flo
 
 
 def check_exact(number: int, dtype: torch.dtype, what: str) -> None:
-    """Raises NotKnown for an integer that the dtype cannot hold next to its neighbours."""
+    """Raises NotKnown for an integer that the dtype cannot hold next to its neighbours.
+
+    >>> check_exact(10**8, torch.float32, "a weight of 10^8 is needed")
+    Traceback (most recent call last):
+    constructions.errors.NotKnown: a weight of 10^8 is needed, which float32 does not hold exactly. Use --layers 2,
+    fewer digits, or a wider --dtype.
+    """
     eps, largest = torch.finfo(dtype).eps, torch.finfo(dtype).max
     if number * Fraction(eps) > 2 or number > largest:
         name = str(dtype).removeprefix("torch.")

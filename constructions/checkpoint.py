@@ -38,7 +38,13 @@ def save(
 
 
 def as_bytes(module: HistogramTransformer, *, claim: str | None, construction: str | None) -> bytes:
-    """The safetensors file that `save` writes."""
+    """The safetensors file that `save` writes.
+
+    >>> from constructions import relation_counting
+    >>> model = relation_counting.dot(T=4, L=3)
+    >>> as_bytes(model, claim="A-4.2", construction=None) == as_bytes(model, claim="A-4.2", construction=None)
+    True
+    """
     header = {
         "model": module.model,
         "T": module.T,
@@ -61,6 +67,13 @@ def load(path: str | os.PathLike[str], *, model: str | None = None, L: int | Non
         token_mixer.Q and .K or .A, fc1, fc2), where class 0 stands for the count 0 and is never right, the
         last embedding belongs to BOS, and positional_emb is there but unused.
     Raises: BadInput for anything that is not such a file, and where `model` or `L` is needed and missing.
+
+    >>> import tempfile
+    >>> from constructions import relation_counting
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save(relation_counting.dot(T=4, L=3).state_dict(), f"{folder}/state.pt")
+    ...     load(f"{folder}/state.pt", model="dot", L=3).d
+    4
     """
     tensors, header = read_tensors(path, METADATA_KEY, ("E", "semantic_emb.weight"))
     what = f"weights={str(path)!r}"

@@ -226,6 +226,11 @@ def read_one_neuron(
 
     The ranges come from the stored embeddings and scores: all multisets lie between the inputs with one other token.
     Raises: NotKnown when the ranges of two counts overlap, unless the weights are wanted all the same.
+
+    >>> from constructions import relation_counting
+    >>> model = relation_counting.dot(T=4, L=3, dtype=torch.float64)
+    >>> read_one_neuron(model, model.W_1[:, 0], model.b_1[0].item()).predict(torch.tensor([2, 0, 2])).tolist()
+    [2, 1, 2]
     """
     module.fill(W_1=direction[:, None], b_1=torch.tensor([bias], dtype=torch.float64))
     low, high = _gamma_ranges(module)

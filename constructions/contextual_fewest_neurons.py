@@ -71,6 +71,10 @@ def tangent(r: int, R: int) -> tuple[float, float]:
 
     The slope lies between those of the chords to both neighbours, where the two gaps are equal; at an end of the
     polygon it makes the one gap 1.
+
+    >>> m, c = tangent(2, 4)
+    >>> [round(m / (2 * r) - height(1 / (2 * r), 4) - c, 3) for r in (1, 2, 3, 4)]
+    [-0.75, 0.0, -0.75, -1.625]
     """
     here = 1 / (2 * r)
     above = 1 / (2 * (r - 1)) - here if r > 1 else 0.0
@@ -82,5 +86,9 @@ def tangent(r: int, R: int) -> tuple[float, float]:
 
 
 def height(y: float, R: int) -> float:
-    """The polygon: the sum of the neurons."""
+    """The polygon: the sum of the neurons.
+
+    >>> [round(height(1 / (2 * r), 4), 3) for r in (1, 2, 3, 4)]
+    [7.0, 1.0, 0.0, 0.0]
+    """
     return sum(max(0.0, A * y - c) for A, c in (line(2 * i + 2, True) for i in range(neurons(R))))

@@ -102,7 +102,13 @@ def largest_slope(N: int, R: int) -> float:
 
 
 def check_slope(N: int, R: int, m: float) -> None:
-    """Raises BadInput unless the slope is one for which weights are known."""
+    """Raises BadInput unless the slope is one for which weights are known.
+
+    >>> check_slope(512, 4, 1.0)
+    Traceback (most recent call last):
+    constructions.errors.BadInput: slope=1.0: must lie between 0 and 0.0006572 for N=512, R=4: beyond, regions overlap
+    in BOS's share. Use a smaller slope.
+    """
     if not 0 < m < largest_slope(N, R):
         longest = int(largest_slope(1, R) / m) if m > 0 else 0
         way = f"Use a smaller slope, or strings of up to {longest} tokens." if longest else "Use a smaller slope."

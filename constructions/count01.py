@@ -283,7 +283,12 @@ def normed(*, labels: str = "majority-ones", dtype: torch.dtype = torch.float64)
 
 
 def check_labels(labels: str) -> None:
-    """Raises BadInput unless the label convention is known."""
+    """Raises BadInput unless the label convention is known.
+
+    >>> check_labels("minority")
+    Traceback (most recent call last):
+    constructions.errors.BadInput: labels='minority': must be majority-ones (4 iff n1 > n0) or thesis (4 iff n0 >= n1)
+    """
     if labels not in LABELS:
         raise BadInput(f"labels={labels!r}: must be majority-ones (4 iff n1 > n0) or thesis (4 iff n0 >= n1)")
 
@@ -381,7 +386,11 @@ def from_state_dict(weights: Mapping[str, Tensor], skip: bool | None = None) -> 
 
 
 def stored_scale(weights: Mapping[str, Tensor]) -> int:
-    """The integer under the root that divides the scores; 1 where none is stored."""
+    """The integer under the root that divides the scores; 1 where none is stored.
+
+    >>> stored_scale({"score_divisor": torch.tensor(8)}), stored_scale({})
+    (8, 1)
+    """
     stored = weights.get("score_divisor")
     if stored is None:
         return 1
@@ -391,7 +400,11 @@ def stored_scale(weights: Mapping[str, Tensor]) -> int:
 
 
 def stored_epsilon(weights: Mapping[str, Tensor]) -> float:
-    """The layer norm's epsilon; 1e-5, torch's own, where none is stored."""
+    """The layer norm's epsilon; 1e-5, torch's own, where none is stored.
+
+    >>> stored_epsilon({"norm_eps": torch.tensor(0.0)}), stored_epsilon({})
+    (0.0, 1e-05)
+    """
     stored = weights.get("norm_eps")
     if stored is None:
         return 1e-5
@@ -421,6 +434,12 @@ def load(path: str, skip: bool | None = None) -> Count01Transformer:
     """A model from a .safetensors file or a .pt state_dict (read without running code).
 
     Raises: BadInput when the file cannot be read or is no Count01 model.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(documents(5), f"{folder}/model.safetensors")
+    ...     load(f"{folder}/model.safetensors").heads
+    1
     """
     weights, _ = read_tensors(path, "weightproof.count01", MARKS)
     return from_state_dict(weights, skip)
@@ -430,12 +449,22 @@ def save(model: Count01Transformer, path: str) -> None:
     """Writes the state_dict as safetensors; the file appears whole or not at all.
 
     Raises: BadInput when the folder does not exist or cannot be written.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(documents(5), f"{folder}/model.safetensors")
+    ...     os.listdir(folder)
+    ['model.safetensors']
     """
     write_whole(path, as_bytes(model))
 
 
 def as_bytes(model: Count01Transformer) -> bytes:
-    """The safetensors file that `save` writes."""
+    """The safetensors file that `save` writes.
+
+    >>> as_bytes(documents(5)) == as_bytes(documents(5))
+    True
+    """
     from safetensors.torch import save as to_bytes
 
     return to_bytes({n: t.detach().contiguous() for n, t in model.state_dict().items()})

@@ -54,7 +54,11 @@ def _colour(entry: float, most: float) -> str:
 
 
 def table(title: str, said: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table under a title and a line of text; beyond MOST_ROWS rows it says how many more there are."""
+    """A table under a title and a line of text; beyond MOST_ROWS rows it says how many more there are.
+
+    >>> table("gates", "one of 2", ["kind"], [["and"]])
+    '<b>gates</b>: one of 2<table><tr><th>kind</th></tr><tr><td>and</td></tr></table>'
+    """
     lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows[:MOST_ROWS]]
     if len(rows) > MOST_ROWS:
         lines.append(f"<td colspan={len(columns)}>and {len(rows) - MOST_ROWS} more</td>")

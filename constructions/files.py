@@ -32,6 +32,12 @@ def read_tensors(path: StrPath, key: str, marks: Iterable[str] = ()) -> tuple[di
     names one of which every model of the kind has: a wrapper's prefix in front of it (module., _orig_mod., model.) is
     taken off all names. A path that is a `WeightsFile` brings its own names.
     Raises: BadInput, in one line, for whatever is not such a file; the object is empty where there is none.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.save({"module.E": torch.zeros(4, 2)}, f"{folder}/state.pt")
+    ...     read_tensors(f"{folder}/state.pt", "weightproof.histogram", ["E"])[0]["E"].shape
+    torch.Size([4, 2])
     """
     what = f"weights={shown(os.fspath(path), 200)}"
     formats.check_no_folder(path, what)
@@ -63,6 +69,9 @@ def stated_length(header: Mapping[str, Any], what: str) -> int | None:
     """The sequence length L that the metadata state, None where they do not.
 
     Raises: BadInput for anything but a whole number, at least 1.
+
+    >>> stated_length({"L": 10}, "weights"), stated_length({}, "weights")
+    (10, None)
     """
     L = header.get("L")
     if L is None or (type(L) is int and L >= 1):
@@ -71,7 +80,12 @@ def stated_length(header: Mapping[str, Any], what: str) -> int | None:
 
 
 def state_bytes(model: torch.nn.Module, key: str, header: Mapping[str, Any]) -> bytes:
-    """The state dict as a safetensors file, with the JSON object `header` in its metadata under `key`."""
+    """The state dict as a safetensors file, with the JSON object `header` in its metadata under `key`.
+
+    >>> layer = torch.nn.Linear(2, 2)
+    >>> state_bytes(layer, "mine", {"L": 3}) == state_bytes(layer, "mine", {"L": 3})
+    True
+    """
     from safetensors.torch import save
 
     tensors = {name: value.detach().contiguous() for name, value in model.state_dict().items()}
@@ -97,5 +111,9 @@ def check_tensors(tensors: Mapping[str, Tensor], what: str) -> None:
 
 
 def shown_name(name: str) -> str:
-    """The name of a tensor, cut where it is long."""
+    """The name of a tensor, cut where it is long.
+
+    >>> shown_name("W_1"), len(shown_name("W" * 1000))
+    ('W_1', 61)
+    """
     return name if len(name) <= 60 else f"{name[:40]}... ({len(name)} characters)"

@@ -127,6 +127,12 @@ class HistogramTransformer(nn.Module):
 
 
 def check_dtype(dtype: torch.dtype) -> None:
-    """Raises BadInput for what is no floating point dtype."""
+    """Raises BadInput for what is no floating point dtype.
+
+    >>> check_dtype(torch.int64)
+    Traceback (most recent call last):
+    constructions.errors.BadInput: dtype=torch.int64: must be a floating point dtype, such as torch.float64,
+    torch.float32, torch.bfloat16, torch.float16
+    """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise BadInput(f"dtype={shown(dtype)}: must be a floating point dtype, such as torch.{', torch.'.join(DTYPES)}")

@@ -184,7 +184,11 @@ def pizza_frequencies(P: int, K: int) -> tuple[int, ...]:
 
 
 def circles(P: int, frequencies: Iterable[int]) -> Tensor:
-    """cos and sin of 2 pi w a/P for every a, each rounded once to float64: (P, 2K)."""
+    """cos and sin of 2 pi w a/P for every a, each rounded once to float64: (P, 2K).
+
+    >>> circles(4, [1]).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]
+    """
     with ctx.workprec(120):
         rows = [
             [float(f(arb(2 * (w * a % P)) / P)) for w in frequencies for f in (arb.cos_pi, arb.sin_pi)]
@@ -194,13 +198,23 @@ def circles(P: int, frequencies: Iterable[int]) -> Tensor:
 
 
 def check_modulus(P: int, least: int = 2) -> None:
-    """Raises BadInput for a modulus that is too small."""
+    """Raises BadInput for a modulus that is too small.
+
+    >>> check_modulus(1)
+    Traceback (most recent call last):
+    constructions.errors.BadInput: P=1: must be at least 2
+    """
     if least > P:
         raise BadInput(f"P={P}: must be at least {least}")
 
 
 def check_K(P: int, K: int) -> None:
-    """Raises BadInput for a number of frequencies that P does not have."""
+    """Raises BadInput for a number of frequencies that P does not have.
+
+    >>> check_K(7, 4)
+    Traceback (most recent call last):
+    constructions.errors.BadInput: K=4: must be from 1 to (P-1)/2 = 3, the number of frequencies of P=7
+    """
     if not 1 <= K <= (P - 1) // 2:
         raise BadInput(f"K={K}: must be from 1 to (P-1)/2 = {(P - 1) // 2}, the number of frequencies of P={P}")
 

@@ -64,6 +64,12 @@ def write_places(block: CausalBlock, code: Tensor, bos: int, share: int) -> None
     """Fills a block that adds row i of the code (L + 1, c) at place i, behind lane `share`, where BOS's share stands.
 
     Claim: B-n3. The neurons are ReLU(1/(i + 1) - share): between the shares of two places the sum is a line.
+
+    >>> block = CausalBlock(4, 1, 1, 2, torch.float64)
+    >>> write_places(block, torch.tensor([[5.0], [7.0], [6.0]], dtype=torch.float64), bos=0, share=2)
+    >>> stream = torch.eye(4, dtype=torch.float64)[[0, 1, 1]]  # BOS, then a token twice
+    >>> [round(x, 9) for x in block(stream)[:, 3].tolist()]
+    [0.0, 2.0, 1.0]
     """
     L = len(code) - 1
     shares = 1 / torch.arange(1, L + 2, dtype=torch.float64)

@@ -82,7 +82,11 @@ def sawtooth(*, T: int, L: int, dtype: torch.dtype = torch.float64) -> ParityTra
 
 
 def as_bytes(module: ParityTransformer) -> bytes:
-    """The safetensors file of a model, its sizes in the metadata."""
+    """The safetensors file of a model, its sizes in the metadata.
+
+    >>> as_bytes(sawtooth(T=3, L=4)) == as_bytes(sawtooth(T=3, L=4))
+    True
+    """
     return state_bytes(module, METADATA_KEY, {"L": module.L, "T": module.T, "d": module.d, "p": module.p})
 
 
@@ -90,6 +94,13 @@ def load(path: str | Path, *, L: int | None = None) -> ParityTransformer:
     """Reads a model from safetensors or a state dict; L where the file does not say it.
 
     Raises: BadInput for any other file, and where L is needed and missing.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+    ...     Path(file.name).write_bytes(as_bytes(sawtooth(T=3, L=4))) > 0
+    ...     load(file.name).L
+    True
+    4
     """
     what = f"weights={str(path)!r}"
     tensors, header = read_tensors(path, METADATA_KEY, ("E",))

@@ -78,6 +78,14 @@ def from_dfa_file(path: str | Path) -> Automaton:
 
     transitions maps each state to {symbol: state}; what is missing leads nowhere.
     Raises: BadInput when the file is not such an automaton.
+
+    >>> import json, tempfile
+    >>> flips = {"a": {"1": "b", "0": "a"}, "b": {"1": "a", "0": "b"}}
+    >>> with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+    ...     json.dump({"alphabet": ["0", "1"], "start": "a", "accept": ["b"], "transitions": flips}, file)
+    ...     file.flush()
+    ...     from_dfa_file(file.name).accepts("10110")
+    True
     """
     try:
         data = plain_json.loads(regular_files.read(path, "dfa", MOST_BYTES))
@@ -140,7 +148,11 @@ def _canonical(name: str, alphabet: tuple[str, ...], dfa: DFA) -> Automaton:
 
 
 def parity() -> Automaton:
-    """Strings over 0 and 1 with an odd number of ones."""
+    """Strings over 0 and 1 with an odd number of ones.
+
+    >>> parity().accepts("1011"), parity().accepts("11")
+    (True, False)
+    """
     return Automaton("PARITY", ("0", "1"), ((0, 1), (1, 0)), frozenset({1}))
 
 
@@ -224,7 +236,12 @@ def unroll(automaton: Automaton, n: int) -> Unrolling:
 
 
 def check_unrolled(n: int, states: int, symbols: int) -> None:
-    """Raises BadInput for a negative length, or one whose circuit is too large."""
+    """Raises BadInput for a negative length, or one whose circuit is too large.
+
+    >>> check_unrolled(-1, 2, 2)
+    Traceback (most recent call last):
+    constructions.errors.BadInput: length -1: must be at least 0
+    """
     if n < 0:
         raise BadInput(f"length {shown(n)}: must be at least 0")
     if n * states * symbols > MAX_NODES:

@@ -156,6 +156,11 @@ def bos_apart(v: Tensor, scale: float, e: Tensor) -> dict[str, Tensor]:
     All v_t have the square norm n, so that the own token has the score 0, as BOS does. If the scale is a power of two,
     the products of vectors of few whole numbers are exact in every format.
     Shapes: v (T, m), e (m + 2, d) orthonormal rows.
+
+    >>> signs = torch.tensor([[1.0, 1.0], [1.0, -1.0]], dtype=torch.float64)
+    >>> w = bos_apart(signs, 1.0, torch.eye(4, dtype=torch.float64))
+    >>> (w["E"] @ w["W_Q"] @ w["W_K"].T @ w["E"].T).tolist()  # the own token 0, the other one -2
+    [[0.0, -2.0], [-2.0, 0.0]]
     """
     m = v.shape[1]
     n = float(v[0] @ v[0])
@@ -178,7 +183,12 @@ def power_of_two(x: float) -> float:
 
 
 def unscaled_scores(d: int, as_printed: bool) -> dict[str, Tensor]:
-    """W_Q and W_K with W_Q W_K^T = sqrt(d) I, which undoes the architecture's 1/sqrt(d)."""
+    """W_Q and W_K with W_Q W_K^T = sqrt(d) I, which undoes the architecture's 1/sqrt(d).
+
+    >>> w = unscaled_scores(4, as_printed=False)
+    >>> (w["W_Q"] @ w["W_K"].T).diagonal().tolist()
+    [2.0, 2.0, 2.0, 2.0]
+    """
     identity = torch.eye(d, dtype=torch.float64)
     if as_printed:
         return {"W_Q": d**0.25 * identity, "W_K": d**0.25 * identity}
@@ -205,6 +215,10 @@ def one_tag(e: Tensor) -> dict[str, Tensor]:
     """Tokens e_t + tag, with the last e_t as the tag and as the last token, and W_Q, W_K that make them orthonormal.
 
     (e_t + tag) D = e_t and tag D = tag for D = sum of e_t e_t^T, less (sum of the first T - 1) tag^T.
+
+    >>> w = one_tag(torch.eye(4, dtype=torch.float64))
+    >>> (w["E"] @ w["W_Q"] @ w["W_K"].T @ w["E"].T / 2).tolist()[0]  # of d = 4
+    [1.0, 0.0, 0.0, 0.0]
     """
     tag, others = e[-1], e[:-1]
     D = e.T @ e - others.sum(0)[:, None] * tag

@@ -106,7 +106,13 @@ def after(model: HistogramTransformer) -> TwoLayerTransformer:
 
 
 def attend_to_itself(layer: MixingLayer, least: float) -> None:
-    """Sets scores that lead by SHARP at tokens with the own neuron, which is `least` at least."""
+    """Sets scores that lead by SHARP at tokens with the own neuron, which is `least` at least.
+
+    >>> layer = MixingLayer("dot+sftm", L=3, d=2, p=1, out=1, dtype=torch.float64)
+    >>> attend_to_itself(layer, least=1.0)
+    >>> round(float(layer.W_Q[0, 0]) / 2**0.5)  # by how much the own token leads
+    40
+    """
     with torch.no_grad():
         if layer.is_linear:
             layer.A.copy_(SHARP * torch.eye(len(layer.A)))
@@ -117,7 +123,12 @@ def attend_to_itself(layer: MixingLayer, least: float) -> None:
 
 
 def smallest_neuron(model: HistogramTransformer) -> float:
-    """The least value of the own token's neuron, at a count of 1 beside any one other token L - 1 times."""
+    """The least value of the own token's neuron, at a count of 1 beside any one other token L - 1 times.
+
+    >>> from constructions import relation_counting
+    >>> round(smallest_neuron(relation_counting.dot(T=3, L=4, d=3)), 3)
+    1.0
+    """
     if model.T == 1:
         return 1.0
     rows = [[t, *[s] * (model.L - 1)] for t in range(model.T) for s in range(model.T) if s != t]
@@ -128,4 +139,4 @@ def smallest_neuron(model: HistogramTransformer) -> float:
     if model.has_bos:
         context = torch.cat([double.e_BOS.expand(len(x), 1, model.d), x], dim=-2)
     hidden = torch.relu((x + double.mixing(x, context) @ context) @ double.W_1 + double.b_1)
-    return float(hidden[:, 0].amax(-1).min())
+    return float(hidden[:, 0].amax(-1).min().detach())

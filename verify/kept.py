@@ -37,6 +37,14 @@ def keep(
     options, of this program and of what it computes with. UNKNOWN is not kept, as a longer budget may decide it; nor
     is what one kernel ran, nor a module that is not plainly one of this project's.
     Raises: BadInput as `certify` does, and where the folder cannot be made.
+
+    >>> import tempfile
+    >>> from constructions import relation_counting
+    >>> from verify.histogram import certify
+    >>> model = relation_counting.dot(T=4, L=3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [keep(folder, model, {}, lambda: certify(model))[1] for _ in range(2)]
+    [False, True]
     """
     about = key(module, options)
     if about is None:
@@ -51,7 +59,13 @@ def keep(
 
 
 def key(module: nn.Module, options: dict[str, object]) -> str | None:
-    """The digest under which a certificate is kept; None where not all is known that it would depend on."""
+    """The digest under which a certificate is kept; None where not all is known that it would depend on.
+
+    >>> from constructions import relation_counting
+    >>> model = relation_counting.dot(T=4, L=3)
+    >>> len(key(model, {"budget": 1.0})), key(model, {"method": "sampled"})
+    (64, None)
+    """
     if options.get("method", CERTIFIED) != CERTIFIED:
         return None
     if not all(isinstance(value, (*PLAIN, Reading)) for value in options.values()):
@@ -91,7 +105,11 @@ def _plain(value: object) -> str:
 
 
 def digest(tensor: Tensor) -> str:
-    """The SHA-256 of a tensor's bytes."""
+    """The SHA-256 of a tensor's bytes.
+
+    >>> digest(torch.zeros(2))[:16], digest(-torch.zeros(2))[:16]
+    ('af5570f5a1810b7a', '830c36064389b2cc')
+    """
     plain = tensor.detach().cpu().contiguous().flatten()
     return hashlib.sha256(plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b"").hexdigest()
 

@@ -121,7 +121,11 @@ class Circuit:
 
 
 def apply_gate(kind: str, values: Sequence[int], mask: int) -> int:
-    """One gate on words of bits."""
+    """One gate on words of bits.
+
+    >>> bin(apply_gate("nor", [0b0011, 0b0101], 0b1111))
+    '0b1000'
+    """
     if kind in CONSTANTS:
         return mask if kind == "one" else 0
     fold, is_negated = FOLDS[kind]
@@ -130,7 +134,12 @@ def apply_gate(kind: str, values: Sequence[int], mask: int) -> int:
 
 
 def check_gate(circuit: str, node: int, gate: Gate) -> None:
-    """Raises BadInput unless the gate's kind, fan-in and order make sense."""
+    """Raises BadInput unless the gate's kind, fan-in and order make sense.
+
+    >>> check_gate("latch", 2, Gate("and", (0, 2), "q"))
+    Traceback (most recent call last):
+    constructions.errors.BadInput: latch: gate q is node 2 and reads node 2, which is not earlier
+    """
     kind, fan_in, name = gate
     if kind not in FOLDS and kind not in CONSTANTS:
         raise BadInput(f"{circuit}: gate {name} is of the unknown kind {kind!r}")
@@ -212,6 +221,9 @@ def topological(name: str, known: Collection[Signal], definitions: Definitions) 
 
     Depth first, without recursion: circuits are deeper than Python's stack.
     Raises: BadInput for a cycle, or a signal that is read and neither known nor defined.
+
+    >>> topological("t", ["x"], {"z": ("not", ["y"]), "y": ("buf", ["x"])})
+    ['y', 'z']
     """
     order: list[Signal] = []
     done = set(known)

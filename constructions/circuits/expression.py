@@ -42,6 +42,9 @@ def letters(alphabet: tuple[str, ...]) -> tuple[str, ...]:
     """The letters that stand for the symbols in a plain expression.
 
     Raises: BadInput for more symbols than there are letters.
+
+    >>> len(letters(("0", "1", "{")))
+    3
     """
     if len(alphabet) > MOST_SYMBOLS:
         raise BadInput(f"alphabet of {len(alphabet)} symbols: at most {MOST_SYMBOLS} are read")

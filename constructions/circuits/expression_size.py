@@ -16,6 +16,9 @@ def check_subsets(nfa: NFA, what: str) -> None:
     """Counts the states of the deterministic automaton, one after another, before the library makes them all.
 
     Raises: BadInput with the number reached when there are too many, or they are too large.
+
+    >>> from automata.fa.nfa import NFA
+    >>> check_subsets(NFA.from_regex("(a|b)*a(a|b)"), "(a|b)*a(a|b)")
     """
     arrows = {state: {symbol: set(to) for symbol, to in row.items()} for state, row in nfa.transitions.items()}
 

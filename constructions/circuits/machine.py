@@ -178,7 +178,14 @@ class Survivors(NamedTuple):
 
 
 def survivors(bits: FixedPoint, queries: Ints, keys: Ints) -> Survivors | None:
-    """Every exponential of each position's query (N, 2k) and a key at or before it; None if they are too many."""
+    """Every exponential of each position's query (N, 2k) and a key at or before it; None if they are too many.
+
+    >>> bits = FixedPoint(2)
+    >>> queries, keys = (bits.encode(np.array([[x, x]] * 3)) for x in (1.0, 0.0))
+    >>> found = survivors(bits, queries, keys)
+    >>> found.query.tolist(), found.key.tolist(), bits.decode(found.share).tolist()
+    ([0, 1, 1, 2, 2, 2], [0, 0, 1, 0, 1, 2], [1.0, 0.5, 0.5, 0.25, 0.25, 0.25])
+    """
     pairs = alive_pairs(bits, queries, keys)
     if pairs is None:
         pairs = alive_by_blocks(bits, queries, keys)
@@ -192,7 +199,13 @@ def survivors(bits: FixedPoint, queries: Ints, keys: Ints) -> Survivors | None:
 
 
 def alive_by_blocks(bits: FixedPoint, queries: Ints, keys: Ints) -> tuple[Ints, Ints, Ints] | None:
-    """Queries, keys at or before them and their scores, where exp is not 0, by all pairs; None if they are too many."""
+    """Queries, keys at or before them and their scores, where exp is not 0, by all pairs; None if they are too many.
+
+    >>> bits = FixedPoint(2)
+    >>> queries, keys = bits.encode(np.array([[3.0, 3.0]] * 2)), bits.encode(np.array([[-3.0, 0.0], [0.0, 0.0]]))
+    >>> [found.tolist() for found in alive_by_blocks(bits, queries, keys)]
+    [[1], [1], [0]]
+    """
     N, found, listed = len(keys), list[tuple[Ints, Ints, Ints]](), 0
     for start in range(0, N, PASS_QUERIES):
         q = queries[start : start + PASS_QUERIES]
@@ -218,6 +231,12 @@ def alive_pairs(bits: FixedPoint, queries: Ints, keys: Ints) -> tuple[Ints, Ints
     A lane is two coordinates, and takes the score h to [[h + q_1 k_1] + q_2 k_2], which grows with h. So what all later
     lanes can make of a score is at most what the best values of each of them make of it, and a pair of groups from
     which exp cannot become more than 0 is left out.
+
+    >>> bits = FixedPoint(2)
+    >>> queries, keys = bits.encode(np.full((98, 2), 3.0)), bits.encode(np.array([[-3.0, 0.0], [0.0, 0.0]] * 49))
+    >>> found, every = alive_pairs(bits, queries, keys), alive_by_blocks(bits, queries, keys)
+    >>> sorted(zip(*found, strict=True)) == sorted(zip(*every, strict=True))
+    True
     """
     lanes = [(_packed(queries, j), _packed(keys, j)) for j in range(0, queries.shape[1], 2)]
     forms = [_Lane(bits, np.unique(q), np.unique(k)) for q, k in lanes]
@@ -303,7 +322,14 @@ def _members(group_q: Ints, group_k: Ints, a: Ints, b: Ints, score: Ints) -> tup
 
 
 def mixture(bits: FixedPoint, found: Survivors, values: Ints) -> tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """What each query mixes of values (batch, N), each sum from left to right, and which queries are 0/0 (N,)."""
+    """What each query mixes of values (batch, N), each sum from left to right, and which queries are 0/0 (N,).
+
+    >>> bits = FixedPoint(2)
+    >>> alike = bits.encode(np.zeros((2, 2)))
+    >>> mixed, is_undefined = mixture(bits, survivors(bits, alike, alike), bits.encode(np.array([[1.0, 3.0]])))
+    >>> bits.decode(mixed).tolist(), is_undefined.tolist()
+    ([[1.0, 2.0]], [False, False])
+    """
     mixed = np.zeros(values.shape, bits.dtype)
     number = np.arange(len(found.query)) - np.searchsorted(found.query, found.query)  # of a query's survivors so far
     for i in range(int(number.max(initial=-1)) + 1):
@@ -343,6 +369,12 @@ def attend(bits: FixedPoint, q: Ints, keys: Ints, values: Ints) -> tuple[Ints, n
     Sums of exponentials are of numbers >= 0: left to right they reach min(sum, B_s). Positions whose
     exponential is zero add [0 v]_s = 0 and are skipped.
     Shapes: q (1 or batch, 2k); keys (2k, 1 or batch, L); values (batch, L) -> (batch,), (batch,).
+
+    >>> bits = FixedPoint(2)
+    >>> q, keys = bits.encode(np.zeros((1, 2))), bits.encode(np.zeros((2, 1, 2)))
+    >>> mixed, is_undefined = attend(bits, q, keys, bits.encode(np.array([[1.0, 3.0]])))
+    >>> bits.decode(mixed).tolist(), is_undefined.tolist()
+    ([2.0], [False])
     """
     scores = np.zeros((max(len(q), keys.shape[1]), keys.shape[2]), bits.dtype)
     for term in bits.multiply(q.T[:, :, None], keys):

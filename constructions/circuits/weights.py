@@ -31,7 +31,11 @@ def save_weights(model: CircuitTransformer, path: str | Path) -> None:
 
 
 def as_bytes(model: CircuitTransformer) -> bytes:
-    """The stored weights as a safetensors file, the same bytes each time."""
+    """The stored weights as a safetensors file, the same bytes each time.
+
+    >>> as_bytes(CircuitTransformer(n=2, T=3, s=2)) == as_bytes(CircuitTransformer(n=2, T=3, s=2))
+    True
+    """
     sizes = json.dumps({"T": model.T, "n": model.n, "s": model.s}, sort_keys=True)
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     return save(tensors, metadata={KEY: sizes})
@@ -41,6 +45,12 @@ def load_weights(path: str | Path) -> CircuitTransformer:
     """The stored weights as a module, whatever they are: what they compute is for the verifier to say.
 
     Raises: BadInput when the file is not safetensors, or its tensors do not have the shapes of its sizes.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_weights(CircuitTransformer(n=2, T=3, s=2), f"{folder}/weights.safetensors")
+    ...     load_weights(f"{folder}/weights.safetensors").s
+    2
     """
     state, header = read_tensors(path, KEY, ("E",))
     n, T, s = _sizes(path, header)

@@ -63,7 +63,14 @@ def _searched(model: str, T: int, L: int, d: int, seed: int, steps: int, progres
 
 
 def keep(code: Code, L: int, folder: Path = FOLDER) -> None:
-    """Writes a code into the library."""
+    """Writes a code into the library.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     keep(find("dot", 15, 10, 8), L=10, folder=Path(folder))
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['dot_T15_L10_d8.safetensors']
+    """
     T, d = code.E.shape
     tensors = {"E": code.E, "X": code.X, "W_1": code.W_1, "gap": code.E.new_tensor(code.gap)}
     save_file({name: x.contiguous() for name, x in tensors.items()}, _path(folder, code.model, T, L, d))

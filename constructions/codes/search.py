@@ -58,7 +58,12 @@ def log_readings(model: str, E: Tensor, X: Tensor, W_1: Tensor, L: int) -> Tenso
 
 
 def others_upper(model: str, E: Tensor, X: Tensor, W_1: Tensor, L: int) -> Tensor:
-    """For dot+sftm: the most that neuron i reads at a position holding t != i, over all sequences: (..., T, T)."""
+    """For dot+sftm: the most that neuron i reads at a position holding t != i, over all sequences: (..., T, T).
+
+    >>> E = torch.eye(2, dtype=torch.float64)
+    >>> others_upper("dot+sftm", E, E, E, L=2).shape
+    torch.Size([2, 2])
+    """
     T = E.shape[-2]
     V, G = E @ W_1, E @ X @ E.transpose(-2, -1)
     w = (G - _diagonal(G)).exp()[..., None]

@@ -86,12 +86,22 @@ class ConstantBits(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def undefined(bits: FixedPoint) -> int:
-    """The integer that stands for 0/0: no result is as low."""
+    """The integer that stands for 0/0: no result is as low.
+
+    >>> bits = FixedPoint(2)
+    >>> undefined(bits) < bits.encode(np.array([-99.0])).item()
+    True
+    """
     return int(np.iinfo(bits.dtype).min)
 
 
 def dot(bits: FixedPoint, x: Ints, y: Ints) -> Ints:
-    """The matrix product (..., i, k), (..., k, j) -> (..., i, j), each sum from left to right."""
+    """The matrix product (..., i, k), (..., k, j) -> (..., i, j), each sum from left to right.
+
+    >>> bits = FixedPoint(2)
+    >>> bits.decode(dot(bits, bits.encode(np.array([[3.0, 3.0, -3.0]])), bits.encode(np.ones((3, 1))))).tolist()
+    [[0.75]]
+    """
     total = np.zeros((*x.shape[:-1], y.shape[-1]), bits.dtype)
     for k in range(x.shape[-1]):
         total = bits.add(total, bits.multiply(x[..., k, None], y[..., k, None, :]))
@@ -99,7 +109,12 @@ def dot(bits: FixedPoint, x: Ints, y: Ints) -> Ints:
 
 
 def total_of(bits: FixedPoint, x: Ints, dims: list[int], keepdim: bool = False) -> Ints:
-    """The sum over one dimension, from left to right."""
+    """The sum over one dimension, from left to right.
+
+    >>> bits = FixedPoint(2)
+    >>> bits.decode(total_of(bits, bits.encode(np.array([[3.0, 3.0, -3.0]])), [1])).tolist()
+    [0.75]
+    """
     (dim,) = dims
     total = np.zeros_like(x.take(0, dim))
     for term in np.moveaxis(x, dim, 0):
@@ -108,7 +123,12 @@ def total_of(bits: FixedPoint, x: Ints, dims: list[int], keepdim: bool = False) 
 
 
 def softmax(bits: FixedPoint, scores: Ints, dim: int, half_to_float: bool) -> Ints:
-    """[exp(x)]_s over their sum."""
+    """[exp(x)]_s over their sum.
+
+    >>> bits = FixedPoint(2)
+    >>> bits.decode(softmax(bits, bits.encode(np.zeros(2)), 0, False)).tolist()
+    [0.5, 0.5]
+    """
     exponentials = bits.exp(scores)
     total = total_of(bits, exponentials, [dim], keepdim=True)
     return np.where(total == 0, undefined(bits), bits.divide(exponentials, np.maximum(total, 1)))

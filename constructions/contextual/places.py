@@ -55,7 +55,11 @@ class EncoderWithPlaces(nn.Module):
 
 
 def weights_dtype(weights: Mapping[str, Tensor]) -> torch.dtype:
-    """The dtype of the embeddings, or float64 where there are none."""
+    """The dtype of the embeddings, or float64 where there are none.
+
+    >>> weights_dtype({"E": torch.zeros(5, 8)}), weights_dtype({})
+    (torch.float32, torch.float64)
+    """
     return weights["E"].dtype if "E" in weights else torch.float64
 
 
@@ -63,6 +67,10 @@ def fitting_sizes(weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[str,
     """The sizes of a model whose tensors these are.
 
     Raises: BadInput for a missing, unknown, misshapen or non-finite tensor, or another dtype than the first one's.
+
+    >>> weights = {"E": torch.zeros(5, 8), "W": torch.zeros(8, 2)}
+    >>> fitting_sizes(weights, {"E": ("tokens", "d"), "W": ("d", "e")})
+    {'tokens': 5, 'd': 8, 'e': 2}
     """
     if set(weights) != set(shapes):
         odd = sorted(set(weights) ^ set(shapes))[0]

@@ -101,6 +101,10 @@ def from_state_dict(weights: Mapping[str, Tensor]) -> PositionalContextualTransf
     """A model of whatever sizes the tensors have.
 
     Raises: BadInput for a missing, unknown, misshapen or non-finite tensor, or another dtype than the first one's.
+
+    >>> sizes = dict(tokens=5, places=5, pairs=1, d=8, e=2, h=1, p=3, R=2, f=2, g=1, q=1, classes=4)
+    >>> from_state_dict(PositionalContextualTransformer(**sizes).state_dict()).R
+    2
     """
     model = PositionalContextualTransformer(dtype=weights_dtype(weights), **fitting_sizes(weights, SHAPES))
     model.load_state_dict(dict(weights))
@@ -111,10 +115,25 @@ def load(path: str) -> PositionalContextualTransformer:
     """A model from a .safetensors file or a .pt state dict (read without running code).
 
     Raises: BadInput when the file cannot be read or holds no such model.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> sizes = dict(tokens=5, places=5, pairs=1, d=8, e=2, h=1, p=3, R=2, f=2, g=1, q=1, classes=4)
+    >>> with tempfile.NamedTemporaryFile(suffix=".safetensors") as file:
+    ...     Path(file.name).write_bytes(as_bytes(PositionalContextualTransformer(**sizes))) > 0
+    ...     load(file.name).R
+    True
+    2
     """
     return from_state_dict(read_tensors(path, METADATA_KEY, ("E",))[0])
 
 
 def as_bytes(model: PositionalContextualTransformer) -> bytes:
-    """The state dict as safetensors."""
+    """The state dict as safetensors.
+
+    >>> sizes = dict(tokens=5, places=5, pairs=1, d=8, e=2, h=1, p=3, R=2, f=2, g=1, q=1, classes=4)
+    >>> model = PositionalContextualTransformer(**sizes)
+    >>> as_bytes(model) == as_bytes(from_state_dict(model.state_dict()))
+    True
+    """
     return state_bytes(model, METADATA_KEY, {"format": 1})

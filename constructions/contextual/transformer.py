@@ -160,12 +160,23 @@ def load(path: str) -> ContextualCountingTransformer:
     """A model from a .safetensors file or a .pt state dict (read without running code).
 
     Raises: BadInput when the file cannot be read or holds no such model.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(ContextualCountingTransformer(d=6, p=3, R=2, classes=9), f"{folder}/model.safetensors")
+    ...     load(f"{folder}/model.safetensors").R
+    2
     """
     return from_state_dict(read_tensors(path, METADATA_KEY, ("E",))[0])
 
 
 def as_bytes(model: ContextualCountingTransformer) -> bytes:
-    """The safetensors file of a model."""
+    """The safetensors file of a model.
+
+    >>> model = ContextualCountingTransformer(d=6, p=3, R=2, classes=9)
+    >>> as_bytes(model) == as_bytes(from_state_dict(model.state_dict()))
+    True
+    """
     return state_bytes(model, METADATA_KEY, {"format": 1})
 
 
@@ -173,5 +184,11 @@ def save(model: ContextualCountingTransformer, path: str) -> None:
     """Writes the state dict as safetensors; the file appears whole or not at all.
 
     Raises: BadInput when the folder does not exist or cannot be written.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(ContextualCountingTransformer(d=6, p=3, R=2, classes=9), f"{folder}/model.safetensors")
+    ...     os.listdir(folder)
+    ['model.safetensors']
     """
     write_whole(path, as_bytes(model))

@@ -65,7 +65,12 @@ def spe(
 
 
 def readout(task: str, classes: int, one: Tensor, distance: Tensor) -> Tensor:
-    """The lines that tell the class from what reads a 1 and what reads n - 1, modulo m in modular: (d, classes)."""
+    """The lines that tell the class from what reads a 1 and what reads n - 1, modulo m in modular: (d, classes).
+
+    >>> one, distance = torch.eye(2, dtype=torch.float64)
+    >>> (torch.tensor([1.0, 2.0], dtype=torch.float64) @ readout("vanilla", 5, one, distance)).argmax().item()  # n = 3
+    3
+    """
     if task.startswith("first"):  # class 1 is "first": 1/2 - D is positive there alone
         return torch.stack([torch.zeros_like(one), one / 2 - distance], 1)
     centre = classes // 2
@@ -204,7 +209,12 @@ def coprime(N: int) -> list[int]:
 
 
 def filled(model: Decoder, weights: Mapping[str, Tensor], layer: int = 0) -> Decoder:
-    """The decoder with these matrices, each in the module that has one of that name, of one layer or of none."""
+    """The decoder with these matrices, each in the module that has one of that name, of one layer or of none.
+
+    >>> model = spe(task="vanilla", N=4)
+    >>> bool(filled(model, {"W_U": zeros(*model.W_U.shape)})(torch.zeros(1, 2, dtype=int)).any())
+    False
+    """
     block: Any = model.blocks[layer]
     with torch.no_grad():
         for name, value in weights.items():
@@ -220,6 +230,10 @@ def with_layernorm(model: Decoder) -> Decoder:
     Two lanes hold LOUD and -LOUD, so that LayerNorm divides every token by nearly one number c; matrices that read are
     c times as large. A blank lane holds what LayerNorm subtracted: reading less of it takes the mean out. SinePE has no
     blank lanes: the slowest cosines serve, and as tokens are LOUD there already, the two lanes hold LOUD^2 and -LOUD^2.
+
+    >>> model = with_layernorm(ape(task="vanilla", N=6, positions=8))
+    >>> model(torch.zeros(1, 4, dtype=int), shift=2).argmax(-1).tolist()
+    [[1, 2, 3, 4]]
     """
     d, first = model.W_U.shape[0], cast(Any, model.blocks[0])
     is_spe, is_sine = model.pe == "spe", model.pe == "sine"

@@ -21,6 +21,9 @@ def lines(first: int, number: int, centre: int) -> Tensor:
     """The readout of x and (K - centre) x: column c says K = first + c. Shape (2, number).
 
     Lines through a centre are half as long as those through 0, so that one bit more survives rounding.
+
+    >>> (torch.tensor([1.0, 2.0], dtype=torch.float64) @ lines(0, 5, 0)).argmax().item()  # x = 1, K = 2
+    2
     """
     j = torch.arange(first, first + number, dtype=torch.float64) - centre
     return torch.stack([-j.square() / 2, j])
@@ -128,6 +131,9 @@ def read_counts(
     """The neurons that make x = w and (k - centre) w of the gates and w, and their readout: W_in, W_out, W_U.
 
     Shapes: W_in (lanes, p); W_out (p, lanes); W_U (lanes, m or C + 1).
+
+    >>> [tuple(W.shape) for W in read_counts(6, range(0, 2), w=2, x=3, kx=4, C=5, m=None)]
+    [(6, 3), (3, 6), (6, 6)]
     """
     teeth = range(1, (C - 1) // m + 1) if m is not None else range(0)
     thresholds = [(0, 1.0)]

@@ -64,7 +64,11 @@ def succession(
 
 
 def readings(pe: str, d: int | None, positions: int, *, is_balanced: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """What reads from the stream a 1, the id p, and p less the first id, more what a word says: (d,) each."""
+    """What reads from the stream a 1, the id p, and p less the first id, more what a word says: (d,) each.
+
+    >>> [r.tolist() for r in readings("ape", None, 128, is_balanced=True)]
+    [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0], [0.0, -1.0, 1.0, 1.0]]
+    """
     if pe != "sine":
         one, first, word, ident = torch.eye(4, dtype=torch.float64)
         return one, ident, ident - first + word

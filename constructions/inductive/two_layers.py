@@ -88,7 +88,12 @@ def unmarked(
 
 
 def by_id(d: int, d_head: int, p: int, one: int, ident: int) -> dict[str, Tensor]:
-    """The layer that takes the first token's id from the lane of ids, and one neuron that is 1 where 0 is left."""
+    """The layer that takes the first token's id from the lane of ids, and one neuron that is 1 where 0 is left.
+
+    >>> w = by_id(d=4, d_head=1, p=1, one=0, ident=1)
+    >>> w["W_in"][:, 0].tolist(), w["b_in"].tolist()
+    ([0.0, -2.0, 0.0, 0.0], [1.0])
+    """
     W_Q, W_K, W_V, W_O = zeros(d, d_head), zeros(d, d_head), zeros(d, d_head), zeros(d_head, d)
     W_Q[one, 0], W_K[ident, 0] = 1.0, -STEEP * math.sqrt(d_head)
     W_V[ident, 0], W_O[0, ident] = 1.0, -1.0
@@ -99,7 +104,12 @@ def by_id(d: int, d_head: int, p: int, one: int, ident: int) -> dict[str, Tensor
 
 def by_waves(d: int, d_head: int, p: int, positions: int, *, is_balanced: bool) -> dict[str, Tensor]:
     """The layer that brings what the sines say of the first token's id into the lane of a slow cosine, where that is
-    lost in it, and two neurons whose difference is 1 where less than 1/4 is left."""
+    lost in it, and two neurons whose difference is 1 where less than 1/4 is left.
+
+    >>> w = by_waves(16, 1, 2, 64, is_balanced=True)
+    >>> w["b_in"].tolist(), [tuple(w[name].shape) for name in ("W_V", "W_in")]
+    ([2.0, 1.0], [(16, 1), (16, 2)])
+    """
     ident, unit = position_reading(d, positions, is_balanced=is_balanced), positions / HELD
     W_K, W_V, W_O = zeros(d, d_head), zeros(d, d_head), zeros(d_head, d)
     W_K[:, 0], W_V[:, 0], W_O[0, LANE] = -STEEP * math.sqrt(d_head) * ident, ident / unit, 1.0
@@ -111,7 +121,12 @@ def by_waves(d: int, d_head: int, p: int, positions: int, *, is_balanced: bool) 
 
 
 def by_share(d: int, d_head: int, p: int, gates: range, shares: range, N: int) -> dict[str, Tensor]:
-    """The layer of equal weights, and a neuron for each type that is 1 where the token and all before are of it."""
+    """The layer of equal weights, and a neuron for each type that is 1 where the token and all before are of it.
+
+    >>> w = by_share(d=5, d_head=2, p=2, gates=range(0, 2), shares=range(2, 4), N=3)
+    >>> w["W_in"][:, 0].tolist(), w["b_in"].tolist()
+    ([8.0, 0.0, 8.0, 0.0, 0.0], [-7.0, -7.0])
+    """
     K = len(shares)
     steep = 2.0 ** (2 * N - 1).bit_length()  # a power of two, 2 N or more
     W_V, W_O, W_in, b_in = zeros(d, d_head), zeros(d_head, d), zeros(d, p), zeros(p)

@@ -21,7 +21,11 @@ ADDED = ("vanilla", "shifted", "helper", "helper-shifted")  # tasks that one add
 
 
 def stored_cycles() -> dict[int, dict[str, list[list[float]]]]:
-    """Two tanh units each (one for m = 2): W (2, 2), c (2,), readout V (m, 2) and b (m,), found by search."""
+    """Two tanh units each (one for m = 2): W (2, 2), c (2,), readout V (m, 2) and b (m,), found by search.
+
+    >>> len(stored_cycles()[3]["W"])
+    2
+    """
     return {int(m): entry for m, entry in json.loads(STORED.read_text(encoding="utf-8")).items()}
 
 
@@ -136,6 +140,9 @@ def johnson(*, m: int, dtype: torch.dtype = torch.float64) -> RecurrentModel:
     Claim: C-R6 (ours). h_1' = tanh(-4 h_k + 4 (1 - s)), h_j' = tanh(4 h_(j-1) - 4 (1 - s)), s' = tanh 4: the first step
     gives (1, -1, ..., -1), and each later one shifts the signs by one place, the first one inverted. A class reads the
     signs that it expects; all others disagree in at least one place.
+
+    >>> johnson(m=4)(torch.zeros(1, 6, dtype=torch.long)).argmax(-1).tolist()
+    [[0, 1, 2, 3, 0, 1]]
     """
     check(m)
     if m % 2 or m < 4:
@@ -183,7 +190,11 @@ def cyclotomic(*, m: int, dtype: torch.dtype = torch.float64) -> LinearModel:
 
 
 def zeroed(model: RecurrentModel) -> dict[str, Tensor]:
-    """The parameters of the cell by name, all numbers of the model being 0 now."""
+    """The parameters of the cell by name, all numbers of the model being 0 now.
+
+    >>> sorted(zeroed(johnson(m=4)))
+    ['bias_hh_l0', 'bias_ih_l0', 'weight_hh_l0', 'weight_ih_l0']
+    """
     with torch.no_grad():
         for p in model.parameters():
             p.zero_()
@@ -195,6 +206,11 @@ def exact(rows: object, dtype: torch.dtype) -> Tensor:
 
 
 def check(m: int) -> None:
-    """Raises: BadInput for a modulus that is no whole number from 2 to LARGEST."""
+    """Raises: BadInput for a modulus that is no whole number from 2 to LARGEST.
+
+    >>> check(1)
+    Traceback (most recent call last):
+    constructions.errors.BadInput: modulus=1: must be a whole number from 2 to 10000
+    """
     if not isinstance(m, int) or isinstance(m, bool) or not 2 <= m <= LARGEST:
         raise BadInput(f"modulus={m!r}: must be a whole number from 2 to {LARGEST}")

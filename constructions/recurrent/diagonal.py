@@ -22,7 +22,11 @@ EARLY = 0.9375  # how much of its sector a state starts before the middle, of ha
 
 
 def stored_rates() -> dict[tuple[int, int], list[float]]:
-    """The rates for a modulus and a width, found by search."""
+    """The rates for a modulus and a width, found by search.
+
+    >>> len(stored_rates()[4, 3])
+    3
+    """
     found = json.loads(STORED.read_text(encoding="utf-8"))
     return {(int(m), int(s)): [k / PARTS for k in rates] for key, rates in found.items() for m, s in [key.split()]}
 
@@ -50,7 +54,12 @@ def decays(*, m: int, s: int, N: int, dtype: torch.dtype = torch.float64) -> Lin
 
 
 def readout(features: np.ndarray, m: int) -> np.ndarray:
-    """The logits' coefficients (m, k), for which class (t - 1) mod m wins by the most at all rows t of (N, k)."""
+    """The logits' coefficients (m, k), for which class (t - 1) mod m wins by the most at all rows t of (N, k).
+
+    >>> times = np.array([[1.0, 0.5**t] for t in range(3)])
+    >>> (times @ readout(times, 3).T).argmax(1).tolist()
+    [0, 1, 2]
+    """
     N, k = features.shape
     Q, R = np.linalg.qr(features)
     A = np.zeros((N * (m - 1), m * k + 1))

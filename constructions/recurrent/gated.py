@@ -116,6 +116,10 @@ def cell(kind: str, keep: np.ndarray, add: np.ndarray, read: np.ndarray, dtype: 
     """A cell whose tokens keep, add and read about this much (K, d) each; a keep of 1 is as near as HOLDS says.
 
     S4 keeps and reads what its first token does: one decay serves all tokens.
+
+    >>> one = np.ones((1, 2))
+    >>> type(cell("s4", one / 2, one, one, torch.float64)).__name__
+    'DiagonalCell'
     """
 
     def tensor(x: np.ndarray) -> Tensor:
@@ -198,5 +202,10 @@ def starting(*, kind: str, task: str, M: int, dtype: torch.dtype = torch.float64
 
 
 def as_bytes(model: GatedModel) -> bytes:
-    """The safetensors file of a model, its kind in the metadata."""
+    """The safetensors file of a model, its kind in the metadata.
+
+    >>> model = decays(kind="mamba", m=4, s=3, N=8)
+    >>> as_bytes(model) == as_bytes(model)
+    True
+    """
     return state_bytes(model, METADATA_KEY, {"model": model.kind})

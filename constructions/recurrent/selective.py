@@ -112,7 +112,12 @@ def adders(*, types: int, max_count: int, length: int, dtype: torch.dtype = torc
 
 
 def check(types: int, units: int) -> None:
-    """Raises: BadInput for one type, which has no one-hot tokens, or more units than are built."""
+    """Raises: BadInput for one type, which has no one-hot tokens, or more units than are built.
+
+    >>> check(1, 4)
+    Traceback (most recent call last):
+    constructions.errors.BadInput: types=1: a selective network is built for at least 2; one type is --task modular
+    """
     if types < 2:
         raise BadInput(f"types={types}: a selective network is built for at least 2; one type is --task modular")
     if units > LARGEST_UNITS:

@@ -20,7 +20,8 @@ JUDGE = ("verify", "verify.module", "verify.kept", "verify.pytest_plugin")
 INTRODUCTION = """# Reference
 
 From the docstrings, by task: what is [public](../versions.md), and the functions that build, bound or decide a
-[claim](../claims/index.md).
+[claim](../claims/index.md). Every function has an example, which the tests run; that of an argument why something is
+impossible is the command of its claim.
 
 - [judge](judge.rst): prove, repair, round or bound any model from Python; domains, automata, strategies, a fixture"""
 

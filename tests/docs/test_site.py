@@ -3,6 +3,8 @@
 import doctest
 import re
 import sys
+from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ import verify  # noqa: E402
 import verify.module  # noqa: E402
 from constructions import relation_counting  # noqa: E402
 from verify.claims import CLAIMS  # noqa: E402
+from verify.frame.impossibility import Impossibility  # noqa: E402
 
 PUBLIC = (verify, verify.module, constructions, bounds)
 
@@ -90,6 +93,31 @@ def test_the_reference_has_every_public_name():
     named = set(re.findall(r"^\.\. auto\w+:: (\S+)", "\n".join(pages.values()), re.M))
     assert set(public) - named == set()
     assert all(f"]({name})" in pages["index.md"] for name in some(pages) if name != "index.md")
+
+
+def documented_functions():
+    """Each function that a page of the reference shows, by its module and name."""
+    shown = "\n".join(dict(reference_pages.pages()).values())
+    for module in re.findall(r"^\.\. automodule:: (\S+)", shown, re.M):
+        for name in reference_pages.public_names(module):
+            thing = getattr(import_module(module), name)
+            if isfunction(thing) and thing.__module__ == module and thing.__doc__:
+                yield f"{module}:{name}", thing
+    for place in re.findall(r"^\.\. autofunction:: (\S+)", shown, re.M):
+        module, _, name = place.rpartition(".")
+        yield f"{module}:{name}", getattr(import_module(module), name)
+
+
+def test_every_function_of_the_reference_has_an_example_that_runs():
+    """Doctests run with the modules; the example of an argument is its claim's command, which `verify claims` runs."""
+    commands = {name: claim.command for claim in CLAIMS for name in re.split(", ", claim.verifier)}
+    found = dict(documented_functions())
+    assert len(found) > 300
+    for name, function in found.items():
+        if function.__annotations__.get("return") in (Impossibility, "Impossibility"):
+            assert "--impossible" in commands[name], name
+        else:
+            assert doctest.DocTestParser().get_examples(function.__doc__), f"{name} has no example"
 
 
 @pytest.mark.parametrize("page", ["howto/which-command.md", "module.md"])

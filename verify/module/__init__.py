@@ -74,6 +74,12 @@ def assert_proved(module: nn.Module, **task: Any) -> Certificate:
     """The certificate of `certify`, where it says PROVED.
 
     Raises: AssertionError with the counterexample or the reason otherwise; BadInput as `certify`.
+
+    >>> import torch
+    >>> sevens = torch.nn.Embedding.from_pretrained(7 * torch.eye(3))
+    >>> model = torch.nn.Sequential(sevens, torch.nn.Flatten()).eval()
+    >>> assert_proved(model, inputs=tokens([3]), expected=lambda t: t[:, 0]).inputs_covered
+    3
     """
     certificate = certify(module, **task)
     if certificate.verdict is not Verdict.PROVED:

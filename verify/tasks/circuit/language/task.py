@@ -87,6 +87,16 @@ def for_strings(certificate: Certificate, unrolling: Unrolling) -> Certificate:
     """The circuit's certificate, restated for the |alphabet|^n strings of the language.
 
     UNKNOWN when the unrolled circuit is not the automaton, or the counterexample encodes no string.
+
+    >>> from constructions.circuit_simulation import build
+    >>> from constructions.circuits.circuit import decompose
+    >>> from constructions.regular_language import parity, unroll
+    >>> from verify.tasks.circuit.proof import certify
+    >>> unrolled = unroll(parity(), 3)
+    >>> parts = decompose(unrolled.circuit)
+    >>> found = for_strings(certify(build(parts.circuit), parts), unrolled)
+    >>> found.verdict.value, found.inputs_covered, found.extra["accepted"]
+    ('PROVED', 8, '4')
     """
     automaton, n = unrolling.automaton, unrolling.n
     position = wrong_position(unrolling)

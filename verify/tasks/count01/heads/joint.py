@@ -33,7 +33,16 @@ DIGITS = 192
 
 
 def joint(model: ModelNumbers, heads: Sequence[int], law: Law, single: Sequence[Separability]) -> Separability:
-    """Decides a subset; `single` are the decisions of the heads alone: one that separates is enough."""
+    """Decides a subset; `single` are the decisions of the heads alone: one that separates is enough.
+
+    >>> from constructions.count01 import documents
+    >>> from verify.tasks.count01.heads.separability import separability
+    >>> from verify.tasks.count01.layer_norm.laws import law_named
+    >>> from verify.tasks.count01.layer_norm.numbers import model_numbers
+    >>> numbers, law = model_numbers(documents(5)), law_named("box:0:9:9")
+    >>> joint(numbers, [0], law, [separability(head, law) for head in numbers.heads]).is_separable
+    True
+    """
     return Joint(model, law, single).decide(heads)
 
 

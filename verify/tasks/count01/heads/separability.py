@@ -51,7 +51,14 @@ class Separability:
 
 
 def separability(head: HeadNumbers, law: Law) -> Separability:
-    """Decides one head, exactly; None only where a sign of numbers with square roots does not show."""
+    """Decides one head, exactly; None only where a sign of numbers with square roots does not show.
+
+    >>> from constructions.count01 import documents
+    >>> from verify.tasks.count01.layer_norm.laws import law_named
+    >>> from verify.tasks.count01.layer_norm.numbers import model_numbers
+    >>> separability(model_numbers(documents(5)).heads[0], law_named("box:0:9:9")).is_separable
+    True
+    """
     return decide(head, law.constraints())
 
 

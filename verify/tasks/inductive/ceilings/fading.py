@@ -60,6 +60,10 @@ def fading(model: Decoder, token: int = 0) -> Fading:
 
     Claim: C-I4 (ours).
     Raises: BadInput for a decoder that is not judged, has position ids in the stream, no BOS, or not that token.
+
+    >>> from verify.tasks.inductive.ceilings.random_models import random_decoder
+    >>> fading(random_decoder(0, pe="nope", bos=True)).answer
+    1
     """
     check_judged(model, Decoder)
     if model.pe not in ("nope", "rope"):
