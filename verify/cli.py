@@ -14,6 +14,7 @@ from typing import Any, TextIO, cast
 from constructions.errors import BadInput, ProvedImpossible
 from verify import __version__, registry
 from verify.commands.interruption import INTERRUPTED_EXIT_CODE
+from verify.commands.options import check_verdict_is_asked
 from verify.commands.outcome import CRASH_EXIT_CODE, Outcome
 from verify.commands.parsing import OneLineParser, Stopped, one_line, parsed
 from verify.commands.process import Interrupts, abandon_unwritten, interrupts, open_missing_streams
@@ -134,6 +135,7 @@ def _run(argv: list[str] | None, out: Guarded) -> tuple[str, int]:
         args = parsed(build_parser(commands_in(line.argv)), line.argv)
         is_debug = getattr(args, "debug", False)
         with interrupts() if is_own else nullcontext(seen) as seen, one_line_warnings():
+            check_verdict_is_asked(args)
             code: int = args.run(args)
             sys.stdout.flush()
         for said in line.told:

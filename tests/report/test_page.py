@@ -10,6 +10,7 @@ import pytest
 import torch
 from command import run
 from models import bad_files
+from models.selection import first
 
 from constructions import relation_counting
 from verify import Verdict, certify
@@ -158,3 +159,32 @@ def test_a_table_is_a_page_with_its_figure_and_nothing_of_it_is_markup():
     read = Read(page)
     assert {"t", "b"}.isdisjoint(read.tags) and "svg" in read.tags and "metadata" not in read.tags
     assert "a < b" in read.text and "<b>" in read.text and b"aria-sort" in page and b"<?xml" not in page
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "frontier histogram --model bos+sftm --T 3,4 --L 2 --steps 5",
+        "precision histogram --model dot --T 3 --L 2 --sweep d=3:4 --bits 4,8",
+    ],
+)
+def test_a_sweep_is_a_page_with_a_row_for_each_of_the_tables(line, tmp_path, capsys):
+    page = tmp_path / "p.html"
+    code, out, err = run(capsys, *line.split(), "--format", "csv", "--report", str(page))
+    read = Read(page.read_bytes())
+    assert code == 0 and err.splitlines()[-1] == f"wrote {page}"
+    assert read.tags.count("tr") == len(out.splitlines()) == 3 and read.tags.count("script") == 1 and not read.links
+    assert all(cell in read.text for row in out.splitlines() for cell in row.split(",") if '"' not in row)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["histogram --impossible W-5", "count01 --table", "modular --P 5 --best 1", "contextual --length 9 --figure5",
+     "addition --digits 2 --input 01+02="],
+)  # fmt: skip
+@pytest.mark.parametrize("option", first(1, ["--quiet", "--verbose", "--report=p.html"]))
+def test_how_a_verdict_is_shown_is_not_asked_where_nothing_is_decided(line, option, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *line.split(), option)
+    assert code == 2 and out == "" and err.count("\n") == 1 and f"{option.partition('=')[0]}: has no effect" in err
+    assert not list(tmp_path.iterdir())

@@ -34,6 +34,17 @@ def check_alone(args: argparse.Namespace, alone: Mapping[str, Sequence[str]], de
                 raise BadInput(f"{flag(name)}: has no effect with {flag(mode)}; drop one of the two")
 
 
+OTHER_JOBS = ("impossible", "input", "table", "best", "figure5")  # options in whose place nothing is decided
+ON_VERDICTS = ("report", "quiet", "verbose")
+OFF = {"quiet": False, "verbose": False, "table": False, "figure5": False}
+
+
+def check_verdict_is_asked(args: argparse.Namespace) -> None:
+    """Raises BadInput for an option on how a verdict is shown where another one asks for another job."""
+    if all(hasattr(args, name) for name in ON_VERDICTS):
+        check_alone(args, dict.fromkeys((name for name in OTHER_JOBS if hasattr(args, name)), ON_VERDICTS), OFF)
+
+
 def check_least(args: argparse.Namespace, least: int, *names: str) -> None:
     """Raises BadInput for an option below the least number that makes sense."""
     for name in names:

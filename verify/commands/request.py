@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,6 +103,19 @@ def check_report(path: str | None) -> None:
     if not path.endswith(".html"):
         raise BadInput(f"--report {path}: is a page. Name a FILE.html.")
     check_target(path, "report")
+
+
+def write_table_page(
+    path: str | None, title: str, said: Iterable[str], columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    """Writes a command's table as the page that --report asks for, if it does."""
+    if path is None:
+        return
+    from constructions.written_files import write_whole
+    from verify.report.page import table_page
+
+    write_whole(path, table_page(title, said, columns, rows, None), "report")
+    say_written(path)
 
 
 def budget_of(seconds: float, effort: int | None) -> float | Budget:

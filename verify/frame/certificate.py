@@ -105,7 +105,7 @@ class Certificate:
         return f"{self.verdict.value} {self.task}{self._says()}"
 
     def __repr__(self) -> str:
-        return f"<Certificate {self.verdict.value} {self.task}, {self.reading}>"
+        return f"<Certificate {self.verdict.value} {self.task}, {self.read_as}>"
 
     def _says(self) -> str:
         """Returns the rest of the one line, after verdict and task."""

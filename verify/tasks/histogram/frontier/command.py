@@ -14,6 +14,7 @@ from typing import Any
 from constructions.errors import BadInput
 from verify.commands import workers
 from verify.commands.ranges import integers
+from verify.commands.request import check_report, write_table_page
 from verify.commands.vocabulary import HOW, MODEL, group, option, table_options
 from verify.frame.certificate import Verdict, rounded_margin
 from verify.report.console import say_written
@@ -37,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group(parser, HOW).add_argument("--steps", type=int, default=3000, help="steps of each search (default: 3000)")
     workers.add_argument(parser)
     option(parser, "save", help="write weights and certificate of every hit; what is there is not searched again")
+    option(parser, "report")
     table_options(parser)
 
 
@@ -71,6 +73,7 @@ class FrontierSearch:
 def run(args: argparse.Namespace) -> int:
     if args.steps < 1:
         raise BadInput(f"steps={args.steps}: must be at least 1")
+    check_report(args.report)
     helpers = workers.Workers.of(args)
     from constructions.histogram_sizes import check_memory, check_sizes
     from constructions.written_files import made_folder, write_whole
@@ -99,6 +102,8 @@ def run(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt(f"{len(written)} files written to {folder}" if written else "") from None
     table = [[rows[key][column] for column in COLUMNS] for key in wanted]
     sys.stdout.write(render(COLUMNS, table, args.format))
+    said = f"Every d was PROVED; smaller ones were tried by {args.steps} steps of search, seed {args.seed}."
+    write_table_page(args.report, "histogram: the smallest d that was proved", [said], COLUMNS, table)
     if folder is not None:
         say_written(f"{len(written)} files to {folder}")
     return 0

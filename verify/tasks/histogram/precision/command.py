@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from constructions.errors import BadInput, NotKnown
 from verify.commands import request, workers
@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "budget", default=10.0, help="limit of each search for a failure (default: 10)")
     workers.add_argument(parser)
     option(parser, "out", help="also draw --sweep to a .svg or .png file (needs matplotlib)")
+    option(parser, "report")
     table_options(parser)
 
 
@@ -187,20 +188,45 @@ def run(args: argparse.Namespace) -> int:
     wish, sweep, form, helpers = PrecisionWish.of(args), Sweep.of(args), args.format, workers.Workers.of(args)
     if wish.model is not None and sweep is None and helpers != workers.Workers():
         raise BadInput("workers: one model is decided by one process. Add --table or --sweep, or leave it out.")
+    request.check_report(args.report)
     from verify.report.progress import progress_bar
 
     with progress_bar("deciding", quiet=form == "json") as progress:
         if wish.model is None:
-            columns, rows = _table(wish, helpers, progress, in_letters=form == "rich")
+            found = _table(wish, helpers, progress)
         elif sweep is not None:
-            columns, rows = _swept(wish, sweep, helpers, progress, in_letters=form == "rich")
+            found = _swept(wish, sweep, helpers, progress)
         else:
-            columns, rows = _frontier(wish, progress)
-    sys.stdout.write(render(columns, rows, form))
+            found = _frontier(wish, progress)
+    sums = "" if wish.accumulate is None else f", matrix products summed in {args.accumulate}"
+    said = f"Every operation is rounded to the format, in any order{sums}; p17 is a float of 17 significant bits."
+    title = f"histogram: precisions of {wish.model or 'all constructions'}, T = {wish.T}, L = {wish.L}"
+    request.write_table_page(args.report, title, [said], found.columns, found.rows)
+    if form == "rich":
+        found = found.in_letters()
+    sys.stdout.write(render(found.columns, found.rows, form))
     return 0
 
 
-def _frontier(wish: PrecisionWish, progress: Advance) -> tuple[tuple[str, ...], list[list[Any]]]:
+class Verdicts(NamedTuple):
+    """A table; from column `first` on there are verdicts, and `what` names these columns in a line."""
+
+    columns: tuple[str, ...]
+    rows: list[list[Any]]
+    first: int | None = None
+    what: str = ""
+
+    def in_letters(self) -> Verdicts:
+        """A letter a verdict, so that a terminal holds all of them."""
+        if self.first is None:
+            return self
+        title = f"{self.what}: P proved, R refuted, U unknown, - no weights known"
+        letters = ["".join("-" if cell is None else str(cell)[0] for cell in row[self.first :]) for row in self.rows]
+        rows = [[*row[: self.first], line] for row, line in zip(self.rows, letters, strict=True)]
+        return Verdicts((*self.columns[: self.first], title), rows)
+
+
+def _frontier(wish: PrecisionWish, progress: Advance) -> Verdicts:
     """The named formats, then every number of bits that was tried, most first."""
     from verify.arithmetic.formats import FORMATS
     from verify.tasks.histogram.precision.search import frontier
@@ -214,7 +240,7 @@ def _frontier(wish: PrecisionWish, progress: Advance) -> tuple[tuple[str, ...], 
     note = {found.enough: ", the smallest from which on all are enough", found.too_small: ", the largest too small"}
     for bits in sorted(found.by_bits, reverse=True):
         rows.append([f"p{bits}{note.get(bits, '')}", *_outcome(found.by_bits[bits])])
-    return COLUMNS, rows
+    return Verdicts(COLUMNS, rows)
 
 
 def _outcome(certificate: Certificate) -> list[Any]:
@@ -229,9 +255,7 @@ def _outcome(certificate: Certificate) -> list[Any]:
     return [certificate.verdict.value, margin, at, how]
 
 
-def _table(
-    wish: PrecisionWish, helpers: workers.Workers, progress: Advance, *, in_letters: bool
-) -> tuple[tuple[str, ...], list[list[Any]]]:
+def _table(wish: PrecisionWish, helpers: workers.Workers, progress: Advance) -> Verdicts:
     """A line for every construction, with its verdict in every named format."""
     from verify.arithmetic.formats import FORMATS
     from verify.tasks.histogram.precision.search import constructions
@@ -243,22 +267,10 @@ def _table(
         [made.model, made.construction, made.d, *(found[i, j] for j in range(len(formats)))]
         for i, made in enumerate(todo)
     ]
-    columns = ("model", "construction", "d", *FORMATS)
-    return _in_letters(columns, rows, 3, " ".join(FORMATS)) if in_letters else (columns, rows)
+    return Verdicts(("model", "construction", "d", *FORMATS), rows, 3, " ".join(FORMATS))
 
 
-def _in_letters(
-    columns: tuple[str, ...], rows: list[list[Any]], first: int, what: str
-) -> tuple[tuple[str, ...], list[list[Any]]]:
-    """A letter a cell from column `first` on, so that a terminal holds all of them."""
-    title = f"{what}: P proved, R refuted, U unknown, - no weights known"
-    letters = ["".join("-" if cell is None else str(cell)[0] for cell in row[first:]) for row in rows]
-    return (*columns[:first], title), [[*row[:first], line] for row, line in zip(rows, letters, strict=True)]
-
-
-def _swept(
-    wish: PrecisionWish, sweep: Sweep, helpers: workers.Workers, progress: Advance, *, in_letters: bool
-) -> tuple[tuple[str, ...], list[list[Any]]]:
+def _swept(wish: PrecisionWish, sweep: Sweep, helpers: workers.Workers, progress: Advance) -> Verdicts:
     """A line for every d, with the verdict at every number of bits; also drawn where a file is named."""
     from verify.arithmetic.formats import format_of_bits
 
@@ -269,10 +281,9 @@ def _swept(
     if sweep.figure is not None:
         _draw(f"{wish.model}, T = {wish.T}, L = {wish.L}: every operation rounded, any order", sweep, rows)
         say_written(sweep.figure)
-    columns = ("d", *(f"p{p}" for p in bits))
     is_range = len(bits) == bits[-1] - bits[0] + 1 > 2
     what = f"{bits[0]} to {bits[-1]}" if is_range else ", ".join(map(str, bits))
-    return _in_letters(columns, rows, 1, f"bits {what}") if in_letters else (columns, rows)
+    return Verdicts(("d", *(f"p{p}" for p in bits)), rows, 1, f"bits {what}")
 
 
 def _draw(title: str, sweep: Sweep, rows: list[list[Any]]) -> None:
