@@ -10,7 +10,7 @@ from html import escape
 from math import inf
 from typing import Any, NamedTuple
 
-from verify.arithmetic.outward import above, below
+from verify.arithmetic.outward import about, above, below
 from verify.frame.certificate import Certificate, Verdict
 from verify.report.batch import BatchLine
 from verify.report.meaning import sentence
@@ -39,13 +39,17 @@ th, .number, .verdict { white-space: nowrap; } .facts th { width: 11rem; white-s
 .share { position: relative; height: 1em; border: 1px solid var(--line); }
 .share div { position: absolute; height: 100%; background: var(--bar); } .share .open { opacity: .4; }
 details { margin-top: 1.5rem; }
-.bar { background: var(--bar); height: .8em; min-width: 2px; } .wide { width: 55%; }
+.bar { background: var(--bar); height: .8em; min-width: 2px; margin-top: .35em; } .wide { width: 55%; }
 button { all: unset; cursor: pointer; } button:focus-visible { outline: 2px solid var(--bar); }
 .scroll { overflow-x: auto; } .scroll td { overflow-wrap: normal; } .figure { background: #fff; }
 .figure svg { height: auto; width: 100%; min-width: 36rem; }
 @media (max-width: 36rem) { .facts tr, .facts td, .facts th { display: block; width: auto; border: 0; padding: 0; }
   .facts tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } .verdict { white-space: normal; }
-  td .verdict { overflow-wrap: normal; } }
+  td .verdict { overflow-wrap: normal; } .records, .records tbody, .records tr, .records thead { display: block; }
+  .records thead tr { display: flex; flex-wrap: wrap; gap: 0 1rem; } .records thead th { border: 0; }
+  .records tbody tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
+  .records td { display: flex; gap: 1rem; border: 0; padding: .1rem 0; }
+  .records td::before { content: attr(data-name); flex: 0 0 6rem; color: var(--dim); font-weight: 600; } }
 @media print { body { max-width: none; font-size: 10pt; } details > * { display: block; } tr { break-inside: avoid; }
   * { print-color-adjust: exact; } }
 """
@@ -55,7 +59,8 @@ for (const b of document.querySelectorAll("th button")) b.onclick = () => {
   const up = th.getAttribute("aria-sort") !== "ascending";
   for (const o of th.parentElement.cells) o.removeAttribute("aria-sort");
   th.setAttribute("aria-sort", up ? "ascending" : "descending");
-  const key = r => r.cells[i].dataset.key ?? r.cells[i].textContent, n = x => x === "" ? NaN : Number(x);
+  const key = r => r.cells[i].querySelector("[data-key]")?.dataset.key ?? r.cells[i].textContent;
+  const n = x => x === "" ? NaN : Number(x);
   const by = (x, y) => isNaN(n(x)) || isNaN(n(y)) ? x.localeCompare(y) : n(x) - n(y);
   rows.sort((x, y) => (up ? 1 : -1) * by(key(x), key(y))).forEach(r => r.parentElement.append(r));
 };
@@ -94,33 +99,44 @@ def batch_page(task: str, lines: Sequence[BatchLine]) -> bytes:
     rows, parts = [], []
     for i, line in enumerate(lines):
         margin = (line.said or {}).get("margin")
-        rows.append(
-            f'<tr><td>{_verdict(line.word)}</td><td><a href="#f{i}">{escape(line.path)}</a></td>'
-            f'<td class="number" data-key="{"" if margin is None else margin}">'
-            f"{'' if margin is None else escape(below(margin))}</td>"
-            f'<td class="number" data-key="{line.seconds}">{line.seconds:.1f} s</td></tr>'
-        )
+        shown = "" if margin is None else below(margin)
+        file = f'<a href="#f{i}">{escape(line.path)}</a>'
+        rows.append([_verdict(line.word), file, _keyed(margin, shown), _keyed(line.seconds, f"{line.seconds:.1f} s")])
         found = _certificate_of(line)
         said = f"<p>{escape(line.text)}</p>" if found is None else _body(found, [])
         parts.append(f'<section id="f{i}"><h2>{_verdict(line.word)}: {escape(line.path)}</h2>{said}</section>')
-    heads = "".join(f'<th scope="col"><button>{name} ↕</button></th>' for name in ("verdict", "file", "margin", "time"))
-    table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
     counted = f"{len(lines)} file{'s' if len(lines) != 1 else ''}"
     head = f"<h1>verify batch, {escape(task)}: {counted}</h1>"
+    table = _sortable(("verdict", "file", "margin", "time"), rows)
     return _page(f"{task}: {counted}", head + table + "".join(parts), SORT)
 
 
 def table_page(
     title: str, said: Iterable[str], columns: Sequence[str], rows: Iterable[Sequence[object]], figure: bytes | None
 ) -> bytes:
-    """The page of an experiment: sentences, its figure as SVG, and a table that can be sorted."""
-    heads = "".join(f'<th scope="col"><button>{escape(name)} ↕</button></th>' for name in columns)
-    cells = ("".join(f"<td>{escape('-' if each is None else str(each))}</td>" for each in row) for row in rows)
-    body = "".join(f"<tr>{row}</tr>" for row in cells)
-    table = f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    """The page of an experiment or a sweep: sentences, its figure as SVG, and a table that can be sorted."""
+    table = _sortable(columns, ([escape("-" if each is None else str(each)) for each in row] for row in rows))
     drawn = f'<div class="scroll figure">{_inline(figure)}</div>' if figure is not None else ""
     head = f"<h1>{escape(title)}</h1>" + "".join(f"<p>{escape(each)}</p>" for each in said)
     return _page(title, head + drawn + table, SORT)
+
+
+def _sortable(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose heads sort it; on a phone each row is a record with the names beside the cells, which are HTML."""
+    heads = "".join(f'<th scope="col"><button>{escape(name)} ↕</button></th>' for name in columns)
+    body = "".join(f"<tr>{''.join(map(_cell, columns, row))}</tr>" for row in rows)
+    return (
+        f'<div class="scroll"><table class="records"><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def _cell(name: str, html: str) -> str:
+    return f'<td data-name="{escape(name)}"><div>{html}</div></td>'
+
+
+def _keyed(key: float | None, shown: str) -> str:
+    """A number with what it is sorted by."""
+    return f'<span class="number" data-key="{"" if key is None else key}">{escape(shown)}</span>'
 
 
 def _inline(figure: bytes) -> str:
@@ -172,7 +188,10 @@ def _body(certificate: Certificate, facts: Iterable[tuple[str, str]], look_at: L
 def _case(case: dict[str, Any]) -> str:
     """One input: its tokens in boxes, the position that is asked about marked, and what else is known of it."""
     rows = [
-        (name, _tokens(value, case.get("position")) if name in ("input", "tokens") else escape(_text(value)))
+        (
+            name.replace("_", " "),
+            _tokens(value, case.get("position")) if name in ("input", "tokens") else escape(_text(value)),
+        )
         for name, value in case.items()
         if name != "tokens" or value != case.get("input")
     ]
@@ -229,7 +248,8 @@ def _share(certificate: Certificate) -> str:
     if certificate.error_share is None:
         return ""
     low, high = certificate.error_share
-    says = f"exactly {low}" if low == high else f"between {below(low)} and {above(high)}"
+    exactly = f"exactly {low}" + (f", {about(float(100 * low), 3)} %" if low else "")
+    says = exactly if low == high else f"between {below(low)} and {above(high)}"
     bars = _part("", 0, low) + _part("open", low, high - low)
     words = "" if low == high else "; what the search left open is drawn lighter"
     return f'<h2>Share of wrong answers</h2><p>{escape(says + words)}</p><div class="share">{bars}</div>'
