@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput, ProvedImpossible
-from constructions.files import read_tensors
+from constructions.files import naming, read_tensors
 from constructions.layouts import hint
 from constructions.written_files import write_whole
 
@@ -441,8 +441,8 @@ def load(path: str, skip: bool | None = None) -> Count01Transformer:
     ...     load(f"{folder}/model.safetensors").heads
     1
     """
-    weights, _ = read_tensors(path, "weightproof.count01", MARKS)
-    return from_state_dict(weights, skip)
+    with naming(path):
+        return from_state_dict(read_tensors(path, "weightproof.count01", MARKS)[0], skip)
 
 
 def save(model: Count01Transformer, path: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from constructions.errors import BadInput, shown
 from constructions.names import WeightsFile, under_root
 
 StrPath = str | os.PathLike[str]
+WEIGHTS = "weights: "  # how errors about tensors begin, wherever these come from
 MOST_NUMBERS = 1 << 28  # in it: 2 GiB in float64
 UNUSABLE = (
     (lambda tensor: tensor.is_meta, "is on the device meta, without numbers"),
@@ -23,6 +25,23 @@ UNUSABLE = (
     (lambda tensor: tensor.layout is not torch.strided, "is sparse"),
     (lambda tensor: tensor.is_complex(), "is complex"),
 )
+
+
+@contextmanager
+def naming(path: StrPath) -> Iterator[None]:
+    """Where weights of a file are read: what is said of them names the file.
+
+    >>> with naming("mine.pt"):
+    ...     raise BadInput("weights: E is missing")
+    Traceback (most recent call last):
+    constructions.errors.BadInput: weights='mine.pt': E is missing
+    """
+    try:
+        yield
+    except BadInput as error:
+        if not str(error).startswith(WEIGHTS):
+            raise
+        raise type(error)(f"weights={shown(os.fspath(path), 200)}: {str(error).removeprefix(WEIGHTS)}") from None
 
 
 def read_tensors(path: StrPath, key: str, marks: Iterable[str] = ()) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.files import read_tensors
+from constructions.files import naming, read_tensors
 from constructions.layouts import hint
 from constructions.written_files import write_whole
 
@@ -235,8 +235,9 @@ def load(path: str) -> tuple[AdderTransformer, dict[str, Any]]:
 
     Raises: BadInput when the file cannot be read or is no adder.
     """
-    weights, header = read_tensors(path, KEY, ("E",))
-    return from_state_dict(weights), header
+    with naming(path):
+        weights, header = read_tensors(path, KEY, ("E",))
+        return from_state_dict(weights), header
 
 
 def to_bytes(model: AdderTransformer, header: Mapping[str, Any] | None = None) -> bytes:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from constructions.contextual.places import EncoderWithPlaces, fitting_sizes, weights_dtype
 from constructions.contextual.transformer import BOS
-from constructions.files import read_tensors, state_bytes
+from constructions.files import naming, read_tensors, state_bytes
 
 METADATA_KEY = "weightproof.bidirectional"
 SHAPES = {  # of the parameters, by the sizes of the model
@@ -91,7 +91,8 @@ def load(path: str) -> BidirectionalContextualTransformer:
     True
     2
     """
-    return from_state_dict(read_tensors(path, METADATA_KEY, ("E",))[0])
+    with naming(path):
+        return from_state_dict(read_tensors(path, METADATA_KEY, ("E",))[0])
 
 
 def as_bytes(model: BidirectionalContextualTransformer) -> bytes:

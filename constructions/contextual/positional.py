@@ -10,7 +10,7 @@ from torch import Tensor
 from constructions.contextual.places import EncoderWithPlaces, fitting_sizes, weights_dtype
 from constructions.contextual.transformer import BOS
 from constructions.errors import BadInput
-from constructions.files import read_tensors, state_bytes
+from constructions.files import naming, read_tensors, state_bytes
 
 METADATA_KEY = "weightproof.positional"
 SHAPES: dict[str, tuple[str, ...]] = {  # of the parameters, by the sizes of the model
@@ -125,7 +125,8 @@ def load(path: str) -> PositionalContextualTransformer:
     True
     2
     """
-    return from_state_dict(read_tensors(path, METADATA_KEY, ("E",))[0])
+    with naming(path):
+        return from_state_dict(read_tensors(path, METADATA_KEY, ("E",))[0])
 
 
 def as_bytes(model: PositionalContextualTransformer) -> bytes:

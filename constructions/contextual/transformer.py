@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.files import read_tensors, state_bytes
+from constructions.files import naming, read_tensors, state_bytes
 from constructions.layouts import hint
 from constructions.written_files import write_whole
 
@@ -167,7 +167,8 @@ def load(path: str) -> ContextualCountingTransformer:
     ...     load(f"{folder}/model.safetensors").R
     2
     """
-    return from_state_dict(read_tensors(path, METADATA_KEY, ("E",))[0])
+    with naming(path):
+        return from_state_dict(read_tensors(path, METADATA_KEY, ("E",))[0])
 
 
 def as_bytes(model: ContextualCountingTransformer) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from constructions.errors import BadInput, shown
 from constructions.names import flattened
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # in messages of torch
+TOLD = "WeightsUnpickler error: "  # what torch's unpickler says stands behind it, and advice before
 ENTRIES = ("model", "state_dict", "model_state_dict")  # where training loops put the state dict
 
 
@@ -49,9 +51,18 @@ def _refused(path: Path, what: str, error: Exception) -> BadInput:
             f'Convert it where you trust it: found = torch.load("{path.name}", weights_only=False); '
             'torch.save(found.state_dict() if hasattr(found, "state_dict") else found["state_dict"], "state.pt")'
         )
-    said = COLOUR.sub("", str(error)).strip()
-    reason = said.splitlines()[0] if said else type(error).__name__
     return BadInput(
-        f"{what}: not a state dict that can be read safely ({reason[:120]}). "
+        f"{what}: not a state dict that can be read safely ({_reason(error)}). "
         "Save it with torch.save(module.state_dict(), path) or as .safetensors."
     )
+
+
+def _reason(error: Exception) -> str:
+    """What torch says, in a line, without its advice on how to read what is not safe.
+
+    >>> _reason(ValueError("Weights only load failed. In PyTorch 2.6 ... WeightsUnpickler error: no such op"))
+    'no such op'
+    """
+    said = COLOUR.sub("", str(error)).partition(TOLD)
+    reason = (said[2] or said[0]).strip().splitlines()
+    return textwrap.shorten(reason[0], 120, placeholder=" ...") if reason else type(error).__name__

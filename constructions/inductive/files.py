@@ -60,7 +60,8 @@ def load(path: str, given: Mapping[str, Any] = MappingProxyType({})) -> Decoder:
         if value is not None and shape.get(name) not in (None, value):
             raise BadInput(f"{name}={value}: the file says {name}={shape[name]}; leave the option out")
         shape[name] = value if shape.get(name) is None else shape[name]
-    return from_state(weights, shape)
+    with files.naming(path):
+        return from_state(weights, shape)
 
 
 def from_state(weights: Mapping[str, Tensor], shape: Mapping[str, Any]) -> Decoder:

@@ -7,7 +7,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.files import read_tensors
+from constructions.files import naming, read_tensors
 from verify.module.problem import ModuleProblem
 from verify.module.task import Task
 from verify.report.certificate import Fact
@@ -38,7 +38,8 @@ def problem_parts(path: str, weights: str | None) -> tuple[nn.Module, Task]:
     if not callable(model):
         raise BadInput(f"{path}: defines no `model`. Write: def model(weights): ... return the module")
     state = None if weights is None else read_tensors(weights, METADATA_KEY)[0]
-    module = called(path, model, state)
+    with nullcontext() if weights is None else naming(weights):
+        module = called(path, model, state)
     if not isinstance(module, nn.Module):
         raise BadInput(f"{path}: model(weights) returned {type(module).__name__}, must be a torch.nn.Module")
     return module, task
