@@ -23,7 +23,7 @@ from verify.frame.judged import check_type
 
 if TYPE_CHECKING:
     from verify.changes.changeable import Changeable
-    from verify.changes.quantise import FewestBits, Quantised
+    from verify.changes.quantise import FewestBits, Quantised, Roundable
     from verify.changes.radius import Radius
     from verify.changes.repair import Repair
 
@@ -148,12 +148,12 @@ def quantise(
     reading: str = "real",
     budget: float | Budget = 30.0,
     **options: Any,
-) -> Quantised | FewestBits:
+) -> Quantised[nn.Module] | FewestBits[nn.Module]:
     """A model with fewer bits, decided as it is then stored; without `bits`, the fewest at which it stays proved.
 
-    Schemes: per-tensor, per-channel; fp8, e4m3, e5m2, bf16 and fp16 have their own bits. `options` say what is right,
-    as for `repair`.
-    Raises: BadInput as `radius`, and for a scheme or bits that there are not.
+    Every model that `certify` decides, `options` as it takes them. Schemes: per-tensor, per-channel; fp8, e4m3, e5m2,
+    bf16 and fp16 have their own bits.
+    Raises: BadInput as `certify`, and for a scheme, bits or a tensor that there are not.
 
     >>> from constructions import relation_counting
     >>> found = quantise(relation_counting.dot(T=3, L=2))
@@ -162,10 +162,11 @@ def quantise(
     """
     from verify.changes import quantise as room
 
-    changeable, asked, effort = _changeable(module, options), reading_of(reading), Effort(budget)
+    given = options | {"reading": reading, "budget": budget}
+    model: Roundable[nn.Module] = room.Roundable.of(module, lambda changed: certify(changed, **given))
     if bits is None and scheme not in room.FORMATS:
-        return room.fewest_bits(changeable, scheme, asked, effort, tensors=tensors)
-    return room.quantise(changeable, room.NumberGrid(scheme, bits), asked, effort, tensors=tensors)
+        return room.fewest_bits(model, scheme, tensors=tensors)
+    return room.quantise(model, room.NumberGrid(scheme, bits), tensors=tensors)
 
 
 def _changeable(module: nn.Module, options: Mapping[str, Any]) -> Changeable:

@@ -1,4 +1,4 @@
-"""Files of safetensors: a header of JSON, and the numbers."""
+"""Files of safetensors: a header of JSON, and the numbers, or whole numbers with scales (see whole_numbers)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from constructions import plain_json
 from constructions.errors import BadInput
+from constructions.whole_numbers import multiplied, scaled_names
 
 
 def read(path: Path, what: str, key: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -23,4 +25,29 @@ def read(path: Path, what: str, key: str) -> tuple[dict[str, Tensor], dict[str, 
         raise BadInput(f"{what}: not a readable safetensors file ({reason}). Save it again.") from None
     if not isinstance(header, dict):
         raise BadInput(f"{what}: the metadata under {key!r} is not a JSON object. Save it again.")
-    return tensors, header
+    return multiplied(tensors, what), header
+
+
+def names_of_whole_numbers(path: Path) -> tuple[str, ...]:
+    """Which tensors of a file stand for scales times whole numbers; none for a file of another format."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return scaled_names({name: file.get_slice(name).get_dtype() for name in file.keys()})  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError):
+        return ()
+
+
+def rewritten(path: str) -> bytes:
+    """A file in any format that is read as one of this format, with its metadata where it was of this one already.
+
+    Raises: BadInput for a file that is not read.
+    """
+    from constructions.files import read_tensors
+
+    tensors = read_tensors(path, "")[0]
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
+    except (SafetensorError, OSError):
+        metadata = None
+    return save({name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}, metadata)

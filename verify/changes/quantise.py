@@ -1,23 +1,25 @@
 """Models with fewer bits: tensors rounded to a grid with scales, or to a format, and decided as they are then stored.
 
 Weight-only quantisation, as it is deployed: whole numbers q and a scale for each tensor or channel, and the model
-computes with scale times q in its own dtype. What is decided are these products, rounded to that dtype.
+computes with scale times q in its own dtype. What is decided are these products, rounded to that dtype. Nothing else is
+asked of a task than its verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from verify.arithmetic.readings import Reading, Real
-from verify.changes.changeable import Changeable
+from constructions.whole_numbers import Scaled
 from verify.frame.certificate import Certificate, Verdict
-from verify.frame.decide import Effort
+
+M = TypeVar("M")  # what a model is: a module, or a file
 
 BITS = range(2, 17)  # of whole numbers, the sign included
 PER_TENSOR, PER_CHANNEL = "per-tensor", "per-channel"
@@ -49,35 +51,85 @@ class NumberGrid:
     def __str__(self) -> str:
         return self.scheme if self.bits is None else f"{self.bits} bits {self.scheme}"
 
-    def rounded(self, w: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The numbers of a tensor on the grid, in its own dtype, and the scales: one, or one for each column.
+    def rounded(self, w: Tensor) -> Tensor | Scaled:
+        """The numbers of a tensor on the grid, in its own dtype: whole ones with one scale, or one for each column.
 
         >>> grid = NumberGrid(PER_TENSOR, 3)
-        >>> grid.rounded(torch.tensor([3.0, -1.4, 0.4]))
-        (tensor([ 3., -1.,  0.]), tensor(1.))
+        >>> grid.rounded(torch.tensor([3.0, -1.4, 0.4])).numbers
+        tensor([ 3., -1.,  0.])
         """
         if self.bits is None:
             dtype = FORMATS[self.scheme]
             largest = torch.finfo(dtype).max
-            return w.clamp(-largest, largest).to(dtype).to(w.dtype), None
+            return w.clamp(-largest, largest).to(dtype).to(w.dtype)
         most = 2 ** (self.bits - 1) - 1
-        top = w.abs().amax(0) if self.scheme == PER_CHANNEL and w.ndim > 1 else w.abs().amax()
-        scale = torch.where(top > 0, top / most, torch.ones_like(top))
-        return (w / scale).round().clamp(-most, most) * scale, scale
+        is_per_channel = self.scheme == PER_CHANNEL and w.ndim > 1
+        top = w.abs().amax(tuple(range(w.ndim - 1)), keepdim=True) if is_per_channel else w.abs().amax()
+        scale = torch.where(top / most > 0, top / most, torch.ones_like(top))
+        wide = torch.promote_types(w.dtype, torch.float32)
+        return Scaled((w.to(wide) / scale.to(wide)).round().clamp(-most, most), scale, self.bits)
+
+
+Rounded = Mapping[str, Tensor | Scaled]
+
+
+def numbers_of(rounded: Tensor | Scaled) -> Tensor:
+    """What a tensor is on a grid."""
+    return rounded.numbers if isinstance(rounded, Scaled) else rounded
 
 
 @dataclass(frozen=True)
-class Quantised:
-    """A model whose `tensors` lie on a grid, with the verifier's word on it; a format has no `scales`."""
+class Roundable(Generic[M]):
+    """A model's tensors, and the model with others in their place, decided by its task."""
+
+    tensors: Mapping[str, Tensor]
+    decided: Callable[[Rounded], tuple[M, Certificate]]
+
+    @classmethod
+    def of(cls, module: nn.Module, decide: Callable[[nn.Module], Certificate]) -> Roundable[nn.Module]:
+        """A module, whose copies are decided; a number alone, without an axis, is its own scale and stays."""
+
+        def decided(rounded: Rounded) -> tuple[nn.Module, Certificate]:
+            copied = deepcopy(module)
+            with torch.no_grad():
+                for name, w in rounded.items():
+                    copied.get_parameter(name).copy_(numbers_of(w))
+            return copied, decide(copied)
+
+        return Roundable({name: w.detach() for name, w in module.named_parameters() if w.ndim}, decided)
+
+    def chosen(self, tensors: Collection[str] | None) -> tuple[str, ...]:
+        """The names of tensors, all by default.
+
+        Raises: BadInput for a name that is no tensor of the model.
+        """
+        for name in tensors or ():
+            if name not in self.tensors:
+                raise BadInput(f"tensors={name!r}: the model has {', '.join(self.tensors)}.")
+        return tuple(self.tensors if tensors is None else tensors)
+
+
+@dataclass(frozen=True)
+class Quantised(Generic[M]):
+    """A model whose tensors of these names lie on a grid, with the verifier's word on it."""
 
     grid: NumberGrid
-    tensors: tuple[str, ...]
-    module: nn.Module
+    rounded: Rounded
+    module: M
     certificate: Certificate
-    scales: dict[str, Tensor]
 
     def __bool__(self) -> bool:
         return self.certificate.verdict is Verdict.PROVED
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        return tuple(self.rounded)
+
+    @property
+    def scales(self) -> dict[str, Tensor]:
+        """The scales of each tensor, none for a format: a number, or one for each column."""
+        scaled = {name: w.scale for name, w in self.rounded.items() if isinstance(w, Scaled)}
+        return {name: scale.flatten() if scale.ndim else scale for name, scale in scaled.items()}
 
     def to_dict(self) -> dict[str, object]:
         """The result as plain JSON values."""
@@ -91,42 +143,24 @@ class Quantised:
         }
 
 
-def quantise(
-    changeable: Changeable,
-    grid: NumberGrid,
-    reading: Reading | None = None,
-    effort: Effort | None = None,
-    *,
-    tensors: Collection[str] | None = None,
-) -> Quantised:
-    """The model with its tensors, or those that are named, on a grid, decided in a reading.
+def quantise(model: Roundable[M], grid: NumberGrid, *, tensors: Collection[str] | None = None) -> Quantised[M]:
+    """The model with its tensors, or those that are named, on a grid, decided.
 
     Raises: BadInput for a name that is no tensor of the model.
     """
-    chosen = changeable.chosen(tensors)
-    module, scales = deepcopy(changeable.module), dict[str, Tensor]()
-    with torch.no_grad():
-        for name in chosen:
-            w = module.get_parameter(name)
-            rounded, scale = grid.rounded(w)
-            w.copy_(rounded)
-            if scale is not None:
-                scales[name] = scale
-    certificate = changeable.decide(module, reading or Real(), effort or Effort())
-    return Quantised(grid, chosen, module, certificate, scales)
-
-
-Tried = Callable[[Quantised], None]
+    rounded = {name: grid.rounded(model.tensors[name]) for name in model.chosen(tensors)}
+    module, certificate = model.decided(rounded)
+    return Quantised(grid, rounded, module, certificate)
 
 
 @dataclass(frozen=True)
-class FewestBits:
+class FewestBits(Generic[M]):
     """The models on grids of 2, 3, ... bits up to the first that is proved, all of which were decided."""
 
-    tried: tuple[Quantised, ...]
+    tried: tuple[Quantised[M], ...]
 
     @property
-    def found(self) -> Quantised | None:
+    def found(self) -> Quantised[M] | None:
         """The one with the fewest bits that is proved."""
         return self.tried[-1] if self.tried and self.tried[-1] else None
 
@@ -149,13 +183,12 @@ class FewestBits:
 
 
 def fewest_bits(
-    changeable: Changeable,
+    model: Roundable[M],
     scheme: str = PER_TENSOR,
-    reading: Reading | None = None,
-    effort: Effort | None = None,
     *,
     tensors: Collection[str] | None = None,
-) -> FewestBits:
+    progress: Callable[[float], None] = lambda part: None,
+) -> FewestBits[M]:
     """The fewest bits at which the model is proved, every smaller number of bits decided before.
 
     More bits may be wrong again: proved at b bits says nothing of b + 1.
@@ -163,10 +196,10 @@ def fewest_bits(
     """
     if scheme in FORMATS:
         raise BadInput(f"scheme={scheme!r}: has its own number of bits. Use {PER_TENSOR} or {PER_CHANNEL}.")
-    effort, tried = effort or Effort(), list[Quantised]()
+    tried = list[Quantised[M]]()
     for bits in BITS:
-        tried.append(quantise(changeable, NumberGrid(scheme, bits), reading, effort, tensors=tensors))
-        effort.progress((bits - BITS[0]) / len(BITS))
+        tried.append(quantise(model, NumberGrid(scheme, bits), tensors=tensors))
+        progress((bits - BITS[0]) / len(BITS))
         if tried[-1]:
             break
     return FewestBits(tuple(tried))

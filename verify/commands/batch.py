@@ -83,10 +83,11 @@ class Job:
 
     task: str
     options: tuple[str, ...]
+    command: str = "batch"  # that asks
 
     @property
     def parser(self) -> argparse.ArgumentParser:
-        return _parser(self.task)
+        return _parser(self.task, self.command)
 
     def arguments(self, path: str) -> argparse.Namespace:
         args = self.parser.parse_args([*self.options, f"--weights={path}", "--json"])
@@ -99,7 +100,12 @@ class Job:
         args = self.arguments("weights.safetensors")
         for name in FORBIDDEN:
             if getattr(args, name, None) not in (None, False):
-                raise BadInput(f"--{name}: is not for many files. Leave it out, or judge one file without batch.")
+                raise BadInput(f"--{name}: is not for verify {self.command}. Leave it out, or use verify {self.task}.")
+
+    def run(self, path: str) -> int:
+        """Runs the task's command on a file, and returns its exit code."""
+        code: int = registry.commands()[self.task].module().run(self.arguments(path))
+        return code
 
     def judge(self, path: str) -> BatchLine:
         """The verdict on one file, or what is wrong with it."""
@@ -110,8 +116,8 @@ class Job:
 
         try:
             with redirect_stdout(printed):
-                code = registry.commands()[self.task].module().run(self.arguments(path))
-            return line(int(code), json.loads(printed.getvalue()), None)
+                code = self.run(path)
+            return line(code, json.loads(printed.getvalue()), None)
         except ProvedImpossible as error:
             return line(2, None, f"impossible ({error.claim}): {error}")
         except Exception as error:
@@ -120,8 +126,8 @@ class Job:
 
 
 @cache
-def _parser(task: str) -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="verify batch", allow_abbrev=False)
+def _parser(task: str, command: str = "batch") -> argparse.ArgumentParser:
+    parser = OneLineParser(prog=f"verify {command}", allow_abbrev=False)
     registry.commands()[task].module().add_arguments(parser)
     return parser
 
@@ -175,7 +181,8 @@ def job_of(args: argparse.Namespace) -> Job:
     if args.task not in tasks_of_files():
         raise BadInput(f"--task {args.task}: must be one of {', '.join(tasks_of_files())}.")
     own = (*getattr(args, REST), *(getattr(args, PASSED, None) or ()))
-    return Job(args.task, tuple(translated(own, getattr(registry.commands()[args.task].module(), "RENAMED", {})).argv))
+    renamed = getattr(registry.commands()[args.task].module(), "RENAMED", {})
+    return Job(args.task, tuple(translated(own, renamed).argv), args.command)
 
 
 def files_of(where: list[str]) -> list[str]:

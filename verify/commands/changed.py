@@ -40,9 +40,19 @@ def tasks() -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) -> None:
     """FILE, --task, --model, --L, the reading, --budget, --effort, --save and --json."""
     names = tasks()
+    add_file(parser)
+    parser.add_argument("--task", choices=names, default=names[0], help=f"what they are to know (default: {names[0]})")
+    add_options(parser, precision=precision)
+
+
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """FILE."""
     help = "weights (.safetensors or .pt state dict); with --task module your TASK.py"
     parser.add_argument("file", metavar="FILE", help=help)
-    parser.add_argument("--task", choices=names, default=names[0], help=f"what they are to know (default: {names[0]})")
+
+
+def add_options(parser: argparse.ArgumentParser, *, precision: bool = True) -> None:
+    """What `add_arguments` adds besides FILE and --task."""
     parser.add_argument("--model", metavar="M", help="the kind of model, where the file does not say it")
     option(parser, "weights", metavar="W", help="with --task module: a state dict for model(weights)")
     option(parser, "L", help="sequence length, where the file does not say it")
@@ -102,15 +112,24 @@ class ChangeAsked(request.Wanted):
         found: Changeable = part.changeable(*given, **also)
         return found
 
-    def written(self, record: dict[str, object], weights: bytes | None, certificate: Certificate | None) -> list[str]:
-        """Writes what was asked for, a folder or the weights alone where there are any; returns the files' names."""
+    def written(
+        self,
+        record: dict[str, object],
+        weights: bytes | None,
+        certificate: Certificate | None,
+        alone: bytes | None,
+    ) -> list[str]:
+        """Writes what was asked for, a folder or the weights alone where there are any; returns the files' names.
+
+        `alone` are the same weights in another layout, where they are written so without a certificate.
+        """
         if self.save is None or (self.is_weights_file and weights is None):
             return []
         from constructions import written_files
 
         if self.is_weights_file:
             assert weights is not None
-            written_files.write_whole(self.save, weights)
+            written_files.write_whole(self.save, alone or weights)
             return [self.save]
         files = {self.record: as_json(record).encode() + b"\n"}
         if weights is not None and certificate is not None:
@@ -120,10 +139,15 @@ class ChangeAsked(request.Wanted):
         return [str(Path(self.save) / name) for name in files]
 
     def published(
-        self, record: dict[str, object], lines: list[str], weights: bytes | None, certificate: Certificate | None
+        self,
+        record: dict[str, object],
+        lines: list[str],
+        weights: bytes | None,
+        certificate: Certificate | None,
+        alone: bytes | None = None,
     ) -> None:
-        """Writes what was asked for, and prints the record as one object, or its lines."""
-        written = self.written(record, weights, certificate)
+        """Writes what was asked for, as `written` says, and prints the record as one object, or its lines."""
+        written = self.written(record, weights, certificate, alone)
         if self.is_json:
             print(as_json(record))
         else:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,20 +60,25 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Request(Wanted):
-    """The reading, method, effort and output that a command line asks for, whatever its task."""
+    """The reading, method, effort and output that a command line asks for, whatever its task.
+
+    `whole_numbers` are the tensors that a file of weights stores as whole numbers with scales.
+    """
 
     method: str
     seed: int
     is_quiet: bool = False
     is_verbose: bool = False
     report: str | None = None
+    whole_numbers: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Request:
         """Parses the shared options, and refuses a target that cannot be written before anything is computed."""
         quiet, verbose = getattr(args, "quiet", False), getattr(args, "verbose", False)
         wanted = args.precision, args.accumulate, budget_of(args.budget, args.effort), args.save, args.json
-        request = cls(*wanted, args.method, args.seed, quiet, verbose, getattr(args, "report", None))
+        whole = names_of_whole_numbers(getattr(args, "weights", None))
+        request = cls(*wanted, args.method, args.seed, quiet, verbose, getattr(args, "report", None), whole)
         if sum((request.is_json, quiet, verbose)) > 1:
             raise BadInput("--json, --quiet and --verbose: each says how much is printed. Keep one.")
         check_report(request.report)
@@ -137,6 +143,25 @@ def check_budget(seconds: float) -> None:
         raise BadInput(f"--budget {seconds}: must be a number of seconds, zero or more")
 
 
+def names_of_whole_numbers(path: str | os.PathLike[str] | None) -> tuple[str, ...]:
+    """Which tensors a file stores as whole numbers with scales; none where there is no file."""
+    if path is None or not os.path.isfile(path):
+        return ()
+    from constructions.formats.safetensors_files import names_of_whole_numbers
+
+    return names_of_whole_numbers(Path(path))
+
+
+def naming_whole_numbers(request: Request, certificate: Certificate) -> Certificate:
+    """The certificate with how a file's whole numbers are read, where it has some."""
+    if not request.whole_numbers:
+        return certificate
+    from constructions.whole_numbers import READING
+
+    said = f"the file stores {', '.join(request.whole_numbers)} as whole numbers with scales: {READING}"
+    return replace(certificate, assumptions=(*certificate.assumptions, said))
+
+
 def save_weights(request: Request, option: str, weights: bytes) -> None:
     """Writes the weights alone, where `option` asks for a run and nothing is certified.
 
@@ -175,7 +200,8 @@ def publish(
     """Writes what was asked for, prints the certificate, and returns the exit code.
 
     `facts` are the task's own lines; `report` prints them with the certificate where the task has words of its own.
-    `look_at` runs the input that the page of --report draws.
+    `look_at` runs the input that the page of --report draws. What is saved are the numbers that were judged, and the
+    saved certificate speaks of them; what is printed also says how a file's whole numbers with scales were read.
     """
     written: list[str] = []
     if request.save is not None:
@@ -189,6 +215,7 @@ def publish(
             text = certificate.to_json() + "\n"
             written_files.write_whole_folder(request.save, dict(zip(SAVED, (weights, text.encode()), strict=True)))
             written = [str(Path(request.save) / name) for name in SAVED]
+    certificate = naming_whole_numbers(request, certificate)
     if request.report is not None:
         from constructions.written_files import write_whole
         from verify.report.page import certificate_page
