@@ -385,6 +385,7 @@ def for_ever(net: StoredNetwork, c: dict[str, Any], due: Callable[[int], int | N
     margin, period = positive_margin(c), c["parameters"].get("modulus", 1)
     require(c.get("inputs_covered") == "infinite", "inputs_covered: must be infinite")
     require(c["parameters"]["task"] in PERIODS, "parameters: the task does not go on for ever")
+    require("invariant" in c, "invariant: no ring is saved, and what creeps is not followed here", NOT_CHECKABLE)
     ring = c["invariant"]
     names = {"entry", "place", "rate", "margin", "centres", "exponents", "shapes"}
     require({*ring} == names, f"invariant: its fields must be {', '.join(sorted(names))}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from flint import arb, arb_mat, ctx
@@ -32,7 +32,29 @@ class JudgedTokens(Protocol):
     def expected(self) -> Callable[[int], int]: ...
 
 
-class Digits:
+class Entrywise:
+    """What is the same for vectors of balls, power series and complex balls: sums, products and sigmoids."""
+
+    def whole(self, x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
+        return self.add(x, y)
+
+    def add(self, x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
+        return [a + b for a, b in zip(x, y, strict=True)]
+
+    def multiply(self, x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
+        return [a * b for a, b in zip(x, y, strict=True)]
+
+    def blend(self, z: Sequence[Any], n: Sequence[Any], h: Sequence[Any]) -> list[Any]:
+        return [(1 - a) * b + a * c for a, b, c in zip(z, n, h, strict=True)]
+
+    def sigmoid(self, x: Sequence[Any]) -> list[Any]:
+        return [1 / (1 + (-a).exp()) for a in x]
+
+    def cut(self, x: Sequence[Any], start: int, stop: int) -> Sequence[Any]:
+        return x[start:stop]
+
+
+class Digits(Entrywise):
     """Vectors of balls, with the precision of the context; an operation of `Numbers` encloses its result.
 
     Weights are turned into balls once for each precision, and found again by the arrays that hold them.
@@ -47,36 +69,19 @@ class Digits:
         column = stored(x).transpose() if isinstance(x, np.ndarray) else arb_mat(len(x), 1, list(x))
         return [y + c for y, c in zip((matrix * column).entries(), constant, strict=True)]
 
-    def whole(self, x: Vector, y: Vector) -> list[arb]:
-        return self.add(x, y)
-
-    def add(self, x: Vector, y: Vector) -> list[arb]:
-        return [a + b for a, b in zip(x, y, strict=True)]
-
-    def multiply(self, x: Vector, y: Vector) -> list[arb]:
-        return [a * b for a, b in zip(x, y, strict=True)]
-
-    def blend(self, z: Vector, n: Vector, h: Vector) -> list[arb]:
-        return [(1 - a) * b + a * c for a, b, c in zip(z, n, h, strict=True)]
-
     def tanh(self, x: Vector) -> list[arb]:
         return [a.tanh() for a in x]
 
-    def sigmoid(self, x: Vector) -> list[arb]:
-        return [1 / (1 + (-a).exp()) for a in x]
-
     def relu(self, x: Vector) -> list[arb]:
         return [a.max(0) for a in x]
-
-    def cut(self, x: Vector, start: int, stop: int) -> Vector:
-        return x[start:stop]
 
 
 @dataclass
 class Followed:
     """How far the orbit is known: right up to `right_to` with what margin, first wrong where, or why it is open.
 
-    `bits` are those of the balls, None where other enclosures are followed; after `entered` tokens the orbit is in a
+    `bits` are those of the balls, None where other enclosures are followed; `turn` is how many steps a turn has, where
+    many turns are followed at once; after `entered` tokens the orbit is in a
     set that it never leaves.
     """
 
@@ -89,6 +94,7 @@ class Followed:
     predicted: int | None = None
     stuck: str | None = None
     entered: int | None = None
+    turn: int | None = None
 
     def take(self, t: int, low: float, high: float, other: int | None) -> bool:
         """Adds that the margin after t tokens is between two numbers, `other` being the closest; whether to go on."""

@@ -17,13 +17,16 @@ from verify.tasks.recurrent.search import (
     along,
     enlarged,
     find_cycle,
+    find_turn,
     round_cycle,
     spectral_rate,
     tight_cycle,
 )
+from verify.tasks.recurrent.slow import creep
 
 FIRST_LOOK = 1000  # steps after which a cycle is looked for, and at least so many turns of the modulus
 TURNS = 60
+LONG = 4000  # steps, beyond which many turns are followed at once where that is possible
 LONGEST_LOOK = 200_000
 NUMBERS_AT_A_TIME = 1 << 21  # entries of the matrices that are checked together
 RATES = (0.5, 0.25, 0.75, 0.1, 0.9)  # between the cycle's own rate and 1
@@ -85,6 +88,7 @@ class OrbitOutcome:
     invariant: Invariant | None = None
     reason: str | None = None
     bits: int | None = None  # of the balls, where these were followed
+    turn: int | None = None  # steps of a turn, where many turns were followed at once
     facts: dict[str, object] | None = None
 
 
@@ -171,7 +175,14 @@ def finite(net: Network, line: OrbitQuestion, length: int, rules: Rules, budget:
 
 
 def followed(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until: Deadline) -> Followed:
-    """The orbit as far as it is known: by ellipsoids, and in real arithmetic by ever more digits where these end."""
+    """The orbit as far as it is known: by ellipsoids, and in real arithmetic by ever more digits where these end.
+
+    Where it is long, and turns change little, many turns are followed at once.
+    """
+    if steps > max(LONG, _least_look(line)) and rules.at is None:
+        crept = crept_along(net, line, orbit(net, line.tokens(0, _least_look(line))), steps, until)
+        if crept is not None and crept.stuck is None:
+            return crept
     found = best_walk(net, line, steps, rules, until)
     if found.stuck is None or rules.at is not None:
         return found
@@ -179,18 +190,28 @@ def followed(net: Network, line: OrbitQuestion, steps: int, rules: Rules, until:
     return found if further.stuck is not None and further.right_to <= found.right_to else further
 
 
+def crept_along(
+    net: Network, line: OrbitQuestion, states: Array, steps: int | None, until: Deadline
+) -> Followed | None:
+    """The orbit, many turns at once; None where turns change too much, or answers do not repeat."""
+    k = find_turn(states, line.period)
+    start = len(line.leading) + line.settled
+    return None if k is None else creep(net, line, k, start, steps, until)
+
+
 def outcome(found: Followed, reason: str | None = None) -> OrbitOutcome:
     """What is known of an orbit that was followed; `reason` says why it is not known for ever."""
     return OrbitOutcome(
-        found.right_to, found.margin, found.tightest, found.wrong_at, found.wrong_by, found.predicted,
-        reason=found.stuck or reason, bits=found.bits,
+        None if found.entered is not None else found.right_to, found.margin, found.tightest,
+        found.wrong_at, found.wrong_by, found.predicted,
+        reason=found.stuck or reason, bits=found.bits, turn=found.turn,
     )  # fmt: skip
 
 
 def for_ever(net: Network, line: OrbitQuestion, rules: Rules, budget: float | Budget) -> OrbitOutcome:
     """Right after every number of tokens?"""
     until, half = Budget.of(budget).deadline(), Budget.of(budget).deadline(1 / 2)
-    looked, states = 0, np.zeros((1, net.size))
+    looked, states, crept = 0, np.zeros((1, net.size)), None
     reason = "the state settles into no attracting cycle"
     for look in _looks(line):
         states = np.concatenate([states, orbit(net, line.tokens(looked, look), states[-1])[1:]])
@@ -204,19 +225,29 @@ def for_ever(net: Network, line: OrbitQuestion, rules: Rules, budget: float | Bu
             if isinstance(locked, OrbitOutcome):
                 return locked
             reason = locked
+        if crept is None and rules.at is None:
+            crept = crept_along(net, line, states, None, until)
+            if crept is not None and (crept.stuck is None or until.is_up()):
+                return outcome(crept, reason)
         if half.is_up():
             break
     found = followed(net, line, looked, rules, until)
+    if crept is not None and crept.right_to > found.right_to:
+        found = crept
     return outcome(found, f"{reason}, and it is right as far as it was followed")
 
 
 def _looks(line: OrbitQuestion) -> Iterator[int]:
     """After how many steps a cycle is looked for."""
-    look = len(line.leading) + line.settled + max(FIRST_LOOK, TURNS * line.period)
+    look = _least_look(line)
     most = max(LONGEST_LOOK, 4 * look)
     while look <= most:
         yield look
         look *= 4
+
+
+def _least_look(line: OrbitQuestion) -> int:
+    return len(line.leading) + line.settled + max(FIRST_LOOK, TURNS * line.period)
 
 
 def _first_wrong(net: Network, line: OrbitQuestion, states: Array, known: int) -> int | None:

@@ -14,6 +14,7 @@ from verify.tasks.recurrent.network import Network, float_step, orbit, step, vec
 
 NOISE = 2.0**-48  # what float64 rounds away of a step, relative to its largest number
 CLOSE = 1e-7  # how near a state must come to itself before a cycle is polished
+SLOW = 1e-3  # by which an orbit that creeps changes in a turn, at most
 POINT = -900  # log2 of the size of an ellipsoid that is a point
 LEAST_SLACK = 1.015  # of ellipsoids that are hardly larger than they must be
 TIGHT_TURNS = 12  # of the cycle, until ellipsoids round it no longer grow
@@ -59,6 +60,21 @@ def find_cycle(net: Network, token: int, states: Array, period: int) -> Cycle | 
         found = _polished(net, token, states[start], k)
         if found is not None:
             return Cycle(found, start)
+    return None
+
+
+def find_turn(states: Array, period: int) -> int | None:
+    """The least multiple of the period after which the orbit's end was almost where it ends; None where there is none.
+
+    >>> find_turn(np.array([[(-1) ** t * (1 + 1e-9 * t)] for t in range(100)]), 1)
+    2
+    """
+    last = len(states) - 1
+    if not np.isfinite(states[-1]).all():
+        return None
+    for k in range(period, min(MOST_TURNS * period, last // 2) + 1, period):
+        if np.abs(states[last] - states[last - k]).max() <= SLOW * (1 + np.abs(states[last]).max()):
+            return k
     return None
 
 

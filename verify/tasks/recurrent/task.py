@@ -33,6 +33,7 @@ from verify.tasks.recurrent.repeated import run_for_ever
 ARGUMENT_FOR_EVER = "a cycle, ellipsoids round it that each step maps into the next, and the steps until it is entered"
 ARGUMENT_FINITE = "ellipsoids round the states of every step"
 ARGUMENT_PRECISE = "balls of {} bits round the state after every token"
+ARGUMENT_SLOW = "tubes round polynomials of the number of turns, a turn being {} tokens"
 ARGUMENT_EXACT = "states in exact fractions, until one comes again or the length is reached"
 ARGUMENT_ROTATION = "each difference of two logits is a cosine of the state's angle, which moves evenly"
 ARGUMENT_GATED = "balls round the states of every step"
@@ -198,9 +199,9 @@ class Homogeneous:
             same -= 1
         if self.longest is not None:
             answers = self.which.answers(tokens)
-            return OrbitQuestion(
-                self._read(tokens[: same - 1]), self._read(tokens[-1:])[0], lambda t: int(answers[t - 1] or 0)
-            )
+            leading, last = self._read(tokens[: same - 1]), self._read(tokens[-1:])[0]
+            settled = 0 if self.which.m is not None else len(tokens)  # answers that grow do not repeat
+            return OrbitQuestion(leading, last, lambda t: int(answers[t - 1] or 0), self.which.m or 1, settled)
         if self.which.m is not None:
             m = self.which.m
             return OrbitQuestion((), self._read(tokens)[0], lambda t: (t - 1) % m, m)
@@ -214,7 +215,9 @@ class Homogeneous:
         argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
         argument = ARGUMENT_ROTATION if isinstance(self.model, RotationModel) else argument
         argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) else argument
-        if outcome.bits is not None:
+        if outcome.turn is not None:
+            argument = ARGUMENT_SLOW.format(outcome.turn)
+        elif outcome.bits is not None:
             argument = ARGUMENT_PRECISE.format(outcome.bits)
         elif exact.is_rational(self.model) and outcome.invariant is None:
             argument = ARGUMENT_EXACT
@@ -243,7 +246,7 @@ class Homogeneous:
 
     def _case(self, tokens: tuple[int, ...], t: int, predicted: int | None) -> dict[str, object]:
         """A wrong input, replayed in float64 beside it."""
-        whole = self._extended(tokens, t)
+        whole = self._extended(tokens, min(t, LONGEST_SHOWN))
         expected = self._expected(tokens, t)
         shown: object = list(whole) if t <= LONGEST_SHOWN else f"token {whole[-1]}, {t} times"
         start = {"start": whole[0]} if self.which.name in ("shifted", "helper", "helper-shifted") else {}
