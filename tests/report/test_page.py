@@ -188,3 +188,29 @@ def test_how_a_verdict_is_shown_is_not_asked_where_nothing_is_decided(line, opti
     code, out, err = run(capsys, *line.split(), option)
     assert code == 2 and out == "" and err.count("\n") == 1 and f"{option.partition('=')[0]}: has no effect" in err
     assert not list(tmp_path.iterdir())
+
+
+def test_the_accuracys_bracket_is_drawn_over_time_up_to_what_the_certificate_says(tmp_path, monkeypatch, capsys):
+    (tmp_path / "task.py").write_text(
+        "import torch\nfrom verify.module import Task, tokens\n"
+        "scores = torch.diag(2.4 ** torch.arange(4))\n"
+        "class Largest(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.score = torch.nn.Embedding.from_pretrained(scores)\n"
+        "    def forward(self, x):\n"
+        "        return self.score(x).sum(1)\n"
+        "model = lambda weights: Largest().eval()\n"
+        "task = Task(inputs=tokens([4] * 5), expected=lambda t: t.amax(1))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(capsys, "module", "task.py", "--json", "--report", "p.html")
+    counts = {name: int(value) for name, value in json.loads(out)["counts"].items()}
+    page = (tmp_path / "p.html").read_text()
+    corners = {kind: points.split() for kind, points in re.findall(r'class="(\w+)" points="([^"]*)"', page)}
+    assert code == 1 and set(corners) == {"right", "open", "wrong"} and "Accuracy over time" in Read(page.encode()).text
+    for kind, last in (("right", 1 - counts["right"] / 4**5), ("wrong", counts["wrong"] / 4**5)):
+        x, y = map(float, corners[kind][-2].split(","))
+        assert x == 100 and abs(y - 100 * last) < 0.001
+    code, _, _ = run(capsys, "histogram", "--model", "dot", "--T", "3", "--L", "2", "--report", "q.html")
+    assert code == 0 and "over time" not in (tmp_path / "q.html").read_text()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from verify.frame.certificate import Certificate
     from verify.frame.clock import Budget
     from verify.frame.decide import Decidable, Effort
-    from verify.report.page import LookAt
+    from verify.report.page import Bracket, LookAt
 
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = "IMPOSSIBLE"
@@ -196,12 +196,14 @@ def publish(
     facts: Iterable[Fact] = (),
     report: Callable[[Certificate, list[Fact]], None] | None = None,
     look_at: LookAt | None = None,
+    over_time: Sequence[Bracket] = (),
 ) -> int:
     """Writes what was asked for, prints the certificate, and returns the exit code.
 
     `facts` are the task's own lines; `report` prints them with the certificate where the task has words of its own.
-    `look_at` runs the input that the page of --report draws. What is saved are the numbers that were judged, and the
-    saved certificate speaks of them; what is printed also says how a file's whole numbers with scales were read.
+    `look_at` runs the input that the page of --report draws, `over_time` is how the accuracy's bracket became narrow.
+    What is saved are the numbers that were judged, and the saved certificate speaks of them; what is printed also says
+    how a file's whole numbers with scales were read.
     """
     written: list[str] = []
     if request.save is not None:
@@ -221,7 +223,7 @@ def publish(
         from verify.report.page import certificate_page
 
         facts = list(facts)
-        write_whole(request.report, certificate_page(certificate, facts, look_at), "report")
+        write_whole(request.report, certificate_page(certificate, facts, look_at, over_time), "report")
         written.append(request.report)
     if request.is_json:
         print(certificate.to_json())

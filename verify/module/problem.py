@@ -37,6 +37,7 @@ from verify.module.decision import Judge, Progress, Tally, climb
 from verify.module.inputs import BATCH, Listed, Product
 from verify.module.language_models import logits_alone
 from verify.module.layered import Layered
+from verify.module.over_time import OverTime
 from verify.module.resumed import Kept
 from verify.module.task import Task
 
@@ -95,6 +96,7 @@ class ModuleProblem:
         self.module, self.given, self.device, self.resume = logits_alone(module), task, device, resume
         self.aim: cells.Aim = aim
         self.name, self.so_far = type(module).__name__, "deciding"  # the latter is what a progress bar says
+        self.over_time = OverTime()
         if aim not in cells.AIMS:
             raise BadInput(f"aim={aim!r} is not known; choose one of {', '.join(cells.AIMS)}")
         if device != "cpu" and not torch.cuda.is_available():
@@ -194,16 +196,18 @@ class ModuleProblem:
         candidates, stopped = sum(part.candidates for part in parts), False
         layers = [self.one_layer(part, reading) for part in parts]
         found_wrong: list[int] | None = None
+        self.over_time = OverTime()
         for part, layer in zip(parts, layers, strict=True):
+            own = Tally()  # of the inputs that are decided by cells
 
-            def progress(done: int, before: int = tally.seen) -> None:
+            def progress(done: int, before: int = tally.seen, own: Tally = own) -> None:
                 effort.progress(min(1.0, (before + done) / candidates))
+                self.over_time.see(tally.right + own.right, tally.wrong + own.wrong)
 
             if layer is None:
                 is_left, failing = self._one_by_one(part, reading, tally, effort, deadline, progress)
                 stopped, found_wrong = stopped or is_left, found_wrong or failing
             elif layer.chart is not None:
-                own = Tally()
                 is_left, failing = self._by_cells(layer, own, effort, deadline, progress)
                 tally.take(own)
                 stopped, found_wrong = stopped or is_left, found_wrong or failing
@@ -214,6 +218,7 @@ class ModuleProblem:
             if self._is_enough(tally, found_wrong):
                 stopped = stopped or part is not parts[-1]
                 break
+        self.over_time.see(tally.right, tally.wrong, is_last=True)
         return self.finding(tally, reading, found_wrong, stopped, effort.limit)
 
     def _is_enough(self, tally: Tally, found_wrong: list[int] | None = None) -> bool:

@@ -38,6 +38,12 @@ th, .number, .verdict { white-space: nowrap; } .facts th { width: 11rem; white-s
   border: 1px solid var(--line); } .here { border: 2px solid var(--bar); font-weight: 700; }
 .share { position: relative; height: 1em; border: 1px solid var(--line); }
 .share div { position: absolute; height: 100%; background: var(--bar); } .share .open { opacity: .4; }
+.axes { display: grid; grid-template-columns: auto 1fr 1fr; grid-template-rows: 1fr auto auto; column-gap: .5rem; }
+.axes svg { grid-area: 1 / 2 / 3 / 4; width: 100%; height: 10rem; border: 1px solid var(--line); }
+.axes span { grid-column: 1; font-size: .875rem; color: var(--dim); } .axes small { grid-area: 3 / 2; }
+.axes small + small { grid-area: 3 / 3; text-align: right; }
+.axes .right { fill: var(--bar); } .axes .open { fill: var(--bar); fill-opacity: .25; }
+.axes .wrong { fill: var(--REFUTED); }
 details { margin-top: 1.5rem; }
 .bar { background: var(--bar); height: .8em; min-width: 2px; margin-top: .35em; } .wide { width: 55%; }
 button { all: unset; cursor: pointer; } button:focus-visible { outline: 2px solid var(--bar); }
@@ -79,10 +85,14 @@ class Look(NamedTuple):
 
 Case = dict[str, Any]
 LookAt = Callable[[Case], Look]
+Bracket = tuple[float, Fraction, Fraction]  # after these seconds the accuracy lies between these shares
 
 
 def certificate_page(
-    certificate: Certificate, facts: Iterable[tuple[str, str]], look_at: LookAt | None = None
+    certificate: Certificate,
+    facts: Iterable[tuple[str, str]],
+    look_at: LookAt | None = None,
+    over_time: Sequence[Bracket] = (),
 ) -> bytes:
     """The page of one certificate: what it means, its margins, the tightest and the wrong input, and every field.
 
@@ -91,7 +101,7 @@ def certificate_page(
     """
     word = certificate.verdict.value
     head = f"<h1>{_verdict(word)}: {escape(certificate.task)}</h1>"
-    return _page(f"{word} {certificate.task}", head + _body(certificate, facts, look_at))
+    return _page(f"{word} {certificate.task}", head + _body(certificate, facts, look_at, over_time))
 
 
 def batch_page(task: str, lines: Sequence[BatchLine]) -> bytes:
@@ -166,7 +176,12 @@ def _verdict(word: str) -> str:
     return f'<span class="verdict {word if word in MARKS else "other"}">{MARKS.get(word, "?")} {escape(word)}</span>'
 
 
-def _body(certificate: Certificate, facts: Iterable[tuple[str, str]], look_at: LookAt | None = None) -> str:
+def _body(
+    certificate: Certificate,
+    facts: Iterable[tuple[str, str]],
+    look_at: LookAt | None = None,
+    over_time: Sequence[Bracket] = (),
+) -> str:
     found = f"<p>{escape(sentence(certificate))}</p>"
     if certificate.reason:
         found += f"<p>{escape(certificate.reason)}</p>"
@@ -175,7 +190,7 @@ def _body(certificate: Certificate, facts: Iterable[tuple[str, str]], look_at: L
         case = {key: value for key, value in said.get(name, {}).items() if value is not None}  # null where infinite
         found += f"<h2>{title}</h2>{_case(case)}" if case else ""
         found += _look(case, look_at(case)) if case and look_at is not None else ""
-    found += _bars(certificate) + _share(certificate)
+    found += _bars(certificate) + _share(certificate) + _over_time(over_time)
     sizes = [f"{name}={value}" for name, value in certificate.parameters.items() if value is not None]
     judged = [("task", ", ".join([certificate.task, *sizes])), *facts]
     judged += [("reading", said["reading"]), ("method", said["method"])]
@@ -253,6 +268,32 @@ def _share(certificate: Certificate) -> str:
     bars = _part("", 0, low) + _part("open", low, high - low)
     words = "" if low == high else "; what the search left open is drawn lighter"
     return f'<h2>Share of wrong answers</h2><p>{escape(says + words)}</p><div class="share">{bars}</div>'
+
+
+def _over_time(brackets: Sequence[Bracket]) -> str:
+    """The bracket on the accuracy, second by second: open inputs between those known to be right and to be wrong."""
+    if not brackets or brackets[-1][0] <= 0:
+        return ""
+    end, low, high = brackets[-1]
+    upper, lower = [(0.0, 0.0)], [(0.0, 100.0)]  # nothing is known at first
+    for seconds, least, most in brackets:
+        x = 100 * seconds / end
+        upper += [(x, upper[-1][1]), (x, float(100 * (1 - most)))]
+        lower += [(x, lower[-1][1]), (x, float(100 * (1 - least)))]
+    corners = " ".join(f"{x:.2f},{y:.3f}" for x, y in upper + lower[::-1])
+    wrong = " ".join(f"{x:.2f},{y:.3f}" for x, y in [*upper, (100.0, 0.0)])
+    right = " ".join(f"{x:.2f},{y:.3f}" for x, y in [*lower, (100.0, 100.0)])
+    shapes = "".join(
+        f'<polygon class="{kind}" points="{points}"/>'
+        for kind, points in (("right", right), ("open", corners), ("wrong", wrong))
+    )
+    known = f"{below(100 * low)} %" if low == high else f"between {below(100 * low)} % and {above(100 * high)} %"
+    return (
+        f"<h2>Accuracy over time</h2><p>{escape(known.capitalize())} after {end:.3g} s. Below: known to be right; "
+        'above: known to be wrong; lighter: open.</p><div class="axes"><span>100 %</span>'
+        f'<svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label="{escape(known)}">{shapes}</svg>'
+        f"<span>0 %</span><small>0 s</small><small>{end:.3g} s</small></div>"
+    )
 
 
 def _part(kind: str, left: Fraction | int, width: Fraction) -> str:

@@ -59,4 +59,8 @@ def run(args: argparse.Namespace) -> int:
         effort = asked.effort(lambda share: progress(share, problem.so_far))
         certificate = decide(problem, reading, asked.method, effort)
     facts = [*about(args.task_file), *problem.report(certificate)]
-    return request.publish(asked, certificate, as_bytes(problem.module), facts, look_at=look_at(problem))
+    counts = certificate.extra.get("counts") or {}
+    brackets = problem.over_time.brackets(sum(map(int, counts.values()))) if counts else []
+    return request.publish(
+        asked, certificate, as_bytes(problem.module), facts, look_at=look_at(problem), over_time=brackets
+    )
