@@ -159,3 +159,20 @@ def test_operations_are_compared_one_by_one():
     assert guard.first_apart(graph, torch.tensor([1, 2])) is None
     with planted_in("aten.tanh.default"):
         assert "aten.tanh.default" in guard.first_apart(graph, torch.tensor([1, 2]))
+
+
+class ScaledInItsOwnDtype(nn.Module):
+    """As eager attention of GPT-2 in transformers: a constant of the stream's dtype, whose dtype is then asserted."""
+
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Embedding.from_pretrained(torch.diag(3.0 ** torch.arange(3)))
+
+    def forward(self, x):
+        h = self.score(x).sum(1)
+        return (h / torch.full([], 3**0.5, dtype=h.dtype)).type(h.dtype)
+
+
+def test_a_dtype_that_a_graph_asserts_is_not_asked_of_the_run_in_float64():
+    found = certify_module(ScaledInItsOwnDtype().eval(), inputs=tokens([3, 3]), expected=lambda t: t.amax(1))
+    assert found.verdict is Verdict.PROVED and found.inputs_covered == 9 and 1.15 < found.margin < 2 / 3**0.5 + 1e-6
