@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from constructions.errors import BadInput
 from verify import registry
 from verify.commands import request
-from verify.commands.vocabulary import option, options
+from verify.commands.options import flag
+from verify.commands.vocabulary import JUDGED, group, option, options
 from verify.frame.schema import as_json
 from verify.report.console import say_written
 
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
     from verify.frame.decide import Effort
 
 PART = "changing"  # of a task's folder: how the numbers of its models are changed
-OPTIONS = ("model", "L", "weights")  # that a part may take to load a model
+OPTIONS = ("model", "L", "weights", "max_digits", "max_noise", "labels", "modulus", "length")  # that a part may take
 
 
 def tasks() -> list[str]:
     """The tasks whose models can be changed.
 
     >>> tasks()
-    ['histogram', 'modular', 'module', 'parity']
+    ['histogram', 'count01', 'modular', 'module', 'parity', 'recurrent']
     """
     return [place.rpartition(".")[2] for place in registry.cards() if find_spec(f"{place}.{PART}") is not None]
 
@@ -43,6 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) ->
     add_file(parser)
     parser.add_argument("--task", choices=names, default=names[0], help=f"what they are to know (default: {names[0]})")
     add_options(parser, precision=precision)
+    add = group(parser, JUDGED).add_argument
+    add("--max-digits", type=int, metavar="A", help="of count01: n0 and n1 up to A each")
+    add("--max-noise", type=int, metavar="B", help="of count01: n2 up to B")
+    option(parser, "labels", default=None, help="of count01: 4 iff n1 > n0 (default), or 4 iff n0 >= n1")
+    option(parser, "modulus", help="of recurrent: what is counted modulo (default: 10)")
+    option(parser, "length", help="of recurrent: the largest length (default: all)")
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +93,7 @@ class ChangeAsked(request.Wanted):
         place = next(place for place in registry.cards() if place.endswith(f".{args.task}"))
         reading = getattr(args, "precision", None), getattr(args, "accumulate", None)
         wanted = *reading, request.budget_of(args.budget, args.effort), args.save, args.json
-        options = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
+        options = {name: getattr(args, name) for name in OPTIONS if getattr(args, name, None) is not None}
         asked = cls(*wanted, args.file, place, options, record)
         asked.check(record)
         return asked
@@ -102,14 +109,16 @@ class ChangeAsked(request.Wanted):
         Raises: BadInput for an option that says nothing about models of this task.
         """
         part = import_module(f"{self.place}.{PART}")
-        known = signature(part.load).parameters
+        known = signature(part.load).parameters.keys() | signature(part.changeable).parameters.keys()
         for name, value in self.options.items():
             if name not in known:
-                raise BadInput(f"--{name} {value}: says nothing about --task {self.place.rpartition('.')[2]}. Drop it.")
-        loaded = part.load(self.file, **self.options)
-        given = loaded if isinstance(loaded, tuple) else (loaded,)
+                task = self.place.rpartition(".")[2]
+                raise BadInput(f"{flag(name)} {value}: says nothing about --task {task}. Drop it.")
+        given = {name: value for name, value in self.options.items() if name in signature(part.load).parameters}
+        loaded = part.load(self.file, **given)
+        parts = loaded if isinstance(loaded, tuple) else (loaded,)
         also = {name: value for name, value in self.options.items() if name in signature(part.changeable).parameters}
-        found: Changeable = part.changeable(*given, **also)
+        found: Changeable = part.changeable(*parts, **also)
         return found
 
     def written(

@@ -1,0 +1,74 @@
+"""How the numbers of a Count01 model are changed: its readout, on every prompt of a box of counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import product
+
+import torch
+from torch import nn
+
+from constructions import count01
+from constructions.count01 import Count01Transformer
+from constructions.errors import BadInput
+from verify.arithmetic.readings import Reading
+from verify.changes import captured
+from verify.changes.changeable import Changeable, Questions, check_listed
+from verify.frame import decide
+from verify.frame.certificate import CERTIFIED, Certificate
+from verify.frame.decide import Effort
+from verify.frame.judged import check_whole_number
+from verify.tasks.count01.task import EOS, EQUALS, Domain, answer
+from verify.tasks.count01.verdict import Count01, digits_of, prompt
+
+AFTER = 3  # tokens of a prompt besides its digits: BOS, = and an answer
+
+
+def load(path: str) -> Count01Transformer:
+    """The model of a file."""
+    return count01.load(path)
+
+
+def changeable(
+    module: Count01Transformer,
+    *,
+    max_digits: int | None = None,
+    max_noise: int | None = None,
+    labels: str | None = None,
+) -> Changeable:
+    """The model on every prompt with so many digits at most.
+
+    A prompt's answer does not depend on the order of its digits, nor on what comes later, so that all are written
+    sorted and filled up to one length.
+    Raises: BadInput where a bound is missing.
+    """
+    if max_digits is None or max_noise is None:
+        raise BadInput("max_digits, max_noise: missing. A Count01 model is changed on a box of counts; give both.")
+    for name, bound in (("max_digits", max_digits), ("max_noise", max_noise)):
+        check_whole_number(name, bound)
+        if bound < 0:
+            raise BadInput(f"{name}={bound}: must be at least 0.")
+    domain, right = Domain(max_digits, max_noise), labels or "majority-ones"
+    length = 2 * max_digits + max_noise + AFTER
+
+    def questions() -> Iterator[Questions]:
+        number = len(domain.lasts) * domain.size()
+        check_listed(number, len(module.W_out) + 1, length, f"max_digits={max_digits}, max_noise={max_noise}")
+        digits = range(max_digits + 1)
+        for last in domain.lasts:
+            triples = list(product(digits, digits, range(max_noise + 1)))
+            asked = [prompt(digits_of(n), last) for n in triples]
+            due = [answer(n0, n1, right) if last == EQUALS else EOS for n0, n1, _ in triples]
+            tokens = torch.tensor([tokens + [last] * (length - len(tokens)) for tokens in asked])
+            yield Questions(tokens, torch.tensor([len(tokens) - 1 for tokens in asked]), torch.tensor(due))
+
+    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
+        assert isinstance(changed, Count01Transformer)
+        return decide.decide(Count01.of(changed, right, domain, reading=reading), reading, CERTIFIED, effort)
+
+    def file(changed: nn.Module) -> bytes:
+        assert isinstance(changed, Count01Transformer)
+        return count01.as_bytes(changed)
+
+    return captured.changeable(deepcopy(module).eval(), length, questions, verdict, file)

@@ -1,0 +1,69 @@
+"""How the numbers of a recurrent network that counts modulo m are changed: its readout, after every token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from constructions.errors import BadInput
+from constructions.recurrent import model as recurrent
+from constructions.recurrent.model import RecurrentModel
+from verify.arithmetic.readings import Reading
+from verify.changes import captured
+from verify.changes.changeable import Changeable, Questions, Sampling, TooMany
+from verify.counting.tasks import Task
+from verify.frame import decide
+from verify.frame.certificate import CERTIFIED, Certificate
+from verify.frame.decide import Effort
+from verify.frame.judged import check_whole_number
+from verify.tasks.recurrent.task import Homogeneous
+
+LOOKED_AT = 128  # tokens, where all lengths are decided
+MODULUS, LONGEST = 10, 4096
+
+
+def load(path: str) -> RecurrentModel:
+    """The network of a file."""
+    return recurrent.load(path)
+
+
+def changeable(module: RecurrentModel, *, modulus: int | None = None, length: int | None = None) -> Changeable:
+    """The network after 1, 2, ... tokens; at all lengths those after the first ones are looked at.
+
+    Right at all lengths means infinitely many inequalities. What is met of them is enough where the state comes close
+    to a cycle, and the verdict on the repaired network is on all lengths.
+    """
+    check_whole_number("modulus", MODULUS if modulus is None else modulus)
+    if length is not None:
+        check_whole_number("length", length)
+        if not 1 <= length <= LONGEST:
+            raise BadInput(f"length={length}: must be from 1 to {LONGEST}. Leave it out for all lengths.")
+    task, steps = Task.of("modular", modulus=modulus), LOOKED_AT if length is None else length
+    assert task.m is not None
+    tokens = torch.zeros(steps, steps, dtype=torch.long)
+    every = Questions(tokens, torch.arange(steps), torch.arange(steps) % task.m)
+
+    def questions() -> Iterator[Questions]:
+        raise TooMany(
+            "recurrent: answers are looked at and not listed, and a radius needs the list. Use verify repair."
+        )
+
+    def verdict(changed: nn.Module, reading: Reading, effort: Effort) -> Certificate:
+        assert isinstance(changed, RecurrentModel)
+        return decide.decide(Homogeneous(changed, task, length), reading, CERTIFIED, effort)
+
+    def file(changed: nn.Module) -> bytes:
+        assert isinstance(changed, RecurrentModel)
+        return recurrent.as_bytes(changed)
+
+    def of(counterexample: Mapping[str, Any]) -> Questions:
+        place = min(int(counterexample["length"]), steps) - 1
+        return every[slice(place, place + 1)]
+
+    found = captured.changeable(deepcopy(module).eval(), steps, questions, verdict, file)
+    return replace(found, sampling=Sampling(lambda seed, number: every, lambda questions: questions, of))
