@@ -156,6 +156,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[2])
 def test_planted_faults_are_seen(fault):
     module = count01.documents(10, dtype=torch.float32).requires_grad_(False)
@@ -164,7 +165,8 @@ def test_planted_faults_are_seen(fault):
         assert of_count01_is_wrong(module)[0]
 
 
-def test_commands(tmp_path, monkeypatch, capsys):
+@pytest.mark.deep
+def test_the_command_repairs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     module = count01.documents(10).requires_grad_(False)
     module.b_out[FOUR] += 3
@@ -172,6 +174,11 @@ def test_commands(tmp_path, monkeypatch, capsys):
     box = ("--max-digits", "1", "--max-noise", "0")
     code, said = as_json(capsys, "repair", "c.safetensors", "--task", "count01", *box)
     assert code == 0 and said["verdict"] == "PROVED" and said["questions"] == "12"
+
+
+def test_bad_commands(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    count01.save(count01.documents(10), "c.safetensors")
     (tmp_path / "r.safetensors").write_bytes(recurrent.as_bytes(network(0)))
     for line, says in (
         ("repair c.safetensors --task count01", "Count01 model is changed on a box of counts"),

@@ -17,6 +17,7 @@ from scipy.optimize import linprog
 
 from verify.arithmetic.exact_reals import float_below
 from verify.arithmetic.slack import Array
+from verify.frame.clock import Deadline
 
 PER_PAIR = 40  # cuts of one pair of classes that are added in a round
 TOLERANCE = 1e-9  # by which a solver may miss a cut, relative to the cut's largest number
@@ -112,7 +113,7 @@ class Relaxed:
     multipliers: Array
 
 
-def least_change(cuts: Cuts, X: Array, unit: float, t: float) -> Relaxed | None:
+def least_change(cuts: Cuts, X: Array, unit: float, t: float, until: Deadline | None = None) -> Relaxed | None:
     """The readout closest to X, by the largest change, that is right by what rounding may take; None if none is found.
 
     Rounding takes at most unit sum |a| |x| <= unit sum |a| (|X| + t) of a cut a, where t is at least the change.
@@ -125,7 +126,7 @@ def least_change(cuts: Cuts, X: Array, unit: float, t: float) -> Relaxed | None:
                        sparse.hstack([-eye, -one])])  # fmt: skip
     found = solved(
         np.append(np.zeros(n), 1.0), A.tocsr(), np.concatenate([a @ x - slack, np.zeros(2 * n)]),
-        [(None, None)] * n + [(0, None)],
+        [(None, None)] * n + [(0, None)], until,
     )  # fmt: skip
     if found is None:
         return None
@@ -133,13 +134,15 @@ def least_change(cuts: Cuts, X: Array, unit: float, t: float) -> Relaxed | None:
 
 
 METHODS = ("highs", "highs-ds", "highs-ipm")  # the next is tried where one gives up
+MANY = 2000  # rows from which interior points come first: the simplex stalls where many cuts meet
 OPTIONS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
 
 
-def solved(cost: Array, A: Any, b: Array, bounds: Any) -> Any:
-    """What HiGHS finds for min cost . x, A x <= b; None where it finds none."""
-    for method in METHODS:
-        found = linprog(cost, A_ub=A, b_ub=b, bounds=bounds, method=method, options=OPTIONS)
+def solved(cost: Array, A: Any, b: Array, bounds: Any, until: Deadline | None = None) -> Any:
+    """What HiGHS finds for min cost . x, A x <= b; None where it finds none, or not in time."""
+    for method in METHODS[::-1] if len(b) >= MANY else METHODS:
+        limit = {} if until is None else {"time_limit": max(0.0, until.left())}
+        found = linprog(cost, A_ub=A, b_ub=b, bounds=bounds, method=method, options=OPTIONS | limit)
         if found.status == 0:
             return found
         if found.status in (2, 3):  # infeasible or unbounded

@@ -21,11 +21,11 @@ from verify.arithmetic.outward import float_at_least
 from verify.arithmetic.readings import Reading, Real, Rounded
 from verify.arithmetic.slack import Array
 from verify.changes import programs
-from verify.changes.changeable import Changeable, Questions, TooMany, one_decision
+from verify.changes.changeable import MOST_NUMBERS, Changeable, Questions, TooMany, one_decision
 from verify.changes.farkas import NullCombination, proposed, shown
 from verify.changes.programs import Cuts, Relaxed
 from verify.frame.certificate import Certificate, Verdict
-from verify.frame.clock import Deadline
+from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Effort
 
 FLOAT_OFF_BY = 2.0**-40  # relative: what hidden numbers in float64 are off by, with room; verdicts do not rest on it
@@ -35,7 +35,7 @@ MORE_FOR_A_DTYPE = 16.0  # the same where it bounds every order of rounding: a v
 CLOSE = 1.01  # times the bound on every repair: a change that is no larger is not made smaller
 INSEPARABLE = 1e-10  # relative margin of the best hyperplane, at or below which two classes look inseparable
 GROWN = 1.5  # times the last change: room for a larger one to be rounded
-DRAWN = 1 << 16  # questions of a domain that is too large to be listed, to begin with
+DRAWN = 1 << 19  # questions at most of a domain that is too large to be listed, to begin with
 CLOSEST, DESCENTS, TAKEN = 256, 4, 1 << 12  # those whose neighbours are looked at, how often, and how many are taken
 AT_ONCE = 100  # inputs of two classes that are added in a round
 BITS = 512
@@ -165,6 +165,11 @@ class RepairSearch:
             changeable, reading, effort, deadline, questions, changeable.hidden(questions), questions.right.numpy(), X,
             Cuts.none(len(X)), is_listed, X,
         )  # fmt: skip
+
+    @property
+    def until(self) -> Deadline | None:
+        """When a linear programme ends; never by itself where steps are counted and not seconds."""
+        return None if isinstance(self.effort.budget, Budget) and self.effort.budget.steps else self.deadline
 
     def _take(self, more: Questions) -> None:
         """Looks at these questions too from now on."""
@@ -312,12 +317,14 @@ class RepairSearch:
                 continue
             if self.deadline.is_up():
                 return "the budget ended"
-            found = programs.least_change(self.cuts, self.X, unit, GROWN * best.t)
+            found = programs.least_change(self.cuts, self.X, unit, GROWN * best.t, self.until)
             self.rounds += 1
+            if found is None and self.deadline.is_up():
+                return "the budget ended"
             if found is None:
                 return "no readout is right on the inputs taken so far with room for rounding"
             if found.t > GROWN * best.t:  # room for the rounding of a larger readout
-                found = programs.least_change(self.cuts, self.X, unit, GROWN * found.t) or found
+                found = programs.least_change(self.cuts, self.X, unit, GROWN * found.t, self.until) or found
             best, is_solved, self.last = found, True, found.X
             self.effort.progress(1 - min(1.0, self.wrong(best.X) / wrong))
 
@@ -369,7 +376,8 @@ def asked_of(changeable: Changeable, seed: int) -> tuple[Questions, bool]:
     except TooMany:
         if changeable.sampling is None:
             raise
-        return changeable.sampling.drawn(seed, DRAWN), False
+        row = len(changeable.readout.of(changeable.module)) + changeable.length
+        return changeable.sampling.drawn(seed, min(DRAWN, MOST_NUMBERS // row)), False
 
 
 def inseparable(rows: Array, deadline: Deadline) -> np.ndarray | None:
