@@ -43,6 +43,7 @@ class Asked:
     as_printed: bool = False
     weights: str | None = None
     seed: int = 0
+    by_length: bool = False
 
     @property
     def room(self) -> int:

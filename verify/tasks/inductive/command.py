@@ -17,6 +17,7 @@ from verify.commands.vocabulary import DTYPES, JUDGED, MODEL, group, option, opt
 
 if TYPE_CHECKING:
     from verify.counting.asked import Asked
+    from verify.counting.tasks import Task
     from verify.frame.impossibility import Impossibility
 
 TASKS = ("vanilla", "succession", "shifted", "helper", "helper-shifted", "modular", "selective", "selective-modular",
@@ -25,6 +26,7 @@ POSITIONAL = ("nope", "sine", "ape", "rope", "spe")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "tanh")
 RENAMED = renamed(n_heads="heads")
 OF_TRANSFORMERS = ("pe", "heads", "layers", "positions", "no_layernorm", "bos", "distinct_start")
+FOLLOWED = ("rnn", "gru", "lstm")  # by --by-length
 LONGEST = 1_000_000
 
 
@@ -40,6 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-count", type=int, metavar="C", help="counts up to C are judged in selective tasks (default: 10)")
     add("--distinct-start", action="store_true", help="only strings whose first two tokens differ")
     option(parser, "impossible", choices=claims, help=f"an argument and its checks: {', '.join(claims)}")
+    add(
+        "--by-length",
+        action="store_true",
+        help="also the share of right answers at each length up to --length N, of a recurrent network's file, exactly",
+    )
     add("--table", action="store_true", help="all tasks and embeddings: C's figure, what is proved, what is impossible")
     add("--resume", metavar="DIR", help="with --table: keep each proof in DIR, and go on from what is there")
     add = group(parser, MODEL).add_argument
@@ -83,13 +90,14 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--workers: prove the cells of a table; add --table, or drop it")
     request, asked = shared.Request.of(args), parsed(args)
     from verify.counting.asked import judge_of
+    from verify.counting.lengths import in_words
 
     try:
         judged = judge_of(asked.model)(asked)
     except NotKnown as error:
         return shared.print_unknown(str(error), request.is_json)
     certificate = shared.decided(request, judged.problem)
-    return shared.publish(request, certificate, judged.weights, judged.facts)
+    return shared.publish(request, certificate, judged.weights, [*judged.facts, *in_words(certificate.extra)])
 
 
 def parsed(args: argparse.Namespace) -> Asked:
@@ -121,6 +129,8 @@ def parsed(args: argparse.Namespace) -> Asked:
         distinct_start=args.distinct_start,
     )
     length = length_of(args.length)
+    if args.by_length:
+        _check_by_length(args, task, length)
     longest = task.longest(length)
     if length is not None and longest is not None and longest < length:
         raise BadInput(
@@ -143,7 +153,18 @@ def parsed(args: argparse.Namespace) -> Asked:
         as_printed=args.as_printed,
         weights=args.weights,
         seed=args.seed,
+        by_length=args.by_length,
     )
+
+
+def _check_by_length(args: argparse.Namespace, task: Task, length: int | None) -> None:
+    """Refuses a table of lengths of what is not followed token by token, or has no end."""
+    if args.model not in FOLLOWED or not task.is_homogeneous:
+        raise BadInput(f"--by-length: counts answers of --model {', '.join(FOLLOWED)} on one line of tokens; drop it")
+    if args.method != "certified":
+        raise BadInput(f"--by-length: counts what a proof follows; drop it, or --method {args.method}")
+    if task.longest(length) is None:
+        raise BadInput("--by-length: a table of lengths has an end. Give --length N.")
 
 
 def _check_stored(args: argparse.Namespace) -> None:

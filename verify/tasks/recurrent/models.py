@@ -28,7 +28,7 @@ def judged(asked: Asked) -> Judged:
         return selective_counter(asked)
     if asked.weights is None:
         model, claim = built(asked)
-        return Judged(Homogeneous(model, asked.task, asked.length, claim), bytes_of(model))
+        return Judged(Homogeneous(model, asked.task, asked.length, claim, by_length=asked.by_length), bytes_of(model))
     if asked.model not in KINDS:
         raise BadInput(f"--weights: reads {', '.join(KINDS)}; --model {asked.model} is built only")
     if asked.d is not None or asked.layers is not None:
@@ -38,7 +38,7 @@ def judged(asked: Asked) -> Judged:
         return Judged(Selective(loaded, asked.task, asked.length), as_bytes(loaded))
     if not asked.task.is_homogeneous:
         raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
-    return Judged(Homogeneous(loaded, asked.task, asked.length), as_bytes(loaded))
+    return Judged(Homogeneous(loaded, asked.task, asked.length, by_length=asked.by_length), as_bytes(loaded))
 
 
 def bytes_of(model: Counter) -> bytes:

@@ -6,7 +6,7 @@ itself starts in one point, 0: a ball round it is as wide as rounding made it, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -145,3 +145,30 @@ def _follow(net: Network, line: JudgedTokens, steps: int, until: Deadline, found
         if not found.take(t, *bounds([(logits[right] - x, j) for j, x in enumerate(logits) if j != right])):
             break
     return found
+
+
+def answers(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> list[bool | None]:
+    """Whether the answer after each of 1..steps tokens is right, in real arithmetic; None where that is not known.
+
+    A tie is wrong. Unlike `follow` this goes on after a wrong answer, as later ones may be right again.
+    """
+    found: list[bool | None] = [None] * steps
+    for bits in BITS:
+        with ctx.workprec(bits):
+            for t, is_right in enumerate(_answers(net, line, steps, until)):
+                found[t] = found[t] if is_right is None else is_right
+        if None not in found or until.is_up():
+            break
+    return found
+
+
+def _answers(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> Iterator[bool | None]:
+    numbers = Digits(net)
+    state: State = [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
+    for t in range(1, steps + 1):
+        if until.is_up():
+            return
+        state = step(net, state, line.at(t - 1), numbers)
+        logits, right = numbers.linear(net.V, state[-net.parts], net.b), line.expected(t)
+        low, high, _ = bounds([(logits[right] - x, j) for j, x in enumerate(logits) if j != right])
+        yield True if low > 0 else False if high <= 0 else None

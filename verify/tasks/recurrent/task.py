@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,8 +18,11 @@ from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.margins import margins_of
 from verify.arithmetic.readings import ConstantBits, Kernel, Reading, Real, Rounded
+from verify.counting.lengths import as_json as as_counts
+from verify.counting.lengths import counted
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
+from verify.frame.clock import Budget
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
 from verify.tasks.recurrent import exact, gated, rotation
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
@@ -27,6 +30,7 @@ from verify.tasks.recurrent.chain import Rules
 from verify.tasks.recurrent.invariant import as_json
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
+from verify.tasks.recurrent.precise import answers
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, finite, for_ever
 from verify.tasks.recurrent.repeated import run_for_ever
 
@@ -60,6 +64,7 @@ class Homogeneous:
     task: str = "inductive"
     counts_answers: bool = True
     runs_for_ever: bool = True
+    by_length: bool = False
 
     def __post_init__(self) -> None:
         check_recurrent(self.model)
@@ -124,6 +129,34 @@ class Homogeneous:
         return {"length": "all" if self.longest is None else self.longest}
 
     def prove(self, reading: Reading, effort: Effort) -> Finding:
+        if not self.by_length:
+            return self._decided(reading, effort)
+        net = self._followed(reading)
+        half = replace(effort, budget=replace(effort.limit, seconds=effort.seconds / 2))
+        found = self._decided(reading, half)
+        return replace(found, extra=found.extra | self._shares(net, half))
+
+    def _followed(self, reading: Reading) -> Network:
+        """The network whose answers are counted length by length.
+
+        Raises: BadInput where they are not.
+        """
+        if self.longest is None or not isinstance(reading, Real) or not isinstance(self.model, RecurrentModel):
+            raise BadInput(
+                "--by-length: RNN, LSTM and GRU are followed to a length in real arithmetic; drop --precision"
+            )
+        return Network.of(self.model)
+
+    def _shares(self, net: Network, effort: Effort) -> dict[str, object]:
+        """The answers of all lines, also after wrong ones, in balls."""
+        until = Budget.of(effort.budget).deadline()
+        found = []
+        for tokens in self.lines:
+            right = answers(net, self._line(tokens), len(tokens), until)
+            found.append((len(tokens) - self._length(tokens, len(tokens)), right))
+        return as_counts(counted(found))
+
+    def _decided(self, reading: Reading, effort: Effort) -> Finding:
         if isinstance(reading, Kernel):
             return self._repeated(effort)
         if isinstance(self.model, RotationModel):

@@ -1,0 +1,63 @@
+"""How many answers are right at each length: what document C's accuracies are a sample of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+SHOWN = 12  # runs of lengths that a report prints
+
+Counts = tuple[int, int, int]  # right, wrong and undecided answers
+
+
+def counted(lines: Iterable[tuple[int, Sequence[bool | None]]]) -> list[Counts]:
+    """For each length 1, 2, ...: the counts over lines (leading, whether each answer is right).
+
+    `leading` tokens of a line are not counted in its length.
+
+    >>> counted([(0, [True, False]), (0, [True, None, True])])
+    [(2, 0, 0), (0, 1, 1), (1, 0, 0)]
+    """
+    found: list[list[int]] = []
+    for leading, answers in lines:
+        for n, is_right in enumerate(answers[leading:]):
+            if n == len(found):
+                found.append([0, 0, 0])
+            found[n][2 if is_right is None else 0 if is_right else 1] += 1
+    return [(right, wrong, open_) for right, wrong, open_ in found]
+
+
+def as_json(counts: Sequence[Counts]) -> dict[str, Any]:
+    """`by_length`, runs of lengths with the same counts, and `first_wrong_length`, null where none is known.
+
+    >>> as_json([(1, 0, 0), (1, 0, 0), (0, 1, 0)])["by_length"][1]
+    {'first': 3, 'last': 3, 'right': '0', 'wrong': '1', 'undecided': '0'}
+    """
+    runs = []
+    for key, group in groupby(enumerate(counts, 1), lambda pair: pair[1]):
+        places = [n for n, _ in group]
+        names = dict(zip(("right", "wrong", "undecided"), map(str, key), strict=True))
+        runs.append({"first": places[0], "last": places[-1], **names})
+    wrong = next((n for n, count in enumerate(counts, 1) if count[1]), None)
+    return {"by_length": runs, "first_wrong_length": wrong}
+
+
+def in_words(extra: dict[str, Any]) -> list[tuple[str, str]]:
+    """The lines of a report.
+
+    >>> in_words(as_json([(1, 0, 0), (1, 0, 0), (0, 1, 0)]))
+    [('by length', '1..2: 1 of 1 right; 3: 0 of 1 right'), ('first wrong', 'length 3')]
+    """
+    runs = extra.get("by_length", [])
+    parts = []
+    for run in runs[:SHOWN]:
+        right, wrong, undecided = (int(run[name]) for name in ("right", "wrong", "undecided"))
+        lengths = f"{run['first']}" if run["first"] == run["last"] else f"{run['first']}..{run['last']}"
+        rest = f", {undecided} undecided" if undecided else ""
+        parts.append(f"{lengths}: {right} of {right + wrong + undecided} right{rest}")
+    if len(runs) > SHOWN:
+        parts.append(f"and {len(runs) - SHOWN} runs more, in --json")
+    first_wrong = extra.get("first_wrong_length")
+    first = [] if first_wrong is None else [("first wrong", f"length {first_wrong}")]
+    return [("by length", "; ".join(parts)), *first] if parts else []
