@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from pathlib import Path
 from unittest import mock
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,8 @@ from flint import arb, arb_poly
 from oracles.recurrent_digits import margins
 from oracles.slow_units import first_wrong
 
+from constructions.recurrent import diagonal
+from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
 from tests.clocks import endless, looks
 from verify.counting.tasks import Task
@@ -91,6 +95,41 @@ def test_a_length_before_the_first_wrong_one_is_proved():
     before, there = crept(model, wrong - 1), crept(model, wrong)
     assert before.right_to == wrong - 1 and before.wrong_at is None and before.stuck is None
     assert there.wrong_at == wrong
+
+
+def turning_wrong(model, modulus):
+    """The first wrong length of h' = l h + 1 for a complex l, in closed form with 60 digits, by bisection in turns."""
+    with mpmath.mp.workdps(60):
+        (c, _), (s, _) = model.cell.A.tolist()
+        rate = mpmath.mpc(c, s)
+        V, b = model.readout.weight.tolist(), model.readout.bias.tolist()
+
+        def is_right(t):
+            h = (1 - rate**t) / (1 - rate)
+            logits = [x * h.real + y * h.imag + z for (x, y), z in zip(V, b, strict=True)]
+            return logits.index(max(logits)) == (t - 1) % modulus
+
+        found = []
+        for r in range(1, modulus + 1):
+            low, high = 0, 1
+            while is_right(r + modulus * high):
+                low, high = high, 2 * high
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if is_right(r + modulus * middle) else (low, middle)
+            found.append(r + modulus * high)
+        return min(found)
+
+
+@pytest.mark.parametrize(("modulus", "off"), [(10, 1e-6), (10, 1e-9), (3, -1e-9), (4, 1e-11)])
+def test_a_rotation_that_is_off_is_refuted_where_it_leaves_its_sector(modulus, off):
+    """Its matrix is stored in float64, so that it also grows or shrinks by about 10^-17 a token."""
+    angle, built = 2 * math.pi / modulus + off, diagonal.rotation(m=modulus, dtype=torch.float64)
+    c, s = math.cos(angle), math.sin(angle)
+    A, B = (torch.tensor(x, dtype=torch.float64) for x in ([[c, -s], [s, c]], [1.0, 0.0]))
+    model = LinearModel("ssm", A, B, built.readout.weight.data.clone(), built.readout.bias.data.clone())
+    found = certify(Homogeneous(model, Task.of("modular", modulus=modulus), None), None, Effort(budget=endless()))
+    assert found.counterexample["length"] == turning_wrong(model, modulus) > 10_000
 
 
 def float_run(model, steps):

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from constructions.errors import BadInput
+from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
 from verify.arithmetic.formats import Format
 from verify.arithmetic.rounding import rounded
@@ -53,6 +54,17 @@ class Network:
         )
         tokens = state.get("embedding.weight", np.eye(model.inputs))
         return cls(model.kind, model.activation, layers, tokens, state["readout.weight"], state["readout.bias"])
+
+    @classmethod
+    def of_linear(cls, model: LinearModel) -> Network:
+        """h' = A h + B, as an RNN without an activation and without an input.
+
+        Raises: BadInput for weights that are not finite, or of a dtype that float64 does not hold.
+        """
+        state = {name: finite(name, value) for name, value in model.state_dict().items()}
+        A, B, V = state["cell.A"], state["cell.B"], state["readout.weight"]
+        layer = RecurrentLayer(np.zeros((len(B), 1)), A, np.zeros(len(B)), B)
+        return cls("rnn", "none", (layer,), np.zeros((1, 1)), V, state["readout.bias"])
 
     @property
     def hidden(self) -> int:
@@ -152,6 +164,8 @@ def _parts(layer: RecurrentLayer, x: Any, h: Any, on: CellNumbers) -> tuple[Any,
 
 def _rnn(net: Network, layer: RecurrentLayer, x: Any, own: Sequence[Any], on: CellNumbers) -> State:
     a = on.whole(*_parts(layer, x, own[0], on))
+    if net.activation == "none":
+        return [a]
     return [on.relu(a) if net.activation == "relu" else on.tanh(a)]
 
 

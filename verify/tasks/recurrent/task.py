@@ -165,8 +165,8 @@ class Homogeneous:
             return self._gated(self.model, reading, effort)
         is_exact = isinstance(reading, Real) and exact.is_rational(self.model)
         worst = self._worst(reading, effort, is_exact)
-        if is_exact and isinstance(self.model, RecurrentModel) and worst.verdict is Verdict.UNKNOWN:
-            return self._worst(reading, effort, False)  # long fractions, but perhaps an attracting cycle
+        if is_exact and worst.verdict is Verdict.UNKNOWN:
+            return self._worst(reading, effort, False)  # long fractions, but perhaps a cycle, or an orbit that creeps
         return worst
 
     def _rotated(self, reading: Reading, effort: Effort) -> Finding:
@@ -199,9 +199,9 @@ class Homogeneous:
         assert not isinstance(model, RotationModel | GatedModel)
         if is_exact:
             return self._over_lines(lambda line, n: exact.run(model, line, n, effort.budget), reading, effort)
-        if isinstance(model, LinearModel):
+        if isinstance(model, LinearModel) and not isinstance(reading, Real):
             raise BadInput("precision: linear recurrences are proved in real arithmetic, or run by --method exhaustive")
-        net, rules = Network.of(model), Rules()
+        net, rules = Network.of_linear(model) if isinstance(model, LinearModel) else Network.of(model), Rules()
         if isinstance(reading, Rounded):
             rules = Rules(at := RoundedArithmetic.of(reading.format, reading.accumulate))
             net = net.rounded(at.stored)
