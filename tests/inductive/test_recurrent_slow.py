@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from flint import arb, arb_poly
+from flint import acb, arb, arb_poly
 from oracles.recurrent_digits import margins
 from oracles.slow_units import first_wrong
 
@@ -22,7 +22,7 @@ from tests.clocks import endless, looks
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import slow
+from verify.tasks.recurrent import slow, tubes
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.proof import OrbitQuestion
 from verify.tasks.recurrent.task import Homogeneous
@@ -58,6 +58,7 @@ FAR = {
     "10^9": {"keep": 25.0, "add": 1e-9, "push": 8.0},
     "10^12": {"keep": 32.0, "add": 1e-12, "push": 8.0},
     "for ever": {"keep": 12.0, "add": 1e-6, "push": 8.0},
+    "for ever, saturated": {"keep": 14.0, "add": 1e-3, "push": 0.5},
 }
 
 
@@ -83,6 +84,20 @@ def test_the_task_says_it_and_shows_the_line_in_words():
     assert found.verdict is Verdict.REFUTED and found.argument.startswith("tubes round polynomials")
     assert found.counterexample["length"] == truth("10^9") and found.counterexample["is_first"]
     assert found.counterexample["input"] == f"token 0, {truth('10^9')} times"
+
+
+def test_a_sigmoid_of_a_complex_ball_holds_its_values():
+    """Also where the ball is so wide that e^-a may be anything, and far out."""
+    g, told = np.random.default_rng(0), 0
+    for _ in range(300):
+        c, r, tall = g.uniform(-9, 9), g.uniform(0, 4), g.uniform(0, 9)
+        found = tubes.logistic(acb(arb(c, r), arb(0, tall)))
+        if found.is_finite():
+            value = 1 / (1 + np.exp(-complex(c + g.uniform(-r, r), g.uniform(-tall, tall))))
+            off = found - acb(value.real, value.imag)
+            assert abs(off.real).lower() < 1e-12 and abs(off.imag).lower() < 1e-12
+            told += 1
+    assert 100 < told < 300
 
 
 def test_the_page_names_the_length_of_the_closed_form():

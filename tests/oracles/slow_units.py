@@ -13,7 +13,7 @@ from oracles.recurrent_digits import sigmoid, step
 DIGITS, LONGEST = 100, 40_000
 
 
-def first_wrong(model, modulus, most=10**15):
+def first_wrong(model, modulus, most=10**20):
     """The first wrong length up to `most`, None where there is none; the last unit is the slow one."""
     with mp.workdps(DIGITS):
         stored = {name: value.double().tolist() for name, value in model.state_dict().items()}

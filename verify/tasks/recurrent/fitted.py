@@ -15,13 +15,12 @@ from verify.arithmetic.slack import Array
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import Digits, Vector
 from verify.tasks.recurrent.tubes import (
-    Analytic,
     Basis,
     Lost,
     Polynomials,
+    Series,
     Signs,
     derivatives,
-    of_series,
     padded,
     stepped,
     terms,
@@ -31,7 +30,7 @@ DEGREE = 32
 TAIL = 2.0**-90  # of a polynomial's last coefficients, at most
 SETTLED = 2.0**-130  # of Newton's corrections, at most
 ITERATIONS = 60
-DIVERGED = 1e3
+DIVERGED = 1e12
 MOST_STALLED = 3
 MOST_FOLDS = 8  # of a segment's slow coordinates: they change by e^8 at most
 MOST_CONDITION = 1e12
@@ -124,7 +123,7 @@ def fit(net: Network, token: int, x: Vector, local: Local, basis: Basis, turns: 
 def _image(net: Network, token: int, P: list[list[arb]], signs: Signs) -> list[list[arb]]:
     n = DEGREE + 1
     with terms(n):
-        after = stepped(net, [arb_series(p) for p in P], token, Analytic(net, signs, of_series))
+        after = stepped(net, [arb_series(p) for p in P], token, Series(net, signs))
         return [[y.mid() for y in padded(s, n)] for s in after]
 
 

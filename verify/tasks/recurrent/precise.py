@@ -33,7 +33,7 @@ class JudgedTokens(Protocol):
 
 
 class Entrywise:
-    """What is the same for vectors of balls, power series and complex balls: sums, products and sigmoids."""
+    """What is the same for vectors of balls, power series and complex balls: sums and products."""
 
     def whole(self, x: Sequence[Any], y: Sequence[Any]) -> list[Any]:
         return self.add(x, y)
@@ -46,9 +46,6 @@ class Entrywise:
 
     def blend(self, z: Sequence[Any], n: Sequence[Any], h: Sequence[Any]) -> list[Any]:
         return [(1 - a) * b + a * c for a, b, c in zip(z, n, h, strict=True)]
-
-    def sigmoid(self, x: Sequence[Any]) -> list[Any]:
-        return [1 / (1 + (-a).exp()) for a in x]
 
     def cut(self, x: Sequence[Any], start: int, stop: int) -> Sequence[Any]:
         return x[start:stop]
@@ -71,6 +68,9 @@ class Digits(Entrywise):
 
     def tanh(self, x: Vector) -> list[arb]:
         return [a.tanh() for a in x]
+
+    def sigmoid(self, x: Vector) -> list[arb]:
+        return [1 / (1 + (-a).exp()) for a in x]
 
     def relu(self, x: Vector) -> list[arb]:
         return [a.max(0) for a in x]

@@ -108,10 +108,7 @@ def increasing(f: Callable[[arb], arb], x: arb) -> arb:
 
 
 class Analytic(Entrywise):
-    """Vectors of power series or of complex balls.
-
-    `product` multiplies them by a matrix, and `signs` says which ReLUs are on.
-    """
+    """What power series and complex balls have in common; `signs` says which ReLUs are on."""
 
     def __init__(self, net: Network, signs: Signs, product: Callable[[arb_mat, Sequence[Any]], list[Any]]) -> None:
         self._on, self._signs, self._product = Digits(net), iter(signs), product
@@ -122,20 +119,54 @@ class Analytic(Entrywise):
         matrix, constant = self._on.exactly[id(W), id(b)]
         return self.add(self._product(matrix, x), constant)
 
-    def tanh(self, x: Sequence[Any]) -> list[Any]:
-        return [1 - 2 / (1 + (2 * a).exp()) for a in x]
-
     def relu(self, x: Sequence[Any]) -> list[Any]:
         return [a if next(self._signs) else a * 0 for a in x]
 
 
-def of_series(matrix: arb_mat, x: Sequence[arb_series]) -> list[arb_series]:
-    """A matrix times a vector of power series, as many terms of them as the context has."""
+class Series(Analytic):
+    """Vectors of power series, with as many terms as the context has."""
+
+    def __init__(self, net: Network, signs: Signs) -> None:
+        super().__init__(net, signs, _of_series)
+
+    def tanh(self, x: Sequence[Any]) -> list[Any]:
+        return [1 - 2 / (1 + (2 * a).exp()) for a in x]
+
+    def sigmoid(self, x: Sequence[Any]) -> list[Any]:
+        return [1 / (1 + (-a).exp()) for a in x]
+
+
+class Discs(Analytic):
+    """Vectors of complex balls."""
+
+    def __init__(self, net: Network, signs: Signs) -> None:
+        super().__init__(net, signs, _of_discs)
+
+    def tanh(self, x: Sequence[acb]) -> list[acb]:
+        return [2 * logistic(2 * a) - 1 for a in x]
+
+    def sigmoid(self, x: Sequence[acb]) -> list[acb]:
+        return [logistic(a) for a in x]
+
+
+def logistic(a: acb) -> acb:
+    """1 / (1 + e^-a); where Re a >= s > 1, it is within e / (1 - e) of 1, e = e^-s, and of 0 on the other side.
+
+    |e^-a| <= e, and w / (1 + w) is at most |w| / (1 - |w|). So a ball that is wide and far out is no pole.
+    """
+    found = 1 / (1 + (-a).exp())
+    if found.is_finite() or abs(a.real) <= 1 or a.real.overlaps(arb(0)):
+        return found
+    e = (-abs(a.real).lower()).exp()
+    around = arb(0, (e / (1 - e)).upper())
+    return acb(int(a.real > 0) + around, around) if e < 1 else found
+
+
+def _of_series(matrix: arb_mat, x: Sequence[arb_series]) -> list[arb_series]:
     return [arb_series(row) for row in (matrix * arb_mat([[s[j] for j in range(ctx.cap)] for s in x])).tolist()]
 
 
-def of_discs(matrix: arb_mat, x: Sequence[acb]) -> list[acb]:
-    """A matrix times a vector of complex balls."""
+def _of_discs(matrix: arb_mat, x: Sequence[acb]) -> list[acb]:
     found: list[acb] = (acb_mat(matrix) * acb_mat(len(x), 1, list(x))).entries()
     return found
 
@@ -179,12 +210,12 @@ def off_step(net: Network, P: Polynomials, after: Polynomials, token: int, signs
     Raises: Lost where they are not.
     """
     with terms(n):
-        image = stepped(net, [arb_series(p.coeffs()) for p in P], token, Analytic(net, signs, of_series))
+        image = stepped(net, [arb_series(p.coeffs()) for p in P], token, Series(net, signs))
         known = [
             sum((abs(y - p[j]) for j, y in enumerate(padded(s, n))), arb(0)) for s, p in zip(image, after, strict=True)
         ]
     discs = [_disc(p) for p in P]
-    largest = [abs(y) for y in stepped(net, discs, token, Analytic(net, signs, of_discs))]
+    largest = [abs(y) for y in stepped(net, discs, token, Discs(net, signs))]
     rest = [m * RADIUS / (arb(RADIUS) ** n * (RADIUS - 1)) for m in largest]
     found = [(d + r).upper() for d, r in zip(known, rest, strict=True)]
     if not all(x.is_finite() for x in found):
