@@ -13,6 +13,7 @@ from constructions.files import check_stated, read_tensors, state_bytes
 from constructions.layouts import likeness
 
 METADATA_KEY = "weightproof"
+OF_CELL = re.compile(r"(?:(.*)\.)?((?:weight|bias)_(?:ih|hh))$")
 KINDS = {"rnn": 1, "gru": 3, "lstm": 4}  # rows of weight_hh for each hidden unit
 ACTIVATIONS = ("tanh", "relu")
 PART = re.compile(r"(?:(.*)\.)?(weight|bias)_(ih|hh)_l(\d+)$")
@@ -85,11 +86,13 @@ def as_bytes(model: RecurrentModel) -> bytes:
 def load(path: str | Path, *, kind: str | None = None, activation: str | None = None) -> RecurrentModel:
     """Reads a trained network: keys that end in weight_ih_l0, weight_hh_l0, ..., one linear readout, and an embedding.
 
+    Keys of nn.RNNCell, nn.LSTMCell and nn.GRUCell end in weight_ih: one cell, or a list of cells, each above the last.
     The kind follows from the shapes; `kind` is what they must be. Missing biases are 0.
     Raises: BadInput for any other file, and for more than one direction or a projection.
     """
     what = f"weights={str(path)!r}"
     tensors, header = read_tensors(path, METADATA_KEY)
+    tensors = _as_layers(tensors, what)
     parts = {key: match for key in tensors if (match := PART.match(key))}
     if not parts:
         odd = next((key for key in tensors if re.search(r"_l\d+_reverse$|weight_hr_l\d+$", key)), None)
@@ -135,6 +138,24 @@ def load(path: str | Path, *, kind: str | None = None, activation: str | None = 
             raise BadInput(f"{what}: {name} is {value.dtype}, the readout {model.dtype}. Save one floating dtype.")
     model.load_state_dict(state)
     return model
+
+
+def _as_layers(tensors: dict[str, Tensor], what: str) -> dict[str, Tensor]:
+    """The same tensors, those of cells named as the layers of one network.
+
+    Raises: BadInput for several cells that no list holds in order, or cells beside a network.
+    """
+    found = {key: match for key in tensors if (match := OF_CELL.match(key))}
+    places = sorted({match[1] or "" for match in found.values()}, key=lambda place: (len(place), place))
+    if len(places) > 1:
+        stem = places[0].removesuffix("0")
+        if places != [f"{stem}{k}" for k in range(len(places))]:
+            raise BadInput(f"{what}: holds several cells ({', '.join(places)}), and no list of them. {HOW_TO_SAVE}.")
+    if found and any(PART.match(key) for key in tensors):
+        raise BadInput(f"{what}: holds a cell ({places[0]}) beside a recurrent network. {HOW_TO_SAVE}.")
+    layer = {place: k for k, place in enumerate(places)}
+    named = {key: f"cell.{match[2]}_l{layer[match[1] or '']}" for key, match in found.items()}
+    return {named.get(key, key): value for key, value in tensors.items()}
 
 
 def _sizes(cell: dict[str, Tensor], layers: int, what: str) -> tuple[str, int, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from models.selection import every
+from torch import nn
 
 from bounds.recurrent import one_unit
 from constructions.errors import BadInput
@@ -190,3 +191,49 @@ def test_planted_faults_do_not_pass_the_checker(owner, name, right, wrong):
                 except Refusal:
                     refused += 1
     assert refused
+
+
+class Cells(nn.Module):
+    """Cells above each other and a readout, as they are written by hand."""
+
+    def __init__(self, kind, layers, sizes):
+        super().__init__()
+        inputs, hidden, classes = sizes
+        cell = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}[kind]
+        self.cells = nn.ModuleList(cell(inputs if k == 0 else hidden, hidden) for k in range(layers))
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, x):
+        states, said = [None] * len(self.cells), []
+        for t in range(x.shape[1]):
+            h = x[:, t]
+            for k, cell in enumerate(self.cells):
+                states[k] = cell(h, states[k])
+                h = states[k][0] if isinstance(states[k], tuple) else states[k]
+            said.append(self.head(h))
+        return torch.stack(said, dim=1)
+
+
+@pytest.mark.parametrize(("kind", "layers"), [("rnn", 1), ("gru", 1), ("lstm", 1), ("lstm", 2), ("gru", 11)])
+def test_cells_are_read_as_the_layers_that_they_are(tmp_path, kind, layers):
+    torch.manual_seed(0)
+    model = Cells(kind, layers, (3, 4, 5))
+    torch.save(model.state_dict(), tmp_path / "cells.pt")
+    loaded, tokens = load(tmp_path / "cells.pt"), torch.tensor([[0, 2, 1, 1, 0]])
+    assert (loaded.kind, loaded.layers, loaded.hidden) == (kind, layers, 4)
+    with torch.no_grad():
+        assert torch.allclose(loaded(tokens), model(nn.functional.one_hot(tokens, 3).float()), atol=1e-6)
+
+
+def test_one_cell_may_stand_alone_and_cells_in_no_order_are_refused(tmp_path):
+    cell, head = nn.LSTMCell(1, 4), nn.Linear(4, 10)
+    state = {**cell.state_dict(), **{f"head.{key}": value for key, value in head.state_dict().items()}}
+    torch.save(state, tmp_path / "one.pt")
+    assert load(tmp_path / "one.pt").kind == "lstm"
+    twice = {f"{name}.{key}": value for name in ("encoder", "decoder") for key, value in cell.state_dict().items()}
+    torch.save(state | twice, tmp_path / "two.pt")
+    with pytest.raises(BadInput, match="holds several cells"):
+        load(tmp_path / "two.pt")
+    torch.save(state | {f"rnn.{key}": value for key, value in nn.LSTM(1, 4).state_dict().items()}, tmp_path / "both.pt")
+    with pytest.raises(BadInput, match="beside a recurrent network"):
+        load(tmp_path / "both.pt")
