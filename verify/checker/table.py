@@ -152,7 +152,7 @@ WRONG_STRING: Table = INDUCTIVE | {
 }
 RING = "a witness, tried by recurrent.for_ever or rounded.for_ever"
 FOR_EVER: Table = INDUCTIVE | {
-    "invariant": Field("object", RING),
+    "invariant?": Field("object", RING),
     "invariant.entry": Field("whole", RING),
     "invariant.place": Field("whole", RING),
     "invariant.rate": _trusted("number", "the rate of the invariant", "from 0 to 1; nothing rests on it"),
