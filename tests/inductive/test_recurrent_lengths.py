@@ -110,3 +110,11 @@ def test_a_transformer_is_refused(capsys):
     assert "--model rnn, gru, lstm" in capsys.readouterr().err
     with pytest.raises(BadInput, match="real arithmetic"):
         decided(load(LATE), Task.of("modular", modulus=10), 9, Rounded(FORMATS["float32"]))
+
+
+@pytest.mark.parametrize("length, answer", [(100, "PROVED"), (160, "REFUTED")])
+def test_saved_certificates_hold_and_their_shares_are_said_to_be_taken_on_trust(length, answer, tmp_path, capsys):
+    assert main([*ASKED, "--length", str(length), "--save", str(tmp_path / "out"), "--quiet"]) == (answer != "PROVED")
+    assert main(["check", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith("HOLDS") and f"{answer}; not re-checked:" in said and "by_length" in said

@@ -104,6 +104,7 @@ UNCOUNTED: Table = {
 
 # ---- recurrent networks
 
+BY_LENGTH = "how many lines are answered right at each length"
 INDUCTIVE: Table = {
     "seconds": SECONDS,
     "verdict": Field("text", "by inductive.check"),
@@ -137,6 +138,11 @@ INDUCTIVE: Table = {
     "error_share": NULL,
     "reason": NULL,
     "weights_sha256": Field("text", FILE),
+    "by_length?": _trusted("list", "by_length", BY_LENGTH),
+    "by_length[]": _trusted("object", "by_length", BY_LENGTH),
+    **{f"by_length[].{name}": _trusted("whole", "by_length", BY_LENGTH) for name in ("first", "last")},
+    **{f"by_length[].{name}": _trusted("text", "by_length", BY_LENGTH) for name in ("right", "wrong", "undecided")},
+    "first_wrong_length?": _trusted("whole | null", "by_length", BY_LENGTH),
 }
 WRONG_STRING: Table = INDUCTIVE | {
     "tightest": NULL,
