@@ -38,6 +38,7 @@ MOST_AT_ONCE = 256  # cells
 MOST_STARTED = 1 << 12  # cells into which the whole domain is split before tokens are fixed
 ROUNDS = 4  # in which the time left is shared out among the tokens of the fixed positions
 PARTS = 8  # of a batch, which are bounded at once
+LEAST_PART = 8  # cells; fewer take as long
 AtOnce = Callable[..., Iterable[Any]]
 Aim = Literal["verdict", "accuracy"]  # the cells of the least bounds first, until an input is wrong; or the largest
 AIMS: tuple[Aim, ...] = get_args(Aim)
@@ -536,8 +537,8 @@ def in_order(mask: Mask, groups: list[list[int]]) -> Mask:
 def in_parts(batch: list[Cell]) -> list[list[Cell]]:
     """Some cells in parts of about one size, those with sets of about one size together, as these are listed alike."""
     ordered = sorted(batch, key=lambda cell: int(cell.mask.sum(1).max()))
-    size = -(-len(batch) // PARTS)
-    return [ordered[first : first + size] for first in range(0, len(batch), size or 1)]
+    size = max(-(-len(batch) // PARTS), LEAST_PART)
+    return [ordered[first : first + size] for first in range(0, len(batch), size)]
 
 
 def with_part(mask: Mask, place: int, part: Mask) -> Mask:
