@@ -11,6 +11,7 @@ from torch import Tensor
 
 from constructions import plain_json
 from constructions.errors import BadInput
+from constructions.formats.kinds import Start
 from constructions.whole_numbers import multiplied, scaled_names
 
 
@@ -30,10 +31,13 @@ def read(path: Path, what: str, key: str) -> tuple[dict[str, Tensor], dict[str, 
 
 def names_of_whole_numbers(path: Path) -> tuple[str, ...]:
     """Which tensors of a file stand for scales times whole numbers; none for a file of another format."""
+    start = Start.of(path, "weights")
+    if not (start.ends(".safetensors") or start.is_safetensors):
+        return ()
     try:
         with safe_open(path, framework="pt") as file:
             return scaled_names({name: file.get_slice(name).get_dtype() for name in file.keys()})  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError):
+    except (SafetensorError, OSError, ValueError, MemoryError):
         return ()
 
 

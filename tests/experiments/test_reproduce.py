@@ -119,7 +119,7 @@ def test_the_list_names_every_experiment_and_what_it_takes(capsys):
         ((ID, "--workers", "0"), "--workers 0"),
         ((ID, "--resume", "nowhere"), "--resume nowhere"),
         ((ID, "--resume", "a", "--out", "b"), "--resume a"),
-        ((ID, "--out", "pyproject.toml"), "--out pyproject.toml"),
+        ((ID, "--out", "pyproject.toml"), "out='pyproject.toml"),
         ((ID, "--grid", "desk"), "laptop"),
     ],
 )

@@ -176,3 +176,21 @@ class ScaledInItsOwnDtype(nn.Module):
 def test_a_dtype_that_a_graph_asserts_is_not_asked_of_the_run_in_float64():
     found = certify_module(ScaledInItsOwnDtype().eval(), inputs=tokens([3, 3]), expected=lambda t: t.amax(1))
     assert found.verdict is Verdict.PROVED and found.inputs_covered == 9 and 1.15 < found.margin < 2 / 3**0.5 + 1e-6
+
+
+class WholeLessPart(nn.Module):
+    """A whole number less .9, which torch computes in the default dtype, whatever the weights have."""
+
+    def __init__(self, dtype):
+        super().__init__()
+        self.register_buffer("sign", torch.tensor([1.0, -1.0], dtype=dtype))
+
+    def forward(self, t):
+        return (t.sum(1, keepdim=True) - 0.9) * self.sign
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_real_arithmetic_is_run_beside_in_float64_also_where_whole_numbers_become_others(dtype):
+    found = certify_module(WholeLessPart(dtype).eval(), inputs=tokens([3]), expected=lambda t: (t[:, 0] < 1).long())
+    assert found.verdict is Verdict.PROVED and found.inputs_covered == 3 and 0.19 < found.margin < 0.21
+    assert torch.get_default_dtype() is torch.float32

@@ -32,8 +32,8 @@ OPTIONS = ("model", "L", "weights", "max_digits", "max_noise", "labels", "modulu
 def tasks() -> list[str]:
     """The tasks whose models can be changed.
 
-    >>> tasks()
-    ['histogram', 'count01', 'modular', 'module', 'parity', 'recurrent']
+    >>> sorted(tasks())
+    ['count01', 'histogram', 'modular', 'module', 'parity', 'recurrent']
     """
     return [place.rpartition(".")[2] for place in registry.cards() if find_spec(f"{place}.{PART}") is not None]
 
@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) ->
     """FILE, --task, --model, --L, the reading, --budget, --effort, --save and --json."""
     names = tasks()
     add_file(parser)
-    parser.add_argument("--task", choices=names, default=names[0], help=f"what they are to know (default: {names[0]})")
+    help = f"what they are to know: {', '.join(names)} (default: {names[0]})"
+    parser.add_argument("--task", choices=names, default=names[0], metavar="TASK", help=help)
     add_options(parser, precision=precision)
     add = group(parser, JUDGED).add_argument
     add("--max-digits", type=int, metavar="A", help="of count01: n0 and n1 up to A each")

@@ -95,6 +95,13 @@ class Graph:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @cached_property
+    def coarsest(self) -> torch.dtype:
+        """The coarsest dtype that floating-point numbers are stored or computed in; float32 where there are none."""
+        computed = (_dtype(node) for node in self.calls)
+        floats = [d for d in (*(v.dtype for v in self.stored.values()), *computed) if d is not None and is_float(d)]
+        return min(floats, key=lambda dtype: torch.finfo(dtype).bits, default=torch.float32)
+
+    @cached_property
     def widest(self) -> int:
         """The number of entries of the largest intermediate tensor."""
         return max(

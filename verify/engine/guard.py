@@ -8,7 +8,8 @@ evaluation, the one without roundings among them, lies in its balls, and so does
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -30,6 +31,17 @@ ALONE = 8  # inputs that are run where the module takes no batch
 
 class Disagreement(Exception):
     """A run lies outside what was enclosed: a bug of ours."""
+
+
+@contextmanager
+def made_of(dtype: torch.dtype) -> Iterator[None]:
+    """Floating-point numbers that come from none are of this dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 class Guard:
@@ -69,8 +81,7 @@ class Guard:
 
     def _own_format(self) -> Format:
         """The format in which the module itself runs."""
-        floats = (v.dtype for v in self.graph.stored.values() if v.is_floating_point())
-        return format_of(next(floats, torch.float64))
+        return format_of(self.graph.coarsest)
 
     def _copy(self, tokens: Tensor, answers: Tensor) -> nn.Module | None:
         """The module in the dtype of the run; None where there is none, or it cannot be copied, or fails on an input.
@@ -110,7 +121,7 @@ class Guard:
 
     def _margin(self, module: nn.Module, tokens: Tensor, answers: Tensor) -> Tensor:
         """The least margin of each input (N,)."""
-        with torch.no_grad():
+        with torch.no_grad(), made_of(self._default(module)):
             output = module(tokens).double()
         logits = output[:, list(self.question.positions or (0,))] if output.ndim == 3 else output.unsqueeze(1)
         if logits.shape[0] != len(tokens):
@@ -118,6 +129,11 @@ class Guard:
         if self.question.classes is not None:
             logits = logits[..., list(self.question.classes)]
         return margins(logits, answers).amin(1)
+
+    def _default(self, module: nn.Module) -> torch.dtype:
+        """The dtype of whole numbers less a Python number: real arithmetic is run beside in float64 throughout."""
+        is_wide = module is not self.module or self._own_format() == FORMATS["float64"]
+        return torch.float64 if isinstance(self.reading, Real) and is_wide else torch.get_default_dtype()
 
     def _look_at(
         self, module: nn.Module, fmt: Format, tokens: Tensor, answers: Tensor, said: tuple[float, float]
@@ -167,10 +183,9 @@ def ends(module: nn.Module, tokens: Sequence[int], right: int, row: int = -1, **
     Raises: BadInput where there is no rule for an operation of the module.
     """
     graph = capture(deepcopy(module).eval(), len(tokens), arguments=options)
-    own = next((v.dtype for v in graph.stored.values() if v.is_floating_point()), torch.float32)
     question = Question((range(graph.output.shape[1])[row],), None)
     asked = torch.tensor([list(tokens)], dtype=torch.long), torch.tensor([[right]])
-    low, _ = enclose(graph, Arithmetic(format_of(own), has_norms=True), question)(*asked)
+    low, _ = enclose(graph, Arithmetic(format_of(graph.coarsest), has_norms=True), question)(*asked)
     _, high = enclose(graph, Arithmetic(), question)(*asked)
     return float(low[0].nan_to_num(-torch.inf)), float(high[0].nan_to_num(torch.inf))
 

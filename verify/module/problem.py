@@ -483,9 +483,8 @@ class ModuleProblem:
 
     @cached_property
     def dtype(self) -> torch.dtype:
-        """The coarsest that a number of the module is stored in."""
-        floats = [v.dtype for graph in self.graphs.values() for v in graph.stored.values() if v.is_floating_point()]
-        return min(floats, key=lambda d: torch.finfo(d).bits) if floats else torch.float32
+        """The coarsest that a number of the module is stored or computed in."""
+        return min((graph.coarsest for graph in self.graphs.values()), key=lambda dtype: torch.finfo(dtype).bits)
 
     def length_of(self, item: Item) -> int:
         return len(item)
