@@ -29,17 +29,21 @@ def step(kind, weights, state, activation):
     return [[o[j] * tanh(c[j]) for j in range(H)], c]
 
 
+def stored_numbers(model):
+    """The cell's four tensors, the readout's weight, and its bias, as lists of numbers with digits."""
+
+    def numbers(x):
+        return [numbers(y) for y in x] if isinstance(x, list) else mpf(x)
+
+    stored = {name: numbers(value.double().tolist()) for name, value in model.state_dict().items()}
+    names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+    return [stored[f"cell.{name}"] for name in names], stored["readout.weight"], stored["readout.bias"]
+
+
 def margins(model, modulus, steps):
     """(right logit) - (largest other) after 1, 2, ... steps tokens, class j standing for the answer j + 1."""
     with mp.workdps(DIGITS):
-        stored = {name: value.double().tolist() for name, value in model.state_dict().items()}
-
-        def numbers(x):
-            return [numbers(y) for y in x] if isinstance(x, list) else mpf(x)
-
-        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        weights = [numbers(stored[f"cell.{name}"]) for name in names]
-        V, b = numbers(stored["readout.weight"]), numbers(stored["readout.bias"])
+        weights, V, b = stored_numbers(model)
         state = [[mpf(0)] * model.hidden for _ in range(2 if model.kind == "lstm" else 1)]
         found = []
         for t in range(steps):

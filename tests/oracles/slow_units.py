@@ -8,7 +8,7 @@ is monotone in q, and its first wrong turn is found by bisection.
 from __future__ import annotations
 
 from mpmath import mp, mpf, tanh
-from oracles.recurrent_digits import sigmoid, step
+from oracles.recurrent_digits import sigmoid, step, stored_numbers
 
 DIGITS, LONGEST = 100, 40_000
 
@@ -16,14 +16,7 @@ DIGITS, LONGEST = 100, 40_000
 def first_wrong(model, modulus, most=10**20):
     """The first wrong length up to `most`, None where there is none; the last unit is the slow one."""
     with mp.workdps(DIGITS):
-        stored = {name: value.double().tolist() for name, value in model.state_dict().items()}
-
-        def numbers(x):
-            return [numbers(y) for y in x] if isinstance(x, list) else mpf(x)
-
-        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        weights = [numbers(stored[f"cell.{name}"]) for name in names]
-        V, b = numbers(stored["readout.weight"]), numbers(stored["readout.bias"])
+        weights, V, b = stored_numbers(model)
         H = model.hidden
         assert all(row[-1] == 0 for row in weights[1]), "some unit sees the slow one"
 

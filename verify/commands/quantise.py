@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
             changeable = asked.changeable()
             return decided(wish, asked, progress, *of_module(changeable, asked))
         with tempfile.TemporaryDirectory() as folder:
-            return decided(wish, asked, progress, StoredModel.of(args, job, folder).roundable(), task_file)
+            return decided(wish, asked, progress, FileToRound.of(args, job, folder).roundable(), task_file)
 
 
 def decided(
@@ -117,7 +117,7 @@ def _published(
         asked.published(record, said, None, None)
         return
     weights = file(found.module)
-    alone = found.module.file if isinstance(found.module, Stored) else file_with(weights, found.rounded)
+    alone = found.module.file if isinstance(found.module, RoundedFile) else file_with(weights, found.rounded)
     asked.published(record, said, weights, found.certificate, alone)
 
 
@@ -130,20 +130,20 @@ def of_module(changeable: Changeable, asked: ChangeAsked) -> tuple[Roundable[nn.
 
 
 @dataclass(frozen=True)
-class Stored:
+class RoundedFile:
     """A file that was decided, and the weights that the task's command saved of it."""
 
     file: bytes
     weights: bytes
 
 
-def task_file(stored: Stored) -> bytes:
+def task_file(rounded: RoundedFile) -> bytes:
     """The weights in the layout of their task."""
-    return stored.weights
+    return rounded.weights
 
 
 @dataclass(frozen=True)
-class StoredModel:
+class FileToRound:
     """The tensors of a file that a task's own command decides, and a folder for files in between."""
 
     path: str
@@ -152,7 +152,7 @@ class StoredModel:
     folder: str
 
     @classmethod
-    def of(cls, args: argparse.Namespace, job: Job, folder: str) -> StoredModel:
+    def of(cls, args: argparse.Namespace, job: Job, folder: str) -> FileToRound:
         """Raises: BadInput for a file that cannot be read, and options that do another job than a verdict on it."""
         from constructions.formats.safetensors_files import rewritten
 
@@ -165,7 +165,7 @@ class StoredModel:
         job.check()
         return cls(args.file, rewritten(args.file), job, folder)
 
-    def roundable(self) -> Roundable[Stored]:
+    def roundable(self) -> Roundable[RoundedFile]:
         """All tensors of floating-point numbers with an axis; a number alone is its own scale, and stays."""
         from safetensors.torch import load
 
@@ -179,7 +179,7 @@ class StoredModel:
                 )
         return Roundable(floats, self._decided)
 
-    def _decided(self, rounded: Rounded) -> tuple[Stored, Certificate]:
+    def _decided(self, rounded: Rounded) -> tuple[RoundedFile, Certificate]:
         """The file with these tensors, decided as it is stored."""
         from constructions.whole_numbers import file_with
         from verify.frame.certificate import Certificate
@@ -195,7 +195,7 @@ class StoredModel:
         told = [line for line in said.getvalue().splitlines(True) if not line.startswith("wrote ")]
         print(*told, sep="", end="", file=sys.stderr)
         certificate = Certificate.from_json((saved / SAVED[1]).read_text(encoding="utf-8"))
-        return Stored(data, (saved / SAVED[0]).read_bytes()), certificate
+        return RoundedFile(data, (saved / SAVED[0]).read_bytes()), certificate
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ from verify.arithmetic.slack import Array
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import Digits, Vector
 from verify.tasks.recurrent.tubes import (
-    Basis,
+    Eigenvectors,
     Lost,
     Polynomials,
     Series,
@@ -86,7 +86,7 @@ class Local:
         return cls(signs, X, rates)
 
 
-def fit(net: Network, token: int, x: Vector, local: Local, basis: Basis, turns: int) -> Segment | None:
+def fit(net: Network, token: int, x: Vector, local: Local, basis: Eigenvectors, turns: int) -> Segment | None:
     """Polynomials of so many turns from x, by Newton's method; None where it does not settle.
 
     In the coordinate of an eigenvector with the eigenvalue r, what is off at q is made up for by a y with

@@ -21,8 +21,8 @@ from verify.tasks.recurrent.fitted import DIVERGED, SETTLED, Local, Segment, fit
 from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import Digits, Followed, JudgedTokens, Vector, bounds
 from verify.tasks.recurrent.tubes import (
-    Basis,
     Bisection,
+    Eigenvectors,
     Gap,
     Lost,
     Polynomials,
@@ -63,7 +63,7 @@ class Creeping:
     found: Followed
     t: int
     x: Vector
-    basis: Basis
+    basis: Eigenvectors
     e: list[arb]
     on: Digits = field(init=False)
 
@@ -77,7 +77,7 @@ class Creeping:
     def turned(self) -> Local:
         """Takes the eigenvectors at the state as the basis."""
         local = Local.of(self.net, self.token, points(self.net, self.token, self.k, self.x)[0][:-1])
-        basis = Basis.of(local.X)
+        basis = Eigenvectors.of(local.X)
         self.e = applied(largest(basis.inverse * self.basis.X), self.e)
         self.basis = basis
         return local
@@ -226,7 +226,7 @@ class Creeping:
         missed = [abs(a - b) for a, b in zip(states[-1], centre, strict=True)]
         off[-1] = _sum(off[-1], missed)  # P_k is P_0
         try:
-            basis = Basis.of(Local.of(self.net, self.token, states[:-1]).X)
+            basis = Eigenvectors.of(Local.of(self.net, self.token, states[:-1]).X)
             own = applied(largest(basis.inverse * self.basis.X), self.e)
             e = _sum(basis.coordinates([a - b for a, b in zip(self.x, centre, strict=True)]), own)
             turn = self._kept(basis, states, off, e)
@@ -255,7 +255,7 @@ class Creeping:
         return None
 
     def _kept(
-        self, basis: Basis, states: Sequence[Vector], off: Sequence[Vector], e: Vector
+        self, basis: Eigenvectors, states: Sequence[Vector], off: Sequence[Vector], e: Vector
     ) -> tuple[Turn, Vector] | None:
         """A tube with B E + added <= E that holds e.
 
@@ -369,7 +369,7 @@ def approach(
             if steps is not None and goal + 2 * k > steps:
                 return None
             if here.go(goal, until):
-                basis = Basis.of(local.X)
+                basis = Eigenvectors.of(local.X)
                 e = basis.coordinates([arb(0, y.rad()) for y in here.state])
                 return Creeping(net, line, k, here.found, here.t, [y.mid() for y in here.state], basis, e)
             if here.found.wrong_at is not None:

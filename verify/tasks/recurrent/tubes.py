@@ -258,14 +258,14 @@ def largest(matrix: Any) -> arb_mat:
 
 
 @dataclass(frozen=True)
-class Basis:
+class Eigenvectors:
     """X and its inverse, of which both are balls; the coordinates of s are X^-1 s."""
 
     X: acb_mat
     inverse: acb_mat
 
     @classmethod
-    def of(cls, X: Array) -> Basis:
+    def of(cls, X: Array) -> Eigenvectors:
         """Raises: Lost where X has no inverse."""
         matrix = acb_mat([[acb(float(x.real), float(x.imag)) for x in row] for row in X.astype(complex)])
         try:
@@ -288,7 +288,7 @@ class Turn:
     eps: list[list[arb]]
 
     @classmethod
-    def of(cls, basis: Basis, J: Sequence[arb_mat], delta: Sequence[Vector]) -> Turn:
+    def of(cls, basis: Eigenvectors, J: Sequence[arb_mat], delta: Sequence[Vector]) -> Turn:
         n = len(delta[0])
         Phi, eps, reach, all_eps = basis.X, [arb(0)] * n, [], []
         for matrix, off in zip(J, delta, strict=True):
