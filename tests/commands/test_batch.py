@@ -1,5 +1,6 @@
 """Many checkpoints at once: what each file's own command says, the worst exit code, JUnit and annotations."""
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -115,3 +116,13 @@ def test_another_task(capsys, tmp_path):
 def test_bad_calls_are_one_line(capsys, folder, options, said):
     code, out, err = run(capsys, "batch", *(option.format(folder=folder) for option in options))
     assert code == 2 and out == "" and err.count("\n") == 1 and said in err
+
+
+@pytest.mark.parametrize("command", [("batch", "folder"), ("quantise", "model.safetensors")])
+def test_a_task_that_has_its_own_is_asked_for_it(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for place in ("folder/a.safetensors", "model.safetensors"):
+        Path(place).touch()
+    code, out, error = run(capsys, *command, "--task", "inductive")
+    assert code == 2 and not out and error.count("\n") == 1 and "Give a second one" in error

@@ -98,6 +98,10 @@ class Job:
     def check(self) -> None:
         """Raises: BadInput for options that do another job than a verdict on a file."""
         args = self.arguments("weights.safetensors")
+        if getattr(args, "task", "") is None:
+            raise BadInput(
+                f"--task {self.task}: has a --task of its own. Give a second one; verify {self.task} --help lists them."
+            )
         for name in FORBIDDEN:
             if getattr(args, name, None) not in (None, False):
                 raise BadInput(f"--{name}: is not for verify {self.command}. Leave it out, or use verify {self.task}.")
