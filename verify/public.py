@@ -6,6 +6,8 @@ from __future__ import annotations
 import shlex
 import tempfile
 from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -113,7 +115,8 @@ def repair(
     """
     from verify.changes.layers import repair_layers
 
-    return repair_layers(_changeable(module, options), layers, reading_of(reading), Effort(budget))
+    found = repair_layers(_changeable(module, options), layers, reading_of(reading), Effort(budget))
+    return replace(found, module=_as_given(found.module, module))
 
 
 def radius(
@@ -136,7 +139,8 @@ def radius(
     """
     from verify.changes.radius import radius as bounded
 
-    return bounded(_changeable(module, options), Effort(budget), tensors=tensors, is_relative=is_relative)
+    found = bounded(_changeable(module, options), Effort(budget), tensors=tensors, is_relative=is_relative)
+    return replace(found, wrong=_as_given(found.wrong, module))
 
 
 def quantise(
@@ -167,6 +171,15 @@ def quantise(
     if bits is None and scheme not in room.FORMATS:
         return room.fewest_bits(model, scheme, tensors=tensors)
     return room.quantise(model, room.NumberGrid(scheme, bits), tensors=tensors)
+
+
+def _as_given(changed: nn.Module | None, module: nn.Module) -> nn.Module | None:
+    """The changed numbers in a module of the type that was given."""
+    if changed is None or type(changed) is type(module):
+        return changed
+    own = deepcopy(module)
+    own.load_state_dict(changed.state_dict())
+    return own
 
 
 def _changeable(module: nn.Module, options: Mapping[str, Any]) -> Changeable:

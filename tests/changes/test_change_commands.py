@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from constructions import checkpoint, contextual_counting, relation_counting
+from constructions import checkpoint, contextual_positions, relation_counting
 from constructions.errors import BadInput
 from tests.command import as_json, run
 from tests.models.fitted import fitted
@@ -90,4 +90,4 @@ def test_bad_calls_are_one_line(files, capsys, line, says):
 
 def test_models_of_tasks_that_say_nothing_are_refused():
     with pytest.raises(BadInput, match="Say what is right by inputs="):
-        repair(contextual_counting.build(4, 1))
+        repair(contextual_positions.build(4, 1))

@@ -33,7 +33,7 @@ def tasks() -> list[str]:
     """The tasks whose models can be changed.
 
     >>> sorted(tasks())
-    ['count01', 'histogram', 'modular', 'module', 'parity', 'recurrent']
+    ['addition', 'contextual', 'count01', 'histogram', 'inductive', 'modular', 'module', 'parity', 'recurrent']
     """
     return [place.rpartition(".")[2] for place in registry.cards() if find_spec(f"{place}.{PART}") is not None]
 
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) ->
     add("--max-noise", type=int, metavar="B", help="of count01: n2 up to B")
     option(parser, "labels", default=None, help="of count01: 4 iff n1 > n0 (default), or 4 iff n0 >= n1")
     option(parser, "modulus", help="of recurrent: what is counted modulo (default: 10)")
-    option(parser, "length", help="of recurrent: the largest length (default: all)")
+    option(parser, "length", help="of contextual, inductive, recurrent: the largest length (default: all)")
 
 
 def add_file(parser: argparse.ArgumentParser) -> None:
