@@ -511,7 +511,7 @@ class ModuleProblem:
     def _run_one(self, tokens: Tensor) -> tuple[list[float], list[int], list[int]]:
         """The margins as torch runs it on this input alone, the labels that are right, and those that it says."""
         logits, classes = self.run_one(tokens)
-        answers = self.given.answers(tokens.unsqueeze(0), logits.shape[-1])[0]
+        answers = self.given.answers(tokens.unsqueeze(0), self.columns(len(tokens)))[0]
         said = [classes[i] for i in logits.argmax(1).tolist()]
         return margins(logits, answers).tolist(), [classes[i] for i in answers.tolist()], said
 
