@@ -6,7 +6,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CORE = ("reading", "statement", "mathematics", "fields")
 SPLITS = ("splits", "leaves")
-PARTS = ("parity", "modular", "addition", "count01", "adder", "prompts", "boxes", "exponentials", "kinds")
+PARTS = (
+    "parity",
+    "modular",
+    "addition",
+    "count01",
+    "adder",
+    "prompts",
+    "boxes",
+    "exponentials",
+    "kinds",
+    "questions",
+    "module",
+)
+GRAPHS = ("arrays", "moves", "operations", "graphs")
 MOST = 150
 
 
@@ -25,6 +38,7 @@ def test_the_page_says_how_long_the_checker_is():
     page = (ROOT / "docs/checker.md").read_text()
     core, splits = (sum(map(lines_of, names)) for names in (CORE, SPLITS))
     assert f"checker instead: {core} lines of code" in page and f"and {splits} more in `splits.py`" in page
+    assert f"{sum(map(lines_of, GRAPHS))} lines that follow graphs" in page
 
 
 def test_a_part_for_one_task_is_short():

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from verify.checker import addition, count01, fields, heads, inductive, modular, parity
+from verify.checker import addition, count01, fields, heads, inductive, modular, module, parity
 from verify.checker.reading import Refusal, read_certificate
 
 Check = Callable[[bytes, bytes], tuple[str, list[str]]]
@@ -12,6 +12,7 @@ TASKS: dict[str, Check] = {
     "heads": heads.check,
     "inductive": inductive.check,
     "modular": modular.check,
+    "module": module.check,
     "parity": parity.check,
 }
 

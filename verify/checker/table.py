@@ -418,6 +418,65 @@ COUNT01_WRONG: Table = COUNT01 | {
     "boxes?": _trusted("whole", "boxes", "how many the prover looked at"),
 }
 
+# ---- any module
+
+FOLLOWED, OWN_DIGEST = "followed on every input by module.check", "the prover's own digest of each graph"
+MODULE: Table = {
+    "seconds": SECONDS,
+    "verdict": Field("text", "by module.check"),
+    "claim": NULL,
+    "task": Field("text", "equals module"),
+    "parameters": Field("object", "by module._check_parameters"),
+    "parameters.module": _trusted("text", "the module's name", "of its class"),
+    "parameters.lengths": Field("list", "equals those of the inputs"),
+    "parameters.lengths[]": Field("whole", "equals those of the inputs"),
+    "parameters.positions": Field("list | null", "equals those at which answers are read"),
+    "parameters.positions[]": Field("integer", "equals those at which answers are read"),
+    "parameters.classes": Field("whole", "equals how many logits take part"),
+    "parameters.stored_numbers": Field("whole", "equals how many the graph reads"),
+    "reading": Field("text", "equals real"),
+    "method": Field("text", "equals certified"),
+    "argument": _trusted("text", "argument", "how the prover came to it"),
+    "inputs_covered": Field("text", "by module.check"),
+    "margin": Field("number | null", "a bound, shown by module.check"),
+    "margin_exact": NULL,
+    "margin_per_count": NULL,
+    "tightest": _trusted("object | null", "tightest", "where the margin is least; that input has it"),
+    "tightest.input": Field("list", "followed by module._check_tightest"),
+    "tightest.input[]": Field("whole", "followed by module._check_tightest"),
+    "tightest.margin": Field("number | null", "a bound, shown by module._check_tightest"),
+    "assumptions": Field("list", TASK),
+    "assumptions[]": Field("text", TASK),
+    "error_share": NULL,
+    "reason": NULL,
+    "graph": Field("object", "by module._check_parameters"),
+    "graph.sha256": _trusted("list", "graph.sha256", OWN_DIGEST),
+    "graph.sha256[]": _trusted("text", "graph.sha256", OWN_DIGEST),
+    "graph.operations": Field("elsewhere", "equals how often the program has each"),
+    "graph.torch": _trusted(
+        "text", "that torch.export traced the module", "which torch; the program is what it traced"
+    ),
+    "counts": Field("object", "by module.check"),
+    **{f"counts.{name}": Field("text", "by module.check") for name in ("right", "wrong", "undecided")},
+    "decided_by": _trusted("anything", "decided_by", "how many inputs each part of the prover decided"),
+    "wrong_inputs": Field("list", "followed by module._check_counts"),
+    "wrong_inputs[]": Field("list", "followed by module._check_counts"),
+    "wrong_inputs[][]": Field("whole", "followed by module._check_counts"),
+    "program": Field("elsewhere", FOLLOWED),
+    "weights_sha256": Field("text", FILE),
+}
+MODULE_PROVED: Table = MODULE | {"counterexample": NULL}
+EXPECTED = ("expected", "predicted")
+MODULE_WRONG: Table = MODULE | {
+    "counterexample": Field("object", "followed by module._check_wrong"),
+    "counterexample.input": Field("list", "followed by module._check_wrong"),
+    "counterexample.input[]": Field("whole", "followed by module._check_wrong"),
+    **{f"counterexample.{name}": Field("whole | list", "followed by module._check_wrong") for name in EXPECTED},
+    **{f"counterexample.{name}[]": Field("whole", "followed by module._check_wrong") for name in EXPECTED},
+    "counterexample.module_answers?": _trusted("whole | list", "module_answers", "what torch answers there"),
+    "counterexample.module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
+}
+
 TABLES: dict[str, Table] = {
     "histogram, proved": HISTOGRAM
     | {
@@ -444,6 +503,8 @@ TABLES: dict[str, Table] = {
     "count01, refuted": COUNT01_WRONG,
     "modular, proved": MODULAR_PROVED,
     "modular, refuted": MODULAR_WRONG,
+    "module, proved": MODULE_PROVED,
+    "module, refuted": MODULE_WRONG,
     "parity, proved": PARITY_PROVED,
     "parity, refuted": PARITY_WRONG,
     "heads": HEADS,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from constructions.errors import BadInput
 from verify.commands.vocabulary import option
@@ -197,11 +197,13 @@ def publish(
     report: Callable[[Certificate, list[Fact]], None] | None = None,
     look_at: LookAt | None = None,
     over_time: Sequence[Bracket] = (),
+    only_saved: Callable[[], dict[str, Any]] = dict,
 ) -> int:
     """Writes what was asked for, prints the certificate, and returns the exit code.
 
     `facts` are the task's own lines; `report` prints them with the certificate where the task has words of its own.
     `look_at` runs the input that the page of --report draws, `over_time` is how the accuracy's bracket became narrow.
+    `only_saved` gives fields of the saved certificate that are not printed: what `verify check` needs and nobody reads.
     What is saved are the numbers that were judged, and the saved certificate speaks of them; what is printed also says
     how a file's whole numbers with scales were read.
     """
@@ -214,7 +216,7 @@ def publish(
             written_files.write_whole(request.save, weights)
             written = [request.save]
         else:
-            text = certificate.to_json() + "\n"
+            text = replace(certificate, extra={**certificate.extra, **only_saved()}).to_json() + "\n"
             written_files.write_whole_folder(request.save, dict(zip(SAVED, (weights, text.encode()), strict=True)))
             written = [str(Path(request.save) / name) for name in SAVED]
     certificate = naming_whole_numbers(request, certificate)

@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
         from verify.arithmetic.readings import reading_of
         from verify.frame.decide import decide
         from verify.module.problem import ModuleProblem
+        from verify.module.program import program
         from verify.report.progress import progress_bar
         from verify.tasks.module.task import about, as_bytes, errors_named, look_at, problem_parts
 
@@ -62,5 +63,11 @@ def run(args: argparse.Namespace) -> int:
     counts = certificate.extra.get("counts") or {}
     brackets = problem.over_time.brackets(sum(map(int, counts.values()))) if counts else []
     return request.publish(
-        asked, certificate, as_bytes(problem.module), facts, look_at=look_at(problem), over_time=brackets
+        asked,
+        certificate,
+        as_bytes(problem.module),
+        facts,
+        look_at=look_at(problem),
+        over_time=brackets,
+        only_saved=lambda: {"program": program(problem)},
     )

@@ -1,0 +1,280 @@
+"""Any module: its graph followed again on every input; what is true is accepted, and nothing that is false."""
+
+import dataclasses
+import hashlib
+import json
+import random
+import struct
+from unittest import mock
+
+import pytest
+import torch
+from models.one_layer import Encoder, Plain
+from models.selection import first
+from oracles.graph_runs import falsehood
+from torch import nn
+
+from tests.planted import planted
+from verify.checker import kinds
+from verify.checker.reading import NOT_CHECKABLE, Refusal
+from verify.engine import margins
+from verify.engine.guard import Guard
+from verify.frame import decide
+from verify.frame.decide import certify
+from verify.module import Task, first_repeated, largest, strings, tokens
+from verify.module.problem import ModuleProblem
+from verify.module.program import program
+from verify.tasks.module.task import as_bytes
+
+
+def outcome(weights, text):
+    try:
+        return 0, kinds.check(weights, text.encode())[0]
+    except Refusal as refusal:
+        return refusal.exit_code, str(refusal)
+
+
+def saved(module, task):
+    """The weights and the certificate as `verify module --save` writes them."""
+    problem = ModuleProblem(module.eval(), task)
+    weights = as_bytes(problem.module)
+    found = certify(problem).about(weights)
+    return weights, dataclasses.replace(found, extra={**found.extra, "program": program(problem)}).to_json()
+
+
+class Adder(nn.Module):
+    """Attention over a b =, an MLP, and logits at =; trained it adds modulo P."""
+
+    def __init__(self, P, d=8, heads=2, dtype=torch.float32):
+        super().__init__()
+        self.E, self.places = nn.Embedding(P + 1, d), nn.Parameter(torch.randn(3, d) / 2)
+        self.attention = nn.MultiheadAttention(d, heads, batch_first=True)
+        self.up, self.down, self.out = nn.Linear(d, 4 * d), nn.Linear(4 * d, d), nn.Linear(d, P, bias=False)
+        self.register_buffer("mask", torch.full((3, 3), -torch.inf).triu(1), persistent=False)
+        self.to(dtype)
+
+    def forward(self, t):
+        x = self.E(t) + self.places
+        x = x + self.attention(x, x, x, attn_mask=self.mask.to(x.dtype), need_weights=False)[0]
+        return self.out(x + self.down(torch.relu(self.up(x))))[:, -1]
+
+
+def adder(P, steps, dtype=torch.float32):
+    torch.manual_seed(P)
+    module, task = Adder(P), Task(tokens([P, P, [P]]), lambda t: (t[:, 0] + t[:, 1]) % P)
+    rows = torch.cat([*task.inputs.parts[0].batches()])
+    optimiser = torch.optim.Adam(module.parameters(), 0.01)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(module(rows), task.expected(rows)).backward()
+        optimiser.step()
+    return module.to(dtype), task
+
+
+class Last(nn.Module):
+    """The logits 7 for each token's own class, at every position."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.table = nn.Embedding.from_pretrained(7 * torch.eye(n))
+
+    def forward(self, t):
+        return torch.where(t.unsqueeze(-1) < 0, 0.5, self.table(t).cumsum(1) - self.table(t).cumsum(1).detach() / 2)
+
+
+class Largest(nn.Module):
+    """The largest token, by the largest of one-hot vectors weighed by their token; float16 and whole numbers."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.table = nn.Parameter(torch.eye(n).half())
+        self.register_buffer("weight", torch.arange(1, n + 1))
+
+    def forward(self, t):
+        return (self.table[t] * self.weight).amax(1)
+
+
+def drawn(module, seed):
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for W in module.parameters():
+            W.copy_(torch.randn_like(W) * max(1, W.shape[-1]) ** -0.5 + (W.ndim == 1))
+    return module
+
+
+def a_norm(seed, **options):
+    return drawn(Plain(3, 3, d=4, heads=2, hidden=4, **options), seed)
+
+
+MODELS = {
+    "built, every position": lambda: (Last(3), Task(strings(3, 3), lambda t: t[:, -1])),
+    "built, largest": lambda: (Largest(4), Task(tokens([4, [1, 3], 4]), largest)),
+    "built, where": lambda: (Largest(4), Task(tokens([4, 4], where=lambda t: t[:, 0] < t[:, 1]), lambda t: t[:, 1])),
+    "trained": lambda: adder(5, 120),
+    "trained, bfloat16": lambda: adder(4, 120, torch.bfloat16),
+    "trained, half": lambda: adder(5, 25),
+    "LayerNorm, GELU": lambda: (a_norm(1, norm="layer", act="gelu"), Task(tokens([3] * 3), largest)),
+    "RMSNorm, SiLU": lambda: (a_norm(2, norm="rms", act="silu", gated=True), Task(tokens([3] * 3), largest)),
+    "encoder": lambda: (drawn(Encoder(3, 3, norm_first=True), 1), Task(tokens([3] * 3), first_repeated(2))),
+    "classes": lambda: (Largest(4), Task(tokens([[0, 2], [2]]), lambda t: t[:, 1] * 0 + 2, classes=[0, 2])),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files():
+    return {name: saved(*model()) for name, model in MODELS.items()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_the_prover_says_holds(name, files):
+    weights, text = files[name]
+    said = json.loads(text)
+    assert said["verdict"] == ("PROVED" if name.startswith(("built, l", "built, w", "classes")) else said["verdict"])
+    assert falsehood(weights, text) is None
+    assert outcome(weights, text) == (0, said["verdict"])
+
+
+def with_weights(weights, draw):
+    """The file with one bit of its numbers flipped."""
+    start = 8 + int.from_bytes(weights[:8], "little")
+    raw, place = bytearray(weights), draw.randrange(start, len(weights))
+    raw[place] ^= 1 << draw.randrange(8)
+    return bytes(raw)
+
+
+def fitting(c, weights):
+    return json.dumps(c | {"weights_sha256": hashlib.sha256(weights).hexdigest()})
+
+
+def as_proof(c, margin):
+    """A certificate that says that all inputs are right, its fields fitting each other."""
+    total = str(sum(int(n) for n in c["counts"].values()))
+    tightest = {"input": (c["tightest"] or c["counterexample"])["input"], "margin": margin}
+    fields = {"verdict": "PROVED", "inputs_covered": total, "margin": margin, "tightest": tightest}
+    counts = {"right": total, "wrong": "0", "undecided": "0"}
+    return c | fields | {"counterexample": None, "counts": counts, "wrong_inputs": []}
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(6), *(range(i, i + 60) for i in range(6, 600, 60))]), ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_forged_proof_of_other_weights_holds_only_where_it_is_true(name, seeds, files):
+    weights, text = files[name]
+    said = json.loads(text)
+    for seed in seeds:
+        draw = random.Random(f"{name} {seed}")
+        moved = with_weights(weights, draw)
+        for margin in (1e-9, abs(said["margin"] or 1), 3.0):
+            forged = fitting(as_proof(said, margin), moved)
+            code, answer = outcome(moved, forged)
+            assert code or falsehood(moved, forged) is None, (seed, margin, answer)
+
+
+def leaves(value, path=()):
+    """Where a certificate has values: every one, and every object and list."""
+    yield path
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(inner, (*path, key))
+
+
+def replaced(value, path, new):
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = replaced(copy[path[0]], path[1:], new)
+    return copy
+
+
+def at(value, path):
+    return at(value[path[0]], path[1:]) if path else value
+
+
+OTHERS = [None, True, 0, 1, 2, -1, 3, 0.5, -1.0, 1e300, [], {}, [0], [1, 0]]
+OTHERS += ["", "0", "1", "float64", "PROVED", "aten.neg.default"]
+TRUSTED = {"seconds", "argument", "decided_by"}  # and places within others
+
+
+def other_values(value):
+    near = [value + 1, value - 1, value * 2] if type(value) in (int, float) else []
+    near += [value[::-1], value[:-1], [*value, *value]] if isinstance(value, list) else []
+    return [x for x in [*OTHERS, *near] if json.dumps(x) != json.dumps(value)]
+
+
+def is_first(path):
+    """Of many wrong inputs, the first."""
+    return path[0] != "wrong_inputs" or not any(path[1:2])
+
+
+def is_trusted(path):
+    within = [("parameters", "module"), ("graph", "sha256"), ("graph", "torch"), ("tightest", "input")]
+    return path[0] in TRUSTED or any(path[: len(p)] == p for p in within)
+
+
+@pytest.mark.parametrize("name", first(2, ["built, where", "built, every position", "trained, half", "encoder"]))
+def test_every_field_is_refused_when_changed_or_trusted(name, files):
+    """A smaller margin is true, too, and a place counted from the other end is the same one."""
+    weights, text = files[name]
+    said, outside = json.loads(text), 0
+    for path in [path for path in leaves(said) if path and path[0] != "program" and is_first(path)]:
+        for value in other_values(at(said, path)):
+            forged = json.dumps(replaced(said, path, value))
+            if outcome(weights, forged)[0] == 0 and not is_trusted(path):
+                outside += 1
+                is_bound = path[-1] in ("margin", "tightest", "predicted") or path[:2] == ("parameters", "positions")
+                assert is_bound and falsehood(weights, forged) is None, (path, value)
+    assert outside < 20
+    for key in {*said} - {"schema"}:  # which older files do not name
+        assert outcome(weights, json.dumps({k: v for k, v in said.items() if k != key}))[0], key
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(60), *(range(i, i + 500) for i in range(60, 5060, 500))]), ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_forged_programs_hold_only_where_they_are_true(name, seeds, files):
+    """Another program is another statement: what holds must be true of it, as torch runs it."""
+    weights, text = files[name]
+    said = json.loads(text)
+    places = [path for path in leaves(said["program"]) if path]
+    names = sorted({node["op"] for node in said["program"]["graphs"][0]["nodes"]})
+    for seed in seeds:
+        draw = random.Random(f"{name} {seed}")
+        path = draw.choice(places)
+        value = draw.choice(other_values(at(said["program"], path)) + names)
+        forged = json.dumps(said | {"program": replaced(said["program"], path, value)})
+        code, answer = outcome(weights, forged)
+        assert code or falsehood(weights, forged) is None, (seed, path, value, answer)
+
+
+def test_a_fault_in_the_prover_is_found():
+    """The least rival for the largest: a proof of a model that is wrong, its runs beside left out."""
+    module, task = adder(4, 25)
+    right = "torch.where(own, nothing, end).amax(-1)"
+    with (
+        planted(margins, "margins", right, "torch.where(own, -nothing, end).amin(-1)"),
+        mock.patch.object(decide, "_compared", lambda finding, *_: finding),
+        mock.patch.object(Guard, "check", lambda *_: None),
+    ):
+        weights, text = saved(module, task)
+    assert json.loads(text)["verdict"] == "PROVED" and falsehood(weights, text)
+    assert outcome(weights, text)[0] == 1
+
+
+def test_what_cannot_be_followed_is_not_checkable(files):
+    weights, text = files["trained"]
+    said = json.loads(text)
+    for program_ in ({"reason": "more than 262144 inputs"}, None):
+        code, answer = outcome(weights, json.dumps(said | {"program": program_}))
+        assert code in (1, NOT_CHECKABLE), answer
+    del said["program"]
+    assert outcome(weights, json.dumps(said))[0] == NOT_CHECKABLE
+
+
+def test_a_tie_is_wrong_and_nan_is_nothing():
+    module = Largest(3)
+    with torch.no_grad():
+        module.table[2] = module.table[1] * 2 / 3
+    weights, text = saved(module, Task(tokens([3, 3]), largest))
+    assert json.loads(text)["verdict"] == "REFUTED" and outcome(weights, text) == (0, "REFUTED")
+    broken = bytearray(weights)
+    broken[-2:] = struct.pack("<H", 0x7E00)
+    said = json.loads(text)
+    assert outcome(bytes(broken), fitting(said, bytes(broken)))[0] == 1

@@ -1,0 +1,122 @@
+"""Whether a certificate about a module is false: its program run by torch itself in float64, one input at a time.
+
+It shares nothing with the prover or the checker. What is within TOLERANCE of not being so is not called false.
+"""
+
+import base64
+import hashlib
+import itertools
+import json
+
+import safetensors.torch
+import torch
+
+TOLERANCE = 1e-9
+RULES = {"largest token": max, "smallest token": min}
+
+
+class Lie(Exception):
+    """What is false."""
+
+
+def say(holds, what):
+    if not holds:
+        raise Lie(what)
+
+
+def falsehood(weights, certificate):
+    """What is false about a certificate, None where nothing was found."""
+    try:
+        c = json.loads(certificate)
+        say(c["weights_sha256"] == hashlib.sha256(weights).hexdigest(), "the digest")
+        try:
+            found = dict(margins(c["program"], safetensors.torch.load(weights)))
+        except (RuntimeError, IndexError, TypeError, KeyError, ValueError, AttributeError) as error:
+            raise Lie(f"the program cannot be run: {error}") from None
+        (proved if c["verdict"] == "PROVED" else refuted)(c, found)
+    except Lie as lie:
+        return str(lie)
+    return None
+
+
+def proved(c, found):
+    say(c["inputs_covered"] == str(len(found)), "how many inputs there are")
+    say(min(found.values()) > (c["margin"] or 0) - TOLERANCE, "the margin")
+    say(c["counts"] == {"right": str(len(found)), "wrong": "0", "undecided": "0"}, "the counts")
+    say(c["tightest"] is None or tuple(c["tightest"]["input"]) in found, "the tightest input")
+
+
+def refuted(c, found):
+    say(found[tuple(c["counterexample"]["input"])] < (c["margin"] or 0) + TOLERANCE, "the counterexample")
+    right = sum(margin > TOLERANCE for margin in found.values())
+    wrong = sum(margin < -TOLERANCE for margin in found.values())
+    counts = {name: int(x) for name, x in c["counts"].items()}
+    say(sum(counts.values()) == len(found), "how many inputs there are")
+    say(counts["right"] <= len(found) - wrong and counts["wrong"] <= len(found) - right, "the counts")
+    say(all(found[tuple(tokens)] < TOLERANCE for tokens in c["wrong_inputs"]), "a wrong input")
+
+
+def margins(program, tensors):
+    """Each input with its margin."""
+    graphs, number = {graph["length"]: graph for graph in program["graphs"]}, itertools.count()
+    for part in program["inputs"]:
+        rows = part["rows"] if "rows" in part else itertools.product(*part["sets"])
+        for tokens in map(tuple, rows):
+            logits = run(graphs[len(tokens)], tensors, tokens)[0]
+            logits = logits.reshape(1, -1) if logits.ndim == 1 or len(logits) == 1 else logits[part["positions"]]
+            due, i = due_of(program["answers"], tokens, next(number)), range(logits.shape[1])
+            columns = [*(i if program["classes"] is None else program["classes"])]
+            gaps = [row[y] - row[c] for row, y in zip(logits, due, strict=True) for c in columns if c != y]
+            say(all(y in columns for y in due), "an answer is no class")
+            yield tokens, float(min(gaps)) if gaps else float("inf")
+
+
+def due_of(answers, tokens, number):
+    if "table" in answers:
+        return answers["table"][number]
+    name, _, modulus = answers["rule"].partition(" modulo ")
+    return [sum(tokens) % int(modulus) if modulus else RULES[name](tokens)]
+
+
+def run(graph, tensors, tokens):
+    values = []
+    for node in graph["nodes"]:
+        values.append(value(node, values, tensors, tokens))
+        if isinstance(values[-1], torch.Tensor):
+            say(list(values[-1].shape) == node["shape"], "a shape")
+            values[-1] = values[-1].double() if values[-1].is_floating_point() else values[-1]
+    return values[graph["output"]]
+
+
+def value(node, values, tensors, tokens):
+    name = node["op"]
+    if name == "tokens":
+        return torch.tensor([tokens])
+    dtype = getattr(torch, node["dtype"] or "float64")
+    if name == "stored":
+        if "name" in node:
+            say(tensors[node["name"]].dtype == dtype, "a dtype")
+            return tensors[node["name"]]
+        raw = base64.b64decode(node["data"])
+        found = torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(dtype) if raw else torch.empty(0, dtype=dtype)
+        return found.reshape(node["shape"])
+
+    def given(x):
+        if isinstance(x, dict):
+            if {*x} == {"node"}:
+                return values[x["node"]]
+            return float(x["number"]) if {*x} == {"number"} else {key: given(y) for key, y in x.items()}
+        return [given(y) for y in x] if isinstance(x, list) else x
+
+    args, kwargs = given(node["args"]), given(node["kwargs"])
+    if name == "getitem":
+        return args[0][args[1]]
+    _, base, overload = name.split(".")
+    if base == "_assert_tensor_metadata":
+        return None
+    operation = getattr(getattr(torch.ops.aten, base), overload)
+    if "dtype" in kwargs:
+        kwargs["dtype"] = torch.float64 if dtype.is_floating_point else dtype
+    if base in ("full", "scalar_tensor", "full_like") and dtype.is_floating_point:
+        return operation(*args, **{**kwargs, "dtype": dtype})
+    return operation(*args, **kwargs)

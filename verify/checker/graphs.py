@@ -1,0 +1,237 @@
+"""A captured graph as a certificate has it, read strictly and followed on many inputs at once, in balls."""
+
+import base64
+import binascii
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from flint import arb, ctx
+
+from verify.checker.arrays import FLOAT, MOST_NUMBERS, TRUTH, WHOLE, Array
+from verify.checker.moves import CREATING, RANGES, as_dtype, kind_in
+from verify.checker.operations import OPERATIONS, truths
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, WORDS, Refusal, Tensors, as_text, require
+
+WHOLE_WORDS = {"I64": ("int64", "q"), "I32": ("int32", "i"), "I16": ("int16", "h"), "I8": ("int8", "b")}
+WHOLE_WORDS |= {"U8": ("uint8", "B"), "BOOL": ("bool", "?")}
+EVERY_WORD = WORDS | WHOLE_WORDS
+BYTES = {dtype: struct.calcsize("<" + word) for dtype, (_, word) in WHOLE_WORDS.items()} | {"C64": 8}
+AT_ONCE = 1 << 19  # numbers of the widest tensor, over a batch of inputs
+Node = dict[str, Any]
+
+
+class Graph(NamedTuple):
+    """The operations on an input of so many tokens, in order, which of them is the output, and what they read."""
+
+    length: int
+    nodes: list[Node]
+    output: int
+    stored: dict[int, tuple[str, list[int], bytes]]
+
+    @property
+    def operations(self) -> dict[str, int]:
+        """How often each operation occurs."""
+        names = sorted(node["op"] for node in self.nodes if node["op"] not in ("stored", "tokens", "getitem"))
+        return {name: names.count(name) for name in names}
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are stored."""
+        return sum(_product(shape) for _, shape, _ in self.stored.values())
+
+
+def _product(shape: Sequence[int]) -> int:
+    size = 1
+    for n in shape:
+        size *= n
+    return size
+
+
+NAMED = {"none", "tanh", *(name for name, _ in EVERY_WORD.values())}  # words that operations are called with
+
+
+def read_graph(found: Any, tensors: Tensors) -> Graph:
+    """The graph in a certificate, with the tensors that it names: all of them in the file, or written beside.
+
+    Raises: Refusal.
+    """
+    require(isinstance(found, dict) and {*found} == {"length", "nodes", "output"}, "program: a graph has other keys")
+    length, nodes, stored = found["length"], found["nodes"], {}
+    require(type(length) is int and length > 0 and isinstance(nodes, list) and bool(nodes), "program: no graph")
+    for i, node in enumerate(nodes):
+        is_node = isinstance(node, dict) and isinstance(node.get("op"), str)
+        is_node = is_node and isinstance(node.get("args", []), list) and isinstance(node.get("kwargs", {}), dict)
+        is_node = is_node and isinstance(node.get("name", ""), str) and isinstance(node.get("dtype", ""), str | None)
+        require(is_node, f"program: node {i} is no operation")
+        op = node["op"]
+        extra = {"stored": {"name"}, "tokens": set[str]()}.get(op, {"args", "kwargs"})
+        extra = {"data"} if op == "stored" and "data" in node else extra
+        require({*node} == {"op", "shape", "dtype"} | extra, f"program: node {i} has other keys")
+        sizes = node["shape"]
+        is_shape = sizes is None or isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in sizes)
+        require(is_shape, f"program: node {i} has no shape")
+        require(_product(sizes or []) <= MOST_NUMBERS, f"program: node {i} is too large", NOT_CHECKABLE)
+        if op == "stored":
+            stored[i] = _stored(node, tensors, i)
+    output = found["output"]
+    require(type(output) is int and 0 <= output < len(nodes), "program: there is no such output")
+    return Graph(length, nodes, output, stored)
+
+
+def _stored(node: Node, tensors: Tensors, i: int) -> tuple[str, list[int], bytes]:
+    """A tensor of the file, or one that the certificate itself has, of the shape and dtype that are said."""
+    words = {name: dtype for dtype, (name, _) in EVERY_WORD.items()}
+    require(node["dtype"] in words, f"program: node {i} has an unknown dtype", NOT_CHECKABLE)
+    if "data" not in node:
+        require(node["name"] in tensors, f"program: {as_text(node['name'])[:80]} is no tensor of the file")
+        found = tensors[node["name"]]
+    else:
+        try:
+            found = words[node["dtype"]], node["shape"], base64.b64decode(node["data"], validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            raise Refusal(f"program: node {i} has no data", UNREADABLE) from None
+    dtype, shape, raw = found
+    require(dtype in EVERY_WORD, f"program: node {i} has an unknown dtype", NOT_CHECKABLE)
+    size = BYTES.get(dtype) or {"F64": 8, "F32": 4}.get(dtype, 2)
+    is_right = (EVERY_WORD[dtype][0], shape) == (node["dtype"], node["shape"]) and len(raw) == size * _product(shape)
+    require(is_right, f"program: node {i} is of another shape or dtype than what is stored")
+    return found
+
+
+def _numbers(dtype: str, shape: list[int], raw: bytes) -> Array:
+    """Stored numbers as they are; -inf and infinity, too, but no NaN."""
+    if dtype == "BF16":
+        raw = b"".join(b"\0\0" + raw[i : i + 2] for i in range(0, len(raw), 2))
+    name, word = EVERY_WORD[dtype]
+    values = struct.unpack(f"<{len(raw) // struct.calcsize('<' + word)}{word}", raw)
+    require(all(x == x for x in values), "a stored tensor holds NaN")
+    kind = kind_in(name)
+    return Array(kind, tuple(shape), [[*map(arb, values)] if kind == FLOAT else [*values]])
+
+
+class Follower:
+    """Follows a graph with so many bits; what no token decides is found once."""
+
+    def __init__(self, graph: Graph, bits: int) -> None:
+        self.graph, self.bits = graph, bits
+        self.fixed: dict[int, Any] = {}
+        self.uses = [[*_uses(node.get("args")), *_uses(node.get("kwargs"))] for node in graph.nodes]
+        self.last_use = {j: i for i, used in enumerate(self.uses) for j in used}
+        self.computed = self._computed()
+
+    def _computed(self) -> set[int]:
+        """The nodes that depend on tokens."""
+        found = set[int]()
+        for i, node in enumerate(self.graph.nodes):
+            used = {*self.uses[i]}
+            require(all(0 <= j < i for j in used), f"program: node {i} reads a later one")
+            if node["op"] == "tokens" or used & found:
+                found.add(i)
+        return found
+
+    @property
+    def at_once(self) -> int:
+        """How many inputs are followed together."""
+        sizes = [_product(self.graph.nodes[i]["shape"] or []) for i in (self.graph.output, *self.computed)]
+        return max(1, AT_ONCE // max(sizes))
+
+    def output(self, tokens: Sequence[Sequence[int]]) -> Array:
+        """The output on each of some inputs. Raises: Refusal, Open."""
+        with ctx.workprec(self.bits):
+            values = dict(self.fixed)
+            for i, node in enumerate(self.graph.nodes):
+                if i in self.fixed:
+                    continue
+                values[i] = self._value(i, node, values, tokens)
+                if i not in self.computed:
+                    self.fixed[i] = values[i]
+                for j in self.uses[i]:
+                    if self.last_use[j] == i and j in self.computed and j != self.graph.output:
+                        values.pop(j, None)
+            return self._last(values)
+
+    def _last(self, values: dict[int, Any]) -> Array:
+        found = values[self.graph.output]
+        require(isinstance(found, Array) and found.kind == FLOAT, "program: the output is no tensor of floats")
+        assert isinstance(found, Array)
+        return found
+
+    def _value(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
+        try:
+            found = self._called(i, node, values, tokens)
+        except (StopIteration, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+            raise Refusal(
+                f"program: node {i}, {node['op'][:60]}, cannot be followed ({error})", NOT_CHECKABLE
+            ) from None
+        if isinstance(found, Array):
+            self._check(i, node, found)
+        else:
+            require(node["shape"] is None, f"program: node {i} is several tensors")
+        return found
+
+    def _check(self, i: int, node: Node, found: Array) -> None:
+        """The shape and the kind must be what the certificate says; whole numbers stay in their dtype."""
+        said = as_text(node["shape"]), node["dtype"] if isinstance(node["dtype"], str) else ""
+        is_right = said[0] == as_text([*found.shape]) and kind_in(said[1]) == found.kind
+        require(is_right, f"program: node {i} is no {said[1][:20]} of shape {said[0][:80]}, but {found.shape}")
+        if found.kind == WHOLE:
+            low, high = RANGES[said[1]]
+            is_within = all(low <= min(row, default=0) and max(row, default=0) <= high for row in found.rows)
+            require(is_within, f"program: whole numbers of node {i} wrap", NOT_CHECKABLE)
+
+    def _called(self, i: int, node: Node, values: dict[int, Any], tokens: Sequence[Sequence[int]]) -> Any:
+        if node["op"] == "tokens":
+            return Array(WHOLE, (1, self.graph.length), tokens)
+        if node["op"] == "stored":
+            return _numbers(*self.graph.stored[i])
+        args, kwargs = _filled(node["args"], values), _filled(node["kwargs"], values)
+        if node["op"] == "getitem":
+            require(isinstance(args[0], tuple) and type(args[1]) is int and args[1] >= 0, "program: no part of several")
+            return args[0][args[1]]
+        namespace, _, name = node["op"].partition(".")
+        base = name.partition(".")[0]
+        require(namespace == "aten", f"program: {node['op'][:60]} is not known", NOT_CHECKABLE)
+        if base == "_assert_tensor_metadata":
+            return ()  # of shapes and dtypes: it computes nothing
+        if base == "_assert_async":
+            holds = all(all(row) for row in truths(args[0]).rows)
+            require(holds, "program: the module fails on an input")
+            return ()
+        if base in CREATING:
+            return CREATING[base](*args, dtype=node["dtype"], **_without_dtype(kwargs))
+        if base == "_to_copy":
+            return as_dtype(args[0], node["dtype"])
+        require(base in OPERATIONS, f"program: {node['op'][:60]} is not followed", NOT_CHECKABLE)
+        found = OPERATIONS[base](*args, **_without_dtype(kwargs))
+        return as_dtype(found, node["dtype"]) if _is_wider(found, node["dtype"]) else found
+
+
+def _is_wider(found: Any, dtype: Any) -> bool:
+    """Whether an operation is asked for floats of whole numbers, or whole numbers of truths."""
+    order = [TRUTH, WHOLE, FLOAT]
+    return isinstance(found, Array) and isinstance(dtype, str) and order.index(kind_in(dtype)) > order.index(found.kind)
+
+
+def _without_dtype(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in kwargs.items() if name != "dtype"}
+
+
+def _uses(given: Any) -> list[int]:
+    """The nodes that arguments name."""
+    if isinstance(given, dict):
+        is_node = {*given} == {"node"} and type(given["node"]) is int
+        return [given["node"]] if is_node else [j for x in given.values() for j in _uses(x)]
+    return [j for x in given for j in _uses(x)] if isinstance(given, list) else []
+
+
+def _filled(given: Any, values: dict[int, Any]) -> Any:
+    """Arguments with the values of the nodes that they name."""
+    if isinstance(given, dict):
+        if {*given} == {"node"}:
+            return values[given["node"]]
+        if {*given} == {"number"}:
+            return {"inf": float("inf"), "-inf": float("-inf")}[given["number"]]
+        return {name: _filled(x, values) for name, x in given.items()}
+    require(not isinstance(given, str) or given in NAMED, f"program: {given!r:.40} is not known", NOT_CHECKABLE)
+    return [_filled(x, values) for x in given] if isinstance(given, list) else given

@@ -1,0 +1,159 @@
+"""What a certificate about a module says is run, on which inputs, with which answers: docs/checker.md."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+from typing import Any, NamedTuple
+
+from flint import arb
+
+from verify.checker.arrays import Array, Open
+from verify.checker.graphs import Follower, Graph, read_graph
+from verify.checker.reading import NOT_CHECKABLE, Tensors, as_text, require, whole
+
+MOST_INPUTS = 1 << 20
+Tokens = tuple[int, ...]
+
+
+class Part(NamedTuple):
+    """Inputs of one length in order, where their answers are read, and the right ones where they are listed."""
+
+    graph: Graph
+    sets: list[list[int]] | None
+    rows: list[Tokens]
+    positions: list[int]
+
+    @property
+    def inputs(self) -> Iterator[Tokens]:
+        return iter(self.rows) if self.sets is None else product(*self.sets)
+
+    @property
+    def size(self) -> int:
+        size = len(self.rows)
+        if self.sets is not None:
+            size = 1
+            for tokens in self.sets:
+                size *= len(tokens)
+        return size
+
+
+class Answered(NamedTuple):
+    """An input, the classes that are right, and the balls of its logits at each position."""
+
+    tokens: Tokens
+    due: list[int]
+    logits: list[dict[int, arb]]
+
+    def gaps(self) -> list[arb]:
+        """How far the right class is above each other one."""
+        return [at[y] - x for at, y in zip(self.logits, self.due, strict=True) for c, x in at.items() if c != y]
+
+
+class Statement:
+    """What a certificate says is run, on which inputs, with which answers. Raises: Refusal."""
+
+    def __init__(self, found: Any, tensors: Tensors) -> None:
+        is_kept = isinstance(found, dict) and {*found} != {"reason"}
+        require(is_kept, f"program: was not kept ({as_text(found)[:80]})", NOT_CHECKABLE)
+        require({*found} == {"graphs", "inputs", "classes", "answers"}, "program: has other keys")
+        require(isinstance(found["graphs"], list) and isinstance(found["inputs"], list), "program: no graphs or inputs")
+        graphs = [read_graph(graph, tensors) for graph in found["graphs"]]
+        self.graphs = {graph.length: graph for graph in graphs}
+        require(len(self.graphs) == len(graphs) > 0, "program: two graphs of one length")
+        self.parts = [self._part(part) for part in found["inputs"]]
+        require({part.graph.length for part in self.parts} == {*self.graphs}, "program: a graph without inputs")
+        self.size = sum(part.size for part in self.parts)
+        require(self.size <= MOST_INPUTS, f"more than {MOST_INPUTS} inputs are not followed one by one", NOT_CHECKABLE)
+        self.classes = found["classes"]
+        is_list = self.classes is None or _are_whole(self.classes) and len({*self.classes}) == len(self.classes) > 1
+        require(is_list, "program: classes are no columns")
+        self.answers = found["answers"]
+        require(isinstance(self.answers, dict) and len(self.answers) == 1, "program: answers are none")
+        table = self.answers.get("table")
+        is_table = isinstance(table, list) and len(table) == self.size and all(map(_are_whole, table))
+        is_rule = _rule(self.answers.get("rule")) is not None
+        require(is_table or is_rule, "program: answers are no table and no known rule")
+
+    def _part(self, found: Any) -> Part:
+        is_part = isinstance(found, dict) and {*found} in ({"sets", "positions"}, {"rows", "positions"})
+        require(is_part, "program: inputs have other keys")
+        sets, rows, positions = found.get("sets"), found.get("rows"), found["positions"]
+        listed = rows if sets is None else sets
+        require(
+            isinstance(listed, list) and all(map(_are_whole, listed)) and bool(listed), "program: inputs are no tokens"
+        )
+        length = len(listed[0] if sets is None else sets)
+        require(length in self.graphs, f"program: no graph for {length} tokens")
+        if sets is None:
+            require(all(len(row) == length for row in rows), "program: inputs of several lengths in one part")
+            rows = [*map(tuple, rows)]
+            require(len({*rows}) == len(rows), "program: an input is listed twice")
+        else:
+            require(all(len({*tokens}) == len(tokens) > 0 for tokens in sets), "program: a token is listed twice")
+        is_place = _are_whole(positions) and positions and max(positions) < length
+        require(bool(is_place), "program: positions are none of the input's")
+        return Part(self.graphs[length], sets, rows or [], positions)
+
+    def numbered(self) -> Iterator[tuple[int, Tokens]]:
+        return enumerate(tokens for part in self.parts for tokens in part.inputs)
+
+    @property
+    def words(self) -> str:
+        """What is right, in words."""
+        return f"the {self.answers['rule']}" if "rule" in self.answers else "a table of answers"
+
+    def due(self, tokens: Tokens, number: int) -> list[int]:
+        if "table" in self.answers:
+            return [*self.answers["table"][number]]
+        return [_rule(self.answers["rule"])(tokens)]
+
+    def decided(self, bits: int, wanted: set[int] | None) -> Iterator[tuple[int, Answered | None]]:
+        """Each input that is wanted with its logits in balls; None where a comparison in the graph is open."""
+        start = 0
+        for part in self.parts:
+            follower, numbered = Follower(part.graph, bits), enumerate(part.inputs, start)
+            chosen = (pair for pair in numbered if wanted is None or pair[0] in wanted)
+            while batch := [*islice(chosen, follower.at_once)]:
+                yield from self._batch(part, follower, batch)
+            start += part.size
+
+    def _batch(self, part: Part, follower: Follower, batch: list[tuple[int, Tokens]]) -> Iterator[Any]:
+        try:
+            output = follower.output([tokens for _, tokens in batch])
+        except Open:
+            if len(batch) == 1:
+                yield batch[0][0], None
+                return
+            for pair in batch:
+                yield from self._batch(part, follower, [pair])
+            return
+        rows = output.rows if len(output.rows) > 1 else [output.rows[0]] * len(batch)
+        for (number, tokens), row in zip(batch, rows, strict=True):
+            due, logits = self.due(tokens, number), self._logits(output, row, part)
+            require(len(due) == len(logits), "program: an answer is missing")
+            are_classes = all(y in at for y, at in zip(due, logits, strict=True))
+            require(are_classes, f"program: the answer on {[*tokens]} is no class")
+            yield number, Answered(tokens, due, logits)
+
+    def _logits(self, output: Array, row: Sequence[arb], part: Part) -> list[dict[int, arb]]:
+        """The logits that take part, at each position that answers."""
+        shape, n = output.shape, output.shape[-1] if output.shape else 0
+        is_one = len(shape) == 2 and shape[0] == 1 or len(shape) == 3 and shape[:2] == (1, 1)
+        is_one = is_one and len(part.positions) == 1
+        require(is_one or shape[:2] == (1, part.graph.length) and len(shape) == 3, f"program: logits of shape {shape}")
+        columns = range(n) if self.classes is None else self.classes
+        require(max(columns, default=n) < n, "program: classes are beyond the logits")
+        starts = [0] if is_one else [n * i for i in part.positions]
+        return [{c: row[start + c] for c in columns} for start in starts]
+
+
+def _are_whole(x: Any) -> bool:
+    return isinstance(x, list) and all(type(n) is int and 0 <= n < 2**31 for n in x)
+
+
+def _rule(name: Any) -> Any:
+    """The function of tokens that a rule names, None where it is not known."""
+    words = str(name).split(" modulo ")
+    if words[0] == "sum of the tokens" and len(words) == 2:
+        modulus = whole(words[1], "answers")
+        return None if modulus < 1 else lambda tokens: sum(tokens) % modulus
+    return {"largest token": max, "smallest token": min}.get(str(name))

@@ -1,0 +1,118 @@
+"""What a certificate about a module carries for `verify check`: its graphs, the inputs and the right answers."""
+
+from __future__ import annotations
+
+import base64
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verify.engine.capture import Graph
+from verify.module.automaton import largest, smallest, sum_modulo
+from verify.module.inputs import Product
+from verify.module.problem import ModuleProblem
+
+MOST_INPUTS = 1 << 18
+TOO_MANY = {"reason": f"more than {MOST_INPUTS} inputs"}
+NOWHERE = ("device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")  # what no number depends on
+
+
+def program(problem: ModuleProblem) -> dict[str, Any]:
+    """The statement about a module in full, as JSON: what is run, on which inputs, and which class is right.
+
+    Tensors of the state dict are named; those that are not in it are written out.
+    """
+    given = problem.given
+    if sum(part.candidates for part in given.inputs.parts) > MOST_INPUTS:
+        return TOO_MANY
+    stored = problem.module.state_dict()
+    parts = []
+    for part in given.inputs.parts:
+        is_product = isinstance(part, Product) and part.where is None
+        rows = [row for batch in part.batches() for row in batch.tolist()]
+        inputs = {"sets": [*map(list, part.sets)]} if is_product and isinstance(part, Product) else {"rows": rows}
+        parts.append({**inputs, "positions": [*given.positions(part.length)]})
+    return {
+        "graphs": [as_json(graph, stored) for graph in problem.graphs.values()],
+        "inputs": parts,
+        "classes": None if given.classes is None else [*given.classes],
+        "answers": _answers(problem),
+    }
+
+
+def _answers(problem: ModuleProblem) -> dict[str, Any]:
+    """A rule with a name where it gives the right answer of every input, else all answers in order."""
+    given, found = problem.given, list[tuple[Tensor, Tensor]]()
+    for part in given.inputs.parts:
+        columns = problem.columns(part.length)
+        for tokens in part.batches():
+            if len(tokens):
+                places = given.answers(tokens, columns)
+                found.append((tokens, places if given.classes is None else torch.tensor(given.classes)[places]))
+    top = max(int(labels.max()) for _, labels in found) if found else 0
+    rules = {"largest token": largest, "smallest token": smallest}
+    rules[f"sum of the tokens modulo {top + 1}"] = sum_modulo(top + 1)
+    for name, rule in rules.items():
+        if all(labels.shape[1] == 1 and torch.equal(rule(tokens), labels[:, 0]) for tokens, labels in found):
+            return {"rule": name}
+    return {"table": [row for _, labels in found for row in labels.tolist()]}
+
+
+def as_json(graph: Graph, stored: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The operations of a graph in order, and which of them is its output."""
+    output = _said(graph).index(graph.program.output_node().all_input_nodes[-1])
+    return {"length": graph.length, "output": output, "nodes": [*_nodes(graph, stored)]}
+
+
+def _nodes(graph: Graph, stored: Mapping[str, Tensor]) -> Iterator[dict[str, Any]]:
+    number: dict[torch.fx.Node, int] = {}
+    for i, node in enumerate(_said(graph)):
+        number[node] = i
+        value = node.meta.get("val")
+        said = {"shape": None, "dtype": None}
+        if isinstance(value, Tensor):
+            said = {"shape": list(value.shape), "dtype": _named(value.dtype)}  # type: ignore[dict-item]
+        if node.op == "placeholder":
+            yield {**_placeholder(graph, node, stored), **said}
+            continue
+        name = "getitem" if node.target is operator.getitem else str(node.target)
+        kwargs = {key: x for key, x in node.kwargs.items() if key not in NOWHERE and x is not None}
+        yield {"op": name, "args": _argument(node.args, number), "kwargs": _argument(kwargs, number), **said}
+
+
+def _said(graph: Graph) -> list[torch.fx.Node]:
+    """The operations, and what they read: tokens and stored tensors. Numbers that it was called with are in them."""
+    nodes = [node for node in graph.program.nodes if node.op != "output"]
+    return [node for node in nodes if node.op != "placeholder" or isinstance(node.meta.get("val"), Tensor)]
+
+
+def _placeholder(graph: Graph, node: torch.fx.Node, stored: Mapping[str, Tensor]) -> dict[str, Any]:
+    value = graph.stored.get(node.name)
+    if value is None:
+        return {"op": "tokens"}
+    own = stored.get(graph.names[node.name])
+    if own is not None and own.dtype == value.dtype and own.shape == value.shape:
+        return {"op": "stored", "name": graph.names[node.name]}
+    raw = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes() if value.numel() else b""
+    return {"op": "stored", "data": base64.b64encode(raw).decode()}
+
+
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _argument(x: Any, number: Mapping[torch.fx.Node, int]) -> Any:
+    """What an operation is called with: {"node": i} stands for the value of node i."""
+    if isinstance(x, torch.fx.Node):
+        return {"node": number[x]}
+    if isinstance(x, Mapping):
+        return {key: _argument(value, number) for key, value in x.items()}
+    if isinstance(x, list | tuple):
+        return [_argument(value, number) for value in x]
+    if isinstance(x, float) and not math.isfinite(x):
+        return {"number": str(x)}
+    return _named(x) if isinstance(x, torch.dtype) else x if isinstance(x, int | float | str | None) else str(x)
