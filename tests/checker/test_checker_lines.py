@@ -18,6 +18,7 @@ PARTS = (
     "kinds",
     "questions",
     "module",
+    "contextual",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 MOST = 150

@@ -19,6 +19,7 @@ from tests.some import some
 from verify.checker import (
     addition,
     boxes,
+    contextual,
     count01,
     fields,
     gated,
@@ -127,7 +128,7 @@ def walked(weights, text):
         return table.walk(found, kind)
 
     with contextlib.ExitStack() as stack:
-        for module in (addition, count01, fields, heads, inductive, modular, parity):
+        for module in (addition, contextual, count01, fields, heads, inductive, modular, parity):
             stack.enter_context(mock.patch.object(module, "walk", walk))
         outcome(weights, text)
     return met

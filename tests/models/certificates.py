@@ -14,6 +14,8 @@ from constructions import checkpoint, count01, inventory_counting, relation_coun
 from constructions.adder.digits import Digits
 from constructions.adder.transformer import to_bytes
 from constructions.addition import one_head, two_heads, two_layers
+from constructions.contextual import transformer
+from constructions.contextual_counting import build
 from constructions.count01 import Count01Transformer
 from constructions.count01_heads import counting_pair
 from constructions.modular import clock, pizza, staircase
@@ -26,6 +28,7 @@ from verify.counting.tasks import Task
 from verify.frame.decide import Effort, certify, exhaustive
 from verify.tasks.addition.modular.task import ModularAddition
 from verify.tasks.addition.task import DigitAddition
+from verify.tasks.contextual.verdict import ContextualCounting, domain_of
 from verify.tasks.count01.task import Domain
 from verify.tasks.count01.verdict import Count01
 from verify.tasks.histogram.proof import certify as decide_histogram
@@ -127,6 +130,13 @@ def changed(module, name, place, by):
     return module
 
 
+def tied(module):
+    """A readout with the same line for 0 and 1."""
+    with torch.no_grad():
+        module.W_out[:, 1], module.b_out[1] = module.W_out[:, 0], module.b_out[0]
+    return module
+
+
 def undecided_parity():
     """Two more neurons that are on for some tokens only, and move both logits a little."""
     built = sawtooth(T=3, L=3)
@@ -186,10 +196,22 @@ COUNTS = {
     "count01, from 1, wrong": lambda: (count01.documents(3), Domain(3, 4, None, 1, 2, True)),
     "count01, heads, wrong": lambda: (changed(several_heads(), "E", (0, 0), 0.75), Domain(3, 3)),
 }
+REGIONS = {
+    "regions": lambda: (build(3, 1), {}),
+    "regions, convex": lambda: (build(5, 2, keys="convex", dtype=torch.float64), {"exactly": True}),
+    "regions, zeros": lambda: (build(4, 1, bias="0", zeros=1, dtype=HALF), {"zeros": 1}),
+    "regions, wrong": lambda: (build(4, 2, bias="]"), {"regions": 1}),
+    "regions, wrong by a tie": lambda: (tied(build(3, 1)), {}),
+}
 
 
 def real(name):
     """A problem in real arithmetic, and its file."""
+    if name in REGIONS:
+        module, options = REGIONS[name]()
+        named = {"construction": "onehot", "bias": "BOS"} if name == "regions" else {}
+        strings = domain_of(module, len(module.b_out) - 1, **options)
+        return ContextualCounting(module, strings, None, named), transformer.as_bytes(module)
     if name in PARITIES:
         module = PARITIES[name]()
         return Parity(module), parity_bytes(module)
@@ -207,7 +229,7 @@ def real(name):
     return Count01.of(module, labels, domain, named=named), count01.as_bytes(module)
 
 
-REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS]
+REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS]
 ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 

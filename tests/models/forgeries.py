@@ -111,8 +111,11 @@ def another_statement(c, draw):
     elif which == 1 and p:
         sizes = [k for k in ("modulus", "types", "max_count", "vocabulary", "T", "L", "P", "digits", "base") if k in p]
         sizes += [
-            k for k in ("max_digits", "max_noise", "max_length", "min_digits", "min_noise") if p.get(k) is not None
+            k
+            for k in ("max_digits", "max_noise", "max_length", "min_digits", "min_noise", "regions", "zeros")
+            if p.get(k) is not None
         ]
+        sizes += ["length"] * ("regions" in p)
         if sizes:
             p[draw.choice(sizes)] += draw.choice([-1, 1, 2])
     elif which == 2 and "margin" in c and c["margin"]:

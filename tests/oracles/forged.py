@@ -18,6 +18,7 @@ SIZES = {"F64": ("d", 8), "F32": ("f", 4), "F16": ("e", 2), "BF16": ("", 2)}
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 FORMATS = {"float64": (53, -1022), "float32": (24, -126), "bfloat16": (8, -126), "float16": (11, -14)}
 ULPS = Fraction(1, 2**50)  # of what floats stand for
+REGIONS = ("contextual counting",)
 LINE, STRING = 40, 5  # how long the inputs are that are run
 
 
@@ -34,6 +35,7 @@ def falsehood(weights, certificate):
             say(c["weights_sha256"] == hashlib.sha256(weights).hexdigest(), "the digest")
             of_task = {"histogram": histogram, "inductive": inductive, "heads": heads}
             of_task |= {"parity": parity, "modular": modular, "count01": count01, "addition": addition}
+            of_task |= {name: contextual for name in REGIONS}
             of_task[c["task"]](tensors, about, c)
     except Lie as lie:
         return str(lie)
@@ -698,3 +700,78 @@ def addition(tensors, about, c):
     else:
         say(c["tightest"]["margin"] == c["margin"], "tightest")
     verdict(c, gaps.items(), pair, str(B ** (2 * n)))
+
+
+# ---- strings with regions
+
+
+def contextual(tensors, about, c):
+    """Every string of up to six tokens of the domain, token by token; longer ones only as counterexamples."""
+    p, W = c["parameters"], {}
+    for name, x in tensors.items():
+        W[name] = matrix(x) if len(x[1]) == 2 else vector(x) if x[1] else x[2][0]
+    N, R, zeros, prompts = p["length"], p["regions"], p["zeros"], len(W["P"])
+    fewest, shortest = R if p["exactly"] else 0, 0 if W["bos"] else 1
+    say(p["exactly"] == (fewest == R) and p["prompts"] == prompts, "sizes")
+    say({p["dtype"]} == {DTYPES.get(x[0]) for name, x in tensors.items() if name != "bos"}, "dtype")
+    regions = f"exactly {R}" if fewest == R else f"{fewest} to {R}"
+    words = f"valid strings of length {shortest} to {N}, {regions} regions"
+    say(c["domain"] == words + ("" if zeros is None else f", {zeros} zeros"), "the domain")
+
+    def is_in(text):
+        has = fewest <= text.count("[") <= R and (zeros is None or text.count("0") == zeros)
+        has = has and shortest <= len(text) <= N
+        return has and re.sub("[^][]", "", text) == "[]" * text.count("[") and not {*text} - {*"01[]"}
+
+    def due(text):
+        found = [region.count("1") for region in re.findall(r"\[(.*?)\]", text)]
+        return (found + [0] * prompts)[:prompts]
+
+    gaps, least = {}, arb(c["margin"])
+    for n in range(min(N, 5) + 1):
+        for text in map("".join, product("01[]", repeat=n)):
+            if is_in(text):
+                for r, (k, logits) in enumerate(zip(due(text), regions_read(W, text), strict=True), 1):
+                    gaps[text, r] = least_gap(logits, k)
+    covered = c["inputs_covered"] if N > 5 else str(len(gaps))
+    case = c["counterexample"]
+    if c["verdict"] == "PROVED":
+        say(c["inputs_covered"] == covered and c["margin"] > 0 and case is None, "inputs or margin")
+        for item, gap in gaps.items():
+            say(not gap < least, f"{item} has {gap}")
+        for M, (right, wrong) in c["right_lengths"].items():
+            say(0 <= int(M) <= R and (right is None or right <= N) and wrong is None, "right lengths")
+        return
+    text, r = case["input"], case["prompt"]
+    say(c["verdict"] == "REFUTED" and c["inputs_covered"] == "1" and is_in(text) and 0 < r <= prompts, "no string")
+    gap = least_gap(regions_read(W, text)[r - 1], due(text)[r - 1])
+    say(not gap > 0 and not gap > least and c["margin"] <= 0, f"{text} is right, or by another margin")
+    say(case["string"] == text and case["length"] == len(text) and case["expected"] == due(text)[r - 1], "case")
+    say(case["all_expected"] == due(text) and case["regions"] == re.findall(r"\[.*?\]", text), "case")
+
+
+def least_gap(logits, right):
+    gaps = [logits[right] - x for j, x in enumerate(logits) if j != right]
+    return min(gaps, key=lambda g: float(g.mid()), default=arb(10) ** 300)
+
+
+def regions_read(W, text):
+    """Logits of all prompts on one string."""
+    tokens = [4] * W["bos"] + ["01[]".index(x) for x in text]
+
+    def by(x, name):
+        return [dot(x, column) for column in zip(*W[name], strict=True)]
+
+    def attended(query, keys, values):
+        weights = [dot(query, key).exp() for key in keys]
+        return [dot(weights, column) / sum(weights, arb(0)) for column in zip(*values, strict=True)]
+
+    x = [W["E"][t] for t in tokens]
+    queries, keys, values = ([by(row, name) for row in x] for name in ("W_Q", "W_K", "W_V"))
+    stream = []
+    for i, row in enumerate(x):
+        seen = added(row, by(attended(queries[i], keys[: i + 1], values[: i + 1]), "W_O"))
+        hidden = [z.max(arb(0)) for z in added(by(seen, "W_1"), W["b_1"])]
+        stream.append(added(seen, by(hidden, "W_2"), W["b_2"]))
+    keys, values = ([by(row, name) for row in stream] for name in ("U_K", "U_V"))
+    return [added(by(attended(by(row, "U_Q"), keys, values), "W_out"), W["b_out"]) for row in W["P"]]

@@ -476,6 +476,38 @@ MODULE_WRONG: Table = MODULE | {
     "counterexample.module_answers?": _trusted("whole | list", "module_answers", "what torch answers there"),
     "counterexample.module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
 }
+STRING, LENGTHS = "run by contextual.check", "up to which lengths all strings are right, and from which some are wrong"
+CONTEXTUAL: Table = _real("contextual", **dict.fromkeys(["length", "regions", "prompts"], "whole"), dtype="text") | {
+    "task": Field("text", "equals contextual counting"),
+    "parameters.exactly": Field("flag", "the statement that is decided, by contextual.check"),
+    "parameters.zeros": Field("whole | null", "the statement that is decided, by contextual.check"),
+    **{
+        f"parameters.{name}": Field("whole", "the statement that is decided, by contextual.check")
+        for name in ("length", "regions")
+    },
+    **{f"parameters.{name}?": _trusted("text", name, BUILDER) for name in ("construction", "bias")},
+    "domain": Field("text", "equals the strings in words"),
+    "tightest": _trusted("object | null", "tightest", LEAST),
+    **{f"tightest.{name}": _trusted("whole", "tightest", LEAST) for name in ("prompt", "count")},
+    "tightest.regions": _trusted("list", "tightest", LEAST),
+    "tightest.regions[]": _trusted("whole", "tightest", LEAST),
+    "right_lengths": Field("anything", "a bound, shown by contextual.check"),
+}
+CONTEXTUAL_WRONG: Table = CONTEXTUAL | {
+    "tightest": NULL,
+    "right_lengths": _trusted("anything", "right_lengths", LENGTHS),
+    "counterexample": Field("object", STRING),
+    **{f"counterexample.{name}": Field("text", STRING) for name in ("input", "string")},
+    **{f"counterexample.{name}": Field("whole", STRING) for name in ("length", "prompt", "expected")},
+    "counterexample.predicted": _trusted("whole | null", "predicted", "what torch answers there"),
+    "counterexample.regions": Field("list", STRING),
+    "counterexample.regions[]": Field("text", STRING),
+    "counterexample.module_answers": _trusted("whole", "module_answers", "what torch answers there"),
+    "counterexample.all_expected": Field("list", STRING),
+    "counterexample.all_expected[]": Field("whole", STRING),
+    "counterexample.all_module_answers": _trusted("list", "module_answers", "what torch answers there"),
+    "counterexample.all_module_answers[]": _trusted("whole", "module_answers", "what torch answers there"),
+}
 
 TABLES: dict[str, Table] = {
     "histogram, proved": HISTOGRAM
@@ -499,6 +531,8 @@ TABLES: dict[str, Table] = {
     "strings, block by block": BLOCKS,
     "addition, proved": ADDITION_PROVED,
     "addition, refuted": ADDITION_WRONG,
+    "contextual, proved": CONTEXTUAL,
+    "contextual, refuted": CONTEXTUAL_WRONG,
     "count01, proved": COUNT01_PROVED,
     "count01, refuted": COUNT01_WRONG,
     "modular, proved": MODULAR_PROVED,
