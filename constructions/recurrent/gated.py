@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from constructions.errors import BadInput
-from constructions.files import state_bytes
+from constructions.files import check_stated, read_tensors, state_bytes
 from constructions.recurrent import diagonal
 from constructions.recurrent.counters import ADDED
 from constructions.recurrent.model import METADATA_KEY
@@ -72,6 +73,11 @@ class DiagonalCell(nn.Module):
         return self.a.expand_as(self.u), self.u, self.c.expand_as(self.u)
 
 
+TABLES: dict[str, tuple[type[MambaCell | RwkvCell | DiagonalCell], tuple[str, ...]]] = {
+    "mamba": (MambaCell, ("A", "delta", "B", "C")),
+    "rwkv": (RwkvCell, ("w", "k", "v", "r")),
+    "s4": (DiagonalCell, ("a", "u", "c")),
+}
 KINDS = {MambaCell: "mamba", RwkvCell: "rwkv", DiagonalCell: "s4"}
 Cell = MambaCell | RwkvCell | DiagonalCell
 
@@ -209,3 +215,37 @@ def as_bytes(model: GatedModel) -> bytes:
     True
     """
     return state_bytes(model, METADATA_KEY, {"model": model.kind})
+
+
+def load(path: str | Path, *, kind: str) -> GatedModel:
+    """Reads a trained cell: a state dict of GatedModel, whose tables have a row a token.
+
+    Raises: BadInput for any other file, naming the first key that is missing, not expected, or of another shape.
+
+    >>> load("absent.pt", kind="mamba")
+    Traceback (most recent call last):
+    constructions.errors.BadInput: weights='absent.pt': no such file. Check the path.
+    """
+    what = f"weights={str(path)!r}"
+    tensors, header = read_tensors(path, METADATA_KEY)
+    cell_type, names = TABLES[kind]
+    must = (*(f"cell.{name}" for name in names), "readout.weight", "readout.bias")
+    how = f"Save the state dict of a GatedModel with --model {kind}: {', '.join(must)}"
+    for key in (*must, *sorted(tensors)):
+        if key not in tensors or key not in must:
+            raise BadInput(f"{what}: {'has no' if key in must else 'also has'} {key}. {how}.")
+    check_stated(header, {"model": kind}, what)
+    for key in must:
+        value, first = tensors[key], tensors[must[0]]
+        if not value.is_floating_point() or value.dtype != first.dtype or not bool(value.isfinite().all()):
+            raise BadInput(f"{what}: {key} is {value.dtype}; all must be finite, of one floating dtype. {how}.")
+    V, b = tensors["readout.weight"], tensors["readout.bias"]
+    rows = tensors[f"cell.{names[1]}"]
+    K, d = rows.shape if rows.dim() == 2 else (0, 0)
+    of_one = {"mamba": ("cell.A",), "rwkv": (), "s4": ("cell.a", "cell.c")}[kind]
+    shapes = {key: (d,) if key in of_one else (K, d) for key in must[:-2]}
+    shapes |= {"readout.weight": (len(V), d), "readout.bias": (len(V),)}
+    for key, shape in shapes.items():
+        if tuple(tensors[key].shape) != shape or 0 in shape:
+            raise BadInput(f"{what}: {key} has shape {tuple(tensors[key].shape)}, and must have {shape}. {how}.")
+    return GatedModel(cell_type(*(tensors[f"cell.{name}"] for name in names)), V, b)

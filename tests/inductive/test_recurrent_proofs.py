@@ -109,7 +109,7 @@ def test_no_state_leaves_the_bound_of_the_lemma(name, seeds):
     ("owner", "name", "right", "wrong", "fmt"),
     [
         (chain, "_widened", "scaled + varied", "varied", "bfloat16"),
-        (chain, "excess", "(moved + ", "(0 * moved + ", None),
+        (chain, "excess", "length(moved) + _widened", "0 * length(moved) + _widened", None),
         (chain, "_widened", "return alone", "return alone / 2", None),
         (chain, "derivative", "chain.widths()", "0 * chain.widths()", None),
         (chain, "spectral_norm", "norm + radii", "norm", None),
@@ -143,12 +143,43 @@ def test_the_joint_bound_is_never_exceeded():
     assert beyond_the_joint_bound() == 0
     for name, right, wrong in (
         ("_widened", "scaled + varied", "scaled"),
-        ("_columns", "D / np.sqrt(w)", "D"),
+        ("_columns", "D / np.sqrt(_shares(weights))", "D"),
         ("_beside", "(G, 1 + q)", "(G, 0 * q + 1)"),
         ("_beside", "(K, 1 + 1 / q)", "(K, 0 * q + 1)"),
     ):
         with planted(chain, name, right, wrong):
             assert beyond_the_joint_bound() > 0, name
+
+
+def beyond_all_together():
+    """How often |m + M (J e + d)| is larger than the bound for some J, e and d, m being known up to a radius."""
+    rng, found = np.random.default_rng(0), 0
+    for _ in range(60):
+        N = int(rng.integers(1, 4))
+        A, R, M = rng.normal(size=(1, N, N)), np.abs(rng.normal(size=(1, N, N))), rng.normal(size=(1, N, N))
+        R, delta = R * rng.choice([0.0, 0.1, 2.0]), np.abs(rng.normal(size=(1, N))) * rng.choice([0.0, 1.0, 3.0])
+        m, r = rng.normal(size=(1, N)) * rng.choice([0.1, 1.0, 10.0]), np.abs(rng.normal(size=(1, N))) * 0.1
+        unit = Ellipsoids(np.zeros((1, N)), np.eye(N)[None], np.zeros(1, dtype=int))
+        bound = chain._together(Ball(A, R), Ball(m, r), delta, unit, unit, M)[0]
+        e = rng.normal(size=(3000, N))
+        e /= np.linalg.norm(e, axis=1)[:, None]
+        signs, sides = rng.choice([-1, 1], size=e.shape), rng.choice([-1, 1], size=e.shape)
+        reach = np.linalg.norm(m + sides * r + (e @ A[0].T + signs * (np.abs(e) @ R[0].T + delta)) @ M[0].T, axis=1)
+        found += reach.max() > bound
+    return found
+
+
+def test_the_bound_on_all_three_terms_is_never_exceeded():
+    assert beyond_all_together() == 0
+    for name, right, wrong in (
+        ("_together", "delta / after.scales[:, None]) + varied", "delta / after.scales[:, None])"),
+        ("_together", "D / np.sqrt(w[:, :-1])", "D"),
+        ("_together", "ENLARGE / np.sqrt(w[:, -1])", "ENLARGE + 0 * w[:, -1]"),
+        ("_together", "(K.rad, k.rad)", "(K.rad, 0 * k.rad)"),
+        ("_shares", "size.sum(-1, keepdims=True)", "size.max(-1, keepdims=True)"),
+    ):
+        with planted(chain, name, right, wrong):
+            assert beyond_all_together() > 0, (name, right)
 
 
 def test_cholesky_refuses_what_is_not_definite():

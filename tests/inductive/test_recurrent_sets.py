@@ -64,7 +64,7 @@ def test_trained_networks_are_proved_at_all_lengths_refuted_or_open(capsys, tmp_
     code, found = asked(capsys, "lstm_K2_C2_seed0", "--length", "9")
     assert code == 0 and found["inputs_covered"] == str(2**9)
     code, found = asked(capsys, "lstm_K2_C2_seed0", "--budget", "1")
-    assert code == 3 and found["right_to"] >= 10 and "do not close" in found["reason"]
+    assert code == 3 and found["right_to"] >= 10 and "right up to length" in found["reason"]
 
 
 def nearby(seed):

@@ -16,7 +16,8 @@ The second and the third term together may be replaced by the norm of [sqrt(1 + 
 where J L_t = A + R, G = M A, K = M diag(D_j / sqrt(w_j)), D_j = delta_j + |row j of R| and the w_j > 0 sum to at most
 1: (J' L_t e)_j differs from (A e)_j by at most |row j of R|, and all x with |x_j| <= D_j are diag(D_j / sqrt(w_j)) d
 with |d| <= 1. For a unit vector v, v (G e + K d) <= |G^T v| + |K^T v|, which is at most
-sqrt((1 + q) |G^T v|^2 + (1 + 1/q) |K^T v|^2) by Cauchy and Schwarz.
+sqrt((1 + q) |G^T v|^2 + (1 + 1/q) |K^T v|^2) by Cauchy and Schwarz. The first term may join
+them, as one more column M (f(P_t) - P_(t+1)) / sqrt(w_0) of K times sqrt(w_0): all w_j and w_0 sum to at most 1.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ class Ellipsoids:
 
     def __getitem__(self, where: slice) -> Ellipsoids:
         return Ellipsoids(self.centres[where], self.shapes[where], self.exponents[where])
+
+    def at(self, places: np.ndarray) -> Ellipsoids:
+        """Those at the places, which may come in any order and several times."""
+        return Ellipsoids(self.centres[places], self.shapes[places], self.exponents[places])
 
     @classmethod
     def of(cls, centres: Array, matrices: Array) -> Ellipsoids:
@@ -83,15 +88,25 @@ class Rules:
     at: RoundedArithmetic | None = None
 
 
-def excess(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, rules: Rules) -> Array:
-    """For each t, an upper bound on the left-hand side of the lemma over 1 - beta: at most 1 proves the step (T,)."""
+def excess(
+    net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, rules: Rules, *, is_joint: bool = False
+) -> Array:
+    """For each t, an upper bound on the left-hand side of the lemma over 1 - beta: at most 1 proves the step (T,).
+
+    Where it `is_joint`, all three terms are bounded together if that is sharper; saved rings are checked without it.
+    """
     with np.errstate(all="ignore"):
         inverse = _inverses(after.shapes)
         identity = Ball.exact(np.eye(net.size)) - Ball.exact(inverse) @ Ball.exact(after.shapes)
         beta = frobenius(identity)
         moved = _residual(net, token, chain, after, inverse)
-        image = derivative(net, token, chain)
-        total = (moved + _widened(image, _rounding(net, token, chain, rules), chain, after, inverse)) * ENLARGE
+        image, delta = derivative(net, token, chain), _rounding(net, token, chain, rules)
+        total = (length(moved) + _widened(image, delta, chain, after, inverse)) * ENLARGE
+        unsure = np.flatnonzero(is_joint & (beta < 0.5) & (total > 1 - beta) & np.isfinite(length(moved)))
+        if len(unsure):
+            off = None if delta is None else delta[unsure]
+            there = chain.at(unsure), after.at(unsure), inverse[unsure]
+            total[unsure] = np.minimum(total[unsure], _together(image[unsure], moved[unsure], off, *there))
         return np.where(beta < 0.5, total / (1 - beta) * ENLARGE, np.inf)
 
 
@@ -106,12 +121,12 @@ def _inverses(shapes: Array) -> Array:
     return np.where(np.isfinite(out), out, 0.0)
 
 
-def _residual(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, inverse: Array) -> Array:
-    """|M (f(P_t) - P_(t+1))|."""
+def _residual(net: Network, token: int, chain: Ellipsoids, after: Ellipsoids, inverse: Array) -> Ball:
+    """M (f(P_t) - P_(t+1))."""
     point = Ball.exact(chain.centres)
     image = joined(step(net, cut(net, point), token, Balls()))
     off = (image - Ball.exact(after.centres)) * Ball.exact(1 / after.scales)[:, None]
-    return length((Ball.exact(inverse) @ off[..., None])[..., 0])
+    return (Ball.exact(inverse) @ off[..., None])[..., 0]
 
 
 def _widened(image: Ball, delta: Array | None, chain: Ellipsoids, after: Ellipsoids, inverse: Array) -> Array:
@@ -133,6 +148,25 @@ def _widened(image: Ball, delta: Array | None, chain: Ellipsoids, after: Ellipso
     return np.where(np.isfinite(delta).all(-1), found, np.inf)
 
 
+def _together(
+    image: Ball, moved: Ball, delta: Array | None, chain: Ellipsoids, after: Ellipsoids, inverse: Array
+) -> Array:
+    """The largest |M (f(P_t) - P_(t+1)) + M J L e + M d|, all three bounded together."""
+    ratio, N = np.ldexp(1.0, chain.exponents - after.exponents), inverse.shape[-1]
+    A = _scaled(Ball.exact(inverse) @ Ball(image.mid, np.zeros_like(image.rad)), ratio)
+    varied = np.sqrt((image.rad**2).sum(-1)) * (1 + gamma(N + 8)) * ratio[:, None]
+    D = ((0.0 if delta is None else delta / after.scales[:, None]) + varied + LOST) * ENLARGE
+    found, columns = np.full(len(inverse), np.inf), np.sqrt((inverse**2).sum(-2))
+    far = length(moved)
+    for weights in (columns, np.broadcast_to(np.median(columns, axis=-1, keepdims=True), columns.shape)):
+        w = _shares(np.concatenate([D * weights, far[:, None]], axis=-1))
+        K = Ball.exact(inverse) * Ball.exact(D / np.sqrt(w[:, :-1]) * ENLARGE)[:, None, :]
+        k = (moved * Ball.exact(ENLARGE / np.sqrt(w[:, -1]) * ENLARGE)[:, None])[..., None]
+        whole = Ball(*(np.concatenate(sides, axis=-1) for sides in ((K.mid, k.mid), (K.rad, k.rad))))
+        found = np.minimum(found, spectral_norm(_beside(A, whole, _best_q(A.mid, whole.mid))))
+    return np.where(np.isfinite(D).all(-1), found, np.inf)
+
+
 def _scaled(x: Ball, factor: Array) -> Ball:
     """Times a power of two."""
     return Ball(x.mid * factor[:, None, None], x.rad * factor[:, None, None] + LOST)
@@ -140,9 +174,14 @@ def _scaled(x: Ball, factor: Array) -> Ball:
 
 def _columns(inverse: Array, D: Array, weights: Array) -> Ball:
     """M diag(D_j / sqrt(w_j)), w proportional to the weights."""
+    return Ball.exact(inverse) * Ball(D / np.sqrt(_shares(weights)) * ENLARGE, np.zeros_like(D))[:, None, :]
+
+
+def _shares(weights: Array) -> Array:
+    """Positive numbers w_j about proportional to the weights that sum to at most 1."""
     size = np.where(np.isfinite(weights), weights, 1.0) + LOST
-    w = size / size.sum(-1, keepdims=True) * (1 - OF_MANY) + 2.0**-60
-    return Ball.exact(inverse) * Ball(D / np.sqrt(w) * ENLARGE, np.zeros_like(D))[:, None, :]
+    shares: Array = size / size.sum(-1, keepdims=True) * (1 - OF_MANY) + 2.0**-60
+    return shares
 
 
 def _best_q(G: Array, K: Array) -> Array:

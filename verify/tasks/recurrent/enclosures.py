@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
 import torch
 
+from constructions.errors import BadInput
 from verify.arithmetic.any_order import RoundedArithmetic
 from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, INFLATION, OF_MANY, Array, U, gamma
 from verify.arithmetic.softmax import ULPS
 from verify.engine import elementary
+from verify.tasks.recurrent.network import Known
 
 LEAST = 2.0**-100  # radii of sigmoid, tanh and small ReLUs are at least this, so that no product of them underflows
 FAR = 1e6  # in place of an infinite end
@@ -60,6 +62,10 @@ class Balls:
     def linear(self, W: Array, x: Ball | Array, b: Array, terms: Array) -> Ball:
         vector = x if isinstance(x, Ball) else Ball.exact(x)
         return vector @ Ball.exact(W.T) + Ball.exact(b)
+
+    def known(self, x: Known) -> Ball:
+        exact = Ball.exact(x.mid)
+        return Ball(exact.mid, (exact.rad + x.rad) * ENLARGE)
 
     def whole(self, x: Ball, y: Ball) -> Ball:
         return x + y
@@ -121,6 +127,11 @@ class Duals:
         zeros = np.zeros((len(self._reach), len(W), self._size))
         whole = Ball(*(np.broadcast_to(part, zeros.shape[:-1]) for part in (value.mid, value.rad)))
         return Dual(whole, Ball(zeros, zeros), whole)
+
+    def known(self, x: Known) -> Dual:
+        zeros = np.zeros((len(self._reach), len(x.mid), self._size))
+        value = Ball(*(np.broadcast_to(part, zeros.shape[:-1]) for part in astuple(Balls().known(x))))
+        return Dual(value, Ball(zeros, zeros), value)
 
     def whole(self, x: Dual, y: Dual) -> Dual:
         return self.add(x, y)
@@ -202,6 +213,9 @@ class Roundings:
     def stored(self, x: Array) -> Off:
         """A stored vector as it is read, whose numbers are those of the format."""
         return Off(Ball.exact(x), self._at.flush_loss(x))
+
+    def known(self, x: Known) -> Off:
+        raise BadInput("precision: gated decays are proved in real arithmetic, or run by --method exhaustive")
 
     def whole(self, x: Off, y: Off) -> Off:
         """The sum of both parts is one of the roundings that each part already counts: the other part has a term.

@@ -29,16 +29,20 @@ def judged(asked: Asked) -> Judged:
     if asked.weights is None:
         model, claim = built(asked)
         return Judged(Homogeneous(model, asked.task, asked.length, claim, by_length=asked.by_length), bytes_of(model))
-    if asked.model not in KINDS:
-        raise BadInput(f"--weights: reads {', '.join(KINDS)}; --model {asked.model} is built only")
+    if asked.model not in (*KINDS, *gated.TABLES):
+        raise BadInput(f"--weights: reads {', '.join((*KINDS, *gated.TABLES))}; --model {asked.model} is built only")
     if asked.d is not None or asked.layers is not None:
         raise BadInput("--weights: the file holds the numbers; drop --d and --layers")
-    loaded = load(asked.weights, kind=asked.model, activation=asked.activation)
+    loaded: RecurrentModel | gated.GatedModel
+    if asked.model in gated.TABLES:
+        loaded = gated.load(asked.weights, kind=asked.model)
+    else:
+        loaded = load(asked.weights, kind=asked.model, activation=asked.activation)
     if asked.task.name in SELECTIVE:
-        return Judged(Selective(loaded, asked.task, asked.length), as_bytes(loaded))
+        return Judged(Selective(loaded, asked.task, asked.length), bytes_of(loaded))
     if not asked.task.is_homogeneous:
         raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
-    return Judged(Homogeneous(loaded, asked.task, asked.length, by_length=asked.by_length), as_bytes(loaded))
+    return Judged(Homogeneous(loaded, asked.task, asked.length, by_length=asked.by_length), bytes_of(loaded))
 
 
 def bytes_of(model: Counter) -> bytes:

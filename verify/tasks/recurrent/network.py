@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
+from flint import arb
 
 from constructions.errors import BadInput
+from constructions.recurrent.gated import GatedModel
 from constructions.recurrent.linear import LinearModel
 from constructions.recurrent.model import RecurrentModel
+from verify.arithmetic.exact_reals import float_above
 from verify.arithmetic.formats import Format
 from verify.arithmetic.rounding import rounded
 from verify.arithmetic.slack import Array
@@ -34,6 +37,21 @@ class RecurrentLayer:
 
 
 @dataclass(frozen=True)
+class Known:
+    """A vector of numbers that are not stored: in balls of many bits, and as floats with how far they may be off."""
+
+    balls: tuple[arb, ...]
+    mid: Array
+    rad: Array
+
+    @classmethod
+    def of(cls, balls: Sequence[arb]) -> Known:
+        mid = np.array([float(x) for x in balls])
+        rad = np.array([float_above(abs(x - arb(m))) for x, m in zip(balls, mid.tolist(), strict=True)])
+        return cls(tuple(balls), mid, rad)
+
+
+@dataclass(frozen=True)
 class Network:
     """Layers of one kind, the vectors of the tokens (tokens, inputs), and the readout V (classes, hidden), b."""
 
@@ -43,6 +61,7 @@ class Network:
     tokens: Array
     V: Array
     b: Array
+    tables: tuple[tuple[Known, ...], ...] = ()  # of gated decays: what each token keeps, adds and reads
 
     @classmethod
     def of(cls, model: RecurrentModel) -> Network:
@@ -66,24 +85,32 @@ class Network:
         layer = RecurrentLayer(np.zeros((len(B), 1)), A, np.zeros(len(B)), B)
         return cls("rnn", "none", (layer,), np.zeros((1, 1)), V, state["readout.bias"])
 
+    @classmethod
+    def of_gated(cls, model: GatedModel, tables: Sequence[Sequence[Sequence[arb]]]) -> Network:
+        """h' = f(x) h + a(x), and y = r(x) h, which is read; the tables are f, a and r of each token."""
+        state = {name: finite(name, value) for name, value in model.state_dict().items()}
+        known = tuple(tuple(map(Known.of, table)) for table in zip(*tables, strict=True))
+        tokens, V, b = np.zeros((model.inputs, 0)), state["readout.weight"], state["readout.bias"]
+        return cls("gated", "none", (), tokens, V, b, known)
+
     @property
     def hidden(self) -> int:
         return int(self.V.shape[1])
 
     @property
     def parts(self) -> int:
-        """How many vectors the state of one layer has: h, and for an LSTM c."""
-        return 2 if self.kind == "lstm" else 1
+        """How many vectors the state of one layer has: what is read of it, and for an LSTM c, for gated decays h."""
+        return 2 if self.kind in ("lstm", "gated") else 1
 
     @property
     def size(self) -> int:
         """How many numbers the state has."""
-        return self.parts * len(self.layers) * self.hidden
+        return self.parts * max(1, len(self.layers)) * self.hidden
 
     @property
     def read(self) -> slice:
         """Where the last layer's h stands in the state."""
-        start = self.parts * (len(self.layers) - 1) * self.hidden
+        start = self.size - self.parts * self.hidden
         return slice(start, start + self.hidden)
 
     def rounded(self, fmt: Format) -> Network:
@@ -111,6 +138,8 @@ class CellNumbers(Protocol):
         `terms` counts, row by row, the terms of the whole sum that a kernel may compute it in.
         """
 
+    def known(self, x: Known) -> Any: ...
+
     def whole(self, x: Any, y: Any) -> Any:
         """x + y, two parts of a sum whose `terms` are those of both."""
 
@@ -136,6 +165,10 @@ State = list[Any]  # the vectors of all layers: h, and for an LSTM h and c
 
 def step(net: Network, state: Sequence[Any], token: int, on: CellNumbers) -> State:
     """The state after one more token."""
+    if net.kind == "gated":
+        keep, add, read = map(on.known, net.tables[token])
+        h = on.add(on.multiply(keep, state[1]), add)
+        return [on.multiply(read, h), h]
     after: State = []
     x: Any = net.tokens[token]
     for k, layer in enumerate(net.layers):
@@ -193,6 +226,9 @@ class Floats:
 
     def linear(self, W: Array, x: Array, b: Array, terms: Array) -> Array:
         return x @ W.T + b
+
+    def known(self, x: Known) -> Array:
+        return x.mid
 
     def whole(self, x: Array, y: Array) -> Array:
         return x + y

@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 import torch
+from flint import ctx
 
 from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
@@ -31,9 +32,10 @@ from verify.frame.decide import (
     first_in_order,
     is_wrong_in_its_ball,
 )
-from verify.tasks.recurrent import held, sets
+from verify.tasks.recurrent import held, merged, sets
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
+from verify.tasks.recurrent.gated import BITS, in_balls
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
 
@@ -41,6 +43,7 @@ ARGUMENT = "block invariants: each token maps the units of each type from one co
 ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
 ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
 ARGUMENT_SETS = "sets of states, one for all counts and the last tokens, that each token maps into each other"
+ARGUMENT_MERGED = "ellipsoids round states, one for all that lie close together, that each token maps into each other"
 ARGUMENT_STRINGS = "boxes round the states after each string"
 ARGUMENT_STRING = "one string, run in balls"
 RIGHT = "right means: after every token that is judged, the class of the right answer has strictly the largest logit"
@@ -111,26 +114,30 @@ class Selective:
         if isinstance(reading, Kernel):
             return self._bit_by_bit()
         if isinstance(reading, Real) and held.fits(self.model) and self.which.m is None:
-            return self._held()
+            found = self._held()
+            return self._trained(reading, effort) if found is None else found
         argument, proof = self._proof(reading)
         if proof.reason is not None:
-            return (
-                self._trained(reading, effort)
-                if isinstance(self.model, RecurrentModel)
-                else Finding.open(argument, proof.reason)
-            )
+            if isinstance(self.model, GatedModel) and not isinstance(reading, Real):
+                return Finding.open(argument, proof.reason)
+            return self._trained(reading, effort)
         return Finding.proved(argument, proof.margin, extra={"invariant_found": proof.facts})
+
+    def _network(self) -> Network:
+        if isinstance(self.model, RecurrentModel):
+            return Network.of(self.model)
+        with ctx.workprec(BITS):
+            return Network.of_gated(self.model, in_balls(self.model))
 
     def _trained(self, reading: Reading, effort: Effort) -> Finding:
         """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""
-        assert isinstance(self.model, RecurrentModel)
-        net, at = Network.of(self.model), None
+        net, at = self._network(), None
         third, half, most, all_of_it = (effort.deadline(share) for share in (1 / 3, 1 / 2, 2 / 3, 1))
         if isinstance(reading, Rounded):
             at = RoundedArithmetic.of(reading.format)
             net = net.rounded(at.stored)
         trained = sets.Trained(net, self.which, at)
-        refuted = self._wrong(trained, third) if at is None else None
+        refuted = self._wrong(trained, sets.wrong_string(trained, self.length, third), third) if at is None else None
         if refuted is not None:
             return refuted
         if self.length is not None:
@@ -140,14 +147,22 @@ class Selective:
         proof = sets.closed(replace(trained, is_periodic=self.which.m is not None), most)
         if proof.reason is None:
             return Finding.proved(ARGUMENT_SETS, proof.margin, extra={"sets_found": proof.facts})
+        merged_found = merged.closed(replace(trained, is_periodic=self.which.m is not None), most)
+        if isinstance(merged_found, BlockProof):
+            proof = merged_found
+            if proof.reason is None:
+                return Finding.proved(ARGUMENT_MERGED, proof.margin, extra={"sets_found": proof.facts})
+        elif at is None and len(merged_found) <= (self.length or len(merged_found)):
+            refuted = self._wrong(trained, merged_found, all_of_it)
+            if refuted is not None:
+                return refuted
         if self.length is None:
             right_to, _ = sets.up_to(trained, None, all_of_it)
         reason = f"right up to length {right_to}; {proof.reason}"
         return Finding.open(ARGUMENT_STRINGS, reason, extra={"right_to": right_to})
 
-    def _wrong(self, trained: sets.Trained, until: Deadline) -> Finding | None:
-        """A string that is wrong in real arithmetic, where a search finds one."""
-        string = sets.wrong_string(trained, self.length, until)
+    def _wrong(self, trained: sets.Trained, string: tuple[int, ...] | None, until: Deadline) -> Finding | None:
+        """A string that is wrong in floats, if it is in real arithmetic."""
         if string is None:
             return None
         right = self.which.answers(string)[-1]
@@ -174,13 +189,13 @@ class Selective:
             return Finding.open(ARGUMENT_HELD, str(reason))
         return Finding.proved(ARGUMENT_HELD, margin)
 
-    def _held(self) -> Finding:
-        """In real arithmetic, where holding loses a little at each token."""
+    def _held(self) -> Finding | None:
+        """In real arithmetic, where holding loses a little at each token; None for units that do not count so."""
         assert self.which.C is not None
         try:
             margin, right_to, wrong = held.decide_real(self.model, self.which.C, self.length)
-        except ValueError as error:
-            return Finding.open(ARGUMENT_HELD, str(error))
+        except ValueError:
+            return None
         if margin is not None:
             return Finding.proved(ARGUMENT_HELD, margin)
         if wrong is None:

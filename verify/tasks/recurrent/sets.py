@@ -25,7 +25,7 @@ from verify.tasks.recurrent.blocks import BlockProof
 from verify.tasks.recurrent.chain import cut
 from verify.tasks.recurrent.enclosures import Balls, Off, Roundings
 from verify.tasks.recurrent.network import Network, float_step, nonzeros, step
-from verify.tasks.recurrent.precise import Digits
+from verify.tasks.recurrent.precise import BITS, Digits
 
 WINDOWS = (1, 2, 3, 4, 6, 8)  # how many last tokens a box stands for
 MOST_SETS, MOST_STRINGS = 6000, 60_000
@@ -33,7 +33,6 @@ ROUNDS = 80
 WIDER = 2.0**-6  # of a box's width, by which it grows while none is closed
 LEAST_WIDER = 2.0**-40
 BEAM, LONGEST_TRIED = 400, 64
-BITS = 400
 
 Key = tuple[tuple[int, ...], tuple[int, ...]]  # the counts of all types, and the last tokens
 Ends = tuple[Array, Array]
@@ -236,10 +235,15 @@ def _spread(order: list[int], grown: list[tuple[float, tuple[int, ...], tuple[in
 
 def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int]:
     """An upper bound on (right logit) - (largest other) after a string in real arithmetic, and which other."""
-    with ctx.workprec(BITS):
-        numbers, parts = Digits(net), [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
-        for token in string:
-            parts = step(net, parts, token, numbers)
-        logits = numbers.linear(net.V, parts[net.read.start // net.hidden], net.b)
-        gaps = [(float_above(logits[right] - x), j) for j, x in enumerate(logits) if j != right]
-    return min(gaps)
+    found = []
+    for bits in BITS:
+        with ctx.workprec(bits):
+            numbers, parts = Digits(net), [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
+            for token in string:
+                parts = step(net, parts, token, numbers)
+            logits = numbers.linear(net.V, parts[net.read.start // net.hidden], net.b)
+            gaps = [(float_above(logits[right] - x), j) for j, x in enumerate(logits) if j != right]
+            found.append(min(gaps))
+            if all(logits[right] > x or logits[right] <= x for j, x in enumerate(logits) if j != right):
+                break
+    return min(found)

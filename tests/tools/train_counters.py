@@ -1,0 +1,158 @@
+"""Trains recurrent networks of 8 to 64 units on document C's tasks.
+
+    python -m tests.tools.train_counters DIR [NAME ...]
+
+Each line of LINES is one network with a fixed seed. Modular and shifted counting learn from the lines of the task,
+selective counting from random strings; `noise` disturbs the state at every step while training. Training stops as soon
+as the loss is below `stop`; a large one leaves networks that are right on the trained lengths and wrong later.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from constructions.recurrent import gated, model
+from constructions.recurrent.gated import GatedModel, MambaCell, RwkvCell
+from constructions.recurrent.model import RecurrentModel
+from constructions.written_files import write_whole
+from verify.counting.tasks import Task
+
+RATE, STRINGS, BEYOND = 1e-2, 128, -100
+
+
+@dataclass(frozen=True)
+class Line:
+    """One network: its cell, its sizes, its task, and when its training stops."""
+
+    name: str
+    kind: str
+    hidden: int
+    task: str
+    sizes: dict[str, int] = field(default_factory=dict)
+    layers: int = 1
+    length: int = 50
+    stop: float = 0.02
+    noise: float = 0.0
+    steps: int = 1000
+    seed: int = 0
+
+    @property
+    def asked(self) -> Task:
+        return Task.of(self.task, **self.sizes)
+
+
+LINES = (
+    Line("rnn8_mod10", "rnn", 8, "modular", {"modulus": 10}, stop=0.3),
+    Line("rnn16_mod7_2", "rnn", 16, "modular", {"modulus": 7}, layers=2),
+    Line("rnn32_mod10", "rnn", 32, "modular", {"modulus": 10}),
+    Line("rnn64_mod4", "rnn", 64, "modular", {"modulus": 4}),
+    Line("gru8_mod5_2", "gru", 8, "modular", {"modulus": 5}, layers=2, stop=0.3),
+    Line("gru16_mod10", "gru", 16, "modular", {"modulus": 10}, stop=0.3),
+    Line("gru64_mod10", "gru", 64, "modular", {"modulus": 10}),
+    Line("lstm8_mod10", "lstm", 8, "modular", {"modulus": 10}, stop=0.3),
+    Line("lstm16_mod6_2", "lstm", 16, "modular", {"modulus": 6}, layers=2, stop=0.3),
+    Line("lstm32_mod10", "lstm", 32, "modular", {"modulus": 10}),
+    Line("lstm64_mod10", "lstm", 64, "modular", {"modulus": 10}),
+    Line("lstm64_mod10_2", "lstm", 64, "modular", {"modulus": 10}, layers=2),
+    Line("lstm16_shifted", "lstm", 16, "shifted", {"vocabulary": 20}, length=19, steps=2000),
+    Line("rnn16_sel", "rnn", 16, "selective", {"types": 2, "max_count": 2}, length=16, noise=0.1, stop=0.01),
+    Line("gru8_sel", "gru", 8, "selective", {"types": 2, "max_count": 2}, length=16, noise=0.1, stop=0.01),
+    Line("lstm8_sel", "lstm", 8, "selective", {"types": 2, "max_count": 2}, length=16, noise=0.1, stop=0.01),
+    Line("rnn16_selmod", "rnn", 16, "selective-modular", {"types": 2, "modulus": 2}, length=16, noise=0.1, stop=0.01),
+    Line("mamba16_mod10", "mamba", 16, "modular", {"modulus": 10}, length=20, stop=0.3),
+    Line("mamba8_sel", "mamba", 8, "selective", {"types": 2, "max_count": 3}, length=16, stop=0.02),
+    Line("rwkv8_sel", "rwkv", 8, "selective", {"types": 3, "max_count": 2}, length=16, stop=0.02),
+)  # fmt: skip
+
+
+def fresh(line: Line) -> RecurrentModel | GatedModel:
+    """The network before training."""
+    torch.manual_seed(line.seed)
+    task, H = line.asked, line.hidden
+    if line.kind in model.KINDS:
+        return RecurrentModel(line.kind, hidden=H, classes=task.classes, inputs=task.vocabulary, layers=line.layers)
+    K = task.vocabulary
+    cell = (
+        MambaCell(torch.randn(H) / 4, torch.randn(K, H), torch.randn(K, H), torch.randn(K, H))
+        if line.kind == "mamba"
+        else RwkvCell(*(torch.randn(K, H) - shift for shift in (1, 0, 0, 0)))
+    )
+    readout = torch.nn.Linear(H, task.classes)
+    return GatedModel(cell, readout.weight.data, readout.bias.data)
+
+
+def shown(line: Line, g: torch.Generator, step: int) -> tuple[Tensor, Tensor]:
+    """What a step of training sees, and the right classes."""
+    task = line.asked
+    if task.is_homogeneous:
+        tokens = [one.tokens for one in task.lines(line.length)]
+        longest = max(map(len, tokens))
+        tokens = [one + one[-1:] * (longest - len(one)) for one in tokens]
+        strings = torch.tensor(tokens)
+    else:
+        strings = torch.randint(line.asked.vocabulary, (STRINGS, line.length), generator=g)
+        if step % 2:  # long runs of one type among few of the others
+            strings = torch.where(torch.rand(strings.shape, generator=g) < 0.7, strings[:, :1], strings)
+    due = [[BEYOND if x is None else x for x in task.answers(tuple(string))] for string in strings.tolist()]
+    return strings, torch.tensor(due)
+
+
+def said(network: RecurrentModel | GatedModel, strings: Tensor, noise: float, g: torch.Generator) -> Tensor:
+    """Logits, each state disturbed by as much noise."""
+    if not noise or isinstance(network, GatedModel):
+        logits: Tensor = network(strings)
+        return logits
+    x, state, found = network.embed(strings), None, []
+    for t in range(strings.shape[1]):
+        out, state = network.cell(x[:, t : t + 1], state)
+        found.append(network.readout(out[:, 0]))
+        parts = state if isinstance(state, tuple) else (state,)
+        parts = tuple(part + noise * torch.randn(part.shape, generator=g) for part in parts)
+        state = parts if isinstance(state, tuple) else parts[0]
+    return torch.stack(found, dim=1)
+
+
+def trained(line: Line) -> tuple[RecurrentModel | GatedModel, float]:
+    """The network after Adam with clipped gradients, and its last loss."""
+    network = fresh(line).requires_grad_(True)
+    g = torch.Generator().manual_seed(line.seed)
+    rate = RATE if line.hidden * line.layers < 64 else RATE / 4
+    optimizer, loss = torch.optim.Adam(network.parameters(), lr=rate), torch.tensor(float("inf"))
+    for step in range(line.steps):
+        strings, due = shown(line, g, step)
+        logits = said(network, strings, line.noise, g)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), due.flatten(), ignore_index=BEYOND)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        if loss.item() < line.stop:
+            break
+    return network.requires_grad_(False), loss.item()
+
+
+def main(folder: Path, chosen: list[str]) -> None:
+    """Trains what is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for line in LINES:
+        path = folder / f"{line.name}.safetensors"
+        if path.exists() or (chosen and line.name not in chosen):
+            continue
+        network, loss = trained(line)
+        data = model.as_bytes(network) if isinstance(network, RecurrentModel) else gated.as_bytes(network)
+        write_whole(path, data)
+        print(f"{line.name}: loss {loss:.4f}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    main(args.folder, args.names)
