@@ -136,7 +136,7 @@ def walked(weights, text):
 
 def test_every_kind_of_certificate_is_tried():
     met = {kind for name in ALL for kind in walked(*honest(name))}
-    assert met == {*table.TABLES}
+    assert met == {kind for kind in table.TABLES if not kind.startswith("module")}  # see test_checker_modules
 
 
 def test_what_decides_a_field_exists():
