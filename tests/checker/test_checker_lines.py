@@ -19,6 +19,8 @@ PARTS = (
     "questions",
     "module",
     "contextual",
+    "decoder",
+    "counting",
 )
 GRAPHS = ("arrays", "moves", "operations", "graphs")
 MOST = 150

@@ -21,6 +21,7 @@ from verify.checker import (
     boxes,
     contextual,
     count01,
+    counting,
     fields,
     gated,
     heads,
@@ -128,7 +129,7 @@ def walked(weights, text):
         return table.walk(found, kind)
 
     with contextlib.ExitStack() as stack:
-        for module in (addition, contextual, count01, fields, heads, inductive, modular, parity):
+        for module in (addition, contextual, count01, counting, fields, heads, inductive, modular, parity):
             stack.enter_context(mock.patch.object(module, "walk", walk))
         outcome(weights, text)
     return met

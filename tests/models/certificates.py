@@ -18,6 +18,10 @@ from constructions.contextual import transformer
 from constructions.contextual_counting import build
 from constructions.count01 import Count01Transformer
 from constructions.count01_heads import counting_pair
+from constructions.decoder.model import Decoder, initialised
+from constructions.inductive import as_bytes as decoder_bytes
+from constructions.inductive import selective as counting_types
+from constructions.inductive import spe, started
 from constructions.modular import clock, pizza, staircase
 from constructions.parity import ParityTransformer, sawtooth
 from constructions.parity import as_bytes as parity_bytes
@@ -32,6 +36,7 @@ from verify.tasks.contextual.verdict import ContextualCounting, domain_of
 from verify.tasks.count01.task import Domain
 from verify.tasks.count01.verdict import Count01
 from verify.tasks.histogram.proof import certify as decide_histogram
+from verify.tasks.inductive.task import Counting
 from verify.tasks.parity.task import Parity
 from verify.tasks.recurrent.models import bytes_of
 from verify.tasks.recurrent.selective import Selective
@@ -203,10 +208,28 @@ REGIONS = {
     "regions, wrong": lambda: (build(4, 2, bias="]"), {"regions": 1}),
     "regions, wrong by a tie": lambda: (tied(build(3, 1)), {}),
 }
+TRANSFORMERS = {
+    "transformer": lambda: (started(task="shifted", M=3), Task.of("shifted", vocabulary=3), None),
+    "transformer, placed": lambda: (spe(task="modular", N=4, m=2, positions=4), Task.of("modular", modulus=2), None),
+    "transformer, drawn, wrong": lambda: (drawn(5), Task.of("first-homogeneous"), None),
+    "transformer, strings": lambda: (counting_types(K=2, C=2, m=2), Task.of("selective-modular", modulus=2, types=2,
+                                                                     max_count=2), 3),
+    "transformer, wrong": lambda: (changed(started(task="shifted", M=4), "W_U", (0, 1), 9.0),
+                                   Task.of("shifted", vocabulary=4), None),
+}  # fmt: skip
+
+
+def drawn(seed):
+    """Two layers of two heads, with LayerNorm, GELU and positions, as GPT-2 is drawn."""
+    model = Decoder(vocabulary=1, d=4, n_heads=2, n_layers=2, positions=4, d_mlp=3, classes=2)
+    return initialised(model, seed=seed, std=0.5).eval()
 
 
 def real(name):
     """A problem in real arithmetic, and its file."""
+    if name in TRANSFORMERS:
+        module, task, length = TRANSFORMERS[name]()
+        return Counting(module, task, length), decoder_bytes(module, {})
     if name in REGIONS:
         module, options = REGIONS[name]()
         named = {"construction": "onehot", "bias": "BOS"} if name == "regions" else {}
@@ -229,7 +252,7 @@ def real(name):
     return Count01.of(module, labels, domain, named=named), count01.as_bytes(module)
 
 
-REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS]
+REALS = [*PARITIES, *MODULARS, *ADDITIONS, *COUNTS, *REGIONS, *TRANSFORMERS]
 ALL = [*HISTOGRAMS, *RECURRENT, *REALS, *HEADS]
 NAMES = [name for name in ALL if name != "two dimensions"]  # which takes a second to check
 

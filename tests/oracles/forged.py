@@ -251,6 +251,9 @@ class Network:
 
 def inductive(tensors, about, c):
     said, length = c["parameters"], c["length"]
+    if said["model"] == "transformer":
+        transformer(tensors, about, c)
+        return
     say(said["length"] == length, "length")
     net, task = Network(tensors, about, c), said["task"]
     K, C, m = said.get("types"), said.get("max_count"), said.get("modulus")
@@ -700,6 +703,131 @@ def addition(tensors, about, c):
     else:
         say(c["tightest"]["margin"] == c["margin"], "tightest")
     verdict(c, gaps.items(), pair, str(B ** (2 * n)))
+
+
+# ---- transformers that count
+
+
+def transformer(tensors, about, c):
+    """Every input of up to six tokens, at every shift."""
+    p, W = c["parameters"], {}
+    for name, x in tensors.items():
+        W[name] = matrix(x) if len(x[1]) == 2 else vector(x)
+    name, M, m, K, C = (p.get(key) for key in ("name", "vocabulary", "modulus", "types", "max_count"))
+    layers = len({key.split(".")[1] for key in W if key.startswith("blocks.")})
+    mlp = [W[key] for key in W if key.endswith("b_in")]
+    own = {"pe": about["pe"], "bos": about["bos"], "n_heads": about["n_heads"], "layers": layers, "d": len(W["W_U"])}
+    own |= {"neurons": sum(map(len, mlp)), "layernorm": "norm.weight" in W, "activation": about["activation"]}
+    own |= {} if mlp else {"activation": None}
+    say({k: p[k] for k in own} == own and {DTYPES[x[0]] for x in tensors.values()} == {p["dtype"]}, "sizes")
+    classes = m if m is not None else 2 if "first" in name else (M if M is not None else C) + 1
+    words = 1 if name in ("vanilla", "modular", "first-homogeneous") else K or M + 2 + name.startswith("helper")
+    say(len(W["W_U"][0]) == classes and len(W["W_E"]) - about["bos"] == words, "classes or tokens")
+    room = None if about["pe"] == "nope" else len(W["W_pos"]) if about["pe"] == "ape" else about["positions"]
+    say("positions" not in p or p["positions"] == room, "positions")
+    room = None if room is None else room - about["bos"]
+    started = name in ("shifted", "helper", "helper-shifted")
+
+    def is_input(x):
+        if K:
+            return max(x) < K and not ("distinct_start" in p and x[1:2] == x[:1])
+        if words == 1:
+            return {*x} == {0} and (M is None or len(x) <= M)
+        if name == "succession":
+            return x == (M + 1,) * len(x) and len(x) <= M or x == (*range(1, len(x) + 1),) and len(x) < M
+        least, most = {"shifted": (1, M), "helper": (0, 0), "helper-shifted": (0, M)}[name]
+        return least <= x[0] <= most and len({*x[1:]}) < 2 and min((M + 1, *x[1:])) > M and len(x) - 1 + x[0] <= M
+
+    def due(x):
+        if "first" in name:
+            return int(len(x) == 1)
+        if started:
+            return x[0] + len(x) - 1
+        if name == "succession" and x[0] == 1:
+            return x[-1] + 1
+        n = x.count(x[-1])
+        return None if C and n > C else (n - 1) % m if m else n
+
+    def gap(x, shift):
+        return least_gap(decoded(W, about, x, shift)[-1], due(x))
+
+    shifts = range(1 if room is None else room)
+    if c["verdict"] == "REFUTED":
+        case = c["counterexample"]
+        x, shift = tuple(case["input"]), case["shift"]
+        say(is_input(x) and shift in shifts and (room is None or shift + len(x) <= room), "no input")
+        k = due(x)
+        say(k is not None and not gap(x, shift) > 0 and c["inputs_covered"] == "1", "the input is right")
+        say(case["expected"] == k + (m is not None) and case["position"] == len(x) - 1, "case")
+        say(case["length"] == len(x) - started and case["start"] == (x[0] if started else None), "case")
+        say(c["margin"] is None or c["margin"] <= 0, "margin")
+        return
+    length = c["length"]
+    say(length == "all" and M is None and room is not None or type(length) is int and length > 0, "length")
+    most = room if length == "all" else length + started
+    say(M is None or length <= M - (name == "shifted"), "length")
+    number = 0
+    for n in range(1, min(most, 6) + 1):
+        for x in filter(is_input, product(range(words), repeat=n)):
+            for shift in shifts:
+                if room is None or shift + n <= room:
+                    number += 1
+                    if due(x) is not None:
+                        found = gap(x, shift)
+                        say(found > 0 and not found < arb(c["margin"]), f"{x} at {shift} has {found}")
+                        scaled = found * (n + about["bos"])
+                        say(not scaled < arb(c.get("margin_scaled", 0.0)), f"{x} at {shift} has {found}")
+    say(most > 6 or c["inputs_covered"] == str(number), "inputs")
+    say(all(x == ["1/1", "1/1"] for x in c.get("accuracy", {}).values()), "accuracy")
+
+
+def decoded(W, about, tokens, shift):
+    """Logits at every position, token by token."""
+    tokens = [*[len(W["W_E"]) - 1] * about["bos"], *tokens]
+    stream = [W["W_E"][t] for t in tokens]
+    if about["pe"] == "ape":
+        stream = [added(x, W["W_pos"][shift + i]) for i, x in enumerate(stream)]
+    say(about["pe"] in ("nope", "ape", "spe"), "a table that is not in the file")
+    if about["pe"] == "spe":
+        stream = [[*x, arb(shift + i)] for i, x in enumerate(stream, 1)]
+
+    def by(x, name, bias=None):
+        out = [dot(x, column) for column in zip(*W[name], strict=True)]
+        return added(out, W[bias]) if bias in W else out
+
+    def normal(x, name):
+        if f"{name}.weight" not in W:
+            return x
+        centre = sum(x, arb(0)) / len(x)
+        root = (sum(((y - centre) * (y - centre) for y in x), arb(0)) / len(x) + arb(about.get("eps", 1e-5))).sqrt()
+        return [(y - centre) / root * a + b for y, a, b in zip(x, W[f"{name}.weight"], W[f"{name}.bias"], strict=True)]
+
+    def active(y):
+        if about["activation"] == "relu":
+            return y.max(arb(0))
+        if about["activation"] == "gelu":
+            return y / 2 * (1 + (y / arb(2).sqrt()).erf())
+        return y / 2 * (1 + ((2 / arb.pi()).sqrt() * (y + arb(0.044715) * y * y * y)).tanh())
+
+    heads, i = about["n_heads"], 0
+    while f"blocks.{i}.attention.W_Q" in W:
+        at, rows = f"blocks.{i}.attention.", [normal(x, f"blocks.{i}.norm_1") for x in stream]
+        Q, K, V = ([by(x, f"{at}W_{z}", f"{at}b_{z}") for x in rows] for z in "QKV")
+        size, after = len(Q[0]) // heads, []
+        for n, x in enumerate(stream, 1):
+            mixed = []
+            for h in range(0, size * heads, size):
+                part = slice(h, h + size)
+                scores = [dot(Q[n - 1][part], k[part]) / arb(size).sqrt() for k in K[:n]]
+                powers = [(y - scores[0]).exp() for y in scores]
+                mixed += [dot(powers, y) / sum(powers, arb(0)) for y in zip(*(v[part] for v in V[:n]), strict=True)]
+            x = added(x, by(mixed, f"{at}W_O", f"{at}b_O"))
+            if f"blocks.{i}.mlp.W_in" in W:
+                z = by(normal(x, f"blocks.{i}.norm_2"), f"blocks.{i}.mlp.W_in", f"blocks.{i}.mlp.b_in")
+                x = added(x, by([active(y) for y in z], f"blocks.{i}.mlp.W_out", f"blocks.{i}.mlp.b_out"))
+            after.append(x)
+        stream, i = after, i + 1
+    return [by(normal(x, "norm"), "W_U", "b_U") for x in stream][int(about["bos"]) :]
 
 
 # ---- strings with regions

@@ -7,7 +7,7 @@ from typing import Any
 from flint import arb, arb_mat, ctx, fmpq, fmpq_mat
 
 from verify.checker.exponentials import BITS as DIGITS
-from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, Refusal, as_text, require
 from verify.checker.regions import (
     BOS,
     CLOSE,
@@ -45,6 +45,7 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     c = certificate_of("contextual counting", weights, certificate)
     verdict = header(c)
     trusted, (W, sizes) = walk(c, f"contextual, {verdict.lower()}"), read_shapes(weights, CAUSAL, ["bos"])
+    require(sizes["tokens"] == 5, f"E has {sizes['tokens']} rows", UNREADABLE)
     p, model = c["parameters"], Causal(W, sizes["bos"])
     N, R, zeros = p["length"], p["regions"], p["zeros"]
     strings = Strings(N, R, R if p["exactly"] else 0, int(not sizes["bos"]), zeros)

@@ -1,9 +1,9 @@
-"""Certificates about recurrent networks that count: the header, and which part of the checker decides the rest."""
+"""Certificates about networks that count: the header, and which part of the checker decides the rest."""
 
 from collections.abc import Callable
 from typing import Any
 
-from verify.checker import gated, linear, recurrent, rounded, selective
+from verify.checker import counting, gated, linear, recurrent, rounded, selective
 from verify.checker.reading import NOT_CHECKABLE, Refusal, as_text, require
 from verify.checker.statement import certificate_of, verdict_of
 from verify.checker.table import walk
@@ -21,7 +21,8 @@ def check(weights: bytes, certificate: bytes) -> tuple[str, list[str]]:
     c = certificate_of("inductive", weights, certificate)
     verdict, said = verdict_of(c), c.get("parameters", 0)
     require(isinstance(said, dict), "parameters: must be an object")
-    require(said.get("model") != "transformer", "certificates about transformers are not checked", NOT_CHECKABLE)
+    if said.get("model") == "transformer":
+        return counting.check(weights, c)
     task, length = said.get("task"), c.get("length")
     require(isinstance(task, str) and task in SIZES, f"task {task!r} is not checked", NOT_CHECKABLE)
     require(length == "all" or type(length) is int and length > 0, f"length: {length!r} is none")

@@ -66,22 +66,22 @@ def counts(text: str, prompts: int) -> list[int]:
 def read_shapes(data: bytes, shapes: dict[str, str], flags: Sequence[str] = ()) -> tuple[Any, dict[str, Any]]:
     """Each tensor as a matrix of fractions, and the sizes that its shapes name, the dtype and the flags among them."""
     tensors, _ = read_tiles(data, {"BOOL": 1})
-    require({*tensors} == {*shapes, *flags} and "E" in tensors, "the file holds no such model", UNREADABLE)
-    sizes: dict[str, Any] = {"dtype": WORDS.get(tensors["E"][0], ("none",))[0]}
+    require({*tensors} == {*shapes, *flags}, "the file holds no such model", UNREADABLE)
+    (stored, *_), *_ = (tensors[name] for name in shapes)
+    sizes: dict[str, Any] = {"dtype": WORDS.get(stored, ("none",))[0]}
     for name in flags:
         found = tensors.pop(name)
         require(found[:2] == ("BOOL", []) and found[2] in (b"\0", b"\1"), f"{name} is no flag", UNREADABLE)
         sizes[name] = found[2] == b"\1"
     matrices = {}
     for name, (dtype, shape, raw) in tensors.items():
-        named, dtypes = shapes[name].split(), {dtype, tensors["E"][0]}
-        is_right = len(dtypes) == 1 and dtype in WORDS and len(shape) == len(named) and min([1, *shape]) > 0
+        named = shapes[name].split()
+        is_right = dtype == stored and dtype in WORDS and len(shape) == len(named) and min([1, *shape]) > 0
         is_right = is_right and all(sizes.setdefault(x, n) == n for x, n in zip(named, shape, strict=True))
         require(is_right, f"{name} of shape {shape} does not fit {named}", UNREADABLE)
         rows, columns = ([1, 1, *shape])[-2:]
         (row,) = rows_of(name, dtype, [rows * columns], raw)
         matrices[name] = fmpq_mat(rows, columns, [fmpq(*x.as_integer_ratio()) for x in row])
-    require(sizes["tokens"] == 5, f"E has {sizes['tokens']} rows", UNREADABLE)
     return matrices, sizes
 
 

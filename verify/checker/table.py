@@ -319,6 +319,45 @@ PARITY_WRONG: Table = PARITY | {
 }
 
 BUILDER = "how the weights were built"
+COUNTING: Table = _real("counting", **dict.fromkeys(["name", "model", "pe", "dtype"], "text")) | {
+    "task": Field("text", "equals inductive"),
+    **{f"parameters.{name}": Field("whole", HEADER) for name in ("layers", "n_heads", "d", "neurons")},
+    **{f"parameters.{name}": Field("flag", HEADER) for name in ("bos", "layernorm")},
+    "parameters.activation": Field("text | null", HEADER),
+    **{
+        f"parameters.{name}?": Field("whole", "the statement that is decided, by counting.check")
+        for name in ("vocabulary", "modulus", "types", "max_count", "positions")
+    },
+    "parameters.distinct_start?": Field("flag", "the statement that is decided, by counting.check"),
+    "length": Field("whole | text", "the statement that is decided, by counting.check"),
+    "margin": Field("number | null", "a bound, shown by counting.check"),
+    "margin_scaled?": Field("number", "a bound, shown by counting.check"),
+    "decided_by?": _trusted("anything", "decided_by", "how the prover came to it"),
+    "accuracy?": Field("anything", "by counting.check"),
+    "tightest": _trusted("object | null", "tightest", LEAST),
+    "tightest.input": _trusted("list", "tightest", LEAST),
+    "tightest.input[]": _trusted("whole", "tightest", LEAST),
+    **{f"tightest.{name}": _trusted("whole", "tightest", LEAST) for name in ("length", "shift")},
+    "tightest.start": _trusted("whole | null", "tightest", LEAST),
+    "tightest.margin": _trusted("number", "tightest", LEAST),
+}
+COUNTING_WRONG: Table = COUNTING | {
+    "tightest": NULL,
+    "margin": _trusted("number | null", "margin", "what torch computes there; that it is not above zero is compared"),
+    "length": _trusted("whole | null", "length", "how long inputs may be that are all right"),
+    "accuracy?": _trusted("anything", "accuracy", "how many inputs are right"),
+    "counterexample": Field("object", "run by counting.check"),
+    "counterexample.input": Field("list", "run by counting.check"),
+    "counterexample.input[]": Field("whole", "run by counting.check"),
+    **{
+        f"counterexample.{name}": Field("whole", "run by counting.check")
+        for name in ("position", "expected", "length", "shift")
+    },
+    "counterexample.start": Field("whole | null", "run by counting.check"),
+    "counterexample.predicted": _trusted("whole | null", "predicted", "what torch answers there"),
+    "counterexample.is_tie": _trusted("flag", "is_tie", "whether torch computes a tie"),
+    "counterexample.is_smallest?": _trusted("flag", "is_smallest", "no shorter input is wrong"),
+}
 BUILT: Table = {"parameters.construction?": _trusted("text", "construction", "which builder made the weights")}
 SIZES = dict.fromkeys(["layers", "heads", "d", "d_h", "p"], "whole") | {"dtype": "text"}
 MODULAR: Table = _real("modular", P="whole", neurons="whole", **SIZES) | BUILT | {
@@ -539,6 +578,8 @@ TABLES: dict[str, Table] = {
     "modular, refuted": MODULAR_WRONG,
     "module, proved": MODULE_PROVED,
     "module, refuted": MODULE_WRONG,
+    "transformer, proved": COUNTING,
+    "transformer, refuted": COUNTING_WRONG,
     "parity, proved": PARITY_PROVED,
     "parity, refuted": PARITY_WRONG,
     "heads": HEADS,

@@ -1,0 +1,106 @@
+"""Transformers that count, in real arithmetic: what is true is accepted, and nothing that is false."""
+
+import json
+import random
+from unittest import mock
+
+import pytest
+import torch
+from models.certificates import TRANSFORMERS, changed, honest, real
+from models.selection import first
+from oracles.forged import falsehood
+from test_checker_real import outcome
+
+from constructions.decoder.model import Decoder, initialised
+from constructions.inductive import as_bytes, load, selective, started, succession
+from tests.planted import planted
+from verify.checker.reading import NOT_CHECKABLE
+from verify.counting.tasks import Task
+from verify.frame import decide
+from verify.frame.decide import certify
+from verify.tasks.inductive.task import Counting
+
+
+def found(module, length=None, **task):
+    """The certificate of a model and its file."""
+    weights = as_bytes(module, {})
+    return certify(Counting(module, Task.of(task.pop("task"), **task), length)).about(weights), weights
+
+
+LARGER = {
+    "shifted": lambda: found(started(task="shifted", M=12), task="shifted", vocabulary=12),
+    "helper": lambda: found(started(task="helper-shifted", M=5, layernorm=False), task="helper-shifted", vocabulary=5),
+    "succession": lambda: found(succession(M=5), task="succession", vocabulary=5),
+    "types": lambda: found(selective(K=3, C=2), 4, task="selective", types=3, max_count=2),
+    "trained": lambda: found(load("tests/data/inductive/vanilla_nope_l4.safetensors"), 3, task="vanilla"),
+}
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_what_the_prover_decides_holds(name):
+    certificate, weights = LARGER[name]()
+    assert certificate.verdict.value == "PROVED"
+    assert outcome(weights, certificate.to_json()) == (0, "PROVED")
+    larger = json.dumps(json.loads(certificate.to_json()) | {"margin": 50.0})
+    assert outcome(weights, larger)[0] == 1
+
+
+@pytest.mark.parametrize("seeds", first(1, [range(1), *(range(i, i + 40) for i in range(1, 201, 40))]), ids=str)
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_mutated_models_against_enumeration(name, seeds):
+    """An honest certificate holds; a forged proof holds only where enumeration agrees."""
+    for seed in seeds:
+        draw, (problem, _) = random.Random(f"{name} {seed}"), real(name)
+        proof = json.loads(certify(problem).to_json())
+        for _ in range(draw.randrange(1, 3)):
+            part, W = draw.choice([*problem.module.named_parameters()])
+            changed(problem.module, part, tuple(draw.randrange(n) for n in W.shape), draw.choice([-1, -0.25, 0.25, 1]))
+        weights = as_bytes(problem.module, {})
+        certificate = certify(problem).about(weights)
+        text, verdict = certificate.to_json(), certificate.verdict.value
+        assert verdict == "UNKNOWN" or outcome(weights, text) == (0, verdict), seed
+        assert verdict == "UNKNOWN" or falsehood(weights, text) is None
+        said = json.loads(text)
+        for margin in (5e-324, 1e-3, 1.001 * (certificate.margin or 1)):
+            forged = json.dumps((proof if proof["verdict"] == "PROVED" else said) | {
+                "verdict": "PROVED", "margin": margin, "counterexample": None, "margin_scaled": 0.0,
+                "weights_sha256": said["weights_sha256"],
+            })  # fmt: skip
+            if outcome(weights, forged)[0] == 0:
+                assert verdict != "REFUTED" and falsehood(weights, forged) is None, (seed, margin)
+
+
+def test_a_fault_in_the_prover_is_found_by_the_checker():
+    """A model that counts one too many, and a prover for which that is right: the checker refuses the proof."""
+    module = started(task="shifted", M=5)
+    with torch.no_grad():
+        module.W_U.copy_(module.W_U.roll(1, 1))
+    said, _ = found(module, task="shifted", vocabulary=5)
+    assert said.verdict.value == "REFUTED"
+    right = "tokens[0] + i if tokens[0] + i <= self.M"
+    with (
+        planted(Task, "answers", right, right.replace("+ i", "+ i + 1")),
+        mock.patch.object(decide, "_compared", lambda finding, *_: finding),
+    ):
+        faulty, weights = found(module, task="shifted", vocabulary=5)
+    text = faulty.to_json()
+    assert faulty.verdict.value == "PROVED" and falsehood(weights, text) and outcome(weights, text)[0] == 1
+
+
+def test_what_is_beyond_it_is_not_checkable():
+    """Strings of every length, and tables that are not in the file."""
+    placed = initialised(Decoder(vocabulary=1, d=2, classes=2, positions=3, pe="rope"), seed=1, std=1.0).eval()
+    for certificate, weights in (
+        found(selective(K=2, C=2, layernorm=False), task="selective", types=2, max_count=2),
+        found(placed, task="first-homogeneous"),
+    ):
+        assert certificate.verdict.value != "UNKNOWN"
+        assert outcome(weights, certificate.to_json())[0] == NOT_CHECKABLE
+
+
+def test_metadata_that_lie_are_refused():
+    """What the header says of a decoder decides what its numbers mean."""
+    weights, text = honest("transformer")
+    for right, wrong in (('\\"bos\\": false', '\\"bos\\": 0    '), ('\\"n_heads\\": 1', '\\"n_heads\\": 3')):
+        assert right.encode() in weights
+        assert outcome(weights.replace(right.encode(), wrong.encode()), text)[0] != 0

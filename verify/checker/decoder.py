@@ -1,0 +1,115 @@
+"""A causal decoder in the layout of GPT-2, run in balls on strings of tokens (docs/checker.md)."""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from flint import arb, arb_mat, ctx
+
+from verify.checker.reading import NOT_CHECKABLE, UNREADABLE, read_json, read_tiles, require
+from verify.checker.regions import mean, plus, read_shapes, relu
+
+ATTENTION = {"W_Q": "d inner", "W_K": "d inner", "W_V": "d inner", "W_O": "inner d"}
+BIASES = {"b_Q": "inner", "b_K": "inner", "b_V": "inner", "b_O": "d"}
+KINDS = {"pe": str, "bos": bool, "n_heads": int, "activation": str, "layernorm": bool, "positions": int, "eps": float}
+
+
+class Decoder:
+    """The tensors of a file and what its metadata say of their use; `says` is what a certificate must repeat."""
+
+    def __init__(self, data: bytes) -> None:
+        tensors, metadata = read_tiles(data, {})
+        said = metadata.get("decoder") if isinstance(metadata, dict) else None
+        require(type(said) is str, "the metadata name no decoder", UNREADABLE)
+        about = read_json(str(said).encode(), "the weights' metadata")
+        is_known = all(type(about.get(name, kind())) is kind for name, kind in KINDS.items())
+        require(is_known and {*KINDS} - {"eps"} <= {*about}, "the metadata name no decoder", UNREADABLE)
+        self.layers = len({name.split(".")[1] for name in tensors if re.match(r"blocks\.[0-9]+\.", name)})
+        self.norm, self.has_mlp = "norm.weight" in tensors, "blocks.0.mlp.W_in" in tensors
+        W, sizes = read_shapes(data, self._shapes({*tensors}, about["pe"]))
+        self.eps, self.bos, self.pe, self.heads = about.get("eps", 1e-5), about["bos"], about["pe"], about["n_heads"]
+        self.activation, d = about["activation"], sizes["d"]
+        self.positions = None if self.pe == "nope" else sizes.get("positions", about["positions"])
+        self.tokens, self.classes = sizes["tokens"] - self.bos, sizes["classes"]
+        is_right = self.heads > 0 and sizes["inner"] % max(1, self.heads) == 0 and self.layers > 0 and self.tokens > 0
+        is_right = is_right and sizes["embedded"] == d - (self.pe == "spe") and self.norm == about["layernorm"]
+        is_right = is_right and 0 < self.eps < 1 and (self.positions is None or self.positions > 0)
+        is_right = is_right and (not self.has_mlp or self.activation in ("relu", "gelu", "gelu_tanh"))
+        require(is_right, "the sizes of tensors and metadata do not fit", UNREADABLE)
+        require(self.pe in ("nope", "ape", "spe"), f"tables of {self.pe} are not in the file", NOT_CHECKABLE)
+        self.exact, self.size = W, sum(x.nrows() * x.ncols() for x in W.values())
+        self.says = {
+            "pe": self.pe, "bos": self.bos, "layers": self.layers, "n_heads": self.heads, "d": d,
+            "neurons": sum(n for name, n in sizes.items() if name.startswith("neurons")), "layernorm": self.norm,
+            "activation": self.activation if self.has_mlp else None, "dtype": sizes["dtype"],
+        }  # fmt: skip
+        self.says |= {} if self.positions is None else {"positions": self.positions}
+
+    def _shapes(self, names: set[str], pe: str) -> dict[str, str]:
+        """The tensors that a decoder has, by the sizes that they must share."""
+        shapes = {"W_E": "tokens embedded", "W_U": "d classes"} | ({"b_U": "classes"} if "b_U" in names else {})
+        shapes |= {"W_pos": "positions d"} if pe == "ape" else {}
+        of_norm = ["norm"] if self.norm else []
+        for i in range(self.layers):
+            at, own = f"blocks.{i}.", ATTENTION | (BIASES if "blocks.0.attention.b_Q" in names else {})
+            shapes |= {f"{at}attention.{name}": shape for name, shape in own.items()}
+            mlp = {"W_in": f"d neurons{i}", "b_in": f"neurons{i}", "W_out": f"neurons{i} d", "b_out": "d"}
+            shapes |= {f"{at}mlp.{name}": shape for name, shape in mlp.items()} if self.has_mlp else {}
+            of_norm += [f"{at}norm_1", *[f"{at}norm_2"] * self.has_mlp] if self.norm else []
+        return shapes | {f"{name}.{part}": "d" for name in of_norm for part in ("weight", "bias")}
+
+    def gaps(self, tokens: Sequence[int], due: Sequence[int | None], shift: int, bits: int) -> list[list[arb]]:
+        """(due logit) - (each other one) at every position, none where no answer is judged."""
+        with ctx.workprec(bits):
+            W = {name: arb_mat(x) for name, x in self.exact.items()}
+            rows = W["W_E"].table()
+            x = arb_mat([rows[t] for t in ([len(rows) - 1] if self.bos else []) + [*tokens]])
+            x = self._placed(x, W, shift)
+            for i in range(self.layers):
+                at = f"blocks.{i}."
+                x = x + self._attended(self._normal(x, W, f"{at}norm_1"), W, f"{at}attention.")
+                if self.has_mlp:
+                    z = self._affine(self._normal(x, W, f"{at}norm_2"), W, f"{at}mlp.W_in", f"{at}mlp.b_in")
+                    x = x + self._affine(self._active(z), W, f"{at}mlp.W_out", f"{at}mlp.b_out")
+            logits = self._affine(self._normal(x, W, "norm"), W, "W_U", "b_U").table()[int(self.bos) :]
+            pairs = zip(logits, due, strict=True)
+            return [[] if k is None else [row[k] - y for j, y in enumerate(row) if j != k] for row, k in pairs]
+
+    def _placed(self, x: arb_mat, W: dict[str, arb_mat], shift: int) -> arb_mat:
+        if self.pe == "ape":
+            return x + arb_mat(W["W_pos"].table()[shift : shift + x.nrows()])
+        return x if self.pe == "nope" else arb_mat([[*row, arb(shift + i)] for i, row in enumerate(x.table(), 1)])
+
+    def _affine(self, x: arb_mat, W: dict[str, arb_mat], name: str, bias: str) -> arb_mat:
+        return plus(x * W[name], W[bias]) if bias in W else x * W[name]
+
+    def _normal(self, x: arb_mat, W: dict[str, arb_mat], name: str) -> arb_mat:
+        """(x - mean) / sqrt(variance + eps), times the weight, plus the bias; x without LayerNorm."""
+        if not self.norm:
+            return x
+        weight, bias, out = W[f"{name}.weight"].table()[0], W[f"{name}.bias"].table()[0], []
+        for row in x.table():
+            centre = sum(row, arb(0)) / len(row)
+            moved = [y - centre for y in row]
+            root = (sum((y * y for y in moved), arb(0)) / len(row) + arb(self.eps)).sqrt()
+            out.append([y / root * a + b for y, a, b in zip(moved, weight, bias, strict=True)])
+        return arb_mat(out)
+
+    def _attended(self, x: arb_mat, W: dict[str, arb_mat], at: str) -> arb_mat:
+        """What all heads add to the stream: each position sees itself and those before."""
+        queries, keys, values = (self._affine(x, W, f"{at}W_{c}", f"{at}b_{c}").table() for c in "QKV")
+        size, parts = len(queries[0]) // self.heads, []
+        for start, stop in pairwise(range(0, len(queries[0]) + 1, size)):
+            q, k, v = (arb_mat([row[start:stop] for row in part]) for part in (queries, keys, values))
+            scores = (q * k.transpose() / arb(size).sqrt()).table()
+            seen = [mean(row[: i + 1], arb_mat(v.table()[: i + 1])) for i, row in enumerate(scores)]
+            parts.append(seen)
+        return self._affine(arb_mat([sum(rows, []) for rows in zip(*parts, strict=True)]), W, f"{at}W_O", f"{at}b_O")
+
+    def _active(self, z: arb_mat) -> arb_mat:
+        if self.activation == "relu":
+            return relu(z)
+        if self.activation == "gelu":
+            return arb_mat([[y * (1 + (y / arb(2).sqrt()).erf()) / 2 for y in row] for row in z.table()])
+        root, c = (2 / arb.pi()).sqrt(), arb(0.044715)
+        return arb_mat([[y * (1 + (root * (y + c * y * y * y)).tanh()) / 2 for y in row] for row in z.table()])
