@@ -54,7 +54,7 @@ def graph(trained: Trained, near: float, most: int, until: Deadline) -> Graph | 
     """The states that strings lead to, those within `near` of an earlier one left out; None where they are too many."""
     net = trained.net
     found = Graph([np.zeros(net.size)], [((0,) * trained.K, -1)], [0])
-    same: dict[tuple[tuple[int, ...], int], list[int]] = {}
+    same: dict[tuple[tuple[int, ...], int], Cloud] = {}
     scale, layer = np.full(net.size, 2.0**-6), [0]
     while layer:
         before = np.array([found.states[i] for i in layer])
@@ -66,23 +66,45 @@ def graph(trained: Trained, near: float, most: int, until: Deadline) -> Graph | 
                 counts = trained.counted(found.keys[i][0], x)
                 if trained.is_over(counts):
                     continue
-                nodes = same.setdefault((counts, x), [])
-                off = [np.abs((found.states[j] - state) / scale).max() for j in nodes]
-                place = int(np.argmin(off)) if off else 0
-                if off and off[place] <= near:
-                    found.edges.append((i, x, nodes[place]))
-                    continue
-                j = len(found.states)
-                found.states.append(state)
-                found.keys.append((counts, x))
-                found.depth.append(found.depth[i] + 1)
+                cloud = same.setdefault((counts, x), Cloud())
+                j = cloud.near(state, scale, near)
+                if j is None:
+                    j = len(found.states)
+                    found.states.append(state)
+                    found.keys.append((counts, x))
+                    found.depth.append(found.depth[i] + 1)
+                    cloud.add(j, state)
+                    grown.append(j)
                 found.edges.append((i, x, j))
-                nodes.append(j)
-                grown.append(j)
         layer = grown
         if len(found.states) > most or until.is_up() or not np.isfinite(scale).all():
             return None
     return found
+
+
+@dataclass
+class Cloud:
+    """Nodes with the same counts and last token, and their states, the first of so many rows."""
+
+    nodes: list[int] = field(default_factory=list)
+    states: Array = field(default_factory=lambda: np.empty((0, 0)))
+
+    def near(self, state: Array, scale: Array, near: float) -> int | None:
+        """The nearest node, if it is within `near`."""
+        if not self.nodes:
+            return None
+        off = (np.abs(self.states[: len(self.nodes)] - state) / scale).max(1)
+        place = int(off.argmin())
+        return self.nodes[place] if off[place] <= near else None
+
+    def add(self, node: int, state: Array) -> None:
+        n = len(self.nodes)
+        if n == len(self.states):
+            room = np.empty((2 * n + 4, len(state)))
+            room[:n] = self.states if n else 0.0
+            self.states = room
+        self.states[n] = state
+        self.nodes.append(node)
 
 
 def closed(trained: Trained, until: Deadline) -> BlockProof | tuple[int, ...]:
