@@ -12,6 +12,7 @@ import safetensors.torch
 import torch
 
 TOLERANCE = 1e-9
+NO_PROGRAM = "torch does not run the program"
 RULES = {"largest token": max, "smallest token": min}
 
 
@@ -32,7 +33,7 @@ def falsehood(weights, certificate):
         try:
             found = dict(margins(c["program"], safetensors.torch.load(weights)))
         except (RuntimeError, IndexError, TypeError, KeyError, ValueError, AttributeError) as error:
-            raise Lie(f"the program cannot be run: {error}") from None
+            raise Lie(f"{NO_PROGRAM}: {error}") from None
         (proved if c["verdict"] == "PROVED" else refuted)(c, found)
     except Lie as lie:
         return str(lie)

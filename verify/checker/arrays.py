@@ -174,6 +174,7 @@ def product_of(x: Array, y: Array) -> Array:
 
 def reshaped(x: Array, shape: Sequence[int]) -> Array:
     """The same numbers in another shape, one of whose sizes may be -1."""
+    require(all(type(n) is int for n in shape), f"graph: {shape} is no shape")
     known = math.prod(n for n in shape if n != -1)
     if -1 in shape:
         require(known > 0 and x.size % known == 0, f"graph: {x.shape} has no shape {shape}")

@@ -48,7 +48,8 @@ def _product(shape: Sequence[int]) -> int:
     return size
 
 
-NAMED = {"none", "tanh", *(name for name, _ in EVERY_WORD.values())}  # words that operations are called with
+DTYPES = {name for name, _ in EVERY_WORD.values()}
+NAMED = {"none", "tanh"} | DTYPES  # words that operations are called with
 
 
 def read_graph(found: Any, tensors: Tensors) -> Graph:
@@ -70,7 +71,8 @@ def read_graph(found: Any, tensors: Tensors) -> Graph:
         require({*node} == {"op", "shape", "dtype"} | extra, f"program: node {i} has other keys")
         sizes = node["shape"]
         is_shape = sizes is None or isinstance(sizes, list) and all(type(n) is int and n >= 0 for n in sizes)
-        require(is_shape, f"program: node {i} has no shape")
+        has_dtype = node["dtype"] in DTYPES if sizes is not None else node["dtype"] is None
+        require(is_shape and has_dtype, f"program: node {i} has no shape or dtype")
         require(_product(sizes or []) <= MOST_NUMBERS, f"program: node {i} is too large", NOT_CHECKABLE)
         if op == "stored":
             stored[i] = _stored(node, tensors, i)

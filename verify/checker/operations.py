@@ -177,7 +177,8 @@ def over(function: Callable[[Sequence[Any]], Any], x: Array, dims: Any, keepdim:
     """A function of the numbers along axes, all of them where none is named."""
     rank = len(x.shape)
     axes = [*range(rank)] if dims is None or dims == [] else [dims] if isinstance(dims, int) else [*dims]
-    axes = sorted({axis_of(dim, rank) for dim in axes})
+    axes = sorted(axis_of(dim, rank) for dim in axes)
+    require(len({*axes}) == len(axes), "graph: an axis occurs twice")
     if len(axes) == rank:
         shape = (1,) * rank if keepdim else ()
         return Array(kind, shape, [[function(row)] for row in x.rows])
