@@ -28,7 +28,7 @@ FIRST_LOOK = 1000  # steps after which a cycle is looked for, and at least so ma
 TURNS = 60
 LONG = 4000  # steps, beyond which many turns are followed at once where that is possible
 LONGEST_LOOK = 200_000
-NUMBERS_AT_A_TIME = 1 << 21  # entries of the matrices that are checked together
+NUMBERS_AT_A_TIME = 1 << 19  # of the matrices of a chunk: 4 MiB, and a look at the clock every 128 steps of 64 units
 RATES = (0.5, 0.25, 0.75, 0.1, 0.9)  # between the cycle's own rate and 1
 GROWTHS_REAL = (1 + 2.0**-13, 1 + 2.0**-18, 1 + 2.0**-8)
 GROWTHS_ROUNDED = (1.3, 1.0, 1.05, 2.0, 4.0)
@@ -266,7 +266,7 @@ def _locked(
 ) -> OrbitOutcome | str:
     """The proof for all lengths, or why it does not close."""
     reason = "no ellipsoids round its cycle are mapped into each other"
-    for ring in _rings(net, line, cycle, rules):
+    for ring in _rings(net, line, cycle, rules, until):
         entered = _entered(net, line, cycle, ring, states, rules, until)
         if entered is not None:
             return entered
@@ -276,11 +276,11 @@ def _locked(
     return reason
 
 
-def _rings(net: Network, line: OrbitQuestion, cycle: Cycle, rules: Rules) -> Iterator[Ellipsoids]:
+def _rings(net: Network, line: OrbitQuestion, cycle: Cycle, rules: Rules, until: Deadline) -> Iterator[Ellipsoids]:
     """Ellipsoids round the cycle to try: large ones, which are entered early, and then those that rounding makes."""
     own = spectral_rate(net, line.token, cycle)
     for share in RATES:
-        ring = _largest_ring(net, line, cycle, own + (1 - own) * share, rules)
+        ring = _largest_ring(net, line, cycle, own + (1 - own) * share, rules, until)
         if ring is not None:
             yield from (enlarged(ring, smaller) for smaller in (0, -2, -6))  # entered later, and fit better
         for slack in SLACKS if rules.at is not None and share == RATES[0] else ():
@@ -300,8 +300,10 @@ def _ring_holds(
     return found if (found.low > 0).all() else None
 
 
-def _largest_ring(net: Network, line: OrbitQuestion, cycle: Cycle, rate: float, rules: Rules) -> Ellipsoids | None:
-    """The ellipsoids of a rate, as large as they prove anything, up to a factor of 2."""
+def _largest_ring(
+    net: Network, line: OrbitQuestion, cycle: Cycle, rate: float, rules: Rules, until: Deadline
+) -> Ellipsoids | None:
+    """The ellipsoids of a rate, as large as they prove anything, up to a factor of 2, or as time lets them grow."""
     ring = round_cycle(net, line.token, cycle, rules, rate)
     start = cycle.start
     if ring is None:
@@ -312,7 +314,7 @@ def _largest_ring(net: Network, line: OrbitQuestion, cycle: Cycle, rate: float, 
             if _ring_holds(net, line, enlarged(ring, doublings), start, rules) is not None:
                 return enlarged(ring, doublings)
         return None
-    while high - low > 1:
+    while high - low > 1 and not until.is_up():
         middle = (low + high) // 2
         is_held = _ring_holds(net, line, enlarged(ring, middle), start, rules) is not None
         low, high = (middle, high) if is_held else (low, middle)
@@ -342,6 +344,8 @@ def _entered(
             place = (found.entered - start) % k
             invariant = Invariant(ring, found.entered, place, rate, float(on_ring.low.min()))
             return OrbitOutcome(None, margin, at, invariant=invariant)
+        if until.is_up():
+            break
     return None
 
 
