@@ -24,7 +24,7 @@ from verify.counting.tasks import Task
 from verify.frame import decide
 from verify.frame.certificate import CERTIFIED, Certificate
 from verify.frame.decide import Effort
-from verify.frame.judged import check_judged, check_whole_number
+from verify.frame.judged import check_whole_number
 from verify.tasks.inductive.task import Counting
 
 LOOKED_AT = 128  # tokens of an input at most, where no length is named
@@ -49,7 +49,6 @@ def changeable(module: Decoder, task: Task, *, length: int | None = None) -> Cha
     changed decoder is on all.
     Raises: BadInput for a model of other tokens or classes than the task's, or a length below 1.
     """
-    check_judged(module, Decoder)
     if length is not None:
         check_whole_number("length", length)
         if length < 1:
