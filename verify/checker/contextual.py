@@ -18,8 +18,8 @@ from verify.checker.regions import (
     TOKENS,
     ZERO,
     Bag,
-    Decoder,
     Ends,
+    RegionDecoder,
     Strings,
     counts,
     mean,
@@ -109,7 +109,7 @@ class Causal:
     """Positions see BOS, where there is one, and what stands before them; they are told by tokens and counts."""
 
     def __init__(self, W: dict[str, fmpq_mat], has_bos: bool) -> None:
-        self.decoder, self.has_bos = Decoder(W), has_bos
+        self.decoder, self.has_bos = RegionDecoder(W), has_bos
         self.scores = (W["E"] * W["W_Q"]) * (W["E"] * W["W_K"]).transpose()
         self.values, self.E = W["E"] * W["W_V"], W["E"].table()
 

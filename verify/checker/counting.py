@@ -33,7 +33,7 @@ def check(weights: bytes, c: dict[str, Any]) -> tuple[str, list[str]]:
     """The verdict that holds, and the fields taken on trust. Raises: Refusal with the reason and the exit code."""
     verdict = header(c)
     trusted, model = walk(c, f"transformer, {verdict.lower()}"), Decoder(weights)
-    task = Counted(c["parameters"])
+    task = CountingTask(c["parameters"])
     due = {"name": task.name, "model": "transformer", **model.says, **task.sizes}
     compare(c, {"parameters": due | ({"distinct_start": True} if task.distinct else {}), "assumptions": ASSUMED})
     require((model.tokens, model.classes) == (task.tokens, task.classes), "weights: other tokens or classes")
@@ -62,7 +62,7 @@ def check(weights: bytes, c: dict[str, Any]) -> tuple[str, list[str]]:
     return verdict, trusted
 
 
-class Counted:
+class CountingTask:
     """A task: its inputs, and the class that is right at each of their positions."""
 
     def __init__(self, p: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ class Counted:
         return [None if most is not None and n > most else (n - 1) % self.m if self.m else n for n in counts]
 
 
-def _longest(model: Decoder, task: Counted, length: Any) -> int:
+def _longest(model: Decoder, task: CountingTask, length: Any) -> int:
     """The length that the certificate names: all that there are, or as many tokens after a leading one."""
     most, leading = task.ends_at(), task.name in STARTED
     room = None if model.positions is None else model.positions - model.bos
@@ -141,7 +141,7 @@ def _longest(model: Decoder, task: Counted, length: Any) -> int:
     return int(length)
 
 
-def _show(model: Decoder, task: Counted, tokens: Tokens, shift: int, c: dict[str, Any]) -> None:
+def _show(model: Decoder, task: CountingTask, tokens: Tokens, shift: int, c: dict[str, Any]) -> None:
     """Every judged position of an input has the margin, and the one times the number of positions that it sees."""
     margin, scaled = arb(c["margin"]), arb(c.get("margin_scaled", 0.0))
     for bits in BITS[:2]:
@@ -151,7 +151,7 @@ def _show(model: Decoder, task: Counted, tokens: Tokens, shift: int, c: dict[str
     raise Refusal(f"margin: is not shown for {list(tokens)[:20]} at shift {shift}")
 
 
-def _refute(model: Decoder, task: Counted, c: dict[str, Any]) -> None:
+def _refute(model: Decoder, task: CountingTask, c: dict[str, Any]) -> None:
     """One input decides, in balls: at its last position some other logit is at least the due one."""
     case, room = c["counterexample"], None if model.positions is None else model.positions - model.bos
     tokens, shift, leading = (*case["input"],), case["shift"], task.name in STARTED

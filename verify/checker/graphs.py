@@ -21,7 +21,7 @@ AT_ONCE = 1 << 19  # numbers of the widest tensor, over a batch of inputs
 Node = dict[str, Any]
 
 
-class Graph(NamedTuple):
+class TracedGraph(NamedTuple):
     """The operations on an input of so many tokens, in order, which of them is the output, and what they read."""
 
     length: int
@@ -52,7 +52,7 @@ DTYPES = {name for name, _ in EVERY_WORD.values()}
 NAMED = {"none", "tanh"} | DTYPES  # words that operations are called with
 
 
-def read_graph(found: Any, tensors: Tensors) -> Graph:
+def read_graph(found: Any, tensors: Tensors) -> TracedGraph:
     """The graph in a certificate, with the tensors that it names: all of them in the file, or written beside.
 
     Raises: Refusal.
@@ -78,7 +78,7 @@ def read_graph(found: Any, tensors: Tensors) -> Graph:
             stored[i] = _stored(node, tensors, i)
     output = found["output"]
     require(type(output) is int and 0 <= output < len(nodes), "program: there is no such output")
-    return Graph(length, nodes, output, stored)
+    return TracedGraph(length, nodes, output, stored)
 
 
 def _stored(node: Node, tensors: Tensors, i: int) -> tuple[str, list[int], bytes]:
@@ -115,7 +115,7 @@ def _numbers(dtype: str, shape: list[int], raw: bytes) -> Array:
 class Follower:
     """Follows a graph with so many bits; what no token decides is found once."""
 
-    def __init__(self, graph: Graph, bits: int) -> None:
+    def __init__(self, graph: TracedGraph, bits: int) -> None:
         self.graph, self.bits = graph, bits
         self.fixed: dict[int, Any] = {}
         self.uses = [[*_uses(node.get("args")), *_uses(node.get("kwargs"))] for node in graph.nodes]

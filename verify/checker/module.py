@@ -16,7 +16,7 @@ TRACED = ["torch.export traced the module faithfully", "the module is called on 
 NEAR = arb(2) ** -20  # a class that is said to win may be so far below, as a share of the logits
 
 
-class Tally(NamedTuple):
+class AnswersSeen(NamedTuple):
     """Which inputs are shown to be right with the margin, which to be wrong, and the logits of some."""
 
     right: set[int]
@@ -24,9 +24,9 @@ class Tally(NamedTuple):
     seen: dict[Tokens, Answered]
 
 
-def _decide(statement: Statement, margin: float, kept: set[Tokens]) -> Tally:
+def _decide(statement: Statement, margin: float, kept: set[Tokens]) -> AnswersSeen:
     """Decides every input with more and more bits; keeps the logits of some."""
-    tally, wanted = Tally(set(), set(), {}), None
+    tally, wanted = AnswersSeen(set(), set(), {}), None
     for bits in BITS:
         left = set[int]()
         with ctx.workprec(bits):
@@ -94,7 +94,7 @@ def _check_parameters(c: dict[str, Any], statement: Statement) -> None:
     compare(c, {"assumptions": TRACED})
 
 
-def _check_counts(c: dict[str, Any], statement: Statement, tally: Tally) -> None:
+def _check_counts(c: dict[str, Any], statement: Statement, tally: AnswersSeen) -> None:
     """No more right and wrong ones than there are, all of them where none is open; the wrong ones that are listed."""
     right, wrong, left = (whole(c["counts"][name], f"counts.{name}") for name in ("right", "wrong", "undecided"))
     require(right + wrong + left == statement.size, "counts: do not add up")
@@ -123,7 +123,7 @@ def _check_wrong(c: dict[str, Any], found: Answered) -> None:
     require(is_bound, f"margin: the counterexample has another than {margin}")
 
 
-def _check_tightest(c: dict[str, Any], tally: Tally) -> None:
+def _check_tightest(c: dict[str, Any], tally: AnswersSeen) -> None:
     """The input named as the tightest has at least its margin."""
     if c["tightest"] is not None:
         margin, found = c["tightest"]["margin"], tally.seen[tuple(c["tightest"]["input"])]

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 from flint import arb
 
 from verify.checker.arrays import Array, Open
-from verify.checker.graphs import Follower, Graph, read_graph
+from verify.checker.graphs import Follower, TracedGraph, read_graph
 from verify.checker.reading import NOT_CHECKABLE, Tensors, as_text, require, whole
 
 MOST_INPUTS = 1 << 20
 Tokens = tuple[int, ...]
 
 
-class Part(NamedTuple):
+class InputsPart(NamedTuple):
     """Inputs of one length in order, where their answers are read, and the right ones where they are listed."""
 
-    graph: Graph
+    graph: TracedGraph
     sets: list[list[int]] | None
     rows: list[Tokens]
     positions: list[int]
@@ -73,7 +73,7 @@ class Statement:
         is_rule = _rule(self.answers.get("rule")) is not None
         require(is_table or is_rule, "program: answers are no table and no known rule")
 
-    def _part(self, found: Any) -> Part:
+    def _part(self, found: Any) -> InputsPart:
         is_part = isinstance(found, dict) and {*found} in ({"sets", "positions"}, {"rows", "positions"})
         require(is_part, "program: inputs have other keys")
         sets, rows, positions = found.get("sets"), found.get("rows"), found["positions"]
@@ -91,7 +91,7 @@ class Statement:
             require(all(len({*tokens}) == len(tokens) > 0 for tokens in sets), "program: a token is listed twice")
         is_place = _are_whole(positions) and positions and max(positions) < length
         require(bool(is_place), "program: positions are none of the input's")
-        return Part(self.graphs[length], sets, rows or [], positions)
+        return InputsPart(self.graphs[length], sets, rows or [], positions)
 
     def numbered(self) -> Iterator[tuple[int, Tokens]]:
         return enumerate(tokens for part in self.parts for tokens in part.inputs)
@@ -116,7 +116,7 @@ class Statement:
                 yield from self._batch(part, follower, batch)
             start += part.size
 
-    def _batch(self, part: Part, follower: Follower, batch: list[tuple[int, Tokens]]) -> Iterator[Any]:
+    def _batch(self, part: InputsPart, follower: Follower, batch: list[tuple[int, Tokens]]) -> Iterator[Any]:
         try:
             output = follower.output([tokens for _, tokens in batch])
         except Open:
@@ -134,7 +134,7 @@ class Statement:
             require(are_classes, f"program: the answer on {[*tokens]} is no class")
             yield number, Answered(tokens, due, logits)
 
-    def _logits(self, output: Array, row: Sequence[arb], part: Part) -> list[dict[int, arb]]:
+    def _logits(self, output: Array, row: Sequence[arb], part: InputsPart) -> list[dict[int, arb]]:
         """The logits that take part, at each position that answers."""
         shape, n = output.shape, output.shape[-1] if output.shape else 0
         is_one = len(shape) == 2 and shape[0] == 1 or len(shape) == 3 and shape[:2] == (1, 1)

@@ -85,7 +85,7 @@ def read_shapes(data: bytes, shapes: dict[str, str], flags: Sequence[str] = ()) 
     return matrices, sizes
 
 
-class Decoder:
+class RegionDecoder:
     """What prompts read of positions, of each of which the attention's output is known."""
 
     def __init__(self, W: dict[str, fmpq_mat]) -> None:

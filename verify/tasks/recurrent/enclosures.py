@@ -13,7 +13,7 @@ from verify.arithmetic.balls import Ball
 from verify.arithmetic.slack import ENLARGE, INFLATION, OF_MANY, Array, U, gamma
 from verify.arithmetic.softmax import ULPS
 from verify.engine import elementary
-from verify.tasks.recurrent.network import Known
+from verify.tasks.recurrent.network import BallVector
 
 LEAST = 2.0**-100  # radii of sigmoid, tanh and small ReLUs are at least this, so that no product of them underflows
 FAR = 1e6  # in place of an infinite end
@@ -63,7 +63,7 @@ class Balls:
         vector = x if isinstance(x, Ball) else Ball.exact(x)
         return vector @ Ball.exact(W.T) + Ball.exact(b)
 
-    def known(self, x: Known) -> Ball:
+    def known(self, x: BallVector) -> Ball:
         exact = Ball.exact(x.mid)
         return Ball(exact.mid, (exact.rad + x.rad) * ENLARGE)
 
@@ -128,7 +128,7 @@ class Duals:
         whole = Ball(*(np.broadcast_to(part, zeros.shape[:-1]) for part in (value.mid, value.rad)))
         return Dual(whole, Ball(zeros, zeros), whole)
 
-    def known(self, x: Known) -> Dual:
+    def known(self, x: BallVector) -> Dual:
         zeros = np.zeros((len(self._reach), len(x.mid), self._size))
         value = Ball(*(np.broadcast_to(part, zeros.shape[:-1]) for part in astuple(Balls().known(x))))
         return Dual(value, Ball(zeros, zeros), value)
@@ -214,7 +214,7 @@ class Roundings:
         """A stored vector as it is read, whose numbers are those of the format."""
         return Off(Ball.exact(x), self._at.flush_loss(x))
 
-    def known(self, x: Known) -> Off:
+    def known(self, x: BallVector) -> Off:
         raise BadInput("precision: gated decays are proved in real arithmetic, or run by --method exhaustive")
 
     def whole(self, x: Off, y: Off) -> Off:

@@ -32,7 +32,7 @@ WIDEST = 2.0  # of an ellipsoid that is still worth its steps
 
 
 @dataclass
-class Graph:
+class MergedStates:
     """Nodes with their states (n, N), counts and last token, -1 at the start; edges (from, token, to)."""
 
     states: list[Array]
@@ -50,10 +50,10 @@ class Graph:
         return tuple(reversed(tokens))
 
 
-def graph(trained: Trained, near: float, most: int, until: Deadline) -> Graph | None:
+def graph(trained: Trained, near: float, most: int, until: Deadline) -> MergedStates | None:
     """The states that strings lead to, those within `near` of an earlier one left out; None where they are too many."""
     net = trained.net
-    found = Graph([np.zeros(net.size)], [((0,) * trained.K, -1)], [0])
+    found = MergedStates([np.zeros(net.size)], [((0,) * trained.K, -1)], [0])
     same: dict[tuple[tuple[int, ...], int], Cloud] = {}
     scale, layer = np.full(net.size, 2.0**-6), [0]
     while layer:
@@ -127,13 +127,13 @@ def closed(trained: Trained, until: Deadline) -> BlockProof | tuple[int, ...]:
     return BlockProof(None, reason)
 
 
-def _judged(trained: Trained, found: Graph) -> tuple[np.ndarray, list[int]]:
+def _judged(trained: Trained, found: MergedStates) -> tuple[np.ndarray, list[int]]:
     """The nodes whose answer is judged, and the right classes."""
     due = [trained.due(counts, token) if token >= 0 else None for counts, token in found.keys]
     return np.array([j for j, d in enumerate(due) if d is not None]), [d for d in due if d is not None]
 
 
-def _first_wrong(trained: Trained, found: Graph) -> int | None:
+def _first_wrong(trained: Trained, found: MergedStates) -> int | None:
     """The first node whose answer is wrong in floats."""
     judged, right = _judged(trained, found)
     logits = np.array(found.states)[judged][:, trained.net.read] @ trained.net.V.T + trained.net.b
@@ -141,7 +141,7 @@ def _first_wrong(trained: Trained, found: Graph) -> int | None:
     return int(wrong[0]) if len(wrong) else None
 
 
-def _proof(trained: Trained, found: Graph, until: Deadline) -> BlockProof:
+def _proof(trained: Trained, found: MergedStates, until: Deadline) -> BlockProof:
     """The lemma at every edge, and the margins; where an edge just fails, its ellipsoid gets a little more room."""
     states, L = np.array(found.states), np.zeros((len(found.states), trained.net.size, trained.net.size))
     room = np.full(len(found.edges), ROOM)
@@ -171,7 +171,7 @@ def _parts(edges: np.ndarray, size: int) -> Iterator[tuple[int, np.ndarray]]:
             yield int(x), own[k : k + most]
 
 
-def _excess(trained: Trained, found: Graph, chain: Ellipsoids) -> Array:
+def _excess(trained: Trained, found: MergedStates, chain: Ellipsoids) -> Array:
     """The lemma's left-hand side at every edge."""
     edges, rules = np.array(found.edges), Rules(trained.at)
     over = np.full(len(edges), np.inf)
@@ -181,13 +181,13 @@ def _excess(trained: Trained, found: Graph, chain: Ellipsoids) -> Array:
     return np.where(np.isnan(over), np.inf, over)
 
 
-def _margin(trained: Trained, found: Graph, chain: Ellipsoids) -> float:
+def _margin(trained: Trained, found: MergedStates, chain: Ellipsoids) -> float:
     """The least margin of all nodes whose answer is judged."""
     judged, right = _judged(trained, found)
     return float(margins(trained.net, chain.at(judged), right, Rules(trained.at)).low.min())
 
 
-def _shapes(trained: Trained, found: Graph, L: Array, room: Array, until: Deadline) -> Array | None:
+def _shapes(trained: Trained, found: MergedStates, L: Array, room: Array, until: Deadline) -> Array | None:
     """The ellipsoids' matrices (n, N, N), those of each layer from the ones before; None where they grow too large."""
     net, states, edges = trained.net, np.array(found.states), np.array(found.edges)
     J, off = np.empty((len(edges), net.size, net.size)), np.empty((len(edges), net.size))
@@ -212,7 +212,7 @@ def _shapes(trained: Trained, found: Graph, L: Array, room: Array, until: Deadli
     return L
 
 
-def _layers(found: Graph) -> list[tuple[np.ndarray, list[tuple[int, list[int]]]]]:
+def _layers(found: MergedStates) -> list[tuple[np.ndarray, list[tuple[int, list[int]]]]]:
     """The edges from nodes of each depth, and what they lead to, with all edges that lead there."""
     depth = np.array([found.depth[i] for i, _, _ in found.edges])
     into: dict[int, list[int]] = {}
@@ -222,7 +222,7 @@ def _layers(found: Graph) -> list[tuple[np.ndarray, list[tuple[int, list[int]]]]
     return [(layer, [(j, into[j]) for j in sorted({found.edges[e][2] for e in layer})]) for layer in layers]
 
 
-def _added(trained: Trained, found: Graph, L: Array) -> Array:
+def _added(trained: Trained, found: MergedStates, L: Array) -> Array:
     """About how far each step (edge) is from its derivative at the node, number by number, and what rounding adds."""
     net, rules, edges = trained.net, Rules(trained.at), np.array(found.edges)
     states, added = np.array(found.states), np.empty((len(edges), net.size))

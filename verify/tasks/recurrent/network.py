@@ -37,7 +37,7 @@ class RecurrentLayer:
 
 
 @dataclass(frozen=True)
-class Known:
+class BallVector:
     """A vector of numbers that are not stored: in balls of many bits, and as floats with how far they may be off."""
 
     balls: tuple[arb, ...]
@@ -45,7 +45,7 @@ class Known:
     rad: Array
 
     @classmethod
-    def of(cls, balls: Sequence[arb]) -> Known:
+    def of(cls, balls: Sequence[arb]) -> BallVector:
         mid = np.array([float(x) for x in balls])
         rad = np.array([float_above(abs(x - arb(m))) for x, m in zip(balls, mid.tolist(), strict=True)])
         return cls(tuple(balls), mid, rad)
@@ -61,7 +61,7 @@ class Network:
     tokens: Array
     V: Array
     b: Array
-    tables: tuple[tuple[Known, ...], ...] = ()  # of gated decays: what each token keeps, adds and reads
+    tables: tuple[tuple[BallVector, ...], ...] = ()  # of gated decays: what each token keeps, adds and reads
 
     @classmethod
     def of(cls, model: RecurrentModel) -> Network:
@@ -89,7 +89,7 @@ class Network:
     def of_gated(cls, model: GatedModel, tables: Sequence[Sequence[Sequence[arb]]]) -> Network:
         """h' = f(x) h + a(x), and y = r(x) h, which is read; the tables are f, a and r of each token."""
         state = {name: finite(name, value) for name, value in model.state_dict().items()}
-        known = tuple(tuple(map(Known.of, table)) for table in zip(*tables, strict=True))
+        known = tuple(tuple(map(BallVector.of, table)) for table in zip(*tables, strict=True))
         tokens, V, b = np.zeros((model.inputs, 0)), state["readout.weight"], state["readout.bias"]
         return cls("gated", "none", (), tokens, V, b, known)
 
@@ -138,7 +138,7 @@ class CellNumbers(Protocol):
         `terms` counts, row by row, the terms of the whole sum that a kernel may compute it in.
         """
 
-    def known(self, x: Known) -> Any: ...
+    def known(self, x: BallVector) -> Any: ...
 
     def whole(self, x: Any, y: Any) -> Any:
         """x + y, two parts of a sum whose `terms` are those of both."""
@@ -227,7 +227,7 @@ class Floats:
     def linear(self, W: Array, x: Array, b: Array, terms: Array) -> Array:
         return x @ W.T + b
 
-    def known(self, x: Known) -> Array:
+    def known(self, x: BallVector) -> Array:
         return x.mid
 
     def whole(self, x: Array, y: Array) -> Array:

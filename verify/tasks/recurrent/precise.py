@@ -17,7 +17,7 @@ from verify.arithmetic.arb_matrices import stored
 from verify.arithmetic.exact_reals import float_above, float_below
 from verify.arithmetic.slack import Array
 from verify.frame.clock import Deadline
-from verify.tasks.recurrent.network import Known, Network, State, step
+from verify.tasks.recurrent.network import BallVector, Network, State, step
 
 BITS = (128, 512, 2048, 8192)
 Vector = Sequence[arb]
@@ -66,7 +66,7 @@ class Digits(Entrywise):
         column = stored(x).transpose() if isinstance(x, np.ndarray) else arb_mat(len(x), 1, list(x))
         return [y + c for y, c in zip((matrix * column).entries(), constant, strict=True)]
 
-    def known(self, x: Known) -> list[arb]:
+    def known(self, x: BallVector) -> list[arb]:
         return list(x.balls)
 
     def tanh(self, x: Vector) -> list[arb]:

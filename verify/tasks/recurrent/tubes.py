@@ -26,7 +26,7 @@ from flint import acb, acb_mat, arb, arb_mat, arb_poly, arb_series, ctx
 
 from verify.arithmetic.exact_reals import float_below
 from verify.arithmetic.slack import Array
-from verify.tasks.recurrent.network import Known, Network, step
+from verify.tasks.recurrent.network import BallVector, Network, step
 from verify.tasks.recurrent.precise import Digits, Entrywise, Vector
 
 MOST_BISECTIONS = 100_000
@@ -60,7 +60,7 @@ class Slopes:
         assert x.rows is not None
         return Sloped(self._on.linear(W, x.value, b), (self._on.exactly[id(W), id(b)][0] * arb_mat(x.rows)).tolist())
 
-    def known(self, x: Known) -> Sloped:
+    def known(self, x: BallVector) -> Sloped:
         return Sloped(self._on.known(x), None)
 
     def whole(self, x: Sloped, y: Sloped) -> Sloped:
