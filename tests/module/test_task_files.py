@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from tests.command import run
 
@@ -44,3 +45,16 @@ def test_the_users_code_decides_no_verdict(capsys, tmp_path, raises, code, said,
     ended, out, err = run(capsys, "module", str(file), "--method", method)
     assert ended == code and err.count("\n") == bool(said) and bool(out) != bool(said)
     assert said in err
+
+
+def test_a_task_file_may_hold_the_module_itself(capsys, tmp_path):
+    file, weights = tmp_path / "task.py", tmp_path / "w.pt"
+    lines = TASK.replace("{forward}", "pass").replace("{expected}", "pass")
+    file.write_text(lines[: lines.index("def model")] + "model = Same(2, 2).eval()\n" + lines[lines.index("task =") :])
+    torch.save({"weight": torch.eye(2)}, weights)
+    assert run(capsys, "module", str(file), "--weights", str(weights))[0] == 0
+    torch.save({"weight": torch.zeros(2, 2)}, weights)
+    assert run(capsys, "module", str(file), "--weights", str(weights))[0] == 1
+    torch.save({"W": torch.eye(2)}, weights)
+    code, out, err = run(capsys, "module", str(file), "--weights", str(weights))
+    assert code == 2 and not out and err.count("\n") == 1 and "weight" in err

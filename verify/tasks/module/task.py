@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +27,7 @@ METADATA_KEY = "weightproof.module"
 
 
 def problem_parts(path: str, weights: str | None) -> tuple[nn.Module, Task]:
-    """The module and the task of a task file: it defines `task` and `model(weights)`.
+    """The module and the task of a task file: it defines `task`, and `model(weights)` or the module itself.
 
     `weights` is a file with a state dict, read without running code; without one, model(None) is called.
     Raises: BadInput for a file that cannot be imported, or does not define the two.
@@ -39,10 +40,17 @@ def problem_parts(path: str, weights: str | None) -> tuple[nn.Module, Task]:
         raise BadInput(f"{path}: defines no `model`. Write: def model(weights): ... return the module")
     state = None if weights is None else read_tensors(weights, METADATA_KEY)[0]
     with nullcontext() if weights is None else naming(weights):
-        module = called(path, model, state)
+        module = called(path, partial(loaded, model) if isinstance(model, nn.Module) else model, state)
     if not isinstance(module, nn.Module):
         raise BadInput(f"{path}: model(weights) returned {type(module).__name__}, must be a torch.nn.Module")
     return module, task
+
+
+def loaded(module: nn.Module, state: dict[str, Tensor] | None) -> nn.Module:
+    """The module itself, with a file's numbers where there is one."""
+    if state is not None:
+        module.load_state_dict(state)
+    return module
 
 
 def about(path: str) -> Iterator[Fact]:
