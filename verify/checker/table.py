@@ -600,10 +600,8 @@ def _visit(value: Any, path: str, table: Table, met: set[str]) -> None:
         require(field is not None, f"{path}: is no field of such a certificate")
         assert field is not None
         is_right = any(TYPES[name](value) for name in field.types.split(" | "))
-        require(
-            is_right,
-            f"{path}: is {as_text(value)[:80]}, must be {field.types.replace(' | ', ' or ').replace('elsewhere', 'an object')}",
-        )
+        kinds = field.types.replace(" | ", " or ").replace("elsewhere", "object")
+        require(is_right, f"{path}: is {as_text(value)[:80]}, must be {kinds}")
         met |= {field.name} - {""}
         if "anything" in field.types or "elsewhere" in field.types:
             return
