@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from math import comb
 
 from constructions.contextual.transformer import CLOSE, ONE, OPEN, TOKENS, ZERO
@@ -122,11 +121,20 @@ class StringDomain:
         return (a >> (2 * regions)) - empty
 
     def enumerate(self) -> Iterator[list[int]]:
-        """Every string, the shortest first."""
+        """Every string, the shortest first, those of one length in the order of their tokens."""
         for length in range(self.shortest, self.N + 1):
-            for tokens in product(range(4), repeat=length):
-                if self.has(list(tokens)):
-                    yield list(tokens)
+            yield from self._begun([], length)
+
+    def _begun(self, tokens: list[int], length: int) -> Iterator[list[int]]:
+        """Every string of a length that begins with these tokens."""
+        opened, closed, left = tokens.count(OPEN), tokens.count(CLOSE), length - len(tokens)
+        if opened - closed not in (0, 1) or opened > self.R or opened - closed > left:
+            return
+        if left:
+            for token in range(len(SYMBOLS)):
+                yield from self._begun([*tokens, token], length)
+        elif self.has(tokens):
+            yield tokens
 
     def has(self, tokens: list[int]) -> bool:
         """Whether a list of tokens is one of the strings."""
