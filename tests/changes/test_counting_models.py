@@ -23,6 +23,7 @@ from verify.counting.tasks import Task
 from verify.frame.decide import Effort
 from verify.tasks.addition import changing as of_addition
 from verify.tasks.contextual import changing as of_contextual
+from verify.tasks.contextual.task import StringDomain
 from verify.tasks.inductive import changing as of_inductive
 
 SHIFTED, SELECTIVE = Task.of("shifted", vocabulary=4), Task.of("selective", types=2, max_count=3)
@@ -206,3 +207,18 @@ def test_a_contextual_model_is_repaired_from_python():
     found = repair(wrong_contextual(), length=4)
     assert found and type(found.module) is contextual.ContextualCountingTransformer
     assert certify(found.module, length=4) and not certify(wrong_contextual(), length=4)
+
+
+def test_a_file_with_other_names_is_repaired(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    state = {name.replace("W_out", "head"): value for name, value in build(N=3, R=1).state_dict().items()}
+    torch.save(state, "c.pt")
+    assert run(capsys, "repair", "c.pt", "--task", "contextual")[0] == 2
+    code, said = as_json(capsys, "repair", "c.pt", "--task", "contextual", "--map", "W_out=head")
+    assert code == 0 and said["verdict"] == "PROVED"
+
+
+def test_long_strings_without_regions_are_listed():
+    """4^16 words of the alphabet are 2^17 - 1 strings of digits."""
+    domain = StringDomain(16, 0)
+    assert domain.strings() == sum(1 for _ in domain.enumerate()) == 2**17 - 1

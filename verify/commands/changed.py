@@ -16,6 +16,7 @@ from constructions.errors import BadInput
 from verify import registry
 from verify.commands import request
 from verify.commands.options import flag
+from verify.commands.parsing import add_map
 from verify.commands.vocabulary import JUDGED, group, option, options
 from verify.frame.schema import as_json
 from verify.report.console import say_written
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, precision: bool = True) ->
     """FILE, --task, --model, --L, the reading, --budget, --effort, --save and --json."""
     names = tasks()
     add_file(parser)
+    add_map(parser, of="file")
     help = f"what they are to know: {', '.join(names)} (default: {names[0]})"
     parser.add_argument("--task", choices=names, default=names[0], metavar="TASK", help=help)
     add_options(parser, precision=precision)
