@@ -32,12 +32,12 @@ from verify.frame.certificate import Certificate
 from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import BUG, Effort, Failure, Finding, OneRun, Ran, Run, first_in_order
 from verify.frame.judged import check_read, is_judged
+from verify.frame.over_time import OverTime
 from verify.module import cells
 from verify.module.decision import Judge, Progress, Tally, climb
 from verify.module.inputs import BATCH, Listed, Product
 from verify.module.language_models import logits_alone
 from verify.module.layered import Layered
-from verify.module.over_time import OverTime
 from verify.module.resumed import Kept
 from verify.module.task import Task
 
