@@ -12,7 +12,7 @@ from command import run
 from models import bad_files
 from models.selection import first
 
-from constructions import relation_counting
+from constructions import inventory_counting, relation_counting
 from verify import Verdict, certify
 from verify.module.problem import ModuleProblem
 from verify.report.batch import BatchLine
@@ -214,3 +214,23 @@ def test_the_accuracys_bracket_is_drawn_over_time_up_to_what_the_certificate_say
         assert x == 100 and abs(y - 100 * last) < 0.001
     code, _, _ = run(capsys, "histogram", "--model", "dot", "--T", "3", "--L", "2", "--report", "q.html")
     assert code == 0 and "over time" not in (tmp_path / "q.html").read_text()
+
+
+def test_the_bracket_of_a_histogram_narrows_to_the_certificates(tmp_path, monkeypatch, capsys):
+    g = torch.Generator().manual_seed(2)
+    model = inventory_counting.dot_sftm(T=7, L=6)
+    with torch.no_grad():
+        model.E += 0.2 * torch.randn(7, 7, generator=g)
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    monkeypatch.chdir(tmp_path)
+    line = "histogram --weights m.pt --model dot+sftm --L 6 --json --report p.html"
+    for effort in ("20", "1000"):
+        code, out, _ = run(capsys, *line.split(), "--effort", effort)
+        low, high = (Fraction(share) for share in json.loads(out)["error_share"])
+        page = (tmp_path / "p.html").read_text()
+        corners = {kind: points.split() for kind, points in re.findall(r'class="(\w+)" points="([^"]*)"', page)}
+        assert code == 1 and low > 0 and len(corners["open"]) >= 8
+        for kind, last in (("right", high), ("wrong", low)):
+            heights = [float(corner.split(",")[1]) for corner in corners[kind][:-2]]
+            assert abs(heights[-1] - 100 * last) < 0.001
+            assert heights == sorted(heights, reverse=kind == "right")  # what was known stays known

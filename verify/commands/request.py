@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from verify.frame.certificate import Certificate
     from verify.frame.clock import Budget
     from verify.frame.decide import Decidable, Effort
-    from verify.report.page import Bracket, LookAt
+    from verify.frame.over_time import Bracket
+    from verify.report.page import LookAt
 
 SAVED = ("weights.safetensors", "certificate.json")
 IMPOSSIBLE = "IMPOSSIBLE"

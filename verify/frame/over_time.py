@@ -1,4 +1,4 @@
-"""How the bracket on a module's accuracy narrows while it is decided, for the eye: no verdict rests on it."""
+"""How the bracket on a model's accuracy narrows while it is decided, for the eye: no verdict rests on it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from verify.frame.clock import wall
 
+Bracket = tuple[float, Fraction, Fraction]  # after these seconds the accuracy lies between these shares
 MOST = 200  # points that are kept; every other one goes when there are more
 
 
@@ -35,6 +36,6 @@ class OverTime:
         if len(self.points) > MOST and not is_last:
             self.points, self.every = self.points[::2], 2 * self.every
 
-    def brackets(self, inputs: int) -> list[tuple[float, Fraction, Fraction]]:
+    def brackets(self, inputs: int) -> list[Bracket]:
         """Seconds, and between which shares of so many inputs the accuracy was known to lie."""
         return [(t, Fraction(right, inputs), 1 - Fraction(wrong, inputs)) for t, right, wrong in self.points]

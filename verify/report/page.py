@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from verify.arithmetic.outward import about, above, below
 from verify.frame.certificate import Certificate, Verdict
+from verify.frame.over_time import Bracket
 from verify.report.batch import BatchLine
 from verify.report.meaning import sentence
 
@@ -85,7 +86,6 @@ class Look(NamedTuple):
 
 Case = dict[str, Any]
 LookAt = Callable[[Case], Look]
-Bracket = tuple[float, Fraction, Fraction]  # after these seconds the accuracy lies between these shares
 
 
 def certificate_page(

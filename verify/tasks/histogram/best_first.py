@@ -6,11 +6,10 @@ the fewest distinct tokens first, so that the counterexample becomes the smalles
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from verify.frame.clock import Deadline
+from verify.frame.clock import Deadline, wall
 from verify.tasks.histogram.bracket import Held, pairs_of
 from verify.tasks.histogram.branch_and_bound import RegionSearch
 from verify.tasks.histogram.candidate import Candidate, Smallest
@@ -19,7 +18,7 @@ from verify.tasks.histogram.judging import smaller
 from verify.tasks.histogram.merging import merged_rows
 from verify.tasks.histogram.record import Record
 from verify.tasks.histogram.reduction import Reduction, Row
-from verify.tasks.histogram.task import Progress
+from verify.tasks.histogram.task import Progress, tell_bracket
 
 AT_ONCE = 1 << 12  # parts that are decided before the queue is looked at again
 QUEUE_BYTES = 1 << 30  # from which on the smallest parts come first
@@ -76,6 +75,7 @@ class Queue:
     seen: list[Held] = field(default_factory=list)
     margins: dict[int, float] = field(default_factory=dict)
     reported: float = 0.0
+    pause: float = REPORT_SECONDS
     record: Record = field(default_factory=Record)
 
     @classmethod
@@ -150,24 +150,27 @@ class Queue:
 
     def _report(self) -> None:
         now = self.deadline.clock()
-        if now - self.reported > REPORT_SECONDS:
-            self.reported = now
-            stored = self.reduction.stored
-            open_pairs = sum(pairs_of(stored, row, counts) for row, _, counts in self.waiting)
-            share = float(Fraction(open_pairs, stored.L * stored.T**stored.L))
-            total = math.log2(stored.L) + stored.L * math.log2(stored.T)
-            sizes = (size for search in self.searches for size in search.sizes.items())
-            self.progress(max(0.0, 1 - share - sum(number * 2.0 ** (size - total) for size, number in sizes)))
+        if now - self.reported > self.pause:
+            started = wall()
+            pairs, open_pairs = self._pairs(), self._open_pairs()
+            tell_bracket(self.progress, 1 - open_pairs / pairs, self._wrong_pairs(), open_pairs, pairs)
+            self.reported, self.pause = now, max(REPORT_SECONDS, 20 * (wall() - started))  # counting may take a while
+
+    def _pairs(self) -> int:
+        stored = self.reduction.stored
+        pairs: int = stored.L * stored.T**stored.L
+        return pairs
+
+    def _wrong_pairs(self) -> int:
+        found = self.wrong_pairs + sum(search.all_wrong_pairs for search in self.searches)
+        return found + sum(cell.wrong for cell in self.seen)
 
     def _open_pairs(self) -> int:
         found = sum(search.open_pairs() for search in self.searches) + sum(cell.open for cell in self.seen)
         return found + sum(pairs_of(self.reduction.stored, row, counts) for row, _, counts in self.waiting)
 
     def _outcome(self, open_pairs: int, is_smallest: bool) -> SearchOutcome:
-        stored = self.reduction.stored
-        total = stored.L * stored.T**stored.L
-        wrong = self.wrong_pairs + sum(search.all_wrong_pairs for search in self.searches)
-        wrong += sum(cell.wrong for cell in self.seen)
+        stored, total, wrong = self.reduction.stored, self._pairs(), self._wrong_pairs()
         margins = self.margins
         for search in self.searches:
             margins = smaller(margins, search.right_margin)

@@ -119,8 +119,7 @@ class Plan:
                 queue.searches.append(search)
             done += number
             open_pairs -= pairs_of(stored, row, decided)
-            least = Fraction(queue.wrong_pairs, pairs)
-            tell_bracket(progress, done / total, least, least + Fraction(open_pairs, pairs))
+            tell_bracket(progress, done / total, queue.wrong_pairs, open_pairs, pairs)
         return queue
 
     def search_or_enumerate(self, queue: Queue, deadline: Deadline) -> SearchOutcome:

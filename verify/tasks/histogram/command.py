@@ -169,20 +169,24 @@ def run(args: argparse.Namespace) -> int:
     _check(asked, args.law)
     if _needs_no_torch(wish, asked, args.law):
         return _run_arrays(wish, asked)
+    from verify.tasks.histogram.task import BracketBar
+
     try:
         found = wish.chosen(quiet=asked.is_json)
     except NotKnown as error:
         return _print_unknown(wish, asked, str(error))
-    with progress_bar("deciding", quiet=asked.is_json) as progress:
+    with progress_bar("deciding", quiet=asked.is_json) as bar:
+        progress = BracketBar(bar)
         certificate = _decide(found, wish.L, asked, progress)
+        brackets = progress.brackets(certificate.error_share)
         if args.law is not None:
-            certificate = _with_shares(found.module, wish.L, args.law, certificate, asked.effort(progress))
+            certificate = _with_shares(found.module, wish.L, args.law, certificate, asked.effort(bar))
     from verify.report.certificate import weights_fact
     from verify.tasks.histogram.look import look_at
     from verify.tasks.histogram.report import print_certificate
 
     facts = [weights_fact(found.module)]
-    return publish(asked, certificate, _bytes(found, asked), facts, print_certificate, look_at(found.module))
+    return publish(asked, certificate, _bytes(found, asked), facts, print_certificate, look_at(found.module), brackets)
 
 
 def _check(asked: Request, law: str | None) -> None:

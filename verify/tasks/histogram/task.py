@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from inspect import signature
-from math import ceil, floor
-from typing import TYPE_CHECKING, cast
+from math import floor
+from typing import TYPE_CHECKING
 
+from verify.frame.over_time import Bracket, OverTime
 from verify.tasks.histogram.stored import StoredModel
 
 if TYPE_CHECKING:
@@ -27,18 +27,49 @@ def histogram(tokens: Sequence[int]) -> list[int]:
     return [list(tokens).count(token) for token in tokens]
 
 
-def tell_bracket(progress: Progress, share: float, least: Fraction, most: Fraction) -> None:
-    """Reports the finished share and, to a progress that takes words, between which shares are wrong so far.
+class BracketBar:
+    """A progress bar that says between which shares are wrong so far, and keeps how they became narrow.
 
-    >>> tell_bracket(lambda share, doing="": print(doing), 0.5, Fraction(1, 3), Fraction(2, 3))
-    deciding: between 0.333 and 0.667 are wrong
+    Each search tells its own bracket, which may be wider than an earlier one: what was known stays known.
+
+    >>> bar = BracketBar(lambda share, doing: print(share, doing))
+    >>> bar.tell(0.5, wrong=10, open_pairs=10, pairs=30)
+    0.5 deciding: between 0.333 and 0.667 are wrong
+    >>> bar.tell(0.6, wrong=12, open_pairs=15, pairs=30)
+    0.6 deciding: between 0.400 and 0.667 are wrong
     """
-    if len(signature(progress).parameters) < 2:
+
+    def __init__(self, bar: Callable[[float, str], None]) -> None:
+        self.bar, self.doing, self.over_time = bar, "deciding", OverTime()
+        self.right = self.wrong = self.pairs = 0
+
+    def __call__(self, share: float) -> None:
+        self.bar(share, self.doing)
+
+    def tell(self, share: float, wrong: int, open_pairs: int, pairs: int) -> None:
+        """Of all pairs of a sequence and a position, so many are known to be wrong, and so many are open."""
+        self.pairs = pairs
+        self.right, self.wrong = max(self.right, pairs - wrong - open_pairs), max(self.wrong, wrong)
+        self.over_time.see(self.right, self.wrong)
+        low, high = self.wrong * BRACKET // pairs, -((self.right - pairs) * BRACKET // pairs)
+        self.doing = f"deciding: between {low / BRACKET:.3f} and {high / BRACKET:.3f} are wrong"
+        self(share)
+
+    def brackets(self, wrong: tuple[Fraction, Fraction] | None) -> list[Bracket]:
+        """Seconds, and between which shares the accuracy was known to lie; `wrong` is what the certificate says."""
+        if wrong is None or not self.over_time.points:
+            return []
+        low, high = wrong
+        self.over_time.see(floor((1 - high) * self.pairs), floor(low * self.pairs), is_last=True)
+        return self.over_time.brackets(self.pairs)
+
+
+def tell_bracket(progress: Progress, share: float, wrong: int, open_pairs: int, pairs: int) -> None:
+    """Reports the finished share and, to a bar that shows it, how many pairs are wrong and how many are open."""
+    if isinstance(progress, BracketBar):
+        progress.tell(share, wrong, open_pairs, pairs)
+    else:
         progress(share)
-        return
-    low, high = floor(least * BRACKET) / BRACKET, ceil(most * BRACKET) / BRACKET
-    with_words = cast(Callable[[float, str], None], progress)
-    with_words(share, f"deciding: between {low:.3f} and {high:.3f} are wrong")
 
 
 def parameters(stored: StoredModel, dtype: torch.dtype | str) -> dict[str, object]:
