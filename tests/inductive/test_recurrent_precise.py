@@ -53,6 +53,16 @@ def compare(seeds):
     assert 0 < wrong_ones < len(seeds)
 
 
+def test_equal_rows_of_the_readout_are_a_tie_and_wrong():
+    model, modulus = random_network(0)
+    with torch.no_grad():
+        for rows in (model.readout.weight, model.readout.bias):
+            rows[1] = rows[0]
+    found = followed(model, modulus, STEPS)
+    assert found.stuck is None and found.wrong_at is not None and found.wrong_by <= 0
+    assert found.wrong_at == next(t for t, margin in enumerate(margins(model, modulus, STEPS), 1) if margin <= 0)
+
+
 @pytest.mark.parametrize("seeds", [range(16), pytest.param(range(16, 500), marks=DEEP)], ids=["few", "many"])
 def test_a_line_is_what_120_digits_say(seeds):
     compare(seeds)
@@ -107,13 +117,16 @@ def test_a_length_is_proved_where_ellipsoids_end():
 
 
 def test_more_bits_where_a_margin_is_small():
-    """A margin of 2^-500 beside numbers near 1 is no tie, and 128 bits cannot tell."""
+    """Two units that differ by about 2^-400 beside numbers near 1 are no tie, and 128 bits cannot tell."""
     model = swinging(10, is_late=False)
     with torch.no_grad():
-        model.readout.weight.copy_(torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
-        model.readout.bias.copy_(torch.tensor([2.0**-500, 0.0], dtype=torch.float64))
+        for p in model.parameters():
+            p.zero_()
+        model.cell.bias_ih_l0[:] = 0.5
+        model.cell.bias_hh_l0[0] = 2.0**-400
+        model.readout.weight.copy_(torch.tensor([[1.0, -1.0], [0.0, 0.0]]))
     found = followed(model, 2, 1)
-    assert found.bits == 512 and 0 < found.margin < 1e-150 and found.right_to == 1
+    assert found.bits == 512 and 1e-121 < found.margin < 1e-120 and found.right_to == 1
 
 
 def test_a_tie_is_wrong_or_open_and_never_right():

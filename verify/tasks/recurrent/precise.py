@@ -60,11 +60,28 @@ class Digits(Entrywise):
     def __init__(self, net: Network) -> None:
         pairs = [(W, b) for layer in net.layers for W, b in ((layer.W_x, layer.b_x), (layer.W_h, layer.b_h))]
         self.exactly = {(id(W), id(b)): (stored(W), stored(b).entries()) for W, b in (*pairs, (net.V, net.b))}
+        self.net, self.readouts = net, dict[int, tuple[list[int], arb_mat, list[arb]]]()
 
     def linear(self, W: Array, x: Vector | Array, b: Array, terms: Array | None = None) -> list[arb]:
         matrix, constant = self.exactly[id(W), id(b)]
         column = stored(x).transpose() if isinstance(x, np.ndarray) else arb_mat(len(x), 1, list(x))
         return [y + c for y, c in zip((matrix * column).entries(), constant, strict=True)]
+
+    def gaps(self, state: State, right: int) -> list[tuple[arb, int]]:
+        """The right logit minus each other one, and whose it is.
+
+        Rows of the readout are subtracted before they meet the state, so that two equal rows are a tie, exactly.
+        """
+        if right not in self.readouts:
+            V, b = self.exactly[id(self.net.V), id(self.net.b)]
+            others = [j for j in range(len(b)) if j != right]
+            rows = [[V[right, i] - V[j, i] for i in range(V.ncols())] for j in others]
+            W = arb_mat(len(others), V.ncols(), [x for row in rows for x in row])
+            self.readouts[right] = others, W, [b[right] - b[j] for j in others]
+        others, W, constants = self.readouts[right]
+        read = list(state[-self.net.parts])
+        products = (W * arb_mat(len(read), 1, read)).entries()
+        return [(y + c, j) for y, c, j in zip(products, constants, others, strict=True)]
 
     def known(self, x: BallVector) -> list[arb]:
         return list(x.balls)
@@ -144,8 +161,7 @@ def _follow(net: Network, line: JudgedTokens, steps: int, until: Deadline, found
             found.stuck = f"time is up after {t - 1} tokens"
             break
         state = step(net, state, line.at(t - 1), numbers)
-        logits, right = numbers.linear(net.V, state[-net.parts], net.b), line.expected(t)
-        if not found.take(t, *bounds([(logits[right] - x, j) for j, x in enumerate(logits) if j != right])):
+        if not found.take(t, *bounds(numbers.gaps(state, line.expected(t)))):
             break
     return found
 
@@ -172,6 +188,5 @@ def _answers(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> I
         if until.is_up():
             return
         state = step(net, state, line.at(t - 1), numbers)
-        logits, right = numbers.linear(net.V, state[-net.parts], net.b), line.expected(t)
-        low, high, _ = bounds([(logits[right] - x, j) for j, x in enumerate(logits) if j != right])
+        low, high, _ = bounds(numbers.gaps(state, line.expected(t)))
         yield True if low > 0 else False if high <= 0 else None
