@@ -91,3 +91,22 @@ def test_bad_calls_are_one_line(files, capsys, line, says):
 def test_models_of_tasks_that_say_nothing_are_refused():
     with pytest.raises(BadInput, match="Say what is right by inputs="):
         repair(contextual_positions.build(4, 1))
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "verdict"),
+    [
+        ("repair wrong.safetensors", 0, "PROVED histogram: all inputs (27)"),
+        ("repair twins.safetensors", 2, "IMPOSSIBLE: "),
+        ("radius right.safetensors --tensors W_2", 0, "PROVED for every model with |w' - w| <= r |w|"),
+        ("quantise right.safetensors", 0, "PROVED histogram: all inputs (9)"),
+        ("quantise right.safetensors --fewest", 0, "2 bits per-tensor: PROVED histogram"),
+        ("train histogram --model dot --T 2 --L 2", 0, "PROVED histogram: all inputs (4)"),
+    ],
+)
+def test_quiet_prints_the_verdict_alone(files, capsys, line, code, verdict):
+    found, out, err = run(capsys, *line.split(), "--quiet")
+    assert found == code and out.startswith(verdict) and out.count("\n") == 1
+    assert err.count("\n") == (code == 2)  # why it is impossible, and what else could change
+    found, out, err = run(capsys, *line.split(), "--quiet", "--json")
+    assert found == 2 and not out and err.count("\n") == 1 and "--json and --quiet" in err

@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser, *, precision: bool = True) -> N
     parser.add_argument("--model", metavar="M", help="the kind of model, where the file does not say it")
     option(parser, "weights", metavar="W", help="with --task module: a state dict for model(weights)")
     option(parser, "L", help="sequence length, where the file does not say it")
-    options(parser, *(("precision", "accumulate") if precision else ()), "budget", "effort", "save", "json")
+    options(parser, *(("precision", "accumulate") if precision else ()), "budget", "effort", "save", "json", "quiet")
 
 
 def tensors_in(text: str | None) -> tuple[str, ...] | None:
@@ -95,7 +95,8 @@ class ChangeAsked(request.Wanted):
         """
         place = next(place for place in registry.cards() if place.endswith(f".{args.task}"))
         reading = getattr(args, "precision", None), getattr(args, "accumulate", None)
-        wanted = *reading, request.budget_of(args.budget, args.effort), args.save, args.json
+        request.check_printed(args)
+        wanted = *reading, request.budget_of(args.budget, args.effort), args.save, args.json, args.quiet
         options = {name: getattr(args, name) for name in OPTIONS if getattr(args, name, None) is not None}
         asked = cls(*wanted, args.file, place, options, record)
         asked.check(record)
@@ -158,14 +159,17 @@ class ChangeAsked(request.Wanted):
         certificate: Certificate | None,
         alone: bytes | None = None,
     ) -> None:
-        """Writes what was asked for, as `written` says, and prints the record as one object, or its lines."""
+        """Writes what was asked for, as `written` says, and prints the record as one object, or its lines.
+
+        Of the lines the last is the verdict, which stands alone where --quiet asks for it.
+        """
         written = self.written(record, weights, certificate, alone)
         if self.is_json:
             print(as_json(record))
         else:
             from verify.report.console import say
 
-            for line in lines:
+            for line in lines[-1:] if self.is_quiet else lines:
                 say(line)
         if written:
             say_written(*written)

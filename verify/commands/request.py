@@ -30,13 +30,14 @@ SHARED = ("precision", "accumulate", "method", "budget", "effort", "seed", "save
 
 @dataclass(frozen=True)
 class Wanted:
-    """The reading, the seconds and the target that a command line asks for."""
+    """The reading, the seconds, the target and how much is printed, as a command line asks for them."""
 
     precision: str | None
     accumulate: str | None
     budget: float | Budget
     save: str | None
     is_json: bool
+    is_quiet: bool
 
     def check(self, *files: str) -> None:
         """Refuses a target that cannot be written, and seconds that are none, before anything is computed."""
@@ -68,7 +69,6 @@ class Request(Wanted):
 
     method: str
     seed: int
-    is_quiet: bool = False
     is_verbose: bool = False
     report: str | None = None
     whole_numbers: tuple[str, ...] = ()
@@ -76,12 +76,11 @@ class Request(Wanted):
     @classmethod
     def of(cls, args: argparse.Namespace) -> Request:
         """Parses the shared options, and refuses a target that cannot be written before anything is computed."""
+        check_printed(args)
         quiet, verbose = getattr(args, "quiet", False), getattr(args, "verbose", False)
-        wanted = args.precision, args.accumulate, budget_of(args.budget, args.effort), args.save, args.json
+        wanted = args.precision, args.accumulate, budget_of(args.budget, args.effort), args.save, args.json, quiet
         whole = names_of_whole_numbers(getattr(args, "weights", None))
-        request = cls(*wanted, args.method, args.seed, quiet, verbose, getattr(args, "report", None), whole)
-        if sum((request.is_json, quiet, verbose)) > 1:
-            raise BadInput("--json, --quiet and --verbose: each says how much is printed. Keep one.")
+        request = cls(*wanted, args.method, args.seed, verbose, getattr(args, "report", None), whole)
         check_report(request.report)
         request.check()
         return request
@@ -99,6 +98,13 @@ def add_arguments(
     for name in SHARED:
         if name not in without:
             option(parser, name, **({"choices": methods, "default": methods[0]} if name == "method" else {}))
+
+
+def check_printed(args: argparse.Namespace) -> None:
+    """Raises: BadInput where more than one of --json, --quiet and --verbose is given."""
+    given = [f"--{name}" for name in ("json", "quiet", "verbose") if getattr(args, name, False)]
+    if len(given) > 1:
+        raise BadInput(f"{' and '.join(given)}: each says how much is printed. Keep one.")
 
 
 def check_report(path: str | None) -> None:

@@ -29,7 +29,17 @@ RECORD, STATE = "training.json", "state.safetensors"
 BEST, LAST = "best.", "last."  # which model a tensor of the state is of
 BUDGET = 600.0
 PROVED = "proved"
-NOT_ASKED = ("save", "resume", "json", "budget", "debug", "run", "until", "command")  # what does not change a model
+NOT_ASKED = (
+    "save",
+    "resume",
+    "json",
+    "quiet",
+    "budget",
+    "debug",
+    "run",
+    "until",
+    "command",
+)  # what does not change a model
 
 
 def courses() -> dict[str, str]:
@@ -62,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group(kind, OUTPUT).add_argument(
             "--resume", metavar="DIR", help="go on in the --save folder of a run that was cut"
         )
-        option(kind, "json")
+        options(kind, "json", "quiet")
     parser.epilog = "Exit codes: 0 PROVED, 1 the best model is REFUTED, 2 bad usage or input, 3 it is UNKNOWN."
 
 
@@ -83,11 +93,11 @@ class TrainAsked(request.Wanted):
         folder = args.resume or args.save
         if folder is not None and folder.endswith(".safetensors"):
             raise BadInput(f"--save {folder}: names a file, and a training writes several. Name a folder.")
+        request.check_printed(args)
         about = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_ASKED}
         place, is_resumed = courses()[args.task], args.resume is not None
-        asked = cls(
-            args.precision, args.accumulate, args.budget, folder, args.json, place, args.seed, about, is_resumed
-        )
+        wanted = args.precision, args.accumulate, args.budget, folder, args.json, args.quiet
+        asked = cls(*wanted, place, args.seed, about, is_resumed)
         asked.check(RECORD, STATE)
         return asked
 
@@ -106,7 +116,8 @@ def run(args: argparse.Namespace) -> int:
     state = _found(asked, course)
 
     def after(state: State) -> None:
-        _say_round(state)
+        if not asked.is_quiet:
+            _say_round(state)
         _write(asked, course, state)
 
     try:
@@ -137,7 +148,8 @@ def _published(asked: TrainAsked, state: State) -> int:
         print(as_json(record | {"certificate": certificate.to_dict()}))
     else:
         rounds = "1 round" if len(state.rounds) == 1 else f"{len(state.rounds)} rounds"
-        say(f"{rounds}, {sum(each.steps for each in state.rounds)} steps")
+        if not asked.is_quiet:
+            say(f"{rounds}, {sum(each.steps for each in state.rounds)} steps")
         say(str(certificate))
     if asked.folder is not None:
         say_written(*(str(asked.folder / name) for name in (*request.SAVED, RECORD)))
