@@ -104,7 +104,8 @@ def test_models_of_tasks_that_say_nothing_are_refused():
         ("train histogram --model dot --T 2 --L 2", 0, "PROVED histogram: all inputs (4)"),
     ],
 )
-def test_quiet_prints_the_verdict_alone(files, capsys, line, code, verdict):
+def test_quiet_prints_the_verdict_alone(files, capsys, monkeypatch, line, code, verdict):
+    monkeypatch.setenv("COLUMNS", "1000")
     found, out, err = run(capsys, *line.split(), "--quiet")
     assert found == code and out.startswith(verdict) and out.count("\n") == 1
     assert err.count("\n") == (code == 2)  # why it is impossible, and what else could change

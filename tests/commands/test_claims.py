@@ -66,7 +66,7 @@ def test_commands_end_as_promised(name):
 @pytest.mark.deep
 def test_all_commands_end_as_promised(capsys):
     code, out, _ = run(capsys, "claims", "--run", "--deep")
-    skipped = sum(bool(claim.why_not) for claim, _ in commands(CLAIMS, deep=True))
+    skipped = sum(bool(each.claim.why_not) for each in commands(CLAIMS, deep=True))
     assert code == 0 and out.splitlines()[-1].startswith(f"{len(commands(CLAIMS, deep=True)) - skipped} of ")
 
 
