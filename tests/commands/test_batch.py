@@ -1,5 +1,6 @@
 """Many checkpoints at once: what each file's own command says, the worst exit code, JUnit and annotations."""
 
+import pickle
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -8,6 +9,7 @@ import torch
 from command import as_json, run
 
 from constructions import parity, relation_counting
+from verify.commands import batch
 
 UNKNOWN = ("--precision", "p3")
 MODEL = ("--model", "dot", "--L", "2")
@@ -79,6 +81,15 @@ def test_workers_say_the_same_in_the_same_order(capsys, folder):
     shared = as_json(capsys, "batch", str(folder), *MODEL, "--workers", "2")[1]
     said = [[(line["file"], line["verdict"], line["error"]) for line in each["files"]] for each in (alone, shared)]
     assert said[0] == said[1]
+
+
+def test_a_line_can_be_sent_from_one_process_to_another(capsys, folder, monkeypatch):
+    judged = []
+    monkeypatch.setattr(batch, "print_line", judged.append)
+    assert run(capsys, "batch", str(folder), *MODEL)[0] == 2
+    for line in judged:
+        assert pickle.loads(pickle.dumps(line)) == line
+    assert len(judged) == 3
 
 
 def test_junit_counts_failures_and_errors(capsys, folder):
