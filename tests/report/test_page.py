@@ -14,9 +14,12 @@ from models.selection import first
 
 from constructions import inventory_counting, relation_counting
 from verify import Verdict, certify
+from verify.frame.clock import Budget
 from verify.module.problem import ModuleProblem
 from verify.report.batch import BatchLine
 from verify.report.page import Look, batch_page, certificate_page, table_page
+from verify.tasks.histogram import proof
+from verify.tasks.histogram.task import BracketBar
 from verify.tasks.module.task import look_at, problem_parts
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -214,6 +217,22 @@ def test_the_accuracys_bracket_is_drawn_over_time_up_to_what_the_certificate_say
         assert x == 100 and abs(y - 100 * last) < 0.001
     code, _, _ = run(capsys, "histogram", "--model", "dot", "--T", "3", "--L", "2", "--report", "q.html")
     assert code == 0 and "over time" not in (tmp_path / "q.html").read_text()
+
+
+@pytest.mark.parametrize("kind", ["dot", "dot_sftm", "lin"])
+@pytest.mark.parametrize("digits", [0, 2])  # whole numbers have many ties, which are left to a search
+def test_every_bracket_of_a_histogram_holds_the_exact_share(kind, digits):
+    for seed in range(3):
+        g = torch.Generator().manual_seed(seed)
+        model = getattr(inventory_counting, kind)(T=4, L=5).requires_grad_(False)
+        for p in model.parameters():
+            p.copy_((p + 0.3 * torch.randn(p.shape, generator=g)).mul(10**digits).round().div(10**digits))
+        bar = BracketBar(lambda share, doing: None)
+        found = proof.certify(model, progress=bar, budget=Budget.counting(10**6))
+        low, high = found.error_share
+        assert low == high and bar.over_time.points
+        for _, least, most in bar.brackets(found.error_share):
+            assert 0 <= least <= 1 - low <= most <= 1
 
 
 def test_the_bracket_of_a_histogram_narrows_to_the_certificates(tmp_path, monkeypatch, capsys):

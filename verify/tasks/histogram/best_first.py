@@ -153,7 +153,7 @@ class Queue:
         if now - self.reported > self.pause:
             started = wall()
             pairs, open_pairs = self._pairs(), self._open_pairs()
-            tell_bracket(self.progress, 1 - open_pairs / pairs, self._wrong_pairs(), open_pairs, pairs)
+            tell_bracket(self.progress, max(0.0, 1 - open_pairs / pairs), self._wrong_pairs(), open_pairs, pairs)
             self.reported, self.pause = now, max(REPORT_SECONDS, 20 * (wall() - started))  # counting may take a while
 
     def _pairs(self) -> int:

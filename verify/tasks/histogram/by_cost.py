@@ -94,6 +94,7 @@ class Plan:
         stored, started = self.reduction.stored, deadline.clock()
         pairs = stored.L * stored.T**stored.L
         open_pairs = sum(pairs_of(stored, row, counts) for _, row, _, counts in self.units)
+        near_ties = 0  # pairs of decided counts whose answer is left to a search
         for number, row, t, counts in self.units:
             share = (deadline.clock() - started) / max(deadline.at - started, 1e-9)
             if share > max(1 - FOR_THE_REST, done / total):
@@ -117,9 +118,10 @@ class Plan:
                 ks = sorted({points.k for points in found.left})
                 search = RegionSearch(self.reduction, exact, row, t, ks, queue.smallest, start, queue.record)
                 queue.searches.append(search)
+                near_ties += search.open_pairs()
             done += number
             open_pairs -= pairs_of(stored, row, decided)
-            tell_bracket(progress, done / total, queue.wrong_pairs, open_pairs, pairs)
+            tell_bracket(progress, done / total, queue.wrong_pairs, open_pairs + near_ties, pairs)
         return queue
 
     def search_or_enumerate(self, queue: Queue, deadline: Deadline) -> SearchOutcome:
