@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 from command import run
+
+from verify.commands import workers
 
 ROOT = Path(__file__).parents[2]
 FRONTIER = ("frontier", "histogram", "--model", "bos+sftm", "--T", "4,5,6", "--L", "3")
@@ -145,3 +148,20 @@ def test_a_scheduler_that_goes_away_in_the_middle(tmp_path):
     again = start(*argv, "--json")
     out, err = again.communicate(timeout=240)
     assert again.returncode == 0 and len(json.loads(out)) == 3 and kept and "kept, PROVED again" in err
+
+
+class Unreadable(int):
+    """A number that can be sent and not be read again."""
+
+    def __new__(cls, number, word):
+        return super().__new__(cls, number)
+
+
+def unreadable(job):
+    return Unreadable(job, "")
+
+
+@pytest.mark.deep
+def test_a_result_that_cannot_be_read_is_a_bug_of_ours_and_no_killed_worker():
+    with pytest.raises(BrokenProcessPool):
+        list(workers.results(unreadable, [1, 2], workers.Workers(2)))

@@ -116,8 +116,7 @@ class Job:
         started, printed = time.perf_counter(), StringIO()
 
         def line(code: int, said: dict[str, Any] | None, message: str | None) -> BatchLine:
-            # a plain number, as a command's own says more than a process can send to another
-            return BatchLine(path, int(code), said, message, time.perf_counter() - started)
+            return BatchLine(path, code, said, message, time.perf_counter() - started)
 
         try:
             with redirect_stdout(printed):

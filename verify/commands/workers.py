@@ -103,7 +103,9 @@ def _here(workers: Workers, jobs: int) -> Iterator[Executor]:
     processes = ProcessPoolExecutor(min(workers.number, jobs), get_context("spawn"), initializer=_start)
     try:
         yield processes
-    except BrokenProcessPool:
+    except BrokenProcessPool as error:
+        if error.__cause__ is not None:  # what a worker sent could not be read, which is a bug of ours
+            raise
         advice = "perhaps for memory. Use fewer; what was saved is kept, and the same command goes on from there."
         raise BadInput(f"--workers {workers.number}: one was ended from outside, {advice}") from None
     except BaseException:

@@ -16,7 +16,13 @@ from verify.frame.schema import SCHEMA
 
 
 class ExitCode(int):
-    """An exit code that is an answer, and the answer in a word, for when nothing else can be printed."""
+    """An exit code that is an answer, and the answer in a word, for when nothing else can be printed.
+
+    >>> import pickle
+    >>> sent = pickle.loads(pickle.dumps(ExitCode(1, "REFUTED")))  # as from one process to another
+    >>> sent, sent.answer
+    (1, 'REFUTED')
+    """
 
     answer: str
 
@@ -24,6 +30,9 @@ class ExitCode(int):
         self = super().__new__(cls, code)
         self.answer = answer
         return self
+
+    def __getnewargs__(self) -> tuple[int, str]:
+        return int(self), self.answer
 
 
 class Verdict(StrEnum):
