@@ -67,10 +67,10 @@ class Digits(Entrywise):
         column = stored(x).transpose() if isinstance(x, np.ndarray) else arb_mat(len(x), 1, list(x))
         return [y + c for y, c in zip((matrix * column).entries(), constant, strict=True)]
 
-    def gaps(self, state: State, right: int) -> list[tuple[arb, int]]:
-        """The right logit minus each other one, and whose it is.
+    def gaps(self, read: Vector, right: int) -> list[tuple[arb, int]]:
+        """The right logit minus each other one, and whose it is, of the part of a state that the readout sees.
 
-        Rows of the readout are subtracted before they meet the state, so that two equal rows are a tie, exactly.
+        Rows of the readout are subtracted before they meet it, so that two equal rows are a tie, exactly.
         """
         if right not in self.readouts:
             V, b = self.exactly[id(self.net.V), id(self.net.b)]
@@ -79,8 +79,7 @@ class Digits(Entrywise):
             W = arb_mat(len(others), V.ncols(), [x for row in rows for x in row])
             self.readouts[right] = others, W, [b[right] - b[j] for j in others]
         others, W, constants = self.readouts[right]
-        read = list(state[-self.net.parts])
-        products = (W * arb_mat(len(read), 1, read)).entries()
+        products = (W * arb_mat(len(read), 1, list(read))).entries()
         return [(y + c, j) for y, c, j in zip(products, constants, others, strict=True)]
 
     def known(self, x: BallVector) -> list[arb]:
@@ -161,7 +160,7 @@ def _follow(net: Network, line: JudgedTokens, steps: int, until: Deadline, found
             found.stuck = f"time is up after {t - 1} tokens"
             break
         state = step(net, state, line.at(t - 1), numbers)
-        if not found.take(t, *bounds(numbers.gaps(state, line.expected(t)))):
+        if not found.take(t, *bounds(numbers.gaps(state[-net.parts], line.expected(t)))):
             break
     return found
 
@@ -188,5 +187,5 @@ def _answers(net: Network, line: JudgedTokens, steps: int, until: Deadline) -> I
         if until.is_up():
             return
         state = step(net, state, line.at(t - 1), numbers)
-        low, high, _ = bounds(numbers.gaps(state, line.expected(t)))
+        low, high, _ = bounds(numbers.gaps(state[-net.parts], line.expected(t)))
         yield True if low > 0 else False if high <= 0 else None

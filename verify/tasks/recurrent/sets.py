@@ -241,9 +241,8 @@ def gap(net: Network, string: tuple[int, ...], right: int) -> tuple[float, int]:
             numbers, parts = Digits(net), [[arb(0)] * net.hidden for _ in range(net.size // net.hidden)]
             for token in string:
                 parts = step(net, parts, token, numbers)
-            logits = numbers.linear(net.V, parts[net.read.start // net.hidden], net.b)
-            gaps = [(float_above(logits[right] - x), j) for j, x in enumerate(logits) if j != right]
-            found.append(min(gaps))
-            if all(logits[right] > x or logits[right] <= x for j, x in enumerate(logits) if j != right):
+            gaps = numbers.gaps(parts[net.read.start // net.hidden], right)
+            found.append(min((float_above(x), j) for x, j in gaps))
+            if all(x > 0 or x <= 0 for x, _ in gaps):
                 break
     return min(found)

@@ -341,8 +341,7 @@ class Approach:
                 return False
             self.state = stepped(self.net, self.state, self.line.at(self.t), on)
             self.t += 1
-            read, right = on.linear(self.net.V, self.state[self.net.read], self.net.b), self.line.expected(self.t)
-            gaps = [(read[right] - y, j) for j, y in enumerate(read) if j != right]
+            gaps = on.gaps(self.state[self.net.read], self.line.expected(self.t))
             if not self.found.take(self.t, *bounds(gaps)) or not max(y.rad() for y in self.state) < NARROW:
                 return False
         return True
