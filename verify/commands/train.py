@@ -29,17 +29,8 @@ RECORD, STATE = "training.json", "state.safetensors"
 BEST, LAST = "best.", "last."  # which model a tensor of the state is of
 BUDGET = 600.0
 PROVED = "proved"
-NOT_ASKED = (
-    "save",
-    "resume",
-    "json",
-    "quiet",
-    "budget",
-    "debug",
-    "run",
-    "until",
-    "command",
-)  # what does not change a model
+# what does not change a model
+NOT_ASKED = ("save", "resume", "json", "quiet", "budget", "debug", "run", "until", "command")
 
 
 def courses() -> dict[str, str]:
