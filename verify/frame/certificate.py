@@ -31,8 +31,8 @@ class ExitCode(int):
         self.answer = answer
         return self
 
-    def __getnewargs__(self) -> tuple[int, str]:
-        return int(self), self.answer
+    def __reduce__(self) -> tuple[type[ExitCode], tuple[int, str]]:
+        return ExitCode, (int(self), self.answer)
 
 
 class Verdict(StrEnum):
