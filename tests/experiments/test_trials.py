@@ -13,7 +13,7 @@ from constructions.errors import BadInput
 from constructions.training import Recipe, train
 from verify.experiments.experiment import GridSize, Verdict
 from verify.tasks.addition.modular import experiments as modular
-from verify.tasks.count01 import experiments as count01
+from verify.tasks.count01 import noisy_majority as count01
 from verify.tasks.histogram import experiments as histogram
 from verify.tasks.recurrent import experiments as recurrent
 

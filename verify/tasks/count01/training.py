@@ -42,7 +42,7 @@ def course(args: argparse.Namespace) -> Course:
     from constructions.count01 import EOS, EQUALS, FIVE, FOUR, Count01Transformer, as_bytes
     from constructions.training import ONE_CYCLE, Recipe
     from verify.changes.until_proved import Course
-    from verify.tasks.count01.experiments import counts_of, initialise
+    from verify.tasks.count01.noisy_majority import counts_of, initialise
     from verify.tasks.count01.task import Domain
     from verify.tasks.count01.verdict import Count01
 
