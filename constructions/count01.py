@@ -118,15 +118,18 @@ class Count01Transformer(nn.Module):
 
         One attention weight per token kind, times its count: for strings too long to write down.
         """
-        x_last, seen, counts = self.E[last], self.normed(self.E), counts.to(self.dtype)
+        return self.readout(self.E[last], torch.einsum("...he,hed->...d", self.mixed_at_counts(counts, last), self.W_O))
+
+    def mixed_at_counts(self, counts: Tensor, last: int) -> Tensor:
+        """What each head reads after the token `last` of a string with these counts: (..., heads, d_h)."""
+        seen, counts = self.normed(self.E), counts.to(self.dtype)
         q = torch.einsum("d,hde->he", seen[last], self.W_Q)
         k, v = torch.einsum("td,hde->hte", seen, self.W_K), torch.einsum("td,hde->hte", seen, self.W_V)
         scores = self.scaled(torch.einsum("he,hte->ht", q, k))
         present = (counts > 0).unsqueeze(-2)
         scores = scores.masked_fill(~present, -torch.inf)
         weights = counts.unsqueeze(-2) * (scores - scores.amax(-1, keepdim=True)).exp()
-        mixed = torch.einsum("...ht,hte->...he", weights / weights.sum(-1, keepdim=True), v)
-        return self.readout(x_last, torch.einsum("...he,hed->...d", mixed, self.W_O))
+        return torch.einsum("...ht,hte->...he", weights / weights.sum(-1, keepdim=True), v)
 
     def attend(self, queries: Tensor, context: Tensor, hidden: Tensor | None) -> Tensor:
         """The heads' outputs, summed: (..., queries, d)."""

@@ -13,6 +13,7 @@ from constructions.errors import BadInput
 from constructions.training import Recipe, train
 from verify.experiments.experiment import GridSize, Verdict
 from verify.tasks.addition.modular import experiments as modular
+from verify.tasks.count01 import halving
 from verify.tasks.count01 import noisy_majority as count01
 from verify.tasks.histogram import experiments as histogram
 from verify.tasks.recurrent import experiments as recurrent
@@ -156,3 +157,19 @@ def test_a_training_ends_below_its_loss_and_refuses_what_makes_no_sense():
     for wrong in ({"optimizer": "LBFGS"}, {"schedule": "linear"}, {"steps": 0}, {"batch": 0}):
         with pytest.raises(BadInput):
             Recipe(**({"optimizer": "Adam", "lr": 1e-3, "steps": 1, "batch": 1} | wrong))
+
+
+@pytest.mark.parametrize(("strategy", "left"), [("normal", 4), ("masked", 1), ("svc", 1)])
+def test_masked_heads_stay_masked(tmp_path, monkeypatch, strategy, left):
+    """Halved as soon as it is validated, a model of four heads ends with one; what it adds is all that is added."""
+    from constructions.count01 import load, with_heads
+
+    shorter(monkeypatch, count01, steps=90)
+    monkeypatch.setattr(halving, "LEARNT", 0.0)
+    trained = halving.HalvingTrial(GridSize.LAPTOP, strategy, 8, 4, 3).run()
+    module = load(kept(tmp_path, trained))
+    acting = [h for h in range(4) if module.W_O[h].any()]
+    assert len(acting) == trained.result.settings["heads left"] == left
+    n = count01.drawn(1, 20, 50, torch.Generator().manual_seed(0))
+    logits = [each.logits_at_counts(count01.counts_of(n, 6), 6) for each in (module, with_heads(module, acting))]
+    assert torch.allclose(*logits, atol=1e-5)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from constructions.count01 import Count01Transformer
-    from constructions.training import Recipe
+    from constructions.training import Recipe, Training
 
 LAW = "e-lengths"  # E's test set: a length in [151, 200], every digit uniform
 LABELS = "thesis"  # 4 iff n0 >= n1
@@ -38,7 +38,7 @@ class NoisyMajorityTrial:
 
     @property
     def described(self) -> Mapping[str, Any]:
-        return {**asdict(self), "recipe": str(recipe(self))}
+        return {**asdict(self), "recipe": str(recipe(self.grid, self.lr))}
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -47,45 +47,64 @@ class NoisyMajorityTrial:
     def run(self) -> DecidedModel:
         import torch
 
-        from constructions.count01 import EQUALS, TOKENS, Count01Transformer, as_bytes
         from constructions.training import train
-        from verify.arithmetic.exact_reals import Undecided
-        from verify.frame.certificate import Verdict
-        from verify.tasks.count01.layer_norm.counting import wrong_after_equals
-        from verify.tasks.count01.layer_norm.laws import law_named
-        from verify.tasks.count01.layer_norm.numbers import model_numbers
 
         g = torch.Generator().manual_seed(self.seed)
-        module = Count01Transformer(d=self.d, heads=self.heads, d_h=self.d // self.heads, dtype=torch.float32)
-        initialise(module, g)
-        training, validation, test = (drawn(*law, g) for law in (TRAINING, VALIDATION, TEST))
-        how = recipe(self)
+        module, (training, validation, test) = prepared(self.d, self.heads, g)
+        how = recipe(self.grid, self.lr)
         record = train(
             module, partial(loss, module, training, how.batch), how, self.seed, score=lambda: share(module, validation)
         )
-        sampled = round(share(module, test) * len(test)), len(test)
-        try:
-            wrong, right = wrong_after_equals(model_numbers(module), law_named(LAW), LABELS)
-        except Undecided:  # a triple too close to a tie
-            return DecidedModel(Result(self.settings, sampled, Verdict.UNKNOWN), as_bytes(module), record.to_dict())
-        case = None
-        if len(wrong):
-            first = wrong[0].tolist()
-            answered = module.logits_at_counts(counts_of(torch.tensor([first]), EQUALS), EQUALS).argmax()
-            due = due_of(torch.tensor([first]))
-            case = {"input": first, "expected": TOKENS[int(due)], "predicted": TOKENS[int(answered)]}
-        verdict = Verdict.REFUTED if case else Verdict.PROVED
-        result = Result(self.settings, sampled, verdict, {LAW: (right, right)}, case)
-        return DecidedModel(result, as_bytes(module), record.to_dict())
+        return decided(module, test, self.settings, record)
 
 
-def recipe(trial: NoisyMajorityTrial) -> Recipe:
+def prepared(d: int, heads: int, g: torch.Generator) -> tuple[Count01Transformer, list[Tensor]]:
+    """A model before its training, and the strings of the three sets."""
+    import torch
+
+    from constructions.count01 import Count01Transformer
+
+    module = Count01Transformer(d=d, heads=heads, d_h=d // heads, dtype=torch.float32)
+    initialise(module, g)
+    return module, [drawn(*law, g) for law in (TRAINING, VALIDATION, TEST)]
+
+
+def decided(
+    module: Count01Transformer, test: Tensor, settings: Mapping[str, Setting], record: Training
+) -> DecidedModel:
+    """The exact share of right strings, beside the sampled one."""
+    import torch
+
+    from constructions.count01 import EQUALS, TOKENS, as_bytes
+    from verify.arithmetic.exact_reals import Undecided
+    from verify.frame.certificate import Verdict
+    from verify.tasks.count01.layer_norm.counting import wrong_after_equals
+    from verify.tasks.count01.layer_norm.laws import law_named
+    from verify.tasks.count01.layer_norm.numbers import model_numbers
+
+    sampled = round(share(module, test) * len(test)), len(test)
+    try:
+        wrong, right = wrong_after_equals(model_numbers(module), law_named(LAW), LABELS)
+    except Undecided:  # a triple too close to a tie
+        return DecidedModel(Result(settings, sampled, Verdict.UNKNOWN), as_bytes(module), record.to_dict())
+    case = None
+    if len(wrong):
+        first = wrong[0].tolist()
+        answered = module.logits_at_counts(counts_of(torch.tensor([first]), EQUALS), EQUALS).argmax()
+        due = due_of(torch.tensor([first]))
+        case = {"input": first, "expected": TOKENS[int(due)], "predicted": TOKENS[int(answered)]}
+    verdict = Verdict.REFUTED if case else Verdict.PROVED
+    result = Result(settings, sampled, verdict, {LAW: (right, right)}, case)
+    return DecidedModel(result, as_bytes(module), record.to_dict())
+
+
+def recipe(grid: GridSize, lr: float) -> Recipe:
     """E's rate, decay and batch; fewer epochs, with a falling rate, on a laptop. Dropout is left out."""
     from constructions.training import CONSTANT, COSINE, Recipe
 
-    schedule = CONSTANT if trial.grid is GridSize.PAPER else COSINE
-    steps = EPOCHS[trial.grid] * -(-TRAINING[2] // 128)
-    return Recipe("AdamW", lr=trial.lr, steps=steps, batch=128, weight_decay=0.01, schedule=schedule)
+    schedule = CONSTANT if grid is GridSize.PAPER else COSINE
+    steps = EPOCHS[grid] * -(-TRAINING[2] // 128)
+    return Recipe("AdamW", lr=lr, steps=steps, batch=128, weight_decay=0.01, schedule=schedule)
 
 
 def initialise(module: Count01Transformer, g: torch.Generator) -> None:

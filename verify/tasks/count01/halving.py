@@ -1,0 +1,127 @@
+"""Document E's halving of heads (Sec. 5.5): half are masked whenever the model has learnt, until one is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from verify.experiments.experiment import DecidedModel, GridSize, Setting
+from verify.tasks.count01 import noisy_majority as task
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from constructions.count01 import Count01Transformer
+
+NORMAL, MASKED, SVC = STRATEGIES = ("normal", "masked", "svc")  # E's names in Table 1: all heads, one head, halving
+SIZES = {GridSize.LAPTOP: ((8, 4),), GridSize.PAPER: ((8, 4), (32, 16))}  # d, heads
+RATES = {GridSize.LAPTOP: 3e-3, GridSize.PAPER: 1e-3}
+LEARNT = 0.95  # validation accuracy at which E drops half of the heads
+ROUNDS = 40  # cutting planes of a fit that only ranks heads
+EVERY = 25  # steps between two validations
+
+
+@dataclass(frozen=True)
+class HalvingTrial:
+    """One model that ends with one head, or keeps all of them, by one of E's strategies."""
+
+    grid: GridSize
+    strategy: str
+    d: int
+    heads: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.strategy}_d{self.d}_a{self.heads}_s{self.seed}"
+
+    @property
+    def described(self) -> Mapping[str, Any]:
+        return {**asdict(self), "recipe": str(task.recipe(self.grid, RATES[self.grid]))}
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        return {"heads kept by": self.strategy, "d": self.d, "heads": self.heads, "seed": self.seed}
+
+    def run(self) -> DecidedModel:
+        import torch
+
+        from constructions.training import train
+
+        g = torch.Generator().manual_seed(self.seed)
+        module, (training, validation, test) = task.prepared(self.d, self.heads, g)
+        how, masks = task.recipe(self.grid, RATES[self.grid]), Masks(module, validation, self.strategy)
+        loss = partial(task.loss, module, training, how.batch)
+        record = train(module, lambda g: masks.applied(loss, g), how, self.seed, score=masks.score, every=EVERY)
+        left = sum(bool(of_head.any()) for of_head in module.W_O)
+        return task.decided(module, test, {**self.settings, "heads left": left}, record)
+
+
+@dataclass
+class Masks:
+    """The heads of a model that still act; the output matrices of the others are zero."""
+
+    module: Count01Transformer
+    validation: Tensor
+    strategy: str
+    kept: list[int] = field(init=False)
+    halvings: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self.kept = [0] if self.strategy == MASKED else list(range(self.module.heads))
+
+    def apply(self) -> None:
+        """Sets the masked heads' outputs to zero, which Adam's momentum may have moved."""
+        import torch
+
+        dropped = [h for h in range(self.module.heads) if h not in self.kept]
+        with torch.no_grad():
+            self.module.W_O[dropped] = 0.0
+
+    def applied(self, loss: Callable[[torch.Generator], Tensor], g: torch.Generator) -> Tensor:
+        """The loss of the masked model."""
+        self.apply()
+        return loss(g)
+
+    def score(self) -> float:
+        """Validation accuracy, plus 2 for every halving before it, so that the fewest heads are kept.
+
+        Where the model has learnt, half of the heads are masked from the next step on.
+        """
+        self.apply()
+        reached = task.share(self.module, self.validation)
+        found = 2 * self.halvings + reached
+        if self.strategy == SVC and reached > LEARNT and len(self.kept) > 1:
+            order = sorted(self.kept, key=lambda h: -separation(self.module, h, self.validation))
+            self.kept, self.halvings = sorted(order[: len(order) // 2]), self.halvings + 1
+        return found
+
+
+def separation(module: Count01Transformer, head: int, strings: Tensor) -> float:
+    """How well a head's output alone separates the two answers: the share that E's classifier gets right, in floats.
+
+    It only ranks heads; no verdict rests on it.
+    """
+    import numpy as np
+    import torch
+
+    from constructions.count01 import EQUALS, FOUR, with_heads
+    from verify.tasks.count01.heads.svc import fit
+
+    with torch.no_grad():
+        outputs = with_heads(module, [head]).mixed_at_counts(task.counts_of(strings, EQUALS), EQUALS)
+    seen = outputs.double().numpy().reshape(len(strings), -1)
+    y = np.where(task.due_of(strings).numpy() == FOUR, 1.0, -1.0)
+    centred = seen - seen.mean(axis=0)
+    w, b, _ = fit(centred, y, ROUNDS)
+    return float(np.mean((centred @ w + b) * y > 0))
+
+
+def trials(grid: GridSize, seeds: int) -> list[HalvingTrial]:
+    """Every strategy at every size."""
+    combined = product(SIZES[grid], STRATEGIES, range(seeds))
+    return [HalvingTrial(grid, strategy, d, heads, seed) for (d, heads), strategy, seed in combined]
