@@ -169,7 +169,7 @@ def test_masked_heads_stay_masked(tmp_path, monkeypatch, strategy, left):
     trained = halving.HalvingTrial(GridSize.LAPTOP, strategy, 8, 4, 3).run()
     module = load(kept(tmp_path, trained))
     acting = [h for h in range(4) if module.W_O[h].any()]
-    assert len(acting) == trained.result.settings["heads left"] == left
+    assert len(acting) == trained.training["heads left"] == left
     n = count01.drawn(1, 20, 50, torch.Generator().manual_seed(0))
     logits = [each.logits_at_counts(count01.counts_of(n, 6), 6) for each in (module, with_heads(module, acting))]
     assert torch.allclose(*logits, atol=1e-5)

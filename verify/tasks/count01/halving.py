@@ -58,7 +58,7 @@ class HalvingTrial:
         loss = partial(task.loss, module, training, how.batch)
         record = train(module, lambda g: masks.applied(loss, g), how, self.seed, score=masks.score, every=EVERY)
         left = sum(bool(of_head.any()) for of_head in module.W_O)
-        return task.decided(module, test, {**self.settings, "heads left": left}, record)
+        return task.decided(module, test, self.settings, {**record.to_dict(), "heads left": left})
 
 
 @dataclass

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from constructions.count01 import Count01Transformer
-    from constructions.training import Recipe, Training
+    from constructions.training import Recipe
 
 LAW = "e-lengths"  # E's test set: a length in [151, 200], every digit uniform
 LABELS = "thesis"  # 4 iff n0 >= n1
@@ -55,7 +55,7 @@ class NoisyMajorityTrial:
         record = train(
             module, partial(loss, module, training, how.batch), how, self.seed, score=lambda: share(module, validation)
         )
-        return decided(module, test, self.settings, record)
+        return decided(module, test, self.settings, record.to_dict())
 
 
 def prepared(d: int, heads: int, g: torch.Generator) -> tuple[Count01Transformer, list[Tensor]]:
@@ -70,7 +70,7 @@ def prepared(d: int, heads: int, g: torch.Generator) -> tuple[Count01Transformer
 
 
 def decided(
-    module: Count01Transformer, test: Tensor, settings: Mapping[str, Setting], record: Training
+    module: Count01Transformer, test: Tensor, settings: Mapping[str, Setting], training: Mapping[str, Any]
 ) -> DecidedModel:
     """The exact share of right strings, beside the sampled one."""
     import torch
@@ -86,7 +86,7 @@ def decided(
     try:
         wrong, right = wrong_after_equals(model_numbers(module), law_named(LAW), LABELS)
     except Undecided:  # a triple too close to a tie
-        return DecidedModel(Result(settings, sampled, Verdict.UNKNOWN), as_bytes(module), record.to_dict())
+        return DecidedModel(Result(settings, sampled, Verdict.UNKNOWN), as_bytes(module), training)
     case = None
     if len(wrong):
         first = wrong[0].tolist()
@@ -95,7 +95,7 @@ def decided(
         case = {"input": first, "expected": TOKENS[int(due)], "predicted": TOKENS[int(answered)]}
     verdict = Verdict.REFUTED if case else Verdict.PROVED
     result = Result(settings, sampled, verdict, {LAW: (right, right)}, case)
-    return DecidedModel(result, as_bytes(module), record.to_dict())
+    return DecidedModel(result, as_bytes(module), training)
 
 
 def recipe(grid: GridSize, lr: float) -> Recipe:
