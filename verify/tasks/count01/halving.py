@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import product
@@ -96,29 +96,40 @@ class Masks:
         reached = task.share(self.module, self.validation)
         found = 2 * self.halvings + reached
         if self.strategy == SVC and reached > LEARNT and len(self.kept) > 1:
-            order = sorted(self.kept, key=lambda h: -separation(self.module, h, self.validation))
-            self.kept, self.halvings = sorted(order[: len(order) // 2]), self.halvings + 1
+            of = separations(self.module, self.kept, self.validation)
+            best = sorted(self.kept, key=lambda h: -of[h])[: len(self.kept) // 2]
+            self.kept, self.halvings = sorted(best), self.halvings + 1
         return found
 
 
-def separation(module: Count01Transformer, head: int, strings: Tensor) -> float:
-    """How well a head's output alone separates the two answers: the share that E's classifier gets right, in floats.
+def separations(module: Count01Transformer, heads: Sequence[int], strings: Tensor) -> dict[int, float]:
+    """How well each head's output alone separates the two answers: the share that E's classifier gets right, in floats.
 
     It only ranks heads; no verdict rests on it.
     """
     import numpy as np
     import torch
 
-    from constructions.count01 import EQUALS, FOUR, with_heads
+    from constructions.count01 import EQUALS, FOUR
     from verify.tasks.count01.heads.svc import fit
 
     with torch.no_grad():
-        outputs = with_heads(module, [head]).mixed_at_counts(task.counts_of(strings, EQUALS), EQUALS)
-    seen = outputs.double().numpy().reshape(len(strings), -1)
+        outputs = module.mixed_at_counts(task.counts_of(strings, EQUALS), EQUALS).double().numpy()
     y = np.where(task.due_of(strings).numpy() == FOUR, 1.0, -1.0)
-    centred = seen - seen.mean(axis=0)
-    w, b, _ = fit(centred, y, ROUNDS)
-    return float(np.mean((centred @ w + b) * y > 0))
+    found = {}
+    for h in heads:
+        seen = outputs[:, h] - outputs[:, h].mean(axis=0)
+        w, b, _ = fit(seen, y, ROUNDS)
+        found[h] = float(np.mean((seen @ w + b) * y > 0))
+    return found
+
+
+RECIPES = {
+    grid: f"{usual}; learning rate {RATES[grid]:g}. Every {EVERY} steps (ours) the model is validated, and with svc "
+    f"half of its heads are masked where more than {LEARNT:.0%} are right, as E does; of the states with the fewest "
+    "heads the best one is kept"
+    for grid, usual in task.RECIPES.items()
+}
 
 
 def trials(grid: GridSize, seeds: int) -> list[HalvingTrial]:
