@@ -111,7 +111,7 @@ def test_a_failing_length_is_the_settled_one_or_the_next():
     assert Fading((), 3, (), 0, 15).failing_length(10) == 15
 
 
-@pytest.mark.parametrize("name", first(2, ["C-I1", "C-I2", "C-I3", "C-I4", "C-I6"]))
+@pytest.mark.parametrize("name", first(3, ["C-I1", "C-I2", "C-I8", "C-I3", "C-I4", "C-I6"]))
 def test_the_arguments_hold_with_another_seed(name):
     found = ARGUMENTS[name](3)
     assert found.holds and found.claim == name

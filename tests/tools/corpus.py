@@ -272,7 +272,7 @@ def inductive_lines():
         yield f"inductive --task vanilla --activation {activation} --bos --positions 16 --vocabulary 10"
     for precision in FORMATS:
         yield f"inductive --task vanilla --bos --positions 16 --vocabulary 10 --precision {precision}"
-    for claim in ("C-I1", "C-I2", "C-I3", "C-I4", "C-I5", "C-I6", "C-I7", "C-R1", "C-R2", "C-R15"):
+    for claim in ("C-I1", "C-I2", "C-I3", "C-I4", "C-I5", "C-I6", "C-I7", "C-I8", "C-R1", "C-R2", "C-R15"):
         yield f"inductive --impossible {claim}"
     yield "inductive --task selective --types 0"
     yield "inductive --task modular --model rnn --modulus 3 --method exhaustive --length 8"

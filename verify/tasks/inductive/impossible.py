@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from verify.frame.impossibility import Impossibility
-from verify.tasks.inductive.ceilings.homogeneous import equal_start, no_length, proportions_only
+from verify.tasks.inductive.ceilings.homogeneous import equal_start, no_length, no_mask, proportions_only
 from verify.tasks.inductive.ceilings.limits import bos_fades, few_bits, few_neurons, stored_bos_fades
 from verify.tasks.inductive.ceilings.share import few_waves
 
@@ -15,6 +15,7 @@ ARGUMENTS: dict[str, Callable[[int], Impossibility]] = {
     "C-I5": few_neurons,
     "C-I6": few_bits,
     "C-I7": few_waves,
+    "C-I8": no_mask,
 }
 
 __all__ = ["ARGUMENTS", "stored_bos_fades"]

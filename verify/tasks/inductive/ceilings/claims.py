@@ -64,4 +64,10 @@ CLAIMS: tuple[Claim, ...] = (
         "share:few_waves",
         "bounds.rope_share:is_impossible",
     ),
+    _impossible(
+        "C-I8",
+        "without a causal mask and positions, with BOS or without, at every depth, no weights tell the first token of "
+        "a string in which it occurs again: equal tokens get equal answers",
+        "homogeneous:no_mask",
+    ),
 )

@@ -1,4 +1,4 @@
-"""C-I1 to C-I3: what equal tokens and proportions hide from a decoder without position ids in its stream."""
+"""C-I1 to C-I3, C-I8: what equal tokens and proportions hide from a model without position ids in its stream."""
 
 from __future__ import annotations
 
@@ -164,3 +164,42 @@ def _telling(seed: int, first: Tensor, second: Tensor, *, layers: int, bos: bool
 
 def _apart(model: torch.nn.Module, first: Tensor, second: Tensor) -> float:
     return float((model(first)[-1] - model(second)[-1]).abs().max())
+
+
+def no_mask(seed: int = 0) -> Impossibility:
+    """C-I8: without a causal mask and positions, the first token of a string is not told from its later copies.
+
+    Claim: C-I8 (ours; document C, Table A6, right, has one such model trained).
+    """
+    string = torch.tensor([0, 1, 2, 0, 1, 0])
+    first, copies = 0, [3, 5]
+    with torch.no_grad():
+        apart = {
+            is_causal: [
+                spread(relative_logits(string, own, is_causal=is_causal, vocabulary=3)[[first, *copies]])
+                for own in seeds(seed, MODELS)
+            ]
+            for is_causal in (False, True)
+        }
+    same, told = max(apart[False]), min(apart[True])
+    return Impossibility(
+        "C-I8",
+        "without a causal mask and positions, with BOS or without, at every depth, a transformer answers alike at all "
+        "copies of a token, in real arithmetic: no weights tell the first token of a string in which it occurs again",
+        (
+            "exchanging two positions that hold the same token does not change the input",
+            "every layer maps exchanged inputs to outputs exchanged alike: attention sums over all positions with "
+            "weights that depend on the streams alone, the rest acts position by position; BOS stays where it is",
+            "so the outputs at both positions are equal, and one of them is first and the other is not",
+            "a string whose first token does not occur again is not bounded by this; scored at the first position "
+            "alone, as C does, the constant answer 'first' is right",
+        ),
+        {"string": "a b c a b a", "right": "T F F F F F"},
+        {
+            "random models of each kind": MODELS,
+            "largest difference of copies, no mask": same,
+            "least difference of copies, causal": told,
+            "C reports": "4.0 in distribution and 0.0 out of it without the mask; 100 with it",
+        },
+        same < TOLERANCE < told,
+    )

@@ -42,8 +42,10 @@ def random_decoder(
     return model
 
 
-def relative_logits(tokens: Tensor, seed: int) -> Tensor:
-    """Logits (n, CLASSES) of two layers whose scores get any bias by distance, as ALiBi's and T5's are.
+def relative_logits(tokens: Tensor, seed: int, *, is_causal: bool = True, vocabulary: int = 2) -> Tensor:
+    """Logits (n, CLASSES) of two causal layers whose scores get any bias by distance, as ALiBi's and T5's are.
+
+    Without the mask there is no bias either: a bidirectional model without positions.
 
     >>> relative_logits(torch.tensor([0, 1, 0]), 0).shape
     torch.Size([3, 10])
@@ -55,13 +57,15 @@ def relative_logits(tokens: Tensor, seed: int) -> Tensor:
         return drawn
 
     d, n = 6, len(tokens)
-    x = 2 * normal(2, d)[tokens]
+    x = 2 * normal(vocabulary, d)[tokens]
     distance = torch.arange(n)[:, None] - torch.arange(n)[None, :]
     for _ in range(2):
         by_distance = 3 * normal(512)
         normed = torch.nn.functional.layer_norm(x, (d,)) if seed % 2 else x
-        scores = normed @ normal(d, d) @ normed.T + by_distance[distance.clamp(min=0)]
-        x = x + torch.softmax(scores.masked_fill(distance < 0, -torch.inf), dim=-1) @ normed @ normal(d, d)
+        scores = normed @ normal(d, d) @ normed.T
+        if is_causal:
+            scores = (scores + by_distance[distance.clamp(min=0)]).masked_fill(distance < 0, -torch.inf)
+        x = x + torch.softmax(scores, dim=-1) @ normed @ normal(d, d)
         x = x + torch.relu(x @ normal(d, 2 * d) + normal(1, 2 * d)) @ normal(2 * d, d)
     return x @ normal(d, CLASSES)
 
