@@ -214,8 +214,8 @@ def unsound():
 PRODUCT = "product(queries, keys.T, self.fmt)"
 HIDDEN = 'product(z, self.W["W_3"], self.fmt, self.W["b_3"])'
 FAULTS = [
-    (PositionalProof, "weighed", f"total({PRODUCT}, -away, self.fmt)", PRODUCT),
-    (PositionalProof, "weighed", "distance < 0", "distance < -1"),
+    (PositionalProof, "scored", f"total({PRODUCT}, -away, self.fmt)", PRODUCT),
+    (PositionalProof, "scored", "distance < 0", "distance < -1"),
     (PositionalProof, "rotated", "-scaled(second, sines, self.fmt)", "scaled(second, sines, self.fmt)"),
     (PositionalProof, "decoded", f"relu({HIDDEN})", HIDDEN),
     (StringProof, "_extreme", "before[:, 0] = cost[:, BOS, 0]", "before[:, 0] = 0"),
