@@ -167,9 +167,9 @@ class Walk:
         is_small = w.mid < FAINT_WEIGHT
         relative = float(np.where(is_small, 0.0, w.rad / np.where(is_small, 1.0, w.mid)).max() * INFLATION)
         absolute = float(np.where(is_small, w.rad, 0.0).max())
-        if not (w.mid[:, self.bos] >= 0.5).all():
-            return inf
         mean = Bounded.of(v).averaged(relative, absolute, self.places)
+        if not (np.isfinite(mean.error).all() and (w.mid[:, self.bos] >= 0.5).all()):
+            return inf
         pre = mean.through(hidden[1], Bounded.of(hidden[0]))
         found = mean.and_(pre).through(seen[1], Bounded.of(seen[0]))
         scores, values = (Bounded(found.size[at], found.error[at]) for at in (slice(self.M), slice(self.M, None)))
