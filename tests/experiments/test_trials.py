@@ -14,6 +14,7 @@ from constructions.errors import BadInput
 from constructions.training import Recipe, train
 from verify.experiments.experiment import GridSize, Verdict
 from verify.tasks.addition.modular import experiments as modular
+from verify.tasks.contextual import experiments as contextual
 from verify.tasks.count01 import halving
 from verify.tasks.count01 import noisy_majority as count01
 from verify.tasks.histogram import experiments as histogram
@@ -124,6 +125,28 @@ def test_the_share_of_strings_is_that_of_all_counts(tmp_path, monkeypatch, trial
     assert case["input"] == "with n0 = {}, n1 = {}, n2 = {}".format(*n[0].tolist()) and 151 <= n.sum() <= 200
     said = module.logits_at_counts(count01.counts_of(n, models.EQUALS).double(), models.EQUALS).argmax()
     assert models.TOKENS[int(said)] == case["predicted"] != case["expected"] == models.TOKENS[int(count01.due_of(n))]
+
+
+@pytest.mark.parametrize(("pe", "slope"), [("alibi", 0.5), pytest.param("ape", 0.0, marks=pytest.mark.deep)])
+def test_shares_of_position_codes_are_those_of_all_strings(tmp_path, monkeypatch, pe, slope):
+    """Every valid string is written in plain Python and run in float64, whole."""
+    from oracles.contextual import counts, valid_strings
+
+    from constructions.contextual import positional
+
+    shorter(monkeypatch, contextual, steps=40, batch=16)
+    monkeypatch.setattr(contextual, "SIZES", {GridSize.LAPTOP: (6, 2)})
+    monkeypatch.setattr(contextual, "SHORT", {GridSize.LAPTOP: 5})
+    trained = contextual.PositionTrial(GridSize.LAPTOP, pe, slope, 0).run()
+    module = positional.load(kept(tmp_path, trained)).double()
+    for law, N, M in (("both regions", 6, 2), (contextual.SHORTER, 5, 2), (contextual.FEWER, 6, 1)):
+        texts = [text for text in valid_strings(N, M, N) if text.count("[") == M]
+        said = module(torch.tensor([["01[]".index(c) for c in text] for text in texts])).argmax(-1)[:, :M]
+        share = Fraction(int((said == torch.tensor([counts(text, M) for text in texts])).sum()), len(texts) * M)
+        assert trained.result.exact[law] == (share, share) and (N != 6 or 0 < share < 1)
+    case = trained.result.wrong
+    assert trained.result.verdict is Verdict.REFUTED and case["expected"] != case["predicted"]
+    assert bool(module.slope == slope) and bool(module.positions.any()) is (pe == "ape") and not module.W_3.any()
 
 
 @pytest.mark.parametrize(("kind", "stop"), [("lstm", 2.0), pytest.param("rnn", 0.5, marks=pytest.mark.deep)])
