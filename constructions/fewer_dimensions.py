@@ -110,7 +110,9 @@ def coherent(
     d, p = T if d is None else d, (1 if model in RELATION else T) if p is None else p
     if p >= T > 1 or model not in RELATION:
         if p < T:
-            raise BadInput(f"p={p}: {model} counts on a frame with p >= T (one neuron per token), got T={T}. Use --p {T}.")
+            raise BadInput(
+                f"p={p}: {model} counts on a frame with p >= T (one neuron per token), got T={T}. Use --p {T}."
+            )
         return on_frame(model, low_coherence(T, d, seed=seed, progress=progress).vectors, L=L, p=p, dtype=dtype)
     if d < 3:
         raise BadInput(f"d={d}: vectors in d - 1 dimensions and one counting direction need d >= 3. Use a larger --d.")

@@ -89,7 +89,6 @@ def test_a_step_is_shown_in_a_claim_of_the_registry():
         "W-21": "W-15",
         "B-2.1": "B-2.1+2.2",
         "B-2.2": "B-2.1+2.2",
-        "H-1": "W-10",
     }
 
 
