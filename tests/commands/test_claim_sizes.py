@@ -86,7 +86,6 @@ def test_a_step_is_shown_in_a_claim_of_the_registry():
         "A-B.4": "A-4.2",
         "A-pad": "A-4.2",
         "W-20": "A-C.3.2",
-        "W-21": "W-15",
         "B-2.1": "B-2.1+2.2",
         "B-2.2": "B-2.1+2.2",
     }

@@ -162,8 +162,10 @@ def test_a_head_by_its_value_vectors(capsys, options, code, said):
     assert answered["verdict"] == ("PROVED", "REFUTED")[code] and answered["certificate"]
 
 
-@pytest.mark.parametrize("options", ["--values=-1:1:0", "--values=-1:1:0:0:1/3", "--values=-1:1:0:0:1,2",
-                                     "--values=-1:1:0:0:1e99", "--values=-1:1:0:0:0 --construction uniform"])  # fmt: skip
+WRONG_VALUES = ("-1:1:0", "-1:1:0:0:1/3", "-1:1:0:0:1,2", "-1:1:0:0:1e99", "-1:1:0:0:0 --construction uniform")
+
+
+@pytest.mark.parametrize("options", [f"--values={wrong}" for wrong in WRONG_VALUES])
 def test_vectors_that_make_no_head(capsys, options):
     code, out, err = run(capsys, "heads", *options.split(), "--law", "unbounded")
     assert code == 2 and out == "" and err.count("\n") == 1 and "--values" in err

@@ -336,9 +336,13 @@ CLAIMS: tuple[Claim, ...] = (
         "constructions.exact_laws:on_kernel",
         "verify.tasks.histogram.kernels:decide_kernel",
         "verify.tasks.histogram.proof:certify",
-        "verify histogram --model lin+sftm --T 9 --L 3 --d 6",
-        checked_at="T = 9, L = 3, d = 6",
-        shown_in="W-15",
+        "verify histogram --model lin+sftm --T 9 --L 3 --kernel 1,1,1,-1,-1,-1,0,0,0:1,1,1,0,0,0,-1,-1,-1",
+        deep=("verify histogram --model lin --T 10 --L 2 --kernel 2,1,-1,-2,1,-1,2,-2,1,-1",),
+        refutes=(
+            "verify histogram --model lin+sftm --T 9 --L 4 --kernel 1,1,1,-1,-1,-1,0,0,0:1,1,1,0,0,0,-1,-1,-1",
+            "verify histogram --model lin --T 4 --L 3 --kernel 1,-1,1,-1",
+        ),
+        checked_at="T = 9, L = 3; T = 10, L = 2",
     ),
     Claim(
         "W-22",
