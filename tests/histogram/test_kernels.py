@@ -174,11 +174,17 @@ def test_a_space_that_is_ruled_out_has_no_weights():
             assert apart is is_possible
 
 
-@pytest.mark.parametrize(
-    "options",
-    ["--T 4 --kernel 1,-1", "--T 4 --kernel 1,-1,1,1", "--T 4 --kernel 1,-1,1,-1:2,-2,2,-2", "--T 4 --d 3 --kernel 1,-1,1,-1",
-     "--T 99 --kernel 1,-1", "--T 4 --kernel 1,-1,1,-1 --construction inventory"],
-)  # fmt: skip
+SENSELESS = (
+    "--T 4 --kernel 1,-1",
+    "--T 4 --kernel 1,-1,1,1",
+    "--T 4 --kernel 1,-1,1,-1:2,-2,2,-2",
+    "--T 4 --d 3 --kernel 1,-1,1,-1",
+    "--T 99 --kernel 1,-1",
+    "--T 4 --kernel 1,-1,1,-1 --construction inventory",
+)
+
+
+@pytest.mark.parametrize("options", SENSELESS)
 def test_a_space_that_makes_no_sense(capsys, options):
     code, out, err = run(capsys, "histogram", "--model", "lin", "--L", "2", *options.split())
     assert code == 2 and out == "" and err.count("\n") == 1

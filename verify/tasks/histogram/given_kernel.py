@@ -79,6 +79,6 @@ def print_uneven(sizes: Sizes, found: Uneven, *, is_json: bool) -> int:
     else:
         print(f"vector    u = ({', '.join(u)}): (2L-3) |u_{found.t}| = {(2 * sizes.L - 3) * abs(found.u[found.t])} >= "
               f"{rest}, the sum of the others")  # fmt: skip
-        print(f"REFUTED  no {sizes.model} whose neurons keep their sides on counts 1 and 2 counts with these vectors free "
+        print(f"REFUTED  no {sizes.model} whose neurons keep their sides on counts 1 and 2 counts with these free "
               f"({CLAIM})")  # fmt: skip
     return 1
