@@ -70,11 +70,19 @@ CLAIMS: tuple[Claim, ...] = (
         "normaliser always",
         "this project",
         "constructions.count01_heads:uniform_head",
-        "-",
+        "bounds.count01_heads:separates_everything",
         "verify.tasks.count01.heads.separability:separability",
-        "verify count01 --construction uniform",
-        checked_at="construction = uniform",
-        shown_in="W-10",
+        "verify heads --values=-1:1:0:-1/2:0 --law unbounded",
+        deep=(
+            "verify heads --values=-1,0:1,0:0,1:-1/2,0:0,0 --law unbounded",
+            "verify heads --values=-1,0,0:1,0,0:0,1,0:0,0,1:1,1,1 --law unbounded",
+        ),
+        refutes=(
+            "verify heads --values=-1:1:1:0:0 --law unbounded",
+            "verify heads --values=-1,0:1,0:0,1:-1,0:0,0 --law unbounded",
+            "verify heads --values=-1,0:1,0:0,1:1/2,0:0,0 --law unbounded",
+        ),
+        checked_at="law = unbounded",
     ),
     Claim(
         "H-2",
@@ -125,6 +133,8 @@ CLAIMS: tuple[Claim, ...] = (
         "-",
         "verify.tasks.count01.heads.separability:separability",
         "verify heads --construction uniform --law d-test --extract 0",
+        deep=("verify heads --values=-1,0:1,0:0,1:-1,0:0,0 --law d-test",),
+        refutes=("verify heads --values=-1:1:1:0:0 --law d-test",),
         checked_at="law = d-test",
     ),
 )

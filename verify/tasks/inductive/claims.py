@@ -168,4 +168,22 @@ CLAIMS: tuple[Claim, ...] = (
         "--task first-heterogeneous --bos --length 128 --precision float32",
         checked_at="K = 10",
     ),
+    _built(
+        "C-T13",
+        "modular, selective modular and, without BOS, selective counting as C-T3 to C-T7 and C-T10 with GELU neurons "
+        "in place of ReLUs, exact or of the tanh form: what they read times 128 where it is whole numbers, and times "
+        "64 N where it is shares, N being the longest string",
+        "curved:curved",
+        "--task modular --pe spe --activation gelu --length 30 --positions 40",
+        "--task modular --pe ape --activation gelu --length 100",
+        "--task modular --pe sine --activation gelu_tanh --length 100",
+        "--task modular --pe ape --activation gelu --length 100 --no-layernorm --precision float32",
+        "--task modular --pe nope --bos --activation gelu --length 100",
+        "--task selective-modular --pe rope --bos --activation gelu --positions 128",
+        "--task selective-modular --pe ape --activation gelu --positions 160",
+        "--task selective-modular --pe sine --activation gelu --positions 160 --no-layernorm",
+        "--task selective --pe spe --activation gelu --layers 1",
+        "--task selective --pe nope --distinct-start --activation gelu --length 100",
+        checked_at="N = 30, P = 40; N = 100; P = 128; P = 160",
+    ),
 )

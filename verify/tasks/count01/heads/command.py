@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--construction", choices=CONSTRUCTIONS, help="a built model instead of FILE (documents: N = 10)")
     add("--ratios", metavar="W01,W02", help="a one-dimensional head with these attention ratios instead of FILE; W02 "
         "may be inf, BOS and = get no attention; needs --values")  # fmt: skip
-    add("--values", metavar="V0,V1,V2", help="with --ratios: its values of 0, 1 and 2, as fractions")
+    add("--values", metavar="V0,V1,V2", help="with --ratios: its values of 0, 1 and 2, as fractions; without, a head "
+        "of uniform attention: its vectors of 0, 1, 2, BOS and =, as -1,0:1,0:0,1:-1/2,0:0,0")  # fmt: skip
     add("--law", required=True, metavar="LAW", help=f"the inputs and how likely they are: {LAWS}")
     add_map(parser, "file")
     option(parser, "labels")
@@ -127,8 +128,8 @@ class Ratios:
         """Raises: BadInput for options that do not go together, no box, and ratios that are not positive."""
         from verify.tasks.count01.layer_norm.laws import law_named
 
-        if args.ratios is None or args.values is None or args.file or args.construction:
-            raise BadInput("--ratios W01,W02 and --values V0,V1,V2: go together, and without FILE and --construction")
+        if args.values is None or args.file or args.construction:
+            raise BadInput("--ratios W01,W02: goes with --values V0,V1,V2, and without FILE and --construction")
         law = law_named(args.law)
         if not law.is_uniform or law.low == law.high:
             raise BadInput(f"--law {args.law}: --ratios takes a box with LO < HI, such as box:0:200:200")
@@ -149,7 +150,11 @@ class Ratios:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.ratios is not None or args.values is not None:
+    if args.ratios is None and args.values is not None:
+        from verify.tasks.count01.heads import vectors
+
+        return vectors.decide(vectors.Vectors.of(args), is_json=args.json)
+    if args.ratios is not None:
         return decide_ratios(Ratios.of(args), is_json=args.json)
     request, source = HeadsRequest.of(args), Source.of(args)
     model = source.model()
