@@ -39,9 +39,9 @@ def line_of(model: Decoder, token: int, length: int | None) -> torch.Tensor:
 def first_token(model: Decoder, tokens: torch.Tensor) -> Figure:
     """Draws, for each layer, the streams before it, the head that looks at the first token most, and all heads' looks.
 
-    Claim: C, Fig. A1 and A4 (App. D). Above, the first two principal components of the streams, with the first token of
-        the stream marked (BOS, where there is one); in the middle the attention of one head; below, the weight on the
-        first token, a line for each head. In float64; it proves nothing.
+    Claim: C, Fig. A1 and A4 (App. D). Left, the first two principal components of the streams, with the first token of
+        the stream marked (BOS, where there is one); then the attention of one head; right, the weight on the first
+        token, a line for each head. In float64; it proves nothing.
     Raises: BadInput for more layers than are drawn.
     """
     layers = traced(model, tokens)
@@ -49,25 +49,24 @@ def first_token(model: Decoder, tokens: torch.Tensor) -> Figure:
         raise BadInput(f"layers={len(layers)}: at most {MOST_LAYERS} are drawn")
     name = "BOS" if model.has_bos else "the first token"
     with style():
-        figure, axes = new_figure(max(4.2, 3.0 * len(layers)), 7.6, nrows=3, ncols=len(layers), squeeze=False)
-        for i, (layer, column) in enumerate(zip(layers, axes.T, strict=True), 1):
-            _streams(column[0], layer, f"streams before layer {i}", name)
-            _strongest(column[1], layer, i)
-            _looks(column[2], layer, name)
-        figure.suptitle(f"{len(tokens)} tokens {int(tokens[0])}, pe = {model.pe}")
+        figure, axes = new_figure(9.6, 0.4 + 2.8 * len(layers), nrows=len(layers), ncols=3, squeeze=False)
+        for i, (layer, (streams, looks, weights)) in enumerate(zip(layers, axes, strict=True), 1):
+            _streams(streams, layer, f"streams before layer {i}")
+            _strongest(looks, layer, i)
+            _looks(weights, layer, f"weight on {name}")
+        figure.suptitle(f"{len(tokens)} tokens {int(tokens[0])}, pe = {model.pe}; star: {name}")
     return figure
 
 
-def _streams(axes: Axes, layer: Layer, title: str, name: str) -> None:
+def _streams(axes: Axes, layer: Layer, title: str) -> None:
     points, shares = principal_components(layer.before)
     axes.plot(*points[1:].T, ".", color=BLUE, markersize=4)
-    axes.plot(*points[0], "*", color=VERMILLION, markersize=9, label=name)
-    axes.legend(loc="best")
+    axes.plot(*points[0], "*", color=VERMILLION, markersize=9)
     _label_components(axes, shares, title)
 
 
 def _label_components(axes: Axes, shares: Array, title: str) -> None:
-    axes.set(xlabel=f"first component ({shares[0]:.0%})", ylabel=f"second ({shares[1]:.0%})", title=title)
+    axes.set(xlabel=f"first ({shares[0]:.0%})", ylabel=f"second ({shares[1]:.0%})", title=title)
     axes.tick_params(labelsize=7)
 
 
@@ -83,10 +82,10 @@ def _strongest(axes: Axes, layer: Layer, i: int) -> None:
     axes.set(xlabel="looked at", ylabel="asks", title=f"layer {i}, head {h}")
 
 
-def _looks(axes: Axes, layer: Layer, name: str) -> None:
+def _looks(axes: Axes, layer: Layer, title: str) -> None:
     for h, attention in enumerate(layer.attention):
         axes.plot(np.arange(1, len(attention)), attention[1:, 0], linewidth=1, label=f"head {h}")
-    axes.set(xlabel="asks", ylabel=f"weight on {name}", ylim=(-0.03, 1.03))
+    axes.set(xlabel="asks", ylim=(-0.03, 1.03), title=title)
     if len(layer.attention) <= MOST_HEADS:
         axes.legend(fontsize=7, loc="best")
 
@@ -109,6 +108,9 @@ def components(model: Decoder, tokens: torch.Tensor, modulus: int) -> Figure:
         (f"neurons of layer {last}", layers[-1].hidden),
     )
     with style():
+        from matplotlib import colormaps
+
+        colours = colormaps["tab10" if modulus <= 10 else "turbo"].resampled(modulus)
         figure, axes = new_figure(9.6, 3.3, ncols=3)
         for panel, (title, states) in zip(axes, panels, strict=True):
             if states is None:
@@ -116,7 +118,7 @@ def components(model: Decoder, tokens: torch.Tensor, modulus: int) -> Figure:
                 panel.set_axis_off()
                 continue
             points, shares = principal_components(states[own])
-            shown = panel.scatter(*points.T, c=residue, cmap="hsv", vmin=-0.5, vmax=modulus - 0.5, s=12)
+            shown = panel.scatter(*points.T, c=residue, cmap=colours, vmin=-0.5, vmax=modulus - 0.5, s=12)
             _label_components(panel, shares, title)
         figure.colorbar(shown, ax=axes, label=f"position modulo {modulus}")
         figure.suptitle(f"{len(tokens)} tokens {int(tokens[0])}, pe = {model.pe}")

@@ -198,14 +198,8 @@ class _Rows:
 
     @cached_property
     def met(self) -> NDArray[np.bool_]:
-        """Which heads have a separator: the sum of the likely extreme rays meets every constraint strictly."""
-        pairs = np.array(list(combinations(range(self.values.shape[1]), 2)))
-        scaled = self.values / np.maximum(np.abs(self.values).max(axis=2, keepdims=True), 1e-300)
-        rays = np.cross(scaled[:, pairs[:, 0]], scaled[:, pairs[:, 1]])
-        rays /= np.maximum(np.linalg.norm(rays, axis=2, keepdims=True), 1e-300)
-        products = rays @ scaled.transpose(0, 2, 1)
-        fits = [(sign * products > -1e-9).all(axis=2) for sign in (1, -1)]
-        x = (rays * (fits[0].astype(float) - fits[1])[..., None]).sum(axis=1)[..., None]
+        """Which heads have a separator: one that is likely meets every constraint strictly, its error left out."""
+        x = _middle(self.values)[..., None]
         size = (self.radii + gamma(4) * np.abs(self.values)) @ np.abs(x)
         met: NDArray[np.bool_] = (self.values @ x > size * ENLARGE + LOST).all(axis=(1, 2))
         return met
@@ -230,6 +224,18 @@ class _Rows:
         signs = np.stack([sign[:, minor] * (1, -1)[k % 2] for k, minor in enumerate(minors)])
         excluded: NDArray[np.bool_] = (np.abs(signs.sum(axis=0)) == 4).any(axis=1)
         return excluded
+
+
+def _middle(Z: Array) -> Array:
+    """The sum (heads, 3) of the likely extreme rays of {x: Z x >= 0}, 0 where there are none; only a guide."""
+    pairs = np.array(list(combinations(range(Z.shape[1]), 2)))
+    scaled = Z / np.maximum(np.abs(Z).max(axis=2, keepdims=True), 1e-300)
+    rays = np.cross(scaled[:, pairs[:, 0]], scaled[:, pairs[:, 1]])
+    rays /= np.maximum(np.linalg.norm(rays, axis=2, keepdims=True), 1e-300)
+    products = rays @ scaled.transpose(0, 2, 1)
+    fits = [(sign * products > -1e-9).all(axis=2) for sign in (1, -1)]
+    found: Array = (rays * (fits[0].astype(float) - fits[1])[..., None]).sum(axis=1)
+    return found
 
 
 def _expanded(Z: Array, at: Integers, sign: int) -> Array:
