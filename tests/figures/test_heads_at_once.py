@@ -52,7 +52,10 @@ def test_the_commands_write_the_same_bytes_and_refuse(capsys, tmp_path):
     def out(name):
         return ("--out", str(tmp_path / name))
 
-    for argv in (("random-heads", "--count", "20", "--law", "box:3:9:6"), ("checkpoints", *FILES, "--law", "box:3:9:6")):
+    for argv in (
+        ("random-heads", "--count", "20", "--law", "box:3:9:6"),
+        ("checkpoints", *FILES, "--law", "box:3:9:6"),
+    ):
         for name in ("a.svg", "b.svg"):
             assert run(capsys, "figure", *argv, *out(name))[0] == 0
         assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()

@@ -51,7 +51,18 @@ def test_variation_is_the_spread():
 @pytest.mark.parametrize("kind", ["first-token", "components", "variation"])
 def test_no_words_are_cut_off_and_the_bytes_are_the_same(capsys, tmp_path, kind):
     for name in ("a.svg", "b.svg"):
-        argv = ("figure", kind, "--task", "selective", "--pe", "sine", "--positions", "12", "--out", str(tmp_path / name))
+        argv = (
+            "figure",
+            kind,
+            "--task",
+            "selective",
+            "--pe",
+            "sine",
+            "--positions",
+            "12",
+            "--out",
+            str(tmp_path / name),
+        )
         assert run(capsys, *argv)[0] == 0
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     figure = {

@@ -149,6 +149,8 @@ def variation(model: Decoder) -> Figure:
             shown = panel.imshow(found[h], vmin=0, vmax=most, cmap="Blues")
             panel.set(xlabel="token that is looked at", ylabel="token that asks", title=f"head {h}")
             panel.set_facecolor("#EEEEEE")
+            for axis in (panel.xaxis, panel.yaxis):
+                axis.get_major_locator().set_params(integer=True)
         figure.colorbar(shown, ax=axes[0].tolist(), label="standard deviation of $q \\cdot k$")
         figure.suptitle(f"scores over {model.positions} positions, pe = {model.pe}")
     return figure

@@ -73,9 +73,9 @@ def asked_and_offered(block: Block, x: Tensor, first: int) -> tuple[Tensor, Tens
 def spread_of_scores(model: Decoder) -> Array:
     """The standard deviation of q . k in the first layer (heads, kinds, kinds) over the positions of each two tokens.
 
-    Rows are the tokens that ask, columns those that are looked at, BOS the last of both. A token stands at any id behind
-    the one that it looks at, or looks at itself; BOS may have any id, stands before all others, and asks none of them
-    (NaN). Scores are not divided by the root of the head size, as in C.
+    Rows are the tokens that ask, columns those that are looked at, BOS the last of both. A token stands at any id
+    behind the one that it looks at, or looks at itself; BOS may have any id, stands before all others, and asks none of
+    them (NaN). Scores are not divided by the root of the head size, as in C.
 
     >>> from constructions.inductive import selective
     >>> spread_of_scores(selective(K=2, C=3, pe="rope", positions=8)).shape

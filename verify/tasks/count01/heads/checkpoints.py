@@ -83,8 +83,8 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
 def checkpoints(models: Sequence[Count01Transformer], named: str, labels: str, seed: int = 0) -> Figure:
     """Left: weighted separation accuracy and model accuracy of each model; right: every head's, model after model.
 
-    Claim: D, Fig. 10 (Sec. 6.1), and Fig. 14, right (App. F), of one's own checkpoints, with every share exact under the
-        law. In the right panel a line is a head and its width the readout's weight; models of other sizes end a line.
+    Claim: D, Fig. 10 (Sec. 6.1), and Fig. 14, right (App. F), of one's own checkpoints, with every share exact under
+        the law. In the right panel a line is a head and its width the readout's weight; models of other sizes end a line.
     Raises: BadInput for fewer than two models, or a law that is no box.
     """
     if len(models) < 2:

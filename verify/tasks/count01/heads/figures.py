@@ -33,7 +33,9 @@ def add_kinds(add_kind: AddKind) -> None:
         kind.add_argument("--law", default="d-test", help="see verify heads (default: d-test)")
     option(groups, "labels")
     option(groups, "seed")
-    several = add_kind("checkpoints", "several Count01 models: their heads' separation accuracies, and their own accuracy")
+    several = add_kind(
+        "checkpoints", "several Count01 models: their heads' separation accuracies, and their own accuracy"
+    )
     several.add_argument("files", metavar="FILE", nargs="+", help="state_dicts (.safetensors or .pt), in their order")
     several.add_argument("--law", default="d-test", help="a box, see verify heads (default: d-test)")
     option(several, "labels")
@@ -53,7 +55,9 @@ def _add_random(kind: argparse.ArgumentParser) -> None:
     add = group(kind, JUDGED).add_argument
     add("--count", type=int, default=10_000, metavar="N", help="heads that are drawn (default: 10000)")
     add("--law", default="d-test", help="a box, see verify heads (default: d-test)")
-    add("--strength", type=float, default=1000.0, metavar="C", help="of the classifier's hinge loss (default: D's 1000)")
+    add(
+        "--strength", type=float, default=1000.0, metavar="C", help="of the classifier's hinge loss (default: D's 1000)"
+    )
     option(kind, "seed")
 
 

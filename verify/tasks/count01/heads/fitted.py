@@ -1,4 +1,4 @@
-"""D's separation accuracy of many heads: a classifier fitted on drawn triples in floats, then judged on every triple."""
+"""D's separation accuracy of many heads: a classifier is fitted on drawn triples, and judged on every triple."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL_STEP = 1e-8
 def separation_accuracies(forms: Forms, sample: Array, law: Law, strength: float = C) -> list[Fraction]:
     """The share of a box's triples that each head's fitted separator tells rightly, exactly.
 
-    Claim: D, Sec. 5.1 and App. C (s-acc): fitted on the training sample, judged on the test set; here on all of its law.
+    Claim: D, Sec. 5.1 and App. C (s-acc): fitted on the training set, judged on the test set; here on all of its law.
     Raises: BadInput for a law that is no box; Undecided for a triple too close to a tie.
     """
     separators = fitted(forms, sample, strength)

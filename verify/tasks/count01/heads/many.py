@@ -16,11 +16,12 @@ from flint import arb, ctx
 from numpy.typing import NDArray
 
 from constructions.errors import BadInput
-from verify.arithmetic.exact_reals import Undecided
+from verify.arithmetic.exact_reals import Undecided, rational
 from verify.arithmetic.slack import ENLARGE, LEAST, LOST, Array, U, gamma
 from verify.tasks.count01.heads.separability import separability
 from verify.tasks.count01.layer_norm.laws import Law
 from verify.tasks.count01.layer_norm.numbers import SEEN, HeadNumbers
+from verify.tasks.count01.layer_norm.surds import Surd
 from verify.tasks.count01.layer_norm.tables import MOST_BITS
 from verify.tasks.count01.task import EQUALS
 
@@ -265,10 +266,7 @@ def separating(forms: Forms, law: Law) -> list[bool | None]:
 
 
 def exact_heads(scores: Any, values: Any) -> list[HeadNumbers]:
-    """Heads by their scores (heads, 5) and values (heads, 5, d_h) of BOS, 0, 1, 2 and "=", as the floats say exactly."""
-    from verify.arithmetic.exact_reals import rational
-    from verify.tasks.count01.layer_norm.surds import Surd
-
+    """Heads by their scores (heads, 5) and values (heads, 5, d_h) of BOS, 0, 1, 2 and "=", as floats say exactly."""
     def row(numbers: Any) -> list[Surd]:
         return [Surd.rational(rational(x)) for x in numbers.tolist()]
 

@@ -42,7 +42,7 @@ BINS = 50
 class Initialisation:
     """How weights are drawn: `torch` as its layers do by default, `thesis` as E (Sec. 2.7), `gpt2` as GPT-2.
 
-    D does not say how its own are. Models have `heads` heads of dimension d / heads, and scores are not scaled, as in D.
+    D does not say how its own are. Models have `heads` heads of dimension d / heads, with unscaled scores, as in D.
     Raises: BadInput for a name that is none of these, or heads that do not divide d.
     """
 
