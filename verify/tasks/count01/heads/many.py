@@ -267,6 +267,7 @@ def separating(forms: Forms, law: Law) -> list[bool | None]:
 
 def exact_heads(scores: Any, values: Any) -> list[HeadNumbers]:
     """Heads by their scores (heads, 5) and values (heads, 5, d_h) of BOS, 0, 1, 2 and "=", as floats say exactly."""
+
     def row(numbers: Any) -> list[Surd]:
         return [Surd.rational(rational(x)) for x in numbers.tolist()]
 
