@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verify.commands.options import AddKind, check_least
+from constructions.errors import BadInput
+from verify.commands.options import AddKind, check_least, flag
 from verify.commands.parsing import add_weights
 from verify.commands.vocabulary import JUDGED, MODEL, group, option, options
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from constructions.decoder import Decoder
+    from verify.counting.asked import Asked
 
 OF_ONE_TOKEN = ("modular", "selective", "selective-modular", "first-homogeneous", "first-heterogeneous")
 
@@ -53,52 +56,66 @@ def draw(args: argparse.Namespace) -> Figure:
         from verify.tasks.inductive.drawing import inductive
 
         return inductive(args.d_head, args.d)
+    wish = DecoderWish.of(args)
     from verify.tasks.inductive import states
 
-    model = _decoder(args)
+    model = wish.decoder()
     if args.kind == "variation":
         return states.variation(model)
     tokens = states.line_of(model, args.token, args.length)
     if args.kind == "first-token":
         return states.first_token(model, tokens)
-    return states.components(model, tokens, 10 if args.modulus is None else args.modulus)
+    return states.components(model, tokens, wish.modulus)
 
 
-def _decoder(args: argparse.Namespace) -> Decoder:
-    """The decoder that is asked for, built or loaded.
+@dataclass(frozen=True)
+class DecoderWish:
+    """The decoder that is drawn, and the modulus by which its positions are coloured."""
 
-    Raises: BadInput for neither or both of --task and --weights; ProvedImpossible, NotKnown where none can be built.
-    """
-    from constructions.errors import BadInput
-    from verify.counting.asked import Asked
-    from verify.counting.tasks import Task
-    from verify.tasks.inductive import models
+    asked: Asked
+    modulus: int
 
-    if (args.task is None) == (args.weights is None):
-        raise BadInput("--task, --weights: name a task that a decoder is built for, or a file; one of the two")
-    check_least(args, 1, "heads", "positions")
-    for name in ("types", "max_count"):
-        if args.weights is not None and getattr(args, name) is not None:
-            raise BadInput(f"--{name.replace('_', '-')}: is of a task, and --weights names a file; drop one of the two")
-    has_modulus = args.task in ("modular", "selective-modular")
-    task = Task.of(
-        args.task or "first-homogeneous",
-        modulus=args.modulus if has_modulus else None,
-        types=args.types,
-        max_count=args.max_count,
-    )
-    asked = Asked(
-        task=task,
-        model="transformer",
-        pe=args.pe or ("nope" if args.weights is None else None),
-        has_bos=args.bos,
-        has_layernorm=not args.no_layernorm,
-        n_heads=args.heads,
-        positions=args.positions,
-        weights=args.weights,
-    )
-    if args.weights is not None:
-        return models.loaded(asked)
-    models.check_possible(asked)
-    model, _ = models.built(asked)
-    return model
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> DecoderWish:
+        """Parses the options.
+
+        Raises: BadInput for neither or both of --task and --weights, or an option that is not of what is drawn.
+        """
+        from verify.counting.asked import Asked
+        from verify.counting.tasks import MODULAR, Task
+
+        if (args.task is None) == (args.weights is None):
+            raise BadInput("--task, --weights: name a task that a decoder is built for, or a file; one of the two")
+        check_least(args, 1, "heads", "positions")
+        for name in ("types", "max_count"):
+            if args.weights is not None and getattr(args, name) is not None:
+                raise BadInput(f"{flag(name)}: is of a task, and --weights names a file; drop one of the two")
+        task = Task.of(
+            args.task or "first-homogeneous",  # a file is drawn whatever it counts
+            modulus=args.modulus if args.task in MODULAR else None,
+            types=args.types,
+            max_count=args.max_count,
+        )
+        asked = Asked(
+            task=task,
+            model="transformer",
+            pe=args.pe or ("nope" if args.weights is None else None),
+            has_bos=args.bos,
+            has_layernorm=not args.no_layernorm,
+            n_heads=args.heads,
+            positions=args.positions,
+            weights=args.weights,
+        )
+        return cls(asked, 10 if args.modulus is None else args.modulus)
+
+    def decoder(self) -> Decoder:
+        """The decoder, built or loaded.
+
+        Raises: BadInput; ProvedImpossible, NotKnown where none can be built.
+        """
+        from verify.tasks.inductive import models
+
+        if self.asked.weights is not None:
+            return models.loaded(self.asked)
+        models.check_possible(self.asked)
+        return models.built(self.asked)[0]

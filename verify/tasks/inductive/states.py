@@ -144,13 +144,15 @@ def variation(model: Decoder) -> Figure:
         raise BadInput(f"heads={len(found)}: at most {MOST_HEADS} are drawn")
     most = float(np.nanmax(found)) or 1.0
     with style():
+        from matplotlib.ticker import MaxNLocator
+
         figure, axes = new_figure(max(4.2, 2.6 * len(found)), 3.4, ncols=len(found), squeeze=False)
         for h, panel in enumerate(axes[0]):
             shown = panel.imshow(found[h], vmin=0, vmax=most, cmap="Blues")
             panel.set(xlabel="token that is looked at", ylabel="token that asks", title=f"head {h}")
             panel.set_facecolor("#EEEEEE")
             for axis in (panel.xaxis, panel.yaxis):
-                axis.get_major_locator().set_params(integer=True)
+                axis.set_major_locator(MaxNLocator(integer=True))
         figure.colorbar(shown, ax=axes[0].tolist(), label="standard deviation of $q \\cdot k$")
         figure.suptitle(f"scores over {model.positions} positions, pe = {model.pe}")
     return figure

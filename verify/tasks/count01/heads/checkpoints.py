@@ -11,6 +11,7 @@ import numpy as np
 
 from constructions.count01 import Count01Transformer
 from constructions.errors import BadInput
+from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import Array
 from verify.figures.style import BLUE, GREY, new_figure, style
 from verify.tasks.count01.heads.fitted import drawn_triples, separation_accuracies
@@ -40,11 +41,14 @@ class Checkpoint:
     def of(cls, model: Count01Transformer, law: Law, labels: str, sample: Array) -> Checkpoint:
         """Judges a model on a box; its heads' classifiers are fitted on the sample.
 
-        Raises: BadInput for a law that is no box; Undecided for a triple too close to a tie.
+        Raises: BadInput for a law that is no box, or a triple too close to a tie.
         """
         check_box(law)
         numbers = model_numbers(model)
-        _, accuracy = wrong_after_equals(numbers, law, labels)
+        try:
+            _, accuracy = wrong_after_equals(numbers, law, labels)
+        except Undecided as error:
+            raise BadInput(f"weights: {error}. Take another --law.") from None
         separation = separation_accuracies(Forms.of(numbers.heads), sample, law)
         return cls(accuracy, tuple(separation), tuple(head_weights(model)))
 
@@ -84,7 +88,7 @@ def checkpoints(models: Sequence[Count01Transformer], named: str, labels: str, s
     """Left: weighted separation accuracy and model accuracy of each model; right: every head's, model after model.
 
     Claim: D, Fig. 10 (Sec. 6.1), and Fig. 14, right (App. F), of one's own checkpoints, with every share exact under
-        the law. In the right panel a line is a head and its width the readout's weight; models of other sizes end a line.
+        the law. On the right a line is a head, its width the readout's weight; a model of another size ends it.
     Raises: BadInput for fewer than two models, or a law that is no box.
     """
     if len(models) < 2:
@@ -111,6 +115,7 @@ def _scatter(axes: Axes, found: Sequence[Checkpoint]) -> None:
 
 def _evolution(axes: Axes, found: Sequence[Checkpoint]) -> None:
     from matplotlib.collections import LineCollection
+    from matplotlib.ticker import MaxNLocator
 
     for i, (before, after) in enumerate(zip(found, found[1:], strict=False), 1):
         if len(before.separation) != len(after.separation):
@@ -122,4 +127,4 @@ def _evolution(axes: Axes, found: Sequence[Checkpoint]) -> None:
     for i, point in enumerate(found, 1):
         axes.plot([i] * len(point.separation), [float(share) for share in point.separation], ".", color=GREY, ms=3)
     axes.set(xlabel="file", ylabel="heads' separation accuracy", title="width: the readout's weight")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -6,8 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from constructions.errors import BadInput
+from verify.arithmetic.exact_reals import Undecided
 from verify.arithmetic.slack import Array
-from verify.tasks.count01.heads.many import Forms, right_triples
+from verify.tasks.count01.heads.many import Forms, check_box, right_triples
 from verify.tasks.count01.heads.svc import C
 from verify.tasks.count01.layer_norm.laws import Law
 
@@ -21,10 +23,14 @@ def separation_accuracies(forms: Forms, sample: Array, law: Law, strength: float
     """The share of a box's triples that each head's fitted separator tells rightly, exactly.
 
     Claim: D, Sec. 5.1 and App. C (s-acc): fitted on the training set, judged on the test set; here on all of its law.
-    Raises: BadInput for a law that is no box; Undecided for a triple too close to a tie.
+    Raises: BadInput for a law that is no box, or a triple too close to a tie.
     """
-    separators = fitted(forms, sample, strength)
-    return [Fraction(right, law.size) for right in right_triples(forms, separators, law)]
+    check_box(law)
+    try:
+        found = right_triples(forms, fitted(forms, sample, strength), law)
+    except Undecided as error:
+        raise BadInput(f"weights: {error}. Another --seed fits another separator.") from None
+    return [Fraction(right, law.size) for right in found]
 
 
 def drawn_triples(law: Law, seed: int, size: int = SAMPLE) -> Array:

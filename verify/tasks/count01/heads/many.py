@@ -172,9 +172,10 @@ def _counted(c: Sequence[arb], law: Law) -> int | None:
             zero = -(c[0] + c[1] * n0 + c[2] * n1) / c[3]
             before = 0 if zero < 0 else law.noise + 1 if zero > law.noise else None
             if before is None:
-                if zero.contains_integer():
+                beyond = zero.ceil().unique_fmpz()
+                if zero.contains_integer() or beyond is None:
                     return None
-                before = int(zero.ceil().unique_fmpz())
+                before = int(beyond)
             positive = law.noise + 1 - before if c[3] > 0 else before
             right += positive if n1 > n0 else law.noise + 1 - positive
     return right
@@ -202,8 +203,7 @@ class _Rows:
         """Which heads have a separator: one that is likely meets every constraint strictly, its error left out."""
         x = _middle(self.values)[..., None]
         size = (self.radii + gamma(4) * np.abs(self.values)) @ np.abs(x)
-        met: NDArray[np.bool_] = (self.values @ x > size * ENLARGE + LOST).all(axis=(1, 2))
-        return met
+        return np.asarray((self.values @ x > size * ENLARGE + LOST).all(axis=(1, 2)))
 
     @cached_property
     def ruled_out(self) -> NDArray[np.bool_]:
@@ -219,7 +219,7 @@ class _Rows:
         outer, inner = _expanded(np.abs(Z) + R, at, 1), _expanded(np.abs(Z), at, 1)
         radius = (np.maximum(outer - inner, 0) + 64 * U * outer) * ENLARGE + LOST
         sign = (found > radius).astype(int) - (found < -radius).astype(int)
-        place = {chosen: i for i, chosen in enumerate(three)}
+        place: dict[tuple[int, ...], int] = {chosen: i for i, chosen in enumerate(three)}
         four = [s for s in combinations(range(count), 4) if self.asks_strictly[list(s)].any()]
         minors = [[place[(*s[:k], *s[k + 1 :])] for s in four] for k in range(4)]
         signs = np.stack([sign[:, minor] * (1, -1)[k % 2] for k, minor in enumerate(minors)])

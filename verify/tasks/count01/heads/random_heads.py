@@ -12,8 +12,9 @@ import numpy as np
 from constructions.errors import BadInput
 from verify.arithmetic.slack import Array
 from verify.figures.style import BLUE, new_figure, style
-from verify.tasks.count01.heads.fitted import C, drawn_triples, separation_accuracies
+from verify.tasks.count01.heads.fitted import drawn_triples, separation_accuracies
 from verify.tasks.count01.heads.many import Forms, exact_heads, separating
+from verify.tasks.count01.heads.svc import C
 from verify.tasks.count01.layer_norm.laws import DOCUMENT_BOXES, Law, law_named
 from verify.tasks.count01.layer_norm.numbers import SEEN
 from verify.tasks.count01.task import EQUALS
@@ -98,7 +99,7 @@ class RandomHeads:
     def of(cls, scores: Array, values: Array, law: Law, seed: int, strength: float = C) -> RandomHeads:
         """Judges heads whose classifier is fitted on 7,000 drawn triples of D's training law.
 
-        Raises: BadInput for a law that is no box; Undecided for a triple too close to a tie.
+        Raises: BadInput for a law that is no box, or a triple too close to a tie.
         """
         training = Law("d-train", *DOCUMENT_BOXES["d-train"])
         forms = Forms.of(exact_heads(scores, values))
