@@ -169,21 +169,26 @@ def cell(kind: str, keep: np.ndarray, add: np.ndarray, read: np.ndarray, dtype: 
     return MambaCell(*map(tensor, (np.zeros(keep.shape[1]), delta, add / step, read)))
 
 
-def decays(*, kind: str, m: int, s: int, N: int, dtype: torch.dtype = torch.float64) -> GatedModel:
-    """Builds s states of one repeated token that count modulo m to N, with the rates of `diagonal.decays`.
+def decays(*, kind: str, m: int, s: int, N: int, types: int = 1, dtype: torch.dtype = torch.float64) -> GatedModel:
+    """Builds s states a type that count it modulo m to N, with the rates of `diagonal.decays`.
 
-    Claim: C-R16 (ours). On one token the decay is a constant, so C-R2 bounds both kinds.
+    Claim: C-R16, and C-R25 for more than one type (ours). On one token the decay is a constant, so C-R2 bounds both
+    kinds. At tokens of other types a state is held, as in `counters`, and not read.
     Raises: NotKnown for sizes that are not stored.
 
     >>> decays(kind="mamba", m=4, s=3, N=8)(torch.zeros(1, 8, dtype=torch.long)).argmax(-1).tolist()
     [[0, 1, 2, 3, 0, 1, 2, 3]]
+    >>> decays(kind="rwkv", m=3, s=2, N=4, types=2)(torch.tensor([[0, 1, 0, 0, 1, 0]])).argmax(-1).tolist()
+    [[0, 0, 1, 2, 1, 0]]
     """
-    rates = diagonal.decays(m=m, s=s, N=N).cell.A.diagonal().numpy()[None]
-    made = cell(kind, rates, 1 - rates, np.ones_like(rates), dtype)
-    keep, add, _ = (table[0].detach().double().numpy() for table in made.tables())
+    rates = np.tile(diagonal.decays(m=m, s=s, N=N).cell.A.diagonal().numpy(), (types, types))
+    own = np.kron(np.eye(types), np.ones(s))
+    made = cell(kind, np.where(own > 0, rates, 1.0), own * (1 - rates), own, dtype)
+    keep, add, _ = (table[0, :s].detach().double().numpy() for table in made.tables())
     h = add * (1 - keep ** np.arange(1, N + 1)[:, None]) / (1 - keep)
     V = diagonal.readout(np.concatenate([np.ones((N, 1)), h], axis=1), m)
-    return GatedModel(made, *(torch.as_tensor(x.copy()).to(dtype) for x in (V[:, 1:], V[:, 0])))
+    weights = np.tile(V[:, 1:], types), V[:, 0].copy()
+    return GatedModel(made, *(torch.as_tensor(x).to(dtype) for x in weights))
 
 
 def counters(*, kind: str, types: int, max_count: int, dtype: torch.dtype = torch.float64) -> GatedModel:
@@ -235,10 +240,9 @@ def starting(*, kind: str, task: str, M: int, dtype: torch.dtype = torch.float64
 
 
 def layered(
-    *, kind: str, types: int, length: int, m: int | None = None, max_count: int | None = None,
-    dtype: torch.dtype = torch.float64,
-) -> GatedModel:  # fmt: skip
-    """Builds one state a type that is about its count, and neurons that say it modulo m, or up to `max_count`.
+    *, kind: str, types: int, length: int, max_count: int, m: int | None = None, dtype: torch.dtype = torch.float64
+) -> GatedModel:
+    """Builds one state a type that is about its count, and neurons that say it up to `max_count`, or modulo m so far.
 
     Claim: C-R22 (ours). Each token adds 1 to the state of its type, whose decay is so near to 1 that up to `length`
     tokens lose about 1/16 at most. One neuron holds this state s of the last token's type, and class j reads
@@ -246,26 +250,25 @@ def layered(
     neurons say, ReLU(s - q m - 1/4) and ReLU(s - q m - 3/4). Mamba and RWKV read no state of another type; S4 reads its
     states in the same way at every token, and has neurons for each type, which other tokens push below 0. One type is
     modular counting.
-    Raises: BadInput for sizes beyond what is built, or not one of m and `max_count`.
+    Raises: BadInput for sizes beyond what is built.
 
-    >>> layered(kind="s4", types=2, length=6, m=3)(torch.tensor([[0, 1, 0, 0, 0, 0]])).argmax(-1).tolist()
+    >>> layered(kind="s4", types=2, length=6, max_count=6, m=3)(torch.tensor([[0, 1, 0, 0, 0, 0]])).argmax(-1).tolist()
     [[0, 0, 1, 2, 0, 1]]
     """
-    if (m is None) == (max_count is None):
-        raise BadInput(f"m={m}, max_count={max_count}: give one of both")
-    starts = [] if m is None else [q * m for q in range(1, (length - 1) // m + 1)]
+    most = min(length, max_count)
+    starts = [] if m is None else [q * m for q in range(1, (most - 1) // m + 1)]
     kinks = np.array([0.0, *(start + edge for start in starts for edge in (EDGE, 1 - EDGE))])
     groups = types if kind == "s4" else 1
     check(max(types, 2), groups * len(kinks))
     own = np.eye(types)
-    slow = math.exp(-LOST / (length * min(length, max_count or length)))
+    slow = math.exp(-LOST / (length * most))
     made = cell(kind, np.full_like(own, slow) if kind == "s4" else np.where(own > 0, slow, 1.0), own,
                 np.ones_like(own) if kind == "s4" else own, dtype)  # fmt: skip
     W = np.repeat(np.eye(types) if groups > 1 else np.ones((1, types)), len(kinks), axis=0)
     U = np.tile(-kinks, (types, groups))
     U -= length * np.repeat(1 - own, len(kinks), axis=1) if groups > 1 else 0.0
     down = np.tile([-1.0, 1.0], len(starts)) * (m or 0) / (1 - 2 * EDGE)
-    slopes, classes = np.tile(np.append(1.0, down), groups), np.arange(m or (max_count or 0) + 1)
+    slopes, classes = np.tile(np.append(1.0, down), groups), np.arange(m or max_count + 1)
     middle = 0.0 if m is None else (m - 1) / 2  # the smallest numbers: the classes are counted from the middle
     j = classes - middle
     V, b = 2 * j[:, None] * slopes, -(j**2) - (0.0 if m is None else 2 * j * (1 + middle))

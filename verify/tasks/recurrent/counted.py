@@ -97,11 +97,16 @@ class CountedStrings:
         return BlockProof(least, None, {"cases": len(token)})
 
     def longest(self, length: int, until: Deadline) -> int:
-        """The largest length below `length` that bisection meets and that is proved, 0 for none."""
+        """The largest length below `length` that is proved in time, doubled first and then bisected; 0 for none."""
         low, high = 0, length
         while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.prove(middle, until).reason is None else (low, middle)
+            middle = min(2 * low + 1, high - 1) if high == length else (low + high) // 2
+            if self.prove(middle, until).reason is None:
+                low = middle
+            elif until.is_up():
+                break
+            else:
+                high = middle
         return low
 
     def _reached(self, length: int, most: int, until: Deadline) -> Ends | None:

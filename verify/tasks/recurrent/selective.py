@@ -32,7 +32,7 @@ from verify.frame.decide import (
     first_in_order,
     is_wrong_in_its_ball,
 )
-from verify.tasks.recurrent import held, merged, sets
+from verify.tasks.recurrent import held, merged, separate, sets
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
 from verify.tasks.recurrent.counted import CountedStrings
@@ -120,7 +120,7 @@ class Selective:
             return self._trained(reading, effort) if found is None else found
         if isinstance(self.model, GatedModel) and self.length is not None:
             return self._counted(self.model, self.length, reading, effort)
-        argument, proof = self._proof(reading)
+        argument, proof = self._proof(reading, effort)
         if proof.reason is not None:
             return self._trained(reading, effort)
         return Finding.proved(argument, proof.margin, extra={"invariant_found": proof.facts})
@@ -128,10 +128,10 @@ class Selective:
     def _counted(self, model: GatedModel, length: int, reading: Reading, effort: Effort) -> Finding:
         """Gated decays up to a length, by counts; where that stays open as any network."""
         counted = CountedStrings.of(model, self.which, self._at(reading))
-        proof = counted.prove(length, effort.deadline(1 / 2))
+        proof = counted.prove(length, effort.deadline(1 / 4))
         if proof.reason is None:
             return Finding.proved(ARGUMENT_COUNTED, proof.margin, extra={"invariant_found": proof.facts})
-        right_to = counted.longest(length, effort.deadline(1 / 2))
+        right_to = counted.longest(length, effort.deadline(1 / 4))
         found = self._trained(reading, replace(effort, budget=replace(effort.limit, seconds=effort.seconds / 2)))
         if found.reason is None or right_to <= int(str(found.extra["right_to"])):
             return found
@@ -229,7 +229,7 @@ class Selective:
         }
         return Finding.refuted(ARGUMENT_HELD, Failure(case, wrong.margin), extra={"right_to": right_to})
 
-    def _proof(self, reading: Reading) -> tuple[str, BlockProof]:
+    def _proof(self, reading: Reading, effort: Effort) -> tuple[str, BlockProof]:
         """The proof that goes with the network's shape; it is of all lengths, whatever length is asked for."""
         if isinstance(self.model, GatedModel):
             return ARGUMENT, BlockProof(None, "no proof is known for a network of this shape")
@@ -246,7 +246,7 @@ class Selective:
         C = self.which.C
         if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
             return ARGUMENT, Thermometer(net, self.K, C, at).prove()
-        return ARGUMENT, BlockProof(None, "no proof is known for a network of this shape")
+        return ARGUMENT, separate.prove(net, self.which, at, effort.deadline(1 / 3))
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
         return OneRun()
