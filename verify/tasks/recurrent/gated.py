@@ -33,6 +33,13 @@ def formula(model: GatedModel) -> str:
     return f"h' = f(x) h + a(x) from the state 0, a {model.kind.upper()}-like cell; logits = {said}"
 
 
+def neurons(model: object) -> dict[str, object]:
+    """How many neurons there are after gated decays, as a certificate has it; nothing for other networks."""
+    if not isinstance(model, GatedModel) or model.layer is None:
+        return {}
+    return {"neurons": len(model.layer.W)}
+
+
 class TableNumbers(Protocol):
     """How the tables of a cell are computed from stored numbers."""
 

@@ -36,7 +36,7 @@ from verify.tasks.recurrent import held, merged, separate, sets
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
 from verify.tasks.recurrent.counted import CountedStrings
-from verify.tasks.recurrent.gated import BITS, EXACTLY, RoundedTables, formula, in_balls, stored_in
+from verify.tasks.recurrent.gated import BITS, EXACTLY, RoundedTables, formula, in_balls, neurons, stored_in
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
 
@@ -90,6 +90,7 @@ class Selective:
             "model": self.model.kind,
             "units": self.model.hidden,
             "layers": self.model.layers,
+            **neurons(self.model),
             **({"activation": self.model.activation} if self.model.kind == "rnn" else {}),
             "length": "all" if self.length is None else self.length,
             "dtype": str(self.model.dtype).removeprefix("torch."),

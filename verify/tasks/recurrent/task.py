@@ -27,7 +27,7 @@ from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, R
 from verify.tasks.recurrent import exact, gated, rotation
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.chain import Rules
-from verify.tasks.recurrent.gated import formula
+from verify.tasks.recurrent.gated import formula, neurons
 from verify.tasks.recurrent.invariant import as_json
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
@@ -101,6 +101,7 @@ class Homogeneous:
             "model": model.kind,
             "units": model.hidden,
             "layers": model.layers,
+            **neurons(model),
             **activation,
             "length": "all" if self.longest is None else self.longest,
             "dtype": str(model.dtype).removeprefix("torch."),
