@@ -242,7 +242,7 @@ def starting(*, kind: str, task: str, M: int, dtype: torch.dtype = torch.float64
 def layered(
     *, kind: str, types: int, length: int, max_count: int, m: int | None = None, dtype: torch.dtype = torch.float64
 ) -> GatedModel:
-    """Builds one state a type that is about its count, and neurons that say it up to `max_count`, or modulo m so far.
+    """Builds one state a type that is about its count, and neurons that say it up to `max_count`, modulo m or not.
 
     Claim: C-R22 (ours). Each token adds 1 to the state of its type, whose decay is so near to 1 that up to `length`
     tokens lose about 1/16 at most. One neuron holds this state s of the last token's type, and class j reads
@@ -287,7 +287,7 @@ def as_bytes(model: GatedModel) -> bytes:
 
 
 def load(path: str | Path, *, kind: str) -> GatedModel:
-    """Reads a trained cell: a state dict of GatedModel, whose tables have a row a token, with its neurons if it has any.
+    """Reads a trained cell: a state dict of GatedModel, whose tables have a row a token, and its neurons, if any.
 
     Raises: BadInput for any other file, naming the first key that is missing, not expected, or of another shape.
 

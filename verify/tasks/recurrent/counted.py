@@ -1,10 +1,10 @@
 """Gated decays, with neurons after them or without, on all strings up to a length: states between two numbers.
 
-For each type t, strings are told apart by how often t was read and by their length alone. What a token keeps and adds is
-known, so that every state lies between two numbers for each such pair, which one step leads from pair to pair: by t
-itself to one more, by any other token to the same count. On what is left after the n-th token t of strings of any
-length, the right class must win. There most neurons are surely on or surely off: the gap over another class is linear
-in the states but for those that may be either.
+For each type t, strings are told apart by how often t was read and by their length alone. What a token keeps and adds
+is known, so that for each such pair every state lies between two numbers, and one step leads from pair to pair: t itself
+to one more, any other token to the same count. After the n-th token t of strings of all lengths, the right class must
+win. There most neurons are surely on or surely off, and the gap over another class is linear in the states but for
+those that may be either.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _only(x: Ball, is_kept: np.ndarray) -> Ball:
 
 
 def _joined(kept: Ends, counted: Ends, most: int) -> Ends:
-    """The ends for counts 0, 1, ...: those of the same count before another token, and of one less before an own one."""
+    """The ends for counts 0, 1, ...: of the same count before another token, and of one less before an own one."""
     K, n, d = kept[0].shape
     shape = (K, min(n, most) + 1, d)
     low, high = np.full(shape, np.inf), np.full(shape, -np.inf)

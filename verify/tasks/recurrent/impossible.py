@@ -99,7 +99,7 @@ def stored_rotation(seed: int = 0) -> Impossibility:
 
 
 def decays_with_neurons(seed: int = 0) -> Impossibility:
-    """C-R23: s positive decays, p neurons that see them and a linear readout count modulo m as s(ps + 1) decays at most.
+    """C-R23: s positive decays and p neurons that see them count modulo m no further than s(ps + 1) decays.
 
     Claim: C-R23 (ours; docs/recurrent.md).
     """
@@ -111,8 +111,8 @@ def decays_with_neurons(seed: int = 0) -> Impossibility:
     short = max(decays_and_neurons(*size) - reached for size, reached in built.items())
     return Impossibility(
         "C-R23",
-        "on one repeated token, s positive decays, p ReLU neurons that see them, and a linear readout count modulo m no "
-        "further than s(ps + 1) decays without neurons; so at no size do they count at every length",
+        "on one repeated token, s positive decays, p ReLU neurons that see them, and a linear readout count modulo m "
+        "no further than s(ps + 1) decays without neurons; so at no size do they count at every length",
         (
             "after t tokens what a neuron sees is c_0 + sum of c_i alpha_i^t, which changes its sign at most s times",
             "so all t > 0 fall into at most ps + 1 parts, in each of which every neuron is on or off",
@@ -139,11 +139,11 @@ def linear_in_the_past(seed: int = 0) -> Impossibility:
     with_neurons = sum(a == b for a, b in zip(said, TWICE, strict=True))
     return Impossibility(
         "C-R24",
-        "a network whose state is linear and the same for all tokens, h' = A h + B_x, with logits V h + D_x + b, does not "
-        "count two types in all strings of two tokens, whatever its width, its rates, real or complex, and its D; nor do "
-        "several such layers, and convolutions",
+        "a network whose state is linear and fades in the same way at all tokens, h' = A h + B_x, with logits "
+        "V h + D_x + b, does not count two types in all strings of two tokens, whatever its width, its rates, real or "
+        "complex, and its D; nor do several such layers, with convolutions or without",
         (
-            "after the tokens w, x a logit is a sum f(w) + g(x), so that the gap of class 2 over class 1 is one, G(w, x)",
+            "after the tokens w, x a logit is a sum f(w) + g(x), and so is the gap G(w, x) of class 2 over class 1",
             "so G(a, a) + G(b, b) = G(a, b) + G(b, a)",
             "after aa and bb the count is 2, and G must be above 0; after ab and ba it is 1, and G must be below 0",
             "modulo m >= 2 the same holds of the classes of the counts 1 and 2",

@@ -26,7 +26,7 @@ def judged(asked: Asked) -> Judged:
     has = ACTIVATIONS if asked.model == "rnn" else ("relu",) if asked.model in gated.TABLES else ()
     if asked.activation not in (None, *has):
         raise BadInput(
-            f"--activation {asked.activation}: --model rnn has tanh or relu, s4, mamba and rwkv may have neurons (relu), "
+            f"--activation {asked.activation}: --model rnn has tanh or relu, s4, mamba, rwkv may have neurons (relu), "
             "others have none; drop it"
         )
     if asked.weights is None and asked.model in ("rnn", "lstm", *gated.TABLES) and asked.task.name in SELECTIVE:

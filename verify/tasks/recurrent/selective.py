@@ -43,6 +43,7 @@ from verify.tasks.recurrent.network import Network
 ARGUMENT = "block invariants: each token maps the units of each type from one count's box into the next one's"
 ARGUMENT_HELD = "each unit adds at its type's tokens and holds at others: what it is lies between two known numbers"
 ARGUMENT_EXACT = "all states of the units of each type, in exact integers"
+ARGUMENT_SEPARATE = "block invariants: sets of states of the units of each type, that each token maps into each other"
 ARGUMENT_SETS = "sets of states, one for all counts and the last tokens, that each token maps into each other"
 ARGUMENT_MERGED = "ellipsoids round states, one for all that lie close together, that each token maps into each other"
 ARGUMENT_COUNTED = "each state lies between two numbers, which the count of the last token's type and the length fix"
@@ -124,19 +125,22 @@ class Selective:
         argument, proof = self._proof(reading, effort)
         if proof.reason is not None:
             return self._trained(reading, effort)
-        return Finding.proved(argument, proof.margin, extra={"invariant_found": proof.facts})
+        found = "sets_found" if argument is ARGUMENT_SEPARATE else "invariant_found"
+        return Finding.proved(argument, proof.margin, extra={found: proof.facts})
 
     def _counted(self, model: GatedModel, length: int, reading: Reading, effort: Effort) -> Finding:
         """Gated decays up to a length, by counts; where that stays open as any network."""
         counted = CountedStrings.of(model, self.which, self._at(reading))
         proof = counted.prove(length, effort.deadline(1 / 4))
         if proof.reason is None:
-            return Finding.proved(ARGUMENT_COUNTED, proof.margin, extra={"invariant_found": proof.facts})
+            return Finding.proved(ARGUMENT_COUNTED, proof.margin, extra={"sets_found": proof.facts})
         right_to = counted.longest(length, effort.deadline(1 / 4))
         found = self._trained(reading, replace(effort, budget=replace(effort.limit, seconds=effort.seconds / 2)))
         if found.reason is None or right_to <= int(str(found.extra["right_to"])):
             return found
-        return Finding.open(ARGUMENT_COUNTED, f"right up to length {right_to}; {proof.reason}", extra={"right_to": right_to})
+        return Finding.open(
+            ARGUMENT_COUNTED, f"right up to length {right_to}; {proof.reason}", extra={"right_to": right_to}
+        )
 
     def _at(self, reading: Reading) -> RoundedArithmetic | None:
         """How numbers are computed; None for real arithmetic."""
@@ -247,7 +251,7 @@ class Selective:
         C = self.which.C
         if is_plain and net.activation == "tanh" and self.which.m is None and C and net.hidden == 2 * self.K * C + 1:
             return ARGUMENT, Thermometer(net, self.K, C, at).prove()
-        return ARGUMENT, separate.prove(net, self.which, at, effort.deadline(1 / 3))
+        return ARGUMENT_SEPARATE, separate.prove(net, self.which, at, effort.deadline(1 / 3))
 
     def look(self, item: Item, answer: int, reading: Reading) -> OneRun:
         return OneRun()
