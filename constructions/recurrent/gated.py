@@ -242,14 +242,14 @@ def starting(*, kind: str, task: str, M: int, dtype: torch.dtype = torch.float64
 def layered(
     *, kind: str, types: int, length: int, max_count: int, m: int | None = None, dtype: torch.dtype = torch.float64
 ) -> GatedModel:
-    """Builds one state a type that is about its count, and neurons that say it up to `max_count`, modulo m or not.
+    """Builds one state a type that is about its count, and neurons that say it, up to `max_count`.
 
     Claim: C-R22 (ours). Each token adds 1 to the state of its type, whose decay is so near to 1 that up to `length`
     tokens lose about 1/16 at most. One neuron holds this state s of the last token's type, and class j reads
-    2 j s - j^2. Modulo m it reads a sawtooth in place of s: s - 1, less m for each multiple q m that s is beyond, as two
-    neurons say, ReLU(s - q m - 1/4) and ReLU(s - q m - 3/4). Mamba and RWKV read no state of another type; S4 reads its
-    states in the same way at every token, and has neurons for each type, which other tokens push below 0. One type is
-    modular counting.
+    2 j s - j^2. Modulo m it reads a sawtooth in place of s: s - 1, less m for each multiple q m that s is beyond, as
+    two neurons say, ReLU(s - q m - 1/4) and ReLU(s - q m - 3/4). Mamba and RWKV read no state of another type; S4 reads
+    its states in the same way at every token, and has neurons for each type, which other tokens push below 0. One type
+    is modular counting.
     Raises: BadInput for sizes beyond what is built.
 
     >>> layered(kind="s4", types=2, length=6, max_count=6, m=3)(torch.tensor([[0, 1, 0, 0, 0, 0]])).argmax(-1).tolist()

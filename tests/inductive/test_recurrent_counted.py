@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from bounds.recurrent import decays, decays_and_neurons
 from constructions.errors import BadInput
 from constructions.recurrent import gated
 from tests.command import as_json, run
@@ -23,7 +24,7 @@ from verify.arithmetic.readings import reading_of
 from verify.counting.tasks import Task
 from verify.frame.clock import Budget
 from verify.frame.decide import Effort, certify
-from verify.tasks.recurrent import counted, network
+from verify.tasks.recurrent import counted, impossible, network
 from verify.tasks.recurrent import gated as tables
 from verify.tasks.recurrent.counted import CountedStrings
 from verify.tasks.recurrent.selective import Selective
@@ -369,3 +370,38 @@ def test_precision_is_read_from_the_command(capsys):
     assert code == 0 and found["claim"] == "C-R17" and found["reading"] == "dtype, any order"
     assert 0 < found["margin"] <= as_json(capsys, *asked)[1]["margin"]
     assert reading_of("float32").format.p == 24
+
+
+def test_the_laws_hold_and_their_checks_can_fail():
+    assert all(impossible.ARGUMENTS[claim](1).holds for claim in ("C-R23", "C-R24"))
+    with mock.patch.object(impossible, "decays_and_neurons", lambda m, s, p: decays(m, s * p - 1)):
+        assert not impossible.decays_with_neurons().holds
+    with planted(impossible, "_two_tokens", "+ D[x]", "+ 9 * D[0] * (w == x) - 4 * D[0]"):
+        assert not impossible.linear_in_the_past().holds
+    with mock.patch.object(impossible, "TWICE", [2, 1, 2, 1]):  # as if the count were of the last token alone
+        assert not impossible.linear_in_the_past().holds
+
+
+def test_no_difference_of_logits_changes_its_sign_more_often_than_the_law_says():
+    """Random neurons after random decays, on a fine grid of real lengths."""
+    rng, most = np.random.default_rng(0), 0
+    for s, p in product((1, 2, 3), (1, 2, 4)):
+        for _ in range(100):
+            t = np.linspace(0.5, 40, 4000)
+            powers = rng.uniform(0.2, 1, s) ** t[:, None]
+            seen = powers @ rng.normal(size=(s, p))
+            z = np.maximum(seen - seen[rng.integers(0, len(t), p), np.arange(p)], 0)
+            gap = z @ rng.normal(size=p)
+            gap = np.sign(gap - np.median(gap))
+            changes = int((np.diff(gap[gap != 0]) != 0).sum())
+            assert changes <= s * (p * s + 1)
+            most = max(most, changes)
+    assert most >= 3
+    assert [decays_and_neurons(m, s, 0) for m, s in ((10, 3), (4, 2))] == [decays(10, 3), decays(4, 2)]
+
+
+def test_the_sawtooth_has_one_neuron_more_than_the_law_asks_for():
+    for m, q in ((10, 10), (4, 5), (3, 2)):
+        model = gated.layered(kind="mamba", types=1, length=m * q, max_count=m * q, m=m)
+        assert len(model.layer.W) == 2 * q - 1
+        assert decays_and_neurons(m, 1, 2 * q - 2) == m * q > decays_and_neurons(m, 1, 2 * q - 3)

@@ -1,9 +1,9 @@
 """Gated decays, with neurons after them or without, on all strings up to a length: states between two numbers.
 
 For each type t, strings are told apart by how often t was read and by their length alone. What a token keeps and adds
-is known, so that for each such pair every state lies between two numbers, and one step leads from pair to pair: t itself
-to one more, any other token to the same count. After the n-th token t of strings of all lengths, the right class must
-win. There most neurons are surely on or surely off, and the gap over another class is linear in the states but for
+is known, so that for each such pair every state lies between two numbers, and one step leads from pair to pair: t
+itself to one more, any other token to the same count. After the n-th token t of strings of all lengths, the right class
+must win. There most neurons are surely on or surely off, and the gap over another class is linear in the states but for
 those that may be either.
 """
 
