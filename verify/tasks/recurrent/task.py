@@ -27,6 +27,7 @@ from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, R
 from verify.tasks.recurrent import exact, gated, rotation
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.chain import Rules
+from verify.tasks.recurrent.gated import formula, neurons
 from verify.tasks.recurrent.invariant import as_json
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
@@ -100,6 +101,7 @@ class Homogeneous:
             "model": model.kind,
             "units": model.hidden,
             "layers": model.layers,
+            **neurons(model),
             **activation,
             "length": "all" if self.longest is None else self.longest,
             "dtype": str(model.dtype).removeprefix("torch."),
@@ -121,7 +123,7 @@ class Homogeneous:
         if isinstance(self.model, RotationModel):
             network = "h' = e^(i omega) h + 1 from the state 0; logits = W (Re h, Im h) + b"
         if isinstance(self.model, GatedModel):
-            network = f"h' = f h + a from the state 0, a {self.model.kind.upper()}-like cell; logits = W (r h) + b"
+            network = formula(self.model)
         run, functions = "CPU, one token at a time", "tanh and sigmoid are"
         return assumptions(reading, network, run=run, functions=functions, right=RIGHT)
 
