@@ -41,6 +41,24 @@ BUILDERS = ("relation_counting:dot", "relation_counting:bos", "inventory_countin
             "inventory_counting:dot_sftm", "inventory_counting:bos_sftm")  # fmt: skip
 TWO_LAYERS = {f"two-layers-{name.partition(':')[2]}.py": two_layers(name, 5, 5) for name in BUILDERS}
 
+
+def distance(T: int) -> str:
+    return f"""'''W-26: lin, two layers of one neuron, T = {T}, L = 2'''
+from constructions.two_layers import distance
+from verify.module import Task, tokens
+
+def model(weights):
+    return distance({T})
+
+def counts(t):
+    return (t[:, :, None] == t[:, None]).sum(1) - 1
+
+task = Task(inputs=tokens([{T}] * 2), expected=counts, position=None)
+"""
+
+
+DISTANCES = {f"distance-{T}.py": distance(T) for T in (32, 500)}
+
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "A-E.8",
@@ -58,6 +76,19 @@ CLAIMS: tuple[Claim, ...] = (
         ),
         reads=tuple(TWO_LAYERS.items()),
         checked_at="; ".join(f"file = {name}" for name in TWO_LAYERS),
+    ),
+    Claim(
+        "W-26",
+        "two layers of lin with one neuron each and d = 1 count at L = 2, for every T, with margin 1/2, where one "
+        "layer with one neuron does for no d (W-5)",
+        f"this project, on {BEHRENS}, App. E.8",
+        "constructions.two_layers:distance",
+        "-",
+        "verify.module:certify",
+        "verify module distance-32.py",
+        deep=("verify module distance-500.py", "verify module distance-32.py --precision float32"),
+        reads=tuple(DISTANCES.items()),
+        checked_at="file = distance-32.py; file = distance-500.py",
     ),
     Claim(
         "W-25",
