@@ -139,8 +139,7 @@ def _widened(image: Ball, delta: Array | None, chain: Ellipsoids, after: Ellipso
     scaled = delta / after.scales[:, None]
     moved = (np.abs(inverse) @ scaled[..., None])[..., 0]
     by_size = np.sqrt((moved**2).sum(-1)) * (1 + gamma(2 * moved.shape[-1] + 12)) + LOST
-    A = _scaled(Ball.exact(inverse) @ Ball(image.mid, np.zeros_like(image.rad)), ratio)
-    varied = np.sqrt((image.rad**2).sum(-1)) * (1 + gamma(moved.shape[-1] + 8)) * ratio[:, None]
+    A, varied = _parted(image, ratio, inverse)
     found, D = (alone + by_size) * ENLARGE, (scaled + varied + LOST) * ENLARGE
     for weights in (D, D * np.sqrt((inverse**2).sum(-2))):
         K = _columns(inverse, D, weights)
@@ -152,9 +151,7 @@ def _together(
     image: Ball, moved: Ball, delta: Array | None, chain: Ellipsoids, after: Ellipsoids, inverse: Array
 ) -> Array:
     """The largest |M (f(P_t) - P_(t+1)) + M J L e + M d|, all three bounded together."""
-    ratio, N = np.ldexp(1.0, chain.exponents - after.exponents), inverse.shape[-1]
-    A = _scaled(Ball.exact(inverse) @ Ball(image.mid, np.zeros_like(image.rad)), ratio)
-    varied = np.sqrt((image.rad**2).sum(-1)) * (1 + gamma(N + 8)) * ratio[:, None]
+    A, varied = _parted(image, np.ldexp(1.0, chain.exponents - after.exponents), inverse)
     D = ((0.0 if delta is None else delta / after.scales[:, None]) + varied + LOST) * ENLARGE
     found, columns = np.full(len(inverse), np.inf), np.sqrt((inverse**2).sum(-2))
     far = length(moved)
@@ -165,6 +162,15 @@ def _together(
         whole = Ball(*(np.concatenate(sides, axis=-1) for sides in ((K.mid, k.mid), (K.rad, k.rad))))
         found = np.minimum(found, spectral_norm(_beside(A, whole, _best_q(A.mid, whole.mid))))
     return np.where(np.isfinite(D).all(-1), found, np.inf)
+
+
+def _parted(image: Ball, ratio: Array, inverse: Array) -> tuple[Ball, Array]:
+    """M A, and the lengths of the rows of R, where J L = A + R and `image` is J L, both times the ratio of the scales.
+
+    The rows are scaled before they are squared, so that what underflows there is far below LOST in the result.
+    """
+    lengths = np.sqrt(((image.rad * ratio[:, None, None]) ** 2).sum(-1)) * (1 + gamma(inverse.shape[-1] + 8))
+    return _scaled(Ball.exact(inverse) @ Ball(image.mid, np.zeros_like(image.rad)), ratio), lengths
 
 
 def _scaled(x: Ball, factor: Array) -> Ball:
