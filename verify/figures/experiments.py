@@ -92,3 +92,26 @@ def dots(results: Sequence[Result], *, by: Sequence[str], law: str | None) -> Fi
             axes.plot([], [], "s-", color=BLUE, label=f"exact, {law}")
         figure.legend(loc="outside upper center", ncols=2)
     return figure
+
+
+def accuracies(results: Sequence[Result], *, by: str, laws: Sequence[str]) -> Figure:
+    """One panel for each law: the exact share of right answers in per cent, one mark for a model, by a setting.
+
+    A model without an exact share of a law is not drawn there; filled marks are PROVED models.
+    """
+    groups = list(dict.fromkeys(found.settings[by] for found in results))
+    with style():
+        figure, axes = new_figure(
+            max(4.0, 0.6 * len(groups) + 1.0), 1.7 * len(laws) + 0.6, nrows=len(laws), squeeze=False, sharex=True
+        )
+        for place, law in zip(axes.flat, laws, strict=True):
+            for found in (each for each in results if law in each.exact):
+                column = groups.index(found.settings[by])
+                ends = [100 * float(end) for end in found.exact[law]]
+                face = BLUE if found.is_proved else "white"
+                place.plot([column] * 2, ends, "o-", color=BLUE, markerfacecolor=face, markersize=5)
+            place.set(title=law, ylim=(-3, 103), yticks=(0, 25, 50, 75, 100), xticks=range(len(groups)))
+            place.set_xticklabels([str(group) for group in groups])
+        figure.supxlabel(by)
+        figure.supylabel("right answers in %, exact; filled: PROVED")
+    return figure
