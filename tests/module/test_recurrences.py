@@ -341,7 +341,7 @@ def test_a_run_for_ever_is_that_of_torch():
     halved = Automaton(0, lambda n, token: min(n + 1, 2), lambda n: int(n > 1))
     found = certify_recurrence(cell, start=start, expected=halved, method="exhaustive")
     assert found.verdict == "PROVED" and found.inputs_covered is None
-    assert found.extra["states"] == 151  # 1, 1/2, .., 2^-149, and 0
+    assert found.extra["reached"] == 151  # 1, 1/2, .., 2^-149, and 0
     late = Automaton(0, lambda n, token: min(n + 1, 60), lambda n: int(1 < n < 60))
     wrong = certify_recurrence(cell, start=start, expected=late, method="exhaustive")
     assert wrong.verdict == "REFUTED" and len(wrong.counterexample["input"]) == 60

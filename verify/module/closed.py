@@ -179,10 +179,9 @@ def _shapes(nodes: Nodes, J: Array, rate: float, until: Deadline) -> Array | Non
     else:
         return None
     try:
-        found: Array = np.linalg.cholesky((W + np.swapaxes(W, 1, 2)) / 2)
+        return np.asarray(np.linalg.cholesky((W + np.swapaxes(W, 1, 2)) / 2), dtype=np.float64)
     except np.linalg.LinAlgError:
         return None
-    return found
 
 
 def _sizes(nodes: Nodes, y: Array, J: Array, L: Array, rate: float) -> Array | None:
@@ -217,7 +216,7 @@ def _checked(graph: StepGraph, nodes: Nodes, L: Array, sizes: Array) -> Closed |
 def _asked(graph: StepGraph, nodes: Nodes, L: Array, sizes: Array) -> tuple[Array, Array]:
     """The sizes (V,) that the lemma asks for, and lower bounds (E,) on the margin over each edge's source."""
     S, task = graph.size, graph.task
-    M: Array = np.linalg.inv(L)
+    M = np.asarray(np.linalg.inv(L), dtype=np.float64)
     beta = frobenius(Ball.exact(np.eye(S)) - Ball.exact(M) @ Ball.exact(L))
     rows = np.sqrt((L**2).sum(-1)) * (1 + gamma(S + 8)) + LOST
     width = (rows * sizes[:, None] * ENLARGE + LOST) * ENLARGE

@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -41,20 +41,30 @@ RIGHT = "right means: after every token that is judged, the right class has stri
 class RecurrentProblem:
     """One cell on all strings of up to `length` tokens, or of every length (None): a `Decidable`.
 
-    An input is a string of one token or more, and the answer is that after its last token.
+    An input is a string of one token or more, and the answer is that after its last token. Where another task poses the
+    cell, it names itself, and says what the certificate's parameters are and what is assumed besides.
     """
 
-    task = "module"
     claim: str | None = None
     counts_answers = False
     runs_for_ever = True
 
-    def __init__(self, module: nn.Module, given: Recurrence, length: int | None = None) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        given: Recurrence,
+        length: int | None = None,
+        *,
+        task: str = "module",
+        said: Mapping[str, Any] | None = None,
+        assumed: tuple[str, ...] = (),
+    ) -> None:
         if length is not None:
             check_whole_number("length", length)
             if length < 1:
                 raise BadInput(f"length={length}: must be 1 or more tokens, or all")
         self.module, self.given, self.length = module, given, length
+        self.task, self.said, self.assumed = task, said, assumed
         self.name, self.so_far = type(module).__name__, "deciding"
         self.over_time = OverTime()
         self._kept: dict[Tokens, State] = {}
@@ -74,6 +84,8 @@ class RecurrentProblem:
         return self.given.vocabulary
 
     def parameters(self, reading: Reading) -> dict[str, Any]:
+        if self.said is not None:
+            return {**self.said, "length": self._said_length}
         stored = self.graph.graph.stored
         return {
             "module": self.name,
@@ -96,11 +108,11 @@ class RecurrentProblem:
 
     def assumptions(self, reading: Reading) -> tuple[str, ...]:
         if isinstance(reading, Kernel):
-            return ("the cell runs as torch runs it here, one token at a time", RIGHT)
+            return ("the cell runs as torch runs it here, one token at a time", *self.assumed, RIGHT)
         if not isinstance(reading, Real):
             raise no_reading(reading, "a recurrent cell", "real, or --method exhaustive")
         assert self.graph  # a cell that cannot be judged is refused before the clock starts
-        return (*ASSUMPTIONS, RIGHT)
+        return (*ASSUMPTIONS, *self.assumed, RIGHT)
 
     def facts(self) -> dict[str, Any]:
         graph = self.graph.graph
@@ -193,7 +205,7 @@ class RecurrentProblem:
                     queue.append((longer, after, now))
         shown = {"length": len(tightest), "margin": least}
         finite = least if math.isfinite(least) else None
-        return Finding.proved(ARGUMENT_REPEATED, finite, tightest=shown, extra={"states": len(seen)})
+        return Finding.proved(ARGUMENT_REPEATED, finite, tightest=shown, extra={"reached": len(seen)})
 
     def _key(self, state: State, place: Any) -> tuple[bytes, Any]:
         """A state's bits: two zeros of different sign are two states, and so are two NaN of different bits."""

@@ -6,10 +6,13 @@ import torch
 
 from bounds.recurrent import decays, one_unit
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.recurrent import counters, diagonal, gated, holding, linear, selective
+from constructions.recurrent import counters, diagonal, gated, holding, linear, selective, stacked
 from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
 from verify.counting.asked import Asked, Judged
-from verify.counting.tasks import SELECTIVE
+from verify.counting.tasks import SELECTIVE, Task
+from verify.module.automaton import Automaton
+from verify.module.recurrence import Recurrence
+from verify.module.recurrent import RecurrentProblem
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
 
@@ -22,7 +25,12 @@ def judged(asked: Asked) -> Judged:
 
     Raises: ProvedImpossible where no weights can do it, NotKnown where no construction is known, BadInput otherwise.
     """
-    if asked.activation is not None and (asked.model != "rnn" or asked.activation not in ACTIVATIONS):
+    is_of_a_head = asked.weights is not None and asked.model in KINDS and stacked.is_stacked_file(asked.weights)
+    if (
+        asked.activation is not None
+        and not is_of_a_head
+        and (asked.model != "rnn" or asked.activation not in ACTIVATIONS)
+    ):
         raise BadInput(f"--activation {asked.activation}: --model rnn has tanh or relu, others have none; drop it")
     if asked.weights is None and asked.model in ("rnn", "lstm", *GATED) and asked.task.name in SELECTIVE:
         return selective_counter(asked)
@@ -34,6 +42,11 @@ def judged(asked: Asked) -> Judged:
     if asked.d is not None or asked.layers is not None:
         raise BadInput("--weights: the file holds the numbers; drop --d and --layers")
     loaded: RecurrentModel | gated.GatedModel
+    if is_of_a_head:
+        if asked.by_length:
+            raise BadInput("--by-length: RNN, LSTM and GRU with one linear readout are followed; drop it")
+        whole = stacked.load(asked.weights, kind=asked.model, activation=asked.activation)
+        return Judged(as_a_cell(whole, asked.task, asked.length), stacked.as_bytes(whole))
     if asked.model in gated.TABLES:
         loaded = gated.load(asked.weights, kind=asked.model)
     else:
@@ -43,6 +56,53 @@ def judged(asked: Asked) -> Judged:
     if not asked.task.is_homogeneous:
         raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
     return Judged(Homogeneous(loaded, asked.task, asked.length, by_length=asked.by_length), bytes_of(loaded))
+
+
+def as_a_cell(model: stacked.StackedModel, task: Task, length: int | None) -> RecurrentProblem:
+    """A network with a projection, LayerNorm or a head of several layers, as a cell on all strings of a task.
+
+    Raises: NotKnown for a task whose inputs are not all strings over its tokens, BadInput for other sizes.
+    """
+    if task.name not in ("modular", "vanilla", "first-homogeneous", *SELECTIVE) or task.has_distinct_start:
+        raise NotKnown(f"task={task.name}: no proof is known for networks with a projection, LayerNorm or an MLP head")
+    if model.vocabulary not in ({1, task.vocabulary} if task.vocabulary == 1 else {task.vocabulary}):
+        raise BadInput(f"weights: reads {model.vocabulary} tokens, and {task.name} has {task.vocabulary}.")
+    if model.classes < task.classes:
+        raise BadInput(f"weights: the head has {model.classes} classes, and {task.name} has {task.classes} answers.")
+    said = {
+        "task": task.name,
+        **task.parameters(),
+        "model": f"stacked {model.kind}",
+        "units": model.hidden,
+        "layers": model.layers,
+        "activation": model.activation,
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
+    assumed = f"torch's {model.kind.upper()} from the state 0, tanh in an RNN; an input is a string of tokens"
+    eps = f"; LayerNorm's eps is {stacked.EPS:g}" if model.norm is not None else ""
+    given = Recurrence(model.start, expected(task), task.vocabulary)
+    return RecurrentProblem(model, given, task.longest(length), task="inductive", said=said, assumed=(assumed + eps,))
+
+
+def expected(task: Task) -> Automaton:
+    """The right classes of a task on all strings over its tokens: counts of each token, as far as they matter."""
+    m, most = task.m, task.C if task.C is not None else task.M
+
+    def step(state: tuple[tuple[int, ...], int], token: int) -> tuple[tuple[int, ...], int]:
+        counts = list(state[0])
+        n = counts[token] + 1
+        counts[token] = n % m if m is not None else min(n, 2 if most is None else most + 1)
+        return tuple(counts), token
+
+    def answer(state: tuple[tuple[int, ...], int]) -> int | None:
+        n = state[0][state[1]]
+        if m is not None:
+            return (n - 1) % m
+        if most is None:  # the first token, and no other
+            return int(n == 1)
+        return n if n <= most else None
+
+    return Automaton(((0,) * task.vocabulary, 0), step, answer)
 
 
 def bytes_of(model: Counter) -> bytes:
