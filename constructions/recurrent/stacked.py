@@ -173,11 +173,11 @@ def load(path: str | Path, *, kind: str | None = None, activation: str | None = 
         norm=beside.norm is not None, head=widths[:-1], activation=activation or "relu",
         dtype=others[f"{beside.head[0]}.weight"].dtype,
     )  # fmt: skip
-    named = {"embedding": beside.embedding, "input_proj": beside.first, "norm": beside.norm}
-    named |= {f"head.{i}": stem for i, stem in enumerate(beside.head)}
+    stems_of = {"embedding": beside.embedding, "input_proj": beside.first, "norm": beside.norm}
+    stems_of |= {f"head.{i}": stem for i, stem in enumerate(beside.head)}
     state = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
     state |= {f"cell.{name}": value for name, value in cell.items()}
-    for own, stem in named.items():
+    for own, stem in stems_of.items():
         parts = ("weight",) if own == "embedding" else ("weight", "bias")
         state |= {} if stem is None else {f"{own}.{part}": others[f"{stem}.{part}"] for part in parts}
     _check_shapes(model, state, what)

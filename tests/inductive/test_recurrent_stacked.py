@@ -235,3 +235,8 @@ def test_options_that_do_not_go_together_are_refused(capsys, tmp_path):
     assert code == 2 and "--model lstm" in err
     code, out, _ = run(capsys, *base, "--task", "modular", "--modulus", "3")
     assert code == 1 and "model=stacked lstm" in out
+    kept = tmp_path / "kept"
+    for method in ("certified", "exhaustive"):
+        run(capsys, *base, "--task", "modular", "--modulus", "3", "--method", method, "--save", str(kept))
+        _, out, _ = run(capsys, "check", str(kept), "--json")
+        assert '"outcome": "NOT CHECKABLE"' in out

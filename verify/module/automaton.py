@@ -25,7 +25,7 @@ class Automaton:
 
     A function of tokens (N, length), as `expected` of a task is. States may be anything that can be a key. `backwards`
     reads the last token first. Few states make few cells: the largest token needs one for each token, a sum modulo P
-    needs P. `cells` lists a product's parts with one answer each, where that is known without a search.
+    needs P. An answer None is for a `Recurrence`: it is not judged. `cells` lists a product's parts with one answer each, where that is known without a search.
 
     >>> import torch
     >>> is_odd = Automaton(0, lambda state, token: (state + token) % 2, lambda state: state)
@@ -35,7 +35,7 @@ class Automaton:
 
     start: Hashable
     step: Callable[[Any, int], Hashable]
-    answer: Callable[[Any], int]
+    answer: Callable[[Any], Any]
     backwards: bool = False
     _known: dict[tuple[Any, int], Hashable] = field(default_factory=dict, compare=False, repr=False)
 
