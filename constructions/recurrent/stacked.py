@@ -1,4 +1,4 @@
-"""Recurrent networks with what people put round them: an input projection, LSTM projections, LayerNorm, an MLP head."""
+"""Recurrent networks with what people put round them: input projections, LSTM projections, LayerNorm, an MLP head."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": nn.functional.gelu,
     "gelu_tanh": lambda x: nn.functional.gelu(x, approximate="tanh"),
 }
+OF_MINGRU = re.compile(r"(?:(.*)\.)?to_hidden_and_gate\.weight$")
 SHRINKS = re.compile(r"(?:(.*)\.)?weight_hr_l(\d+)$")
 FIRST = re.compile(r"(?:^|[._])(?:in|inp|input|inputs|encoder|embed|embedding)(?=[._]|$)")
 HOW_TO_SAVE = (
-    "Save the state dict of a module with one nn.RNN, nn.GRU or nn.LSTM, at most one nn.Embedding, one nn.Linear "
-    "before it (input_proj), one nn.LayerNorm after it (norm), and a head of nn.Linear layers (head.0, head.2, ..)"
+    "Save the state dict of a module with one nn.RNN, nn.GRU, nn.LSTM or minGRU, at most one nn.Embedding, one "
+    "nn.Linear before it (input_proj), one nn.LayerNorm after it (norm), and a head of nn.Linear layers (head.0, "
+    "head.2, ..)"
 )
 State = Tensor | tuple[Tensor, Tensor]
 
@@ -67,7 +69,7 @@ class StackedModel(nn.Module):
         self.embedding = None if types is None else nn.Embedding(types, read, dtype=dtype)
         self.input_proj = None if into is None else nn.Linear(into, inputs, dtype=dtype)
         more = {"proj_size": shrunk} if kind == "lstm" else {}
-        cells: dict[str, Any] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+        cells: dict[str, Any] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM, "mingru": MinGRU}
         self.cell = cells[kind](inputs, hidden, layers, batch_first=True, dtype=dtype, **more)
         widths = (shrunk or hidden, *head, classes)
         self.norm = nn.LayerNorm(widths[0], eps=EPS, dtype=dtype) if norm else None
@@ -105,6 +107,28 @@ class StackedModel(nn.Module):
         return state, self.head[-1](y)
 
 
+class MinGRU(nn.Module):
+    """minGRU (Feng et al. 2024): z = sigmoid(G x), n = g(W x), h' = h + z (n - h).
+
+    g(a) is a + 1/2 from 0 on, and sigmoid(a) below. The rows of the weight are those of W, and then of G, without
+    biases: the layout of minGRU-pytorch.
+    Shapes: x (1, n, inputs), h (1, 1, units) -> (1, n, units), and the last of these.
+    """
+
+    def __init__(self, inputs: int, units: int, layers: int, batch_first: bool, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.to_hidden_and_gate = nn.Linear(inputs, 2 * units, bias=False, dtype=dtype)
+
+    def forward(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        said = []
+        for t in range(x.shape[1]):
+            n, gate = self.to_hidden_and_gate(x[:, t : t + 1]).chunk(2, dim=-1)
+            n = torch.where(n >= 0, n + 0.5, torch.sigmoid(n))
+            h = h + torch.sigmoid(gate) * (n - h)
+            said.append(h)
+        return torch.cat(said, dim=1), h
+
+
 @dataclass(frozen=True)
 class Found:
     """What stands beside the cells of a state dict, by its stem: layers before and after them."""
@@ -121,6 +145,8 @@ def is_stacked(tensors: dict[str, Tensor]) -> bool:
     >>> is_stacked({"rnn.weight_ih_l0": torch.zeros(2, 1), "out.weight": torch.zeros(2, 2), "out.bias": torch.zeros(2)})
     False
     """
+    if any(OF_MINGRU.match(key) for key in tensors):
+        return True
     others = {key: value for key, value in tensors.items() if not PART.match(key)}
     biases = [key for key, value in others.items() if value.dim() == 1 and key.endswith("bias")]
     return len(others) < len(tensors) and (len(biases) > 1 or any(SHRINKS.match(key) for key in others))
@@ -143,14 +169,14 @@ def load(path: str | Path, *, kind: str | None = None, activation: str | None = 
     tensors = as_layers(tensors, what)
     cell = {name: value for key, value in tensors.items() if (name := _cell_name(key)) is not None}
     others = {key: value for key, value in tensors.items() if _cell_name(key) is None}
-    stems = {key.rpartition(".")[0] for key in tensors if _cell_name(key) is not None}
+    stems = {key.removesuffix(_cell_name(key) or "") for key in tensors if _cell_name(key) is not None}
     reverse = next((key for key in tensors if key.endswith("_reverse")), None)
     if len(stems) > 1 or reverse is not None:
         found = ", ".join(sorted(stems)) if reverse is None else reverse
         raise BadInput(f"{what}: holds several recurrent networks, or a second direction ({found}). {HOW_TO_SAVE}.")
     layers, of_kind, hidden, inputs, shrunk = _sizes(cell, what)
     if kind is not None and kind != of_kind:
-        raise BadInput(f"{what}: weight_hh_l0 is that of --model {of_kind}, not {kind}. Name --model {of_kind}.")
+        raise BadInput(f"{what}: its cells are those of --model {of_kind}, not {kind}. Name --model {of_kind}.")
     for key, value in tensors.items():
         if not value.is_floating_point() or not bool(value.isfinite().all()):
             raise BadInput(f"{what}: {key} is {value.dtype} or not finite. Save finite weights of one floating dtype.")
@@ -195,14 +221,24 @@ def _check_shapes(model: StackedModel, state: dict[str, Tensor], what: str) -> N
 
 
 def _cell_name(key: str) -> str | None:
-    """weight_ih_l0, weight_hr_l0 and so on, None for what is no part of the cells."""
+    """weight_ih_l0, weight_hr_l0, to_hidden_and_gate.weight and so on, None for what is no part of the cells."""
     if match := PART.match(key):
         return f"{match[2]}_{match[3]}_l{match[4]}"
+    if OF_MINGRU.match(key):
+        return "to_hidden_and_gate.weight"
     return f"weight_hr_l{match[2]}" if (match := SHRINKS.match(key)) else None
 
 
 def _sizes(cell: dict[str, Tensor], what: str) -> tuple[int, str, int, int, int]:
     """Layers, kind, hidden units, inputs and the size of projections, 0 where there are none."""
+    if "to_hidden_and_gate.weight" in cell:
+        rows, read = cell["to_hidden_and_gate.weight"].shape if cell["to_hidden_and_gate.weight"].dim() == 2 else (1, 0)
+        if len(cell) > 1 or rows % 2 or not rows * read or rows > MOST_STATE:
+            raise BadInput(
+                f"{what}: to_hidden_and_gate.weight is {rows}x{read}; rows must be twice the units, at most "
+                f"{MOST_STATE // 2} of them, and no other cells beside it. {HOW_TO_SAVE}."
+            )
+        return 1, "mingru", rows // 2, read, 0
     layers = 1 + max(int(name.rpartition("_l")[2]) for name in cell)
     for name in (f"{part}_l{k}" for k in range(layers) for part in ("weight_ih", "weight_hh")):
         if name not in cell or cell[name].dim() != 2 or not cell[name].numel():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
 import torch
 from models.selection import first
-from oracles.stacked import first_wrong, logits
+from mpmath import exp, mp, mpf
+from oracles.stacked import affine, first_wrong, logits
 from torch import nn
 
 from constructions.errors import BadInput
@@ -159,6 +161,45 @@ def test_a_trained_lstm_with_an_mlp_head_is_first_wrong_where_sixty_digits_are(c
     assert code == 2 and not out and "--activation" in err and err.count("\n") == 1
     code, out, _ = run(capsys, *arguments, "--activation", "relu", "--length", "150")
     assert code == 0 and json.loads(out)["inputs_covered"] == "150"
+
+
+def mingru(state, string):
+    """The logits after each token of a string, embedded, in plain Python with sixty digits."""
+    found = []
+    with mp.workdps(60):
+        W = [[mpf(w) for w in row] for row in state["cell.to_hidden_and_gate.weight"]]
+        h = [mpf(0)] * (len(W) // 2)
+        for token in string:
+            a = affine(W, [mpf(x) for x in state["embedding.weight"][token]])
+            n = [x + mpf(0.5) if x >= 0 else 1 / (1 + exp(-x)) for x in a[: len(h)]]
+            z = [1 / (1 + exp(-x)) for x in a[len(h) :]]
+            h = [(1 - s) * x + s * y for x, y, s in zip(h, n, z, strict=True)]
+            found.append(affine(state["head.0.weight"], h, state["head.0.bias"]))
+    return found
+
+
+@pytest.mark.parametrize("seeds", first(1, [(range(3),), (range(3, 40),)]))
+def test_mingru_agrees_with_sixty_digits_on_all_strings(seeds, tmp_path):
+    """The shortest wrong string of a drawn minGRU over two types is as long as enumeration says."""
+    task = Task.of("selective-modular", types=2, modulus=2)
+    for seed in seeds:
+        model = double(StackedModel("mingru", hidden=3, inputs=2, types=2, classes=2), seed)
+        torch.save(model.state_dict(), tmp_path / "w.pt")
+        read, state = load(tmp_path / "w.pt", kind="mingru"), lists(model)
+        wrong = set()
+        for string in itertools.product(range(2), repeat=6):
+            due, rows = task.answers(string), mingru(state, string)
+            wrong |= {
+                t for t, (right, row) in enumerate(zip(due, rows, strict=True), 1) if not row[right] > row[1 - right]
+            }
+            with torch.no_grad():
+                carried = read.start
+                for token, row in zip(string, rows, strict=True):
+                    carried, ran = read(carried, torch.tensor([token]))
+                    assert ran[0].tolist() == pytest.approx([float(x) for x in row], abs=1e-12)
+        found = certify(as_a_cell(read, task, 6), effort=Effort(budget=60))
+        assert found.verdict == ("REFUTED" if wrong else "PROVED")
+        assert not wrong or len(found.counterexample["input"]) == min(wrong) and found.counterexample["is_first"]
 
 
 def test_automata_are_the_tasks():

@@ -223,6 +223,35 @@ def test_a_bound_on_gaps_holds_in_every_box():
             assert exceeded() > 0
 
 
+def wrongly_proved():
+    """Whether a cell that is wrong after some string, or whose states grow, is PROVED, or only a run says otherwise."""
+    cell = Elman(3, tokens=2).eval()
+    changed = {"start": START, "vocabulary": 2, "length": 3, "expected": table(cell, 3, (0, 1))}
+    grows, start = cell_of(lambda self, h, t: (h * 1.5, torch.cat([h * 0 + 1e4, h], 1)))
+    turns, _ = cell_of(lambda self, h, t: (h * 0.5, torch.cat([h, 0.01 - h * 0.1], 1)))
+    late = Automaton(0, lambda n, token: min(n + 1, 3), lambda n: 0)
+    found = [
+        certify_recurrence(cell, **changed, budget=5),
+        certify_recurrence(grows, start=start, expected=ALWAYS, budget=5),
+        certify_recurrence(turns, start=start, expected=late, budget=5),
+        certify_recurrence(turns, start=start, expected=late, length=9, budget=5),
+    ]
+    return any(x.verdict == "PROVED" or "bug of weightproof" in (x.reason or "") for x in found)
+
+
+def test_planted_faults_in_what_follows_strings_are_caught():
+    assert not wrongly_proved()
+    for owner, name, right, wrong in (
+        (followed, "all_strings", "np.flatnonzero(~(low > 0))", "[]"),
+        (followed, "_one_token", "if due is None", "if True"),
+        (followed, "margin", "logits[right] - x, i", "abs(logits[right] - x), i"),
+    ):
+        with planted(owner, name, right, wrong):
+            assert wrongly_proved(), name
+    with planted(closed, "_checked", "not (asked <= sizes).all()", "False"):
+        assert wrongly_proved()
+
+
 def cell_of(step, size=1):
     class Cell(nn.Module):
         def forward(self, state, token):

@@ -25,7 +25,8 @@ class Automaton:
 
     A function of tokens (N, length), as `expected` of a task is. States may be anything that can be a key. `backwards`
     reads the last token first. Few states make few cells: the largest token needs one for each token, a sum modulo P
-    needs P. An answer None is for a `Recurrence`: it is not judged. `cells` lists a product's parts with one answer each, where that is known without a search.
+    needs P. `cells` lists a product's parts with one answer each, where that is known without a search. A
+    `Recurrence` does not judge an answer None.
 
     >>> import torch
     >>> is_odd = Automaton(0, lambda state, token: (state + token) % 2, lambda state: state)

@@ -18,6 +18,7 @@ from verify.tasks.recurrent.task import Homogeneous
 
 Counter = RecurrentModel | linear.LinearModel | linear.RotationModel | gated.GatedModel
 GATED = ("mamba", "rwkv")
+CELLS = (*KINDS, "mingru")  # which may have layers round them
 
 
 def judged(asked: Asked) -> Judged:
@@ -25,7 +26,7 @@ def judged(asked: Asked) -> Judged:
 
     Raises: ProvedImpossible where no weights can do it, NotKnown where no construction is known, BadInput otherwise.
     """
-    is_of_a_head = asked.weights is not None and asked.model in KINDS and stacked.is_stacked_file(asked.weights)
+    is_of_a_head = asked.weights is not None and asked.model in CELLS and stacked.is_stacked_file(asked.weights)
     if (
         asked.activation is not None
         and not is_of_a_head
@@ -38,7 +39,8 @@ def judged(asked: Asked) -> Judged:
         model, claim = built(asked)
         return Judged(Homogeneous(model, asked.task, asked.length, claim, by_length=asked.by_length), bytes_of(model))
     if asked.model not in (*KINDS, *gated.TABLES):
-        raise BadInput(f"--weights: reads {', '.join((*KINDS, *gated.TABLES))}; --model {asked.model} is built only")
+        how = "has a key to_hidden_and_gate.weight" if asked.model == "mingru" else "is built only"
+        raise BadInput(f"--weights: reads {', '.join((*CELLS, *gated.TABLES))}; --model {asked.model} {how}")
     if asked.d is not None or asked.layers is not None:
         raise BadInput("--weights: the file holds the numbers; drop --d and --layers")
     loaded: RecurrentModel | gated.GatedModel
@@ -78,7 +80,9 @@ def as_a_cell(model: stacked.StackedModel, task: Task, length: int | None) -> Re
         "activation": model.activation,
         "dtype": str(model.dtype).removeprefix("torch."),
     }
-    assumed = f"torch's {model.kind.upper()} from the state 0, tanh in an RNN; an input is a string of tokens"
+    kind = "minGRU" if model.kind == "mingru" else f"torch's {model.kind.upper()}"
+    unit = ", tanh units" if model.kind == "rnn" else ""
+    assumed = f"{kind} from the state 0{unit}; an input is a string of tokens"
     eps = f"; LayerNorm's eps is {stacked.EPS:g}" if model.norm is not None else ""
     given = Recurrence(model.start, expected(task), task.vocabulary)
     return RecurrentProblem(model, given, task.longest(length), task="inductive", said=said, assumed=(assumed + eps,))
