@@ -6,16 +6,20 @@ import torch
 
 from bounds.recurrent import decays, one_unit
 from constructions.errors import BadInput, NotKnown, ProvedImpossible
-from constructions.recurrent import counters, diagonal, gated, holding, linear, selective
+from constructions.recurrent import counters, diagonal, gated, holding, linear, selective, stacked
 from constructions.recurrent.model import ACTIVATIONS, KINDS, RecurrentModel, as_bytes, load
 from verify.counting.asked import Asked, Judged
-from verify.counting.tasks import SELECTIVE
+from verify.counting.tasks import SELECTIVE, Task
+from verify.module.automaton import Automaton
+from verify.module.recurrence import Recurrence
+from verify.module.recurrent import RecurrentProblem
 from verify.tasks.recurrent.selective import Selective
 from verify.tasks.recurrent.task import Homogeneous
 
 NEURONS = "Add --activation relu, for neurons after the recurrence."
 Counter = RecurrentModel | linear.LinearModel | linear.RotationModel | gated.GatedModel
 GATED = ("mamba", "rwkv")
+CELLS = (*KINDS, "mingru")  # which may have layers round them
 
 
 def judged(asked: Asked) -> Judged:
@@ -23,8 +27,9 @@ def judged(asked: Asked) -> Judged:
 
     Raises: ProvedImpossible where no weights can do it, NotKnown where no construction is known, BadInput otherwise.
     """
+    is_of_a_head = asked.weights is not None and asked.model in CELLS and stacked.is_stacked_file(asked.weights)
     has = ACTIVATIONS if asked.model == "rnn" else ("relu",) if asked.model in gated.TABLES else ()
-    if asked.activation not in (None, *has):
+    if asked.activation not in (None, *has) and not is_of_a_head:
         raise BadInput(
             f"--activation {asked.activation}: --model rnn has tanh or relu, s4, mamba, rwkv may have neurons (relu), "
             "others have none; drop it"
@@ -35,12 +40,18 @@ def judged(asked: Asked) -> Judged:
         model, claim = built(asked)
         return Judged(Homogeneous(model, asked.task, asked.length, claim, by_length=asked.by_length), bytes_of(model))
     if asked.model not in (*KINDS, *gated.TABLES):
-        raise BadInput(f"--weights: reads {', '.join((*KINDS, *gated.TABLES))}; --model {asked.model} is built only")
+        how = "has a key to_hidden_and_gate.weight" if asked.model == "mingru" else "is built only"
+        raise BadInput(f"--weights: reads {', '.join((*CELLS, *gated.TABLES))}; --model {asked.model} {how}")
     if asked.d is not None or asked.layers is not None:
         raise BadInput("--weights: the file holds the numbers; drop --d and --layers")
-    if asked.activation is not None and asked.model != "rnn":
+    if asked.activation is not None and asked.model in gated.TABLES:
         raise BadInput("--weights: the file says whether there are neurons; drop --activation")
     loaded: RecurrentModel | gated.GatedModel
+    if is_of_a_head:
+        if asked.by_length:
+            raise BadInput("--by-length: RNN, LSTM and GRU with one linear readout are followed; drop it")
+        whole = stacked.load(asked.weights, kind=asked.model, activation=asked.activation)
+        return Judged(as_a_cell(whole, asked.task, asked.length), stacked.as_bytes(whole))
     if asked.model in gated.TABLES:
         loaded = gated.load(asked.weights, kind=asked.model)
     else:
@@ -50,6 +61,55 @@ def judged(asked: Asked) -> Judged:
     if not asked.task.is_homogeneous:
         raise NotKnown(f"task={asked.task.name}: no proof is known for trained networks on all strings")
     return Judged(Homogeneous(loaded, asked.task, asked.length, by_length=asked.by_length), bytes_of(loaded))
+
+
+def as_a_cell(model: stacked.StackedModel, task: Task, length: int | None) -> RecurrentProblem:
+    """A network with a projection, LayerNorm or a head of several layers, as a cell on all strings of a task.
+
+    Raises: NotKnown for a task whose inputs are not all strings over its tokens, BadInput for other sizes.
+    """
+    if task.name not in ("modular", "vanilla", "first-homogeneous", *SELECTIVE) or task.has_distinct_start:
+        raise NotKnown(f"task={task.name}: no proof is known for networks with a projection, LayerNorm or an MLP head")
+    if model.vocabulary not in ({1, task.vocabulary} if task.vocabulary == 1 else {task.vocabulary}):
+        raise BadInput(f"weights: reads {model.vocabulary} tokens, and {task.name} has {task.vocabulary}.")
+    if model.classes < task.classes:
+        raise BadInput(f"weights: the head has {model.classes} classes, and {task.name} has {task.classes} answers.")
+    said = {
+        "task": task.name,
+        **task.parameters(),
+        "model": f"stacked {model.kind}",
+        "units": model.hidden,
+        "layers": model.layers,
+        "activation": model.activation,
+        "dtype": str(model.dtype).removeprefix("torch."),
+    }
+    kind = "minGRU" if model.kind == "mingru" else f"torch's {model.kind.upper()}"
+    unit = ", tanh units" if model.kind == "rnn" else ""
+    assumed = f"{kind} from the state 0{unit}; an input is a string of tokens"
+    eps = f"; LayerNorm's eps is {stacked.EPS:g}" if model.norm is not None else ""
+    given = Recurrence(model.start, expected(task), task.vocabulary)
+    return RecurrentProblem(model, given, task.longest(length), task="inductive", said=said, assumed=(assumed + eps,))
+
+
+def expected(task: Task) -> Automaton:
+    """The right classes of a task on all strings over its tokens: counts of each token, as far as they matter."""
+    m, most = task.m, task.C if task.C is not None else task.M
+
+    def step(state: tuple[tuple[int, ...], int], token: int) -> tuple[tuple[int, ...], int]:
+        counts = list(state[0])
+        n = counts[token] + 1
+        counts[token] = n % m if m is not None else min(n, 2 if most is None else most + 1)
+        return tuple(counts), token
+
+    def answer(state: tuple[tuple[int, ...], int]) -> int | None:
+        n = state[0][state[1]]
+        if m is not None:
+            return (n - 1) % m
+        if most is None:  # the first token, and no other
+            return int(n == 1)
+        return n if n <= most else None
+
+    return Automaton(((0,) * task.vocabulary, 0), step, answer)
 
 
 def bytes_of(model: Counter) -> bytes:
