@@ -8,11 +8,12 @@ from flint import arb, ctx
 
 from constructions.recurrent.gated import DiagonalCell, GatedModel, MambaCell
 from verify.frame.clock import Budget
+from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import Followed, bounds
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, outcome
 
 BITS = 400
-MOST_STEPS = 200_000
+LONG = 1000  # tokens; longer lines are taken as orbits
 
 Tables = tuple[list[list[arb]], list[list[arb]], list[list[arb]]]
 
@@ -38,15 +39,21 @@ def _softplus(x: arb) -> arb:
     return x.exp().log1p()
 
 
-def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome:
-    """Right after each of 1..length tokens; without a length until a wrong one is found."""
+def network(model: GatedModel) -> Network:
+    """The same cell as the other proofs take it."""
+    with ctx.workprec(BITS):
+        return Network.of_gated(model, in_balls(model))
+
+
+def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome | None:
+    """Right after each of 1..length tokens? None where the first LONG do not tell."""
     until = Budget.of(budget).deadline()
     with ctx.workprec(BITS):
         keep, add, read = in_balls(model)
         V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
         b = [arb(x) for x in model.readout.bias.double().tolist()]
         h, found = [arb(0)] * model.hidden, Followed()
-        for t in range(1, (MOST_STEPS if length is None else length) + 1):
+        for t in range(1, min(length or LONG, LONG) + 1):
             x = line.at(t - 1)
             h = [f * c + a for f, c, a in zip(keep[x], h, add[x], strict=True)]
             y = [r * c for r, c in zip(read[x], h, strict=True)]
@@ -56,6 +63,4 @@ def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: floa
                 return outcome(found)
             if until.is_up():
                 return outcome(found, f"time is up after {t} tokens")
-        if length is None:
-            return outcome(found, "it is right as far as it was followed")
-        return replace(outcome(found), right_to=None)
+        return replace(outcome(found), right_to=None) if length is not None and length <= LONG else None

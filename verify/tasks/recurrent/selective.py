@@ -9,7 +9,6 @@ from itertools import product
 
 import numpy as np
 import torch
-from flint import ctx
 
 from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
@@ -32,10 +31,9 @@ from verify.frame.decide import (
     first_in_order,
     is_wrong_in_its_ball,
 )
-from verify.tasks.recurrent import held, merged, sets
+from verify.tasks.recurrent import gated, held, merged, sets
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
-from verify.tasks.recurrent.gated import BITS, in_balls
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
 
@@ -126,8 +124,7 @@ class Selective:
     def _network(self) -> Network:
         if isinstance(self.model, RecurrentModel):
             return Network.of(self.model)
-        with ctx.workprec(BITS):
-            return Network.of_gated(self.model, in_balls(self.model))
+        return gated.network(self.model)
 
     def _trained(self, reading: Reading, effort: Effort) -> Finding:
         """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""
