@@ -17,11 +17,12 @@ from verify.arithmetic.rounding import rounded
 from verify.arithmetic.softmax import ULPS
 from verify.arithmetic.stored import finite
 from verify.frame.clock import Budget
+from verify.tasks.recurrent.network import Network
 from verify.tasks.recurrent.precise import Followed, bounds
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, outcome
 
 BITS = 400
-MOST_STEPS = 200_000
+LONG = 1000  # tokens; longer lines are taken as orbits
 LINEAR = 19  # below it torch's softplus is that of the formula
 
 Tables = tuple[list[list[arb]], list[list[arb]], list[list[arb]]]
@@ -141,8 +142,15 @@ def _relu(x: arb) -> arb:
     return x.max(0)
 
 
-def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome:
-    """Right after each of 1..length tokens; without a length until a wrong one is found."""
+def network(model: GatedModel, at: RoundedArithmetic | None = None) -> Network:
+    """The same cell as the other proofs take it; computed as `at` says, None for real arithmetic."""
+    held = model if at is None else stored_in(model, at.stored)
+    with ctx.workprec(BITS):
+        return Network.of_gated(held, in_balls(held, EXACTLY if at is None else RoundedTables(at)))
+
+
+def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome | None:
+    """Right after each of 1..length tokens? None where the first LONG do not tell."""
     until = Budget.of(budget).deadline()
     with ctx.workprec(BITS):
         keep, add, read = in_balls(model)
@@ -150,7 +158,7 @@ def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: floa
         b = [arb(x) for x in model.readout.bias.double().tolist()]
         layer = None if model.layer is None else [part.double().tolist() for part in (model.layer.W, model.layer.U)]
         h, found = [arb(0)] * model.hidden, Followed()
-        for t in range(1, (MOST_STEPS if length is None else length) + 1):
+        for t in range(1, min(length or LONG, LONG) + 1):
             x = line.at(t - 1)
             h = [f * c + a for f, c, a in zip(keep[x], h, add[x], strict=True)]
             y = [r * c for r, c in zip(read[x], h, strict=True)]
@@ -163,6 +171,4 @@ def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: floa
                 return outcome(found)
             if until.is_up():
                 return outcome(found, f"time is up after {t} tokens")
-        if length is None:
-            return outcome(found, "it is right as far as it was followed")
-        return replace(outcome(found), right_to=None)
+        return replace(outcome(found), right_to=None) if length is not None and length <= LONG else None

@@ -89,6 +89,7 @@ class OrbitOutcome:
     reason: str | None = None
     bits: int | None = None  # of the balls, where these were followed
     turn: int | None = None  # steps of a turn, where many turns were followed at once
+    is_steady: bool = False  # each of these turns changes the state by one vector, times a power
     facts: dict[str, object] | None = None
 
 

@@ -9,7 +9,6 @@ from itertools import product
 
 import numpy as np
 import torch
-from flint import ctx
 
 from constructions.errors import BadInput
 from constructions.recurrent.gated import GatedModel
@@ -32,11 +31,10 @@ from verify.frame.decide import (
     first_in_order,
     is_wrong_in_its_ball,
 )
-from verify.tasks.recurrent import held, merged, separate, sets
+from verify.tasks.recurrent import gated, held, merged, separate, sets
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
 from verify.tasks.recurrent.blocks import BlockProof, Rings, Thermometer
 from verify.tasks.recurrent.counted import CountedStrings
-from verify.tasks.recurrent.gated import BITS, EXACTLY, RoundedTables, formula, in_balls, neurons, stored_in
 from verify.tasks.recurrent.judged import check_recurrent
 from verify.tasks.recurrent.network import Network
 
@@ -91,7 +89,7 @@ class Selective:
             "model": self.model.kind,
             "units": self.model.hidden,
             "layers": self.model.layers,
-            **neurons(self.model),
+            **gated.neurons(self.model),
             **({"activation": self.model.activation} if self.model.kind == "rnn" else {}),
             "length": "all" if self.length is None else self.length,
             "dtype": str(self.model.dtype).removeprefix("torch."),
@@ -105,7 +103,7 @@ class Selective:
         check_not_accumulated(reading, "selective counting by recurrent networks")
         kind = self.model.kind.upper()
         network = f"torch's {kind} from the state 0, tokens are one-hot; logits = W h + b of the last layer"
-        network = formula(self.model) if isinstance(self.model, GatedModel) else network
+        network = gated.formula(self.model) if isinstance(self.model, GatedModel) else network
         for_ever = ("one token at a time; tanh is at most 1; the readout's sums in any order",)
         more = for_ever if self.length is None else ()
         functions = "exp and softplus are" if isinstance(self.model, GatedModel) else "tanh is"
@@ -149,9 +147,7 @@ class Selective:
     def _network(self, at: RoundedArithmetic | None) -> Network:
         if isinstance(self.model, RecurrentModel):
             return Network.of(self.model) if at is None else Network.of(self.model).rounded(at.stored)
-        held = self.model if at is None else stored_in(self.model, at.stored)
-        with ctx.workprec(BITS):
-            return Network.of_gated(held, in_balls(held, EXACTLY if at is None else RoundedTables(at)))
+        return gated.network(self.model, at)
 
     def _trained(self, reading: Reading, effort: Effort) -> Finding:
         """A network of any shape: a wrong string, sets of states that close, or all strings up to a length."""

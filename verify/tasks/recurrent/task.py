@@ -40,6 +40,7 @@ ARGUMENT_FINITE = "ellipsoids round the states of every step"
 ARGUMENT_PRECISE = "balls of {} bits round the state after every token"
 ARGUMENT_SLOW = "tubes round polynomials of the number of turns, a turn being {} tokens"
 ARGUMENT_EXACT = "states in exact fractions, until one comes again or the length is reached"
+ARGUMENT_STEADY = "exact fractions, until each turn of {} tokens changes the state by one vector, times a power"
 ARGUMENT_ROTATION = "each difference of two logits is a cosine of the state's angle, which moves evenly"
 ARGUMENT_GATED = "balls round the states of every step"
 ARGUMENT_REPEATED = "the run until its state repeats"
@@ -190,10 +191,17 @@ class Homogeneous:
         return self._over_lines(decided, reading, effort)
 
     def _gated(self, model: GatedModel, reading: Reading, effort: Effort) -> Finding:
-        """In balls, token by token."""
+        """In balls, token by token, and as an orbit where that is long."""
         if not isinstance(reading, Real):
             raise BadInput("precision: gated decays are proved in real arithmetic, or run by --method exhaustive")
-        return self._over_lines(lambda line, n: gated.run(model, line, n, effort.budget), reading, effort)
+
+        def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:
+            found = gated.run(model, line, length, effort.budget)
+            if found is not None:
+                return found
+            return in_time(gated.network(model), line, length, Rules(), effort)
+
+        return self._over_lines(decided, reading, effort)
 
     def _worst(self, reading: Reading, effort: Effort, is_exact: bool) -> Finding:
         """Decides every line, in fractions or by ellipsoids, and returns the first wrong one, or the worst."""
@@ -201,19 +209,12 @@ class Homogeneous:
         assert not isinstance(model, RotationModel | GatedModel)
         if is_exact:
             return self._over_lines(lambda line, n: exact.run(model, line, n, effort.budget), reading, effort)
-        if isinstance(model, LinearModel) and not isinstance(reading, Real):
-            raise BadInput("precision: linear recurrences are proved in real arithmetic, or run by --method exhaustive")
         net, rules = Network.of_linear(model) if isinstance(model, LinearModel) else Network.of(model), Rules()
         if isinstance(reading, Rounded):
             rules = Rules(at := RoundedArithmetic.of(reading.format, reading.accumulate))
             net = net.rounded(at.stored)
 
-        def decided(line: OrbitQuestion, length: int | None) -> OrbitOutcome:
-            if length is None:
-                return for_ever(net, line, rules, effort.budget)
-            return finite(net, line, length, rules, effort.budget)
-
-        return self._over_lines(decided, reading, effort)
+        return self._over_lines(lambda line, n: in_time(net, line, n, rules, effort), reading, effort)
 
     def _over_lines(self, decided: Decided, reading: Reading, effort: Effort) -> Finding:
         worst: Finding | None = None
@@ -249,8 +250,11 @@ class Homogeneous:
     def _finding(self, outcome: OrbitOutcome, tokens: tuple[int, ...]) -> Finding:
         argument = ARGUMENT_FOR_EVER if self.longest is None else ARGUMENT_FINITE
         argument = ARGUMENT_ROTATION if isinstance(self.model, RotationModel) else argument
-        argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) else argument
-        if outcome.turn is not None:
+        is_short = outcome.invariant is None and outcome.reason is None
+        argument = ARGUMENT_GATED if isinstance(self.model, GatedModel) and is_short else argument
+        if outcome.is_steady:
+            argument = ARGUMENT_STEADY.format(outcome.turn)
+        elif outcome.turn is not None:
             argument = ARGUMENT_SLOW.format(outcome.turn)
         elif outcome.bits is not None:
             argument = ARGUMENT_PRECISE.format(outcome.bits)
@@ -386,6 +390,13 @@ class Homogeneous:
         margin = float(margins_of(logits, right))
         case = self._case(tokens, len(tokens), None if np.isnan(logits).any() else int(logits.argmax()))
         return Failure(case, margin if np.isfinite(margin) else None)
+
+
+def in_time(net: Network, line: OrbitQuestion, length: int | None, rules: Rules, effort: Effort) -> OrbitOutcome:
+    """Right up to a length, or at every one (None)?"""
+    if length is None:
+        return for_ever(net, line, rules, effort.budget)
+    return finite(net, line, length, rules, effort.budget)
 
 
 def _rank(found: Finding) -> tuple[int, float]:

@@ -311,9 +311,7 @@ def decide(
     return Decided(tuple(shares), first)
 
 
-def earlier(
-    first: tuple[list[int], int] | None, tokens: Tensor, is_wrong: Tensor
-) -> tuple[list[int], int] | None:
+def earlier(first: tuple[list[int], int] | None, tokens: Tensor, is_wrong: Tensor) -> tuple[list[int], int] | None:
     """The first of a string that is wrong and of these."""
     rows = is_wrong.any(1).nonzero()[:, 0]
     if not len(rows):
