@@ -22,7 +22,8 @@ from verify.tasks.recurrent.precise import Followed, bounds
 from verify.tasks.recurrent.proof import OrbitOutcome, OrbitQuestion, outcome
 
 BITS = 400
-LONG = 1000  # tokens; longer lines are taken as orbits
+LONG = 1000  # tokens; longer lines are taken as orbits, where no neurons come after the decays
+MOST_STEPS = 200_000
 LINEAR = 19  # below it torch's softplus is that of the formula
 
 Tables = tuple[list[list[arb]], list[list[arb]], list[list[arb]]]
@@ -150,15 +151,15 @@ def network(model: GatedModel, at: RoundedArithmetic | None = None) -> Network:
 
 
 def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: float | Budget) -> OrbitOutcome | None:
-    """Right after each of 1..length tokens? None where the first LONG do not tell."""
-    until = Budget.of(budget).deadline()
+    """Right after each of 1..length tokens? None where the first LONG do not tell, and there are no neurons."""
+    until, most = Budget.of(budget).deadline(), LONG if model.layer is None else MOST_STEPS
     with ctx.workprec(BITS):
         keep, add, read = in_balls(model)
         V = [[arb(x) for x in row] for row in model.readout.weight.double().tolist()]
         b = [arb(x) for x in model.readout.bias.double().tolist()]
         layer = None if model.layer is None else [part.double().tolist() for part in (model.layer.W, model.layer.U)]
         h, found = [arb(0)] * model.hidden, Followed()
-        for t in range(1, min(length or LONG, LONG) + 1):
+        for t in range(1, min(length or most, most) + 1):
             x = line.at(t - 1)
             h = [f * c + a for f, c, a in zip(keep[x], h, add[x], strict=True)]
             y = [r * c for r, c in zip(read[x], h, strict=True)]
@@ -171,4 +172,6 @@ def run(model: GatedModel, line: OrbitQuestion, length: int | None, budget: floa
                 return outcome(found)
             if until.is_up():
                 return outcome(found, f"time is up after {t} tokens")
-        return replace(outcome(found), right_to=None) if length is not None and length <= LONG else None
+        if length is not None and length <= most:
+            return replace(outcome(found), right_to=None)
+        return None if model.layer is None else outcome(found, "it is right as far as it was followed")
