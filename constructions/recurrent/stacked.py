@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,9 @@ class StackedModel(nn.Module):
         else:
             x = nn.functional.one_hot(token, self.vocabulary).to(self.dtype)
         x = x if self.input_proj is None else self.input_proj(x)
-        y, state = self.cell(x[None], state)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
+            y, state = self.cell(x[None], state)
         y = y[0] if self.norm is None else self.norm(y[0])
         for linear in self.head[:-1]:
             y = ACTIVATIONS[self.activation](linear(y))
