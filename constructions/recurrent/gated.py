@@ -169,6 +169,12 @@ def cell(kind: str, keep: np.ndarray, add: np.ndarray, read: np.ndarray, dtype: 
     return MambaCell(*map(tensor, (np.zeros(keep.shape[1]), delta, add / step, read)))
 
 
+def _with_readout(made: Cell, readout: tuple[np.ndarray, np.ndarray], layer: PositionWise | None = None) -> GatedModel:
+    """The cell with a readout V, b in its dtype."""
+    V, b = (torch.as_tensor(x).to(made.tables()[0].dtype) for x in readout)
+    return GatedModel(made, V, b, layer)
+
+
 def decays(*, kind: str, m: int, s: int, N: int, types: int = 1, dtype: torch.dtype = torch.float64) -> GatedModel:
     """Builds s states a type that count it modulo m to N, with the rates of `diagonal.decays`.
 
@@ -188,7 +194,7 @@ def decays(*, kind: str, m: int, s: int, N: int, types: int = 1, dtype: torch.dt
     h = add * (1 - keep ** np.arange(1, N + 1)[:, None]) / (1 - keep)
     V = diagonal.readout(np.concatenate([np.ones((N, 1)), h], axis=1), m)
     weights = np.tile(V[:, 1:], types), V[:, 0].copy()
-    return GatedModel(made, *(torch.as_tensor(x).to(dtype) for x in weights))
+    return _with_readout(made, weights)
 
 
 def counters(*, kind: str, types: int, max_count: int, dtype: torch.dtype = torch.float64) -> GatedModel:
@@ -209,7 +215,7 @@ def counters(*, kind: str, types: int, max_count: int, dtype: torch.dtype = torc
     places = np.array([sum(keep**k for k in range(n)) * add for n in range(max_count + 1)])
     sharp = 2 * SHARP / float((places[1:] - places[:-1]).min()) ** 2
     V = np.repeat((sharp * places)[:, None], types, axis=1)
-    return GatedModel(made, *(torch.as_tensor(x).to(dtype) for x in (V, -sharp * places**2 / 2)))
+    return _with_readout(made, (V, -sharp * places**2 / 2))
 
 
 def starting(*, kind: str, task: str, M: int, dtype: torch.dtype = torch.float64) -> GatedModel:
@@ -236,7 +242,7 @@ def starting(*, kind: str, task: str, M: int, dtype: torch.dtype = torch.float64
                 tokens, dtype)  # fmt: skip
     sharp = 2 * SHARP / float((places[1:] - places[:-1]).min()) ** 2
     readout = (sharp * places[:, None], -sharp * places**2 / 2)
-    return GatedModel(made, *(torch.as_tensor(x).to(dtype) for x in readout))
+    return _with_readout(made, readout)
 
 
 def layered(
@@ -273,7 +279,7 @@ def layered(
     j = classes - middle
     V, b = 2 * j[:, None] * slopes, -(j**2) - (0.0 if m is None else 2 * j * (1 + middle))
     layer = PositionWise(*(torch.as_tensor(x).to(dtype) for x in (W, U)))
-    return GatedModel(made, *(torch.as_tensor(x).to(dtype) for x in (V, b)), layer)
+    return _with_readout(made, (V, b), layer)
 
 
 def as_bytes(model: GatedModel) -> bytes:

@@ -6,6 +6,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import numpy as np
 import torch
 from flint import arb, ctx
 
@@ -79,7 +80,7 @@ class RoundedTables:
 
     def stored(self, x: float) -> arb:
         """A subnormal number may be read as zero."""
-        return arb(x).union(arb(0)) if float(self.at.flush_loss(x)) > 0 else arb(x)
+        return arb(x).union(arb(0)) if float(self.at.flush_loss(np.asarray(x))) > 0 else arb(x)
 
     def result(self, x: arb) -> arb:
         return self._off(x, float(self.at.growth(2)))

@@ -181,8 +181,8 @@ def layered(asked: Asked) -> gated.GatedModel:
     """One state a type, and neurons after the recurrence, which count up to a length."""
     task = asked.task
     if asked.length is None and asked.model in GATED and task.name == "modular":
-        most = "s positive decays and p neurons after them count modulo m no further than s(ps + 1) decays"
-        raise ProvedImpossible("C-R23", f"{most}. Give --length.")
+        limit = "s positive decays and p neurons after them count modulo m no further than s(ps + 1) decays"
+        raise ProvedImpossible("C-R23", f"{limit}. Give --length.")
     if asked.length is None:
         raise NotKnown(f"--model {asked.model}: neurons after its recurrence count up to a length. Give --length.")
     most = asked.length if task.C is None else min(task.C, asked.length)

@@ -123,8 +123,8 @@ class Selective:
         argument, proof = self._proof(reading, effort)
         if proof.reason is not None:
             return self._trained(reading, effort)
-        found = "sets_found" if argument is ARGUMENT_SEPARATE else "invariant_found"
-        return Finding.proved(argument, proof.margin, extra={found: proof.facts})
+        fact = "sets_found" if argument is ARGUMENT_SEPARATE else "invariant_found"
+        return Finding.proved(argument, proof.margin, extra={fact: proof.facts})
 
     def _counted(self, model: GatedModel, length: int, reading: Reading, effort: Effort) -> Finding:
         """Gated decays up to a length, by counts; where that stays open as any network."""
