@@ -11,8 +11,10 @@ from oracles.heads import Oracle, box
 from scipy.optimize import linprog, minimize
 
 from constructions.count01 import load
+from constructions.errors import BadInput
 from tests.planted import planted
 from verify.arithmetic.exact_reals import Undecided
+from verify.tasks.count01.heads import fitted as classifier
 from verify.tasks.count01.heads import many
 from verify.tasks.count01.heads.checkpoints import Checkpoint
 from verify.tasks.count01.heads.fitted import drawn_triples, fitted
@@ -183,3 +185,12 @@ def oracle_right(oracle, triples):
     top = np.sort(logits, axis=1)
     assert (top[:, -1] - top[:, -2]).min() > 1e-7
     return int((logits.argmax(axis=1) == np.where(triples[:, 1] > triples[:, 0], 5, 6)).sum())
+
+
+def test_a_separator_that_says_nothing_is_bad_input():
+    scores, values = Initialisation().draw(2, 0)
+    with (
+        mock.patch.object(classifier, "fitted", lambda forms, sample, strength: np.zeros((2, 3))),
+        pytest.raises(BadInput, match="do not tell a triple from a tie"),
+    ):
+        classifier.separation_accuracies(Forms.of(exact_heads(scores, values)), np.zeros((1, 3)), LAW)
