@@ -140,7 +140,8 @@ CLAIMS: tuple[Claim, ...] = (
         "--task selective --layers 1 --pe spe",
         "--task selective --layers 1 --pe spe --no-layernorm --positions 500",
         "--task selective --layers 1 --pe sine",
-        checked_at="K = 3, C = 4, P = 20; P = 500",
+        "--task selective --layers 1 --pe ape --types 2 --max-count 3 --positions 8 --no-layernorm --precision float32",
+        checked_at="K = 3, C = 4, P = 20; P = 500; K = 2, C = 3, P = 8",
     ),
     _built(
         "C-T11",

@@ -15,7 +15,7 @@ task = Task(inputs=tokens([{V}] * {n}), expected=largest)
 """
 
 
-SIZES = ((64, 8), (64, 4), (12, 30))
+SIZES = ((64, 8), (64, 4), (12, 30), (12, 4))
 FILES = {f"largest-{V}-{n}.py": task_file(V, n) for V, n in SIZES}
 COMMAND, *DEEP = (f"verify module {name} --budget 300" for name in FILES)
 
@@ -99,8 +99,8 @@ CLAIMS: tuple[Claim, ...] = (
         "bounds.largest:least_margin, bounds.largest:steepness",
         "verify.module:certify",
         COMMAND,
-        deep=tuple(DEEP),
+        deep=(*DEEP, "verify module largest-12-4.py --precision float32"),
         reads=tuple(FILES.items()),
-        checked_at="file = largest-64-8.py; file = largest-64-4.py; file = largest-12-30.py",
+        checked_at="; ".join(f"file = {name}" for name in FILES),
     ),
 )

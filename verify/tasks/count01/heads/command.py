@@ -158,7 +158,9 @@ def run(args: argparse.Namespace) -> int:
     if args.ratios is None and args.values is not None:
         from verify.tasks.count01.heads import vectors
 
-        return vectors.decide(vectors.Vectors.of(args), is_json=args.json)
+        if args.file or args.construction:
+            raise BadInput("--values: is a head by itself; leave FILE and --construction out")
+        return vectors.decide(vectors.Vectors.parsed(args.values, args.law), is_json=args.json)
     if args.ratios is not None:
         return decide_ratios(Ratios.of(args), is_json=args.json)
     request, source = HeadsRequest.of(args), Source.of(args)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -26,16 +25,17 @@ class Vectors:
     law: Law
 
     @classmethod
-    def of(cls, args: argparse.Namespace) -> Vectors:
-        """Raises: BadInput for other than five vectors of one length, numbers that float64 rounds, or a FILE."""
+    def parsed(cls, text: str, law: str) -> Vectors:
+        """The vectors in "-1,0:1,0:0,1:0,0:0,0" and a law's name.
+
+        Raises: BadInput for other than five vectors of one length, or numbers that float64 rounds.
+        """
         from verify.tasks.count01.layer_norm.laws import law_named
 
-        if args.file or args.construction:
-            raise BadInput("--values: is a head by itself; leave FILE and --construction out")
-        parts = args.values.split(":")
+        parts = text.split(":")
         if len(parts) != len(TOKENS):
             raise BadInput(
-                f"--values {args.values[:60]!r}: without --ratios it has vectors of {', '.join(TOKENS)} with colons "
+                f"--values {text[:60]!r}: without --ratios it has vectors of {', '.join(TOKENS)} with colons "
                 "between, such as -1:1:0:-1/2:0 or -1,0:1,0:0,1:0,0:0,0"
             )
         d_h = parts[0].count(",") + 1
@@ -43,7 +43,7 @@ class Vectors:
         for x in (x for vector in values for x in vector):
             if abs(x) > 2**53 or Fraction(float(x)) != x:
                 raise BadInput(f"--values {x}: a model stores numbers in float64, which rounds it; take one like 1/2")
-        return cls(values, law_named(args.law))
+        return cls(values, law_named(law))
 
     def decided(self) -> Separability:
         """The answer of the linear programme on the built model's stored numbers, with its certificate."""
