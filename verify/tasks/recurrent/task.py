@@ -22,7 +22,7 @@ from verify.counting.lengths import as_json as as_counts
 from verify.counting.lengths import counted
 from verify.counting.tasks import Task
 from verify.frame.certificate import Verdict
-from verify.frame.clock import Budget
+from verify.frame.clock import Budget, Deadline
 from verify.frame.decide import Batch, Effort, Failure, Finding, Item, OneRun, Ran, Run, is_wrong_in_its_ball
 from verify.tasks.recurrent import exact, gated, rotation
 from verify.tasks.recurrent.assumed import assumptions, rounded_in
@@ -46,6 +46,7 @@ ARGUMENT_GATED = "balls round the states of every step"
 ARGUMENT_REPEATED = "the run until its state repeats"
 RIGHT = "right means: after every token, the class of the right answer has strictly the largest logit"
 AGREES = 1e-6  # beyond float64's rounding of the runs that are compared
+LONGEST_TRACED = 32
 LONGEST_SHOWN = 10_000  # tokens that a counterexample spells out
 
 
@@ -209,7 +210,7 @@ class Homogeneous:
         assert not isinstance(model, RotationModel | GatedModel)
         if is_exact:
             return self._over_lines(lambda line, n: exact.run(model, line, n, effort.budget), reading, effort)
-        net, rules = Network.of_linear(model) if isinstance(model, LinearModel) else Network.of(model), Rules()
+        net, rules = network_of(model), Rules()
         if isinstance(reading, Rounded):
             rules = Rules(at := RoundedArithmetic.of(reading.format, reading.accumulate))
             net = net.rounded(at.stored)
@@ -379,7 +380,10 @@ class Homogeneous:
         return len(item)
 
     def is_surely_wrong(self, item: Item, answer: int) -> bool:
+        """By tracing the module; a long line takes minutes to trace, and is followed in balls of the stored numbers."""
         tokens = item[: answer + 1]
+        if len(tokens) > LONGEST_TRACED and isinstance(self.model, RecurrentModel | LinearModel):
+            return answers(network_of(self.model), self._line(tokens), len(tokens), Deadline.never())[-1] is False
         return is_wrong_in_its_ball(self.model, self._read(tokens), self._due(tokens, len(tokens)))
 
     def replay(self, item: Item, answer: int, reading: Reading) -> Failure:
@@ -390,6 +394,11 @@ class Homogeneous:
         margin = float(margins_of(logits, right))
         case = self._case(tokens, len(tokens), None if np.isnan(logits).any() else int(logits.argmax()))
         return Failure(case, margin if np.isfinite(margin) else None)
+
+
+def network_of(model: RecurrentModel | LinearModel) -> Network:
+    """The stored numbers of a network."""
+    return Network.of_linear(model) if isinstance(model, LinearModel) else Network.of(model)
 
 
 def in_time(net: Network, line: OrbitQuestion, length: int | None, rules: Rules, effort: Effort) -> OrbitOutcome:
