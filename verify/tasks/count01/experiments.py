@@ -40,6 +40,16 @@ def sizes(results: Sequence[Result]) -> Figure:
     return heat_maps(results, panel="attention reads", x="d", y="heads", law=D_STRINGS.law)
 
 
+def figures_of_heads(results: Sequence[Result]) -> list[str]:
+    """How one of the kept checkpoints is drawn as D draws its own."""
+    file = "D-Fig-2-laptop/norm_d32_a16_s0.safetensors"
+    return [
+        f"`verify figure heads {file} --law d-test --out heads.svg` draws a model that is kept here as Figs. 3, 5 to 7, "
+        "11 to 13 and 15 do, with exact shares; `verify figure contributions` as Fig. 1, `verify figure subsets` as "
+        "Fig. 4. `verify figure ratios` draws Figs. 8 and 9, which no training changes"
+    ]
+
+
 def experiments() -> tuple[Experiment, ...]:
     """D's Figure 2 and Table 1; E's Figures 2, 3 and 9, and Table 1."""
     return of_d() + of_e()
@@ -61,6 +71,7 @@ def of_d() -> tuple[Experiment, ...]:
             {GridSize.LAPTOP: 9.0, GridSize.PAPER: 25.0},
             trained_heads.by_size,
             sizes,
+            figures_of_heads,
         ),
         Experiment(
             "D-Table-1",
@@ -81,6 +92,7 @@ def of_d() -> tuple[Experiment, ...]:
             {GridSize.LAPTOP: 7.0, GridSize.PAPER: 30.0},
             trained_heads.minimal,
             partial(drawing, ("d", "heads"), law),
+            trained_heads.counted,
         ),
     )
 
