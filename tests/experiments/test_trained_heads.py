@@ -41,7 +41,7 @@ def counts_in(case):
 
 @pytest.mark.parametrize("labels", ["majority-ones", "thesis"])
 def test_a_heads_share_is_that_of_all_triples(tmp_path, monkeypatch, labels):
-    """Its classifier, as it was fitted, answers every triple of a small law; the oracle's softmax says what it reads."""
+    """Its classifier, as it was fitted, answers every triple of a small law; the oracle says what it reads."""
     of, lines = replace(SMALL, labels=labels), []
 
     def noted(seen, y, rounds):

@@ -41,12 +41,12 @@ def sizes(results: Sequence[Result]) -> Figure:
 
 
 def figures_of_heads(results: Sequence[Result]) -> list[str]:
-    """How one of the kept checkpoints is drawn as D draws its own."""
-    file = "D-Fig-2-laptop/norm_d32_a16_s0.safetensors"
+    """How one of these models, which is kept, is drawn as D draws its own."""
+    file = "tests/data/count01/d_fig2_s0.safetensors"
     return [
-        f"`verify figure heads {file} --law d-test --out heads.svg` draws a model that is kept here as Figs. 3, 5 to 7, "
-        "11 to 13 and 15 do, with exact shares; `verify figure contributions` as Fig. 1, `verify figure subsets` as "
-        "Fig. 4. `verify figure ratios` draws Figs. 8 and 9, which no training changes"
+        f"`verify figure heads {file} --out heads.svg` draws the model of LayerNorm(x), d 32, heads 16, seed 0 as D's "
+        "Figs. 3, 5 to 7 and 11 to 13 draw theirs, with exact shares; `verify figure contributions` does as Fig. 1 and "
+        "`verify figure subsets` as Fig. 4. `verify figure ratios` draws Figs. 8 and 9, whose ratios are set by hand"
     ]
 
 
