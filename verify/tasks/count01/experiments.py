@@ -40,6 +40,16 @@ def sizes(results: Sequence[Result]) -> Figure:
     return heat_maps(results, panel="attention reads", x="d", y="heads", law=D_STRINGS.law)
 
 
+def figures_of_heads(results: Sequence[Result]) -> list[str]:
+    """How one of these models, which is kept, is drawn as D draws its own."""
+    file = "tests/data/count01/d_fig2_s0.safetensors"
+    return [
+        f"`verify figure heads {file} --out heads.svg` draws the model of LayerNorm(x), d 32, heads 16, seed 0 as D's "
+        "Figs. 3, 5 to 7 and 11 to 13 draw theirs, with exact shares; `verify figure contributions` does as Fig. 1 and "
+        "`verify figure subsets` as Fig. 4. `verify figure ratios` draws Figs. 8 and 9, whose ratios are set by hand"
+    ]
+
+
 def experiments() -> tuple[Experiment, ...]:
     """D's Figure 2 and Table 1; E's Figures 2, 3 and 9, and Table 1."""
     return of_d() + of_e()
@@ -61,6 +71,7 @@ def of_d() -> tuple[Experiment, ...]:
             {GridSize.LAPTOP: 9.0, GridSize.PAPER: 25.0},
             trained_heads.by_size,
             sizes,
+            figures_of_heads,
         ),
         Experiment(
             "D-Table-1",
@@ -81,6 +92,7 @@ def of_d() -> tuple[Experiment, ...]:
             {GridSize.LAPTOP: 7.0, GridSize.PAPER: 30.0},
             trained_heads.minimal,
             partial(drawing, ("d", "heads"), law),
+            trained_heads.counted,
         ),
     )
 

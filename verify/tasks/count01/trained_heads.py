@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -163,6 +163,24 @@ def minimal(grid: GridSize, seeds: int) -> list[MinimalHeadTrial]:
     """D's Table 1; on a laptop the rows of one head."""
     sizes = ALONE + TOGETHER if grid is GridSize.PAPER else ALONE
     return [MinimalHeadTrial(grid, d, heads, seed) for (d, heads), seed in product(sizes, range(seeds))]
+
+
+def counted(results: Sequence[Result]) -> list[str]:
+    """Table 1's rows: how many models of one size have heads that are successful or perfect, of those with one head."""
+    rows: dict[Setting, list[Result]] = {}
+    for found in results:
+        if found.settings["heads"] == 1:
+            rows.setdefault(found.settings["d"], []).append(found)
+    lines = []
+    for d, row in rows.items():
+        seen = sum(Fraction(*found.sampled) >= SUCCESSFUL for found in row)
+        by = {name: sum(found.exact[name][0] == 1 for found in row) for name in ("successful", "perfect", "separable")}
+        lines.append(
+            f"d {d}, one head: of {len(row)} heads {by['successful']} are right on at least 98 % of the triples "
+            f"({seen} on at least 98 % of the samples), {by['perfect']} on all; {by['separable']} could be by another "
+            "line"
+        )
+    return lines
 
 
 def many(grid: GridSize, seeds: int) -> list[ManyHeadsTrial]:
