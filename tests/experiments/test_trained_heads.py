@@ -15,8 +15,8 @@ from constructions.count01 import save
 from verify.experiments.experiment import GridSize, Verdict
 from verify.tasks.addition import experiments as addition
 from verify.tasks.count01 import noisy_majority, trained_heads
-from verify.tasks.count01.heads import fitted, svc
-from verify.tasks.count01.heads.fitted import FittedHead
+from verify.tasks.count01.heads import classified, svc
+from verify.tasks.count01.heads.classified import FittedHead
 
 LAPTOP = GridSize.LAPTOP
 SMALL = noisy_majority.Strings("box:2:7:6", "majority-ones", noisy_majority.counted, (0, 4, 5), (2, 5, 5), (2, 7, 6))
@@ -51,7 +51,7 @@ def test_a_heads_share_is_that_of_all_triples(tmp_path, monkeypatch, labels):
     svc_fit = svc.fit
     monkeypatch.setattr(svc, "fit", noted)
     module, sets = noisy_majority.prepared(3, 3, torch.Generator().manual_seed(4), of, d_h=1)
-    found = fitted.fitted_heads(module, sets, of)
+    found = classified.fitted_heads(module, sets, of)
     save(module, str(tmp_path / "model.safetensors"))
     given = Oracle(str(tmp_path / "model.safetensors"))
     triples = np.array(list(product(range(2, 8), range(2, 8), range(7))))

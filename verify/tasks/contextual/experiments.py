@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -125,12 +124,12 @@ def judged(trial: PositionTrial, module: PositionalContextualTransformer, N: int
     """What is found of a trained model: samples, and where strings can all be run, every one of them."""
     import torch
 
-    from verify.tasks.contextual.positional.every_string import MOST_STRINGS, counts, decide
     from verify.tasks.contextual.accuracy import RandomStrings
+    from verify.tasks.contextual.positional.every_string import MOST_STRINGS, counts, decide
 
     tokens = drawn(SAMPLES, N, M, torch.Generator().manual_seed(trial.seed + 1000))
     with torch.no_grad():
-        said = torch.cat([module(part).argmax(-1) for part in tokens.split(64)])
+        said = torch.cat([module(part).argmax(-1) for part in torch.split(tokens, 64)])
     is_right = said == counts(tokens, M)
     sampled = int(is_right.sum()), is_right.numel()
     if RandomStrings(N, M).number() > MOST_STRINGS:
