@@ -92,8 +92,7 @@ def check_plain(model: Count01Transformer) -> None:
     if model.has_norm or model.scale != 1:
         what = "layer norm" if model.has_norm else f"scores divided by sqrt({model.scale})"
         raise BadInput(
-            f"weights: {what} is decided in the reading real alone, or run with "
-            "--method exhaustive; leave --precision out"
+            f"weights: {what} is decided in the reading real, or run by --method exhaustive; leave --precision out"
         )
 
 
