@@ -28,7 +28,8 @@ MOST_POWER = 1 << 12  # of a factor that is raised exactly
 class Affine(Protocol):
     """A step in fractions: what the units read, with or without the constant, which of them are on, and logits."""
 
-    is_relu: bool
+    @property
+    def is_relu(self) -> bool: ...
 
     def read(self, h: fmpq_mat, token: int) -> fmpq_mat: ...
 
