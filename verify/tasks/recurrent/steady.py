@@ -29,8 +29,7 @@ class Affine(Protocol):
     """A step in fractions: what the units read, with or without the constant, which of them are on, and logits."""
 
     @property
-    def is_relu(self) -> bool:
-        """Whether the units are ReLUs, and not their sums."""
+    def is_relu(self) -> bool: ...
 
     def read(self, h: fmpq_mat, token: int) -> fmpq_mat: ...
 
